@@ -1,0 +1,204 @@
+/* cmq_file: the only place that opens, maps, writes, syncs, renames or removes files.
+ *
+ * Everything above names a `cmq_fs`; cmq_fs_posix() is the system's, and the tests put a twin in its place that remembers
+ * what was synced, drops what was not, and fails chosen calls. So no code above this file calls open, pwrite, fsync, mmap,
+ * rename or unlink itself.
+ *
+ * Owns:       descriptors and mappings until closed or unmapped.
+ * Durability: write puts bytes into the page cache; sync makes a file's bytes and length durable; sync_directory makes
+ *             creations, renames and removals inside a directory durable.
+ * Threads:    a cmq_fs and a cmq_file may be used from any thread; close and unmap race nothing (the caller's duty).
+ * Errors:     every function sets the thread's last error with the path; EINTR and short reads and writes are finished
+ *             inside, except that reading past the end of the file gives CMQ_ERR_CORRUPT ("file ends at …").
+ */
+#ifndef CMQ_FILE_H
+#define CMQ_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cmq_status.h"
+
+typedef struct cmq_fs cmq_fs;
+typedef struct cmq_file cmq_file;
+
+typedef enum cmq_open_mode {
+    CMQ_OPEN_READ = 0,       /* existing file, read-only */
+    CMQ_OPEN_WRITE = 1,      /* existing file, read-write */
+    CMQ_OPEN_CREATE = 2,     /* read-write, created when missing, kept when there */
+    CMQ_OPEN_CREATE_NEW = 3  /* read-write, CMQ_ERR_IO with EEXIST when there */
+} cmq_open_mode;
+
+typedef struct cmq_file_info {
+    uint64_t bytes;            /* length */
+    uint64_t allocated_bytes;  /* on disk; less than bytes when sparse */
+    int64_t modified_ms;       /* modification time, milliseconds since the epoch */
+    bool is_directory;
+} cmq_file_info;
+
+typedef struct cmq_disk_space {
+    uint64_t total_bytes;
+    uint64_t free_bytes;       /* free for root */
+    uint64_t usable_bytes;     /* free for this user */
+} cmq_disk_space;
+
+/* The operations of a file system. `self` is the cmq_fs; each behaves as the cmq_file_* or cmq_fs_* function of its name below. */
+typedef struct cmq_fs_ops {
+    cmq_status (*open)(cmq_fs *self, const char *path, cmq_open_mode mode, cmq_file **file_out);
+    void (*close)(cmq_file *file);
+    cmq_status (*read)(cmq_file *file, uint64_t offset, void *into, size_t bytes);
+    cmq_status (*write)(cmq_file *file, uint64_t offset, const void *from, size_t bytes);
+    cmq_status (*sync)(cmq_file *file);
+    cmq_status (*resize)(cmq_file *file, uint64_t bytes);
+    cmq_status (*reserve)(cmq_file *file, uint64_t offset, uint64_t bytes);
+    cmq_status (*punch)(cmq_file *file, uint64_t offset, uint64_t bytes);
+    cmq_status (*next_data)(cmq_file *file, uint64_t offset, uint64_t *data_out);
+    cmq_status (*info)(cmq_file *file, cmq_file_info *info_out);
+    cmq_status (*map)(cmq_file *file, uint64_t offset, size_t bytes, bool writable, uint8_t **address_out);
+    void (*unmap)(cmq_file *file, uint8_t *address, size_t bytes);
+    cmq_status (*sync_mapped)(cmq_file *file, uint8_t *address, size_t bytes);
+    cmq_status (*lock)(cmq_file *file, int64_t *holder_pid_out);
+
+    cmq_status (*stat)(cmq_fs *self, const char *path, cmq_file_info *info_out);
+    cmq_status (*list)(cmq_fs *self, const char *path, char ***names_out, size_t *count_out);
+    cmq_status (*make_directory)(cmq_fs *self, const char *path);
+    cmq_status (*remove)(cmq_fs *self, const char *path);
+    cmq_status (*remove_directory)(cmq_fs *self, const char *path);
+    cmq_status (*rename)(cmq_fs *self, const char *from, const char *to);
+    cmq_status (*sync_directory)(cmq_fs *self, const char *path);
+    cmq_status (*sync_all)(cmq_fs *self, const char *path);
+    cmq_status (*disk_space)(cmq_fs *self, const char *path, cmq_disk_space *space_out);
+} cmq_fs_ops;
+
+struct cmq_fs {
+    const cmq_fs_ops *ops;
+};
+
+/* Each implementation embeds this as the first member of its own file struct. */
+struct cmq_file {
+    cmq_fs *fs;
+};
+
+/* The system's file system; static, never closed. */
+cmq_fs *cmq_fs_posix(void);
+
+/* ---- one file ---- */
+
+static inline cmq_status CMQ_MUST_CHECK cmq_file_open(cmq_fs *fs, const char *path, cmq_open_mode mode, cmq_file **file_out)
+{
+    return fs->ops->open(fs, path, mode, file_out);   /* *file_out owned: cmq_file_close */
+}
+
+/* Close; NULL is fine. Mappings made from the file stay valid until unmapped. */
+static inline void cmq_file_close(cmq_file *file)
+{
+    if (file != NULL) file->fs->ops->close(file);
+}
+
+/* Read exactly `bytes`; CMQ_ERR_CORRUPT when the file ends before. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_read(cmq_file *file, uint64_t offset, void *into, size_t bytes)
+{
+    return file->fs->ops->read(file, offset, into, bytes);
+}
+
+/* Write exactly `bytes`, or fail having written an unknown part. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_write(cmq_file *file, uint64_t offset, const void *from, size_t bytes)
+{
+    return file->fs->ops->write(file, offset, from, bytes);
+}
+
+/* fdatasync: the file's bytes, and its length if that changed, are durable. After a failure nothing more may be
+ * acknowledged from this file (the kernel may have dropped the dirty pages). Never retried. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_sync(cmq_file *file) { return file->fs->ops->sync(file); }
+
+/* Set the length; new bytes read as zero and take no space. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_resize(cmq_file *file, uint64_t bytes) { return file->fs->ops->resize(file, bytes); }
+
+/* Allocate blocks for a range without changing bytes or length, so that later stores into a map cannot meet a full disk (which would
+ * be SIGBUS). CMQ_ERR_DISK_FULL when there is no space. Where the file system cannot, zeros are written into holes. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_reserve(cmq_file *file, uint64_t offset, uint64_t bytes)
+{
+    return file->fs->ops->reserve(file, offset, bytes);
+}
+
+/* Make a range read as zero, giving its blocks back where the file system can; the length stays. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_punch(cmq_file *file, uint64_t offset, uint64_t bytes)
+{
+    return file->fs->ops->punch(file, offset, bytes);
+}
+
+/* The first byte at or after `offset` that may be non-zero (SEEK_DATA); CMQ_END when all is hole. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_next_data(cmq_file *file, uint64_t offset, uint64_t *data_out)
+{
+    return file->fs->ops->next_data(file, offset, data_out);
+}
+
+static inline cmq_status CMQ_MUST_CHECK cmq_file_info_of(cmq_file *file, cmq_file_info *info_out) { return file->fs->ops->info(file, info_out); }
+
+/* Map [offset, offset + bytes) shared, with random access advised (read-around on sparse files costs milliseconds).
+ * The range must lie inside the file. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_map(cmq_file *file, uint64_t offset, size_t bytes, bool writable, uint8_t **address_out)
+{
+    return file->fs->ops->map(file, offset, bytes, writable, address_out);
+}
+
+/* `file` is the one it was mapped from, or another handle of the same file system if that one is closed. */
+static inline void cmq_file_unmap(cmq_file *file, uint8_t *address, size_t bytes) { file->fs->ops->unmap(file, address, bytes); }
+
+/* Make mapped bytes durable; `address` need not be page-aligned. Failure as in cmq_file_sync. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_sync_mapped(cmq_file *file, uint8_t *address, size_t bytes)
+{
+    return file->fs->ops->sync_mapped(file, address, bytes);
+}
+
+/* Take the POSIX record lock (exclusive, byte 0, length 1) that a Java broker takes. CMQ_ERR_LOCKED with the holder's process id
+ * (0 when unknown) when another process has it. Such a lock vanishes when ANY descriptor of the file is closed in this process:
+ * cmq_lock keeps one descriptor per process for that. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_lock(cmq_file *file, int64_t *holder_pid_out) { return file->fs->ops->lock(file, holder_pid_out); }
+
+/* ---- paths ---- */
+
+/* CMQ_ERR_NOT_FOUND when there is none. */
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_stat(cmq_fs *fs, const char *path, cmq_file_info *info_out) { return fs->ops->stat(fs, path, info_out); }
+
+/* Names in a directory, without "." and "..", sorted by bytes. Owned: cmq_fs_free_names. */
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_list(cmq_fs *fs, const char *path, char ***names_out, size_t *count_out)
+{
+    return fs->ops->list(fs, path, names_out, count_out);
+}
+void cmq_fs_free_names(char **names, size_t count);
+
+/* Make a directory and its missing parents; being there already is fine. Each parent of a new one is synced. */
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_make_directory(cmq_fs *fs, const char *path) { return fs->ops->make_directory(fs, path); }
+
+/* Remove a file; CMQ_ERR_NOT_FOUND when there is none. */
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_remove(cmq_fs *fs, const char *path) { return fs->ops->remove(fs, path); }
+
+/* Remove an empty directory. */
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_remove_directory(cmq_fs *fs, const char *path) { return fs->ops->remove_directory(fs, path); }
+
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_rename(cmq_fs *fs, const char *from, const char *to) { return fs->ops->rename(fs, from, to); }
+
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_sync_directory(cmq_fs *fs, const char *path) { return fs->ops->sync_directory(fs, path); }
+
+/* syncfs of the file system that holds `path`: cheaper than tens of thousands of single syncs. */
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_sync_all(cmq_fs *fs, const char *path) { return fs->ops->sync_all(fs, path); }
+
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_disk_space(cmq_fs *fs, const char *path, cmq_disk_space *space_out) { return fs->ops->disk_space(fs, path, space_out); }
+
+/* ---- paths as text ---- */
+
+#define CMQ_PATH_BYTES 4096
+
+/* into = a/b, checked; CMQ_ERR_ARGUMENT when it does not fit CMQ_PATH_BYTES. */
+cmq_status CMQ_MUST_CHECK cmq_path_join(char into[CMQ_PATH_BYTES], const char *a, const char *b);
+
+/* The 20-digit, zero-padded name of the file that starts at `offset`. */
+#define CMQ_OFFSET_NAME_BYTES 21
+void cmq_path_offset_name(char into[CMQ_OFFSET_NAME_BYTES], int64_t offset);
+
+/* The offset that such a name says; CMQ_ERR_NOT_STORE when it is not exactly 20 digits within i64. */
+cmq_status CMQ_MUST_CHECK cmq_path_parse_offset_name(const char *name, int64_t *offset_out);
+
+#endif
