@@ -1,0 +1,199 @@
+/* cmq_record: one record of the commit log: its layout, how it is written and how it is read.
+ *
+ * Invariant: what cmq_record_encode writes, cmq_record_parse accepts; parse never reads outside `available` and never trusts a
+ *            length before it was compared with what is there.
+ * Way:       append -> [cmq_record_measure, cmq_record_encode] -> log -> [cmq_record_peek, cmq_record_parse] -> dispatch, reads
+ * Threads:   any; pure functions over memory of the caller.
+ * Source:    store specification 2.1-2.6, 2.8-2.10, 2.13; worked example in 14.1.
+ */
+#ifndef CMQ_RECORD_H
+#define CMQ_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cmq_bytes.h"
+#include "base/cmq_status.h"
+
+#define CMQ_RECORD_MAGIC_V1 0xDAA320A7u      /* topic length is one byte */
+#define CMQ_RECORD_MAGIC_V2 0xDAA320ABu      /* topic length is two bytes; brokers before 5.1.0 stop at it */
+#define CMQ_RECORD_MAGIC_BLANK 0xCBD43194u   /* the rest of the segment is not used */
+
+/* Places that never move. What follows bornHost moves by CMQ_RECORD_IPV6_MORE for each IPv6 host before it. */
+enum {
+    CMQ_RECORD_AT_SIZE = 0,
+    CMQ_RECORD_AT_MAGIC = 4,
+    CMQ_RECORD_AT_BODY_CRC = 8,
+    CMQ_RECORD_AT_QUEUE_ID = 12,
+    CMQ_RECORD_AT_FLAG = 16,
+    CMQ_RECORD_AT_QUEUE_OFFSET = 20,
+    CMQ_RECORD_AT_PHYSICAL_OFFSET = 28,
+    CMQ_RECORD_AT_SYS_FLAG = 36,
+    CMQ_RECORD_AT_BORN_TIMESTAMP = 40,
+    CMQ_RECORD_AT_BORN_HOST = 48,
+    CMQ_RECORD_AT_STORE_TIMESTAMP = 56,   /* with an IPv4 born host */
+    CMQ_RECORD_AT_STORE_HOST = 64,        /* with an IPv4 born host */
+    CMQ_RECORD_IPV6_MORE = 12,
+    CMQ_RECORD_BYTES_MIN = 91,            /* v1, IPv4 hosts, no body, topic or properties */
+    CMQ_RECORD_BLANK_BYTES_MIN = 8,
+    CMQ_RECORD_PROPERTY_CRC_BYTES = 20    /* `__CRC32#` 0x01, ten digits, 0x02 */
+};
+
+/* sysFlag bits (2.3). */
+enum {
+    CMQ_SYS_COMPRESSED = 0x1,
+    CMQ_SYS_MULTI_TAGS = 0x2,
+    CMQ_SYS_TRANSACTION_MASK = 0xC,
+    CMQ_SYS_TRANSACTION_PREPARED = 0x4,
+    CMQ_SYS_TRANSACTION_COMMIT = 0x8,
+    CMQ_SYS_TRANSACTION_ROLLBACK = 0xC,
+    CMQ_SYS_BORN_HOST_IPV6 = 0x10,
+    CMQ_SYS_STORE_HOST_IPV6 = 0x20,
+    CMQ_SYS_NEED_UNWRAP = 0x40,
+    CMQ_SYS_INNER_BATCH = 0x80,
+    CMQ_SYS_COMPRESSION_MASK = 0x700,
+    CMQ_SYS_COMPRESSION_LZ4 = 0x100,
+    CMQ_SYS_COMPRESSION_ZSTD = 0x200,
+    CMQ_SYS_COMPRESSION_ZLIB = 0x300
+};
+
+typedef struct cmq_record_host {
+    uint8_t address[16];   /* network order; the first 4 bytes when not ipv6, the rest zero */
+    int32_t port;
+    bool ipv6;
+} cmq_record_host;
+
+typedef enum cmq_record_version {
+    CMQ_RECORD_VERSION_AUTO = 0,   /* v2 when the topic has more than 127 bytes, else v1 (see cmq_record_measure) */
+    CMQ_RECORD_VERSION_1,
+    CMQ_RECORD_VERSION_2
+} cmq_record_version;
+
+typedef enum cmq_record_property_crc {
+    CMQ_RECORD_PROPERTY_CRC_NONE = 0,
+    CMQ_RECORD_PROPERTY_CRC_SINGLE,   /* closes the properties with 0x02 first if they are not (2.9) */
+    CMQ_RECORD_PROPERTY_CRC_BATCH     /* the batch path of upstream, which leaves that out */
+} cmq_record_property_crc;
+
+/* What goes into a record. All slices are borrowed for the call. A batch fills it once and changes what differs.
+ *
+ * Properties are the concatenation of: the pair TAGS, if `tags` is not empty; the pair KEYS, if `keys` is not empty;
+ * `properties`; `properties_more`. Where `properties` does not end with 0x02 and `properties_more` is not empty, a
+ * 0x02 is put between (2.8: the batch's own properties behind an element's). The last 0x02 stays as given. tags and
+ * keys must have passed cmq_property_check_value, and a `__CRC32#` pair must not be among them. */
+typedef struct cmq_record_fields {
+    cmq_slice topic;
+    cmq_slice body;
+    cmq_slice tags;
+    cmq_slice keys;
+    cmq_slice properties;
+    cmq_slice properties_more;
+    int64_t queue_offset;
+    int64_t physical_offset;
+    int64_t born_timestamp_ms;
+    int64_t store_timestamp_ms;
+    int64_t prepared_transaction_offset;
+    int32_t queue_id;
+    int32_t flag;
+    int32_t sys_flag;                  /* the host bits are set and cleared by the encoder */
+    int32_t reconsume_times;
+    cmq_record_host born_host;
+    cmq_record_host store_host;
+    cmq_record_version version;
+    cmq_record_property_crc property_crc;
+    bool has_body_crc;                 /* body_crc is right already (crc31 of the body); else the encoder computes it */
+    uint32_t body_crc;
+} cmq_record_fields;
+
+/* How large a record will be and how it is laid out; from cmq_record_measure, for cmq_record_encode. */
+typedef struct cmq_record_sizes {
+    uint32_t record_bytes;
+    uint32_t body_bytes;
+    uint32_t topic_bytes;
+    uint32_t property_bytes;   /* as propLen says: with separators put between and the property CRC */
+    bool v2;
+} cmq_record_sizes;
+
+/* Measure a record. CMQ_ERR_TOO_LARGE when the properties pass 32767 bytes or the record INT32_MAX; CMQ_ERR_TOPIC when the topic is
+ * empty, or does not fit the length field of a forced version 1 (127 bytes; version 2: 32767).
+ * AUTO goes by bytes where upstream goes by UTF-16 units: the two agree on every legal (ASCII) topic, and on others
+ * upstream's rule would write a length that reads negative. Limits of settings (2.5) are the store's. */
+CMQ_MUST_CHECK cmq_status cmq_record_measure(const cmq_record_fields *fields, cmq_record_sizes *sizes_out);
+
+/* Write the record that was measured, with unchanged fields but for the offsets, timestamps, ids, flags and hosts of the same family, to
+ * into[0, sizes->record_bytes). Writes every byte of it and none behind. */
+void cmq_record_encode(uint8_t *into, const cmq_record_fields *fields, const cmq_record_sizes *sizes);
+
+/* Write the 8 bytes of a blank record that takes the `bytes` (>= 8) up to the end of the segment. */
+void cmq_record_write_blank(uint8_t *into, uint32_t bytes);
+
+/* Why bytes are not a record; for reports that count kinds of damage. */
+typedef enum cmq_record_reason {
+    CMQ_RECORD_SOUND = 0,
+    CMQ_RECORD_EMPTY,             /* size and magic are both 0: nothing was ever written here */
+    CMQ_RECORD_BAD_MAGIC,
+    CMQ_RECORD_BAD_SIZE,          /* size below the least, or not the sum of the lengths inside */
+    CMQ_RECORD_BAD_BODY_CRC,
+    CMQ_RECORD_BAD_PROPERTY_CRC,  /* wrong, or asked for and absent */
+    CMQ_RECORD_BAD_OFFSET         /* sound, but made for another place: stale bytes behind a cut */
+} cmq_record_reason;
+
+const char *cmq_record_reason_text(cmq_record_reason reason);
+
+/* One parsed record. Slices are borrowed from the bytes that were parsed. */
+typedef struct cmq_record_view {
+    uint32_t record_bytes;        /* totalSize as stored; also set for CMQ_END, and when CORRUPT and the magic is known */
+    uint32_t magic;
+    cmq_record_reason reason;     /* CMQ_RECORD_SOUND unless CMQ_ERR_CORRUPT */
+    uint32_t body_crc;
+    int32_t queue_id;
+    int32_t flag;
+    int32_t sys_flag;
+    int32_t reconsume_times;
+    int64_t queue_offset;
+    int64_t physical_offset;
+    int64_t born_timestamp_ms;
+    int64_t store_timestamp_ms;
+    int64_t prepared_transaction_offset;
+    cmq_record_host born_host;
+    cmq_record_host store_host;
+    cmq_slice body;               /* as stored: may be compressed, may be the wire body of an inner batch */
+    cmq_slice topic;
+    cmq_slice properties;         /* with the property CRC, if there is one */
+} cmq_record_view;
+
+/* What cmq_record_parse checks beyond the lengths. */
+enum {
+    CMQ_RECORD_CHECK_BODY_CRC = 1u,       /* crc31 of a body that is not empty */
+    CMQ_RECORD_CHECK_PROPERTY_CRC = 2u,   /* the property CRC must be there and right (upstream's forceVerifyPropCRC) */
+    CMQ_RECORD_CHECK_IF_PROPERTY_CRC = 4u /* the same, where the record ends with one */
+};
+
+/* Read the record at at[0, available).
+ * CMQ_OK: *view_out is whole, and lies in [at, at + view_out->record_bytes).
+ * CMQ_END: a blank record; the next record is in the next segment. Upstream trusts its size no further than that.
+ * CMQ_AGAIN: fewer bytes are available than the record says it needs, or than it takes to say so. At the end of a full segment
+ *   that is damage too.
+ * CMQ_ERR_CORRUPT: no record; view_out->reason says which kind. The last error is set, with `physical_offset` as its offset.
+ * `physical_offset` is where the record lies in the log, and is compared with what the record says; -1 takes any.
+ * Whatever is returned other than CMQ_OK, all but the named fields of *view_out are zero. */
+CMQ_MUST_CHECK cmq_status cmq_record_parse(const uint8_t *at, size_t available, int64_t physical_offset,
+                                           unsigned checks, cmq_record_view *view_out);
+
+/* The few fields that a walk over the log needs. */
+typedef struct cmq_record_head {
+    uint32_t record_bytes;
+    uint32_t magic;
+    int32_t queue_id;
+    int32_t sys_flag;
+    int64_t queue_offset;
+    int64_t physical_offset;
+    int64_t store_timestamp_ms;
+} cmq_record_head;
+
+/* Read only the head: no lengths inside, no CRC. Statuses as cmq_record_parse, but CMQ_ERR_CORRUPT (unknown magic, size below the
+ * least) sets no last error: walking into the end of the log is ordinary. CMQ_OK promises that record_bytes are available. */
+CMQ_MUST_CHECK cmq_status cmq_record_peek(const uint8_t *at, size_t available, cmq_record_head *head_out);
+
+#endif
