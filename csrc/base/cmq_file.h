@@ -35,7 +35,13 @@ typedef struct cmq_file_info {
     uint64_t allocated_bytes;  /* on disk; less than bytes when sparse */
     int64_t modified_ms;       /* modification time, milliseconds since the epoch */
     bool is_directory;
+    uint64_t device;           /* with inode: the same file, whatever its path */
+    uint64_t inode;
 } cmq_file_info;
+
+/* What lock_holder answers instead of a process id. */
+#define CMQ_LOCK_FREE INT64_C(0)
+#define CMQ_LOCK_HOLDER_UNKNOWN INT64_C(-1)   /* locked, by a process of another host or process-id namespace */
 
 typedef struct cmq_disk_space {
     uint64_t total_bytes;
@@ -59,6 +65,7 @@ typedef struct cmq_fs_ops {
     void (*unmap)(cmq_file *file, uint8_t *address, size_t bytes);
     cmq_status (*sync_mapped)(cmq_file *file, uint8_t *address, size_t bytes);
     cmq_status (*lock)(cmq_file *file, int64_t *holder_pid_out);
+    cmq_status (*lock_holder)(cmq_file *file, int64_t *holder_pid_out);
 
     cmq_status (*stat)(cmq_fs *self, const char *path, cmq_file_info *info_out);
     cmq_status (*list)(cmq_fs *self, const char *path, char ***names_out, size_t *count_out);
@@ -116,7 +123,8 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_sync(cmq_file *file) { return f
 static inline cmq_status CMQ_MUST_CHECK cmq_file_resize(cmq_file *file, uint64_t bytes) { return file->fs->ops->resize(file, bytes); }
 
 /* Allocate blocks for a range without changing bytes or length, so that later stores into a map cannot meet a full disk (which would
- * be SIGBUS). CMQ_ERR_DISK_FULL when there is no space. Where the file system cannot, zeros are written into holes. */
+ * be SIGBUS). CMQ_ERR_DISK_FULL when there is no space. Where the file system cannot, zeros are written into the holes inside the
+ * file's length: no other thread may store into a hole of the range meanwhile. */
 static inline cmq_status CMQ_MUST_CHECK cmq_file_reserve(cmq_file *file, uint64_t offset, uint64_t bytes)
 {
     return file->fs->ops->reserve(file, offset, bytes);
@@ -137,7 +145,7 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_next_data(cmq_file *file, uint6
 static inline cmq_status CMQ_MUST_CHECK cmq_file_info_of(cmq_file *file, cmq_file_info *info_out) { return file->fs->ops->info(file, info_out); }
 
 /* Map [offset, offset + bytes) shared, with random access advised (read-around on sparse files costs milliseconds).
- * The range must lie inside the file. */
+ * The range must lie inside the file, else CMQ_ERR_ARGUMENT; it need not be page-aligned. */
 static inline cmq_status CMQ_MUST_CHECK cmq_file_map(cmq_file *file, uint64_t offset, size_t bytes, bool writable, uint8_t **address_out)
 {
     return file->fs->ops->map(file, offset, bytes, writable, address_out);
@@ -156,6 +164,19 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_sync_mapped(cmq_file *file, uin
  * (0 when unknown) when another process has it. Such a lock vanishes when ANY descriptor of the file is closed in this process:
  * cmq_lock keeps one descriptor per process for that. */
 static inline cmq_status CMQ_MUST_CHECK cmq_file_lock(cmq_file *file, int64_t *holder_pid_out) { return file->fs->ops->lock(file, holder_pid_out); }
+
+/* Which other process has that lock: its id, CMQ_LOCK_FREE or CMQ_LOCK_HOLDER_UNKNOWN. This process's own lock counts as free.
+ * Closing `file` afterwards drops a lock that this process has: ask through cmq_lock_probe, which knows. */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_lock_holder(cmq_file *file, int64_t *holder_pid_out)
+{
+    return file->fs->ops->lock_holder(file, holder_pid_out);
+}
+
+/* Fault every page of a writable mapping in for writing, changing no byte, so that later stores meet no fault (prewarming: see
+ * spec native.md 1; MADV_POPULATE_WRITE, else one write of the same value per page). Safe beside threads that store into the range.
+ * It dirties the pages: reserve the range first, else a full disk may be SIGBUS where the kernel is older than 5.14, and is
+ * CMQ_ERR_DISK_FULL where it is not; call it in steps of a few MiB, for a sync that comes meanwhile has to write what was dirtied. */
+cmq_status CMQ_MUST_CHECK cmq_file_populate(uint8_t *address, size_t bytes);
 
 /* ---- paths ---- */
 
@@ -191,7 +212,7 @@ static inline cmq_status CMQ_MUST_CHECK cmq_fs_disk_space(cmq_fs *fs, const char
 
 #define CMQ_PATH_BYTES 4096
 
-/* into = a/b, checked; CMQ_ERR_ARGUMENT when it does not fit CMQ_PATH_BYTES. */
+/* into = a/b, checked; CMQ_ERR_ARGUMENT when it does not fit CMQ_PATH_BYTES. `into` may be `a`; an empty side adds no slash. */
 cmq_status CMQ_MUST_CHECK cmq_path_join(char into[CMQ_PATH_BYTES], const char *a, const char *b);
 
 /* The 20-digit, zero-padded name of the file that starts at `offset`. */

@@ -1,0 +1,93 @@
+/* cmq_file: what does not depend on the file system behind a cmq_fs: paths as text, lists of names, populating a mapping.
+ *
+ * Owns:    nothing.
+ * Threads: any.
+ */
+#include "base/cmq_file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/cmq_assert.h"
+
+#define OFFSET_DIGITS (CMQ_OFFSET_NAME_BYTES - 1)
+
+/* Since Linux 5.14; the headers of Debian 11 do not have it yet. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+void cmq_fs_free_names(char **names, size_t count)
+{
+    if (names == NULL) return;
+    for (size_t i = 0; i < count; i++) free(names[i]);
+    free(names);
+}
+
+cmq_status cmq_path_join(char into[CMQ_PATH_BYTES], const char *a, const char *b)
+{
+    const size_t a_bytes = strlen(a), b_bytes = strlen(b);
+    const size_t slash_bytes = a_bytes > 0 && b_bytes > 0 && a[a_bytes - 1] != '/' ? 1 : 0;
+    if (a_bytes >= CMQ_PATH_BYTES || b_bytes >= CMQ_PATH_BYTES - a_bytes || slash_bytes >= CMQ_PATH_BYTES - a_bytes - b_bytes)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "path of more than %d bytes: %.200s... and %.200s", CMQ_PATH_BYTES - 1, a, b);
+    /* b first: `into` may be `a` itself, which is how a path grows in place. */
+    memmove(into + a_bytes + slash_bytes, b, b_bytes + 1);
+    memmove(into, a, a_bytes);
+    if (slash_bytes == 1) into[a_bytes] = '/';
+    return CMQ_OK;
+}
+
+void cmq_path_offset_name(char into[CMQ_OFFSET_NAME_BYTES], int64_t offset)
+{
+    CMQ_ASSERT(offset >= 0);
+    into[OFFSET_DIGITS] = '\0';
+    for (int i = OFFSET_DIGITS - 1; i >= 0; i--) {
+        into[i] = (char)('0' + offset % 10);
+        offset /= 10;
+    }
+}
+
+cmq_status cmq_path_parse_offset_name(const char *name, int64_t *offset_out)
+{
+    int64_t offset = 0;
+    size_t digits = 0;
+    for (; digits < OFFSET_DIGITS && name[digits] >= '0' && name[digits] <= '9'; digits++) {
+        const int64_t digit = name[digits] - '0';
+        if (offset > (INT64_MAX - digit) / 10)
+            return cmq_fail(CMQ_ERR_NOT_STORE, "file name %.40s is an offset above 2^63 - 1", name);
+        offset = offset * 10 + digit;
+    }
+    if (digits != OFFSET_DIGITS || name[digits] != '\0')
+        return cmq_fail(CMQ_ERR_NOT_STORE, "file name %.100s is not an offset of %d digits", name, OFFSET_DIGITS);
+    *offset_out = offset;
+    return CMQ_OK;
+}
+
+/* A store of what is there already, by compare-and-swap, because a page must be faulted for writing while other threads
+ * store into it. (A fetch-add of 0 would do, but compilers may turn it into a load.) */
+static void touch(uint8_t *byte)
+{
+    uint8_t value = __atomic_load_n(byte, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(byte, &value, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+}
+
+cmq_status cmq_file_populate(uint8_t *address, size_t bytes)
+{
+    if (bytes == 0) return CMQ_OK;
+    const uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t lead_bytes = (uintptr_t)address % page_bytes;
+    uint8_t *first = address - lead_bytes;
+    int failed;
+    do {
+        failed = madvise(first, bytes + lead_bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+    } while (failed == EINTR || failed == EAGAIN);
+    if (failed == 0) return CMQ_OK;
+    if (failed == EFAULT)
+        return cmq_fail(CMQ_ERR_DISK_FULL, "no space behind %zu mapped bytes, or the file became shorter", bytes);
+    if (failed != EINVAL) return cmq_fail_errno(failed, "cannot populate %zu mapped bytes", bytes);
+    for (uint8_t *page = first; page < address + bytes; page += page_bytes) touch(page < address ? address : page);
+    return CMQ_OK;
+}
