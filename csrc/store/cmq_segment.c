@@ -1,0 +1,158 @@
+/* cmq_segment: see cmq_segment.h. */
+#include "store/cmq_segment.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cmq_assert.h"
+
+struct cmq_segment {
+    cmq_segment_family *family;
+    cmq_segment *next;            /* in the family's list, for freeing */
+    cmq_file *file;
+    uint8_t *data;
+    int64_t start;
+    int64_t bytes;
+    bool writable;
+    _Atomic int32_t pins;         /* 0: unmapped, for ever */
+    char path[];
+};
+
+struct cmq_segment_family {
+    pthread_mutex_t mutex;        /* guards the list */
+    cmq_segment *first;
+    _Atomic int32_t references;   /* the log's own, and one per mapped segment */
+};
+
+cmq_status cmq_segment_family_create(cmq_segment_family **family_out)
+{
+    *family_out = NULL;
+    cmq_segment_family *family = calloc(1, sizeof *family);
+    if (family == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the commit log");
+    pthread_mutex_init(&family->mutex, NULL);
+    atomic_init(&family->references, 1);
+    *family_out = family;
+    return CMQ_OK;
+}
+
+void cmq_segment_family_release(cmq_segment_family *family)
+{
+    if (family == NULL) return;
+    /* acq_rel: whoever frees must see all that other holders did with the segments. */
+    if (atomic_fetch_sub_explicit(&family->references, 1, memory_order_acq_rel) != 1) return;
+    for (cmq_segment *segment = family->first; segment != NULL;) {
+        cmq_segment *next = segment->next;
+        CMQ_ASSERT(segment->data == NULL);
+        free(segment);
+        segment = next;
+    }
+    pthread_mutex_destroy(&family->mutex);
+    free(family);
+}
+
+static void adopt(cmq_segment_family *family, cmq_segment *segment)
+{
+    atomic_fetch_add_explicit(&family->references, 1, memory_order_relaxed);
+    pthread_mutex_lock(&family->mutex);
+    segment->next = family->first;
+    family->first = segment;
+    pthread_mutex_unlock(&family->mutex);
+}
+
+/* The file gets its full length, and its name is durable, before anything is written into it. */
+static cmq_status make_full_length(cmq_fs *fs, cmq_file *file, const char *path, int64_t bytes)
+{
+    cmq_status status = cmq_file_resize(file, (uint64_t)bytes);
+    if (status == CMQ_OK) status = cmq_file_sync(file);
+    if (status != CMQ_OK) return status;
+    char directory[CMQ_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    CMQ_ASSERT(slash != NULL);
+    memcpy(directory, path, (size_t)(slash - path));
+    directory[slash - path] = '\0';
+    return cmq_fs_sync_directory(fs, directory);
+}
+
+static cmq_status open_file(cmq_fs *fs, const char *path, int64_t bytes, cmq_segment_access access, cmq_file **file_out)
+{
+    const bool may_create = access == CMQ_SEGMENT_STAGED || access == CMQ_SEGMENT_MAPPED;
+    const cmq_open_mode mode = access == CMQ_SEGMENT_READ ? CMQ_OPEN_READ : may_create ? CMQ_OPEN_CREATE : CMQ_OPEN_WRITE;
+    cmq_status status = cmq_file_open(fs, path, mode, file_out);
+    if (status != CMQ_OK) return status;
+    cmq_file_info info;
+    status = cmq_file_info_of(*file_out, &info);
+    if (status == CMQ_OK && info.bytes == 0 && may_create) status = make_full_length(fs, *file_out, path, bytes);
+    else if (status == CMQ_OK && info.bytes != (uint64_t)bytes)
+        status = cmq_fail(CMQ_ERR_SETTING, "%s has %llu bytes, but segments of this log have %lld; set mappedFileSizeCommitLog to the length of "
+                          "its files", path, (unsigned long long)info.bytes, (long long)bytes);
+    if (status != CMQ_OK) {
+        cmq_file_close(*file_out);
+        *file_out = NULL;
+    }
+    return status;
+}
+
+cmq_status cmq_segment_open(cmq_segment_family *family, cmq_fs *fs, const char *path, int64_t start, int64_t bytes, cmq_segment_access access,
+                            cmq_segment **segment_out)
+{
+    *segment_out = NULL;
+    const size_t path_bytes = strlen(path) + 1;
+    cmq_segment *segment = calloc(1, sizeof *segment + path_bytes);
+    if (segment == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a segment of the commit log");
+    memcpy(segment->path, path, path_bytes);
+    segment->family = family;
+    segment->start = start;
+    segment->bytes = bytes;
+    segment->writable = access == CMQ_SEGMENT_MAPPED;
+    atomic_init(&segment->pins, 1);
+    cmq_status status = open_file(fs, path, bytes, access, &segment->file);
+    if (status == CMQ_OK) status = cmq_file_map(segment->file, 0, (size_t)bytes, segment->writable, &segment->data);
+    if (status != CMQ_OK) {
+        cmq_file_close(segment->file);
+        free(segment);
+        return status;
+    }
+    adopt(family, segment);
+    *segment_out = segment;
+    return CMQ_OK;
+}
+
+int64_t cmq_segment_start(const cmq_segment *segment) { return segment->start; }
+const char *cmq_segment_path(const cmq_segment *segment) { return segment->path; }
+cmq_file *cmq_segment_file(const cmq_segment *segment) { return segment->file; }
+uint8_t *cmq_segment_data(const cmq_segment *segment) { return segment->data; }
+bool cmq_segment_writable(const cmq_segment *segment) { return segment->writable; }
+
+cmq_status cmq_segment_make_writable(cmq_segment *segment, cmq_segment **segment_out)
+{
+    /* A second mapping under a new handle: readers that pinned the read-only one keep it, and the page cache is one. */
+    return cmq_segment_open(segment->family, segment->file->fs, segment->path, segment->start, segment->bytes, CMQ_SEGMENT_MAPPED, segment_out);
+}
+
+bool cmq_segment_try_pin(cmq_segment *segment)
+{
+    int32_t pins = atomic_load_explicit(&segment->pins, memory_order_relaxed);
+    while (pins > 0)
+        if (atomic_compare_exchange_weak_explicit(&segment->pins, &pins, pins + 1, memory_order_acquire, memory_order_relaxed)) return true;
+    return false;
+}
+
+void cmq_segment_pin(cmq_segment *segment)
+{
+    const int32_t before = atomic_fetch_add_explicit(&segment->pins, 1, memory_order_relaxed);
+    CMQ_ASSERT(before > 0);
+}
+
+void cmq_segment_unpin(cmq_segment *segment)
+{
+    const int32_t before = atomic_fetch_sub_explicit(&segment->pins, 1, memory_order_acq_rel);
+    CMQ_ASSERT(before > 0);
+    if (before != 1) return;
+    cmq_file_unmap(segment->file, segment->data, (size_t)segment->bytes);
+    cmq_file_close(segment->file);
+    segment->data = NULL;
+    segment->file = NULL;
+    cmq_segment_family_release(segment->family);
+}

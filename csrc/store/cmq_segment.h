@@ -1,0 +1,50 @@
+/* cmq_segment: one file of the commit log, mapped, and the pins that keep its mapping alive.
+ *
+ * Owns:       one descriptor and one mapping, from open or create until the last pin is gone.
+ * Invariant:  a segment's memory (not its mapping) lives until its family is released and every pin of every segment is gone, so a reader that
+ *             holds a stale pointer may always try to pin it, and is told when it is too late.
+ * Threads:    pin and unpin from any thread; the rest by the log's writer or, where said, the prewarming helper.
+ * Way:        cmq_log -> [cmq_segment] -> readers
+ */
+#ifndef CMQ_SEGMENT_H
+#define CMQ_SEGMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cmq_file.h"
+#include "base/cmq_status.h"
+
+typedef struct cmq_segment cmq_segment;
+typedef struct cmq_segment_family cmq_segment_family;   /* all segments of one log */
+
+cmq_status CMQ_MUST_CHECK cmq_segment_family_create(cmq_segment_family **family_out);
+void cmq_segment_family_release(cmq_segment_family *family);   /* freed when the last segment's last pin is gone too */
+
+typedef enum cmq_segment_access {
+    CMQ_SEGMENT_READ,        /* an existing file, mapped read-only, opened read-only */
+    CMQ_SEGMENT_SEALED,      /* an existing file, mapped read-only, opened for writing (recovery may cut it) */
+    CMQ_SEGMENT_STAGED,      /* the same with creation: bytes come in by pwrite */
+    CMQ_SEGMENT_MAPPED       /* mapped writable, created when missing: bytes come in by stores */
+} cmq_segment_access;
+
+/* Open or (STAGED, MAPPED) create the file `path` of `bytes` that starts at `start`. A file of another length is CMQ_ERR_SETTING, but one of length 0
+ * is grown when it may be created. Creation syncs the directory. The result has one pin, the log's own. */
+cmq_status CMQ_MUST_CHECK cmq_segment_open(cmq_segment_family *family, cmq_fs *fs, const char *path, int64_t start, int64_t bytes,
+                                           cmq_segment_access access, cmq_segment **segment_out);
+
+int64_t cmq_segment_start(const cmq_segment *segment);
+const char *cmq_segment_path(const cmq_segment *segment);
+cmq_file *cmq_segment_file(const cmq_segment *segment);
+uint8_t *cmq_segment_data(const cmq_segment *segment);   /* the mapping; valid while pinned; writable with MAPPED only */
+bool cmq_segment_writable(const cmq_segment *segment);
+
+/* Make the mapping writable (a loaded segment that the writer goes on with). */
+cmq_status CMQ_MUST_CHECK cmq_segment_make_writable(cmq_segment *segment, cmq_segment **segment_out);
+
+/* Pin if the log or anyone still has it; false when it is gone. */
+bool cmq_segment_try_pin(cmq_segment *segment);
+void cmq_segment_pin(cmq_segment *segment);
+void cmq_segment_unpin(cmq_segment *segment);
+
+#endif
