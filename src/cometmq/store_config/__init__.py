@@ -1,0 +1,1 @@
+"""Files under ``config/`` and broker settings."""

@@ -1,0 +1,21 @@
+"""fastjson's dialect of JSON, in and out: ``loads``, ``dumps`` and ``encode``, with the types that they share."""
+
+from __future__ import annotations
+
+from cometmq.store_config.fastjson_reader import loads
+from cometmq.store_config.fastjson_writer import bean, dumps, encode
+from cometmq.store_config.json_types import DEFAULT_LIMITS, JavaList, JsonKey, JsonObject, JsonValue, Layout, Limits
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "JavaList",
+    "JsonKey",
+    "JsonObject",
+    "JsonValue",
+    "Layout",
+    "Limits",
+    "bean",
+    "dumps",
+    "encode",
+    "loads",
+]

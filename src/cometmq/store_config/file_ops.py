@@ -1,0 +1,86 @@
+"""The few file operations that writing a configuration file needs, as a parameter.
+
+:class:`ConfigFile` does all of its input and output through :class:`FileOps`, so that a test can stop after any single
+operation, lose what was not synced, or let one fail. :data:`SYSTEM_FILE_OPS` is the real one.
+
+Threads: any. The operations have no state.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["SYSTEM_FILE_OPS", "FileOps", "SystemFileOps"]
+
+
+class FileOps(Protocol):
+    """Operations on whole files. Every failure is an OSError."""
+
+    def read(self, path: Path, *, bytes_max: int) -> bytes | None:
+        """Return the whole file, or None when there is none. A file over ``bytes_max`` is an OSError."""
+        ...
+
+    def write_synced(self, path: Path, data: bytes) -> None:
+        """Create or empty the file, write ``data`` and fsync it. A crash inside leaves any prefix, or other bytes."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename atomically, replacing ``target``. Durable after the folder's next :meth:`sync_folder`."""
+        ...
+
+    def sync_folder(self, folder: Path) -> None:
+        """Make the names in ``folder`` durable."""
+        ...
+
+    def make_folder(self, folder: Path) -> None:
+        """Create the folder and its parents, durably. Nothing happens when it is there."""
+        ...
+
+
+class SystemFileOps:
+    """The operating system's files."""
+
+    def read(self, path: Path, *, bytes_max: int) -> bytes | None:
+        """See :meth:`FileOps.read`."""
+        try:
+            with path.open("rb") as file:
+                data = file.read(bytes_max + 1)
+        except FileNotFoundError:
+            return None
+        if len(data) > bytes_max:
+            raise OSError(f"{path} is larger than {bytes_max} bytes")
+        return data
+
+    def write_synced(self, path: Path, data: bytes) -> None:
+        """See :meth:`FileOps.write_synced`."""
+        # Unbuffered, and synced through the descriptor that wrote: a later one may not see this one's failed write-back.
+        with path.open("wb", buffering=0) as file:
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+
+    def rename(self, source: Path, target: Path) -> None:
+        """See :meth:`FileOps.rename`."""
+        source.replace(target)
+
+    def sync_folder(self, folder: Path) -> None:
+        """See :meth:`FileOps.sync_folder`."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def make_folder(self, folder: Path) -> None:
+        """See :meth:`FileOps.make_folder`."""
+        if folder.is_dir():
+            return
+        self.make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        self.sync_folder(folder.parent)
+
+
+SYSTEM_FILE_OPS = SystemFileOps()

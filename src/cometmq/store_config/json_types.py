@@ -1,0 +1,60 @@
+"""Values of a fastjson text as Python objects, and the limits of reading them.
+
+=====================  =====================================================================================
+JSON                   Python
+=====================  =====================================================================================
+object                 ``dict``, in the order of the text; a bare integer key is an ``int``, all others ``str``
+array                  ``list``, or :class:`JavaList` where fastjson prints one element a line
+integer                ``int``, exact, also beyond 64 bits
+number with a point    ``decimal.Decimal``, exact
+string, literals       ``str``, ``True``, ``False``, ``None``
+=====================  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeAlias, Union
+
+__all__ = ["DEFAULT_LIMITS", "JavaList", "JsonKey", "JsonObject", "JsonValue", "Layout", "Limits"]
+
+JsonKey: TypeAlias = str | int
+JsonValue: TypeAlias = Union["JsonObject", "list[JsonValue]", str, int, Decimal, bool, None]
+JsonObject: TypeAlias = "dict[JsonKey, JsonValue]"
+
+
+class JavaList(list[JsonValue]):
+    """A ``java.util.List``: fastjson's pretty form puts each element on a line of its own.
+
+    Java arrays and sets stay on one line, and so does a plain ``list``. The two differ in their printed form alone.
+    """
+
+    __slots__ = ()
+
+
+class Layout(enum.Enum):
+    """The three forms in which upstream writes its files and bodies."""
+
+    PRETTY = "pretty"
+    """Tabs and line breaks: nearly every file under ``config/``."""
+    COMPACT = "compact"
+    """No blanks: bodies on the wire."""
+    BROWSER = "browser"
+    """Compact, ASCII alone, every key quoted: ``timermetrics`` and ``transactionMetrics``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a text may have at most. Each is far beyond what upstream writes."""
+
+    text_chars: int = 512 * 1024 * 1024
+    """Length of the whole text. 50,000 queues read by ten groups take about 30 million characters."""
+    depth: int = 100
+    """Objects and arrays inside each other; upstream's deepest file has six. fastjson itself stops at 512."""
+    number_chars: int = 1000
+    """Length of one number. Python refuses to convert more than 4,300 digits."""
+
+
+DEFAULT_LIMITS = Limits()
