@@ -1,0 +1,87 @@
+/* cmq_follow: one mapped page through which a writer tells followers, in this and other processes, what is confirmed, and wakes them.
+ *
+ * Publishing is three stores and one atomic addition; the futex call is made only when somebody said that he waits:
+ *
+ *   follower: wake_wanted = 1; is sequence still what I saw? FUTEX_WAIT(sequence)
+ *   writer:   confirmed_end = ...; sequence++; is wake_wanted set? clear it, FUTEX_WAKE(all)
+ *
+ * Both sides use sequentially consistent operations, so that one of the two sees the other's store.
+ *
+ * Owns:       the file <root>/cometmq/follow; it is never shortened or replaced, because followers have it mapped.
+ * Invariant:  within one generation confirmed_end, files_end and log_min never go back.
+ * Threads:    publish, files_end, log_min, beat, close: one thread at a time each (fields do not share a writer). snapshot and wait: any thread,
+ *             on a writer's or a follower's handle; destroy comes after the last of them.
+ * Way:        writer -> [cmq_follow] -> followers, waiting reads
+ * Source:     ours. Nothing durable is in it: after a reboot it is stale, which the writer's lock tells.
+ */
+#ifndef CMQ_FOLLOW_H
+#define CMQ_FOLLOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cmq_file.h"
+#include "base/cmq_status.h"
+
+typedef struct cmq_follow cmq_follow;
+
+/* What the page says; consistent within one generation. */
+typedef struct cmq_follow_state {
+    int64_t generation;        /* new, and larger, at each writer's opening; 0: a writer is opening just now, nothing else is valid */
+    int64_t writer_pid;        /* of the process that opened it; whether it lives, the store's lock tells */
+    int64_t confirmed_end;     /* records that end at or before it may be read */
+    int64_t files_end;         /* their queue units are in the queue files up to here */
+    int64_t log_min;           /* start of the first log segment */
+    int64_t store_ms;          /* store timestamp of the last confirmed record (may be one publish ahead of or behind confirmed_end) */
+    int64_t beat_ms;           /* the writer's clock at its last beat */
+    uint32_t sequence;         /* changes with every publish */
+    bool closed;               /* the writer closed in order: nothing more will come in this generation */
+} cmq_follow_state;
+
+/* How a follower waits. */
+typedef enum cmq_follow_mode {
+    CMQ_FOLLOW_WRITER = 0,     /* the writer's own handle */
+    CMQ_FOLLOW_WAKES = 1,      /* may write to the page: woken at once */
+    CMQ_FOLLOW_POLLS = 2       /* may only read it: looks every few milliseconds */
+} cmq_follow_mode;
+
+/* writer: make or take over the page, with a new generation and these first values; wakes whoever waited on the old one.
+ * *follow_out owned: cmq_follow_destroy. */
+cmq_status CMQ_MUST_CHECK cmq_follow_create(cmq_fs *fs, const char *root, int64_t now_ms, int64_t confirmed_end, int64_t files_end, int64_t log_min,
+                                            cmq_follow **follow_out);
+
+/* follower: CMQ_ERR_NOT_FOUND when there is no page, or none of this version (then follow as over a foreign writer). */
+cmq_status CMQ_MUST_CHECK cmq_follow_open(cmq_fs *fs, const char *root, cmq_follow **follow_out);
+
+/* Unmap and free; NULL is fine. A writer's page stays as it is: close first. */
+void cmq_follow_destroy(cmq_follow *follow);
+
+cmq_follow_mode cmq_follow_mode_of(const cmq_follow *follow);
+
+/* writer, hot: these records are confirmed; wakes those who wait. */
+void cmq_follow_publish(cmq_follow *follow, int64_t confirmed_end, int64_t store_ms);
+
+/* writer: queue files are complete up to here. No wake-up: it concerns nobody who waits. */
+void cmq_follow_set_files_end(cmq_follow *follow, int64_t files_end);
+
+/* writer: the log begins here now. */
+void cmq_follow_set_log_min(cmq_follow *follow, int64_t log_min);
+
+/* writer: still alive at this time. */
+void cmq_follow_beat(cmq_follow *follow, int64_t now_ms);
+
+/* writer: nothing more will come; wakes everybody. */
+void cmq_follow_close(cmq_follow *follow);
+
+/* any: wake everybody without a change of the positions (the sequence moves): before closing, to interrupt waits in this process. On a
+ * handle that polls this does nothing. */
+void cmq_follow_wake(cmq_follow *follow);
+
+/* any: read the page. */
+void cmq_follow_snapshot(const cmq_follow *follow, cmq_follow_state *state_out);
+
+/* any: wait until the sequence is no longer `seen` (from a snapshot), CMQ_OK; or timeout_ms have passed, CMQ_AGAIN. Spurious wake-ups are
+ * swallowed; a timeout of 0 only looks. */
+cmq_status CMQ_MUST_CHECK cmq_follow_wait(cmq_follow *follow, uint32_t seen, int64_t timeout_ms);
+
+#endif

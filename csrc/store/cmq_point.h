@@ -1,0 +1,52 @@
+/* cmq_point: the durable point: up to where the derived files are known to agree with the log, so that recovery reads only what lies behind it.
+ *
+ * Two slots, a page each, are written in turn with a rising sequence number and a checksum; a torn write leaves the other slot valid.
+ *
+ * Owns:       the file <root>/cometmq/point.
+ * Invariant:  a point is stored only after everything it says is durable; a slot that fails its checksum does not exist.
+ * Durability: cmq_point_store returns after its slot is durable.
+ * Threads:    one thread at a time.
+ * Way:        flush -> [cmq_point] -> recovery
+ * Source:     ours; spec store 5.4 is what upstream does without it.
+ */
+#ifndef CMQ_POINT_H
+#define CMQ_POINT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cmq_file.h"
+#include "base/cmq_status.h"
+#include "store/cmq_index.h"
+
+typedef struct cmq_point {
+    int64_t log_end;           /* P: every record that ends at or before it is in the log, its queue units and keys in the files, all durable */
+    int64_t store_ms;          /* store timestamp of the last record before P; 0 when there is none */
+    cmq_index_position index;  /* where the index stood */
+    uint32_t checkpoint_crc;   /* cmq_checkpoint_crc of what we wrote last: differs when another program has written it since */
+    bool clean;                /* written by a close: nothing lies behind P */
+
+    /* The last record before P, to notice a log that was replaced: all zero when P has none. */
+    int64_t last_phy;          /* where it starts */
+    int32_t last_bytes;        /* its size */
+    uint32_t last_crc;         /* crc32 of its header, as much as the store chooses */
+} cmq_point;
+
+typedef struct cmq_point_file cmq_point_file;   /* the file, opened by a writer */
+
+/* Read the newest valid point. *found_out is false, and the point zero, when there is none, or none that this version knows. */
+cmq_status CMQ_MUST_CHECK cmq_point_load(cmq_fs *fs, const char *root, cmq_point *point_out, bool *found_out);
+
+/* Open the file for storing; makes folder and file. *file_out owned: cmq_point_close. */
+cmq_status CMQ_MUST_CHECK cmq_point_open(cmq_fs *fs, const char *root, cmq_point_file **file_out);
+
+/* Write the older slot and sync. After a failure the point before is still there; the handle may be used again. */
+cmq_status CMQ_MUST_CHECK cmq_point_store(cmq_point_file *file, const cmq_point *point);
+
+/* NULL is fine. */
+void cmq_point_close(cmq_point_file *file);
+
+/* Forget every point durably (recovery then reads as upstream does); fine when there is none. */
+cmq_status CMQ_MUST_CHECK cmq_point_forget(cmq_fs *fs, const char *root);
+
+#endif
