@@ -30,7 +30,22 @@ cdef extern from "base/cmq_status.h" nogil:
         cmq_status status
         int sys_errno
         int64_t offset
-        const char *text
+        char text[512]
 
     const cmq_error *cmq_last_error()
     const char *cmq_status_name(cmq_status status)
+
+
+cdef extern from "base/cmq_bytes.h" nogil:
+    ctypedef struct cmq_slice:
+        const uint8_t *data
+        size_t bytes
+
+
+cdef extern from "base/cmq_hash.h" nogil:
+    uint32_t cmq_jhash_extend(uint32_t hash, const uint8_t *utf8, size_t bytes)
+
+
+cdef extern from "base/cmq_crc32.h" nogil:
+    uint32_t cmq_crc31(const void *data, size_t bytes)
+    const char *cmq_crc32_variant_name()

@@ -95,7 +95,8 @@ class Error(Exception):
 
 
 def _restore(kind: type[Error], args: tuple[Any, ...], attributes: dict[str, Any]) -> Error:
-    error = kind.__new__(kind, *args)
+    # Not kind.__new__: of a class that derives from MemoryError that is one which refuses to make it.
+    error = (OSError if issubclass(kind, OSError) else Exception).__new__(kind, *args)
     error.args = args
     for name, value in attributes.items():
         setattr(error, name, value)
