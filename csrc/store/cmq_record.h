@@ -136,14 +136,14 @@ typedef enum cmq_record_reason {
     CMQ_RECORD_BAD_SIZE,          /* size below the least, or not the sum of the lengths inside */
     CMQ_RECORD_BAD_BODY_CRC,
     CMQ_RECORD_BAD_PROPERTY_CRC,  /* wrong, or asked for and absent */
-    CMQ_RECORD_BAD_OFFSET         /* sound, but made for another place: stale bytes behind a cut */
+    CMQ_RECORD_BAD_OFFSET         /* the lengths fit, but it was made for another place: stale bytes behind a cut */
 } cmq_record_reason;
 
 const char *cmq_record_reason_text(cmq_record_reason reason);
 
 /* One parsed record. Slices are borrowed from the bytes that were parsed. */
 typedef struct cmq_record_view {
-    uint32_t record_bytes;        /* totalSize as stored; also set for CMQ_END, and when CORRUPT and the magic is known */
+    uint32_t record_bytes;        /* totalSize as stored; after a failure 0 unless the magic is known */
     uint32_t magic;
     cmq_record_reason reason;     /* CMQ_RECORD_SOUND unless CMQ_ERR_CORRUPT */
     uint32_t body_crc;
@@ -177,7 +177,7 @@ enum {
  *   that is damage too.
  * CMQ_ERR_CORRUPT: no record; view_out->reason says which kind. The last error is set, with `physical_offset` as its offset.
  * `physical_offset` is where the record lies in the log, and is compared with what the record says; -1 takes any.
- * Whatever is returned other than CMQ_OK, all but the named fields of *view_out are zero. */
+ * Whatever is returned other than CMQ_OK, all of *view_out but record_bytes, magic and reason is zero. */
 CMQ_MUST_CHECK cmq_status cmq_record_parse(const uint8_t *at, size_t available, int64_t physical_offset,
                                            unsigned checks, cmq_record_view *view_out);
 

@@ -1,0 +1,281 @@
+/* cmq_property: reading and writing property strings.
+ *
+ * Invariant: a 0x01 ends a name exactly when that name stands right before it and begins the string or follows a 0x02; so one
+ *            pass over the places of 0x01 finds names without cutting the string into pieces first.
+ * Way:       64 bytes become two bit masks (places of 0x01, places of 0x02); only places of 0x01 are looked at.
+ * Threads:   any; pure functions.
+ * Source:    see cmq_property.h.
+ */
+#include "store/cmq_property.h"
+
+#include <string.h>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "base/cmq_assert.h"
+
+#define TRANSIENT_PREFIX "__RMQ.TRANSIENT."
+#define BLOCK_BYTES 64
+
+/* Places of the two separators in a block: bit i is byte i. */
+typedef struct places {
+    uint64_t name_ends;   /* 0x01 */
+    uint64_t pair_ends;   /* 0x02 */
+} places;
+
+/* Bit i of the result is set exactly when byte i of `word` is 0. */
+static inline uint64_t zero_bytes(uint64_t word)
+{
+    const uint64_t low_7 = UINT64_C(0x7F7F7F7F7F7F7F7F);
+    const uint64_t found = ~(((word & low_7) + low_7) | word | low_7);
+    return (found >> 7) * UINT64_C(0x0102040810204080) >> 56;
+}
+
+static inline void find_in_8(const uint8_t *at, unsigned shift, places *found)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    found->name_ends |= zero_bytes(word ^ UINT64_C(0x0101010101010101)) << shift;
+    found->pair_ends |= zero_bytes(word ^ UINT64_C(0x0202020202020202)) << shift;
+}
+
+static inline void find_in_16(const uint8_t *at, unsigned shift, places *found)
+{
+#if defined(__SSE2__)
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+    const int name_ends = _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(CMQ_PROPERTY_NAME_END)));
+    const int pair_ends = _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(CMQ_PROPERTY_PAIR_END)));
+    found->name_ends |= (uint64_t)(uint32_t)name_ends << shift;
+    found->pair_ends |= (uint64_t)(uint32_t)pair_ends << shift;
+#else
+    find_in_8(at, shift, found);
+    find_in_8(at + 8, shift + 8, found);
+#endif
+}
+
+/* The separators in at[0, bytes), bytes 1 to 64. The last load overlaps the one before, so that none leaves the block. */
+static inline places find_places(const uint8_t *at, size_t bytes)
+{
+    places found = {0, 0};
+    if (bytes >= 16) {
+        unsigned done = 0;
+        for (; done + 16 <= bytes; done += 16) find_in_16(at + done, done, &found);
+        if (done < bytes) find_in_16(at + bytes - 16, (unsigned)bytes - 16, &found);
+    } else if (bytes >= 8) {
+        find_in_8(at, 0, &found);
+        find_in_8(at + bytes - 8, (unsigned)bytes - 8, &found);
+    } else {
+        for (size_t i = 0; i < bytes; i++) {
+            found.name_ends |= (uint64_t)(at[i] == CMQ_PROPERTY_NAME_END) << i;
+            found.pair_ends |= (uint64_t)(at[i] == CMQ_PROPERTY_PAIR_END) << i;
+        }
+    }
+    return found;
+}
+
+static inline size_t block_bytes(size_t left) { return left < BLOCK_BYTES ? left : BLOCK_BYTES; }
+
+/* Where the value that begins at `from` ends: the next 0x02, or the end of the string. */
+static size_t find_pair_end(cmq_slice properties, size_t from)
+{
+    while (from < properties.bytes) {
+        const size_t bytes = block_bytes(properties.bytes - from);
+        const places found = find_places(properties.data + from, bytes);
+        if (found.pair_ends != 0) return from + (size_t)__builtin_ctzll(found.pair_ends);
+        from += bytes;
+    }
+    return properties.bytes;
+}
+
+/* The value behind the 0x01 at block + bit; `pair_ends` are the places in the block [block, block_end). */
+static inline cmq_slice value_behind(cmq_slice properties, size_t block, size_t block_end, unsigned bit,
+                                     uint64_t pair_ends)
+{
+    const size_t begin = block + bit + 1;
+    const uint64_t behind = pair_ends & (UINT64_MAX << bit);   /* `bit` itself is a 0x01 */
+    const size_t end = behind != 0 ? block + (size_t)__builtin_ctzll(behind) : find_pair_end(properties, block_end);
+    return (cmq_slice){.data = properties.data + begin, .bytes = end - begin};
+}
+
+/* Whether the `bytes` before `name_end` are a whole name: they begin the string or follow a 0x02. */
+static inline bool begins_pair(cmq_slice properties, size_t name_end, size_t bytes)
+{
+    if (name_end < bytes) return false;
+    return name_end == bytes || properties.data[name_end - bytes - 1] == CMQ_PROPERTY_PAIR_END;
+}
+
+bool cmq_property_next(cmq_slice *rest, cmq_slice *name_out, cmq_slice *value_out)
+{
+    while (rest->bytes > 0) {
+        const uint8_t *piece = rest->data;
+        const uint8_t *pair_end = memchr(piece, CMQ_PROPERTY_PAIR_END, rest->bytes);
+        const size_t piece_bytes = pair_end != NULL ? (size_t)(pair_end - piece) : rest->bytes;
+        const size_t taken = pair_end != NULL ? piece_bytes + 1 : piece_bytes;
+        *rest = (cmq_slice){.data = piece + taken, .bytes = rest->bytes - taken};
+
+        const uint8_t *name_end = piece_bytes > 0 ? memchr(piece, CMQ_PROPERTY_NAME_END, piece_bytes) : NULL;
+        if (name_end == NULL || name_end == piece) continue;
+        const size_t name_bytes = (size_t)(name_end - piece);
+        if (name_bytes + 1 == piece_bytes) continue;   /* no value */
+        *name_out = (cmq_slice){.data = piece, .bytes = name_bytes};
+        *value_out = (cmq_slice){.data = name_end + 1, .bytes = piece_bytes - name_bytes - 1};
+        return true;
+    }
+    *name_out = CMQ_SLICE_NONE;
+    *value_out = CMQ_SLICE_NONE;
+    return false;
+}
+
+/* From the back, as the last pair wins and ends the search. */
+bool cmq_property_find(cmq_slice properties, cmq_slice name, cmq_slice *value_out)
+{
+    CMQ_ASSERT(name.bytes > 0);
+    const uint8_t last = name.data[name.bytes - 1];
+    size_t end = properties.bytes;
+    while (end > 0) {
+        const size_t bytes = block_bytes(end);
+        const size_t block = end - bytes;
+        const places found = find_places(properties.data + block, bytes);
+        for (uint64_t ends = found.name_ends; ends != 0;) {
+            const unsigned bit = 63 - (unsigned)__builtin_clzll(ends);
+            ends ^= UINT64_C(1) << bit;
+            const size_t at = block + bit;
+            if (!begins_pair(properties, at, name.bytes) || properties.data[at - 1] != last) continue;
+            if (memcmp(properties.data + at - name.bytes, name.data, name.bytes) != 0) continue;
+            const cmq_slice value = value_behind(properties, block, end, bit, found.pair_ends);
+            if (value.bytes == 0) continue;
+            *value_out = value;
+            return true;
+        }
+        end = block;
+    }
+    *value_out = CMQ_SLICE_NONE;
+    return false;
+}
+
+/* The last four bytes of a name as a little-endian load sees them: no two known names share them. */
+#define ENDS_WITH(a, b, c, d) ((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
+
+typedef struct known_name {
+    uint8_t bytes;
+    char text[25];
+} known_name;
+
+static const known_name known_names[CMQ_PROPERTY_KNOWN_COUNT] = {
+    [CMQ_PROPERTY_TAGS] = {4, "TAGS"},
+    [CMQ_PROPERTY_KEYS] = {4, "KEYS"},
+    [CMQ_PROPERTY_UNIQ_KEY] = {8, "UNIQ_KEY"},
+    [CMQ_PROPERTY_DELAY] = {5, "DELAY"},
+    [CMQ_PROPERTY_INNER_NUM] = {9, "INNER_NUM"},
+    [CMQ_PROPERTY_INNER_BASE] = {10, "INNER_BASE"},
+    [CMQ_PROPERTY_INNER_MULTI_DISPATCH] = {20, "INNER_MULTI_DISPATCH"},
+    [CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET] = {24, "INNER_MULTI_QUEUE_OFFSET"},
+    [CMQ_PROPERTY_DUP_INFO] = {8, "DUP_INFO"},
+    [CMQ_PROPERTY_CRC32] = {8, "__CRC32#"},
+};
+
+static inline cmq_property_name name_by_end(uint32_t last_four)
+{
+    switch (last_four) {
+    case ENDS_WITH('T', 'A', 'G', 'S'): return CMQ_PROPERTY_TAGS;
+    case ENDS_WITH('K', 'E', 'Y', 'S'): return CMQ_PROPERTY_KEYS;
+    case ENDS_WITH('_', 'K', 'E', 'Y'): return CMQ_PROPERTY_UNIQ_KEY;
+    case ENDS_WITH('E', 'L', 'A', 'Y'): return CMQ_PROPERTY_DELAY;
+    case ENDS_WITH('_', 'N', 'U', 'M'): return CMQ_PROPERTY_INNER_NUM;
+    case ENDS_WITH('B', 'A', 'S', 'E'): return CMQ_PROPERTY_INNER_BASE;
+    case ENDS_WITH('A', 'T', 'C', 'H'): return CMQ_PROPERTY_INNER_MULTI_DISPATCH;
+    case ENDS_WITH('F', 'S', 'E', 'T'): return CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET;
+    case ENDS_WITH('I', 'N', 'F', 'O'): return CMQ_PROPERTY_DUP_INFO;
+    case ENDS_WITH('C', '3', '2', '#'): return CMQ_PROPERTY_CRC32;
+    default: return CMQ_PROPERTY_OTHER;
+    }
+}
+
+/* The known name that ends at `at`, or CMQ_PROPERTY_OTHER. */
+static inline cmq_property_name known_name_at(cmq_slice properties, size_t at)
+{
+    if (at < 4) return CMQ_PROPERTY_OTHER;
+    uint32_t last_four;
+    memcpy(&last_four, properties.data + at - 4, sizeof last_four);
+    const cmq_property_name name = name_by_end(last_four);
+    if (name == CMQ_PROPERTY_OTHER) return name;
+    const size_t bytes = known_names[name].bytes;
+    if (!begins_pair(properties, at, bytes)) return CMQ_PROPERTY_OTHER;
+    if (bytes > 4 && memcmp(properties.data + at - bytes, known_names[name].text, bytes - 4) != 0)
+        return CMQ_PROPERTY_OTHER;
+    return name;
+}
+
+void cmq_property_find_known(cmq_slice properties, cmq_property_known *known_out)
+{
+    memset(known_out, 0, sizeof *known_out);
+    for (size_t block = 0; block < properties.bytes; block += BLOCK_BYTES) {
+        const size_t bytes = block_bytes(properties.bytes - block);
+        const places found = find_places(properties.data + block, bytes);
+        for (uint64_t ends = found.name_ends; ends != 0; ends &= ends - 1) {
+            const unsigned bit = (unsigned)__builtin_ctzll(ends);
+            const cmq_property_name name = known_name_at(properties, block + bit);
+            if (name == CMQ_PROPERTY_OTHER) continue;
+            const cmq_slice value = value_behind(properties, block, block + bytes, bit, found.pair_ends);
+            if (value.bytes > 0) known_out->value[name] = value;
+        }
+    }
+}
+
+static bool has_separator(cmq_slice text)
+{
+    for (size_t done = 0; done < text.bytes; done += BLOCK_BYTES) {
+        const places found = find_places(text.data + done, block_bytes(text.bytes - done));
+        if ((found.name_ends | found.pair_ends) != 0) return true;
+    }
+    return false;
+}
+
+/* For error texts: names are shown up to 64 bytes. */
+#define SHOWN(slice) (int)((slice).bytes < 64 ? (slice).bytes : 64), (const char *)(slice).data
+
+cmq_status cmq_property_check_name(cmq_slice name)
+{
+    if (name.bytes == 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a property name is empty");
+    if (has_separator(name))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "property name \"%.*s\" holds byte 1 or 2, which separate properties", SHOWN(name));
+    if (cmq_slice_starts_with(name, TRANSIENT_PREFIX))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "property \"%.*s\": names that begin with " TRANSIENT_PREFIX " are never stored",
+                        SHOWN(name));
+    return CMQ_OK;
+}
+
+cmq_status cmq_property_check_value(cmq_slice name, cmq_slice value)
+{
+    if (!has_separator(value)) return CMQ_OK;
+    return cmq_fail(CMQ_ERR_ARGUMENT, "the value of property \"%.*s\" holds byte 1 or 2, which separate properties",
+                    SHOWN(name));
+}
+
+uint8_t *cmq_property_write(uint8_t *into, cmq_slice name, cmq_slice value)
+{
+    memcpy(into, name.data, name.bytes);
+    into += name.bytes;
+    *into++ = CMQ_PROPERTY_NAME_END;
+    if (value.bytes > 0) memcpy(into, value.data, value.bytes);
+    into += value.bytes;
+    *into++ = CMQ_PROPERTY_PAIR_END;
+    return into;
+}
+
+cmq_status cmq_property_append(uint8_t *buffer, size_t capacity, size_t *used, cmq_slice name, cmq_slice value)
+{
+    CMQ_ASSERT(*used <= capacity);
+    cmq_status status = cmq_property_check_name(name);
+    if (status == CMQ_OK) status = cmq_property_check_value(name, value);
+    if (status != CMQ_OK) return status;
+    if (value.bytes == 0) return CMQ_OK;
+
+    const size_t left = capacity - *used;
+    if (left < 2 || name.bytes > left - 2 || value.bytes > left - 2 - name.bytes)
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "properties are over %zu bytes with \"%.*s\"", capacity, SHOWN(name));
+    *used = (size_t)(cmq_property_write(buffer + *used, name, value) - buffer);
+    return CMQ_OK;
+}
