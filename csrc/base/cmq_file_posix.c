@@ -257,7 +257,7 @@ static size_t lead_bytes_of(uintptr_t address) { return (size_t)(address % (uint
 
 static cmq_status posix_map(cmq_file *file, uint64_t offset, size_t bytes, bool writable, uint8_t **address_out)
 {
-    cmq_file_info info;
+    cmq_file_info info = {0};   /* gcc -O3 cannot see that a failing posix_info never gives CMQ_OK */
     cmq_status status = check_range(file, offset, bytes);
     if (status == CMQ_OK) status = posix_info(file, &info);
     if (status != CMQ_OK) return status;
