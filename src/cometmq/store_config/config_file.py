@@ -2,9 +2,9 @@
 
 Load, as upstream's ConfigManager: the file; where it is missing, empty, or cannot be decoded, ``<name>.bak``; where
 that is missing or empty too, nothing, and the caller goes on with its defaults; where ``.bak`` cannot be decoded, an
-error. Two differences, both on the careful side: loading deletes nothing (upstream deletes the bad file), and a file of
-blanks alone or of invalid UTF-8 counts as one that cannot be decoded (upstream takes the first for an empty
-configuration and puts U+FFFD into the second).
+error. Differences, all on the careful side: loading deletes nothing (upstream deletes the bad file) and reports what it
+passed over; a file of blanks alone or of invalid UTF-8 counts as one that cannot be decoded (upstream takes the first
+for an empty configuration and puts U+FFFD into the second).
 
 Persist, each step durable before the next begins::
 
@@ -26,14 +26,16 @@ Threads: any; calls on one ConfigFile wait for each other.
 from __future__ import annotations
 
 import enum
+import errno
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from cometmq.errors import DiskFull, PermissionDenied, StorageError
 from cometmq.store_config.errors import ConfigError
-from cometmq.store_config.fastjson import JsonValue, Layout, encode
+from cometmq.store_config.fastjson import JsonValue, Layout, encode, loads
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 
 __all__ = ["ConfigFile", "Loaded", "Origin", "storage_error"]
@@ -45,10 +47,11 @@ _BYTES_MAX = 512 * 1024 * 1024
 
 
 class Origin(enum.Enum):
-    """Which of the two files a content came from."""
+    """Which file a content came from."""
 
     MAIN = "main"
     BACKUP = "backup"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +59,31 @@ class Loaded(Generic[T]):
     """What a load found.
 
     Attributes:
-        content: the decoded content.
+        content: the decoded content; None where neither file holds any (``origin`` NONE): go on with the defaults.
         origin: the file it came from.
-        main_problem: why the main file was passed over, or None when it was used or missing or empty.
+        main_problem: why the main file was passed over, or None when it was used, missing or empty. Tell the user.
     """
 
-    content: T
+    content: T | None
     origin: Origin
     main_problem: ConfigError | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence for the user where the main file was passed over for its content, else None."""
+        if self.main_problem is None:
+            return None
+        used = "its .bak was used" if self.origin is Origin.BACKUP else "there is no .bak, so the defaults were used"
+        return f"{self.main_problem}; {used}"
+
+
+class _MainFile(enum.Enum):
+    """What is known of the main file on disk."""
+
+    UNKNOWN = "not looked at"
+    ABSENT = "missing or empty"
+    GOOD = "decoded or written here"
+    DAMAGED = "cannot be decoded"
 
 
 class ConfigFile:
@@ -84,55 +104,43 @@ class ConfigFile:
         self._ops = file_ops
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        # True when the main file holds a content that was decoded or written here, False when it was found damaged or
-        # empty, None when it was not looked at yet.
-        self._main_is_good: bool | None = None
+        self._main = _MainFile.UNKNOWN
 
-    def load(self, decode: Callable[[JsonValue], T]) -> Loaded[T] | None:
+    def load(self, decode: Callable[[JsonValue], T]) -> Loaded[T]:
         """Read and decode the file, or its ``.bak``.
 
         Args:
-            decode: makes the content from the parsed text; raises ConfigError when it cannot be.
-
-        Returns:
-            The content, or None where neither file holds anything.
+            decode: makes the content from the parsed text; raises ConfigError when that cannot be done.
 
         Raises:
             ConfigError: the file is unusable and ``.bak`` cannot be decoded.
             StorageError: a file is there but cannot be read. No fallback is tried, since the file may be sound.
         """
         with self._lock:
-            return self._load(decode)
-
-    def _load(self, decode: Callable[[JsonValue], T]) -> Loaded[T] | None:
-        problem: ConfigError | None = None
-        data = self._read(self.path)
-        self._main_is_good = False if data is not None else None
-        if data:
+            data = self._read(self.path)
+            if not data:
+                self._main = _MainFile.ABSENT
+                return self._load_backup(decode, None)
             try:
                 content = _decode(data, self.path, decode)
-            except ConfigError as error:
-                problem = error
-            else:
-                self._main_is_good = True
-                return Loaded(content, Origin.MAIN)
-        backup = self._read(self.backup_path)
-        if not backup:
-            if problem is not None:
-                return self._nothing_but(problem)
-            return None
-        return Loaded(_decode(backup, self.backup_path, decode), Origin.BACKUP, problem)
+            except ConfigError as problem:
+                self._main = _MainFile.DAMAGED
+                return self._load_backup(decode, problem)
+            self._main = _MainFile.GOOD
+            return Loaded(content, Origin.MAIN)
 
-    def _nothing_but(self, problem: ConfigError) -> None:
-        """Upstream goes on with its defaults here, which would lose every topic without a word; we stop."""
-        raise problem
+    def _load_backup(self, decode: Callable[[JsonValue], T], main_problem: ConfigError | None) -> Loaded[T]:
+        data = self._read(self.backup_path)
+        if not data:
+            return Loaded(None, Origin.NONE, main_problem)
+        return Loaded(_decode(data, self.backup_path, decode), Origin.BACKUP, main_problem)
 
     def persist(self, value: JsonValue, *, layout: Layout = Layout.PRETTY) -> None:
         """Make ``value`` the file's content, durably, and keep the one before as ``.bak``.
 
         Raises:
-            StorageError: a step failed (DiskFull, PermissionDenied where that is why). The old content, or the new one
-                where only the last step failed, is still there whole; the same call may be tried again.
+            StorageError: a step failed (DiskFull or PermissionDenied where that is why). The old content, or the new
+                one where only the last step failed, is still there whole, and the same call may be tried again.
         """
         data = encode(value, layout=layout)
         with self._lock:
@@ -145,21 +153,47 @@ class ConfigFile:
         folder = self.path.parent
         self._ops.make_folder(folder)
         self._ops.write_synced(self._new_path, data)
-        old = self._ops.read(self.path, bytes_max=self._bytes_max) if self._main_is_good is None else b""
-        if old is not None:
-            self._ops.rename(self.path, self._place_for_old(old))
+        # Whatever fails from here on, the next persist looks for itself what is left.
+        known, self._main = self._main, _MainFile.UNKNOWN
+        if known is _MainFile.UNKNOWN:
+            known = _classify(self._ops.read(self.path, bytes_max=self._bytes_max))
+        if known is not _MainFile.ABSENT:
+            self._ops.rename(self.path, self.backup_path if known is _MainFile.GOOD else self._broken_path)
             self._ops.sync_folder(folder)
-        self._main_is_good = None
         self._ops.rename(self._new_path, self.path)
-        self._main_is_good = True
         self._ops.sync_folder(folder)
-
-    def _place_for_old(self, old: bytes) -> Path:
-        good = _is_readable(old) if self._main_is_good is None else self._main_is_good
-        return self.backup_path if good else self._broken_path
+        self._main = _MainFile.GOOD
 
     def _read(self, path: Path) -> bytes | None:
         try:
             return self._ops.read(path, bytes_max=self._bytes_max)
         except OSError as error:
             raise storage_error(error, f"cannot read {path}") from error
+
+
+def _decode(data: bytes, path: Path, decode: Callable[[JsonValue], T]) -> T:
+    try:
+        return decode(loads(data))
+    except ConfigError as error:
+        raise error.in_file(path) from error
+
+
+def _classify(data: bytes | None) -> _MainFile:
+    """Judge a file by its syntax alone, for a persist without a load before it."""
+    if not data:
+        return _MainFile.ABSENT
+    try:
+        loads(data)
+    except ConfigError:
+        return _MainFile.DAMAGED
+    return _MainFile.GOOD
+
+
+def storage_error(error: OSError, action: str) -> StorageError:
+    """Turn an OSError into the family's own, with what was being done."""
+    kind = StorageError
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        kind = DiskFull
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        kind = PermissionDenied
+    return kind(f"{action}: {error.strerror or error}", errno=error.errno)

@@ -55,7 +55,7 @@ class SystemFileOps:
 
     def write_synced(self, path: Path, data: bytes) -> None:
         """See :meth:`FileOps.write_synced`."""
-        # Unbuffered, and synced through the descriptor that wrote: a later one may not see this one's failed write-back.
+        # Synced through the descriptor that wrote: one opened later may not be told of a failed write-back.
         with path.open("wb", buffering=0) as file:
             left = memoryview(data)
             while left:

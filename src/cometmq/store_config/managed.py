@@ -1,0 +1,127 @@
+"""What every typed file under ``config/`` has in common: load over defaults, change under a lock, persist when changed.
+
+Threads: any thread may call any method of a manager; each call is atomic. Records handed out are immutable.
+Processes: as :mod:`cometmq.store_config.config_file` says; one writer, any number of readers that load again.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+from cometmq.store_config.config_file import ConfigFile, Loaded
+from cometmq.store_config.data_version import wall_clock_ms
+from cometmq.store_config.fastjson import JsonObject, JsonValue, Layout
+from cometmq.store_config.fields import Fields
+from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
+
+__all__ = ["ManagedFile"]
+
+
+class ManagedFile(ABC):
+    """One file and its decoded content, which a subclass keeps in attributes of its own."""
+
+    file_name: ClassVar[str]
+    layout: Layout = Layout.PRETTY
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        file_name: str | None = None,
+        file_ops: FileOps = SYSTEM_FILE_OPS,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        """Start with the defaults. Nothing is read before :meth:`load`.
+
+        Args:
+            folder: the store's ``config`` folder.
+            file_name: another name than the class's own.
+            file_ops: the file operations to use.
+            now_ms: the clock for data versions.
+        """
+        self._lock = threading.RLock()
+        self._writing = threading.Lock()  # taken before _lock where both are
+        self._now_ms = now_ms
+        self._file = ConfigFile(folder / (file_name or self.file_name), file_ops=file_ops)
+        self._changed = False
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
+    @property
+    def changed(self) -> bool:
+        """True when the content differs from what was last loaded or persisted."""
+        with self._lock:
+            return self._changed
+
+    def load(self) -> Loaded[None]:
+        """Read the file, or its ``.bak``, over the defaults. Unsaved changes are lost.
+
+        Returns:
+            Where the content came from, and why the main file was passed over if it was.
+
+        Raises:
+            ConfigError: the file cannot be used and neither can its ``.bak``. The content stays as it was.
+            StorageError: a file is there but cannot be read.
+        """
+        with self._writing, self._lock:
+            loaded = self._file.load(self._decode_whole)
+            if loaded.content is None:
+                self._reset()
+            else:
+                loaded.content()
+            self._changed = False
+            return Loaded(None, loaded.origin, loaded.main_problem)
+
+    def _decode_whole(self, value: JsonValue) -> Callable[[], None]:
+        """Decode into a function that takes the content over, so that a bad file changes nothing."""
+        if value is None:
+            return self._reset
+        return self._decode(Fields(value))
+
+    @abstractmethod
+    def _decode(self, fields: Fields) -> Callable[[], None]:
+        """Check the whole content; return the function that makes it the manager's."""
+
+    @abstractmethod
+    def _reset(self) -> None:
+        """Go back to the defaults."""
+
+    @abstractmethod
+    def _encode(self) -> JsonObject:
+        """Return the content as upstream's 5.3 line writes it, in containers that nothing else holds."""
+
+    def encode(self) -> JsonObject:
+        """Return the content as upstream's 5.3 line writes it. Changing the result changes nothing here."""
+        with self._lock:
+            return self._encode()
+
+    def persist(self, *, only_if_changed: bool = True) -> bool:
+        """Write the content durably; the content before stays as ``.bak``.
+
+        Returns:
+            True when the file was written.
+
+        Raises:
+            StorageError: it could not be written. The old file is whole, the change is still in memory.
+        """
+        # The disk is waited for without the content's lock, so that a commit never waits for an fsync.
+        with self._writing:
+            with self._lock:
+                if only_if_changed and not self._changed:
+                    return False
+                content = self._encode()
+                self._changed = False
+            try:
+                self._file.persist(content, layout=self.layout)
+            except BaseException:
+                with self._lock:
+                    self._changed = True
+                raise
+            return True

@@ -1,0 +1,137 @@
+"""Names of topics and groups: which are allowed, which are the system's, and how derived names are made.
+
+The rules are upstream's TopicValidator. Names read from a store are not checked against them: a broker may have made
+others (``%RETRY%group+topic``). Check what a user gives.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cometmq.errors import InvalidArgument, InvalidTopic
+
+__all__ = [
+    "DLQ_PREFIX",
+    "GROUP_CHARS_MAX",
+    "LMQ_PREFIX",
+    "RETRY_PREFIX",
+    "SYSTEM_GROUP_PREFIX",
+    "SYSTEM_TOPIC_PREFIX",
+    "TOPIC_CHARS_MAX",
+    "dead_letter_topic",
+    "is_light_queue",
+    "is_system_topic",
+    "may_send_to",
+    "retry_topic",
+    "validate_group",
+    "validate_topic",
+]
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+LMQ_PREFIX = "%LMQ%"
+SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+TOPIC_CHARS_MAX = 127
+_DERIVED_TOPIC_CHARS_MAX = 255
+GROUP_CHARS_MAX = 120
+"""Shorter than a topic, since ``%RETRY%<group>_<topic>`` is made from it."""
+
+_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
+_ALLOWED_TEXT = "letters, digits, %, |, - and _"
+
+_SYSTEM_TOPICS = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+_NOT_FOR_SENDERS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+
+
+def validate_topic(topic: str) -> str:
+    """Return ``topic`` when upstream would accept it from a client.
+
+    Raises:
+        InvalidTopic: empty, over-long (127 characters; 255 for retry and dead-letter topics) or with other characters.
+    """
+    problem = _problem(topic, _topic_chars_max(topic))
+    if problem is not None:
+        raise InvalidTopic(f"the topic name {_shown(topic)} {problem}")
+    return topic
+
+
+def _topic_chars_max(topic: str) -> int:
+    return _DERIVED_TOPIC_CHARS_MAX if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_CHARS_MAX
+
+
+def validate_group(group: str) -> str:
+    """Return ``group`` when upstream would accept it from a client.
+
+    Raises:
+        InvalidArgument: empty, over 120 characters, or with other characters than topics may have.
+    """
+    problem = _problem(group, GROUP_CHARS_MAX)
+    if problem is not None:
+        raise InvalidArgument(f"the group name {_shown(group)} {problem}")
+    return group
+
+
+def _problem(name: str, chars_max: int) -> str | None:
+    if not name:
+        return "is empty"
+    if not _ALLOWED.fullmatch(name):
+        return f"has characters other than {_ALLOWED_TEXT}"
+    if len(name) > chars_max:
+        return f"has {len(name)} characters; at most {chars_max} are allowed"
+    return None
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= 60 else name[:57] + "...")
+
+
+def is_system_topic(topic: str) -> bool:
+    """Tell whether the topic is the system's own, which clean-up must spare.
+
+    The broker's own topics named after cluster and broker are not in the list; :func:`system_topics` has those.
+    """
+    return topic in _SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def may_send_to(topic: str) -> bool:
+    """Tell whether a client may send to the topic."""
+    return topic not in _NOT_FOR_SENDERS
+
+
+def is_light_queue(name: str) -> bool:
+    """Tell whether a topic or group names a light message queue, which has no configuration of its own."""
+    return name.startswith(LMQ_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic that holds the group's messages to be tried again."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic that holds the group's messages given up."""
+    return DLQ_PREFIX + group
