@@ -1,0 +1,73 @@
+"""Checks: every Python block of README and docs/ says whether it runs, and those that run do; links lead somewhere.
+
+A block is opened by one of::
+
+    ```python run                        executed in an empty directory; an error fails the test
+    ```python run needs=cometmq.open     the same, but skipped, saying so, while that name does not exist
+    ```python no-run: reason             shown only
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```python(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+RUN = re.compile(r" run(?: needs=(?P<needs>[\w.]+))?")
+SHOWN = re.compile(r" no-run: \S.*")
+LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+
+
+class Block(NamedTuple):
+    where: str
+    mark: str
+    code: str
+
+
+def blocks() -> list[Block]:
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in BLOCK.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(Block(f"{page.relative_to(ROOT)}:{line}", match["mark"], match["code"]))
+    return found
+
+
+def exists(dotted: str) -> bool:
+    module, _, name = dotted.rpartition(".")
+    return hasattr(importlib.import_module(module), name)
+
+
+def test_the_readme_has_an_example() -> None:
+    assert any(block.where.startswith("README.md") and RUN.fullmatch(block.mark) for block in blocks())
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.where)
+def test_block(block: Block, tmp_path: Path) -> None:
+    if SHOWN.fullmatch(block.mark):
+        return
+    run = RUN.fullmatch(block.mark)
+    assert run is not None, f"{block.where}: mark the block 'run' or 'no-run: reason', not {block.mark!r}"
+    if run["needs"] and not exists(run["needs"]):
+        pytest.skip(f"{block.where}: {run['needs']} is not there yet")
+    program = tmp_path / "example.py"
+    program.write_text(block.code, encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", str(program)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, f"{block.where}\n{ended.stdout}{ended.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    assert not broken
