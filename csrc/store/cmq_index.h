@@ -57,14 +57,15 @@ cmq_status CMQ_MUST_CHECK cmq_index_create(cmq_index **index_out, const cmq_inde
 cmq_status CMQ_MUST_CHECK cmq_index_load(cmq_index *index);
 void cmq_index_destroy(cmq_index *index);
 
-/* After an unclean end, one of: (a) upstream's rule: delete every file whose end timestamp is newer than the checkpoint's; returns the physical
- * offset from which keys must be put again (the end offset of what is left; 0 when nothing is left); */
+/* After an unclean end, one of: (a) upstream's rule: delete the first file whose end timestamp is newer than the checkpoint's, and all after it;
+ * returns the physical offset from which keys must be put again (the end offset of what is left; 0 when nothing is left); */
 cmq_status CMQ_MUST_CHECK cmq_index_drop_newer(cmq_index *index, int64_t checkpoint_index_ms, int64_t *rebuild_from_out);
 /* (b) go back to a durable position: later files are deleted, later entries dropped, chains of that file rebuilt.
  * CMQ_ERR_CORRUPT when the file does not fit the position (then use (a)). */
 cmq_status CMQ_MUST_CHECK cmq_index_rewind(cmq_index *index, const cmq_index_position *position);
 
-/* writer: make sure that `keys` more can be put without failing (creates and reserves files; the first file costs its slots' space). */
+/* writer: make sure that `keys` more can be put without failing (creates and reserves files; the first file costs its slots' space). On failure
+ * what was made is kept for the next call. */
 cmq_status CMQ_MUST_CHECK cmq_index_make_room(cmq_index *index, uint32_t keys);
 
 /* writer: put keys in order of their records. Hashes ahead are prefetched, so give whole batches. Room was made. */
@@ -86,7 +87,8 @@ cmq_status CMQ_MUST_CHECK cmq_index_expire(cmq_index *index, int64_t min_phy);
 typedef struct cmq_index_cursor {
     int64_t file_name;       /* 0: start at the newest */
     int32_t entry;           /* next entry to look at; 0: the slot's head */
-    bool done;
+    int64_t last_phy;        /* one more than the offset given last, so that a record whose keys share a hash is given once; 0: none */
+    bool done;               /* nothing is left; a call that gives fewer than `capacity` sets it */
 } cmq_index_cursor;
 cmq_status CMQ_MUST_CHECK cmq_index_query(cmq_index *index, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms, int64_t min_phy,
                                           cmq_index_cursor *cursor, int64_t *phy_out, uint32_t capacity, uint32_t *count_out);

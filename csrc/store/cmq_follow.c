@@ -1,0 +1,303 @@
+/* cmq_follow: see cmq_follow.h.
+ *
+ * The page (4096 bytes, the machine's byte order: it never leaves the machine). Fields that different threads write stand on cache lines of
+ * their own:
+ *
+ *     0  magic u64, version u32, closed u32, generation i64, writer_pid i64, crc32 of magic, version, generation and pid
+ *    64  confirmed_end i64, store_ms i64, sequence u32     the writer's hot line
+ *   128  files_end i64                                     flush
+ *   192  log_min i64                                       retention
+ *   256  beat_ms i64                                       the beat
+ *   320  wake_wanted u32                                   followers write it
+ */
+#include "store/cmq_follow.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cmq_assert.h"
+#include "base/cmq_crc32.h"
+#include "store/cmq_side.h"
+
+#define MAGIC 0x574F4C4C4F46514Du   /* "MQFOLLOW" in memory */
+#define VERSION 1u
+#define PAGE_BYTES 4096
+#define POLL_MS 2   /* of a follower that nobody wakes: below what a person notices, above what costs a core anything */
+
+typedef struct page_head {
+    uint64_t magic;
+    uint32_t version;
+    _Atomic uint32_t closed;
+    _Atomic int64_t generation;
+    _Atomic int64_t writer_pid;
+    _Atomic uint32_t crc;
+} page_head;
+
+typedef struct follow_page {
+    alignas(64) page_head head;
+    alignas(64) _Atomic int64_t confirmed_end;
+    _Atomic int64_t store_ms;
+    _Atomic uint32_t sequence;
+    alignas(64) _Atomic int64_t files_end;
+    alignas(64) _Atomic int64_t log_min;
+    alignas(64) _Atomic int64_t beat_ms;
+    alignas(64) _Atomic uint32_t wake_wanted;
+} follow_page;
+
+_Static_assert(offsetof(follow_page, confirmed_end) == 64 && offsetof(follow_page, sequence) == 80, "layout of the page");
+_Static_assert(offsetof(follow_page, files_end) == 128 && offsetof(follow_page, log_min) == 192, "layout of the page");
+_Static_assert(offsetof(follow_page, beat_ms) == 256 && offsetof(follow_page, wake_wanted) == 320, "layout of the page");
+_Static_assert(sizeof(follow_page) <= PAGE_BYTES, "one page holds it");
+_Static_assert(sizeof(_Atomic int64_t) == 8 && sizeof(_Atomic uint32_t) == 4, "atomics are plain words");
+
+struct cmq_follow {
+    cmq_file *file;
+    follow_page *page;
+    cmq_follow_mode mode;
+};
+
+static uint32_t head_crc(const page_head *head)
+{
+    uint64_t words[4] = {head->magic, head->version, (uint64_t)atomic_load_explicit(&head->generation, memory_order_relaxed),
+                         (uint64_t)atomic_load_explicit(&head->writer_pid, memory_order_relaxed)};
+    return cmq_crc32(words, sizeof words);
+}
+
+/* ---- open ---- */
+
+static cmq_status map_page(cmq_fs *fs, const char *root, cmq_open_mode mode, cmq_follow *follow)
+{
+    char path[CMQ_PATH_BYTES];
+    cmq_status status = cmq_path_join(path, root, CMQ_SIDE_FOLDER "/follow");
+    if (status != CMQ_OK) return status;
+    status = cmq_file_open(fs, path, mode, &follow->file);
+    if (status != CMQ_OK) return status;
+    cmq_file_info info;
+    status = cmq_file_info_of(follow->file, &info);
+    if (status != CMQ_OK) return status;
+    if (info.bytes < PAGE_BYTES) {
+        if (mode != CMQ_OPEN_CREATE) return cmq_fail(CMQ_ERR_NOT_FOUND, "%s has %llu bytes: no page yet", path, (unsigned long long)info.bytes);
+        status = cmq_file_resize(follow->file, PAGE_BYTES);
+        if (status != CMQ_OK) return status;
+    }
+    /* Without blocks a store into the map could meet a full disk, which is a signal and not an error. */
+    if (mode == CMQ_OPEN_CREATE) status = cmq_file_reserve(follow->file, 0, PAGE_BYTES);
+    uint8_t *address = NULL;
+    if (status == CMQ_OK) status = cmq_file_map(follow->file, 0, PAGE_BYTES, mode != CMQ_OPEN_READ, &address);
+    follow->page = (follow_page *)(void *)address;
+    return status;
+}
+
+static bool page_is_known(const follow_page *page)
+{
+    return page->head.magic == MAGIC && page->head.version == VERSION;
+}
+
+/* Generation 0 stands while the fields change, so that no follower mixes two writers' values. */
+static void begin_generation(follow_page *page, int64_t now_ms, int64_t confirmed_end, int64_t files_end, int64_t log_min)
+{
+    const bool known = page_is_known(page);
+    const int64_t before = known ? atomic_load_explicit(&page->head.generation, memory_order_relaxed) : 0;
+    atomic_store_explicit(&page->head.generation, 0, memory_order_seq_cst);
+    if (!known) {
+        page->head.magic = MAGIC;
+        page->head.version = VERSION;
+    }
+    atomic_store_explicit(&page->head.writer_pid, (int64_t)getpid(), memory_order_relaxed);
+    atomic_store_explicit(&page->head.closed, 0, memory_order_relaxed);
+    atomic_store_explicit(&page->confirmed_end, confirmed_end, memory_order_relaxed);
+    atomic_store_explicit(&page->store_ms, 0, memory_order_relaxed);
+    atomic_store_explicit(&page->files_end, files_end, memory_order_relaxed);
+    atomic_store_explicit(&page->log_min, log_min, memory_order_relaxed);
+    atomic_store_explicit(&page->beat_ms, now_ms, memory_order_relaxed);
+    /* The clock keeps it rising when the page was lost or a writer died while it stood at 0. */
+    const int64_t generation = before >= now_ms ? before + 1 : now_ms;
+    atomic_store_explicit(&page->head.generation, generation > 0 ? generation : 1, memory_order_seq_cst);
+    atomic_store_explicit(&page->head.crc, head_crc(&page->head), memory_order_seq_cst);
+}
+
+cmq_status cmq_follow_create(cmq_fs *fs, const char *root, int64_t now_ms, int64_t confirmed_end, int64_t files_end, int64_t log_min,
+                             cmq_follow **follow_out)
+{
+    *follow_out = NULL;
+    char folder[CMQ_PATH_BYTES];
+    cmq_status status = cmq_path_join(folder, root, CMQ_SIDE_FOLDER);
+    if (status == CMQ_OK) status = cmq_fs_make_directory(fs, folder);
+    if (status != CMQ_OK) return status;
+    cmq_follow *follow = calloc(1, sizeof *follow);
+    if (follow == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the follow page of %s", root);
+    follow->mode = CMQ_FOLLOW_WRITER;
+    status = map_page(fs, root, CMQ_OPEN_CREATE, follow);
+    if (status != CMQ_OK) {
+        cmq_follow_destroy(follow);
+        return status;
+    }
+    begin_generation(follow->page, now_ms, confirmed_end, files_end, log_min);
+    cmq_follow_wake(follow);
+    *follow_out = follow;
+    return CMQ_OK;
+}
+
+cmq_status cmq_follow_open(cmq_fs *fs, const char *root, cmq_follow **follow_out)
+{
+    *follow_out = NULL;
+    cmq_follow *follow = calloc(1, sizeof *follow);
+    if (follow == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the follow page of %s", root);
+    follow->mode = CMQ_FOLLOW_WAKES;
+    cmq_status status = map_page(fs, root, CMQ_OPEN_WRITE, follow);
+    if (follow->file == NULL && status != CMQ_OK && status != CMQ_ERR_NOT_FOUND) {
+        /* Another user's store, or a read-only file system. */
+        follow->mode = CMQ_FOLLOW_POLLS;
+        status = map_page(fs, root, CMQ_OPEN_READ, follow);
+    }
+    if (status == CMQ_OK && !page_is_known(follow->page))
+        status = cmq_fail(CMQ_ERR_NOT_FOUND, "the follow page of %s is of another version", root);
+    if (status != CMQ_OK) {
+        cmq_follow_destroy(follow);
+        return status;
+    }
+    *follow_out = follow;
+    return CMQ_OK;
+}
+
+void cmq_follow_destroy(cmq_follow *follow)
+{
+    if (follow == NULL) return;
+    if (follow->page != NULL) cmq_file_unmap(follow->file, (uint8_t *)follow->page, PAGE_BYTES);
+    cmq_file_close(follow->file);
+    free(follow);
+}
+
+cmq_follow_mode cmq_follow_mode_of(const cmq_follow *follow) { return follow->mode; }
+
+/* ---- writer ---- */
+
+/* FUTEX_WAIT and FUTEX_WAKE without the private flag: the kernel then finds waiters of other processes by file and offset. */
+static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *deadline)
+{
+    return syscall(SYS_futex, (void *)word, operation, value, deadline, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+/* The sequence moves before wake_wanted is looked at, and a waiter sets wake_wanted before he looks at the sequence; both sequentially consistent. */
+static void signal_change(follow_page *page)
+{
+    atomic_fetch_add_explicit(&page->sequence, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&page->wake_wanted, memory_order_seq_cst) == 0) return;
+    atomic_store_explicit(&page->wake_wanted, 0, memory_order_seq_cst);
+    (void)futex(&page->sequence, FUTEX_WAKE, INT_MAX, NULL);   /* fails only for a word that is not mapped */
+}
+
+void cmq_follow_publish(cmq_follow *follow, int64_t confirmed_end, int64_t store_ms)
+{
+    CMQ_ASSERT(follow->mode == CMQ_FOLLOW_WRITER);
+    atomic_store_explicit(&follow->page->store_ms, store_ms, memory_order_relaxed);
+    atomic_store_explicit(&follow->page->confirmed_end, confirmed_end, memory_order_release);
+    signal_change(follow->page);
+}
+
+void cmq_follow_set_files_end(cmq_follow *follow, int64_t files_end)
+{
+    atomic_store_explicit(&follow->page->files_end, files_end, memory_order_release);
+}
+
+void cmq_follow_set_log_min(cmq_follow *follow, int64_t log_min)
+{
+    atomic_store_explicit(&follow->page->log_min, log_min, memory_order_release);
+}
+
+void cmq_follow_beat(cmq_follow *follow, int64_t now_ms)
+{
+    atomic_store_explicit(&follow->page->beat_ms, now_ms, memory_order_relaxed);
+}
+
+void cmq_follow_close(cmq_follow *follow)
+{
+    CMQ_ASSERT(follow->mode == CMQ_FOLLOW_WRITER);
+    atomic_store_explicit(&follow->page->head.closed, 1, memory_order_release);
+    cmq_follow_wake(follow);
+}
+
+void cmq_follow_wake(cmq_follow *follow)
+{
+    if (follow->mode == CMQ_FOLLOW_POLLS) return;
+    atomic_store_explicit(&follow->page->wake_wanted, 1, memory_order_seq_cst);   /* so that the call below is made in any case */
+    signal_change(follow->page);
+}
+
+/* ---- reader ---- */
+
+/* True when no writer began a generation meanwhile. */
+static bool read_page(const follow_page *page, cmq_follow_state *state)
+{
+    const int64_t generation = atomic_load_explicit(&page->head.generation, memory_order_seq_cst);
+    state->sequence = atomic_load_explicit(&page->sequence, memory_order_acquire);   /* first: a change after it ends a wait */
+    state->closed = atomic_load_explicit(&page->head.closed, memory_order_acquire) != 0;
+    state->writer_pid = atomic_load_explicit(&page->head.writer_pid, memory_order_acquire);
+    /* Before confirmed_end, so that files_end never seems to be ahead of it. */
+    state->files_end = atomic_load_explicit(&page->files_end, memory_order_acquire);
+    state->log_min = atomic_load_explicit(&page->log_min, memory_order_acquire);
+    state->confirmed_end = atomic_load_explicit(&page->confirmed_end, memory_order_acquire);
+    state->store_ms = atomic_load_explicit(&page->store_ms, memory_order_acquire);
+    state->beat_ms = atomic_load_explicit(&page->beat_ms, memory_order_acquire);
+    state->generation = generation;
+    const uint32_t crc = atomic_load_explicit(&page->head.crc, memory_order_acquire);
+    if (crc != head_crc(&page->head)) state->generation = 0;
+    return atomic_load_explicit(&page->head.generation, memory_order_acquire) == generation;
+}
+
+void cmq_follow_snapshot(const cmq_follow *follow, cmq_follow_state *state_out)
+{
+    for (int attempt = 0; attempt < 100; attempt++)
+        if (read_page(follow->page, state_out)) return;
+    state_out->generation = 0;   /* writers come and go faster than we read: as if one were opening */
+}
+
+static struct timespec deadline_after(int64_t timeout_ms)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += timeout_ms / 1000;
+    at.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (at.tv_nsec >= 1000000000) {
+        at.tv_sec++;
+        at.tv_nsec -= 1000000000;
+    }
+    return at;
+}
+
+static bool earlier(struct timespec a, struct timespec b)
+{
+    return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+}
+
+cmq_status cmq_follow_wait(cmq_follow *follow, uint32_t seen, int64_t timeout_ms)
+{
+    follow_page *page = follow->page;
+    const struct timespec end = deadline_after(timeout_ms > 0 ? timeout_ms : 0);
+    for (;;) {
+        if (follow->mode != CMQ_FOLLOW_POLLS && timeout_ms > 0) atomic_store_explicit(&page->wake_wanted, 1, memory_order_seq_cst);
+        if (atomic_load_explicit(&page->sequence, memory_order_seq_cst) != seen) return CMQ_OK;
+        const struct timespec now = deadline_after(0);
+        if (!earlier(now, end)) return CMQ_AGAIN;
+        struct timespec until = end;
+        if (follow->mode == CMQ_FOLLOW_POLLS) {
+            const struct timespec next = deadline_after(POLL_MS);
+            if (earlier(next, end)) until = next;
+        }
+        /* Woken, interrupted, out of time or the word has changed: the loop looks again in each case. */
+        if (futex(&page->sequence, FUTEX_WAIT_BITSET, seen, &until) != 0 && errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT) {
+            /* A kernel that does not let us wait here (a sandbox): never spin. */
+            const struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_MS * 1000000};
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+}

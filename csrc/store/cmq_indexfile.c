@@ -1,0 +1,360 @@
+/* cmq_indexfile: see cmq_indexfile.h. */
+#include "store/cmq_indexfile.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/cmq_assert.h"
+
+#define HEADER_SLOTS_USED 32
+#define HEADER_COUNT 36
+#define ENTRY_PHY 4
+#define ENTRY_SECONDS 12
+#define ENTRY_PREVIOUS 16
+#define RESERVE_WINDOW_BYTES (1 << 20)   /* of entries, 52,000 keys: small against the slots, large against a call of fallocate */
+#define PUT_CHUNK 256                    /* slots prefetched ahead: more than a core has misses in flight, and their lines stay in L1 until used */
+#define SCAN_ENTRIES 32768               /* entries read at once by a rewind: 640 KiB */
+
+_Static_assert(CMQ_INDEX_HEADER_BYTES == HEADER_COUNT + 4, "the count ends the header");
+_Static_assert(CMQ_INDEX_ENTRY_BYTES == ENTRY_PREVIOUS + 4, "the previous entry ends an entry");
+_Static_assert(CMQ_INDEX_HEADER_BYTES % 8 == 0, "slots are aligned for atomic access");
+
+/* ---- words of the map that several threads or processes use ---- */
+
+static int32_t load_word(const uint8_t *at) { return (int32_t)__builtin_bswap32(__atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_ACQUIRE)); }
+
+static void store_word(uint8_t *at, int32_t value)
+{
+    __atomic_store_n((uint32_t *)(void *)at, __builtin_bswap32((uint32_t)value), __ATOMIC_RELEASE);
+}
+
+static int64_t load_long(const uint8_t *at) { return (int64_t)__builtin_bswap64(__atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_ACQUIRE)); }
+
+static void store_long(uint8_t *at, int64_t value)
+{
+    __atomic_store_n((uint64_t *)(void *)at, __builtin_bswap64((uint64_t)value), __ATOMIC_RELEASE);
+}
+
+static uint8_t *slot_at(const cmq_indexfile *file, uint32_t slot) { return file->map + CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * slot; }
+
+static uint64_t entry_offset(const cmq_indexfile *file, int32_t number)
+{
+    return CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * (uint32_t)file->slots + (uint64_t)CMQ_INDEX_ENTRY_BYTES * (uint32_t)number;
+}
+
+static uint8_t *entry_at(const cmq_indexfile *file, int32_t number) { return file->map + entry_offset(file, number); }
+
+/* ---- life ---- */
+
+uint64_t cmq_indexfile_bytes(int32_t slots, int32_t entries)
+{
+    if (slots < 1 || entries < 2) return 0;
+    return CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * (uint32_t)slots + (uint64_t)CMQ_INDEX_ENTRY_BYTES * (uint32_t)entries;
+}
+
+static cmq_indexfile *make(int64_t name, int32_t slots, int32_t entries)
+{
+    cmq_indexfile *file = calloc(1, sizeof *file);
+    if (file == NULL) return NULL;
+    file->bytes = cmq_indexfile_bytes(slots, entries);
+    CMQ_ASSERT(file->bytes > 0);
+    file->name = name;
+    file->slots = slots;
+    file->entries = entries;
+    file->synced = -1;
+    atomic_init(&file->references, 1);
+    atomic_init(&file->version, 0);
+    return file;
+}
+
+void cmq_indexfile_hold(cmq_indexfile *file) { atomic_fetch_add_explicit(&file->references, 1, memory_order_relaxed); }
+
+void cmq_indexfile_release(cmq_indexfile *file)
+{
+    if (file == NULL || atomic_fetch_sub_explicit(&file->references, 1, memory_order_acq_rel) > 1) return;
+    if (file->map != NULL) cmq_file_unmap(file->file, file->map, (size_t)file->bytes);
+    cmq_file_close(file->file);
+    free(file);
+}
+
+static cmq_status map_all(cmq_indexfile *file, bool writable)
+{
+    const cmq_status status = cmq_file_map(file->file, 0, (size_t)file->bytes, writable, &file->map);
+    if (status == CMQ_OK) cmq_indexfile_position(file, &file->at);
+    return status;
+}
+
+static cmq_status check_length(cmq_indexfile *file, const char *path)
+{
+    cmq_file_info info;
+    const cmq_status status = cmq_file_info_of(file->file, &info);
+    if (status != CMQ_OK) return status;
+    if (info.bytes == 0) return CMQ_END;
+    if (info.bytes == file->bytes) return CMQ_OK;
+    return cmq_fail(CMQ_ERR_SETTING, "index file %s has %" PRIu64 " bytes, but maxHashSlotNum %d with maxIndexNum %d makes %" PRIu64, path, info.bytes,
+                    file->slots, file->entries, file->bytes);
+}
+
+cmq_status cmq_indexfile_open(cmq_fs *fs, const char *path, int64_t name, int32_t slots, int32_t entries, bool writable, cmq_indexfile **file_out)
+{
+    *file_out = NULL;
+    cmq_indexfile *file = make(name, slots, entries);
+    if (file == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to open %s", path);
+    cmq_status status = cmq_file_open(fs, path, writable ? CMQ_OPEN_WRITE : CMQ_OPEN_READ, &file->file);
+    if (status == CMQ_OK) status = check_length(file, path);
+    if (status == CMQ_OK) status = map_all(file, writable);
+    if (status != CMQ_OK) {
+        cmq_indexfile_release(file);
+        return status;
+    }
+    *file_out = file;
+    return CMQ_OK;
+}
+
+cmq_status cmq_indexfile_create(cmq_fs *fs, const char *path, int64_t name, int32_t slots, int32_t entries, cmq_indexfile **file_out)
+{
+    *file_out = NULL;
+    cmq_indexfile *file = make(name, slots, entries);
+    if (file == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to make %s", path);
+    cmq_status status = cmq_file_open(fs, path, CMQ_OPEN_CREATE_NEW, &file->file);
+    if (status != CMQ_OK) {
+        cmq_indexfile_release(file);
+        return status;
+    }
+    status = cmq_file_resize(file->file, file->bytes);
+    if (status == CMQ_OK) status = map_all(file, true);
+    if (status != CMQ_OK) {
+        const cmq_error error = *cmq_last_error();
+        cmq_indexfile_release(file);
+        /* What stays behind when this fails too is a file without entries, which load accepts. */
+        if (cmq_fs_remove(fs, path) != CMQ_OK) return cmq_fail(status, "%s (and %s could not be removed)", error.text, path);
+        return cmq_fail(status, "%s", error.text);
+    }
+    *file_out = file;
+    return CMQ_OK;
+}
+
+cmq_status cmq_indexfile_reserve(cmq_indexfile *file, int32_t number)
+{
+    if (number <= file->reserved) return CMQ_OK;
+    const uint64_t from = file->reserved == 0 ? 0 : entry_offset(file, file->reserved);
+    uint64_t to = entry_offset(file, number) + RESERVE_WINDOW_BYTES;
+    if (to > file->bytes) to = file->bytes;
+    const cmq_status status = cmq_file_reserve(file->file, from, to - from);
+    if (status != CMQ_OK) return status;
+    file->reserved = (int32_t)((to - entry_offset(file, 0)) / CMQ_INDEX_ENTRY_BYTES);
+    return CMQ_OK;
+}
+
+/* ---- header ---- */
+
+static void read_header(const cmq_indexfile *file, cmq_index_position *position)
+{
+    position->file_name = file->name;
+    position->count = load_word(file->map + HEADER_COUNT);   /* first: the other fields are then at least as new */
+    position->slots_used = load_word(file->map + HEADER_SLOTS_USED);
+    position->begin_ms = load_long(file->map);
+    position->end_ms = load_long(file->map + 8);
+    position->begin_phy = load_long(file->map + 16);
+    position->end_phy = load_long(file->map + 24);
+    if (position->count < 1) position->count = 1;   /* as upstream: a new file's header is zero */
+    if (position->count > file->entries) position->count = file->entries;
+    if (position->slots_used < 0) position->slots_used = 0;
+    if (position->slots_used > file->slots) position->slots_used = file->slots;
+}
+
+void cmq_indexfile_position(const cmq_indexfile *file, cmq_index_position *position_out)
+{
+    for (;;) {
+        const uint32_t before = atomic_load_explicit(&file->version, memory_order_acquire);
+        read_header(file, position_out);   /* acquire loads: none of them moves behind the one below */
+        if (before % 2 == 0 && atomic_load_explicit(&file->version, memory_order_relaxed) == before) return;
+    }
+}
+
+/* Release stores throughout: none of them moves before the odd version, and the count is the last that another process sees. */
+static void write_header(cmq_indexfile *file)
+{
+    const cmq_index_position *at = &file->at;
+    const uint32_t version = atomic_load_explicit(&file->version, memory_order_relaxed);
+    atomic_store_explicit(&file->version, version + 1, memory_order_relaxed);
+    store_long(file->map, at->begin_ms);
+    store_long(file->map + 8, at->end_ms);
+    store_long(file->map + 16, at->begin_phy);
+    store_long(file->map + 24, at->end_phy);
+    store_word(file->map + HEADER_SLOTS_USED, at->slots_used);
+    store_word(file->map + HEADER_COUNT, at->count);
+    atomic_store_explicit(&file->version, version + 2, memory_order_release);
+}
+
+void cmq_indexfile_set(cmq_indexfile *file, const cmq_index_position *position)
+{
+    file->at = *position;
+    file->at.file_name = file->name;
+    write_header(file);
+}
+
+/* ---- put ---- */
+
+/* Seconds since the file's begin as upstream counts them. */
+static int32_t seconds_since(int64_t begin_ms, int64_t store_ms)
+{
+    if (begin_ms <= 0 || store_ms <= begin_ms) return 0;
+    const int64_t seconds = (store_ms - begin_ms) / 1000;
+    return seconds > INT32_MAX ? INT32_MAX : (int32_t)seconds;
+}
+
+static void put_one(cmq_indexfile *file, const cmq_index_key *key, uint8_t *slot)
+{
+    cmq_index_position *at = &file->at;
+    const int32_t number = at->count;
+    int32_t previous = load_word(slot);
+    if (previous <= 0 || previous >= number) {   /* empty, or left behind by a crash */
+        previous = 0;
+        at->slots_used += at->slots_used < file->slots;
+    }
+    uint8_t *entry = entry_at(file, number);
+    cmq_store_u32(entry, key->hash);
+    cmq_store_i64(entry + ENTRY_PHY, key->phy);
+    cmq_store_i32(entry + ENTRY_SECONDS, seconds_since(at->begin_ms, key->store_ms));
+    cmq_store_i32(entry + ENTRY_PREVIOUS, previous);
+    store_word(slot, number);
+    if (number <= 1) {
+        at->begin_phy = key->phy;
+        at->begin_ms = key->store_ms;
+    }
+    at->count = number + 1;
+}
+
+void cmq_indexfile_put(cmq_indexfile *file, const cmq_index_key *keys, uint32_t count)
+{
+    CMQ_ASSERT((int64_t)file->at.count + count <= file->reserved);
+    uint8_t *slots[PUT_CHUNK];
+    for (uint32_t done = 0; done < count;) {
+        const uint32_t chunk = count - done < PUT_CHUNK ? count - done : PUT_CHUNK;
+        for (uint32_t i = 0; i < chunk; i++) {
+            slots[i] = slot_at(file, keys[done + i].hash % (uint32_t)file->slots);
+            __builtin_prefetch(slots[i], 1);
+        }
+        for (uint32_t i = 0; i < chunk; i++) put_one(file, &keys[done + i], slots[i]);
+        done += chunk;
+    }
+    if (count == 0) return;
+    file->at.end_phy = keys[count - 1].phy;
+    file->at.end_ms = keys[count - 1].store_ms;
+    write_header(file);
+}
+
+/* ---- rewind ---- */
+
+static uint64_t count_behind(const cmq_indexfile *file, int32_t count)
+{
+    uint64_t behind = 0;
+    for (uint32_t slot = 0; slot < (uint32_t)file->slots; slot++) {
+        const int32_t value = load_word(slot_at(file, slot));
+        behind += value < 0 || value >= count;
+    }
+    return behind;
+}
+
+/* Give slots that point behind `count` the newest entry of theirs below it, looking from the newest entry back until all have one. The chain
+ * itself cannot be followed: entries from `count` on may never have reached the disk, or be another time's. */
+static cmq_status repair_slots(cmq_indexfile *file, int32_t count, uint64_t behind)
+{
+    uint8_t *entries = malloc((size_t)SCAN_ENTRIES * CMQ_INDEX_ENTRY_BYTES);
+    if (entries == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to rebuild an index file's slots");
+    cmq_status status = CMQ_OK;
+    for (int32_t end = count; end > 1 && behind > 0 && status == CMQ_OK;) {
+        const int32_t begin = end - 1 > SCAN_ENTRIES ? end - SCAN_ENTRIES : 1;
+        status = cmq_file_read(file->file, entry_offset(file, begin), entries, (size_t)(end - begin) * CMQ_INDEX_ENTRY_BYTES);
+        for (int32_t number = end - 1; number >= begin && behind > 0 && status == CMQ_OK; number--) {
+            const uint32_t hash = cmq_load_u32(entries + (size_t)(number - begin) * CMQ_INDEX_ENTRY_BYTES);
+            uint8_t *slot = slot_at(file, hash % (uint32_t)file->slots);
+            const int32_t value = load_word(slot);
+            if (value >= 0 && value < count) continue;
+            store_word(slot, number);
+            behind--;
+        }
+        end = begin;
+    }
+    free(entries);
+    for (uint32_t slot = 0; slot < (uint32_t)file->slots && behind > 0 && status == CMQ_OK; slot++) {
+        const int32_t value = load_word(slot_at(file, slot));
+        if (value >= 0 && value < count) continue;
+        store_word(slot_at(file, slot), 0);
+        behind--;
+    }
+    return status;
+}
+
+static cmq_status check_position(const cmq_indexfile *file, const cmq_index_position *position)
+{
+    cmq_index_position now;
+    cmq_indexfile_position(file, &now);
+    if (position->count < 1 || position->count > file->entries || position->slots_used < 0 || position->slots_used > file->slots)
+        return cmq_fail(CMQ_ERR_CORRUPT, "index file %017" PRId64 " cannot have %d entries", file->name, position->count - 1);
+    if (position->count == 1) return CMQ_OK;
+    const int64_t last_phy = cmq_load_i64(entry_at(file, position->count - 1) + ENTRY_PHY);
+    if (now.count < position->count || now.begin_phy != position->begin_phy || now.begin_ms != position->begin_ms || last_phy != position->end_phy)
+        return cmq_fail(CMQ_ERR_CORRUPT, "index file %017" PRId64 " is not the one that had %d entries up to offset %" PRId64, file->name,
+                        position->count - 1, position->end_phy);
+    return CMQ_OK;
+}
+
+cmq_status cmq_indexfile_rewind(cmq_indexfile *file, const cmq_index_position *position)
+{
+    cmq_status status = check_position(file, position);
+    if (status != CMQ_OK) return status;
+    const uint64_t behind = count_behind(file, position->count);
+    status = cmq_indexfile_reserve(file, 1);   /* the slots' blocks, before any is written */
+    if (status == CMQ_OK && behind > 0) status = repair_slots(file, position->count, behind);
+    if (status != CMQ_OK) return status;
+    cmq_indexfile_set(file, position);
+    file->synced = -1;
+    return CMQ_OK;
+}
+
+/* ---- find ---- */
+
+static int64_t add_clamped(int64_t a, int64_t b)
+{
+    int64_t sum;
+    if (!__builtin_add_overflow(a, b, &sum)) return sum;
+    return b > 0 ? INT64_MAX : INT64_MIN;
+}
+
+/* The store time that an entry stands for, up to 999 ms early. A rolled file's first entry counts its seconds from the file before, but the
+ * header's begin is that entry's own time. */
+static int64_t entry_time(int32_t number, int64_t begin_ms, int32_t seconds)
+{
+    return number == 1 ? begin_ms : add_clamped(begin_ms, (int64_t)seconds * 1000);
+}
+
+uint32_t cmq_indexfile_find(const cmq_indexfile *file, const cmq_indexfile_wanted *wanted, int32_t *entry, int64_t *last_phy, int64_t *phy_out,
+                            uint32_t capacity)
+{
+    int32_t number = *entry != 0 ? *entry : load_word(slot_at(file, wanted->hash % (uint32_t)file->slots));
+    const int32_t count = load_word(file->map + HEADER_COUNT);
+    const int64_t begin_ms = load_long(file->map);
+    uint32_t found = 0;
+    while (number > 0 && number < file->entries && found < capacity) {
+        const uint8_t *at = entry_at(file, number);
+        const int32_t previous = cmq_load_i32(at + ENTRY_PREVIOUS);
+        if (number < count) {   /* those behind are being put just now, or were left by a crash */
+            const int64_t phy = cmq_load_i64(at + ENTRY_PHY);
+            const int32_t seconds = cmq_load_i32(at + ENTRY_SECONDS);
+            const int64_t time = entry_time(number, begin_ms, seconds);
+            if (seconds < 0 || phy < 0 || phy < wanted->min_phy || add_clamped(time, 999) < wanted->begin_ms) {
+                number = 0;   /* the rest is older */
+                break;
+            }
+            if (cmq_load_u32(at) == wanted->hash && time <= wanted->end_ms && *last_phy != add_clamped(phy, 1)) {
+                phy_out[found++] = phy;
+                *last_phy = add_clamped(phy, 1);
+            }
+        }
+        number = previous < number ? previous : 0;
+    }
+    *entry = number > 0 && number < file->entries ? number : 0;
+    return found;
+}

@@ -1,0 +1,177 @@
+/* cmq_point: see cmq_point.h.
+ *
+ * A slot, big-endian:
+ *   0 magic u64   8 version u32   12 flags u32 (1: clean)   16 sequence u64   24 log_end   32 store_ms
+ *   40 index: file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy (48 bytes in all)
+ *   88 last_phy   96 last_bytes i32   100 last_crc u32   104 checkpoint_crc u32   108 crc32 of the bytes before
+ */
+#include "store/cmq_point.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cmq_bytes.h"
+#include "base/cmq_crc32.h"
+#include "store/cmq_side.h"
+
+#define MAGIC 0x434D51504F494E54u   /* "CMQPOINT" */
+#define VERSION 1u
+#define FLAG_CLEAN 1u
+#define SLOT_BYTES 112
+#define SLOT_STEP 4096   /* a page each: no write of one slot can tear the other */
+#define SLOTS 2
+
+_Static_assert(SLOT_BYTES <= 512, "a slot fits one sector");
+
+struct cmq_point_file {
+    cmq_file *file;
+    uint64_t sequence;   /* of the newest slot; its place is sequence % 2 */
+};
+
+static void encode(const cmq_point *point, uint64_t sequence, uint8_t at[SLOT_BYTES])
+{
+    cmq_store_u64(at, MAGIC);
+    cmq_store_u32(at + 8, VERSION);
+    cmq_store_u32(at + 12, point->clean ? FLAG_CLEAN : 0);
+    cmq_store_u64(at + 16, sequence);
+    cmq_store_i64(at + 24, point->log_end);
+    cmq_store_i64(at + 32, point->store_ms);
+    cmq_store_i64(at + 40, point->index.file_name);
+    cmq_store_i32(at + 48, point->index.count);
+    cmq_store_i32(at + 52, point->index.slots_used);
+    cmq_store_i64(at + 56, point->index.begin_ms);
+    cmq_store_i64(at + 64, point->index.end_ms);
+    cmq_store_i64(at + 72, point->index.begin_phy);
+    cmq_store_i64(at + 80, point->index.end_phy);
+    cmq_store_i64(at + 88, point->last_phy);
+    cmq_store_i32(at + 96, point->last_bytes);
+    cmq_store_u32(at + 100, point->last_crc);
+    cmq_store_u32(at + 104, point->checkpoint_crc);
+    cmq_store_u32(at + 108, cmq_crc32(at, SLOT_BYTES - 4));
+}
+
+static bool decode(const uint8_t at[SLOT_BYTES], cmq_point *point_out, uint64_t *sequence_out)
+{
+    if (cmq_load_u64(at) != MAGIC || cmq_load_u32(at + 8) != VERSION) return false;
+    if (cmq_load_u32(at + 108) != cmq_crc32(at, SLOT_BYTES - 4)) return false;
+    *sequence_out = cmq_load_u64(at + 16);
+    *point_out = (cmq_point){
+        .clean = (cmq_load_u32(at + 12) & FLAG_CLEAN) != 0,
+        .log_end = cmq_load_i64(at + 24),
+        .store_ms = cmq_load_i64(at + 32),
+        .index = {.file_name = cmq_load_i64(at + 40),
+                  .count = cmq_load_i32(at + 48),
+                  .slots_used = cmq_load_i32(at + 52),
+                  .begin_ms = cmq_load_i64(at + 56),
+                  .end_ms = cmq_load_i64(at + 64),
+                  .begin_phy = cmq_load_i64(at + 72),
+                  .end_phy = cmq_load_i64(at + 80)},
+        .last_phy = cmq_load_i64(at + 88),
+        .last_bytes = cmq_load_i32(at + 96),
+        .last_crc = cmq_load_u32(at + 100),
+        .checkpoint_crc = cmq_load_u32(at + 104),
+    };
+    return true;
+}
+
+/* The newest valid slot of an open file. A file that ends early has fewer slots. */
+static cmq_status read_newest(cmq_file *file, cmq_point *point_out, uint64_t *sequence_out, bool *found_out)
+{
+    cmq_file_info info;
+    cmq_status status = cmq_file_info_of(file, &info);
+    for (uint64_t slot = 0; status == CMQ_OK && slot < SLOTS; slot++) {
+        if (info.bytes < slot * SLOT_STEP + SLOT_BYTES) break;
+        uint8_t at[SLOT_BYTES];
+        status = cmq_file_read(file, slot * SLOT_STEP, at, sizeof at);
+        cmq_point point;
+        uint64_t sequence;
+        if (status != CMQ_OK || !decode(at, &point, &sequence)) continue;
+        if (*found_out && sequence < *sequence_out) continue;
+        *point_out = point;
+        *sequence_out = sequence;
+        *found_out = true;
+    }
+    return status;
+}
+
+cmq_status cmq_point_load(cmq_fs *fs, const char *root, cmq_point *point_out, bool *found_out)
+{
+    memset(point_out, 0, sizeof *point_out);
+    *found_out = false;
+    char path[CMQ_PATH_BYTES];
+    cmq_status status = cmq_path_join(path, root, CMQ_SIDE_FOLDER "/point");
+    if (status != CMQ_OK) return status;
+    cmq_file *file;
+    status = cmq_file_open(fs, path, CMQ_OPEN_READ, &file);
+    if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
+    if (status != CMQ_OK) return status;
+    uint64_t sequence = 0;
+    status = read_newest(file, point_out, &sequence, found_out);
+    cmq_file_close(file);
+    return status;
+}
+
+/* Make folder and file, durably, with the blocks of both slots, so that a full disk does not stop a later store. */
+static cmq_status prepare(cmq_fs *fs, const char *root, cmq_file *file)
+{
+    cmq_file_info info;
+    cmq_status status = cmq_file_info_of(file, &info);
+    if (status == CMQ_OK && info.bytes < SLOTS * SLOT_STEP) status = cmq_file_resize(file, SLOTS * SLOT_STEP);
+    if (status == CMQ_OK) status = cmq_file_reserve(file, 0, SLOTS * SLOT_STEP);
+    if (status == CMQ_OK) status = cmq_file_sync(file);
+    char folder[CMQ_PATH_BYTES];
+    if (status == CMQ_OK) status = cmq_path_join(folder, root, CMQ_SIDE_FOLDER);
+    return status != CMQ_OK ? status : cmq_fs_sync_directory(fs, folder);
+}
+
+cmq_status cmq_point_open(cmq_fs *fs, const char *root, cmq_point_file **file_out)
+{
+    *file_out = NULL;
+    char path[CMQ_PATH_BYTES];
+    cmq_status status = cmq_path_join(path, root, CMQ_SIDE_FOLDER);
+    if (status == CMQ_OK) status = cmq_fs_make_directory(fs, path);
+    if (status == CMQ_OK) status = cmq_path_join(path, root, CMQ_SIDE_FOLDER "/point");
+    if (status != CMQ_OK) return status;
+    cmq_point_file *opened = calloc(1, sizeof *opened);
+    if (opened == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to open %s", path);
+    status = cmq_file_open(fs, path, CMQ_OPEN_CREATE, &opened->file);
+    if (status == CMQ_OK) status = prepare(fs, root, opened->file);
+    cmq_point point;
+    bool found = false;
+    if (status == CMQ_OK) status = read_newest(opened->file, &point, &opened->sequence, &found);
+    if (status != CMQ_OK) {
+        cmq_point_close(opened);
+        return status;
+    }
+    *file_out = opened;
+    return CMQ_OK;
+}
+
+cmq_status cmq_point_store(cmq_point_file *file, const cmq_point *point)
+{
+    const uint64_t sequence = file->sequence + 1;
+    uint8_t at[SLOT_BYTES];
+    encode(point, sequence, at);
+    cmq_status status = cmq_file_write(file->file, sequence % SLOTS * SLOT_STEP, at, sizeof at);
+    if (status == CMQ_OK) status = cmq_file_sync(file->file);
+    if (status == CMQ_OK) file->sequence = sequence;
+    return status;
+}
+
+void cmq_point_close(cmq_point_file *file)
+{
+    if (file == NULL) return;
+    cmq_file_close(file->file);
+    free(file);
+}
+
+cmq_status cmq_point_forget(cmq_fs *fs, const char *root)
+{
+    char path[CMQ_PATH_BYTES];
+    cmq_status status = cmq_path_join(path, root, CMQ_SIDE_FOLDER "/point");
+    if (status != CMQ_OK) return status;
+    status = cmq_fs_remove(fs, path);
+    if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
+    if (status == CMQ_OK) status = cmq_path_join(path, root, CMQ_SIDE_FOLDER);
+    return status != CMQ_OK ? status : cmq_fs_sync_directory(fs, path);
+}
