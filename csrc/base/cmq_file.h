@@ -70,6 +70,7 @@ typedef struct cmq_fs_ops {
     cmq_status (*stat)(cmq_fs *self, const char *path, cmq_file_info *info_out);
     cmq_status (*list)(cmq_fs *self, const char *path, char ***names_out, size_t *count_out);
     cmq_status (*make_directory)(cmq_fs *self, const char *path);
+    cmq_status (*make_directory_unsynced)(cmq_fs *self, const char *path);
     cmq_status (*remove)(cmq_fs *self, const char *path);
     cmq_status (*remove_directory)(cmq_fs *self, const char *path);
     cmq_status (*rename)(cmq_fs *self, const char *from, const char *to);
@@ -192,6 +193,12 @@ void cmq_fs_free_names(char **names, size_t count);
 
 /* Make a directory and its missing parents; being there already is fine. Each parent of a new one is synced. */
 static inline cmq_status CMQ_MUST_CHECK cmq_fs_make_directory(cmq_fs *fs, const char *path) { return fs->ops->make_directory(fs, path); }
+
+/* The same without a sync: durable once every parent of a new one is synced. For tens of thousands of directories, synced together. */
+static inline cmq_status CMQ_MUST_CHECK cmq_fs_make_directory_unsynced(cmq_fs *fs, const char *path)
+{
+    return fs->ops->make_directory_unsynced(fs, path);
+}
 
 /* Remove a file; CMQ_ERR_NOT_FOUND when there is none. */
 static inline cmq_status CMQ_MUST_CHECK cmq_fs_remove(cmq_fs *fs, const char *path) { return fs->ops->remove(fs, path); }

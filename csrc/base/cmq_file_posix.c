@@ -425,17 +425,18 @@ static cmq_status CMQ_MUST_CHECK check_directory(const char *path)
     return CMQ_OK;
 }
 
-/* Make `path`, whose parent exists, and make its name durable. */
-static cmq_status CMQ_MUST_CHECK make_one(cmq_fs *self, const char *path)
+/* Make `path`, whose parent exists, and with `synced` make its name durable. */
+static cmq_status CMQ_MUST_CHECK make_one(cmq_fs *self, const char *path, bool synced)
 {
     if (mkdir(path, 0777) != 0) return errno == EEXIST ? check_directory(path) : fail_path("make directory", path);
+    if (!synced) return CMQ_OK;
     char parent[CMQ_PATH_BYTES];
     memcpy(parent, path, strlen(path) + 1);
     cut_to_parent(parent);
     return posix_sync_directory(self, parent);
 }
 
-static cmq_status posix_make_directory(cmq_fs *self, const char *path)
+static cmq_status CMQ_MUST_CHECK make_all(cmq_fs *self, const char *path, bool synced)
 {
     char prefix[CMQ_PATH_BYTES];
     const size_t bytes = strlen(path);
@@ -448,11 +449,14 @@ static cmq_status posix_make_directory(cmq_fs *self, const char *path)
         memcpy(prefix, path, end);
         prefix[end] = '\0';
         if (prefix[end - 1] == '/') continue;   /* "/", or a doubled slash */
-        const cmq_status status = make_one(self, prefix);
+        const cmq_status status = make_one(self, prefix, synced);
         if (status != CMQ_OK) return status;
     }
     return CMQ_OK;
 }
+
+static cmq_status posix_make_directory(cmq_fs *self, const char *path) { return make_all(self, path, true); }
+static cmq_status posix_make_directory_unsynced(cmq_fs *self, const char *path) { return make_all(self, path, false); }
 
 static cmq_status posix_remove(cmq_fs *self, const char *path)
 {
@@ -503,6 +507,7 @@ static const cmq_fs_ops posix_ops = {
     .stat = posix_stat,
     .list = posix_list,
     .make_directory = posix_make_directory,
+    .make_directory_unsynced = posix_make_directory_unsynced,
     .remove = posix_remove,
     .remove_directory = posix_remove_directory,
     .rename = posix_rename,

@@ -347,8 +347,8 @@ static cmq_status twin_sync_all(cmq_fs *self, const char *path)
     return fails ? fail_by(&fault, CMQ_TWIN_SYNC_ALL, path) : CMQ_OK;
 }
 
-/* Make one directory whose parent is there, and sync the parent, as two calls. */
-static cmq_status CMQ_MUST_CHECK make_one(cmq_file_twin *twin, const char *path, const char *parent)
+/* Make one directory whose parent is there, and with `synced` sync the parent, as two calls. */
+static cmq_status CMQ_MUST_CHECK make_one(cmq_file_twin *twin, const char *path, const char *parent, bool synced)
 {
     cmq_status status = enter_plain(twin, CMQ_TWIN_MAKE_DIRECTORY, path);
     if (status != CMQ_OK) return status;
@@ -361,12 +361,11 @@ static cmq_status CMQ_MUST_CHECK make_one(cmq_file_twin *twin, const char *path,
         twin_change_add(twin, twin_node_make(twin, path, true, false), NULL, NULL, directory, name);
     }
     unlock(twin);
-    return status != CMQ_OK ? status : twin_sync_directory(&twin->base, parent);
+    return status != CMQ_OK || !synced ? status : twin_sync_directory(&twin->base, parent);
 }
 
-static cmq_status twin_make_directory(cmq_fs *self, const char *path)
+static cmq_status CMQ_MUST_CHECK make_all(cmq_file_twin *twin, const char *path, bool synced)
 {
-    cmq_file_twin *twin = twin_of(self);
     if (!twin_is_inside(twin, path)) return cmq_fail(CMQ_ERR_ARGUMENT, "%s is outside the twin's directory %s", path, twin->root);
     char prefix[CMQ_PATH_BYTES], parent[CMQ_PATH_BYTES];
     memcpy(parent, twin->root, twin->root_bytes + 1);
@@ -379,13 +378,16 @@ static cmq_status twin_make_directory(cmq_fs *self, const char *path)
         const twin_node *there = twin_find(twin, prefix);
         unlock(twin);
         if (there != NULL && !there->is_directory) return cmq_fail_errno(ENOTDIR, "cannot make directory %s", path);
-        const cmq_status status = there != NULL ? CMQ_OK : make_one(twin, prefix, parent);
+        const cmq_status status = there != NULL ? CMQ_OK : make_one(twin, prefix, parent, synced);
         if (status != CMQ_OK) return status;
         memcpy(parent, prefix, end + 1);
         if (path[end] == '\0') break;
     }
     return CMQ_OK;
 }
+
+static cmq_status twin_make_directory(cmq_fs *self, const char *path) { return make_all(twin_of(self), path, true); }
+static cmq_status twin_make_directory_unsynced(cmq_fs *self, const char *path) { return make_all(twin_of(self), path, false); }
 
 /* Removing files and directories, and renaming, differ in the real call only. */
 static cmq_status CMQ_MUST_CHECK change_names(cmq_file_twin *twin, cmq_twin_kind kind, const char *from, const char *to)
@@ -446,6 +448,7 @@ static const cmq_fs_ops twin_ops = {
     .stat = twin_stat,
     .list = twin_list,
     .make_directory = twin_make_directory,
+    .make_directory_unsynced = twin_make_directory_unsynced,
     .remove = twin_remove,
     .remove_directory = twin_remove_directory,
     .rename = twin_rename,
