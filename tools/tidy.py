@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE_BYTES_MAX = 200_000
 C_FUNCTION_LINES_MAX = 70
 C_FILE_LINES_MAX = 700
+C_TEST_LINES_MAX = 1000  # a table of cases is long without being hard to read
 
 # Written with a break in the middle, so that this file does not find itself.
 _MACHINE_PATHS = re.compile(r"(?<![\w./-])/(?:wor[k]|roo[t]|hom[e]/\w+|tm[p]/gold)/")
@@ -95,8 +96,9 @@ def c_head(path: str, text: str) -> Iterator[Finding]:
 def c_shape(path: str, text: str) -> Iterator[Finding]:
     """Functions and files that should be split."""
     lines = text.splitlines()
-    if len(lines) > C_FILE_LINES_MAX:
-        yield Finding(path, 1, f"has {len(lines)} lines; split it before {C_FILE_LINES_MAX}")
+    lines_max = C_FILE_LINES_MAX if path.startswith("csrc/") else C_TEST_LINES_MAX
+    if len(lines) > lines_max:
+        yield Finding(path, 1, f"has {len(lines)} lines; split it before {lines_max}")
     start = 0
     for number, line in enumerate(lines, 1):
         if line == "{":
