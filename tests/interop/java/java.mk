@@ -1,0 +1,10 @@
+# Tests against a real Apache RocketMQ: included by the main Makefile. Where Java 17 or Maven is missing they are skipped,
+# with the reason. The jars (about 85 MB a version) come through Maven into its own repository and into build/java.
+
+.PHONY: test-java
+test-java: $(BUILT) ## against a real RocketMQ broker and client (needs Java 17 and Maven): all of it
+	@CMQ_JAVA=full $(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)
+
+.PHONY: test-java-short
+test-java-short: $(BUILT) ## the same, one pass through each direction
+	@CMQ_JAVA=short $(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)

@@ -1,0 +1,183 @@
+package io.cometmq.interop;
+
+import com.alibaba.fastjson2.JSONObject;
+import java.util.Map;
+import java.util.Properties;
+import org.apache.rocketmq.client.QueryResult;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.ResponseCode;
+import org.apache.rocketmq.remoting.protocol.admin.ConsumeStats;
+import org.apache.rocketmq.remoting.protocol.body.ClusterInfo;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/** Questions to the broker: is it there, which offsets does it know, which message has this key or id. */
+@SuppressWarnings("deprecation")
+final class Admin {
+    private Admin() {
+    }
+
+    /**
+     * Waits until the broker at {@code address} answers and the name server knows it.
+     *
+     * <p>A broker that starts on an existing store often misses its first registration, because its connection to the name
+     * server is not up yet, and tries again ten seconds later. A change of its permission makes it register at once.
+     */
+    static void awaitBroker(JSONObject request, Peer.Rows rows) throws Exception {
+        String address = request.getString("address");
+        Properties permission = new Properties();
+        permission.setProperty("brokerPermission", "6");
+        DefaultMQAdminExt admin = Clients.admin(request);
+        try {
+            await(request.getLongValue("timeout_ms", 30_000L), () -> {
+                admin.fetchBrokerRuntimeStats(address);
+                if (isRegistered(admin, address)) {
+                    return true;
+                }
+                admin.updateBrokerConfig(address, permission);
+                return isRegistered(admin, address);
+            });
+        } finally {
+            Clients.retire(admin::shutdown);
+        }
+    }
+
+    private static boolean isRegistered(DefaultMQAdminExt admin, String address) throws Exception {
+        ClusterInfo cluster = admin.examineBrokerClusterInfo();
+        return cluster.getBrokerAddrTable() != null
+            && cluster.getBrokerAddrTable().values().stream().anyMatch(data -> data.getBrokerAddrs().containsValue(address));
+    }
+
+    private interface Condition {
+        boolean holds() throws Exception;
+    }
+
+    /** Asks until the answer is yes. An exception counts as no, but for the last one, which tells why it never was. */
+    private static void await(long timeoutMs, Condition condition) throws Exception {
+        long deadline = System.nanoTime() + timeoutMs * 1_000_000L;
+        Exception last = null;
+        while (System.nanoTime() < deadline) {
+            try {
+                if (condition.holds()) {
+                    return;
+                }
+                last = null;
+            } catch (Exception notYet) {
+                last = notYet;
+            }
+            Thread.sleep(50);
+        }
+        throw last != null ? last : new IllegalStateException("not within " + timeoutMs + " ms");
+    }
+
+    /** Creates or changes a topic at the broker, and waits until the name server tells its route. */
+    static void createTopic(JSONObject request, Peer.Rows rows) throws Exception {
+        String topic = request.getString("topic");
+        int queues = request.getIntValue("queues", 4);
+        DefaultMQAdminExt admin = Clients.admin(request);
+        try {
+            admin.createAndUpdateTopicConfig(request.getString("address"), new TopicConfig(topic, queues, queues));
+            await(30_000L, () -> admin.examineTopicRouteInfo(topic) != null);
+        } finally {
+            Clients.retire(admin::shutdown);
+        }
+    }
+
+    /** Per queue: the first and the next offset, and the store time of the first message. */
+    static void offsets(JSONObject request, Peer.Rows rows) throws Exception {
+        DefaultMQPullConsumer consumer = Clients.pullConsumer(request);
+        try {
+            for (MessageQueue queue : Clients.queues(consumer, request.getString("topic"))) {
+                rows.add(Map.of(
+                    "queue", queue.getQueueId(),
+                    "min_offset", consumer.minOffset(queue),
+                    "max_offset", consumer.maxOffset(queue),
+                    "earliest_store_timestamp_ms", consumer.earliestMsgStoreTime(queue)));
+            }
+        } finally {
+            Clients.retire(consumer::shutdown);
+        }
+    }
+
+    /** Per queue: how far the group has come, and the next offset of the queue. */
+    static void groupOffsets(JSONObject request, Peer.Rows rows) throws Exception {
+        DefaultMQAdminExt admin = Clients.admin(request);
+        try {
+            ConsumeStats stats = admin.examineConsumeStats(request.getString("group"), request.getString("topic"));
+            stats.getOffsetTable().forEach((queue, offset) -> rows.add(Map.of(
+                "queue", queue.getQueueId(),
+                "consumer_offset", offset.getConsumerOffset(),
+                "broker_offset", offset.getBrokerOffset())));
+        } finally {
+            Clients.retire(admin::shutdown);
+        }
+    }
+
+    /** Per queue: the first offset whose message was stored at {@code timestamp_ms} or later. */
+    static void searchOffset(JSONObject request, Peer.Rows rows) throws Exception {
+        DefaultMQPullConsumer consumer = Clients.pullConsumer(request);
+        try {
+            for (MessageQueue queue : Clients.queues(consumer, request.getString("topic"))) {
+                rows.add(Map.of(
+                    "queue", queue.getQueueId(),
+                    "offset", consumer.searchOffset(queue, request.getLongValue("timestamp_ms"))));
+            }
+        } finally {
+            Clients.retire(consumer::shutdown);
+        }
+    }
+
+    /** Messages that carry a key, through the index. No match is an empty answer, where the client throws. */
+    static void queryKey(JSONObject request, Peer.Rows rows) throws Exception {
+        DefaultMQAdminExt admin = Clients.admin(request);
+        try {
+            report(() -> admin.queryMessage(request.getString("topic"), request.getString("key"),
+                request.getIntValue("max", 32), 0, Long.MAX_VALUE), rows);
+        } finally {
+            Clients.retire(admin::shutdown);
+        }
+    }
+
+    /** Messages with this unique id, through the index. */
+    static void queryUniqueKey(JSONObject request, Peer.Rows rows) throws Exception {
+        DefaultMQAdminExt admin = Clients.admin(request);
+        try {
+            report(() -> admin.queryMessageByUniqKey(null, request.getString("topic"), request.getString("key"),
+                request.getIntValue("max", 32), 0, Long.MAX_VALUE), rows);
+        } finally {
+            Clients.retire(admin::shutdown);
+        }
+    }
+
+    /** The message with this offset id: the id names the broker's address and the physical offset. */
+    static void view(JSONObject request, Peer.Rows rows) throws Exception {
+        DefaultMQAdminExt admin = Clients.admin(request);
+        try {
+            rows.add(MessageRow.of(admin.viewMessage(request.getString("topic"), request.getString("id")), false));
+        } finally {
+            Clients.retire(admin::shutdown);
+        }
+    }
+
+    private interface Query {
+        QueryResult run() throws Exception;
+    }
+
+    private static void report(Query query, Peer.Rows rows) throws Exception {
+        QueryResult result;
+        try {
+            result = query.run();
+        } catch (MQClientException failure) {
+            if (failure.getResponseCode() == ResponseCode.NO_MESSAGE) {
+                return;
+            }
+            throw failure;
+        }
+        for (MessageExt message : result.getMessageList()) {
+            rows.add(MessageRow.of(message, false));
+        }
+    }
+}
