@@ -537,6 +537,8 @@ static void directories_with_their_parents(void)
     char path[CMQ_PATH_BYTES];
     CHECK_OK(cmq_fs_make_directory(fs, in("x/y//z/")));
     CHECK_OK(cmq_fs_make_directory(fs, in("x/y/z")));
+    CHECK_OK(cmq_fs_make_directory_unsynced(fs, in("u/v")));
+    CHECK_OK(cmq_fs_remove_directory(fs, in("u/v")));
     CHECK_OK(cmq_fs_stat(fs, in("x/y/z"), &info));
     CHECK(info.is_directory);
     cmq_file_close(make("file", 1));

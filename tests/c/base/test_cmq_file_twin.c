@@ -182,6 +182,31 @@ static void files_survive_out_of_order(void)
     stop();
 }
 
+/* The one sync that was forgotten among many that were not needed: only one file of many is old. */
+static void one_file_alone_gets_lost(void)
+{
+    enum { FILES = 12 };
+    start();
+    cmq_file *files[FILES];
+    char names[FILES][16];
+    for (int i = 0; i < FILES; i++) {
+        snprintf(names[i], sizeof names[i], "f%d", i);
+        files[i] = durable_file(names[i], 10, 'o');
+        fill(files[i], 0, 10, 'n');
+    }
+    int one_lost = 0, one_kept = 0;
+    for (int i = 0; i < IMAGES; i++) {
+        int kept = 0;
+        cmq_file_twin_crash_image(twin, image);
+        for (int k = 0; k < FILES; k++) kept += image_value(names[k]) == 'n';
+        one_lost += kept == FILES - 1;
+        one_kept += kept == 1;
+    }
+    CHECK(one_lost > IMAGES / 40 && one_kept > IMAGES / 100);   /* by chance of each file alone it would be one image in a thousand */
+    for (int i = 0; i < FILES; i++) cmq_file_close(files[i]);
+    stop();
+}
+
 static void lengths_get_lost(void)
 {
     start();
@@ -410,18 +435,49 @@ static void nothing_durable_falls_between_two_names(void)
 {
     start();
     cmq_file_close(durable_file("a", 10, 'o'));
-    for (int round = 0; round < 3; round++) {
-        CHECK_OK(cmq_fs_rename(fs, in_root("a"), in_root("a.bak")));
-        cmq_file *file = open_file("a");
-        fill(file, 0, 10, 'n');
+    CHECK_OK(cmq_fs_rename(fs, in_root("a"), in_root("a.bak")));
+    cmq_file *file = open_file("a");
+    fill(file, 0, 10, 'n');
+    CHECK_OK(cmq_file_sync(file));
+    cmq_file_close(file);
+    int moved = 0, both = 0;
+    for (int i = 0; i < IMAGES; i++) {
+        cmq_file_twin_crash_image(twin, image);
+        CHECK((image_value("a") == 'o') != (image_value("a.bak") == 'o'));
+        moved += image_value("a") == -1;
+        both += image_value("a") == 'n';
+    }
+    CHECK(moved > 0 && both > 0 && moved + both < IMAGES);
+    stop();
+}
+
+/* A file that moves between two directories is in one of them; a sync of either one settles it, with the creation before it. */
+static void moves_between_directories_are_one_change(void)
+{
+    for (int synced = 1; synced <= 2; synced++) {
+        start();
+        CHECK_OK(cmq_fs_make_directory(fs, in_root("1")));
+        CHECK_OK(cmq_fs_make_directory(fs, in_root("2")));
+        cmq_file *file = open_file("1/a");
+        fill(file, 0, 10, 'a');
         CHECK_OK(cmq_file_sync(file));
         cmq_file_close(file);
+        CHECK_OK(cmq_fs_rename(fs, in_root("1/a"), in_root("2/a")));
+        int seen[3] = {0};
         for (int i = 0; i < IMAGES; i++) {
             cmq_file_twin_crash_image(twin, image);
-            CHECK(image_value("a") > 0 || image_value("a.bak") > 0);
+            CHECK(image_value("1/a") == -1 || image_value("2/a") == -1);
+            seen[image_value("1/a") == 'a' ? 1 : image_value("2/a") == 'a' ? 2 : 0]++;
         }
+        CHECK(seen[0] > 0 && seen[1] > 0 && seen[2] > 0);
+        CHECK_OK(cmq_fs_sync_directory(fs, in_root(synced == 1 ? "1" : "2")));
+        for (int i = 0; i < 50; i++) {
+            cmq_file_twin_crash_image(twin, image);
+            CHECK_INT(image_value("1/a"), -1);
+            CHECK_INT(image_value("2/a"), 'a');
+        }
+        stop();
     }
-    stop();
 }
 
 static void directories_are_durable_when_made_and_lost_when_not_synced(void)
@@ -432,9 +488,8 @@ static void directories_are_durable_when_made_and_lost_when_not_synced(void)
     CHECK(cmq_file_twin_all_durable(twin));
     CHECK_INT(cmq_file_twin_calls(twin, CMQ_TWIN_MAKE_DIRECTORY), 3);
     CHECK_INT(cmq_file_twin_calls(twin, CMQ_TWIN_SYNC_DIRECTORY), 3);
-    cmq_file_twin_ignore_syncs(twin, CMQ_TWIN_BIT(CMQ_TWIN_SYNC_DIRECTORY));
-    CHECK_OK(cmq_fs_make_directory(fs, in_root("x/q")));
-    cmq_file_twin_ignore_syncs(twin, 0);
+    CHECK_OK(cmq_fs_make_directory_unsynced(fs, in_root("x/q")));
+    CHECK_INT(cmq_file_twin_calls(twin, CMQ_TWIN_SYNC_DIRECTORY), 3);
     cmq_file *file = open_file("x/q/a");
     fill(file, 0, 10, 'a');
     CHECK_OK(cmq_file_sync(file));
@@ -902,13 +957,14 @@ static void threads_may_share_it(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(synced_survives_always), CMQ_TEST(sectors_tear_in_every_way), CMQ_TEST(files_survive_out_of_order),
-              CMQ_TEST(lengths_get_lost), CMQ_TEST(mapped_stores_are_unsynced_until_synced), CMQ_TEST(versions_between_come_up),
-              CMQ_TEST(punch_is_a_change_and_reserve_is_none), CMQ_TEST(creations_get_lost_until_the_directory_is_synced),
-              CMQ_TEST(renames_get_lost_and_never_half_done), CMQ_TEST(a_rename_may_outlive_the_content), CMQ_TEST(removed_files_come_back),
-              CMQ_TEST(changes_of_names_are_lost_one_by_one), CMQ_TEST(nothing_durable_falls_between_two_names),
+              CMQ_TEST(one_file_alone_gets_lost), CMQ_TEST(lengths_get_lost), CMQ_TEST(mapped_stores_are_unsynced_until_synced),
+              CMQ_TEST(versions_between_come_up), CMQ_TEST(punch_is_a_change_and_reserve_is_none),
+              CMQ_TEST(creations_get_lost_until_the_directory_is_synced), CMQ_TEST(renames_get_lost_and_never_half_done),
+              CMQ_TEST(a_rename_may_outlive_the_content), CMQ_TEST(removed_files_come_back), CMQ_TEST(changes_of_names_are_lost_one_by_one),
+              CMQ_TEST(nothing_durable_falls_between_two_names), CMQ_TEST(moves_between_directories_are_one_change),
               CMQ_TEST(directories_are_durable_when_made_and_lost_when_not_synced), CMQ_TEST(what_was_there_before_is_durable),
               CMQ_TEST(styles_all_occur), CMQ_TEST(seeds_repeat), CMQ_TEST(hooks_run_before_the_call_takes_effect),
               CMQ_TEST(calls_fail_as_asked), CMQ_TEST(faults_start_and_end_as_asked), CMQ_TEST(a_failed_sync_is_not_made_good_by_the_next),
               CMQ_TEST(ignored_syncs_say_ok_and_keep_nothing), CMQ_TEST(disk_space_is_what_the_test_says),
-              CMQ_TEST(images_do_not_drop_the_lock), CMQ_TEST(images_are_made_of_versions_since_the_sync), CMQ_TEST(a_flush_left_out_is_found),
-              CMQ_TEST(threads_may_share_it))
+              CMQ_TEST(images_do_not_drop_the_lock), CMQ_TEST(images_are_made_of_versions_since_the_sync),
+              CMQ_TEST(a_flush_left_out_is_found), CMQ_TEST(threads_may_share_it))
