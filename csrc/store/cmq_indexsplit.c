@@ -41,8 +41,11 @@ static cmq_status open_split(cmq_fs *fs, const char *path, split_file *split)
     if (status != CMQ_OK) return status;
     cmq_file_info info;
     status = cmq_file_info_of(split->file, &info);
-    uint8_t header[CMQ_INDEX_HEADER_BYTES] = {0};
-    if (status == CMQ_OK && info.bytes >= sizeof header) status = cmq_file_read(split->file, 0, header, sizeof header);
+    uint8_t header[CMQ_INDEX_HEADER_BYTES] = {0}, count[4] = {0};
+    if (status == CMQ_OK && info.bytes >= sizeof header) {
+        status = cmq_file_read(split->file, HEADER_COUNT, count, sizeof count);   /* first: beside a writer the rest is then as new at least */
+        if (status == CMQ_OK) status = cmq_file_read(split->file, 0, header, sizeof header);
+    }
     if (status != CMQ_OK) {
         cmq_file_close(split->file);
         split->file = NULL;
@@ -52,7 +55,7 @@ static cmq_status open_split(cmq_fs *fs, const char *path, split_file *split)
     split->begin_phy = cmq_load_i64(header + 16);
     split->end_phy = cmq_load_i64(header + 24);
     split->slots_used = cmq_load_i32(header + HEADER_SLOTS_USED);
-    split->count = cmq_load_i32(header + HEADER_COUNT);
+    split->count = cmq_load_i32(count);
     return CMQ_OK;
 }
 
@@ -105,6 +108,14 @@ static cmq_status belongs(const split_file *split, int32_t slots, uint32_t slot,
     return status;
 }
 
+/* Can it be entry `number`, as far as its own bytes say? Zeros are what a wrong split finds behind the last entry. */
+static bool is_plausible(const split_file *split, const split_entry *entry, int32_t number)
+{
+    if (entry->hash > INT32_MAX || entry->seconds < 0 || entry->previous < 0 || entry->previous >= number) return false;
+    if (entry->phy < split->begin_phy || entry->phy > split->end_phy) return false;
+    return entry->hash != 0 || entry->phy != 0;
+}
+
 /* Entry, its slot's head and its predecessor must agree. */
 static cmq_status entry_fits(const split_file *split, int32_t slots, int32_t entries, int32_t number, bool *fits_out)
 {
@@ -112,7 +123,7 @@ static cmq_status entry_fits(const split_file *split, int32_t slots, int32_t ent
     split_entry entry;
     cmq_status status = read_entry(split, slots, number, &entry);
     if (status != CMQ_OK) return status;
-    if (entry.hash > INT32_MAX || entry.phy < 0 || entry.seconds < 0 || entry.previous < 0 || entry.previous >= number) return CMQ_OK;
+    if (!is_plausible(split, &entry, number)) return CMQ_OK;
     const uint32_t slot = entry.hash % (uint32_t)slots;
     int32_t head;
     status = read_slot(split, slot, &head);
@@ -187,7 +198,7 @@ static cmq_status try_usual(const split_file *split, split_found *found)
 static bool may_be_first(const split_file *split, const uint8_t *cell)
 {
     const split_entry entry = decode_entry(cell);
-    return entry.phy == split->begin_phy && entry.previous == 0 && entry.seconds >= 0 && entry.hash <= INT32_MAX && (entry.hash != 0 || entry.phy != 0);
+    return entry.phy == split->begin_phy && is_plausible(split, &entry, 1);
 }
 
 static cmq_status try_cells(const split_file *split, uint64_t offset, const uint8_t *cells, size_t bytes, uint32_t *tried, split_found *found)
@@ -265,7 +276,7 @@ static cmq_status replay(const split_file *split, int32_t slots, int32_t *heads,
         if (status != CMQ_OK) return status;
         for (int32_t i = 0; i < chunk; i++, number++) {
             const split_entry entry = decode_entry(cells + (size_t)i * CMQ_INDEX_ENTRY_BYTES);
-            if (entry.hash > INT32_MAX || entry.phy < 0 || entry.seconds < 0) return CMQ_OK;
+            if (!is_plausible(split, &entry, number) || (number == 1 && entry.phy != split->begin_phy)) return CMQ_OK;
             int32_t *head = &heads[entry.hash % (uint32_t)slots];
             if (entry.previous != *head) return CMQ_OK;
             *used_out += *head == 0;
@@ -304,7 +315,7 @@ static cmq_status prove(const split_file *split, int32_t slots, int32_t entries,
     cmq_status status = heads == NULL || cells == NULL ? cmq_fail(CMQ_ERR_MEMORY, "no memory to check %d index slots", slots) : CMQ_OK;
     int32_t used = 0;
     if (status == CMQ_OK) status = replay(split, slots, heads, cells, &used, fits_out);
-    if (*fits_out) *fits_out = used == split->slots_used;
+    if (*fits_out) *fits_out = used <= split->slots_used;   /* beside a writer the header may know of more */
     if (status == CMQ_OK && *fits_out) status = compare_slots(split, slots, entries, heads, cells, fits_out);
     free(cells);
     free(heads);
