@@ -29,12 +29,10 @@
 #include "base/cmq_status.h"
 #include "store/cmq_segment.h"
 
-#define CMQ_SEGMENT_BYTES_DEFAULT (INT64_C(1) << 30)
 #define CMQ_SEGMENT_BYTES_MIN 4096
 #define CMQ_SEGMENT_BYTES_MAX (INT64_C(2147483647) / 4096 * 4096)   /* upstream's file positions are i32 */
 #define CMQ_LOG_PATHS_MAX 16
 #define CMQ_STAGING_BYTES_MAX (INT64_C(8) << 20)   /* per staging buffer; a fuller one must be committed first */
-
 #define CMQ_STAGED_RUNS_MAX 32                     /* pieces of a staging buffer, one per segment touched */
 
 typedef struct cmq_log cmq_log;

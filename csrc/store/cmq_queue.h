@@ -96,7 +96,8 @@ uint32_t cmq_queue_index_seed(const cmq_queue *queue);
 int64_t cmq_queue_next(const cmq_queue *queue);
 
 /* Make sure that `units` more units can be put without failing: grows the tail, or writes its confirmed part to the file.
- * CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY or CMQ_ERR_IO otherwise, nothing changed. */
+ * CMQ_AGAIN when the tail's limit is reached with units that are not confirmed: confirm first. CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY or CMQ_ERR_IO
+ * otherwise, nothing changed. */
 cmq_status CMQ_MUST_CHECK cmq_queue_make_room(cmq_queue *queue, uint32_t units, int64_t confirmed_end);
 
 /* Put the unit at ordinal cmq_queue_next(); room was made. Becomes readable once the confirmed end covers it. `count` is 1 for simple queues.
@@ -104,7 +105,8 @@ cmq_status CMQ_MUST_CHECK cmq_queue_make_room(cmq_queue *queue, uint32_t units, 
 void cmq_queue_put(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms, int32_t count);
 
 /* Recovery's put, at a given ordinal: already there and equal is nothing; different from there on is cut and replaced; a gap is filled with
- * filler units (counted in cmq_queues_gaps). Makes its own room. A queue whose first unit comes at ordinal > 0 starts there (spec store 3.3). */
+ * filler units (counted in cmq_queues_gaps). Makes its own room. In a read-only
+ * set all of this happens in memory. A queue whose first unit comes at ordinal > 0 starts there (spec store 3.3). */
 cmq_status CMQ_MUST_CHECK cmq_queue_reput(cmq_queue *queue, int64_t offset, int64_t phy, int32_t bytes, int64_t tags_code,
                                           int64_t store_ms, int32_t count);
 int64_t cmq_queues_gaps(const cmq_queues *queues);   /* filler units made by reput since load */
@@ -156,6 +158,16 @@ cmq_status CMQ_MUST_CHECK cmq_queue_read(cmq_queue *queue, int64_t from, int64_t
 /* The same backwards: up to `capacity` units with ordinals below `before`, newest first. */
 cmq_status CMQ_MUST_CHECK cmq_queue_read_back(cmq_queue *queue, int64_t before, int64_t confirmed_end, cmq_unit *units_out, uint32_t capacity,
                                               uint32_t *count_out, int64_t *next_out);
+
+/* The first ordinal in [lo, hi) whose unit compares >= 0, by binary search (fillers are passed over); hi when there is none. `compare` must be
+ * monotone over the range; it may set *status_out to end the search with that status. For a batch queue the ordinal is a unit's base. */
+typedef int (*cmq_queue_compare)(void *context, const cmq_unit *unit, cmq_status *status_out);
+cmq_status CMQ_MUST_CHECK cmq_queue_search(cmq_queue *queue, int64_t lo, int64_t hi, int64_t confirmed_end, cmq_queue_compare compare, void *context,
+                                           int64_t *offset_out);
+
+/* follower: the unit at `offset` as it stands in the queue's file now, whatever the queue's known end is: another process may have written it since.
+ * Creates nothing. CMQ_AGAIN when there is no file, or no unit there yet. For a batch queue: the unit whose base is `offset`. */
+cmq_status CMQ_MUST_CHECK cmq_queue_file_unit(cmq_queue *queue, int64_t offset, cmq_unit *unit_out);
 
 /* Like cmq_queue_read, but only units whose tags code may match one of the hashes (low 32 bits), examining at most `examine_max` units with the
  * vector scan over the mapped files; stops early when capacity is full. hash_count 0: every unit. Exact tag comparison is the caller's. */

@@ -1,0 +1,498 @@
+/* cmq_append: messages in: measured, placed, encoded, put into their queues, under the writer seat.
+ *
+ * Per message, 128 B body, one queue, no keys: the record's bytes once (into the map, or into staging), one 24-byte unit in the queue's tail,
+ * no system call, no allocation, no lock, no clock. Per chunk of up to 4096: one lock, one clock read, one publish. With keys: a hash
+ * per key, 24 bytes in the pending list, and the index's entry and slot behind prefetches.
+ *
+ * Invariant: a failure is found before the message that it is about has changed anything, so what was appended before it stands.
+ * Threads:   the seat is taken per chunk; columns are read while it is held, so they must not wait for anything.
+ * Way:       caller -> [cmq_append] -> cmq_log, cmq_queue -> cmq_commit
+ * Source:    upstream's CommitLog.asyncPutMessage(s), HookUtils; spec store 2.5 to 2.12. One writer: spec native 2.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cmq_assert.h"
+#include "base/cmq_hash.h"
+#include "store/cmq_store_internal.h"
+
+/* Keys are granted room in the index in lots, so that most messages ask nobody. */
+#define KEY_GRANT 4096u
+
+/* What stays the same, or is remembered, from message to message of one call. */
+typedef struct append_context {
+    cmq_store *store;
+    const cmq_append *append;
+    cmq_record_fields fields;
+    cmq_record_sizes sizes;
+    cmq_property_known known;       /* of fields.properties */
+    bool properties_vary;
+    bool tags_vary;
+    bool multi;                     /* multi-dispatch may apply */
+    bool schedule;                  /* the schedule topic: tags code is a time */
+    uint32_t tag_hash;              /* of a tag that stays the same */
+    cmq_queue *queue;               /* of queue_id */
+    uint32_t queue_room;            /* units granted in it */
+    uint8_t scratch[CMQ_PROPERTY_BYTES_MAX + 1];   /* properties made anew for inner batches and light queues */
+} append_context;
+
+static inline cmq_slice column_at(const cmq_column *column, uint32_t i)
+{
+    switch (column->kind) {
+    case CMQ_COLUMN_ONE: return column->one;
+    case CMQ_COLUMN_SLICES: return column->slices[i];
+    case CMQ_COLUMN_FIXED: return (cmq_slice){.data = column->data + (int64_t)i * column->stride, .bytes = column->width};
+    case CMQ_COLUMN_OFFSETS32:
+        return (cmq_slice){.data = column->data + column->offsets32[i], .bytes = (size_t)(column->offsets32[i + 1] - column->offsets32[i])};
+    case CMQ_COLUMN_OFFSETS64:
+        return (cmq_slice){.data = column->data + column->offsets64[i], .bytes = (size_t)(column->offsets64[i + 1] - column->offsets64[i])};
+    case CMQ_COLUMN_NONE: break;
+    }
+    return CMQ_SLICE_NONE;
+}
+
+/* Arrow offsets come from outside: they must not fall. */
+static cmq_status check_column(const cmq_column *column, uint32_t count, const char *name)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const bool falls = (column->kind == CMQ_COLUMN_OFFSETS32 && column->offsets32[i + 1] < column->offsets32[i]) ||
+                           (column->kind == CMQ_COLUMN_OFFSETS64 && column->offsets64[i + 1] < column->offsets64[i]);
+        if (falls) return cmq_fail(CMQ_ERR_ARGUMENT, "the offsets of %s fall at entry %u", name, i);
+    }
+    return CMQ_OK;
+}
+
+static cmq_status check_columns(const cmq_append *append)
+{
+    cmq_status status = check_column(&append->bodies, append->count, "bodies");
+    if (status == CMQ_OK) status = check_column(&append->tags, append->count, "tags");
+    if (status == CMQ_OK) status = check_column(&append->keys, append->count, "keys");
+    if (status == CMQ_OK) status = check_column(&append->properties, append->count, "properties");
+    if (status == CMQ_OK) status = check_column(&append->properties_more, append->count, "properties_more");
+    return status;
+}
+
+/* Upstream's rule of names, and what would leave the directory. */
+static cmq_status check_topic(cmq_slice topic)
+{
+    if (topic.bytes == 0) return cmq_fail(CMQ_ERR_TOPIC, "the topic is empty");
+    const bool retry = cmq_slice_starts_with(topic, "%RETRY%");
+    const size_t most = retry || cmq_slice_starts_with(topic, "%DLQ%") ? 255 : 127;
+    if (topic.bytes > most)
+        return cmq_fail(CMQ_ERR_TOPIC, "the topic has %zu bytes, RocketMQ allows %zu", topic.bytes, most);
+    for (size_t i = 0; i < topic.bytes; i++) {
+        const uint8_t c = topic.data[i];
+        const bool legal = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '%' || c == '|' ||
+                           (retry && c == '+');
+        if (!legal)
+            return cmq_fail(CMQ_ERR_TOPIC, "byte %zu (0x%02x) of the topic is not allowed: RocketMQ's topics have letters, digits, _ - %% and |", i, c);
+    }
+    return CMQ_OK;
+}
+
+/* ---- one message ---- */
+
+static cmq_status fail_message(uint32_t i, cmq_status status)
+{
+    (void)status;
+    return cmq_fail_context("in message %u of the call", i);
+}
+
+static cmq_status load_columns(append_context *c, uint32_t i)
+{
+    const cmq_append *append = c->append;
+    cmq_record_fields *fields = &c->fields;
+    cmq_status status = CMQ_OK;
+    fields->body = column_at(&append->bodies, i);
+    if (fields->body.bytes > c->store->options.body_bytes_max)
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "the body has %zu bytes, maxMessageSize is %u", fields->body.bytes, c->store->options.body_bytes_max);
+    if (c->tags_vary) {
+        fields->tags = column_at(&append->tags, i);
+        status = cmq_property_check_value(cmq_slice_of_text("TAGS"), fields->tags);
+    }
+    if (status == CMQ_OK && append->keys.kind > CMQ_COLUMN_ONE) {
+        fields->keys = column_at(&append->keys, i);
+        status = cmq_property_check_value(cmq_slice_of_text("KEYS"), fields->keys);
+    }
+    if (c->properties_vary) {
+        fields->properties = column_at(&append->properties, i);
+        fields->properties_more = column_at(&append->properties_more, i);
+    }
+    if (append->born_timestamps != NULL) fields->born_timestamp_ms = append->born_timestamps[i];
+    return status;
+}
+
+/* Known properties, with the TAGS and KEYS columns in front: an encoded pair behind them wins, as it will when read. */
+static void learn_properties(append_context *c)
+{
+    cmq_property_find_known(c->fields.properties, &c->known);
+    if (c->fields.properties_more.bytes == 0) return;
+    cmq_property_known more;
+    cmq_property_find_known(c->fields.properties_more, &more);
+    for (int name = 0; name < CMQ_PROPERTY_KNOWN_COUNT; name++)
+        if (more.value[name].bytes > 0) c->known.value[name] = more.value[name];
+}
+
+static cmq_slice effective(const append_context *c, cmq_property_name name, cmq_slice column)
+{
+    return c->known.value[name].bytes > 0 ? c->known.value[name] : column;
+}
+
+static int64_t tags_code_of(const append_context *c, cmq_slice tags)
+{
+    if (c->schedule) return cmq_tags_code(c->fields.topic, tags, c->known.value[CMQ_PROPERTY_DELAY], c->fields.store_timestamp_ms, &c->store->delays);
+    if (!c->tags_vary && c->known.value[CMQ_PROPERTY_TAGS].bytes == 0) return (int32_t)c->tag_hash;
+    return tags.bytes > 0 ? (int32_t)cmq_jhash(tags) : 0;
+}
+
+static cmq_status enter_queue(append_context *c, int32_t queue_id)
+{
+    if (c->queue != NULL && cmq_queue_id(c->queue) == queue_id) return CMQ_OK;
+    if (queue_id < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue id %d is negative", queue_id);
+    c->queue = NULL;
+    c->queue_room = 0;
+    cmq_queue *queue = cmq_queues_find(c->store->queues, c->fields.topic, queue_id);
+    if (queue == NULL) {
+        const cmq_queue_kind kind = cmq_dispatch_kind(c->store, c->fields.topic, queue_id, 0);
+        const cmq_status status = cmq_queues_require(c->store->queues, c->fields.topic, queue_id, kind, &queue);
+        if (status != CMQ_OK) return status;
+    }
+    c->queue = queue;
+    return CMQ_OK;
+}
+
+/* Room for one unit. In lots: the rest of the call probably goes to the same queue. */
+static cmq_status grant_unit(append_context *c, uint32_t left)
+{
+    if (c->queue_room == 0) {
+        const uint32_t lot = c->append->queue_ids == NULL && left > 1 ? (left < 256 ? left : 256) : 1;
+        const cmq_status status = cmq_queue_make_room(c->queue, lot, cmq_log_confirmed(c->store->log));
+        if (status != CMQ_OK) return status;
+        c->queue_room = lot;
+    }
+    return CMQ_OK;
+}
+
+static cmq_status grant_keys(cmq_store *store, uint32_t keys)
+{
+    cmq_pending_keys *pending = &store->pending[store->filling_keys];
+    cmq_status status = cmq_pending_keys_reserve(pending, keys);
+    if (status != CMQ_OK || keys <= store->keys_granted) return status;
+    /* The index's room must cover what waits in both lists; the leader's list may be put meanwhile, which only frees. */
+    pthread_mutex_lock(&store->index_mutex);
+    const uint32_t waiting = store->pending[0].count + store->pending[1].count;
+    status = cmq_index_make_room(store->index, waiting + keys + KEY_GRANT);
+    pthread_mutex_unlock(&store->index_mutex);
+    if (status == CMQ_OK) store->keys_granted = keys + KEY_GRANT;
+    return status;
+}
+
+static void add_key(append_context *c, cmq_slice key, int64_t phy)
+{
+    cmq_store *store = c->store;
+    cmq_pending_keys *pending = &store->pending[store->filling_keys];
+    const uint32_t hash = cmq_jhash_extend(cmq_queue_index_seed(c->queue), key.data, key.bytes);
+    pending->keys[pending->count++] =
+        (cmq_index_key){.phy = phy, .store_ms = c->fields.store_timestamp_ms, .hash = (uint32_t)cmq_index_hash(hash)};
+    store->keys_granted--;
+}
+
+static void add_keys(append_context *c, cmq_slice keys, int64_t phy)
+{
+    cmq_slice rest = keys, key;
+    const cmq_slice unique = c->known.value[CMQ_PROPERTY_UNIQ_KEY];
+    if (unique.bytes > 0) add_key(c, unique, phy);
+    while (cmq_dispatch_next_key(&rest, &key)) add_key(c, key, phy);
+}
+
+/* The properties again without `name`, into scratch; returns how many bytes. */
+static cmq_status copy_properties_without(append_context *c, cmq_slice name, size_t *used)
+{
+    const cmq_slice parts[2] = {c->fields.properties, c->fields.properties_more};
+    for (int part = 0; part < 2; part++) {
+        cmq_slice rest = parts[part], pair_name, value;
+        while (cmq_property_next(&rest, &pair_name, &value)) {
+            if (cmq_slice_equal(pair_name, name)) continue;
+            const cmq_status status = cmq_property_append(c->scratch, sizeof c->scratch, used, pair_name, value);
+            if (status != CMQ_OK) return status;
+        }
+    }
+    return CMQ_OK;
+}
+
+static cmq_status replace_property(append_context *c, const char *name, cmq_slice value)
+{
+    size_t used = 0;
+    cmq_status status = copy_properties_without(c, cmq_slice_of_text(name), &used);
+    if (status == CMQ_OK) status = cmq_property_append(c->scratch, sizeof c->scratch, &used, cmq_slice_of_text(name), value);
+    if (status != CMQ_OK) return status;
+    c->fields.properties = (cmq_slice){.data = c->scratch, .bytes = used};
+    c->fields.properties_more = CMQ_SLICE_NONE;
+    learn_properties(c);
+    return CMQ_OK;
+}
+
+/* An inner batch carries its first queue offset in its properties (spec store 2.10). */
+static cmq_status prepare_inner_batch(append_context *c, int32_t *count_out)
+{
+    const bool flagged = (c->fields.sys_flag & CMQ_SYS_INNER_BATCH) != 0;
+    const cmq_slice number = c->known.value[CMQ_PROPERTY_INNER_NUM];
+    if (!flagged && number.bytes == 0) return CMQ_OK;
+    if (!flagged || number.bytes == 0 || cmq_queue_kind_of(c->queue) != CMQ_QUEUE_BATCH)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "an inner batch needs its sysFlag bit, INNER_NUM and a topic with queue.type=BatchCQ");
+    int64_t count = 0;
+    for (size_t i = 0; i < number.bytes && count <= INT16_MAX; i++) {
+        if (number.data[i] < '0' || number.data[i] > '9') return cmq_fail(CMQ_ERR_ARGUMENT, "INNER_NUM is not a number");
+        count = count * 10 + (number.data[i] - '0');
+    }
+    if (count < 1 || count > INT16_MAX) return cmq_fail(CMQ_ERR_ARGUMENT, "INNER_NUM must be 1 to %d", INT16_MAX);
+    char base[24];
+    snprintf(base, sizeof base, "%lld", (long long)cmq_queue_next(c->queue));
+    *count_out = (int32_t)count;
+    return replace_property(c, "INNER_BASE", cmq_slice_of_text(base));
+}
+
+/* ---- light queues (spec store 2.11) ---- */
+
+static cmq_status prepare_multi(append_context *c)
+{
+    char offsets[4096];
+    size_t used = 0;
+    cmq_slice names = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH], name;
+    bool first = true;
+    while (cmq_dispatch_next_name(&names, &name)) {
+        if (!first && used < sizeof offsets - 1) offsets[used++] = ',';
+        first = false;
+        if (!cmq_is_lmq(name)) continue;   /* an empty element */
+        cmq_queue *queue;
+        cmq_status status = cmq_queues_require(c->store->queues, name, 0, CMQ_QUEUE_SIMPLE, &queue);
+        if (status == CMQ_OK) status = cmq_queue_make_room(queue, 1, cmq_log_confirmed(c->store->log));
+        if (status != CMQ_OK) return status;
+        if (sizeof offsets - used < 22) return cmq_fail(CMQ_ERR_LIMIT, "more names in INNER_MULTI_DISPATCH than their offsets have room for");
+        used += (size_t)snprintf(offsets + used, sizeof offsets - used, "%lld", (long long)cmq_queue_next(queue));
+    }
+    if (used == 0) return CMQ_OK;
+    return replace_property(c, "INNER_MULTI_QUEUE_OFFSET", (cmq_slice){.data = (const uint8_t *)offsets, .bytes = used});
+}
+
+static void put_multi(append_context *c, int64_t phy, int64_t tags_code)
+{
+    cmq_slice names = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH], name;
+    while (cmq_dispatch_next_name(&names, &name)) {
+        if (!cmq_is_lmq(name)) continue;
+        cmq_queue *queue = cmq_queues_find(c->store->queues, name, 0);
+        CMQ_ASSERT(queue != NULL);
+        cmq_queue_put(queue, phy, (int32_t)c->sizes.record_bytes, tags_code, c->fields.store_timestamp_ms, 1);
+    }
+}
+
+/* ---- placing ---- */
+
+static cmq_status measure(append_context *c)
+{
+    const cmq_status status = cmq_record_measure(&c->fields, &c->sizes);
+    if (status != CMQ_OK) return status;
+    if (c->sizes.record_bytes > c->store->record_bytes_max)
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "the record has %u bytes, with a maxMessageSize of %u it may have %u", c->sizes.record_bytes,
+                        c->store->options.body_bytes_max, c->store->record_bytes_max);
+    return CMQ_OK;
+}
+
+static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
+{
+    cmq_store *store = c->store;
+    cmq_record_fields *fields = &c->fields;
+    cmq_status status = load_columns(c, i);
+    if (status != CMQ_OK) return status;
+    if (c->properties_vary) learn_properties(c);
+    const int32_t transaction = fields->sys_flag & CMQ_SYS_TRANSACTION_MASK;
+    const bool in_queue = transaction == 0 || transaction == CMQ_SYS_TRANSACTION_COMMIT;
+    fields->queue_id = c->append->queue_ids != NULL ? c->append->queue_ids[i] : c->append->common.queue_id;
+    status = enter_queue(c, fields->queue_id);
+    int32_t count = 1;
+    if (status == CMQ_OK) status = prepare_inner_batch(c, &count);
+    const bool multi = c->multi && c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH].bytes > 0;
+    if (status == CMQ_OK && multi) status = prepare_multi(c);
+    if (status == CMQ_OK) status = measure(c);
+    if (status == CMQ_OK && in_queue) status = grant_unit(c, left);
+    const cmq_slice keys = effective(c, CMQ_PROPERTY_KEYS, fields->keys);
+    const bool indexed = store->index != NULL && transaction != CMQ_SYS_TRANSACTION_ROLLBACK &&
+                         (keys.bytes > 0 || c->known.value[CMQ_PROPERTY_UNIQ_KEY].bytes > 0);
+    if (status == CMQ_OK && indexed) status = grant_keys(store, (uint32_t)keys.bytes / 2 + 2);
+    uint8_t *into;
+    if (status == CMQ_OK) status = cmq_log_claim(store->log, c->sizes.record_bytes, &into, &fields->physical_offset);
+    if (status != CMQ_OK) return status;
+
+    /* From here on nothing fails. */
+    fields->queue_offset = in_queue ? cmq_queue_next(c->queue) : 0;
+    cmq_record_encode(into, fields, &c->sizes);
+    if (in_queue) {
+        const int64_t tags_code = tags_code_of(c, effective(c, CMQ_PROPERTY_TAGS, fields->tags));
+        cmq_queue_put(c->queue, fields->physical_offset, (int32_t)c->sizes.record_bytes, tags_code, fields->store_timestamp_ms, count);
+        c->queue_room--;
+        if (multi) put_multi(c, fields->physical_offset, tags_code);
+    }
+    if (indexed) add_keys(c, keys, fields->physical_offset);
+    cmq_log_commit(store->log, c->sizes.record_bytes);
+    store->last_phy = fields->physical_offset;
+    if (c->append->queue_offsets_out != NULL) c->append->queue_offsets_out[i] = fields->queue_offset;
+    if (c->append->physical_offsets_out != NULL) c->append->physical_offsets_out[i] = fields->physical_offset;
+    return CMQ_OK;
+}
+
+/* A client's batch must lie in one segment: claim its whole size first, which rolls if it must, and leaves the claim unused. */
+static cmq_status claim_together(append_context *c)
+{
+    const cmq_append *append = c->append;
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < append->count; i++) {
+        cmq_status status = load_columns(c, i);
+        if (status == CMQ_OK && c->properties_vary) learn_properties(c);
+        if (status == CMQ_OK) status = measure(c);
+        if (status != CMQ_OK) return fail_message(i, status);
+        total += c->sizes.record_bytes;
+        /* Light queues' offsets make a record longer by what is bounded here. */
+        if (c->multi && c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH].bytes > 0) total += 4096 + 32;
+    }
+    if (total > UINT32_MAX) return cmq_fail(CMQ_ERR_TOO_LARGE, "the batch has %llu bytes", (unsigned long long)total);
+    uint8_t *into;
+    int64_t phy;
+    return cmq_log_claim(c->store->log, (uint32_t)total, &into, &phy);
+}
+
+/* ---- the call ---- */
+
+static void begin(append_context *c, cmq_store *store, const cmq_append *append)
+{
+    c->store = store;
+    c->append = append;
+    c->fields = append->common;
+    c->fields.body = CMQ_SLICE_NONE;
+    c->fields.tags = append->tags.kind == CMQ_COLUMN_ONE ? append->tags.one : CMQ_SLICE_NONE;
+    c->fields.keys = append->keys.kind == CMQ_COLUMN_ONE ? append->keys.one : CMQ_SLICE_NONE;
+    c->fields.properties = append->properties.kind == CMQ_COLUMN_ONE ? append->properties.one : CMQ_SLICE_NONE;
+    c->fields.properties_more = append->properties_more.kind == CMQ_COLUMN_ONE ? append->properties_more.one : CMQ_SLICE_NONE;
+    c->fields.property_crc = !store->options.property_crc ? CMQ_RECORD_PROPERTY_CRC_NONE
+                             : append->one_segment        ? CMQ_RECORD_PROPERTY_CRC_BATCH
+                                                          : CMQ_RECORD_PROPERTY_CRC_SINGLE;
+    c->tags_vary = append->tags.kind > CMQ_COLUMN_ONE;
+    c->multi = store->options.lmq_enabled && cmq_dispatch_may_multi(c->fields.topic);
+    c->properties_vary = append->properties.kind > CMQ_COLUMN_ONE || append->properties_more.kind > CMQ_COLUMN_ONE || c->multi ||
+                         (c->fields.sys_flag & CMQ_SYS_INNER_BATCH) != 0;
+    c->schedule = cmq_slice_equal(c->fields.topic, cmq_slice_of_text(CMQ_TOPIC_SCHEDULE));
+    c->tag_hash = c->fields.tags.bytes > 0 ? cmq_jhash(c->fields.tags) : 0;
+    c->queue = NULL;
+    c->queue_room = 0;
+    learn_properties(c);
+}
+
+static cmq_status check_call(const append_context *c)
+{
+    cmq_status status = check_topic(c->fields.topic);
+    if (status == CMQ_OK) status = check_columns(c->append);
+    if (status == CMQ_OK) status = cmq_property_check_value(cmq_slice_of_text("TAGS"), c->fields.tags);
+    if (status == CMQ_OK) status = cmq_property_check_value(cmq_slice_of_text("KEYS"), c->fields.keys);
+    if (status == CMQ_OK && c->append->one_segment && c->append->count > CMQ_APPEND_CHUNK_MAX)
+        status = cmq_fail(CMQ_ERR_LIMIT, "a batch of %u messages, at most %u fit one segment's claim", c->append->count, CMQ_APPEND_CHUNK_MAX);
+    return status;
+}
+
+static cmq_status check_writable(cmq_store *store)
+{
+    if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
+    if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
+    if (atomic_load_explicit(&store->disk_above_warning, memory_order_relaxed))
+        return cmq_fail(CMQ_ERR_DISK_FULL, "the disk of %s is fuller than retention's warning ratio; appends go on when there is space", store->root);
+    return CMQ_OK;
+}
+
+/* One hold of the seat. *done counts on; CMQ_AGAIN: what was staged must be committed first. */
+static cmq_status append_chunk(append_context *c, uint32_t *done)
+{
+    cmq_store *store = c->store;
+    const cmq_append *append = c->append;
+    cmq_status status = check_writable(store);
+    const int64_t now = cmq_clock_now_ms(&store->clock);
+    /* A clock that steps back must not make store times fall: time search and recovery rely on their order (spec store 15.27). */
+    if (now > store->store_ms) store->store_ms = now;
+    c->fields.store_timestamp_ms = store->store_ms;
+    if (append->common.born_timestamp_ms == 0) c->fields.born_timestamp_ms = store->store_ms;
+    if (status == CMQ_OK && append->one_segment) status = claim_together(c);
+    const uint32_t stop = append->count - *done < CMQ_APPEND_CHUNK_MAX ? append->count : *done + CMQ_APPEND_CHUNK_MAX;
+    while (status == CMQ_OK && *done < stop) {
+        status = append_one(c, *done, stop - *done);
+        if (status == CMQ_OK) (*done)++;
+        else if (status != CMQ_AGAIN) fail_message(*done, status);
+    }
+    return status;
+}
+
+static void settle_chunk(cmq_store *store)
+{
+    if (store->options.flush == CMQ_FLUSH_SYNC) return;
+    const int64_t end = cmq_log_end(store->log);
+    if (end == cmq_log_confirmed(store->log)) return;
+    cmq_pending_keys *keys = &store->pending[store->filling_keys];
+    if (keys->count > 0) cmq_store_put_keys(store, keys);
+    cmq_store_publish(store, end, store->store_ms, store->last_phy);
+}
+
+static void note_space(cmq_store *store, cmq_status status)
+{
+    if (status == CMQ_ERR_DISK_FULL) atomic_store_explicit(&store->disk_full, true, memory_order_relaxed);
+    else if (status == CMQ_OK && atomic_load_explicit(&store->disk_full, memory_order_relaxed))
+        atomic_store_explicit(&store->disk_full, false, memory_order_relaxed);
+}
+
+static cmq_status append_all(append_context *c, cmq_appended *appended)
+{
+    cmq_store *store = c->store;
+    const bool sync = store->options.flush == CMQ_FLUSH_SYNC;
+    cmq_status status = CMQ_OK;
+    int64_t first_queue_offset = -1, first_phy = -1;
+    while (appended->count < c->append->count) {
+        const uint32_t before = appended->count;
+        pthread_mutex_lock(&store->seat);
+        c->queue_room = 0;   /* another thread may have used it since */
+        status = append_chunk(c, &appended->count);
+        if (before == 0 && appended->count > 0) {
+            first_queue_offset = c->append->queue_offsets_out != NULL ? c->append->queue_offsets_out[0] : first_queue_offset;
+            first_phy = c->append->physical_offsets_out != NULL ? c->append->physical_offsets_out[0] : first_phy;
+        }
+        settle_chunk(store);
+        const int64_t end = cmq_log_end(store->log);
+        if (appended->count > before) appended->end = end;
+        appended->store_timestamp_ms = c->fields.store_timestamp_ms;
+        pthread_mutex_unlock(&store->seat);
+        note_space(store, status);
+        if (status == CMQ_AGAIN && sync) status = cmq_store_commit(store, end);
+        if (status == CMQ_AGAIN && appended->count > before) status = CMQ_OK;   /* confirmed by the end of the hold */
+        if (status != CMQ_OK) break;
+    }
+    if (first_queue_offset >= 0) appended->first_queue_offset = first_queue_offset;
+    if (first_phy >= 0) appended->first_physical_offset = first_phy;
+    return status;
+}
+
+cmq_status cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out)
+{
+    *appended_out = (cmq_appended){.first_queue_offset = -1, .first_physical_offset = -1};
+    cmq_status status = check_writable(store);
+    if (status != CMQ_OK || append->count == 0) return status;
+    append_context c;
+    int64_t one_queue_offset, one_phy;
+    cmq_append call = *append;
+    /* A single message is answered in the result alone. */
+    if (call.count == 1 && call.queue_offsets_out == NULL) call.queue_offsets_out = &one_queue_offset;
+    if (call.count == 1 && call.physical_offsets_out == NULL) call.physical_offsets_out = &one_phy;
+    begin(&c, store, &call);
+    status = check_call(&c);
+    if (status == CMQ_OK) status = append_all(&c, appended_out);
+    if (appended_out->count > 0 && store->options.flush == CMQ_FLUSH_SYNC && !append->no_wait) {
+        const cmq_status durable = cmq_store_commit(store, appended_out->end);
+        if (status == CMQ_OK) status = durable;
+    }
+    /* Nobody waits for these: the background thread commits them. */
+    if (appended_out->count > 0 && append->no_wait) cmq_store_mark_dirty(store);
+    return status;
+}

@@ -1,0 +1,337 @@
+/* cmq_follower: a read-only store: where its view ends, and how it grows while somebody else writes.
+ *
+ * Three sources say how far may be read:
+ *   page      a writer of ours publishes its confirmed end in cometmq/follow; units that it has not yet written to files are derived from the log.
+ *   foreign   a Java broker holds the lock. It tells nobody what is confirmed, but it makes a queue unit only for a confirmed record: we walk
+ *             the log and stop at the first record whose unit is not in its queue file.
+ *   static    nobody holds the lock: the end is the last whole record.
+ *
+ * Bytes behind a cut may be whole records of before the cut. Walking starts at a segment's start, which is always a record's, and stops where a store
+ * time falls back: a record written after the cut is newer than any left from before it.
+ *
+ * Invariant: the view never passes what its source confirms, and never goes back within one generation of the writer.
+ * Threads:   refresh_mutex makes one refresher at a time, which is the "writer" of the queues' tails; readers go on beside it.
+ * Way:       other process -> page, log -> [cmq_follower] -> queues' tails -> readers
+ */
+#include <time.h>
+
+#include "store/cmq_store_internal.h"
+
+#define POLL_MS_MIN 1
+#define POLL_MS_MAX 10
+#define LOOK_FOR_WRITER_MS 100
+
+/* ---- who writes ---- */
+
+static cmq_status find_holder(cmq_store *store, int64_t *holder_out)
+{
+    char path[CMQ_PATH_BYTES];
+    cmq_status status = cmq_path_join(path, store->root, "lock");
+    if (status == CMQ_OK) status = cmq_lock_probe(store->fs, path, holder_out);
+    return status;
+}
+
+static cmq_status find_source(cmq_store *store)
+{
+    int64_t holder;
+    cmq_status status = find_holder(store, &holder);
+    if (status != CMQ_OK) return status;
+    if (store->follow == NULL) {
+        status = cmq_follow_open(store->fs, store->root, &store->follow);
+        if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;
+        if (status != CMQ_OK) return status;
+    }
+    cmq_follow_state page = {0};
+    if (store->follow != NULL) cmq_follow_snapshot(store->follow, &page);
+    const bool page_lives = page.generation != 0 && !page.closed && (page.writer_pid == holder || holder == CMQ_LOCK_HOLDER_UNKNOWN);
+    if (holder == CMQ_LOCK_FREE) store->source = CMQ_FOLLOW_SOURCE_STATIC;
+    else store->source = page_lives ? CMQ_FOLLOW_SOURCE_PAGE : CMQ_FOLLOW_SOURCE_FOREIGN;
+    return CMQ_OK;
+}
+
+/* ---- walking ---- */
+
+/* Is the record's unit in its queue's file, as its writer made it? Records without a unit say nothing. */
+static bool unit_is_there(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts)
+{
+    if (!facts->in_queue) return true;
+    cmq_queue *queue;
+    cmq_unit unit;
+    const cmq_queue_kind kind = cmq_dispatch_kind(store, view->topic, view->queue_id, view->sys_flag);
+    if (cmq_queues_require(store->queues, view->topic, view->queue_id, kind, &queue) != CMQ_OK) return false;
+    const int64_t offset = kind == CMQ_QUEUE_BATCH ? facts->base_offset : view->queue_offset;
+    return cmq_queue_file_unit(queue, offset, &unit) == CMQ_OK && unit.phy == view->physical_offset && unit.bytes == (int32_t)view->record_bytes;
+}
+
+/* A broker makes units in the order of the log, so a later record's unit confirms this one, whose own may have gone with its topic. */
+static bool confirmed_by_later(cmq_store *store, int64_t from, int64_t limit)
+{
+    cmq_segment *segment;
+    cmq_record_view view;
+    while (cmq_store_record_at(store, from, limit, CMQ_RECORD_CHECK_BODY_CRC, &segment, &view) == CMQ_OK) {
+        cmq_dispatch_facts facts;
+        cmq_dispatch_learn(store, &view, &facts);
+        from += view.record_bytes;
+        const bool there = facts.in_queue && view.store_timestamp_ms >= store->walked_ms && unit_is_there(store, &view, &facts);
+        cmq_segment_unpin(segment);
+        if (there) {
+            store->unit_end = from;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Foreign: may the record be seen, and has it a unit to be dispatched? */
+static cmq_status confirm_foreign(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts, int64_t limit, bool *has_unit)
+{
+    const int64_t end = view->physical_offset + view->record_bytes;
+    *has_unit = unit_is_there(store, view, facts);
+    if (*has_unit || end <= store->unit_end || confirmed_by_later(store, end, limit)) return CMQ_OK;
+    return CMQ_END;
+}
+
+typedef enum walk_mode {
+    WALK_FIND_END,      /* only look for the end */
+    WALK_DISPATCH       /* put units into the tails */
+} walk_mode;
+
+/* One step from store->walked; CMQ_END when the next record is not there, or not confirmed. */
+static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, unsigned checks)
+{
+    if (store->walked >= limit) return CMQ_END;
+    cmq_segment *segment;
+    cmq_record_view view;
+    cmq_dispatch_facts facts;
+    cmq_status status = cmq_store_record_at(store, store->walked, limit, checks, &segment, &view);
+    if (status == CMQ_END) {
+        const int64_t bytes = cmq_log_segment_bytes(store->log);
+        const int64_t next = store->walked - store->walked % bytes + bytes;
+        if (next > limit || (next == limit && mode == WALK_FIND_END)) return CMQ_END;
+        store->walked = next;
+        return CMQ_OK;
+    }
+    if (status != CMQ_OK) return CMQ_END;
+    bool has_unit = true;
+    if (view.store_timestamp_ms < store->walked_ms) status = CMQ_END;   /* stale */
+    if (status == CMQ_OK) cmq_dispatch_learn(store, &view, &facts);
+    if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = confirm_foreign(store, &view, &facts, limit, &has_unit);
+    if (status == CMQ_OK && has_unit && mode == WALK_DISPATCH) status = cmq_dispatch_units(store, &view, &facts);
+    if (status == CMQ_OK) {
+        store->walked += view.record_bytes;
+        store->walked_ms = view.store_timestamp_ms;
+    }
+    cmq_segment_unpin(segment);
+    return status;
+}
+
+static cmq_status walk_to(cmq_store *store, int64_t limit, walk_mode mode)
+{
+    /* What is confirmed by a page was checked by its writer; anything else may be half a record. */
+    const unsigned checks = store->source == CMQ_FOLLOW_SOURCE_PAGE ? 0 : CMQ_RECORD_CHECK_BODY_CRC;
+    cmq_status status = CMQ_OK;
+    while (status == CMQ_OK) status = walk_step(store, limit, mode, checks);
+    return status == CMQ_END ? CMQ_OK : status;
+}
+
+/* The start of the newest segment with a record in it: always a record's start. */
+static int64_t newest_segment(cmq_store *store)
+{
+    const int64_t bytes = cmq_log_segment_bytes(store->log), min = cmq_log_min(store->log);
+    for (int64_t start = cmq_log_last_file_end(store->log) - bytes; start > min; start -= bytes) {
+        cmq_segment *segment;
+        cmq_record_view view;
+        if (cmq_store_record_at(store, start, start + bytes, CMQ_RECORD_CHECK_BODY_CRC, &segment, &view) != CMQ_OK) continue;
+        cmq_segment_unpin(segment);
+        return start;
+    }
+    return min;
+}
+
+/* ---- opening ---- */
+
+/* Where the units in the files may be incomplete: dispatch begins here. */
+static cmq_status dispatch_start(cmq_store *store, const cmq_layout *layout, int64_t dispatched_end, int64_t *start_out)
+{
+    cmq_point point;
+    if (cmq_store_trusted_point(store, &point)) {
+        *start_out = point.log_end;
+        return CMQ_OK;
+    }
+    return cmq_store_scan_start(store, layout->has_abort, dispatched_end, start_out);
+}
+
+static cmq_status find_end(cmq_store *store, int64_t *end_out)
+{
+    cmq_follow_state page;
+    if (store->source == CMQ_FOLLOW_SOURCE_PAGE) {
+        cmq_follow_snapshot(store->follow, &page);
+        store->generation = page.generation;
+        *end_out = page.confirmed_end;
+        if (page.confirmed_end > cmq_log_last_file_end(store->log)) return cmq_log_refresh(store->log);
+        return CMQ_OK;
+    }
+    store->walked = newest_segment(store);
+    store->walked_ms = 0;
+    /* Units are asked for only behind what is known already, not of every record of the newest segment: this walk finds whole records. */
+    const int source = store->source;
+    store->source = CMQ_FOLLOW_SOURCE_STATIC;
+    const cmq_status status = walk_to(store, cmq_log_last_file_end(store->log), WALK_FIND_END);
+    store->source = source;
+    *end_out = store->walked;
+    return status;
+}
+
+cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
+{
+    int64_t end, dispatched_end, start;
+    cmq_status status = find_source(store);
+    if (status == CMQ_OK) status = find_end(store, &end);
+    if (status == CMQ_OK) status = cmq_queues_recover(store->queues, cmq_log_min(store->log), end, 0, &dispatched_end);
+    if (status == CMQ_OK) status = dispatch_start(store, layout, dispatched_end, &start);
+    if (status != CMQ_OK) return status;
+    if (start > end) start = end;
+    store->unit_end = dispatched_end;
+    store->opening.was_unclean = layout->has_abort && store->source == CMQ_FOLLOW_SOURCE_STATIC;
+    store->opening.scanned_from = store->walked = start;
+    store->walked_ms = 0;
+    status = walk_to(store, end, WALK_DISPATCH);
+    if (status != CMQ_OK) return status;
+    store->opening.scanned_to = store->walked;
+    store->opening.gaps = cmq_queues_gaps(store->queues);
+    atomic_store_explicit(&store->confirmed_ms, store->walked_ms, memory_order_relaxed);
+    cmq_log_confirm(store->log, store->walked);
+    return CMQ_OK;
+}
+
+/* ---- growing ---- */
+
+/* A new writer: it may have cut what we had seen of a crashed one's tail. */
+static cmq_status enter_generation(cmq_store *store, const cmq_follow_state *page)
+{
+    store->generation = page->generation;
+    store->walked_ms = 0;
+    return page->confirmed_end < store->walked
+               ? cmq_fail_at(CMQ_ERR_CLOSED, page->confirmed_end, "the store was recovered by a new writer, which cut its log at %lld, before what was "
+                             "read here; open it again", (long long)page->confirmed_end)
+               : CMQ_OK;
+}
+
+static cmq_status grow(cmq_store *store, int64_t limit, int64_t files_end)
+{
+    if (files_end > 0) cmq_queues_follow_files(store->queues, files_end);
+    cmq_status status = walk_to(store, limit, WALK_DISPATCH);
+    if (status != CMQ_OK) return status;
+    if (store->source == CMQ_FOLLOW_SOURCE_FOREIGN) cmq_queues_follow_files(store->queues, store->walked);
+    if (store->walked > cmq_log_confirmed(store->log)) {
+        atomic_store_explicit(&store->confirmed_ms, store->walked_ms, memory_order_relaxed);
+        cmq_log_confirm(store->log, store->walked);
+    }
+    return CMQ_OK;
+}
+
+static cmq_status refresh_from_page(cmq_store *store)
+{
+    cmq_follow_state page;
+    cmq_follow_snapshot(store->follow, &page);
+    if (page.generation == 0) return CMQ_OK;
+    cmq_status status = CMQ_OK;
+    if (page.generation != store->generation) status = enter_generation(store, &page);
+    if (status == CMQ_OK && page.confirmed_end == store->walked && page.log_min == cmq_log_min(store->log)) {
+        if (page.closed) store->source = CMQ_FOLLOW_SOURCE_STATIC;
+        return CMQ_OK;
+    }
+    if (status == CMQ_OK && (page.confirmed_end > cmq_log_last_file_end(store->log) || page.log_min > cmq_log_min(store->log))) {
+        status = cmq_log_refresh(store->log);
+        if (status == CMQ_OK && page.log_min > 0) status = cmq_queues_expire(store->queues, cmq_log_min(store->log));
+    }
+    return status == CMQ_OK ? grow(store, page.confirmed_end, page.files_end) : status;
+}
+
+static cmq_status refresh_by_walking(cmq_store *store)
+{
+    cmq_status status = find_source(store);
+    if (status != CMQ_OK) return status;
+    if (store->source == CMQ_FOLLOW_SOURCE_PAGE) return refresh_from_page(store);
+    /* The next segment's file is looked for only when this one is used up. */
+    if (store->walked + CMQ_RECORD_BYTES_MIN + CMQ_RECORD_BLANK_BYTES_MIN >= cmq_log_last_file_end(store->log)) status = cmq_log_refresh(store->log);
+    if (status != CMQ_OK) return status;
+    const int64_t before = store->walked;
+    status = grow(store, cmq_log_last_file_end(store->log), 0);
+    if (status != CMQ_OK || store->walked > before) return status;
+    /* Standing before a blank, whose next segment may have come since. */
+    cmq_segment *segment;
+    cmq_record_view view;
+    if (cmq_store_record_at(store, store->walked, cmq_log_last_file_end(store->log), 0, &segment, &view) != CMQ_END) return CMQ_OK;
+    status = cmq_log_refresh(store->log);
+    return status == CMQ_OK ? grow(store, cmq_log_last_file_end(store->log), 0) : status;
+}
+
+cmq_status cmq_store_refresh(cmq_store *store)
+{
+    if (!store->options.read_only) return CMQ_OK;
+    pthread_mutex_lock(&store->refresh_mutex);
+    const cmq_status status = store->source == CMQ_FOLLOW_SOURCE_PAGE ? refresh_from_page(store) : refresh_by_walking(store);
+    pthread_mutex_unlock(&store->refresh_mutex);
+    return status;
+}
+
+/* ---- waiting ---- */
+
+static int64_t monotonic_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void pause_ms(int64_t ms)
+{
+    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+/* The page as it is now; zero when there is none. */
+static void look_at_page(cmq_store *store, cmq_follow_state *page_out)
+{
+    *page_out = (cmq_follow_state){0};
+    pthread_mutex_lock(&store->refresh_mutex);   /* a follower may find the page only now */
+    if (store->follow != NULL) cmq_follow_snapshot(store->follow, page_out);
+    pthread_mutex_unlock(&store->refresh_mutex);
+}
+
+/* One wait of at most `ms`: on the page where there is a live one, else a pause that grows. */
+static cmq_status wait_once(cmq_store *store, uint32_t seen, int64_t ms, int64_t *poll_ms)
+{
+    /* Once the source was a page, the handle stays. */
+    if (!store->options.read_only || store->source == CMQ_FOLLOW_SOURCE_PAGE) {
+        const int64_t most = ms < LOOK_FOR_WRITER_MS ? ms : LOOK_FOR_WRITER_MS;
+        const cmq_status status = cmq_follow_wait(store->follow, seen, most);
+        if (status != CMQ_AGAIN || !store->options.read_only) return status == CMQ_AGAIN ? CMQ_OK : status;
+        pthread_mutex_lock(&store->refresh_mutex);   /* is the writer still there? */
+        const cmq_status found = find_source(store);
+        pthread_mutex_unlock(&store->refresh_mutex);
+        return found;
+    }
+    pause_ms(ms < *poll_ms ? ms : *poll_ms);
+    *poll_ms = *poll_ms * 2 < POLL_MS_MAX ? *poll_ms * 2 : POLL_MS_MAX;
+    return CMQ_OK;
+}
+
+cmq_status cmq_store_wait_more(cmq_store *store, int64_t seen_end, int64_t timeout_ms)
+{
+    const int64_t deadline = monotonic_ms() + timeout_ms;
+    int64_t poll_ms = POLL_MS_MIN;
+    for (;;) {
+        cmq_follow_state page;
+        look_at_page(store, &page);   /* before looking at the log, so that no publish is missed */
+        cmq_status status = cmq_store_refresh(store);
+        if (status != CMQ_OK) return status;
+        if (cmq_log_confirmed(store->log) > seen_end) return CMQ_OK;
+        if (!store->options.read_only && atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
+        const int64_t left = deadline - monotonic_ms();
+        if (left <= 0) return CMQ_AGAIN;
+        status = wait_once(store, page.sequence, left, &poll_ms);
+        if (status != CMQ_OK) return status;
+    }
+}

@@ -1,0 +1,202 @@
+/* cmq_lookup: single messages: by physical offset, queue offset, key; queue offsets by time.
+ *
+ * Threads: any.
+ * Way:     cmq_queue, cmq_index -> [cmq_lookup] -> a found record
+ * Source:  upstream's DefaultMessageStore.queryMessage, getOffsetInQueueByTime; spec store 4.5, 8.3, 8.4.
+ */
+#include <string.h>
+
+#include "store/cmq_store_internal.h"
+
+#define KEY_LOT 64u
+
+/* Put the record at `phy` into the batch; its pin goes along. */
+static cmq_status take(cmq_store *store, int64_t phy, cmq_found_batch *batch, cmq_record_view *view_out)
+{
+    cmq_segment *segment;
+    if (batch->count == batch->capacity || batch->pin_count == CMQ_FOUND_PINS_MAX) return CMQ_AGAIN;
+    const int64_t confirmed = cmq_log_confirmed(store->log);
+    if (phy >= confirmed)
+        return cmq_fail_at(CMQ_ERR_OFFSET, phy, "physical offset %lld lies at or behind the end of the log, %lld", (long long)phy, (long long)confirmed);
+    const cmq_status status = cmq_store_record_at(store, phy, confirmed, CMQ_RECORD_CHECK_BODY_CRC, &segment, view_out);
+    if (status == CMQ_END || status == CMQ_AGAIN) return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "no record begins at physical offset %lld", (long long)phy);
+    if (status != CMQ_OK) return status;
+    batch->pins[batch->pin_count++] = segment;
+    batch->items[batch->count++] = (cmq_found){
+        .record = cmq_segment_data(segment) + (phy - cmq_segment_start(segment)),
+        .physical_offset = phy,
+        .queue_offset = view_out->queue_offset,
+        .record_bytes = view_out->record_bytes,
+        .count = 1,
+    };
+    return CMQ_OK;
+}
+
+/* Take back the last found record. */
+static void drop_last(cmq_found_batch *batch)
+{
+    batch->count--;
+    cmq_segment_unpin(batch->pins[--batch->pin_count]);
+}
+
+cmq_status cmq_store_read_physical(cmq_store *store, int64_t physical_offset, cmq_found_batch *batch)
+{
+    cmq_record_view view;
+    if (physical_offset < 0) return cmq_fail_at(CMQ_ERR_OFFSET, physical_offset, "physical offset %lld is negative", (long long)physical_offset);
+    const cmq_status refreshed = cmq_store_refresh(store);
+    return refreshed == CMQ_OK ? take(store, physical_offset, batch, &view) : refreshed;
+}
+
+static cmq_status find_queue(cmq_store *store, cmq_slice topic, int32_t queue_id, cmq_queue **queue_out)
+{
+    *queue_out = cmq_queues_find(store->queues, topic, queue_id);
+    if (*queue_out != NULL) return CMQ_OK;
+    return cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue %d of topic %.*s", queue_id, (int)(topic.bytes < 255 ? topic.bytes : 255),
+                    topic.bytes > 0 ? (const char *)topic.data : "");
+}
+
+cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset, cmq_found_batch *batch)
+{
+    cmq_queue *queue;
+    cmq_unit unit;
+    uint32_t count = 0;
+    int64_t next;
+    cmq_status status = cmq_store_refresh(store);
+    if (status == CMQ_OK) status = find_queue(store, topic, queue_id, &queue);
+    if (status != CMQ_OK) return status;
+    const int64_t confirmed = cmq_log_confirmed(store->log);
+    const int64_t min = cmq_queue_min(queue), max = cmq_queue_max(queue, confirmed);
+    if (offset < min || offset >= max)
+        return cmq_fail_at(CMQ_ERR_OFFSET, offset, "queue offset %lld is outside the queue, which holds [%lld, %lld)", (long long)offset, (long long)min,
+                           (long long)max);
+    status = cmq_queue_read(queue, offset, confirmed, &unit, 1, &count, &next);
+    if (status != CMQ_OK) return status;
+    if (count == 0 || unit.offset > offset)
+        return cmq_fail_at(CMQ_ERR_NOT_FOUND, offset, "there is no message at queue offset %lld: its unit is a filler", (long long)offset);
+    cmq_record_view view;
+    status = take(store, unit.phy, batch, &view);
+    if (status != CMQ_OK) return status;
+    cmq_found *found = &batch->items[batch->count - 1];
+    found->queue = queue;
+    found->queue_offset = unit.offset;
+    found->count = unit.count;
+    return CMQ_OK;
+}
+
+/* ---- keys ---- */
+
+static bool carries_key(const cmq_record_view *view, cmq_slice topic, cmq_slice key)
+{
+    cmq_property_known known;
+    if (!cmq_slice_equal(view->topic, topic)) return false;
+    cmq_property_find_known(view->properties, &known);
+    if (cmq_slice_equal(known.value[CMQ_PROPERTY_UNIQ_KEY], key)) return true;
+    cmq_slice rest = known.value[CMQ_PROPERTY_KEYS], piece;
+    while (cmq_dispatch_next_key(&rest, &piece))
+        if (cmq_slice_equal(piece, key)) return true;
+    return false;
+}
+
+/* A record may be in the index twice for one key (indexed again by recovery, or the same key twice). */
+static bool already_found(const cmq_found_batch *batch, uint32_t from, int64_t phy)
+{
+    for (uint32_t i = from; i < batch->count; i++)
+        if (batch->items[i].physical_offset == phy) return true;
+    return false;
+}
+
+cmq_status cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms, cmq_found_batch *batch)
+{
+    if (store->index == NULL) return cmq_fail(CMQ_ERR_SETTING, "messageIndexEnable is off: this store keeps no index of keys");
+    cmq_status status = cmq_store_refresh(store);
+    if (status == CMQ_OK && store->options.read_only) status = cmq_index_refresh(store->index);
+    const uint32_t first = batch->count;
+    cmq_index_cursor cursor = {0};
+    while (status == CMQ_OK && !cursor.done) {
+        int64_t phys[KEY_LOT];
+        uint32_t count;
+        /* An entry's time may be up to 999 ms early. */
+        const int64_t begin = begin_ms > INT64_MIN + 1000 ? begin_ms - 1000 : begin_ms;
+        status = cmq_index_query(store->index, topic, key, begin, end_ms, cmq_log_min(store->log), &cursor, phys, KEY_LOT, &count);
+        for (uint32_t i = 0; status == CMQ_OK && i < count; i++) {
+            cmq_record_view view;
+            if (already_found(batch, first, phys[i])) continue;
+            status = take(store, phys[i], batch, &view);
+            if (status == CMQ_AGAIN) return CMQ_OK;   /* the batch is full */
+            if (status == CMQ_ERR_OFFSET || status == CMQ_ERR_CORRUPT) {   /* an entry of a record that expired, was cut or is not confirmed yet */
+                status = CMQ_OK;
+                continue;
+            }
+            if (status == CMQ_OK &&
+                (!carries_key(&view, topic, key) || view.store_timestamp_ms < begin_ms || view.store_timestamp_ms > end_ms))
+                drop_last(batch);
+        }
+    }
+    return status;
+}
+
+/* ---- time ---- */
+
+typedef struct time_search {
+    cmq_store *store;
+    int64_t time_ms;
+    bool after;          /* look for the first later than time_ms, else the first not earlier */
+} time_search;
+
+static int compare_time(void *context, const cmq_unit *unit, cmq_status *status_out)
+{
+    const time_search *search = context;
+    cmq_segment *segment;
+    const uint8_t *data;
+    size_t available;
+    cmq_record_head head;
+    if (unit->phy < cmq_log_min(search->store->log)) return -1;   /* expired: older than anything asked for */
+    *status_out = cmq_log_pin(search->store->log, unit->phy, &segment, &data, &available);
+    if (*status_out != CMQ_OK) return 0;
+    if (cmq_record_peek(data, available, &head) != CMQ_OK)
+        *status_out = cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "no record lies at physical offset %lld", (long long)unit->phy);
+    cmq_segment_unpin(segment);
+    const bool reached = search->after ? head.store_timestamp_ms > search->time_ms : head.store_timestamp_ms >= search->time_ms;
+    return reached ? 1 : -1;
+}
+
+cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms, cmq_boundary boundary, int64_t *offset_out)
+{
+    *offset_out = -1;
+    cmq_queue *queue;
+    cmq_status status = cmq_store_refresh(store);
+    if (status == CMQ_OK) status = find_queue(store, topic, queue_id, &queue);
+    if (status != CMQ_OK) return status;
+    const int64_t confirmed = cmq_log_confirmed(store->log);
+    const int64_t min = cmq_queue_min(queue), max = cmq_queue_max(queue, confirmed);
+    time_search search = {.store = store, .time_ms = time_ms, .after = boundary == CMQ_BOUNDARY_UPPER};
+    int64_t first;
+    status = cmq_queue_search(queue, min, max, confirmed, compare_time, &search, &first);
+    if (status != CMQ_OK) return status;
+    if (boundary == CMQ_BOUNDARY_LOWER) {
+        *offset_out = first;
+        return CMQ_OK;
+    }
+    cmq_unit unit;
+    uint32_t count = 0;
+    int64_t next;
+    status = cmq_queue_read_back(queue, first, confirmed, &unit, 1, &count, &next);
+    if (status == CMQ_OK) *offset_out = count > 0 && unit.offset >= min ? unit.offset : min;
+    return status;
+}
+
+cmq_status cmq_store_earliest_ms(cmq_store *store, int64_t *time_ms_out)
+{
+    *time_ms_out = 0;
+    cmq_segment *segment;
+    cmq_record_view view;
+    cmq_status status = cmq_store_refresh(store);
+    if (status != CMQ_OK) return status;
+    const int64_t min = cmq_log_min(store->log), confirmed = cmq_log_confirmed(store->log);
+    if (min >= confirmed) return cmq_fail(CMQ_ERR_NOT_FOUND, "the store is empty");
+    status = cmq_store_record_at(store, min, confirmed, 0, &segment, &view);
+    if (status != CMQ_OK) return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, min, "the log does not begin with a record");
+    *time_ms_out = view.store_timestamp_ms;
+    cmq_segment_unpin(segment);
+    return CMQ_OK;
+}

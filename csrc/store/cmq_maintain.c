@@ -1,0 +1,251 @@
+/* cmq_maintain: flushes, durable points, the background thread and the prewarming helper.
+ *
+ * The background thread sleeps until the first append after a durable point, then every 100 ms looks at what is due: the log (async: every 500 ms),
+ * queue tails to files (every second), a durable point (every 10 s or 256 MiB), retention (every 10 s). Then it sleeps again.
+ *
+ * A durable point is, in this order: log synced; queue units in files, synced; index synced; `checkpoint` written, so that a Java broker
+ * recovers from here; our point written, so that we do. Each says less than what is already durable.
+ *
+ * Invariant: no file says that something is durable before it is.
+ * Threads:   maintain_mutex makes one flush at a time; the writer goes on beside it.
+ * Source:    upstream's FlushRealTimeService, FlushConsumeQueueService, StoreCheckpoint; spec store 1.6, 6.
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/cmq_assert.h"
+#include "store/cmq_store_internal.h"
+
+#define LOOK_EVERY_MS 100
+#define LOG_FLUSH_MS 500
+#define QUEUE_FLUSH_MS 1000
+#define EXPIRE_MS 10000
+#define WARM_AFTER_BYTES (INT64_C(8) << 20)      /* appended since opening, before pages are warmed ahead */
+#define WARM_AHEAD_BYTES (INT64_C(1) << 30)
+
+/* ---- durable points ---- */
+
+static void fill_point(cmq_store *store, int64_t end, int64_t store_ms, int64_t last_phy, cmq_point *point)
+{
+    point->log_end = end;
+    point->store_ms = store_ms;
+    point->checkpoint_crc = cmq_checkpoint_crc(&store->checkpoint);
+    point->last_phy = last_phy;
+    if (!cmq_store_fingerprint(store, last_phy, &point->last_bytes, &point->last_crc)) point->last_phy = -1;
+}
+
+/* The confirmed end with the last record that lies before it. The three are published apart: take them with nobody publishing. */
+static void read_confirmed(cmq_store *store, int64_t *end, int64_t *store_ms, int64_t *last_phy)
+{
+    pthread_mutex_lock(&store->commit_mutex);
+    while (store->leader) pthread_cond_wait(&store->commit_done, &store->commit_mutex);
+    pthread_mutex_lock(&store->seat);
+    *end = cmq_log_confirmed(store->log);
+    *store_ms = atomic_load_explicit(&store->confirmed_ms, memory_order_relaxed);
+    *last_phy = atomic_load_explicit(&store->confirmed_last_phy, memory_order_relaxed);
+    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->commit_mutex);
+}
+
+cmq_status cmq_store_durable_point(cmq_store *store, bool clean)
+{
+    int64_t end, store_ms, last_phy, covered, full_end_ms = 0;
+    cmq_point point = {.clean = clean};
+    read_confirmed(store, &end, &store_ms, &last_phy);
+    cmq_status status = CMQ_OK;
+    if (store->options.flush == CMQ_FLUSH_ASYNC && !atomic_load_explicit(&store->fenced, memory_order_acquire)) {
+        status = cmq_log_sync(store->log, end);
+        if (status != CMQ_OK) status = cmq_store_fence(store);
+    }
+    if (status == CMQ_OK) status = cmq_queues_flush(store->queues, end, true, &covered);
+    if (status == CMQ_OK && store->index != NULL) status = cmq_index_flush(store->index, &point.index, &full_end_ms);
+    if (status != CMQ_OK) return status;
+    CMQ_ASSERT(covered >= end);
+    store->checkpoint.physic_ms = store_ms;
+    store->checkpoint.logics_ms = store_ms;
+    if (full_end_ms > store->checkpoint.index_ms) store->checkpoint.index_ms = full_end_ms;
+    status = cmq_checkpoint_store(store->fs, store->root, &store->checkpoint);
+    fill_point(store, end, store_ms, last_phy, &point);
+    if (status == CMQ_OK) status = cmq_point_store(store->points, &point);
+    if (status != CMQ_OK) return status;
+    store->durable_end = end;
+    store->durable_at_ms = cmq_clock_now_ms(&store->clock);
+    if (store->follow != NULL) cmq_follow_set_files_end(store->follow, covered);
+    return CMQ_OK;
+}
+
+/* ---- what is due ---- */
+
+/* Staged bytes of appends that do not wait must not lie about. */
+static cmq_status commit_unwaited(cmq_store *store)
+{
+    pthread_mutex_lock(&store->seat);
+    const int64_t end = cmq_log_end(store->log);
+    pthread_mutex_unlock(&store->seat);
+    return end > cmq_log_confirmed(store->log) ? cmq_store_commit(store, end) : CMQ_OK;
+}
+
+static cmq_status flush_log(cmq_store *store)
+{
+    if (store->options.flush == CMQ_FLUSH_SYNC) return commit_unwaited(store);
+    const cmq_status status = cmq_log_sync(store->log, cmq_log_confirmed(store->log));
+    return status == CMQ_OK ? CMQ_OK : cmq_store_fence(store);
+}
+
+cmq_status cmq_store_flush(cmq_store *store)
+{
+    if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
+    if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
+    pthread_mutex_lock(&store->maintain_mutex);
+    const cmq_status status = flush_log(store);
+    pthread_mutex_unlock(&store->maintain_mutex);
+    return status;
+}
+
+static cmq_status flush_queues(cmq_store *store)
+{
+    int64_t covered;
+    const cmq_status status = cmq_queues_flush(store->queues, cmq_log_confirmed(store->log), false, &covered);
+    if (status == CMQ_OK && store->follow != NULL) cmq_follow_set_files_end(store->follow, covered);
+    return status;
+}
+
+static bool durable_point_due(cmq_store *store, int64_t now_ms)
+{
+    const int64_t grown = cmq_log_confirmed(store->log) - store->durable_end;
+    return grown > 0 && (grown >= store->options.durable_point_bytes || now_ms - store->durable_at_ms >= store->options.durable_point_ms);
+}
+
+/* Nothing behind the durable point: the thread may sleep until the next append. Cleared first, looked at second, so that an append in
+ * between is seen by one of the two. */
+static void settle_dirty(cmq_store *store)
+{
+    atomic_store(&store->dirty, false);
+    pthread_mutex_lock(&store->seat);
+    const bool behind = cmq_log_end(store->log) > store->durable_end;
+    pthread_mutex_unlock(&store->seat);
+    if (behind) atomic_store(&store->dirty, true);
+}
+
+static cmq_status maintain(cmq_store *store, bool force)
+{
+    const int64_t now_ms = cmq_clock_now_ms(&store->clock);
+    cmq_status status = flush_log(store);
+    if (status == CMQ_OK && (force || durable_point_due(store, now_ms))) status = cmq_store_durable_point(store, false);
+    else if (status == CMQ_OK && now_ms - store->flushed_at_ms >= QUEUE_FLUSH_MS) {
+        store->flushed_at_ms = now_ms;
+        status = flush_queues(store);
+    }
+    if (status == CMQ_OK && store->options.retention.enabled && now_ms - store->expired_at_ms >= EXPIRE_MS) {
+        store->expired_at_ms = now_ms;
+        status = cmq_store_expire_due(store, now_ms);
+    }
+    if (store->follow != NULL) cmq_follow_beat(store->follow, now_ms);
+    settle_dirty(store);
+    return status;
+}
+
+cmq_status cmq_store_maintain(cmq_store *store, bool force_durable_point)
+{
+    if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
+    if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
+    pthread_mutex_lock(&store->maintain_mutex);
+    const cmq_status status = maintain(store, force_durable_point);
+    pthread_mutex_unlock(&store->maintain_mutex);
+    return status;
+}
+
+/* ---- the threads ---- */
+
+static struct timespec after_ms(int64_t ms)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += ms / 1000;
+    at.tv_nsec += (ms % 1000) * 1000000;
+    if (at.tv_nsec >= 1000000000) {
+        at.tv_sec++;
+        at.tv_nsec -= 1000000000;
+    }
+    return at;
+}
+
+/* Wait for something to do; false when the store closes. */
+static bool wait_for_work(cmq_store *store)
+{
+    pthread_mutex_lock(&store->wake_mutex);
+    /* With nothing appended since the last durable point there is nothing to look at, but retention goes by the clock. */
+    const bool idle = !atomic_load_explicit(&store->dirty, memory_order_relaxed);
+    if (!store->stopping) {
+        const struct timespec until = after_ms(idle ? EXPIRE_MS : LOOK_EVERY_MS);
+        if (idle && !store->options.retention.enabled) pthread_cond_wait(&store->wake, &store->wake_mutex);
+        else pthread_cond_timedwait(&store->wake, &store->wake_mutex, &until);
+    }
+    const bool go_on = !store->stopping;
+    pthread_mutex_unlock(&store->wake_mutex);
+    return go_on;
+}
+
+static void *background(void *argument)
+{
+    cmq_store *store = argument;
+    int64_t log_flushed_ms = 0;
+    while (wait_for_work(store)) {
+        if (atomic_load_explicit(&store->fenced, memory_order_acquire)) continue;
+        const int64_t now_ms = cmq_clock_now_ms(&store->clock);
+        /* Sync: unwaited appends leave at the next look; async: the log is synced every half second. */
+        if (store->options.flush == CMQ_FLUSH_ASYNC && now_ms >= log_flushed_ms && now_ms - log_flushed_ms < LOG_FLUSH_MS) continue;
+        log_flushed_ms = now_ms;
+        const cmq_status status = cmq_store_maintain(store, false);
+        /* A full disk shows itself at the next append; all else that can fail here fenced the store or is tried again at the next look. */
+        if (status == CMQ_ERR_DISK_FULL) atomic_store_explicit(&store->disk_full, true, memory_order_relaxed);
+    }
+    return NULL;
+}
+
+/* Pages ahead of the writer, once it appends steadily: the writer of 1 KiB messages is four times as fast on warm ones (spec native 2). */
+static void *warm_ahead(void *argument)
+{
+    cmq_store *store = argument;
+    while (wait_for_work(store)) {
+        const int64_t grown = cmq_log_confirmed(store->log) - store->opened_end;
+        if (grown < WARM_AFTER_BYTES) continue;
+        const int64_t ahead = grown < WARM_AHEAD_BYTES ? grown : WARM_AHEAD_BYTES;
+        bool more = true;
+        while (more) {
+            /* A step that fails (no space, no memory) is no error yet: the writer asks for the same blocks itself, and says so. */
+            more = cmq_log_prewarm_step(store->log, ahead) == CMQ_OK;
+            pthread_mutex_lock(&store->wake_mutex);
+            if (store->stopping) more = false;
+            pthread_mutex_unlock(&store->wake_mutex);
+        }
+    }
+    return NULL;
+}
+
+cmq_status cmq_store_start_threads(cmq_store *store)
+{
+    if (pthread_create(&store->thread, NULL, background, store) != 0) return cmq_fail(CMQ_ERR_LIMIT, "no thread for the store's upkeep");
+    store->thread_started = true;
+    if (pthread_create(&store->warm_thread, NULL, warm_ahead, store) != 0) return cmq_fail(CMQ_ERR_LIMIT, "no thread for the store's prewarming");
+    store->warm_started = true;
+    return CMQ_OK;
+}
+
+void cmq_store_stop_threads(cmq_store *store)
+{
+    pthread_mutex_lock(&store->wake_mutex);
+    store->stopping = true;
+    pthread_cond_broadcast(&store->wake);
+    pthread_mutex_unlock(&store->wake_mutex);
+    if (store->thread_started) pthread_join(store->thread, NULL);
+    if (store->warm_started) pthread_join(store->warm_thread, NULL);
+    store->thread_started = store->warm_started = false;
+}
+
+void cmq_store_wake_thread(cmq_store *store)
+{
+    pthread_mutex_lock(&store->wake_mutex);
+    pthread_cond_broadcast(&store->wake);
+    pthread_mutex_unlock(&store->wake_mutex);
+}

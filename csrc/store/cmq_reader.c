@@ -1,0 +1,419 @@
+/* cmq_reader: iteration: over queues merged by physical offset (which is the order of storing), or over the whole log.
+ *
+ * Each queue has a cursor with a small buffer of units; a heap gives the cursor whose next unit lies lowest in the log (highest, backwards).
+ * One call works against one confirmed end, so that a message of a slow cursor is never passed by a later one of a fast cursor. Tags are filtered
+ * by hash in the queue before a record is touched, and by string in the record afterwards.
+ *
+ * Per message: one unit (40 B) copied, one record head read; no allocation, no lock; one pin per segment and batch.
+ * Threads: one at a time per reader; any number of readers.
+ * Way:     queues' units -> [cmq_reader] -> found records -> bindings
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cmq_assert.h"
+#include "base/cmq_hash.h"
+#include "store/cmq_reader_internal.h"
+
+#define CURSOR_UNITS_MIN 16u
+#define CURSOR_UNITS_MAX 512u
+#define CURSOR_UNITS_ALL 65536u          /* of all cursors together */
+#define EXAMINE_MAX (UINT64_C(1) << 20)  /* units looked at per refill of a tag filter */
+#define READER_NAMES_MAX 4096u
+
+/* ---- what was asked for ---- */
+
+static cmq_status copy_slices(const cmq_slice *from, uint32_t count, char ***into_out, const char *what)
+{
+    *into_out = NULL;
+    if (count == 0) return CMQ_OK;
+    if (count > READER_NAMES_MAX) return cmq_fail(CMQ_ERR_LIMIT, "%u %s to read by, at most %u are allowed", count, what, READER_NAMES_MAX);
+    char **copies = calloc(count, sizeof *copies);
+    if (copies == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %s", what);
+    *into_out = copies;
+    for (uint32_t i = 0; i < count; i++) {
+        copies[i] = strndup(from[i].bytes > 0 ? (const char *)from[i].data : "", from[i].bytes);
+        if (copies[i] == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %s", what);
+    }
+    return CMQ_OK;
+}
+
+static cmq_status check_options(const cmq_read_options *options)
+{
+    if ((options->has_start || options->has_end) && options->topic_count != 1)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "start and end are queue offsets and need exactly one topic");
+    if (options->has_start && options->has_end && options->start > options->end)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "start %lld lies behind end %lld", (long long)options->start, (long long)options->end);
+    if (options->topic_count == 0 && options->queue_id_count > 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue ids need a topic");
+    if (options->has_start_physical && options->topic_count > 0)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a physical start is for reading the whole log, without topics");
+    return CMQ_OK;
+}
+
+static cmq_status take_options(cmq_reader *reader, const cmq_read_options *options)
+{
+    reader->options = *options;
+    cmq_status status = check_options(options);
+    if (status == CMQ_OK) status = copy_slices(options->topics, options->topic_count, &reader->topics, "topics");
+    if (status == CMQ_OK) status = copy_slices(options->tags, options->tag_count, &reader->tags, "tags");
+    if (status != CMQ_OK) return status;
+    if (options->tag_count > 0) {
+        reader->tag_hashes = calloc(options->tag_count, sizeof *reader->tag_hashes);
+        if (reader->tag_hashes == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for tag hashes");
+        for (uint32_t i = 0; i < options->tag_count; i++) reader->tag_hashes[i] = cmq_jhash(options->tags[i]);
+    }
+    if (options->queue_id_count > 0) {
+        reader->queue_ids = calloc(options->queue_id_count, sizeof *reader->queue_ids);
+        if (reader->queue_ids == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for queue ids");
+        memcpy(reader->queue_ids, options->queue_ids, options->queue_id_count * sizeof *reader->queue_ids);
+    }
+    reader->options.topics = reader->options.tags = NULL;
+    reader->options.queue_ids = NULL;
+    return CMQ_OK;
+}
+
+static bool wants_queue(const cmq_reader *reader, const cmq_queue *queue)
+{
+    if (cmq_queue_deleted(queue)) return false;
+    bool topic = false, id = reader->options.queue_id_count == 0;
+    for (uint32_t i = 0; i < reader->options.topic_count && !topic; i++) topic = strcmp(reader->topics[i], cmq_queue_topic(queue)) == 0;
+    for (uint32_t i = 0; i < reader->options.queue_id_count && !id; i++) id = reader->queue_ids[i] == cmq_queue_id(queue);
+    return topic && id;
+}
+
+/* ---- cursors ---- */
+
+/* Where a cursor begins: by offset, by time, or at an end of the queue. */
+static cmq_status place_cursor(cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed)
+{
+    const cmq_read_options *options = &reader->options;
+    const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(cursor->queue), .bytes = cmq_queue_topic_bytes(cursor->queue)};
+    const int32_t id = cmq_queue_id(cursor->queue);
+    cmq_status status = CMQ_OK;
+    if (!options->backwards) {
+        cursor->next = options->has_start ? options->start : 0;
+        if (options->has_start_time) {
+            int64_t at;
+            status = cmq_store_offset_at(reader->store, topic, id, options->start_time_ms, CMQ_BOUNDARY_LOWER, &at);
+            if (status == CMQ_OK && at > cursor->next) cursor->next = at;
+        }
+        return status;
+    }
+    cursor->next = options->has_end ? options->end : INT64_MAX;
+    const int64_t max = cmq_queue_max(cursor->queue, confirmed);
+    if (cursor->next > max) cursor->next = max;
+    if (options->has_end_time) {
+        int64_t at;
+        status = cmq_store_offset_at(reader->store, topic, id, options->end_time_ms, CMQ_BOUNDARY_LOWER, &at);
+        if (status == CMQ_OK && at < cursor->next) cursor->next = at;
+    }
+    return status;
+}
+
+static cmq_status add_cursor(cmq_reader *reader, cmq_queue *queue, int64_t confirmed)
+{
+    if (reader->cursor_count == reader->cursor_capacity) {
+        const uint32_t capacity = reader->cursor_capacity == 0 ? 16 : reader->cursor_capacity * 2;
+        cmq_cursor **cursors = realloc(reader->cursors, capacity * sizeof *cursors);
+        if (cursors == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u cursors", capacity);
+        reader->cursors = cursors;
+        uint32_t *heap = realloc(reader->heap, capacity * sizeof *heap);
+        if (heap == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u cursors", capacity);
+        reader->heap = heap;
+        reader->cursor_capacity = capacity;
+    }
+    uint32_t units = CURSOR_UNITS_ALL / (reader->cursor_count + 1);
+    if (units < CURSOR_UNITS_MIN) units = CURSOR_UNITS_MIN;
+    if (units > CURSOR_UNITS_MAX) units = CURSOR_UNITS_MAX;
+    cmq_cursor *cursor = calloc(1, sizeof *cursor + units * sizeof cursor->units[0]);
+    if (cursor == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a cursor");
+    cursor->queue = queue;
+    cursor->capacity = units;
+    const cmq_status status = place_cursor(reader, cursor, confirmed);
+    if (status != CMQ_OK) {
+        free(cursor);
+        return status;
+    }
+    reader->cursors[reader->cursor_count++] = cursor;
+    return CMQ_OK;
+}
+
+/* Queues that appeared since the last look. */
+static cmq_status find_queues(cmq_reader *reader, int64_t confirmed)
+{
+    const cmq_queues *queues = cmq_store_queues(reader->store);
+    const uint32_t count = cmq_queues_count(queues);
+    for (; reader->queues_seen < count; reader->queues_seen++) {
+        cmq_queue *queue = cmq_queues_at(queues, reader->queues_seen);
+        if (!wants_queue(reader, queue)) continue;
+        const cmq_status status = add_cursor(reader, queue, confirmed);
+        if (status != CMQ_OK) return status;
+    }
+    return CMQ_OK;
+}
+
+/* Fill an empty cursor; it stays empty when there is nothing visible in its range. */
+static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed)
+{
+    const cmq_read_options *options = &reader->options;
+    cmq_status status = CMQ_OK;
+    cursor->at = cursor->count = 0;
+    while (status == CMQ_OK && cursor->count == 0 && !cursor->done && !cmq_queue_deleted(cursor->queue)) {
+        const int64_t before = cursor->next;
+        if (options->backwards)
+            status = cmq_queue_read_back(cursor->queue, cursor->next, confirmed, cursor->units, cursor->capacity, &cursor->count, &cursor->next);
+        else if (options->tag_count > 0)
+            status = cmq_queue_scan(cursor->queue, cursor->next, confirmed, reader->tag_hashes, options->tag_count, EXAMINE_MAX, cursor->units,
+                                    cursor->capacity, &cursor->count, &cursor->next);
+        else
+            status = cmq_queue_read(cursor->queue, cursor->next, confirmed, cursor->units, cursor->capacity, &cursor->count, &cursor->next);
+        if (cursor->count == 0 && cursor->next == before) break;
+    }
+    if (status != CMQ_OK) return status;
+    /* Bounds by offset cut the buffer; what lies behind them never comes. */
+    for (uint32_t i = 0; i < cursor->count; i++) {
+        const cmq_unit *unit = &cursor->units[i];
+        const bool past = options->backwards ? options->has_start && unit->offset + unit->count <= options->start
+                                             : options->has_end && unit->offset >= options->end;
+        if (!past) continue;
+        cursor->count = i;
+        cursor->done = true;
+    }
+    if (options->backwards && cursor->count == 0 && cursor->next <= cmq_queue_min(cursor->queue)) cursor->done = true;
+    if (!options->backwards && options->has_end && cursor->next >= options->end) cursor->ends = true;
+    return CMQ_OK;
+}
+
+/* ---- the heap ---- */
+
+static bool goes_first(const cmq_reader *reader, uint32_t a, uint32_t b)
+{
+    const cmq_cursor *left = reader->cursors[a], *right = reader->cursors[b];
+    const int64_t left_phy = left->units[left->at].phy, right_phy = right->units[right->at].phy;
+    return reader->options.backwards ? left_phy > right_phy : left_phy < right_phy;
+}
+
+static void sift_down(cmq_reader *reader, uint32_t at)
+{
+    for (;;) {
+        uint32_t first = at;
+        for (uint32_t child = 2 * at + 1; child <= 2 * at + 2 && child < reader->heap_count; child++)
+            if (goes_first(reader, reader->heap[child], reader->heap[first])) first = child;
+        if (first == at) return;
+        const uint32_t moved = reader->heap[at];
+        reader->heap[at] = reader->heap[first];
+        reader->heap[first] = moved;
+        at = first;
+    }
+}
+
+static cmq_status build_heap(cmq_reader *reader, int64_t confirmed)
+{
+    reader->heap_count = 0;
+    for (uint32_t i = 0; i < reader->cursor_count; i++) {
+        cmq_cursor *cursor = reader->cursors[i];
+        if (cursor->at == cursor->count) {
+            const cmq_status status = refill(reader, cursor, confirmed);
+            if (status != CMQ_OK) return status;
+        }
+        if (cursor->at < cursor->count) reader->heap[reader->heap_count++] = i;
+    }
+    for (uint32_t i = reader->heap_count / 2; i > 0; i--) sift_down(reader, i - 1);
+    return CMQ_OK;
+}
+
+/* The first cursor's unit was taken: refill or drop it, and put the heap right. */
+static cmq_status advance(cmq_reader *reader, int64_t confirmed)
+{
+    cmq_cursor *cursor = reader->cursors[reader->heap[0]];
+    cursor->at++;
+    if (cursor->at == cursor->count) {
+        const cmq_status status = refill(reader, cursor, confirmed);
+        if (status != CMQ_OK) return status;
+        if (cursor->count == 0) {
+            reader->heap[0] = reader->heap[--reader->heap_count];
+            if (reader->heap_count == 0) return CMQ_OK;
+        }
+    }
+    sift_down(reader, 0);
+    return CMQ_OK;
+}
+
+/* ---- records ---- */
+
+cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out, size_t *available_out)
+{
+    const int64_t bytes = cmq_log_segment_bytes(reader->store->log);
+    for (uint32_t i = batch->pin_count; i > 0; i--) {   /* mostly the last one */
+        const int64_t start = cmq_segment_start(batch->pins[i - 1]);
+        if (phy < start || phy - start >= bytes) continue;
+        *data_out = cmq_segment_data(batch->pins[i - 1]) + (phy - start);
+        *available_out = (size_t)(start + bytes - phy);
+        return CMQ_OK;
+    }
+    if (batch->pin_count == CMQ_FOUND_PINS_MAX && batch->count > 0) return CMQ_AGAIN;
+    if (batch->pin_count == CMQ_FOUND_PINS_MAX) cmq_found_batch_release(batch);   /* nothing found in any of them */
+    const cmq_status status = cmq_log_pin(reader->store->log, phy, &batch->pins[batch->pin_count], data_out, available_out);
+    if (status == CMQ_OK) batch->pin_count++;
+    return status;
+}
+
+bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view)
+{
+    cmq_slice tags;
+    if (reader->options.tag_count == 0) return true;
+    if (!cmq_property_find(view->properties, cmq_slice_of_text("TAGS"), &tags)) return false;
+    for (uint32_t i = 0; i < reader->options.tag_count; i++)
+        if (cmq_slice_equal(tags, cmq_slice_of_text(reader->tags[i]))) return true;
+    return false;
+}
+
+/* Look at the record of a unit. *keep_out: it belongs to the result. */
+static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const cmq_unit *unit, cmq_found *found_out, bool *keep_out)
+{
+    const uint8_t *data;
+    size_t available;
+    cmq_record_head head;
+    *keep_out = false;
+    cmq_status status = cmq_reader_pin(reader, batch, unit->phy, &data, &available);
+    if (status == CMQ_ERR_OFFSET && unit->phy < cmq_log_min(reader->store->log)) return CMQ_OK;   /* expired meanwhile */
+    if (status != CMQ_OK) return status;
+    if (cmq_record_peek(data, available, &head) != CMQ_OK || head.physical_offset != unit->phy || head.record_bytes != (uint32_t)unit->bytes)
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "no record of %d bytes lies at physical offset %lld, where queue offset %lld points; run "
+                           "`cometmq verify`", unit->bytes, (long long)unit->phy, (long long)unit->offset);
+    reader->last_ms = head.store_timestamp_ms;
+    if (reader->options.tag_count > 0) {
+        cmq_record_view view;
+        status = cmq_record_parse(data, available, unit->phy, 0, &view);
+        if (status != CMQ_OK) return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "half a record");
+        if (!cmq_reader_tags_match(reader, &view)) return CMQ_OK;
+    }
+    *found_out = (cmq_found){.record = data, .physical_offset = unit->phy, .queue_offset = unit->offset, .record_bytes = head.record_bytes,
+                             .count = unit->count};
+    *keep_out = true;
+    return CMQ_OK;
+}
+
+/* Store times do not fall along the log: past the bound there is nothing more. */
+static bool past_time(const cmq_reader *reader)
+{
+    const cmq_read_options *options = &reader->options;
+    return options->backwards ? options->has_start_time && reader->last_ms < options->start_time_ms
+                              : options->has_end_time && reader->last_ms >= options->end_time_ms;
+}
+
+static bool all_ended(const cmq_reader *reader)
+{
+    if (reader->cursor_count == 0 || !(reader->options.backwards || reader->options.has_end)) return false;
+    for (uint32_t i = 0; i < reader->cursor_count; i++) {
+        const cmq_cursor *cursor = reader->cursors[i];
+        if (cursor->at < cursor->count || !(cursor->done || cursor->ends)) return false;
+    }
+    return true;
+}
+
+static cmq_status next_of_queues(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
+{
+    cmq_status status = find_queues(reader, confirmed);
+    if (status == CMQ_OK) status = build_heap(reader, confirmed);
+    while (status == CMQ_OK && batch->count < batch->capacity && reader->heap_count > 0) {
+        cmq_cursor *cursor = reader->cursors[reader->heap[0]];
+        bool keep;
+        cmq_found *found = &batch->items[batch->count];
+        status = look_at_unit(reader, batch, &cursor->units[cursor->at], found, &keep);
+        if (status == CMQ_AGAIN) return CMQ_OK;   /* pins are used up: the rest comes with the next batch */
+        if (status == CMQ_ERR_CORRUPT) {
+            if (batch->count > 0) return CMQ_OK;   /* first what is sound; the damage is met again */
+            cursor->at++;
+            return status;
+        }
+        if (status != CMQ_OK) return status;
+        if (past_time(reader)) {
+            reader->ended = true;
+            return CMQ_OK;
+        }
+        if (keep) {
+            found->queue = cursor->queue;
+            batch->count++;
+        }
+        status = advance(reader, confirmed);
+    }
+    if (status == CMQ_OK && reader->heap_count == 0) reader->ended = all_ended(reader);
+    return status;
+}
+
+/* ---- the calls ---- */
+
+cmq_status cmq_reader_open(cmq_store *store, const cmq_read_options *options, cmq_reader **reader_out)
+{
+    *reader_out = NULL;
+    cmq_reader *reader = calloc(1, sizeof *reader);
+    if (reader == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a reader");
+    reader->store = store;
+    cmq_status status = take_options(reader, options);
+    if (status == CMQ_OK) status = cmq_store_refresh(store);
+    const int64_t confirmed = cmq_log_confirmed(store->log);
+    if (status == CMQ_OK && options->topic_count > 0) status = find_queues(reader, confirmed);
+    if (status == CMQ_OK && options->topic_count > 0 && reader->cursor_count == 0)
+        status = cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue of topic %s%s", reader->topics[0],
+                          options->queue_id_count > 0 ? " with these ids" : options->topic_count > 1 ? ", nor of the others" : "");
+    if (status == CMQ_OK && options->topic_count == 0) status = cmq_reader_begin_log(reader, confirmed);
+    if (status != CMQ_OK) {
+        cmq_reader_close(reader);
+        return status;
+    }
+    *reader_out = reader;
+    return CMQ_OK;
+}
+
+void cmq_reader_close(cmq_reader *reader)
+{
+    if (reader == NULL) return;
+    for (uint32_t i = 0; reader->topics != NULL && i < reader->options.topic_count; i++) free(reader->topics[i]);
+    for (uint32_t i = 0; reader->tags != NULL && i < reader->options.tag_count; i++) free(reader->tags[i]);
+    for (uint32_t i = 0; i < reader->cursor_count; i++) free(reader->cursors[i]);
+    free(reader->topics);
+    free(reader->tags);
+    free(reader->tag_hashes);
+    free(reader->queue_ids);
+    free(reader->cursors);
+    free(reader->heap);
+    free(reader->marks);
+    free(reader->block);
+    free(reader);
+}
+
+cmq_status cmq_reader_next(cmq_reader *reader, cmq_found_batch *batch, bool *end_out)
+{
+    CMQ_ASSERT(batch->pin_count == 0 && batch->count == 0);
+    *end_out = reader->ended;
+    if (reader->ended || batch->capacity == 0) return CMQ_OK;
+    const int64_t confirmed = cmq_log_confirmed(reader->store->log);
+    cmq_status status = reader->options.topic_count > 0 ? next_of_queues(reader, batch, confirmed) : cmq_reader_next_of_log(reader, batch, confirmed);
+    if (status == CMQ_OK && batch->count == 0 && !reader->ended && reader->store->options.read_only) {
+        status = cmq_store_refresh(reader->store);   /* at the end of the view: has it grown? */
+        const int64_t grown = cmq_log_confirmed(reader->store->log);
+        if (status == CMQ_OK && grown > confirmed)
+            status = reader->options.topic_count > 0 ? next_of_queues(reader, batch, grown) : cmq_reader_next_of_log(reader, batch, grown);
+    }
+    *end_out = reader->ended && batch->count == 0;
+    return status;
+}
+
+void cmq_found_batch_release(cmq_found_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->pin_count; i++) cmq_segment_unpin(batch->pins[i]);
+    batch->pin_count = 0;
+    batch->count = 0;
+}
+
+cmq_status cmq_reader_position(const cmq_reader *reader, cmq_slice topic, int32_t queue_id, int64_t *offset_out)
+{
+    for (uint32_t i = 0; i < reader->cursor_count; i++) {
+        const cmq_cursor *cursor = reader->cursors[i];
+        if (cmq_queue_id(cursor->queue) != queue_id || !cmq_slice_equal(topic, cmq_slice_of_text(cmq_queue_topic(cursor->queue)))) continue;
+        *offset_out = cursor->at < cursor->count ? cursor->units[cursor->at].offset : cursor->next;
+        return CMQ_OK;
+    }
+    return cmq_fail(CMQ_ERR_NOT_FOUND, "the reader does not read queue %d of that topic", queue_id);
+}

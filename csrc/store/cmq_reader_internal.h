@@ -1,0 +1,49 @@
+/* cmq_reader_internal: the struct behind cmq_reader, shared by cmq_reader.c (queues) and cmq_reader_log.c (the whole log). */
+#ifndef CMQ_READER_INTERNAL_H
+#define CMQ_READER_INTERNAL_H
+
+#include "store/cmq_store_internal.h"
+
+/* Position in one queue, with units read ahead. */
+typedef struct cmq_cursor {
+    cmq_queue *queue;
+    int64_t next;          /* ordinal to read on from (forwards), or to read below (backwards) */
+    uint32_t capacity;
+    uint32_t at, count;    /* of units */
+    bool done;             /* a bound was met: nothing more will come */
+    bool ends;             /* the end offset has been reached */
+    cmq_unit units[];
+} cmq_cursor;
+
+struct cmq_reader {
+    cmq_store *store;
+    cmq_read_options options;    /* its pointers are not kept */
+    char **topics;
+    char **tags;
+    uint32_t *tag_hashes;
+    int32_t *queue_ids;
+
+    cmq_cursor **cursors;
+    uint32_t *heap;              /* indexes of cursors that have a unit, lowest (highest) physical offset first */
+    uint32_t cursor_count, cursor_capacity, heap_count;
+    uint32_t queues_seen;        /* of the store's table */
+
+    /* Whole log. */
+    int64_t position;            /* forwards: the next record; backwards: records below it are still to come */
+    int64_t *marks;              /* backwards: every BLOCK_RECORDS-th record of the segment being read */
+    uint32_t mark_count, mark_capacity;
+    int64_t *block;              /* backwards: records of the block being given out, in order */
+    uint32_t block_count;
+
+    int64_t last_ms;             /* store time of the last record looked at */
+    bool ended;
+};
+
+/* Pin the segment of `phy` in the batch; CMQ_AGAIN when its pins are used up. */
+cmq_status CMQ_MUST_CHECK cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out, size_t *available_out);
+bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view);
+
+cmq_status CMQ_MUST_CHECK cmq_reader_begin_log(cmq_reader *reader, int64_t confirmed);
+cmq_status CMQ_MUST_CHECK cmq_reader_next_of_log(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed);
+
+#endif

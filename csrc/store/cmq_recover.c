@@ -1,0 +1,243 @@
+/* cmq_recover: what a writer does when it opens: find the log's end, bring queues and index up to it, cut what is torn.
+ *
+ *   1. Where to begin. Our durable point, if it is still true of this log: everything below it is in the files. Else upstream's rules: after an
+ *      unclean end the newest segment whose first record is not newer than the checkpoint, after a clean one the newest that begins within
+ *      what the queues cover.
+ *   2. Read every record from there with its CRC; put its units and keys where they are missing.
+ *   3. The first place that is no whole record is the end, if it can be a torn tail. If whole records that were once flushed lie behind it, it is
+ *      damage in the middle: opening refuses, because cutting there would lose acknowledged messages.
+ *   4. Cut queues and log to the end; what lay behind is made zero, so that stale records can never be taken for new ones.
+ *
+ * Invariant: nothing that a sync append acknowledged is lost; records found are exactly those between the first byte and the end.
+ * Source:    upstream's DefaultMessageStore.load, CommitLog.recoverNormally and -Abnormally; spec store 5.4, 15. docs/decisions/0003.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cmq_assert.h"
+#include "store/cmq_abort.h"
+#include "store/cmq_store_internal.h"
+
+#define KEYS_PER_LOT 4096u
+
+/* ---- where to begin ---- */
+
+bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out)
+{
+    bool found;
+    *point_out = (cmq_point){0};
+    if (cmq_point_load(store->fs, store->root, point_out, &found) != CMQ_OK || !found) return false;
+    if (point_out->checkpoint_crc != cmq_checkpoint_crc(&store->checkpoint)) return false;   /* a Java broker has been here since */
+    if (point_out->log_end < cmq_log_min(store->log) || point_out->log_end > cmq_log_last_file_end(store->log)) return false;
+    if (point_out->last_bytes == 0) return point_out->log_end == cmq_log_min(store->log);
+    int32_t bytes;
+    uint32_t crc;
+    return cmq_store_fingerprint(store, point_out->last_phy, &bytes, &crc) && bytes == point_out->last_bytes && crc == point_out->last_crc;
+}
+
+/* Is the segment that starts at `start` one that recovery may begin with? */
+static bool may_begin(cmq_store *store, int64_t start, bool unclean, int64_t dispatched_end, int64_t newest_ms)
+{
+    cmq_segment *segment;
+    const uint8_t *data;
+    size_t available;
+    cmq_record_head head;
+    if (cmq_log_pin(store->log, start, &segment, &data, &available) != CMQ_OK) return false;
+    const bool sound = cmq_record_peek(data, available, &head) == CMQ_OK && head.store_timestamp_ms != 0;
+    cmq_segment_unpin(segment);
+    if (!sound) return false;
+    return unclean ? head.store_timestamp_ms <= newest_ms : head.physical_offset <= dispatched_end;
+}
+
+cmq_status cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatched_end, int64_t *start_out)
+{
+    const int64_t newest_ms = cmq_checkpoint_min_ms(&store->checkpoint);
+    const int64_t bytes = cmq_log_segment_bytes(store->log), min = cmq_log_min(store->log);
+    int64_t start = cmq_log_last_file_end(store->log) - bytes;
+    while (start > min && !may_begin(store, start, unclean, dispatched_end, newest_ms)) start -= bytes;
+    *start_out = start > min ? start : min;
+    return CMQ_OK;
+}
+
+/* ---- reading the log ---- */
+
+typedef struct walk {
+    cmq_store *store;
+    int64_t position;          /* where the next record is expected; the end, afterwards */
+    int64_t last_phy;          /* of the last whole record, -1: none */
+    int64_t last_ms;
+    int64_t records;
+    int64_t keys_from;         /* records above this physical offset get their keys */
+    cmq_pending_keys keys;
+} walk;
+
+static cmq_status put_lot(walk *w, uint32_t at_least)
+{
+    cmq_store *store = w->store;
+    if (w->keys.count < at_least || w->keys.count == 0) return CMQ_OK;
+    const cmq_status status = cmq_index_make_room(store->index, w->keys.count);
+    if (status != CMQ_OK) return status;
+    cmq_index_put(store->index, w->keys.keys, w->keys.count);
+    w->keys.count = 0;
+    return CMQ_OK;
+}
+
+static cmq_status dispatch(walk *w, const cmq_record_view *view)
+{
+    cmq_store *store = w->store;
+    cmq_dispatch_facts facts;
+    cmq_dispatch_learn(store, view, &facts);
+    cmq_status status = cmq_dispatch_units(store, view, &facts);
+    if (status != CMQ_OK || store->index == NULL || view->physical_offset <= w->keys_from) return status;
+    /* The seed does not need the queue, which a prepared message has none of. */
+    const uint32_t seed = cmq_topic_index_seed(view->topic);
+    status = cmq_dispatch_keys(view, &facts, seed, &w->keys);
+    return status == CMQ_OK ? put_lot(w, KEYS_PER_LOT) : status;
+}
+
+/* One step: CMQ_OK moved on, CMQ_END is the end of what can be read. */
+static cmq_status step(walk *w, unsigned checks)
+{
+    cmq_store *store = w->store;
+    const int64_t limit = cmq_log_last_file_end(store->log);
+    if (w->position >= limit) return CMQ_END;
+    cmq_segment *segment;
+    cmq_record_view view;
+    cmq_status status = cmq_store_record_at(store, w->position, limit, checks, &segment, &view);
+    if (status == CMQ_END) {   /* a blank: on in the next segment, if there is one; else the end is before the blank */
+        const int64_t bytes = cmq_log_segment_bytes(store->log);
+        const int64_t next = w->position - w->position % bytes + bytes;
+        if (next >= limit) return CMQ_END;
+        w->position = next;
+        return CMQ_OK;
+    }
+    if (status != CMQ_OK) return CMQ_END;
+    status = dispatch(w, &view);
+    if (status == CMQ_OK) {
+        w->last_phy = w->position;
+        w->last_ms = view.store_timestamp_ms;
+        w->position += view.record_bytes;
+        w->records++;
+    }
+    cmq_segment_unpin(segment);
+    return status;
+}
+
+static cmq_status read_log(walk *w)
+{
+    const unsigned checks = CMQ_RECORD_CHECK_BODY_CRC | (w->store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : 0u);
+    cmq_status status = CMQ_OK;
+    while (status == CMQ_OK) status = step(w, checks);
+    if (status == CMQ_END) status = CMQ_OK;
+    return status == CMQ_OK ? put_lot(w, 1) : status;
+}
+
+/* ---- torn tail, or damage? ---- */
+
+/* Was the record at `view`, behind the place where reading stopped, once flushed and acknowledged? */
+static bool was_flushed(const walk *w, const cmq_point *point, bool point_known, bool unclean, const cmq_record_view *view)
+{
+    const cmq_checkpoint *checkpoint = &w->store->checkpoint;
+    if (w->last_phy >= 0 && view->store_timestamp_ms < w->last_ms) return false;   /* stale bytes of before an earlier cut */
+    if (point_known && view->physical_offset < point->log_end) return true;
+    if (!unclean && checkpoint->confirm_phy != w->last_phy) return true;           /* a clean end, and nobody chose to cut here */
+    return view->store_timestamp_ms < checkpoint->physic_ms && checkpoint->confirm_phy != w->last_phy;
+}
+
+static cmq_status refuse_damage(const walk *w, const cmq_point *point, bool point_known, bool unclean)
+{
+    cmq_store *store = w->store;
+    const int64_t bytes = cmq_log_segment_bytes(store->log), limit = cmq_log_last_file_end(store->log);
+    for (int64_t from = w->position; from < limit; from = from - from % bytes + bytes) {
+        cmq_record_view view;
+        if (!cmq_store_find_sound(store, from, &view) || !was_flushed(w, point, point_known, unclean, &view)) continue;
+        return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
+                           "the commit log is damaged at physical offset %" PRId64 ": flushed messages follow it (the next at %" PRId64 "), so it is no torn "
+                           "tail. Open the store read-only to read what is sound, or run `cometmq verify` and then `cometmq repair --cut`, "
+                           "which keeps what it removes", w->position, view.physical_offset);
+    }
+    return CMQ_OK;
+}
+
+/* How many bytes behind the end are not zero: what a cut removes. */
+static int64_t bytes_behind(cmq_store *store, int64_t end)
+{
+    cmq_segment *segment;
+    const uint8_t *data;
+    size_t available;
+    if (end >= cmq_log_last_file_end(store->log) || cmq_log_pin(store->log, end, &segment, &data, &available) != CMQ_OK) return 0;
+    uint64_t next;
+    int64_t last = 0;
+    if (cmq_file_next_data(cmq_segment_file(segment), (uint64_t)(end - cmq_segment_start(segment)), &next) == CMQ_OK)
+        for (size_t i = available; i > 0 && last == 0; i--)
+            if (data[i - 1] != 0) last = (int64_t)i;
+    cmq_segment_unpin(segment);
+    return last;
+}
+
+/* ---- the whole ---- */
+
+static cmq_status recover_index(cmq_store *store, const cmq_point *point, bool trusted, bool unclean, int64_t *keys_from)
+{
+    *keys_from = -1;
+    if (store->index == NULL) return CMQ_OK;
+    if (trusted) {
+        const cmq_status status = cmq_index_rewind(store->index, &point->index);
+        *keys_from = cmq_index_end_phy(store->index);
+        if (status != CMQ_ERR_CORRUPT) return status;
+    }
+    if (trusted || unclean) {   /* upstream's rule: what a crash may have torn goes, and only what is read again comes back */
+        int64_t rebuild_from;
+        const cmq_status status = cmq_index_drop_newer(store->index, store->checkpoint.index_ms, &rebuild_from);
+        if (status != CMQ_OK) return status;
+        store->opening.index_missing_from = rebuild_from;
+    }
+    *keys_from = cmq_index_end_phy(store->index);
+    return CMQ_OK;
+}
+
+static cmq_status settle(cmq_store *store, walk *w)
+{
+    store->opening.scanned_to = w->position;
+    store->opening.records = w->records;
+    store->opening.cut_bytes = bytes_behind(store, w->position);
+    store->opening.gaps = cmq_queues_gaps(store->queues);
+    cmq_status status = cmq_queues_truncate(store->queues, w->position);
+    if (status == CMQ_OK) status = cmq_log_set_end(store->log, w->position);
+    if (status != CMQ_OK) return status;
+    store->last_phy = w->last_phy;
+    store->store_ms = w->last_ms;
+    atomic_store_explicit(&store->confirmed_ms, w->last_ms, memory_order_relaxed);
+    atomic_store_explicit(&store->confirmed_last_phy, w->last_phy, memory_order_relaxed);
+    if (w->last_phy >= 0) store->checkpoint.confirm_phy = w->last_phy;
+    store->opened_end = w->position;
+    pthread_mutex_lock(&store->maintain_mutex);
+    status = cmq_point_open(store->fs, store->root, &store->points);
+    if (status == CMQ_OK) status = cmq_store_durable_point(store, false);
+    pthread_mutex_unlock(&store->maintain_mutex);
+    return status;
+}
+
+cmq_status cmq_store_recover(cmq_store *store, const cmq_layout *layout)
+{
+    cmq_point point;
+    const bool trusted = cmq_store_trusted_point(store, &point);
+    const bool unclean = layout->has_abort;
+    int64_t dispatched_end = 0, start = point.log_end;
+    walk w = {.store = store, .last_phy = trusted && point.last_bytes > 0 ? point.last_phy : -1, .last_ms = trusted ? point.store_ms : 0};
+    cmq_status status = cmq_queues_recover(store->queues, cmq_log_min(store->log), cmq_log_last_file_end(store->log), trusted ? point.log_end : 0,
+                                           &dispatched_end);
+    if (status == CMQ_OK && !trusted) status = cmq_store_scan_start(store, unclean, dispatched_end, &start);
+    if (status == CMQ_OK) status = recover_index(store, &point, trusted, unclean, &w.keys_from);
+    if (status != CMQ_OK) return status;
+    store->opening.was_unclean = unclean;
+    store->opening.trusted_point = trusted;
+    store->opening.scanned_from = w.position = start;
+    if (trusted || start <= store->opening.index_missing_from) store->opening.index_missing_from = 0;
+    status = read_log(&w);
+    if (status == CMQ_OK) status = refuse_damage(&w, &point, trusted, unclean);
+    if (status == CMQ_OK) status = settle(store, &w);
+    free(w.keys.keys);
+    return status;
+}

@@ -1,0 +1,132 @@
+/* cmq_retention: which old segments go, when, and what goes with them.
+ *
+ * A round deletes from the oldest segment on, never the last: those that are due by age, in the hours of the day given or when the disk is fuller
+ * than max_used_ratio; and above force_ratio the oldest whatever their age. Then the queues' and the index's files follow, and min offsets rise.
+ *
+ * Invariant: nothing is deleted unless retention was asked for, or cmq_store_expire was called.
+ * Threads:   maintain_mutex; readers that pinned a segment keep it.
+ * Source:    upstream's CleanCommitLogService, CleanConsumeQueueService; spec store 7. Age goes by the file's modification time, as upstream.
+ */
+#include <time.h>
+
+#include "store/cmq_store_internal.h"
+
+#define FILES_PER_ROUND_DEFAULT 10u
+
+typedef struct pressure {
+    bool disk;      /* above max_used_ratio: due segments go at any hour */
+    bool forced;    /* above force_ratio: the oldest go, due or not */
+    bool refuse;    /* above warning_ratio: appends are refused */
+} pressure;
+
+static cmq_status measure_pressure(cmq_store *store, pressure *pressure_out)
+{
+    const cmq_retention *retention = &store->options.retention;
+    cmq_disk_space space;
+    *pressure_out = (pressure){0};
+    const cmq_status status = cmq_fs_disk_space(store->fs, store->root, &space);
+    if (status != CMQ_OK) return status;
+    const uint64_t used = space.total_bytes - space.free_bytes;
+    const double ratio = used + space.usable_bytes > 0 ? (double)used / (double)(used + space.usable_bytes) : 0.0;
+    pressure_out->disk = retention->max_used_ratio > 0 && ratio > retention->max_used_ratio;
+    pressure_out->forced = retention->force_ratio > 0 && ratio > retention->force_ratio;
+    pressure_out->refuse = retention->warning_ratio > 0 && ratio > retention->warning_ratio;
+    return CMQ_OK;
+}
+
+static bool in_window(const cmq_store *store, int64_t now_ms)
+{
+    const time_t seconds = (time_t)(now_ms / 1000);
+    struct tm local;
+    if (localtime_r(&seconds, &local) == NULL) return false;
+    return (store->options.retention.delete_hours >> local.tm_hour & 1u) != 0;
+}
+
+/* Delete the oldest segment if it is due; CMQ_END when it is not, or is the last. */
+static cmq_status delete_if_due(cmq_store *store, int64_t now_ms, bool any_age)
+{
+    cmq_file_info info;
+    cmq_status status = cmq_log_first_info(store->log, &info);
+    if (status != CMQ_OK) return status;
+    if (!any_age && now_ms < info.modified_ms + store->options.retention.reserved_ms) return CMQ_END;
+    /* Only what is flushed and dispatched may go: a durable point must not lie in a deleted segment. */
+    if (cmq_log_min(store->log) + store->sizes.segment_bytes > store->durable_end) return CMQ_END;
+    pthread_mutex_lock(&store->seat);   /* the writer makes segments in the same table */
+    status = cmq_log_delete_first(store->log);
+    pthread_mutex_unlock(&store->seat);
+    return status;
+}
+
+static cmq_status follow_log_min(cmq_store *store)
+{
+    const int64_t min = cmq_log_min(store->log);
+    cmq_status status = cmq_queues_expire(store->queues, min);
+    if (status == CMQ_OK && store->index != NULL) {
+        pthread_mutex_lock(&store->index_mutex);
+        status = cmq_index_expire(store->index, min);
+        pthread_mutex_unlock(&store->index_mutex);
+    }
+    if (store->follow != NULL) cmq_follow_set_log_min(store->follow, min);
+    return status;
+}
+
+static cmq_status expire_round(cmq_store *store, int64_t now_ms, bool any_age, uint32_t *deleted_out)
+{
+    const uint32_t most = store->options.retention.files_per_round > 0 ? store->options.retention.files_per_round : FILES_PER_ROUND_DEFAULT;
+    cmq_status status = CMQ_OK;
+    *deleted_out = 0;
+    while (status == CMQ_OK && *deleted_out < most) {
+        status = delete_if_due(store, now_ms, any_age);
+        if (status == CMQ_OK) (*deleted_out)++;
+    }
+    if (status != CMQ_OK && status != CMQ_END) return status;
+    return *deleted_out > 0 ? follow_log_min(store) : CMQ_OK;
+}
+
+cmq_status cmq_store_expire_due(cmq_store *store, int64_t now_ms)
+{
+    pressure now;
+    uint32_t deleted = 0;
+    cmq_status status = measure_pressure(store, &now);
+    if (status != CMQ_OK) return status;
+    atomic_store_explicit(&store->disk_above_warning, now.refuse, memory_order_relaxed);
+    if (now.forced || now.disk || in_window(store, now_ms)) status = expire_round(store, now_ms, now.forced, &deleted);
+    return status;
+}
+
+cmq_status cmq_store_expire(cmq_store *store, bool manual, uint32_t *deleted_out)
+{
+    *deleted_out = 0;
+    if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
+    const int64_t now_ms = cmq_clock_now_ms(&store->clock);
+    pthread_mutex_lock(&store->maintain_mutex);
+    cmq_status status = CMQ_OK;
+    if (manual || in_window(store, now_ms)) status = expire_round(store, now_ms, false, deleted_out);
+    pthread_mutex_unlock(&store->maintain_mutex);
+    return status;
+}
+
+static bool is_system_topic(void *context, cmq_slice topic)
+{
+    static const char *const names[] = {"SELF_TEST_TOPIC",       "TBW102",
+                                        "BenchmarkTest",         "OFFSET_MOVED_EVENT",
+                                        "SCHEDULE_TOPIC_XXXX",   "RMQ_SYS_TRACE_TOPIC",
+                                        "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+                                        "TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC"};
+    (void)context;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (cmq_slice_equal(topic, cmq_slice_of_text(names[i]))) return true;
+    return cmq_slice_starts_with(topic, "rmq_sys_");
+}
+
+cmq_status cmq_store_delete_expired_queues(cmq_store *store, uint32_t *deleted_out)
+{
+    *deleted_out = 0;
+    if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
+    pthread_mutex_lock(&store->maintain_mutex);
+    pthread_mutex_lock(&store->seat);
+    const cmq_status status = cmq_queues_delete_expired(store->queues, cmq_log_min(store->log), is_system_topic, NULL, deleted_out);
+    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->maintain_mutex);
+    return status;
+}

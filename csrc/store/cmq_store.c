@@ -1,0 +1,389 @@
+/* cmq_store: open, close, and what is there. See cmq_store.h for the promises and cmq_store_internal.h for the map of the files.
+ *
+ * Opening for writing: lock, look (cmq_layout), load log, queues and index, recover, mark `abort`, publish, start the threads. Opening
+ * read-only: the same without lock, marks and threads; what recovery would do to files is done to the view in memory.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cmq_assert.h"
+#include "base/cmq_crc32.h"
+#include "store/cmq_abort.h"
+#include "store/cmq_store_internal.h"
+
+#define FINGERPRINT_BYTES 88u
+
+/* ---- settings ---- */
+
+static cmq_status take_options(cmq_store *store, const cmq_store_options *options)
+{
+    store->options = *options;
+    store->fs = options->fs != NULL ? options->fs : cmq_fs_posix();
+    store->clock = options->clock.now_ms != NULL ? options->clock : cmq_clock_system();
+    if (options->path == NULL || options->path[0] == '\0') return cmq_fail(CMQ_ERR_ARGUMENT, "the path of the store is empty");
+    if (strlen(options->path) >= sizeof store->root) return cmq_fail(CMQ_ERR_ARGUMENT, "the path of the store has more than %zu bytes", sizeof store->root - 1);
+    strcpy(store->root, options->path);
+    store->options.path = store->root;
+    if (store->options.body_bytes_max == 0) store->options.body_bytes_max = CMQ_BODY_BYTES_DEFAULT;
+    if (store->options.body_bytes_max > (1u << 30)) return cmq_fail(CMQ_ERR_SETTING, "maxMessageSize is %u, at most 1 GiB is allowed", options->body_bytes_max);
+    store->record_bytes_max = store->options.body_bytes_max + CMQ_RECORD_SLACK_BYTES;
+    if (store->options.durable_point_bytes == 0) store->options.durable_point_bytes = INT64_C(256) << 20;
+    if (store->options.durable_point_ms == 0) store->options.durable_point_ms = 10000;
+    const char *levels = options->delay_levels != NULL ? options->delay_levels : CMQ_DELAY_LEVELS_DEFAULT;
+    cmq_status status = cmq_delay_levels_parse(cmq_slice_of_text(levels), &store->delays);
+    for (uint32_t i = 0; status == CMQ_OK && i < options->batch_topic_count; i++)
+        status = cmq_store_set_batch_topic(store, cmq_slice_of_text(options->batch_topics[i]));
+    return status;
+}
+
+cmq_status cmq_store_set_batch_topic(cmq_store *store, cmq_slice topic)
+{
+    cmq_status status = CMQ_OK;
+    pthread_mutex_lock(&store->seat);
+    for (uint32_t i = 0; i < store->batch_topic_count; i++)
+        if (cmq_slice_equal(topic, cmq_slice_of_text(store->batch_topics[i]))) goto done;
+    if (store->batch_topic_count == CMQ_BATCH_TOPICS_MAX) {
+        status = cmq_fail(CMQ_ERR_LIMIT, "more than %d topics with queue.type=BatchCQ", CMQ_BATCH_TOPICS_MAX);
+        goto done;
+    }
+    char *copy = strndup((const char *)topic.data, topic.bytes);
+    if (copy == NULL) status = cmq_fail(CMQ_ERR_MEMORY, "no memory for a topic name");
+    else store->batch_topics[store->batch_topic_count++] = copy;
+done:
+    pthread_mutex_unlock(&store->seat);
+    return status;
+}
+
+/* ---- the parts ---- */
+
+static cmq_status check_directory(cmq_store *store, const cmq_layout *layout)
+{
+    if (layout->is_store) return CMQ_OK;
+    if (layout->exists && !layout->is_empty)
+        return cmq_fail(CMQ_ERR_NOT_STORE, "%s is not a RocketMQ store: it has neither commitlog nor consumequeue nor checkpoint, and is not empty",
+                        store->root);
+    if (store->options.read_only || !store->options.create)
+        return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no store in %s; open it for writing with create to make one", store->root);
+    store->opening.created = true;
+    return cmq_fs_make_directory(store->fs, store->root);
+}
+
+static cmq_status create_log(cmq_store *store)
+{
+    char path[CMQ_PATH_BYTES];
+    cmq_status status = cmq_path_join(path, store->root, "commitlog");
+    if (status != CMQ_OK) return status;
+    const char *const own[1] = {path};
+    const bool given = store->options.commitlog_path_count > 0;
+    cmq_log_options options = {
+        .fs = store->fs,
+        .paths = given ? store->options.commitlog_paths : own,
+        .path_count = given ? store->options.commitlog_path_count : 1,
+        .segment_bytes = store->sizes.segment_bytes,
+        .read_only = store->options.read_only,
+        .staged = store->options.flush == CMQ_FLUSH_SYNC && !store->options.read_only,
+        .record_bytes_max = store->record_bytes_max,
+    };
+    if (!store->options.read_only)
+        for (uint32_t i = 0; i < options.path_count && status == CMQ_OK; i++) status = cmq_fs_make_directory(store->fs, options.paths[i]);
+    if (status == CMQ_OK) status = cmq_log_create(&store->log, &options);
+    if (status == CMQ_OK) status = cmq_log_load(store->log);
+    return status;
+}
+
+static cmq_status create_queues(cmq_store *store)
+{
+    const cmq_queues_options options = {
+        .fs = store->fs,
+        .root = store->root,
+        .read_only = store->options.read_only,
+        .queue_file_bytes = store->sizes.queue_file_bytes,
+        .batch_file_bytes = store->sizes.batch_file_bytes,
+        .ext_file_bytes = store->sizes.ext_file_bytes,
+        .ext_enabled = store->options.ext_enabled,
+    };
+    cmq_status status = cmq_queues_create(&store->queues, &options);
+    if (status == CMQ_OK) status = cmq_queues_load(store->queues);
+    return status;
+}
+
+static cmq_status create_index(cmq_store *store)
+{
+    if (store->options.index_disabled) return CMQ_OK;
+    const cmq_index_options options = {
+        .fs = store->fs,
+        .root = store->root,
+        .read_only = store->options.read_only,
+        .slots = store->sizes.index_slots,
+        .entries = store->sizes.index_entries,
+        .clock = store->clock,
+    };
+    cmq_status status = cmq_index_create(&store->index, &options);
+    if (status == CMQ_OK) status = cmq_index_load(store->index);
+    return status;
+}
+
+static cmq_status open_writer(cmq_store *store, const cmq_layout *layout)
+{
+    cmq_status status = cmq_store_recover(store, layout);
+    if (status == CMQ_OK) status = cmq_abort_create(store->fs, store->root, getpid());
+    if (status == CMQ_OK)
+        status = cmq_follow_create(store->fs, store->root, cmq_clock_now_ms(&store->clock), cmq_log_confirmed(store->log), store->durable_end,
+                                   cmq_log_min(store->log), &store->follow);
+    if (status == CMQ_OK && store->options.background) status = cmq_store_start_threads(store);
+    return status;
+}
+
+static cmq_status open_parts(cmq_store *store)
+{
+    cmq_layout layout;
+    const cmq_layout_sizes given = {
+        .segment_bytes = store->options.segment_bytes,
+        .queue_file_bytes = store->options.queue_file_bytes,
+        .batch_file_bytes = store->options.batch_file_bytes,
+        .ext_file_bytes = store->options.ext_file_bytes,
+        .index_slots = store->options.index_slots,
+        .index_entries = store->options.index_entries,
+    };
+    cmq_status status = cmq_layout_probe(store->fs, store->root, &given, &layout);
+    if (status == CMQ_OK) status = check_directory(store, &layout);
+    if (status != CMQ_OK) return status;
+    store->sizes = layout.sizes;
+    if (!store->options.read_only) {
+        char path[CMQ_PATH_BYTES];
+        status = cmq_path_join(path, store->root, "lock");
+        if (status == CMQ_OK) status = cmq_lock_acquire(store->fs, path, &store->lock);
+        /* What was seen before the lock may be the last writer's doing: look again. */
+        if (status == CMQ_OK) status = cmq_layout_probe(store->fs, store->root, &given, &layout);
+        store->sizes = layout.sizes;
+    }
+    if (status == CMQ_OK) status = cmq_checkpoint_load(store->fs, store->root, &store->checkpoint);
+    if (status == CMQ_OK) status = create_log(store);
+    if (status == CMQ_OK) status = create_queues(store);
+    if (status == CMQ_OK) status = create_index(store);
+    if (status != CMQ_OK) return status;
+    return store->options.read_only ? cmq_store_follow(store, &layout) : open_writer(store, &layout);
+}
+
+/* ---- life ---- */
+
+static void init_locks(cmq_store *store)
+{
+    pthread_mutex_init(&store->seat, NULL);
+    pthread_mutex_init(&store->commit_mutex, NULL);
+    pthread_cond_init(&store->commit_done, NULL);
+    pthread_mutex_init(&store->index_mutex, NULL);
+    pthread_mutex_init(&store->maintain_mutex, NULL);
+    pthread_mutex_init(&store->wake_mutex, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&store->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&store->refresh_mutex, NULL);
+}
+
+static void free_store(cmq_store *store)
+{
+    cmq_follow_destroy(store->follow);
+    cmq_point_close(store->points);
+    cmq_index_destroy(store->index);
+    cmq_queues_destroy(store->queues);
+    cmq_log_close(store->log, false);
+    cmq_lock_release(store->lock);
+    for (uint32_t i = 0; i < store->batch_topic_count; i++) free(store->batch_topics[i]);
+    for (int i = 0; i < 2; i++) free(store->pending[i].keys);
+    pthread_mutex_destroy(&store->seat);
+    pthread_mutex_destroy(&store->commit_mutex);
+    pthread_cond_destroy(&store->commit_done);
+    pthread_mutex_destroy(&store->index_mutex);
+    pthread_mutex_destroy(&store->maintain_mutex);
+    pthread_mutex_destroy(&store->wake_mutex);
+    pthread_cond_destroy(&store->wake);
+    pthread_mutex_destroy(&store->refresh_mutex);
+    free(store);
+}
+
+static int64_t monotonic_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *options)
+{
+    *store_out = NULL;
+    const int64_t began = monotonic_us();
+    cmq_store *store = calloc(1, sizeof *store);
+    if (store == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a store");
+    init_locks(store);
+    store->pid = getpid();
+    store->last_phy = -1;
+    atomic_init(&store->confirmed_last_phy, -1);
+    cmq_status status = take_options(store, options);
+    if (status == CMQ_OK) status = open_parts(store);
+    /* Borrowed for the call only. */
+    store->options.commitlog_paths = NULL;
+    store->options.batch_topics = NULL;
+    store->options.delay_levels = NULL;
+    if (status != CMQ_OK) {
+        cmq_store_stop_threads(store);
+        free_store(store);
+        return status;
+    }
+    store->opening.elapsed_us = monotonic_us() - began;
+    *store_out = store;
+    return CMQ_OK;
+}
+
+static cmq_status close_writer(cmq_store *store)
+{
+    cmq_store_stop_threads(store);
+    cmq_status status = CMQ_OK;
+    if (!atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_flush(store);
+    else status = cmq_store_fail_fenced(store);
+    if (status == CMQ_OK) {
+        pthread_mutex_lock(&store->maintain_mutex);
+        status = cmq_store_durable_point(store, true);
+        pthread_mutex_unlock(&store->maintain_mutex);
+    }
+    if (store->follow != NULL) cmq_follow_close(store->follow);
+    const bool clean = status == CMQ_OK;
+    cmq_log_close(store->log, clean);
+    store->log = NULL;
+    if (clean) status = cmq_abort_remove(store->fs, store->root);
+    return status;
+}
+
+cmq_status cmq_store_close(cmq_store *store)
+{
+    if (store == NULL) return CMQ_OK;
+    CMQ_ASSERT(store->pid == getpid());
+    const cmq_status status = store->options.read_only ? CMQ_OK : close_writer(store);
+    free_store(store);
+    return status;
+}
+
+void cmq_store_abandon(cmq_store *store)
+{
+    if (store == NULL) return;
+    /* In a forked child the threads do not exist, and the mutexes may be held by ones that do not: nothing is locked or destroyed here but
+     * memory, mappings and descriptors. */
+    if (store->pid == getpid()) cmq_store_stop_threads(store);
+    free_store(store);
+}
+
+void cmq_store_opening_of(const cmq_store *store, cmq_store_opening *opening_out) { *opening_out = store->opening; }
+
+/* ---- what is there ---- */
+
+const cmq_queues *cmq_store_queues(const cmq_store *store) { return store->queues; }
+int64_t cmq_store_confirmed(const cmq_store *store) { return cmq_log_confirmed(store->log); }
+
+static cmq_status learn_writer(cmq_store *store, cmq_store_info *info_out)
+{
+    char path[CMQ_PATH_BYTES];
+    int64_t holder;
+    cmq_status status = cmq_path_join(path, store->root, "lock");
+    if (status == CMQ_OK) status = cmq_lock_probe(store->fs, path, &holder);
+    if (status != CMQ_OK) return status;
+    info_out->writer_alive = holder != CMQ_LOCK_FREE;
+    info_out->writer_is_ours = info_out->writer_alive && store->source == CMQ_FOLLOW_SOURCE_PAGE;
+    return CMQ_OK;
+}
+
+cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
+{
+    *info_out = (cmq_store_info){
+        .read_only = store->options.read_only,
+        .fenced = atomic_load_explicit(&store->fenced, memory_order_acquire),
+        .disk_full = atomic_load_explicit(&store->disk_full, memory_order_relaxed),
+        .log_min = cmq_log_min(store->log),
+        .log_end = cmq_log_confirmed(store->log),
+        .flushed = cmq_log_flushed(store->log),
+        .segment_bytes = store->sizes.segment_bytes,
+        .queue_file_bytes = store->sizes.queue_file_bytes,
+        .batch_file_bytes = store->sizes.batch_file_bytes,
+        .ext_file_bytes = store->sizes.ext_file_bytes,
+        .index_slots = store->sizes.index_slots,
+        .index_entries = store->sizes.index_entries,
+        .store_timestamp_ms = atomic_load_explicit(&store->confirmed_ms, memory_order_relaxed),
+        .queue_count = cmq_queues_count(store->queues),
+        .flush = store->options.flush,
+    };
+    return store->options.read_only ? learn_writer(store, info_out) : CMQ_OK;
+}
+
+/* ---- records by position ---- */
+
+cmq_status cmq_store_record_at(cmq_store *store, int64_t phy, int64_t limit, unsigned checks, cmq_segment **segment_out, cmq_record_view *view_out)
+{
+    const uint8_t *data;
+    size_t available;
+    *segment_out = NULL;
+    cmq_status status = cmq_log_pin(store->log, phy, segment_out, &data, &available);
+    if (status != CMQ_OK) return status;
+    if (limit - phy < (int64_t)available) available = limit > phy ? (size_t)(limit - phy) : 0;
+    status = cmq_record_parse(data, available, phy, checks, view_out);
+    if (status != CMQ_OK) {
+        cmq_segment_unpin(*segment_out);
+        *segment_out = NULL;
+    }
+    return status;
+}
+
+bool cmq_store_fingerprint(cmq_store *store, int64_t phy, int32_t *bytes_out, uint32_t *crc_out)
+{
+    cmq_segment *segment;
+    const uint8_t *data;
+    size_t available;
+    cmq_record_head head;
+    *bytes_out = 0;
+    *crc_out = 0;
+    if (phy < 0 || cmq_log_pin(store->log, phy, &segment, &data, &available) != CMQ_OK) return false;
+    const bool sound = cmq_record_peek(data, available, &head) == CMQ_OK && head.physical_offset == phy && head.record_bytes >= FINGERPRINT_BYTES;
+    if (sound) {
+        *bytes_out = (int32_t)head.record_bytes;
+        *crc_out = cmq_crc32(data, FINGERPRINT_BYTES);
+    }
+    cmq_segment_unpin(segment);
+    return sound;
+}
+
+bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_out)
+{
+    static const uint8_t magics[2][4] = {{0xDA, 0xA3, 0x20, 0xA7}, {0xDA, 0xA3, 0x20, 0xAB}};
+    cmq_segment *segment;
+    const uint8_t *data;
+    size_t available;
+    bool found = false;
+    if (cmq_log_pin(store->log, from, &segment, &data, &available) != CMQ_OK) return false;
+    for (int version = 0; version < 2 && !found; version++) {
+        size_t at = 0;
+        while (!found && at + CMQ_RECORD_BYTES_MIN < available) {
+            const uint8_t *hit = memmem(data + at + 4, available - at - 4, magics[version], 4);
+            if (hit == NULL) break;
+            at = (size_t)(hit - data) - 4;
+            found = cmq_record_parse(data + at, available - at, from + (int64_t)at, CMQ_RECORD_CHECK_BODY_CRC, view_out) == CMQ_OK;
+            at++;
+        }
+    }
+    cmq_segment_unpin(segment);
+    return found;
+}
+
+/* ---- topics ---- */
+
+cmq_status cmq_store_delete_topic(cmq_store *store, cmq_slice topic)
+{
+    if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
+    pthread_mutex_lock(&store->maintain_mutex);   /* no flush may be writing the queues' files */
+    pthread_mutex_lock(&store->seat);
+    const cmq_status status = cmq_queues_delete_topic(store->queues, topic);
+    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->maintain_mutex);
+    return status;
+}

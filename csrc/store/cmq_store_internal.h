@@ -1,0 +1,206 @@
+/* cmq_store_internal: the struct behind cmq_store, for the files that together are the store:
+ *
+ *   cmq_store.c      open, close, settings, what is there
+ *   cmq_append.c     messages in, under the writer seat
+ *   cmq_commit.c     group commit, confirming, fencing
+ *   cmq_dispatch.c   a stored record to its queue units and keys (recovery and followers)
+ *   cmq_recover.c    what a writer does when it opens
+ *   cmq_follower.c   what a read-only store does when it opens, and when the log grows
+ *   cmq_maintain.c   flushes, durable points, the background thread
+ *   cmq_retention.c  old segments, dead queues
+ *   cmq_reader.c     iteration
+ *   cmq_lookup.c     by offset, key and time
+ *
+ * Lock order: maintain_mutex, commit_mutex, seat, index_mutex. refresh_mutex is a follower's and taken alone. commit_mutex is not held while bytes
+ * are written; `leader` stands for it.
+ */
+#ifndef CMQ_STORE_INTERNAL_H
+#define CMQ_STORE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "base/cmq_lock.h"
+#include "store/cmq_checkpoint.h"
+#include "store/cmq_index.h"
+#include "store/cmq_layout.h"
+#include "store/cmq_log.h"
+#include "store/cmq_property.h"
+#include "store/cmq_side.h"
+#include "store/cmq_store.h"
+#include "store/cmq_tagscode.h"
+
+#define CMQ_BODY_BYTES_DEFAULT (4u << 20)
+#define CMQ_RECORD_SLACK_BYTES 65536u            /* a record may be so much larger than the largest body (spec store 2.5) */
+#define CMQ_APPEND_CHUNK_MAX 4096u               /* messages per hold of the seat */
+#define CMQ_BATCH_TOPICS_MAX 1024
+
+/* Keys of records that are not confirmed yet. */
+typedef struct cmq_pending_keys {
+    cmq_index_key *keys;
+    uint32_t count, capacity;
+} cmq_pending_keys;
+
+/* How a read-only store learns how far it may read. */
+typedef enum cmq_follow_source {
+    CMQ_FOLLOW_SOURCE_STATIC,    /* nobody writes: the end was found by walking */
+    CMQ_FOLLOW_SOURCE_PAGE,      /* a writer of ours publishes it */
+    CMQ_FOLLOW_SOURCE_FOREIGN    /* a Java broker writes: queue units say what is confirmed */
+} cmq_follow_source;
+
+struct cmq_store {
+    cmq_fs *fs;
+    cmq_clock clock;
+    char root[CMQ_PATH_BYTES];
+    pid_t pid;                          /* the process that opened it */
+    cmq_store_options options;          /* pointers in it are not kept, but for the strings below */
+    cmq_layout_sizes sizes;
+    cmq_delay_levels delays;
+    cmq_store_opening opening;
+    uint32_t record_bytes_max;
+
+    cmq_lock *lock;
+    cmq_log *log;
+    cmq_queues *queues;
+    cmq_index *index;                   /* NULL: messageIndexEnable is off */
+    cmq_follow *follow;                 /* NULL: a follower without a page */
+    cmq_point_file *points;
+    cmq_checkpoint checkpoint;          /* maintain_mutex */
+
+    /* The writer seat: whoever holds it is the log's one writer. */
+    pthread_mutex_t seat;
+    int64_t store_ms;                   /* of the last record; never goes back. Seat */
+    int64_t last_phy;                   /* start of the last record, -1: none. Seat */
+    cmq_pending_keys pending[2];        /* filled under the seat; the other one belongs to the commit leader */
+    uint32_t filling_keys;              /* index of the one being filled. Seat */
+    uint32_t keys_granted;              /* keys the index has room for beyond all pending. Seat */
+    char *batch_topics[CMQ_BATCH_TOPICS_MAX];   /* seat */
+    uint32_t batch_topic_count;
+
+    /* Group commit. */
+    pthread_mutex_t commit_mutex;
+    pthread_cond_t commit_done;
+    bool leader;                        /* somebody is writing a group out. commit_mutex */
+    pthread_mutex_t index_mutex;        /* one caller of the index's writer functions at a time */
+
+    _Atomic bool fenced;
+    _Atomic bool disk_full;
+    _Atomic bool disk_above_warning;    /* retention's warning_ratio is passed: appends are refused */
+    _Atomic int64_t confirmed_ms;       /* store time of the last confirmed record */
+    _Atomic int64_t confirmed_last_phy; /* its start, -1: none */
+    char fence_reason[CMQ_ERROR_TEXT_BYTES];   /* written once, before fenced */
+
+    /* Upkeep. */
+    pthread_mutex_t maintain_mutex;     /* one flush at a time */
+    pthread_mutex_t wake_mutex;
+    pthread_cond_t wake;
+    pthread_t thread;
+    pthread_t warm_thread;
+    bool thread_started, warm_started;
+    bool stopping;                      /* wake_mutex */
+    _Atomic bool dirty;                 /* something was appended since the last durable point */
+    int64_t durable_end;                /* log end of the last durable point. maintain_mutex */
+    int64_t durable_at_ms;
+    int64_t flushed_at_ms;
+    int64_t expired_at_ms;
+    int64_t opened_end;                 /* log end when the store was opened; prewarming waits for growth */
+
+    /* A follower's. */
+    pthread_mutex_t refresh_mutex;
+    _Atomic int source;                 /* cmq_follow_source */
+    int64_t unit_end;                   /* foreign: a record that ends at or before it had its unit made */
+    int64_t walked;                     /* the log was dispatched up to here */
+    int64_t walked_ms;                  /* store time of the last record walked */
+    int64_t generation;                 /* of the page */
+};
+
+/* ---- cmq_dispatch.c ---- */
+
+/* What dispatch needs to know of a record beyond its fields. */
+typedef struct cmq_dispatch_facts {
+    cmq_property_known known;
+    int64_t tags_code;
+    int64_t base_offset;      /* first queue offset: INNER_BASE, or the record's */
+    int32_t count;            /* messages in it */
+    bool in_queue;            /* transaction type none or commit */
+    bool in_index;            /* any type but rollback */
+} cmq_dispatch_facts;
+
+void cmq_dispatch_learn(const cmq_store *store, const cmq_record_view *view, cmq_dispatch_facts *facts_out);
+
+/* The kind of queue that a record of this topic goes to. Seat (or opening, or refresh). */
+cmq_queue_kind cmq_dispatch_kind(const cmq_store *store, cmq_slice topic, int32_t queue_id, int32_t sys_flag);
+
+/* Put the record's units where they belong, if they are not there yet. Seat (or opening, or refresh). */
+cmq_status CMQ_MUST_CHECK cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts);
+
+/* Append the record's index keys to `keys`. */
+cmq_status CMQ_MUST_CHECK cmq_dispatch_keys(const cmq_record_view *view, const cmq_dispatch_facts *facts, uint32_t topic_seed, cmq_pending_keys *keys);
+
+/* jhash of "topic#": the start of every index hash of this topic. */
+uint32_t cmq_topic_index_seed(cmq_slice topic);
+
+/* The pieces of a KEYS value: takes the next non-empty one off *rest; false at the end. */
+bool cmq_dispatch_next_key(cmq_slice *rest, cmq_slice *key_out);
+
+/* Is this a name that multi-dispatch may serve from this topic? */
+bool cmq_dispatch_may_multi(cmq_slice topic);
+
+/* The next name of a comma list and, when `offsets` is not NULL, the number beside it; false at the end. */
+bool cmq_dispatch_next_name(cmq_slice *names, cmq_slice *name_out);
+
+cmq_status CMQ_MUST_CHECK cmq_pending_keys_reserve(cmq_pending_keys *keys, uint32_t more);
+static inline bool cmq_is_lmq(cmq_slice name) { return cmq_slice_starts_with(name, "%LMQ%"); }
+
+/* ---- cmq_commit.c ---- */
+
+/* Readers may see everything up to `end`. Seat (async) or leader (sync). */
+void cmq_store_publish(cmq_store *store, int64_t end, int64_t store_ms, int64_t last_phy);
+
+/* There is something for the background thread to do; wakes it if it slept. */
+void cmq_store_mark_dirty(cmq_store *store);
+
+/* Give pending keys to the index; empties the list. Room was granted. */
+void cmq_store_put_keys(cmq_store *store, cmq_pending_keys *keys);
+
+/* Sync flush: write out groups until `end` is confirmed. */
+cmq_status CMQ_MUST_CHECK cmq_store_commit(cmq_store *store, int64_t end);
+
+/* Nothing more will be acknowledged; keeps the thread's last error as the reason. Returns CMQ_ERR_FENCED. */
+cmq_status cmq_store_fence(cmq_store *store);
+cmq_status cmq_store_fail_fenced(const cmq_store *store);
+
+/* ---- the rest ---- */
+
+cmq_status CMQ_MUST_CHECK cmq_store_recover(cmq_store *store, const cmq_layout *layout);
+cmq_status CMQ_MUST_CHECK cmq_store_follow(cmq_store *store, const cmq_layout *layout);
+
+/* Is the durable point of this store's last writer still true of its log? Fills *point_out either way. */
+bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out);
+
+/* Where recovery must begin to read, by upstream's rules. */
+cmq_status CMQ_MUST_CHECK cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatched_end, int64_t *start_out);
+
+cmq_status CMQ_MUST_CHECK cmq_store_start_threads(cmq_store *store);
+void cmq_store_stop_threads(cmq_store *store);
+void cmq_store_wake_thread(cmq_store *store);
+
+/* A durable point: log, queues, index, checkpoint and our side file, in this order. maintain_mutex held. */
+cmq_status CMQ_MUST_CHECK cmq_store_durable_point(cmq_store *store, bool clean);
+
+/* Retention when it is due. maintain_mutex held. */
+cmq_status CMQ_MUST_CHECK cmq_store_expire_due(cmq_store *store, int64_t now_ms);
+
+/* Pin the record at `phy` and parse it up to `checks`; unpin *segment_out. CMQ_END for a blank. */
+cmq_status CMQ_MUST_CHECK cmq_store_record_at(cmq_store *store, int64_t phy, int64_t limit, unsigned checks, cmq_segment **segment_out,
+                                              cmq_record_view *view_out);
+
+/* The first whole record of this log that starts at or behind `from` within the segment of `from`; false when there is none. Slices of *view_out
+ * are not valid: nothing is pinned. */
+bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_out);
+
+/* crc32 of the first bytes of the record at `phy`: the fingerprint in a durable point. False when there is no such record. */
+bool cmq_store_fingerprint(cmq_store *store, int64_t phy, int32_t *bytes_out, uint32_t *crc_out);
+
+#endif
