@@ -1,0 +1,129 @@
+/* test_cmq_point: the durable point survives torn writes, and nothing but a whole one counts. */
+#include "store/cmq_point.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "support/cmq_test.h"
+
+static cmq_point some(void)
+{
+    return (cmq_point){.log_end = (int64_t)(cmq_test_random() >> 2),
+                       .store_ms = (int64_t)cmq_test_random_below(1u << 30),
+                       .index = {.file_name = 20261231235959998, .count = 5, .slots_used = 3, .begin_ms = 1, .end_ms = 2, .begin_phy = 3, .end_phy = 4},
+                       .checkpoint_crc = (uint32_t)cmq_test_random(),
+                       .clean = cmq_test_random_below(2) == 0,
+                       .last_phy = 77,
+                       .last_bytes = 182,
+                       .last_crc = (uint32_t)cmq_test_random()};
+}
+
+static bool equal(const cmq_point *a, const cmq_point *b)
+{
+    return a->log_end == b->log_end && a->store_ms == b->store_ms && memcmp(&a->index, &b->index, sizeof a->index) == 0 &&
+           a->checkpoint_crc == b->checkpoint_crc && a->clean == b->clean && a->last_phy == b->last_phy && a->last_bytes == b->last_bytes &&
+           a->last_crc == b->last_crc;
+}
+
+static void check_loads(const char *root, const cmq_point *expected)
+{
+    cmq_point point;
+    bool found;
+    CHECK_OK(cmq_point_load(cmq_fs_posix(), root, &point, &found));
+    CHECK(found == (expected != NULL));
+    const cmq_point none = {0};
+    CHECK(equal(&point, expected != NULL ? expected : &none));
+}
+
+static void store_and_load(void)
+{
+    const char *root = cmq_test_directory();
+    check_loads(root, NULL);
+    cmq_point_file *file;
+    CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &file));
+    check_loads(root, NULL);
+    for (int i = 0; i < 5; i++) {
+        const cmq_point point = some();
+        CHECK_OK(cmq_point_store(file, &point));
+        check_loads(root, &point);
+        if (i != 2) continue;
+        cmq_point_close(file);   /* the numbering goes on */
+        CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &file));
+        check_loads(root, &point);
+    }
+    cmq_point_close(file);
+    CHECK_OK(cmq_point_forget(cmq_fs_posix(), root));
+    check_loads(root, NULL);
+    CHECK_OK(cmq_point_forget(cmq_fs_posix(), root));
+}
+
+static void flip(const char *root, uint64_t offset, uint8_t mask)
+{
+    char path[CMQ_PATH_BYTES];
+    CHECK_OK(cmq_path_join(path, root, "cometmq/point"));
+    cmq_file *file;
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
+    uint8_t byte;
+    CHECK_OK(cmq_file_read(file, offset, &byte, 1));
+    byte ^= mask;
+    CHECK_OK(cmq_file_write(file, offset, &byte, 1));
+    cmq_file_close(file);
+}
+
+/* Any byte of the newest slot wrong: the one before counts. Both wrong: none. */
+static void torn(void)
+{
+    const char *root = cmq_test_directory();
+    cmq_point_file *file;
+    CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &file));
+    const cmq_point before = some(), newest = some();
+    CHECK_OK(cmq_point_store(file, &before));   /* slot 1 */
+    CHECK_OK(cmq_point_store(file, &newest));   /* slot 0 */
+    cmq_point_close(file);
+    for (uint64_t at = 0; at < 112; at++) {
+        const uint8_t mask = (uint8_t)(1 + cmq_test_random_below(255));
+        flip(root, at, mask);
+        check_loads(root, &before);
+        flip(root, 4096 + at, mask);
+        check_loads(root, NULL);
+        flip(root, at, mask);
+        check_loads(root, &newest);
+        flip(root, 4096 + at, mask);
+    }
+    /* The next store overwrites the older slot, never the only good one. */
+    flip(root, 50, 1);
+    CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &file));
+    const cmq_point next = some();
+    CHECK_OK(cmq_point_store(file, &next));
+    cmq_point_close(file);
+    check_loads(root, &next);
+    flip(root, 50, 1);
+    check_loads(root, &before);
+}
+
+static void files_of_other_lengths(void)
+{
+    const char *root = cmq_test_directory();
+    cmq_point_file *point_file;
+    CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &point_file));
+    const cmq_point first = some(), second = some();
+    CHECK_OK(cmq_point_store(point_file, &first));
+    CHECK_OK(cmq_point_store(point_file, &second));
+    cmq_point_close(point_file);
+    char path[CMQ_PATH_BYTES];
+    CHECK_OK(cmq_path_join(path, root, "cometmq/point"));
+    static const uint64_t lengths[] = {8191, 4096 + 112, 4096 + 111, 112, 111, 0};
+    for (size_t i = 0; i < 6; i++) {
+        cmq_file *file;
+        CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
+        CHECK_OK(cmq_file_resize(file, lengths[i]));
+        cmq_file_close(file);
+        check_loads(root, lengths[i] >= 112 ? &second : NULL);
+    }
+    CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &point_file));
+    CHECK_OK(cmq_point_store(point_file, &first));
+    cmq_point_close(point_file);
+    check_loads(root, &first);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(store_and_load), CMQ_TEST(torn), CMQ_TEST(files_of_other_lengths))
