@@ -29,6 +29,7 @@ def check(name: str) -> tidy.Check:
         ("forbidden words", "src/a.py", "x\npath = '/wor" + "k/main'", 2),
         ("forbidden words", "docs/a.md", "cd /roo" + "t/checkout", 1),
         ("forbidden words", "docs/a.md", "from https://pyp" + "i.org/simple", 1),
+        ("forbidden words", "pom.xml", "<url>https://repo.mav" + "en.apache.org/maven2</url>", 1),
         ("forbidden words", "csrc/a.c", "/* TOD" + "O later */", 1),
         ("file calls", "csrc/store/cmq_a.c", "int f(void)\n{\n    return open(path, 0);\n}", 3),
         ("file calls", "csrc/store/cmq_a.c", "    if (fsync (fd) != 0)", 1),
@@ -48,6 +49,7 @@ def test_each_check_sees_its_mistake(name: str, path: str, text: str, line: int)
     ("name", "path", "text"),
     [
         ("forbidden words", "docs/a.md", "the way of one message; src/wor" + "k/list; a hacksaw"),
+        ("forbidden words", "pom.xml", 'xmlns="http://maven.apache.org/POM/4.0.0"'),
         ("file calls", "csrc/base/cmq_file_posix.c", "open(path, 0)"),
         ("file calls", "csrc/base/cmq_lock.c", "fcntl(fd, F_SETLK, &lock)"),
         (
