@@ -21,7 +21,9 @@ C_TEST_LINES_MAX = 1000  # a table of cases is long without being hard to read
 
 # Written with a break in the middle, so that this file does not find itself.
 _MACHINE_PATHS = re.compile(r"(?<![\w./-])/(?:wor[k]|roo[t]|hom[e]/\w+|tm[p]/gold)/")
-_HOSTS = re.compile(r"\b(?:pyp[i]\.org|pythonhoste[d]\.org|repo1?\.mave[n]\.(?:apache\.)?org|deb\.debia[n]\.org|npmj[s]\.org)")
+_HOSTS = re.compile(
+    r"\b(?:pyp[i]\.org|pythonhoste[d]\.org|repo1?\.mave[n]\.(?:apache\.)?org|deb\.debia[n]\.org|npmj[s]\.org)"
+)
 _REMINDERS = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|HAC[K])\b")
 
 # The file layer: the only places that may ask the operating system about files.
