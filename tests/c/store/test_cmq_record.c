@@ -143,7 +143,8 @@ static void test_worked_example_with_property_crc(void)
     cmq_record_view view;
     CHECK_OK(cmq_record_parse(expected, sizeof expected, 74565, CMQ_RECORD_CHECK_PROPERTY_CRC, &view));
     CHECK_INT(view.properties.bytes, 88);
-    CHECK_STATUS(cmq_record_parse(example, sizeof example, 74565, CMQ_RECORD_CHECK_PROPERTY_CRC, &view), CMQ_ERR_CORRUPT);
+    CHECK_STATUS(cmq_record_parse(example, sizeof example, 74565, CMQ_RECORD_CHECK_PROPERTY_CRC, &view),
+                 CMQ_ERR_CORRUPT);
     CHECK_INT(view.reason, CMQ_RECORD_BAD_PROPERTY_CRC);
     CHECK_OK(cmq_record_parse(example, sizeof example, 74565, CMQ_RECORD_CHECK_IF_PROPERTY_CRC, &view));
     expected[0x13] ^= 1;   /* the user's flag, which the body CRC does not cover */
@@ -387,6 +388,27 @@ static void test_why_bytes_are_no_record(void)
     CHECK_INT(view.record_bytes, 182);
 }
 
+/* The least record of version 1, where version 2 or IPv6 hosts need more bytes than there are. */
+static void test_least_record(void)
+{
+    uint8_t *record = calloc(1, CMQ_RECORD_BYTES_MIN);
+    CHECK(record != NULL);
+    cmq_store_u32(record, CMQ_RECORD_BYTES_MIN);
+    cmq_store_u32(record + 4, CMQ_RECORD_MAGIC_V1);
+    cmq_store_i64(record + CMQ_RECORD_AT_PHYSICAL_OFFSET, 74565);
+    cmq_record_view view;
+    CHECK_OK(cmq_record_parse(record, CMQ_RECORD_BYTES_MIN, 74565, ALL_CHECKS, &view));
+    CHECK_INT(view.body.bytes + view.topic.bytes + view.properties.bytes, 0);
+    for (uint32_t host_bits = 0x10; host_bits <= 0x30; host_bits += 0x10) {
+        cmq_store_u32(record + CMQ_RECORD_AT_SYS_FLAG, host_bits);
+        check_refused(record, CMQ_RECORD_BYTES_MIN, CMQ_RECORD_BAD_SIZE);
+    }
+    cmq_store_u32(record + CMQ_RECORD_AT_SYS_FLAG, 0);
+    cmq_store_u32(record + 4, CMQ_RECORD_MAGIC_V2);
+    check_refused(record, CMQ_RECORD_BYTES_MIN, CMQ_RECORD_BAD_SIZE);
+    free(record);
+}
+
 static void test_negative_property_length_counts_as_none(void)
 {
     uint8_t record[182 - 68];
@@ -450,7 +472,8 @@ static void test_random_records_and_damage(void)
             CHECK_OK(cmq_record_parse(record, bytes, -1, CMQ_RECORD_CHECK_PROPERTY_CRC, &view));
 
         for (int change = 0; change < 8; change++) {
-            const size_t at = (size_t)cmq_test_random_below(cmq_test_random_below(3) == 0 ? bytes : 140 < bytes ? 140 : bytes);
+            const uint32_t front = bytes < 140 ? bytes : 140;   /* most damage where the fields are */
+            const size_t at = (size_t)cmq_test_random_below(cmq_test_random_below(3) == 0 ? bytes : front);
             const uint8_t before = record[at];
             record[at] = (uint8_t)cmq_test_random();
             if (cmq_record_parse(record, bytes, -1, 0, &view) == CMQ_OK) check_tiles(record, &view);
@@ -481,5 +504,6 @@ CMQ_TEST_MAIN(CMQ_TEST(test_worked_example), CMQ_TEST(test_worked_example_from_p
               CMQ_TEST(test_property_crc_of_the_batch_path), CMQ_TEST(test_worked_example_of_version_2),
               CMQ_TEST(test_version_follows_the_topic), CMQ_TEST(test_limits), CMQ_TEST(test_worked_example_parsed),
               CMQ_TEST(test_every_prefix_is_not_enough), CMQ_TEST(test_blank_record),
-              CMQ_TEST(test_why_bytes_are_no_record), CMQ_TEST(test_negative_property_length_counts_as_none),
+              CMQ_TEST(test_why_bytes_are_no_record), CMQ_TEST(test_least_record),
+              CMQ_TEST(test_negative_property_length_counts_as_none),
               CMQ_TEST(test_random_records_and_damage), CMQ_TEST(test_property_crc_sees_every_bit))
