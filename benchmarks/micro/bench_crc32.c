@@ -1,6 +1,7 @@
 /* bench_crc32: nanoseconds per CRC of one buffer in cache, each variant that this machine can run.
  *
- * Calls depend on each other (the result starts the next), so a figure is a latency, not a throughput of overlapping calls.
+ * Calls depend on each other (the result starts the next), so a figure is a latency, not a throughput of overlapping
+ * calls.
  * Checked: every variant's last value equals that of the portable one.
  */
 #include "base/cmq_crc32.h"

@@ -1,8 +1,8 @@
 /* bench_record: nanoseconds per record written and read, CRC included, without files, queues or a clock.
  *
- * Records go one behind the other through 64 MiB of touched memory, bodies come from a pool of 8 MiB; properties are 62 bytes as a
- * client sends them, or pairs that the encoder makes. Checked: all that was written is parsed again with CRC, and their
- * queue offsets are the numbers from 0 on.
+ * Records go one behind the other through 64 MiB of touched memory, bodies come from a pool of 8 MiB; properties are
+ * 62 bytes as a client sends them, or pairs that the encoder makes. Checked: all that was written is parsed again
+ * with CRC, and their queue offsets are the numbers from 0 on.
  */
 #include "base/cmq_bytes.h"
 #include "cmq_bench.h"

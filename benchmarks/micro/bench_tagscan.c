@@ -1,7 +1,7 @@
 /* bench_tagscan: nanoseconds per consume queue unit, by variant, number of tags, and where the units lie.
  *
- * 16 tags in random order, so that one tag matches 1 unit of 16. Checked: every variant finds as many units as the portable one, and
- * the sum of their ordinals is the same.
+ * 16 tags in random order, so that one tag matches 1 unit of 16. Checked: every variant finds as many units as the
+ * portable one, and the sum of their ordinals is the same.
  */
 #include "base/cmq_bytes.h"
 #include "cmq_bench.h"
@@ -54,7 +54,8 @@ static void measure(const cmq_tagscan_variant *variant, const uint8_t *units, si
     static uint32_t matches[CACHED_UNITS];
     size_t variants;
     uint64_t expected_sum = 0, found_sum = 0;
-    const size_t expected = run(&cmq_tagscan_variants(&variants)[0], units, count, hashes, hash_count, matches, &expected_sum);
+    const cmq_tagscan_variant *portable = &cmq_tagscan_variants(&variants)[0];
+    const size_t expected = run(portable, units, count, hashes, hash_count, matches, &expected_sum);
     BENCH_CHECK(run(variant, units, count, hashes, hash_count, matches, &found_sum) == expected);
     BENCH_CHECK(found_sum == expected_sum);
     double seconds[BENCH_REPEATS];

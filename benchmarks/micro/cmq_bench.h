@@ -1,7 +1,9 @@
 /* cmq_bench: what every micro benchmark uses: a clock, repeats, and figures as one JSON object a line.
  *
- * A program measures each figure BENCH_REPEATS times and prints the median with the spread. It checks its own result with
- * BENCH_CHECK: a wrong run prints no figure and exits 1. `--quick` is for the test run: tiny sizes, figures without meaning.
+ * A program measures each figure BENCH_REPEATS times and prints the median with the spread. It checks its own result
+ * with
+ * BENCH_CHECK: a wrong run prints no figure and exits 1. `--quick` is for the test run: tiny sizes, figures without
+ *              meaning.
  */
 #ifndef CMQ_BENCH_H
 #define CMQ_BENCH_H

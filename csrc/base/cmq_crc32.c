@@ -12,7 +12,8 @@
 
 #include "base/cmq_crc32_variants.h"
 
-/* A slice is linear over GF(2): entry [i] is the xor of the eight entries for the bits of i, so eight numbers make 256. */
+/* A slice is linear over GF(2): entry [i] is the xor of the eight entries for the bits of i, so eight numbers make
+ * 256. */
 #define BIT(i, k, value) (((i) >> (k)) & 1 ? (value) : 0u)
 #define ENTRY(i, b0, b1, b2, b3, b4, b5, b6, b7)                                                            \
     (BIT(i, 0, b0) ^ BIT(i, 1, b1) ^ BIT(i, 2, b2) ^ BIT(i, 3, b3) ^ BIT(i, 4, b4) ^ BIT(i, 5, b5) ^        \

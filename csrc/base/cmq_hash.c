@@ -2,8 +2,8 @@
  *
  * Invariant: no byte outside [utf8, utf8 + bytes) is read, however the text ends.
  * Threads:   any; pure functions.
- * Source:    see cmq_hash.h. Lengths of malformed sequences as in the JDK's decoder: the longest part that could have begun a
- *            character, and three bytes for an encoded surrogate.
+ * Source:    see cmq_hash.h. Lengths of malformed sequences as in the JDK's decoder: the longest part that could have
+ *            begun a character, and three bytes for an encoded surrogate.
  */
 #include "base/cmq_hash.h"
 
@@ -23,7 +23,8 @@
 
 static inline bool continues(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 
-/* Whether `second` can follow the lead byte of a three- or four-byte character: no overlong form, nothing above U+10FFFF. */
+/* Whether `second` can follow the lead byte of a three- or four-byte character: no overlong form, nothing above
+ * U+10FFFF. */
 static inline bool may_follow(uint8_t lead, uint8_t second)
 {
     if (lead == 0xE0) return second >= 0xA0 && second <= 0xBF;

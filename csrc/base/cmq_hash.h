@@ -12,14 +12,15 @@
 
 #include "base/cmq_bytes.h"
 
-/* Java's hashCode of the string that begins with what gave `hash` (0: nothing) and goes on with `utf8`.
- * Malformed UTF-8 counts as Java's `new String(bytes, UTF_8)` decodes it, one U+FFFD per malformed sequence. The two parts must
+/* Java's hashCode of the string that begins with what gave `hash` (0: nothing) and goes on with `utf8`. Malformed
+ * UTF-8 counts as Java's `new String(bytes, UTF_8)` decodes it, one U+FFFD per malformed sequence. The two parts must
  * not divide a character. */
 uint32_t cmq_jhash_extend(uint32_t hash, const uint8_t *utf8, size_t bytes);
 
 static inline uint32_t cmq_jhash(cmq_slice utf8) { return cmq_jhash_extend(0, utf8.data, utf8.bytes); }
 
-/* The key hash of index files: the absolute value of Java's hash, and 0 for INT32_MIN, which has none. Never negative. */
+/* The key hash of index files: the absolute value of Java's hash, and 0 for INT32_MIN, which has none. Never
+ * negative. */
 static inline int32_t cmq_index_hash(uint32_t hash)
 {
     const int32_t value = (int32_t)hash;

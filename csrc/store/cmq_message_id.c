@@ -41,8 +41,8 @@ cmq_status cmq_message_id_parse(cmq_slice id, cmq_record_host *store_host_out, i
     *store_host_out = (cmq_record_host){0};
     *physical_offset_out = 0;
     if (id.bytes != ID_BYTES_IPV4 && id.bytes != ID_BYTES_IPV6)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "an offset message id has %d or %d hexadecimal digits, not %zu", ID_BYTES_IPV4,
-                        ID_BYTES_IPV6, id.bytes);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "an offset message id has %d or %d hexadecimal digits, not %zu",
+                        ID_BYTES_IPV4, ID_BYTES_IPV6, id.bytes);
     uint8_t raw[CMQ_MESSAGE_ID_BYTES_MAX / 2];
     for (size_t i = 0; i < id.bytes / 2; i++) {
         const int high = digit_value(id.data[2 * i]), low = digit_value(id.data[2 * i + 1]);

@@ -24,7 +24,8 @@
  * Name and value are borrowed from *rest. Duplicates are all given: the caller lets the last win. */
 bool cmq_property_next(cmq_slice *rest, cmq_slice *name_out, cmq_slice *value_out);
 
-/* The value of `name` (not empty, without 0x01 and 0x02): the last pair's. False, and an empty slice, if it is absent. */
+/* The value of `name` (not empty, without 0x01 and 0x02): the last pair's. False, and an empty slice, if it is
+ * absent. */
 bool cmq_property_find(cmq_slice properties, cmq_slice name, cmq_slice *value_out);
 
 /* Names that the store looks at. CMQ_PROPERTY_OTHER stands for any other name. */
@@ -51,9 +52,9 @@ typedef struct cmq_property_known {
 /* Find every known name in one pass over the string. */
 void cmq_property_find_known(cmq_slice properties, cmq_property_known *known_out);
 
-/* Whether a value, or a name, may be stored. CMQ_ERR_ARGUMENT with a text that names the pair when it holds 0x01 or 0x02, when
- * the name is empty or begins with `__RMQ.TRANSIENT.`. An empty value is allowed here; upstream's decoder drops such a
- * pair, so callers should not store it. */
+/* Whether a value, or a name, may be stored. CMQ_ERR_ARGUMENT with a text that names the pair when it holds 0x01 or
+ * 0x02, when the name is empty or begins with `__RMQ.TRANSIENT.`. An empty value is allowed here; upstream's decoder
+ * drops such a pair, so callers should not store it. */
 CMQ_MUST_CHECK cmq_status cmq_property_check_name(cmq_slice name);
 CMQ_MUST_CHECK cmq_status cmq_property_check_value(cmq_slice name, cmq_slice value);
 

@@ -75,7 +75,8 @@ cmq_status cmq_record_measure(const cmq_record_fields *fields, cmq_record_sizes 
 
     const size_t others = CMQ_RECORD_BYTES_MIN + (v2 ? 1u : 0u) +
                           (fields->born_host.ipv6 ? (size_t)CMQ_RECORD_IPV6_MORE : 0) +
-                          (fields->store_host.ipv6 ? (size_t)CMQ_RECORD_IPV6_MORE : 0) + fields->topic.bytes + properties;
+                          (fields->store_host.ipv6 ? (size_t)CMQ_RECORD_IPV6_MORE : 0) + fields->topic.bytes +
+                          properties;
     if (fields->body.bytes > (size_t)INT32_MAX - others)
         return cmq_fail(CMQ_ERR_TOO_LARGE, "a body of %zu bytes does not fit a record", fields->body.bytes);
     *sizes_out = (cmq_record_sizes){

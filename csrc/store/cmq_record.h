@@ -1,8 +1,9 @@
 /* cmq_record: one record of the commit log: its layout, how it is written and how it is read.
  *
- * Invariant: what cmq_record_encode writes, cmq_record_parse accepts; parse never reads outside `available` and never trusts a
- *            length before it was compared with what is there.
- * Way:       append -> [cmq_record_measure, cmq_record_encode] -> log -> [cmq_record_peek, cmq_record_parse] -> dispatch, reads
+ * Invariant: what cmq_record_encode writes, cmq_record_parse accepts; parse never reads outside `available` and never
+ *            trusts a length before it was compared with what is there.
+ * Way:       append -> [cmq_record_measure, cmq_record_encode] -> log -> [cmq_record_peek, cmq_record_parse] ->
+ *            dispatch, reads
  * Threads:   any; pure functions over memory of the caller.
  * Source:    store specification 2.1-2.6, 2.8-2.10, 2.13; worked example in 14.1.
  */
@@ -115,14 +116,14 @@ typedef struct cmq_record_sizes {
     bool v2;
 } cmq_record_sizes;
 
-/* Measure a record. CMQ_ERR_TOO_LARGE when the properties pass 32767 bytes or the record INT32_MAX; CMQ_ERR_TOPIC when the topic is
- * empty, or does not fit the length field of a forced version 1 (127 bytes; version 2: 32767).
- * AUTO goes by bytes where upstream goes by UTF-16 units: the two agree on every legal (ASCII) topic, and on others
+/* Measure a record. CMQ_ERR_TOO_LARGE when the properties pass 32767 bytes or the record INT32_MAX; CMQ_ERR_TOPIC
+ * when the topic is empty, or does not fit the length field of a forced version 1 (127 bytes; version 2: 32767). AUTO
+ * goes by bytes where upstream goes by UTF-16 units: the two agree on every legal (ASCII) topic, and on others
  * upstream's rule would write a length that reads negative. Limits of settings (2.5) are the store's. */
 CMQ_MUST_CHECK cmq_status cmq_record_measure(const cmq_record_fields *fields, cmq_record_sizes *sizes_out);
 
-/* Write the record that was measured, with unchanged fields but for the offsets, timestamps, ids, flags and hosts of the same family, to
- * into[0, sizes->record_bytes). Writes every byte of it and none behind. */
+/* Write the record that was measured, with unchanged fields but for the offsets, timestamps, ids, flags and hosts of
+ * the same family, to into[0, sizes->record_bytes). Writes every byte of it and none behind. */
 void cmq_record_encode(uint8_t *into, const cmq_record_fields *fields, const cmq_record_sizes *sizes);
 
 /* Write the 8 bytes of a blank record that takes the `bytes` (>= 8) up to the end of the segment. */
@@ -173,9 +174,10 @@ enum {
 /* Read the record at at[0, available).
  * CMQ_OK: *view_out is whole, and lies in [at, at + view_out->record_bytes).
  * CMQ_END: a blank record; the next record is in the next segment. Upstream trusts its size no further than that.
- * CMQ_AGAIN: fewer bytes are available than the record says it needs, or than it takes to say so. At the end of a full segment
- *   that is damage too.
- * CMQ_ERR_CORRUPT: no record; view_out->reason says which kind. The last error is set, with `physical_offset` as its offset.
+ * CMQ_AGAIN: fewer bytes are available than the record says it needs, or than it takes to say so. At the end of a full
+ *   segment that is damage too.
+ * CMQ_ERR_CORRUPT: no record; view_out->reason says which kind. The last error is set, with `physical_offset` as its
+ *   offset.
  * `physical_offset` is where the record lies in the log, and is compared with what the record says; -1 takes any.
  * Whatever is returned other than CMQ_OK, all of *view_out but record_bytes, magic and reason is zero. */
 CMQ_MUST_CHECK cmq_status cmq_record_parse(const uint8_t *at, size_t available, int64_t physical_offset,
@@ -192,13 +194,15 @@ typedef struct cmq_record_head {
     int64_t store_timestamp_ms;
 } cmq_record_head;
 
-/* Read only the head: no lengths inside, no CRC. Statuses as cmq_record_parse, but CMQ_ERR_CORRUPT (unknown magic, size below the
- * least) sets no last error: walking into the end of the log is ordinary. CMQ_OK promises that record_bytes are available. */
+/* Read only the head: no lengths inside, no CRC. Statuses as cmq_record_parse, but CMQ_ERR_CORRUPT (unknown magic,
+ * size below the least) sets no last error: walking into the end of the log is ordinary. CMQ_OK promises that
+ * record_bytes are available. */
 CMQ_MUST_CHECK cmq_status cmq_record_peek(const uint8_t *at, size_t available, cmq_record_head *head_out);
 
-/* For a walk over records that are not in cache: fetch head and end of the record after the next two, taking them for as large as the
- * one at `at`. A wrong guess costs a fetch, nothing else; no byte is read, so any address is allowed. With 1 KiB bodies
- * it makes parse and properties 2.5 times as fast, as only heads and ends are read and the hardware foresees neither. */
+/* For a walk over records that are not in cache: fetch head and end of the record after the next two, taking them for
+ * as large as the one at `at`. A wrong guess costs a fetch, nothing else; no byte is read, so any address is allowed.
+ * With 1 KiB bodies it makes parse and properties 2.5 times as fast, as only heads and ends are read and the hardware
+ * foresees neither. */
 static inline void cmq_record_prefetch(const uint8_t *at, uint32_t record_bytes)
 {
     const uintptr_t ahead = (uintptr_t)at + 3 * (uintptr_t)record_bytes;

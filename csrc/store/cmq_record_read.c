@@ -1,7 +1,7 @@
 /* cmq_record_read: reading records that anything may have written.
  *
- * Invariant: every length is compared with the bytes that are left before it is used; the lengths inside must add up to the
- *            size in front, so the slices of a view tile the record.
+ * Invariant: every length is compared with the bytes that are left before it is used; the lengths inside must add up
+ *            to the size in front, so the slices of a view tile the record.
  * Way:       see cmq_record.h.
  * Threads:   any; pure functions.
  * Source:    store specification 2.13 (upstream's checkMessageAndReturnSize).
@@ -179,7 +179,8 @@ cmq_status cmq_record_parse(const uint8_t *at, size_t available, int64_t physica
     view->reconsume_times = cmq_load_i32(at + tail);
     view->prepared_transaction_offset = cmq_load_i64(at + tail + 4);
 
-    seen.reason = read_slices(at, tail + 12, view) ? check_record(at, physical_offset, checks, view) : CMQ_RECORD_BAD_SIZE;
+    seen.reason = CMQ_RECORD_BAD_SIZE;
+    if (read_slices(at, tail + 12, view)) seen.reason = check_record(at, physical_offset, checks, view);
     if (seen.reason != CMQ_RECORD_SOUND) return refuse(CMQ_ERR_CORRUPT, &seen, physical_offset, view_out);
     return CMQ_OK;
 }
@@ -196,6 +197,7 @@ cmq_status cmq_record_peek(const uint8_t *at, size_t available, cmq_record_head 
     head_out->sys_flag = cmq_load_i32(at + CMQ_RECORD_AT_SYS_FLAG);
     head_out->queue_offset = cmq_load_i64(at + CMQ_RECORD_AT_QUEUE_OFFSET);
     head_out->physical_offset = cmq_load_i64(at + CMQ_RECORD_AT_PHYSICAL_OFFSET);
-    head_out->store_timestamp_ms = cmq_load_i64(at + CMQ_RECORD_AT_STORE_TIMESTAMP + born_host_more(head_out->sys_flag));
+    const size_t born_more = born_host_more(head_out->sys_flag);
+    head_out->store_timestamp_ms = cmq_load_i64(at + CMQ_RECORD_AT_STORE_TIMESTAMP + born_more);
     return CMQ_OK;
 }

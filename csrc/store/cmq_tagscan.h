@@ -22,10 +22,10 @@
  * the low 32 bits of every unit are taken for a tag hash, which is right in a queue that never had them. */
 #define CMQ_TAGSCAN_EXT_PASSES 1u
 
-/* Scan `count` (at most CMQ_TAGSCAN_COUNT_MAX) 20-byte units. A unit matches when its size field is > 0, it is no filler (size
- * 0x7FFFFFFF, which no record can have), and the low 32 bits of its tagsCode are one of `hashes`; hash_count 0 matches every
- * valid unit. Writes the matching ordinals to matches_out, which has room for `count` entries (any of which may be
- * written), and returns their number. */
+/* Scan `count` (at most CMQ_TAGSCAN_COUNT_MAX) 20-byte units. A unit matches when its size field is > 0, it is no
+ * filler (size 0x7FFFFFFF, which no record can have), and the low 32 bits of its tagsCode are one of `hashes`;
+ * hash_count 0 matches every valid unit. Writes the matching ordinals to matches_out, which has room for `count`
+ * entries (any of which may be written), and returns their number. */
 size_t cmq_tagscan(const uint8_t *units, size_t count, const uint32_t *hashes, size_t hash_count, unsigned flags,
                    uint32_t *matches_out);
 

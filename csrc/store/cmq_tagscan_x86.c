@@ -2,10 +2,10 @@
  *
  * Invariant: a block is as many units as a register has words; its five loads read its bytes and no more. What is left
  *            behind the last whole block goes to the portable loop.
- * Way:       a unit is five words, and five has no divisor in common with 4, 8 or 16: the tag words of a block stand in
- *            that many different lanes of its five loads, so blends bring them together where a gather would read them one by
- *            one. They come in a turned order, which matters only in a block that has a match. Hashes are compared as
- *            they lie in memory, big-endian.
+ * Way:       a unit is five words, and five has no divisor in common with 4, 8 or 16: the tag words of a block stand
+ *            in that many different lanes of its five loads, so blends bring them together where a gather would read
+ *            them one by one. They come in a turned order, which matters only in a block that has a match. Hashes are
+ *            compared as they lie in memory, big-endian.
  * Threads:   any; pure functions.
  * Source:    measurements in the shared native.md, section 3.
  */
@@ -65,7 +65,8 @@ static inline bool is_for_vectors(size_t hash_count, unsigned flags)
 
 static inline int32_t as_stored(uint32_t hash) { return (int32_t)__builtin_bswap32(hash); }
 
-/* The tag words of four units, in order: the lanes of WORD_TAG are 0 of load 1, 1 of load 2, 2 of load 3, 3 of load 4. */
+/* The tag words of four units, in order: the lanes of WORD_TAG are 0 of load 1, 1 of load 2, 2 of load 3, 3 of load
+ * 4. */
 static inline __m128i tags_of_4(const uint8_t *at)
 {
     const __m128i *loads = (const __m128i *)at;

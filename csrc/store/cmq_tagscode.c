@@ -23,7 +23,8 @@ static int64_t unit_ms(uint8_t letter)
     }
 }
 
-/* The decimal number that is all of `text`, with an optional sign, as Java's Integer.parseInt; false for anything else. */
+/* The decimal number that is all of `text`, with an optional sign, as Java's Integer.parseInt; false for anything
+ * else. */
 static bool read_number(cmq_slice text, int64_t *number_out)
 {
     const bool negative = text.bytes > 0 && text.data[0] == '-';

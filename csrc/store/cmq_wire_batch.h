@@ -22,14 +22,15 @@ typedef struct cmq_wire_batch_element {
     cmq_slice properties;
 } cmq_wire_batch_element;
 
-/* Take the next element off the front of *rest. CMQ_END when nothing is left; CMQ_ERR_CORRUPT when what is left is no whole
- * element (*rest stays). Slices are borrowed from *rest. */
+/* Take the next element off the front of *rest. CMQ_END when nothing is left; CMQ_ERR_CORRUPT when what is left is no
+ * whole element (*rest stays). Slices are borrowed from *rest. */
 CMQ_MUST_CHECK cmq_status cmq_wire_batch_next(cmq_slice *rest, cmq_wire_batch_element *element_out);
 
 /* The number of elements of a body; CMQ_ERR_CORRUPT as above, and for an empty body. */
 CMQ_MUST_CHECK cmq_status cmq_wire_batch_count(cmq_slice body, uint32_t *count_out);
 
-/* Bytes of one element, and its writing; returns the byte behind it. Limits: body INT32_MAX - 22 - 32767, properties 32767. */
+/* Bytes of one element, and its writing; returns the byte behind it. Limits: body INT32_MAX - 22 - 32767, properties
+ * 32767. */
 size_t cmq_wire_batch_element_bytes(const cmq_wire_batch_element *element);
 uint8_t *cmq_wire_batch_write(uint8_t *into, const cmq_wire_batch_element *element);
 

@@ -116,7 +116,8 @@ static void test_long_inputs_in_pieces(void)
     free(data);
 }
 
-/* Inputs that end right before, or begin right after, a page that may not be touched: sanitizers do not see every vector load. */
+/* Inputs that end right before, or begin right after, a page that may not be touched: sanitizers do not see every
+ * vector load. */
 static void test_stays_between_guard_pages(void)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

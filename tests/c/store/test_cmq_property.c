@@ -1,4 +1,5 @@
-/* test_cmq_property: property strings are read as upstream's decoder reads them, and refused when they cannot be stored.
+/* test_cmq_property: property strings are read as upstream's decoder reads them, and refused when they cannot be
+ *                    stored.
  *
  * Source: tests/c/vectors/CodecVectors.java makes the same strings and prints the sum that upstream's decoder gives.
  */
@@ -128,12 +129,13 @@ static void test_every_known_name(void)
     uint8_t buffer[1024];
     size_t used = 0;
     for (int i = 1; i < CMQ_PROPERTY_KNOWN_COUNT; i++) {
-        CHECK_OK(cmq_property_append(buffer, sizeof buffer, &used, cmq_slice_of_text(names[i]), cmq_slice_of_text("first")));
+        CHECK_OK(cmq_property_append(buffer, sizeof buffer, &used, cmq_slice_of_text(names[i]), TEXT("first")));
         CHECK_OK(cmq_property_append(buffer, sizeof buffer, &used, TEXT("OTHER_BATCH"), TEXT("no")));
     }
     for (int i = 1; i < CMQ_PROPERTY_KNOWN_COUNT; i++) {
         const char value[2] = {(char)('0' + i), 0};
-        CHECK_OK(cmq_property_append(buffer, sizeof buffer, &used, cmq_slice_of_text(names[i]), cmq_slice_of_text(value)));
+        const cmq_slice name = cmq_slice_of_text(names[i]);
+        CHECK_OK(cmq_property_append(buffer, sizeof buffer, &used, name, cmq_slice_of_text(value)));
     }
     cmq_property_known known;
     cmq_property_find_known((cmq_slice){.data = buffer, .bytes = used}, &known);
@@ -158,8 +160,9 @@ static uint64_t sum_of_pairs(cmq_slice properties)
 
 static void test_generated_strings_read_as_upstream_does(void)
 {
-    static const char *const pieces[] = {"TAGS", "KEYS", "UNIQ_KEY", "DELAY", "INNER_NUM", "X", "xTAGS", "\1", "\1", "\1", "\2",
-                                         "\2", "\2", "a", "value", "some longer value of a property that passes a block"};
+    static const char *const pieces[] = {
+        "TAGS", "KEYS", "UNIQ_KEY", "DELAY", "INNER_NUM", "X", "xTAGS", "\1", "\1", "\1", "\2",
+        "\2", "\2", "a", "value", "some longer value of a property that passes a block"};
     static const cmq_property_name asked[] = {CMQ_PROPERTY_TAGS, CMQ_PROPERTY_KEYS, CMQ_PROPERTY_UNIQ_KEY,
                                               CMQ_PROPERTY_DELAY, CMQ_PROPERTY_INNER_NUM};
     cmq_vectors vectors = cmq_vectors_begin(4);
@@ -191,7 +194,8 @@ static void test_what_may_not_be_stored(void)
     CHECK_OK(cmq_property_check_name(TEXT("__RMQ.TRANSIENT")));
     CHECK_STATUS(cmq_property_check_name(CMQ_SLICE_NONE), CMQ_ERR_ARGUMENT);
     CHECK_STATUS(cmq_property_check_name(TEXT("a\1b")), CMQ_ERR_ARGUMENT);
-    CHECK_STATUS(cmq_property_check_name(TEXT("a name that has a two at its very end, beyond sixty-four bytes, here\2")), CMQ_ERR_ARGUMENT);
+    const cmq_slice late = TEXT("a name that has a two at its very end, beyond sixty-four bytes, here\2");
+    CHECK_STATUS(cmq_property_check_name(late), CMQ_ERR_ARGUMENT);
     CHECK_STATUS(cmq_property_check_name(TEXT("__RMQ.TRANSIENT.x")), CMQ_ERR_ARGUMENT);
     CHECK_OK(cmq_property_check_value(TEXT("a"), CMQ_SLICE_NONE));
     CHECK_OK(cmq_property_check_value(TEXT("a"), TEXT("\3\xc3\xa9")));

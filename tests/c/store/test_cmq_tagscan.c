@@ -48,11 +48,12 @@ static void check_scan(const uint8_t *units, size_t count, const uint32_t *hashe
         const size_t found_count = v < variant_count ? variants[v].scan(exact, count, hashes, hash_count, flags, found)
                                                      : cmq_tagscan(exact, count, hashes, hash_count, flags, found);
         if (found_count != expected_count)
-            cmq_test_fail(__FILE__, __LINE__, "%s found %zu of %zu units with %zu hashes, expected %zu", name, found_count,
-                          count, hash_count, expected_count);
+            cmq_test_fail(__FILE__, __LINE__, "%s found %zu of %zu units with %zu hashes, expected %zu", name,
+                          found_count, count, hash_count, expected_count);
         for (size_t i = 0; i < found_count; i++)
             if (found[i] != expected[i])
-                cmq_test_fail(__FILE__, __LINE__, "%s: match %zu is unit %u, expected %u", name, i, found[i], expected[i]);
+                cmq_test_fail(__FILE__, __LINE__, "%s: match %zu is unit %u, expected %u", name, i, found[i],
+                              expected[i]);
     }
     free(expected), free(found), free(exact);
 }
@@ -110,13 +111,15 @@ static void test_ext_addresses_pass_when_asked(void)
     check_scan(units, 20, &hash, 0, CMQ_TAGSCAN_EXT_PASSES);
 }
 
-/* Tags out of a small set, so that everything between none and all matches; now and then a unit that holds no record. */
+/* Tags out of a small set, so that everything between none and all matches; now and then no record. */
 static void put_random_units(uint8_t *units, size_t count, const uint32_t *tags, size_t tag_count)
 {
     for (size_t i = 0; i < count; i++) {
         const uint64_t kind = cmq_test_random_below(40);
-        const int32_t bytes = kind == 0 ? INT32_MAX : kind == 1 ? 0 : kind == 2 ? (int32_t)(0x80000000u | (uint32_t)cmq_test_random())
-                                                                                : (int32_t)cmq_test_random_below(5000) + 91;
+        int32_t bytes = (int32_t)cmq_test_random_below(5000) + 91;
+        if (kind == 0) bytes = INT32_MAX;
+        if (kind == 1) bytes = 0;
+        if (kind == 2) bytes = INT32_MIN + (int32_t)cmq_test_random_below(INT32_MAX);
         const int64_t tags_code = kind == 3 ? INT64_MIN + (int64_t)cmq_test_random_below(1 << 20)
                                             : (int32_t)tags[cmq_test_random_below(tag_count)];
         put_unit(units, i, (int64_t)cmq_test_random_below(1 << 30), bytes, tags_code);

@@ -1,4 +1,5 @@
-/* cmq_vectors: inputs that a C test and vectors/CodecVectors.java generate alike, and the sum over what comes of them. */
+/* cmq_vectors: inputs that a C test and vectors/CodecVectors.java generate alike, and the sum over what comes of
+ * them. */
 #ifndef CMQ_VECTORS_H
 #define CMQ_VECTORS_H
 
@@ -18,6 +19,9 @@ static inline uint32_t cmq_vectors_next(cmq_vectors *vectors, uint32_t bound)
     return (uint32_t)(vectors->state >> 33) % bound;
 }
 
-static inline void cmq_vectors_add(cmq_vectors *vectors, uint64_t value) { vectors->sum = vectors->sum * 1000003 + value; }
+static inline void cmq_vectors_add(cmq_vectors *vectors, uint64_t value)
+{
+    vectors->sum = vectors->sum * 1000003 + value;
+}
 
 #endif

@@ -2,8 +2,8 @@
  *
  *   fuzz_record CORPUS_FOLDER [MUTATIONS]
  *
- * Every input is in a heap block of its exact size, so that the address sanitizer sees one byte read too far. The seed comes from
- * CMQ_SEED, else from the clock, and is printed first: with it a run repeats exactly.
+ * Every input is in a heap block of its exact size, so that the address sanitizer sees one byte read too far. The
+ * seed comes from CMQ_SEED, else from the clock, and is printed first: with it a run repeats exactly.
  */
 #include <dirent.h>
 #include <stdint.h>
