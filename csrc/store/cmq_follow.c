@@ -4,11 +4,10 @@
  * their own:
  *
  *     0  magic u64, version u32, closed u32, generation i64, writer_pid i64, crc32 of magic, version, generation and pid
- *    64  confirmed_end i64, store_ms i64, sequence u32     the writer's hot line
+ *    64  confirmed_end i64, store_ms i64, signal u32       the writer's hot line; followers only set the signal's lowest bit
  *   128  files_end i64                                     flush
  *   192  log_min i64                                       retention
  *   256  beat_ms i64                                       the beat
- *   320  wake_wanted u32                                   followers write it
  */
 #include "store/cmq_follow.h"
 
@@ -46,16 +45,15 @@ typedef struct follow_page {
     alignas(64) page_head head;
     alignas(64) _Atomic int64_t confirmed_end;
     _Atomic int64_t store_ms;
-    _Atomic uint32_t sequence;
+    _Atomic uint32_t signal;   /* sequence, a multiple of two; lowest bit: somebody waits for it to change */
     alignas(64) _Atomic int64_t files_end;
     alignas(64) _Atomic int64_t log_min;
     alignas(64) _Atomic int64_t beat_ms;
-    alignas(64) _Atomic uint32_t wake_wanted;
 } follow_page;
 
-_Static_assert(offsetof(follow_page, confirmed_end) == 64 && offsetof(follow_page, sequence) == 80, "layout of the page");
+_Static_assert(offsetof(follow_page, confirmed_end) == 64 && offsetof(follow_page, signal) == 80, "layout of the page");
 _Static_assert(offsetof(follow_page, files_end) == 128 && offsetof(follow_page, log_min) == 192, "layout of the page");
-_Static_assert(offsetof(follow_page, beat_ms) == 256 && offsetof(follow_page, wake_wanted) == 320, "layout of the page");
+_Static_assert(offsetof(follow_page, beat_ms) == 256, "layout of the page");
 _Static_assert(sizeof(follow_page) <= PAGE_BYTES, "one page holds it");
 _Static_assert(sizeof(_Atomic int64_t) == 8 && sizeof(_Atomic uint32_t) == 4, "atomics are plain words");
 
@@ -187,13 +185,14 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const s
     return syscall(SYS_futex, (void *)word, operation, value, deadline, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
-/* The sequence moves before wake_wanted is looked at, and a waiter sets wake_wanted before he looks at the sequence; both sequentially consistent. */
+/* Move the sequence and take the waiting bit away in one step. The bit and the sequence must be one word: were the bit a word of its own, a waiter
+ * who sets it after the sequence moved, and sleeps after our wake-up, would have lost it (the test found that). */
 static void signal_change(follow_page *page)
 {
-    atomic_fetch_add_explicit(&page->sequence, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&page->wake_wanted, memory_order_seq_cst) == 0) return;
-    atomic_store_explicit(&page->wake_wanted, 0, memory_order_seq_cst);
-    (void)futex(&page->sequence, FUTEX_WAKE, INT_MAX, NULL);   /* fails only for a word that is not mapped */
+    uint32_t before = atomic_load_explicit(&page->signal, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&page->signal, &before, (before | 1u) + 1u, memory_order_acq_rel, memory_order_relaxed)) continue;
+    if ((before & 1u) == 0) return;
+    (void)futex(&page->signal, FUTEX_WAKE, INT_MAX, NULL);   /* fails only for a word that is not mapped */
 }
 
 void cmq_follow_publish(cmq_follow *follow, int64_t confirmed_end, int64_t store_ms)
@@ -229,7 +228,6 @@ void cmq_follow_close(cmq_follow *follow)
 void cmq_follow_wake(cmq_follow *follow)
 {
     if (follow->mode == CMQ_FOLLOW_POLLS) return;
-    atomic_store_explicit(&follow->page->wake_wanted, 1, memory_order_seq_cst);   /* so that the call below is made in any case */
     signal_change(follow->page);
 }
 
@@ -239,7 +237,7 @@ void cmq_follow_wake(cmq_follow *follow)
 static bool read_page(const follow_page *page, cmq_follow_state *state)
 {
     const int64_t generation = atomic_load_explicit(&page->head.generation, memory_order_seq_cst);
-    state->sequence = atomic_load_explicit(&page->sequence, memory_order_acquire);   /* first: a change after it ends a wait */
+    state->sequence = atomic_load_explicit(&page->signal, memory_order_acquire) & ~1u;   /* first: a change after it ends a wait */
     state->closed = atomic_load_explicit(&page->head.closed, memory_order_acquire) != 0;
     state->writer_pid = atomic_load_explicit(&page->head.writer_pid, memory_order_acquire);
     /* Before confirmed_end, so that files_end never seems to be ahead of it. */
@@ -283,18 +281,16 @@ cmq_status cmq_follow_wait(cmq_follow *follow, uint32_t seen, int64_t timeout_ms
 {
     follow_page *page = follow->page;
     const struct timespec end = deadline_after(timeout_ms > 0 ? timeout_ms : 0);
+    const bool wakes = follow->mode != CMQ_FOLLOW_POLLS && timeout_ms > 0;
     for (;;) {
-        if (follow->mode != CMQ_FOLLOW_POLLS && timeout_ms > 0) atomic_store_explicit(&page->wake_wanted, 1, memory_order_seq_cst);
-        if (atomic_load_explicit(&page->sequence, memory_order_seq_cst) != seen) return CMQ_OK;
-        const struct timespec now = deadline_after(0);
-        if (!earlier(now, end)) return CMQ_AGAIN;
-        struct timespec until = end;
-        if (follow->mode == CMQ_FOLLOW_POLLS) {
-            const struct timespec next = deadline_after(POLL_MS);
-            if (earlier(next, end)) until = next;
-        }
+        const uint32_t word = wakes ? atomic_fetch_or_explicit(&page->signal, 1u, memory_order_acq_rel) | 1u
+                              : atomic_load_explicit(&page->signal, memory_order_acquire);
+        if ((word & ~1u) != seen) return CMQ_OK;
+        if (!earlier(deadline_after(0), end)) return CMQ_AGAIN;
+        const struct timespec next = deadline_after(POLL_MS);
+        const struct timespec until = !wakes && earlier(next, end) ? next : end;
         /* Woken, interrupted, out of time or the word has changed: the loop looks again in each case. */
-        if (futex(&page->sequence, FUTEX_WAIT_BITSET, seen, &until) != 0 && errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT) {
+        if (futex(&page->signal, FUTEX_WAIT_BITSET, word, &until) != 0 && errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT) {
             /* A kernel that does not let us wait here (a sandbox): never spin. */
             const struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_MS * 1000000};
             (void)nanosleep(&pause, NULL);

@@ -1,11 +1,9 @@
 /* cmq_follow: one mapped page through which a writer tells followers, in this and other processes, what is confirmed, and wakes them.
  *
- * Publishing is three stores and one atomic addition; the futex call is made only when somebody said that he waits:
+ * Publishing is two stores and one atomic step; the futex call is made only when somebody said that he waits. Sequence and waiting bit are one word:
  *
- *   follower: wake_wanted = 1; is sequence still what I saw? FUTEX_WAIT(sequence)
- *   writer:   confirmed_end = ...; sequence++; is wake_wanted set? clear it, FUTEX_WAKE(all)
- *
- * Both sides use sequentially consistent operations, so that one of the two sees the other's store.
+ *   follower: set the bit; is the sequence still what I saw? FUTEX_WAIT(sequence with the bit)
+ *   writer:   confirmed_end = ...; word = next sequence without the bit; was the bit set? FUTEX_WAKE(all)
  *
  * Owns:       the file <root>/cometmq/follow; it is never shortened or replaced, because followers have it mapped.
  * Invariant:  within one generation confirmed_end, files_end and log_min never go back.
