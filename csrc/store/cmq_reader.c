@@ -45,6 +45,8 @@ static cmq_status check_options(const cmq_read_options *options)
     if (options->has_start && options->has_end && options->start > options->end)
         return cmq_fail(CMQ_ERR_ARGUMENT, "start %lld lies behind end %lld", (long long)options->start, (long long)options->end);
     if (options->topic_count == 0 && options->queue_id_count > 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue ids need a topic");
+    if (options->start_count > 0 && (options->backwards || options->topic_count == 0))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "single queues' starts need a topic and go forwards");
     if (options->has_start_physical && options->topic_count > 0)
         return cmq_fail(CMQ_ERR_ARGUMENT, "a physical start is for reading the whole log, without topics");
     return CMQ_OK;
@@ -68,6 +70,7 @@ static cmq_status take_options(cmq_reader *reader, const cmq_read_options *optio
         memcpy(reader->queue_ids, options->queue_ids, options->queue_id_count * sizeof *reader->queue_ids);
     }
     reader->options.topics = reader->options.tags = NULL;
+    reader->options.starts = NULL;
     reader->options.queue_ids = NULL;
     return CMQ_OK;
 }
@@ -148,6 +151,24 @@ static cmq_status find_queues(cmq_reader *reader, int64_t confirmed)
         if (!wants_queue(reader, queue)) continue;
         const cmq_status status = add_cursor(reader, queue, confirmed);
         if (status != CMQ_OK) return status;
+    }
+    return CMQ_OK;
+}
+
+/* Queues that are there begin where they were told to; one that comes later, perhaps after a deletion of its topic, begins at its beginning.
+ * The search goes on from the last hit, for the starts mostly have the queues' own order. */
+static cmq_status place_at_starts(cmq_reader *reader, const cmq_read_options *options)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < options->start_count; i++) {
+        const cmq_read_start *start = &options->starts[i];
+        if (start->offset < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a queue cannot begin at offset %lld", (long long)start->offset);
+        const cmq_queue *queue = cmq_queues_find(cmq_store_queues(reader->store), start->topic, start->queue_id);
+        for (uint32_t looked = 0; queue != NULL && looked < reader->cursor_count; looked++, at = (at + 1) % reader->cursor_count) {
+            if (reader->cursors[at]->queue != queue) continue;
+            reader->cursors[at]->next = start->offset;
+            break;
+        }
     }
     return CMQ_OK;
 }
@@ -354,7 +375,8 @@ cmq_status cmq_reader_open(cmq_store *store, const cmq_read_options *options, cm
     if (status == CMQ_OK) status = cmq_store_refresh(store);
     const int64_t confirmed = cmq_log_confirmed(store->log);
     if (status == CMQ_OK && options->topic_count > 0) status = find_queues(reader, confirmed);
-    if (status == CMQ_OK && options->topic_count > 0 && reader->cursor_count == 0)
+    if (status == CMQ_OK) status = place_at_starts(reader, options);
+    if (status == CMQ_OK && options->topic_count > 0 && reader->cursor_count == 0 && !options->may_be_missing)
         status = cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue of topic %s%s", reader->topics[0],
                           options->queue_id_count > 0 ? " with these ids" : options->topic_count > 1 ? ", nor of the others" : "");
     if (status == CMQ_OK && options->topic_count == 0) status = cmq_reader_begin_log(reader, confirmed);

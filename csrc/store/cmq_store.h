@@ -224,10 +224,21 @@ typedef enum cmq_boundary {
     CMQ_BOUNDARY_UPPER = 1          /* the last message stored at or before the time */
 } cmq_boundary;
 
+/* Where to begin in one queue. */
+typedef struct cmq_read_start {
+    cmq_slice topic;
+    int32_t queue_id;
+    int64_t offset;
+} cmq_read_start;
+
 /* What to read. Zeroed: everything from the oldest message on. */
 typedef struct cmq_read_options {
     const cmq_slice *topics;        /* none: the whole log in physical order */
     uint32_t topic_count;
+    const cmq_read_start *starts;   /* where to begin in single queues of the topics (a consumer's progress); the others as said below.
+                                     * Not backwards */
+    uint32_t start_count;
+    bool may_be_missing;            /* topics without a queue are no error: their queues may appear later */
     const int32_t *queue_ids;       /* none: every queue of the topics, also those that appear later */
     uint32_t queue_id_count;
     const cmq_slice *tags;          /* none: every tag; exact strings */
@@ -244,7 +255,7 @@ typedef struct cmq_read_options {
 typedef struct cmq_reader cmq_reader;
 
 /* Open a reader: one thread at a time may use it. Messages of several queues come merged in the order in which they were stored.
- * CMQ_ERR_NOT_FOUND when a named topic has no queue (read-only and writable alike). */
+ * CMQ_ERR_NOT_FOUND when none of the named topics has a queue, unless that is allowed (read-only and writable alike). */
 cmq_status CMQ_MUST_CHECK cmq_reader_open(cmq_store *store, const cmq_read_options *options, cmq_reader **reader_out);
 void cmq_reader_close(cmq_reader *reader);
 
