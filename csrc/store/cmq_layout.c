@@ -11,6 +11,8 @@
 #define QUEUE_FILES_LOOKED_AT 8      /* of each kind of queue */
 #define QUEUE_FOLDERS_LOOKED_AT 256  /* folders without a file do not make us walk 50,000 of them */
 
+#define SETTING_MAX (INT64_C(1) << 62)
+
 typedef struct probe {
     cmq_fs *fs;
     const char *root;
@@ -43,6 +45,14 @@ static bool is_among(const char *name, char *const *names, size_t count)
     for (size_t i = 0; i < count; i++)
         if (strcmp(names[i], name) == 0) return true;
     return false;
+}
+
+/* The place behind the last name that is an offset: a file of length 0 is forgiven there only, as upstream does. */
+static size_t behind_last_offset(char *const *names, size_t count)
+{
+    int64_t offset;
+    while (count > 0 && cmq_path_parse_offset_name(names[count - 1], &offset) != CMQ_OK) count--;
+    return count;
 }
 
 /* Names of a folder; none when there is no such folder, or it is a file. */
@@ -114,7 +124,8 @@ static cmq_status take_file(probe *look, lengths *kind, const char *folder, cons
 
 static cmq_status take_setting(int64_t set, const char *option, uint64_t *into)
 {
-    if (set < 0) return cmq_fail(CMQ_ERR_SETTING, "%s is set to %" PRId64 ", which is negative", option, set);
+    if (set < 0 || set > SETTING_MAX)
+        return cmq_fail(CMQ_ERR_SETTING, "%s is set to %" PRId64 ", which is not between 1 and %" PRId64, option, set, SETTING_MAX);
     *into = (uint64_t)set;
     return CMQ_OK;
 }
@@ -137,10 +148,11 @@ static cmq_status probe_log(probe *look)
     char **names;
     size_t count;
     status = list(look->fs, folder, &names, &count);
+    const size_t end = behind_last_offset(names, count);
     for (size_t i = 0; i < count && status == CMQ_OK; i++) {
         int64_t start = 0;
         bool taken;
-        status = take_file(look, &kind, folder, names[i], i + 1 == count, &start, &taken);
+        status = take_file(look, &kind, folder, names[i], i + 1 == end, &start, &taken);
         if (status == CMQ_OK && taken && look->layout->segment_count++ == 0) look->layout->segment_first = start;
     }
     free_names(names, count);
@@ -155,10 +167,11 @@ static cmq_status look_at_queue(probe *look, lengths *kind, const char *folder)
     char **names;
     size_t count;
     cmq_status status = list(look->fs, folder, &names, &count);
+    const size_t end = behind_last_offset(names, count);
     for (size_t i = 0; i < count && status == CMQ_OK && kind->files < QUEUE_FILES_LOOKED_AT; i++) {
         int64_t start;
         bool taken;
-        status = take_file(look, kind, folder, names[i], i + 1 == count, &start, &taken);
+        status = take_file(look, kind, folder, names[i], i + 1 == end, &start, &taken);
     }
     free_names(names, count);
     return status;
