@@ -78,13 +78,13 @@ class SettingError(InvalidArgument):
     """A setting has a value that cannot be used. The text names the setting, where it was given, and its range.
 
     Attributes:
-        key: the name as it was given.
+        key: the name as it was given; empty where the whole source cannot be read.
         source: where it was given: a file, ``environment`` or ``keyword arguments``.
     """
 
     def __init__(self, reason: str, *, key: str, source: str) -> None:
         """``key`` is the name as given, ``source`` the place it was given in."""
-        super().__init__(f"{source}: {key}: {reason}")
+        super().__init__(": ".join(part for part in (source, key, reason) if part))
         self.reason = reason
         self.key = key
         self.source = source

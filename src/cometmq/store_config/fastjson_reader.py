@@ -28,9 +28,10 @@ _GAP = re.compile(rf"(?:{_BLANK}+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_$\u0100-\U0010ffff][A-Za-z0-9_\u0100-\U0010ffff]*")
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?([LFD]?)")
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+# Unrolled, so that a string without an end is refused in one pass.
 _STRING = {
-    '"': re.compile(r'"((?:[^"\\]+|\\.)*)"', re.DOTALL),
-    "'": re.compile(r"'((?:[^'\\]+|\\.)*)'", re.DOTALL),
+    '"': re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL),
+    "'": re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL),
 }
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|.)", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")

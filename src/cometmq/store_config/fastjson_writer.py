@@ -30,11 +30,11 @@ _SPECIAL_BROWSER = re.compile('[\x00-\x1f"\\\\/\x7f-\U0010ffff]')
 
 
 def bean(known: Mapping[str, JsonValue], unknown: Mapping[JsonKey, JsonValue] | None = None) -> JsonObject:
-    """Members of a Java bean in the order fastjson gives them: by name. A known member wins over an unknown one."""
+    """Members of a Java bean in the order fastjson gives them: by name, without nulls. A known member wins."""
     merged: JsonObject = dict(unknown or {})
     for name, value in known.items():
         merged[name] = value
-    return {name: merged[name] for name in sorted(merged, key=str)}
+    return {name: merged[name] for name in sorted(merged, key=str) if merged[name] is not None}
 
 
 def dumps(value: JsonValue, *, layout: Layout = Layout.PRETTY) -> str:

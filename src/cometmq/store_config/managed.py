@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from cometmq.store_config.config_file import ConfigFile, Loaded
+from cometmq.store_config.config_file import ConfigFile, Loaded, Origin
 from cometmq.store_config.data_version import wall_clock_ms
 from cometmq.store_config.fastjson import JsonObject, JsonValue, Layout
 from cometmq.store_config.fields import Fields
@@ -56,7 +56,7 @@ class ManagedFile(ABC):
 
     @property
     def changed(self) -> bool:
-        """True when the content differs from what was last loaded or persisted."""
+        """True when the content differs from what the main file is known to hold."""
         with self._lock:
             return self._changed
 
@@ -76,7 +76,8 @@ class ManagedFile(ABC):
                 self._reset()
             else:
                 loaded.content()
-            self._changed = False
+            # What came from the .bak should become the main file again.
+            self._changed = loaded.origin is Origin.BACKUP
             return Loaded(None, loaded.origin, loaded.main_problem)
 
     def _decode_whole(self, value: JsonValue) -> Callable[[], None]:

@@ -1,0 +1,66 @@
+"""Reads ``.properties`` files as ``java.util.Properties.load`` does.
+
+The bytes are ISO 8859-1, as upstream loads them: a UTF-8 path that is not ASCII names another folder to a Java broker
+than one would think, and the same one here. Escapes are ``\\t \\n \\r \\f \\uXXXX``; before any other character a
+backslash only goes away; at the end of a line it continues the line. Of two equal keys the last wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from cometmq.errors import InvalidArgument
+
+__all__ = ["parse_properties"]
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_BLANKS = " \t\f"
+_KEY = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_PLAIN = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """Return keys and values in the order of the file.
+
+    Raises:
+        InvalidArgument: an escape ``\\u`` without four hexadecimal digits; the text names the line.
+    """
+    found: dict[str, str] = {}
+    for number, line in _logical_lines(data.decode("iso-8859-1")):
+        matched = _KEY.match(line)
+        key, end = ("", 0) if matched is None else (matched.group(1), matched.end())
+        found[_unescape(key, number)] = _unescape(line[end:], number)
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each line that is neither blank nor a comment, continued ones joined, with the number of its first line."""
+    natural = _LINE_END.split(text)
+    lines = enumerate(natural, start=1)
+    for number, line in lines:
+        joined = line.lstrip(_BLANKS)
+        # A backslash alone continues nothing: the next line may be a comment again. At the very end it is a line.
+        if joined[:1] in ("", "#", "!") or (joined == "\\" and number < len(natural)):
+            continue
+        while _is_continued(joined):
+            _, following = next(lines, (0, ""))
+            joined = joined[:-1] + following.lstrip(_BLANKS)
+        yield number, joined
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescape(text: str, line_number: int) -> str:
+    def replace(escape: re.Match[str]) -> str:
+        body = escape.group(1)
+        if len(body) > 1:
+            return chr(int(body[1:], 16))
+        if body == "u":
+            raise InvalidArgument(f"line {line_number}: \\u needs four hexadecimal digits")
+        return _PLAIN.get(body, body)
+
+    return _ESCAPE.sub(replace, text) if "\\" in text else text
