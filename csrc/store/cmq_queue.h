@@ -96,8 +96,8 @@ uint32_t cmq_queue_index_seed(const cmq_queue *queue);
 int64_t cmq_queue_next(const cmq_queue *queue);
 
 /* Make sure that `units` more units can be put without failing: grows the tail, or writes its confirmed part to the file.
- * CMQ_AGAIN when the tail's limit is reached with units that are not confirmed: confirm first. CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY or CMQ_ERR_IO
- * otherwise, nothing changed. */
+ * CMQ_AGAIN when the tail's limit (4 million units) is reached with units that are not confirmed: confirm first; in a read-only set: follow_files
+ * first. CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY or CMQ_ERR_IO otherwise, nothing changed. */
 cmq_status CMQ_MUST_CHECK cmq_queue_make_room(cmq_queue *queue, uint32_t units, int64_t confirmed_end);
 
 /* Put the unit at ordinal cmq_queue_next(); room was made. Becomes readable once the confirmed end covers it. `count` is 1 for simple queues.
@@ -105,8 +105,9 @@ cmq_status CMQ_MUST_CHECK cmq_queue_make_room(cmq_queue *queue, uint32_t units, 
 void cmq_queue_put(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms, int32_t count);
 
 /* Recovery's put, at a given ordinal: already there and equal is nothing; different from there on is cut and replaced; a gap is filled with
- * filler units (counted in cmq_queues_gaps). Makes its own room. In a read-only
- * set all of this happens in memory. A queue whose first unit comes at ordinal > 0 starts there (spec store 3.3). */
+ * filler units (counted in cmq_queues_gaps). Makes its own room. In a read-only set all of this happens in memory. A queue whose first unit comes
+ * at ordinal > 0 starts there (spec store 3.3). A record that the queue has at another ordinal stays where it is. CMQ_ERR_CORRUPT when the ordinal
+ * is millions ahead: no record means that. */
 cmq_status CMQ_MUST_CHECK cmq_queue_reput(cmq_queue *queue, int64_t offset, int64_t phy, int32_t bytes, int64_t tags_code,
                                           int64_t store_ms, int32_t count);
 int64_t cmq_queues_gaps(const cmq_queues *queues);   /* filler units made by reput since load */
@@ -131,11 +132,19 @@ cmq_status CMQ_MUST_CHECK cmq_queues_delete_topic(cmq_queues *queues, cmq_slice 
 cmq_status CMQ_MUST_CHECK cmq_queues_delete_expired(cmq_queues *queues, int64_t min_phy, bool (*keep)(void *context, cmq_slice topic),
                                                     void *context, uint32_t *deleted_out);
 
+/* writer: give back the tails of queues that are flushed and were not touched since the call before. Now and then, when there is nothing else
+ * to do: tens of thousands of queues then cost little more than their names. */
+void cmq_queues_trim(cmq_queues *queues);
+
+/* Any thread: a hot tail is more than half full of unwritten units; a flush now keeps the writer from writing itself. */
+bool cmq_queues_flush_wanted(const cmq_queues *queues);
+
 /* ---- flush (one thread at a time, beside the writer) ---- */
 
 /* Write every tail's units that end at or before confirmed_end to the files; with `durable` also sync every file written since the last
  * durable flush, and the directories of new files (sync_all when they are many). On failure nothing is lost: the tails keep what is not written.
- * `covered_out`: every record that ends at or before it has its units in the files (and durably with `durable`). */
+ * `covered_out`: every record that ends at or before it has its units in the files (and durably with `durable`); after a failure what an earlier
+ * flush reached. Units must have been put before the caller learnt confirmed_end. After a failed fsync every durable flush is CMQ_ERR_FENCED. */
 cmq_status CMQ_MUST_CHECK cmq_queues_flush(cmq_queues *queues, int64_t confirmed_end, bool durable, int64_t *covered_out);
 
 /* Retention: delete files (never a queue's last) whose last unit's record starts below min_phy, then correct every min offset. */
@@ -173,5 +182,10 @@ cmq_status CMQ_MUST_CHECK cmq_queue_file_unit(cmq_queue *queue, int64_t offset, 
  * vector scan over the mapped files; stops early when capacity is full. hash_count 0: every unit. Exact tag comparison is the caller's. */
 cmq_status CMQ_MUST_CHECK cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t confirmed_end, const uint32_t *hashes, uint32_t hash_count,
                                          uint64_t examine_max, cmq_unit *units_out, uint32_t capacity, uint32_t *count_out, int64_t *next_out);
+
+/* What consumequeue_ext says about the unit at `offset`: its Bloom bit map (0 bytes: none), tags code and store time. CMQ_ERR_NOT_FOUND when
+ * the unit has no extension or it is gone; CMQ_ERR_TOO_LARGE when the map does not fit (32,767 bytes always do). */
+cmq_status CMQ_MUST_CHECK cmq_queue_ext(cmq_queue *queue, int64_t offset, int64_t confirmed_end, uint8_t *map_out, uint32_t map_capacity,
+                                        uint32_t *map_bytes_out, int64_t *tags_code_out, int64_t *store_ms_out);
 
 #endif

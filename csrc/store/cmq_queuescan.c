@@ -1,0 +1,236 @@
+/* cmq_queuescan: many units at once: the tag filter over a queue, and the search for a border in it.
+ *
+ * Way of a scan: old units are scanned where they lie, in the mapped file, by cmq_tagscan; units of the tail are copied to the stack first.
+ * A few units of a file that is not mapped are read instead: mapping costs as much as reading several thousand.
+ * Filter: the low 32 bits of the tags code. A unit whose tags code is an address of the extension passes cmq_tagscan, and is then looked at
+ *         through what it resolves to; unknown passes.
+ */
+#include <stddef.h>
+
+#include "store/cmq_queue_internal.h"
+#include "store/cmq_queueext.h"
+#include "store/cmq_queuefile.h"
+#include "store/cmq_tagscan.h"
+#include "store/cmq_tagscode.h"
+
+#define SCAN_UNITS 2048u        /* units per vector scan: the list of matches stays in the first-level cache */
+#define COPY_UNITS 256u         /* units copied from the tail, or read from a file, per step */
+#define MAP_UNITS_MIN 4096      /* a scan of fewer units reads them: a map costs 7 us and a fault per page (spec native.md 7) */
+
+typedef struct scan {
+    cmq_queue *queue;
+    const uint32_t *hashes;
+    uint32_t hash_count;
+    cmq_unit *units;
+    uint32_t capacity;
+    uint32_t count;
+    cmq_queueext_window window;
+} scan;
+
+static bool wanted(const scan *of, int64_t tags_code)
+{
+    if (of->hash_count == 0 || cmq_tags_code_is_ext(tags_code)) return true;
+    for (uint32_t i = 0; i < of->hash_count; i++)
+        if ((uint32_t)tags_code == of->hashes[i]) return true;
+    return false;
+}
+
+/* Take what matches of the `count` unit images at position `from`; returns how many of them were dealt with before the output was full. */
+static uint32_t take_images(scan *of, const uint8_t *images, int64_t from, uint32_t count)
+{
+    uint32_t matches[SCAN_UNITS];
+    const uint32_t found = (uint32_t)cmq_tagscan(images, count, of->hashes, of->hash_count, CMQ_TAGSCAN_EXT_PASSES, matches);
+    for (uint32_t i = 0; i < found; i++) {
+        if (of->count == of->capacity) return matches[i];
+        const uint8_t *image = images + (size_t)matches[i] * CMQ_UNIT_BYTES;
+        cmq_unit unit = {.offset = from + matches[i], .phy = cmq_load_i64(image), .tags_code = cmq_load_i64(image + 12), .bytes = cmq_load_i32(image + 8), .count = 1};
+        cmq_queueext_unit ext;
+        if (cmq_tags_code_is_ext(unit.tags_code) && cmq_queue_ext_of(of->queue) != NULL &&
+            cmq_queueext_resolve(of->queue, unit.tags_code, &of->window, &ext) == CMQ_OK) {
+            unit.tags_code = ext.tags_code;
+            unit.store_ms = ext.store_ms;
+            if (!wanted(of, unit.tags_code)) continue;
+        }
+        of->units[of->count++] = unit;
+    }
+    return count;
+}
+
+/* Units [from, end) of one mapped file. */
+static int64_t take_mapped(scan *of, const uint8_t *images, int64_t from, int64_t end)
+{
+    while (from < end) {
+        const uint32_t count = end - from < SCAN_UNITS ? (uint32_t)(end - from) : SCAN_UNITS;
+        const uint32_t taken = take_images(of, images, from, count);
+        from += taken;
+        if (taken < count) break;
+        images += (size_t)count * CMQ_UNIT_BYTES;
+    }
+    return from;
+}
+
+/* One step over units of a file, up to `end` at most; *at moves. */
+static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
+{
+    cmq_queue *queue = of->queue;
+    const int64_t file_units = cmq_queue_file_bytes(queue) / CMQ_UNIT_BYTES;
+    const int64_t start = *at / file_units * file_units;
+    if (end > start + file_units) end = start + file_units;
+    cmq_cachedfile *mapped;
+    cmq_status status = cmq_queuefile_map(queue, start * CMQ_UNIT_BYTES, end - *at >= MAP_UNITS_MIN, &mapped);
+    if (status != CMQ_OK) return status;
+    if (mapped != NULL) {
+        *at = take_mapped(of, mapped->map + (*at - start) * CMQ_UNIT_BYTES, *at, end);
+        cmq_filecache_release(queue->set->maps, mapped);
+        return CMQ_OK;
+    }
+    uint8_t images[COPY_UNITS * CMQ_UNIT_BYTES];
+    const uint32_t count = end - *at < COPY_UNITS ? (uint32_t)(end - *at) : COPY_UNITS;
+    status = cmq_queuefile_read(queue, CMQ_FOLDER_SIMPLE, *at * CMQ_UNIT_BYTES, images, (size_t)count * CMQ_UNIT_BYTES);
+    if (status == CMQ_OK) *at += take_images(of, images, *at, count);
+    return status;
+}
+
+/* One step over units that are decoded one by one: batch queues, and tails with an extension. */
+static cmq_status CMQ_MUST_CHECK step_decoded(scan *of, int64_t *at, int64_t end, int64_t *offset_out)
+{
+    cmq_unit units[64];
+    uint32_t count;
+    const cmq_status status = cmq_queue_fetch(of->queue, *at, end, units, 64, &count);
+    if (status != CMQ_OK) return status;
+    if (count == 0) return CMQ_AGAIN;
+    for (uint32_t i = 0; i < count && of->count < of->capacity; i++) {
+        if (!cmq_unit_is_filler(&units[i]) && wanted(of, units[i].tags_code)) of->units[of->count++] = units[i];
+        *at += 1;
+        *offset_out = units[i].offset + units[i].count;
+    }
+    return CMQ_OK;
+}
+
+/* One step over [*at, end), which is not empty; CMQ_AGAIN when there is nothing there any more. */
+static cmq_status CMQ_MUST_CHECK step(scan *of, int64_t *at, int64_t end, int64_t *offset_out)
+{
+    const cmq_queuetail *tail = &of->queue->tail;
+    if (tail->unit_words == CMQ_BATCH_WORDS) return step_decoded(of, at, end, offset_out);
+    if (*at >= cmq_queuetail_lowest(tail)) {
+        if (tail->unit_words != CMQ_QUEUE_WORDS) return step_decoded(of, at, end, offset_out);
+        uint32_t words[COPY_UNITS * CMQ_QUEUE_WORDS];
+        const uint32_t count = end - *at < COPY_UNITS ? (uint32_t)(end - *at) : COPY_UNITS;
+        if (cmq_queuetail_copy(tail, *at, count, words)) {
+            *at += take_images(of, (const uint8_t *)words, *at, count);
+            *offset_out = *at;
+            return CMQ_OK;
+        }
+    }
+    const int64_t flushed = cmq_queuetail_flushed(tail);
+    if (*at >= flushed) return *at >= cmq_queuetail_next(tail) ? CMQ_AGAIN : CMQ_OK;   /* cut, or the ring was just replaced */
+    const cmq_status status = step_files(of, at, end < flushed ? end : flushed);
+    *offset_out = *at;
+    return status;
+}
+
+cmq_status cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t confirmed_end, const uint32_t *hashes, uint32_t hash_count,
+                          uint64_t examine_max, cmq_unit *units_out, uint32_t capacity, uint32_t *count_out, int64_t *next_out)
+{
+    int64_t low, high, at;
+    *count_out = 0;
+    *next_out = from;
+    cmq_queue_readable(queue, confirmed_end, &low, &high);
+    cmq_status status = cmq_queue_position_of(queue, from, low, high, &at, next_out);
+    if (status != CMQ_OK) return cmq_queue_told(status);
+    if (at < high && (uint64_t)(high - at) > examine_max) high = at + (int64_t)examine_max;
+    scan of;   /* field by field: zeroing the window would cost more than a short scan */
+    of.queue = queue;
+    of.hashes = hashes;
+    of.hash_count = hash_count;
+    of.units = units_out;
+    of.capacity = capacity;
+    of.count = 0;
+    of.window.bytes = 0;
+    while (at < high && of.count < of.capacity && status == CMQ_OK) {
+        status = step(&of, &at, high, next_out);
+        if (cmq_queue_was_expired(queue, status, at, &at)) {
+            status = CMQ_OK;
+            *next_out = cmq_queue_min(queue);
+        }
+    }
+    *count_out = of.count;
+    return of.count > 0 || status == CMQ_AGAIN ? CMQ_OK : cmq_queue_told(status);
+}
+
+/* ---- search ---- */
+
+typedef struct border {
+    cmq_queue_compare compare;
+    void *context;
+    int64_t offset;
+} border;
+
+static bool compare_reached(void *context, const cmq_unit *unit, cmq_status *status)
+{
+    border *of = context;
+    const bool reached = of->compare(of->context, unit, status) >= 0;
+    if (reached) of->offset = unit->offset;   /* the search narrows from above: the last one told is the first that reached */
+    return reached;
+}
+
+cmq_status cmq_queue_search(cmq_queue *queue, int64_t low, int64_t high, int64_t confirmed_end,
+                            cmq_queue_compare compare, void *context, int64_t *offset_out)
+{
+    int64_t first, end, at, unused;
+    *offset_out = high;
+    cmq_queue_readable(queue, confirmed_end, &first, &end);
+    cmq_status status = cmq_queue_position_of(queue, low, first, end, &at, &unused);
+    if (status == CMQ_OK) status = cmq_queue_position_of(queue, high, first, end, &end, &unused);
+    if (status != CMQ_OK || at >= end) return cmq_queue_told(status);
+    border of = {.compare = compare, .context = context, .offset = high};
+    const cmq_queue_probe probe = {.reached = compare_reached, .context = &of};
+    do {
+        status = cmq_queue_first(queue, at, end, &probe, &unused);
+    } while (cmq_queue_was_expired(queue, status, at, &at));
+    if (status == CMQ_OK) *offset_out = of.offset;
+    return cmq_queue_told(status);
+}
+
+/* ---- what another process wrote ---- */
+
+/* The image at `position` of the files as they are now; CMQ_AGAIN when there is no unit. */
+static cmq_status CMQ_MUST_CHECK image_in_file(const cmq_queue *queue, int64_t position, uint8_t *image)
+{
+    const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
+    if (position < 0 || position > INT64_MAX / unit_bytes - 1) return CMQ_AGAIN;
+    const cmq_status status = cmq_queuefile_read(queue, cmq_queue_folder(queue), position * unit_bytes, image, unit_bytes);
+    /* Missing or still short: the other process is just making it. */
+    if (status == CMQ_ERR_NOT_FOUND || status == CMQ_ERR_CORRUPT) return CMQ_AGAIN;
+    if (status != CMQ_OK) return status;
+    return cmq_image_end(image) == INT64_MAX || cmq_image_is_filler(image) ? CMQ_AGAIN : CMQ_OK;
+}
+
+/* Bases rise with positions: from the last unit known here on, until the base is reached. */
+static cmq_status CMQ_MUST_CHECK batch_in_file(cmq_queue *queue, int64_t offset, cmq_unit *unit_out)
+{
+    const int64_t flushed = cmq_queuetail_flushed(&queue->tail);
+    const int64_t min = atomic_load_explicit(&queue->min, memory_order_acquire);
+    int64_t position;
+    cmq_status status = cmq_batchqueue_position(queue, offset, min, flushed, &position);
+    for (; status == CMQ_OK; position++) {
+        uint8_t image[CMQ_BATCH_UNIT_BYTES];
+        status = image_in_file(queue, position, image);
+        if (status != CMQ_OK) break;
+        if (!cmq_batchqueue_valid(image)) return CMQ_AGAIN;
+        cmq_batchqueue_decode(image, unit_out);
+        if (unit_out->offset >= offset) return unit_out->offset == offset ? CMQ_OK : CMQ_AGAIN;
+    }
+    return status == CMQ_ERR_NOT_FOUND ? CMQ_AGAIN : status;
+}
+
+cmq_status cmq_queue_file_unit(cmq_queue *queue, int64_t offset, cmq_unit *unit_out)
+{
+    uint8_t image[CMQ_UNIT_BYTES];
+    *unit_out = (cmq_unit){0};
+    if (queue->tail.kind == CMQ_QUEUE_BATCH) return batch_in_file(queue, offset, unit_out);
+    const cmq_status status = image_in_file(queue, offset, image);
+    if (status != CMQ_OK) return status;
+    *unit_out = (cmq_unit){.offset = offset, .phy = cmq_load_i64(image), .tags_code = cmq_load_i64(image + 12), .bytes = cmq_load_i32(image + 8), .count = 1};
+    return CMQ_OK;
+}
