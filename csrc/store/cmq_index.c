@@ -150,6 +150,24 @@ cmq_status cmq_index_file_at(const cmq_index *index, uint32_t at, cmq_index_file
     return CMQ_OK;
 }
 
+cmq_status cmq_index_entry_at(const cmq_index *index, uint32_t at, int32_t entry, cmq_index_key *key_out)
+{
+    *key_out = (cmq_index_key){0};
+    cmq_indexfile *file = hold_at(index, at);
+    if (file == NULL) return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no index file number %" PRIu32, at);
+    cmq_index_position position;
+    cmq_indexfile_position(file, &position);
+    cmq_status status = CMQ_OK;
+    if (entry < 1 || entry >= position.count) {
+        status = cmq_fail(CMQ_ERR_ARGUMENT, "index file %017" PRId64 " has no entry %" PRId32, file->name, entry);
+    } else {
+        const uint8_t *from = file->map + CMQ_INDEX_HEADER_BYTES + (int64_t)CMQ_INDEX_SLOT_BYTES * file->slots + (int64_t)CMQ_INDEX_ENTRY_BYTES * entry;
+        *key_out = (cmq_index_key){.hash = cmq_load_u32(from), .phy = cmq_load_i64(from + 4), .store_ms = position.begin_ms + cmq_load_i32(from + 12) * INT64_C(1000)};
+    }
+    cmq_indexfile_release(file);
+    return status;
+}
+
 /* ---- names ---- */
 
 static cmq_status path_of(const cmq_index *index, int64_t name, char path[CMQ_PATH_BYTES])

@@ -105,6 +105,9 @@ typedef struct cmq_index_file_info {
 uint32_t cmq_index_files(const cmq_index *index);
 cmq_status CMQ_MUST_CHECK cmq_index_file_at(const cmq_index *index, uint32_t at, cmq_index_file_info *info_out);
 
+/* Entry `entry` (1 .. count - 1) of file number `at`, as it stands there; store_ms has the one-second granularity. For verify. */
+cmq_status CMQ_MUST_CHECK cmq_index_entry_at(const cmq_index *index, uint32_t at, int32_t entry, cmq_index_key *key_out);
+
 /* Prove a file's split into slots and entries against its own chains: does every chain of every used slot, read with this split, lead
  * through entries of that slot? Used to find slots/entries of a foreign directory from the file length alone. */
 cmq_status CMQ_MUST_CHECK cmq_index_prove_split(cmq_fs *fs, const char *path, int32_t slots, int32_t entries, bool *fits_out);

@@ -160,22 +160,6 @@ static cmq_status refuse_damage(const walk *w, const cmq_point *point, bool poin
     return CMQ_OK;
 }
 
-/* How many bytes behind the end are not zero: what a cut removes. */
-static int64_t bytes_behind(cmq_store *store, int64_t end)
-{
-    cmq_segment *segment;
-    const uint8_t *data;
-    size_t available;
-    if (end >= cmq_log_last_file_end(store->log) || cmq_log_pin(store->log, end, &segment, &data, &available) != CMQ_OK) return 0;
-    uint64_t next;
-    int64_t last = 0;
-    if (cmq_file_next_data(cmq_segment_file(segment), (uint64_t)(end - cmq_segment_start(segment)), &next) == CMQ_OK)
-        for (size_t i = available; i > 0 && last == 0; i--)
-            if (data[i - 1] != 0) last = (int64_t)i;
-    cmq_segment_unpin(segment);
-    return last;
-}
-
 /* ---- the whole ---- */
 
 static cmq_status recover_index(cmq_store *store, const cmq_point *point, bool trusted, bool unclean, int64_t *keys_from)
@@ -201,7 +185,7 @@ static cmq_status settle(cmq_store *store, walk *w)
 {
     store->opening.scanned_to = w->position;
     store->opening.records = w->records;
-    store->opening.cut_bytes = bytes_behind(store, w->position);
+    store->opening.cut_bytes = cmq_store_bytes_behind(store, w->position);
     store->opening.gaps = cmq_queues_gaps(store->queues);
     cmq_status status = cmq_queues_truncate(store->queues, w->position);
     if (status == CMQ_OK) status = cmq_log_set_end(store->log, w->position);

@@ -353,28 +353,6 @@ bool cmq_store_fingerprint(cmq_store *store, int64_t phy, int32_t *bytes_out, ui
     return sound;
 }
 
-bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_out)
-{
-    static const uint8_t magics[2][4] = {{0xDA, 0xA3, 0x20, 0xA7}, {0xDA, 0xA3, 0x20, 0xAB}};
-    cmq_segment *segment;
-    const uint8_t *data;
-    size_t available;
-    bool found = false;
-    if (cmq_log_pin(store->log, from, &segment, &data, &available) != CMQ_OK) return false;
-    for (int version = 0; version < 2 && !found; version++) {
-        size_t at = 0;
-        while (!found && at + CMQ_RECORD_BYTES_MIN < available) {
-            const uint8_t *hit = memmem(data + at + 4, available - at - 4, magics[version], 4);
-            if (hit == NULL) break;
-            at = (size_t)(hit - data) - 4;
-            found = cmq_record_parse(data + at, available - at, from + (int64_t)at, CMQ_RECORD_CHECK_BODY_CRC, view_out) == CMQ_OK;
-            at++;
-        }
-    }
-    cmq_segment_unpin(segment);
-    return found;
-}
-
 /* ---- topics ---- */
 
 cmq_status cmq_store_delete_topic(cmq_store *store, cmq_slice topic)

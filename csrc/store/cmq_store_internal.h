@@ -10,6 +10,8 @@
  *   cmq_retention.c  old segments, dead queues
  *   cmq_reader.c     iteration
  *   cmq_lookup.c     by offset, key and time
+ *   cmq_sound.c      bytes and records where there should be none
+ *   cmq_verify.c     everything held against everything
  *
  * Lock order: maintain_mutex, commit_mutex, seat, index_mutex. refresh_mutex is a follower's and taken alone. commit_mutex is not held while bytes
  * are written; `leader` stands for it.
@@ -199,6 +201,9 @@ cmq_status CMQ_MUST_CHECK cmq_store_record_at(cmq_store *store, int64_t phy, int
 /* The first whole record of this log that starts at or behind `from` within the segment of `from`; false when there is none. Slices of *view_out
  * are not valid: nothing is pinned. */
 bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_out);
+
+/* How many bytes from `end` on, to the last one of its segment that is not zero: 0 behind a log that ends cleanly. */
+int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end);
 
 /* crc32 of the first bytes of the record at `phy`: the fingerprint in a durable point. False when there is no such record. */
 bool cmq_store_fingerprint(cmq_store *store, int64_t phy, int32_t *bytes_out, uint32_t *crc_out);

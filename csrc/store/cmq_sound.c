@@ -1,0 +1,74 @@
+/* cmq_sound: looks for bytes, and for whole records, where the log should hold none: behind its end, or behind damage.
+ *
+ * A segment is mostly hole behind the end (1 GiB, sparse), so only what the file system calls data is read, a window at a time.
+ */
+#include <string.h>
+
+#include "store/cmq_store_internal.h"
+
+#define WINDOW_BYTES ((size_t)1 << 20)
+
+/* The next window of data at or behind *at within `available` bytes that begin at `from` of the segment: [*at, *end). */
+static bool next_window(cmq_segment *segment, int64_t from, size_t available, size_t *at, size_t *end)
+{
+    uint64_t data;
+    const int64_t base = from - cmq_segment_start(segment);
+    if (*at >= available) return false;
+    if (cmq_file_next_data(cmq_segment_file(segment), (uint64_t)(base + (int64_t)*at), &data) != CMQ_OK) return false;
+    if ((int64_t)data - base > (int64_t)*at) *at = (size_t)((int64_t)data - base);
+    if (*at >= available) return false;
+    *end = available - *at > WINDOW_BYTES ? *at + WINDOW_BYTES : available;
+    return true;
+}
+
+/* The first whole record that starts in data[at, end); its bytes may go on behind, up to `available`. */
+static bool find_in_window(const uint8_t *data, size_t at, size_t end, size_t available, int64_t from, cmq_record_view *view_out)
+{
+    static const uint8_t magic_start[3] = {0xDA, 0xA3, 0x20};   /* both versions */
+    while (at < end && available - at >= CMQ_RECORD_BYTES_MIN) {
+        const size_t span = end - at + CMQ_RECORD_AT_MAGIC + sizeof magic_start;
+        const size_t look = span < available - at ? span : available - at;
+        const uint8_t *hit = memmem(data + at + CMQ_RECORD_AT_MAGIC, look - CMQ_RECORD_AT_MAGIC, magic_start, sizeof magic_start);
+        if (hit == NULL) return false;
+        at = (size_t)(hit - data) - CMQ_RECORD_AT_MAGIC;
+        if (at >= end) return false;
+        if (cmq_record_parse(data + at, available - at, from + (int64_t)at, CMQ_RECORD_CHECK_BODY_CRC, view_out) == CMQ_OK) return true;
+        at++;
+    }
+    return false;
+}
+
+bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_out)
+{
+    cmq_segment *segment;
+    const uint8_t *data;
+    size_t available, at = 0, end;
+    bool found = false;
+    if (cmq_log_pin(store->log, from, &segment, &data, &available) != CMQ_OK) return false;
+    while (!found && next_window(segment, from, available, &at, &end)) {
+        /* A record that begins before the window's data can not be whole, so nothing is missed between windows but at their seams, which the
+         * search's overlap covers. */
+        found = find_in_window(data, at, end, available, from, view_out);
+        at = end;
+    }
+    cmq_segment_unpin(segment);
+    return found;
+}
+
+int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
+{
+    cmq_segment *segment;
+    const uint8_t *data;
+    size_t available, at = 0, end, last = 0;
+    if (end_of_log >= cmq_log_last_file_end(store->log) || cmq_log_pin(store->log, end_of_log, &segment, &data, &available) != CMQ_OK) return 0;
+    while (next_window(segment, end_of_log, available, &at, &end)) {
+        for (size_t i = end; i > at; i--)
+            if (data[i - 1] != 0) {
+                last = i;
+                break;
+            }
+        at = end;
+    }
+    cmq_segment_unpin(segment);
+    return (int64_t)last;
+}
