@@ -158,12 +158,8 @@ cmq_status cmq_index_entry_at(const cmq_index *index, uint32_t at, int32_t entry
     cmq_index_position position;
     cmq_indexfile_position(file, &position);
     cmq_status status = CMQ_OK;
-    if (entry < 1 || entry >= position.count) {
-        status = cmq_fail(CMQ_ERR_ARGUMENT, "index file %017" PRId64 " has no entry %" PRId32, file->name, entry);
-    } else {
-        const uint8_t *from = file->map + CMQ_INDEX_HEADER_BYTES + (int64_t)CMQ_INDEX_SLOT_BYTES * file->slots + (int64_t)CMQ_INDEX_ENTRY_BYTES * entry;
-        *key_out = (cmq_index_key){.hash = cmq_load_u32(from), .phy = cmq_load_i64(from + 4), .store_ms = position.begin_ms + cmq_load_i32(from + 12) * INT64_C(1000)};
-    }
+    if (entry >= 1 && entry < position.count) cmq_indexfile_entry(file, entry, key_out);
+    else status = cmq_fail(CMQ_ERR_ARGUMENT, "index file %017" PRId64 " has no entry %" PRId32, file->name, entry);
     cmq_indexfile_release(file);
     return status;
 }
@@ -410,6 +406,33 @@ cmq_status cmq_index_rewind(cmq_index *index, const cmq_index_position *position
     cmq_status status = cmq_indexfile_rewind(file, position);   /* first: when it says that the file is another one, nothing was removed */
     cmq_indexfile_release(file);
     if (status == CMQ_OK) status = remove_from(index, keep);
+    return status;
+}
+
+/* Cut the newest file; *more_out when nothing of it is left, so that the one before may be concerned. */
+static cmq_status cut_newest(cmq_index *index, int64_t log_end, bool *more_out)
+{
+    *more_out = false;
+    const uint32_t count = cmq_index_files(index);
+    cmq_indexfile *newest = count > 0 ? hold_at(index, count - 1) : NULL;
+    if (newest == NULL) return CMQ_OK;
+    cmq_index_position position;
+    cmq_indexfile_position(newest, &position);
+    cmq_status status = CMQ_OK;
+    if (position.end_phy >= log_end) {
+        status = cmq_indexfile_cut(newest, log_end, &position);
+        *more_out = status == CMQ_OK && position.count == 1;
+    }
+    cmq_indexfile_release(newest);
+    return *more_out ? remove_from(index, count - 1) : status;
+}
+
+cmq_status cmq_index_cut(cmq_index *index, int64_t log_end)
+{
+    drop_pending(index);
+    cmq_status status = CMQ_OK;
+    for (bool more = true; more && status == CMQ_OK;) status = cut_newest(index, log_end, &more);
+    if (status == CMQ_OK) take_current(index);
     return status;
 }
 

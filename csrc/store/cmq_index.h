@@ -64,6 +64,10 @@ cmq_status CMQ_MUST_CHECK cmq_index_drop_newer(cmq_index *index, int64_t checkpo
  * CMQ_ERR_CORRUPT when the file does not fit the position (then use (a)). */
 cmq_status CMQ_MUST_CHECK cmq_index_rewind(cmq_index *index, const cmq_index_position *position);
 
+/* After recovery found where the log ends: forget entries of records that start at or behind it. A power loss may take records whose keys reached
+ * the disk already (the log was not synced, or a durable point's index was newer than its log); their offsets will be given to other records. */
+cmq_status CMQ_MUST_CHECK cmq_index_cut(cmq_index *index, int64_t log_end);
+
 /* writer: make sure that `keys` more can be put without failing (creates and reserves files; the first file costs its slots' space). On failure
  * what was made is kept for the next call. */
 cmq_status CMQ_MUST_CHECK cmq_index_make_room(cmq_index *index, uint32_t keys);

@@ -245,6 +245,30 @@ void cmq_indexfile_put(cmq_indexfile *file, const cmq_index_key *keys, uint32_t 
     write_header(file);
 }
 
+/* ---- entries ---- */
+
+static int64_t add_clamped(int64_t a, int64_t b)
+{
+    int64_t sum;
+    if (!__builtin_add_overflow(a, b, &sum)) return sum;
+    return b > 0 ? INT64_MAX : INT64_MIN;
+}
+
+/* The store time that an entry stands for, up to 999 ms early. A rolled file's first entry counts its seconds from the file before, but the
+ * header's begin is that entry's own time. */
+static int64_t entry_time(int32_t number, int64_t begin_ms, int32_t seconds)
+{
+    return number == 1 ? begin_ms : add_clamped(begin_ms, (int64_t)seconds * 1000);
+}
+
+void cmq_indexfile_entry(const cmq_indexfile *file, int32_t number, cmq_index_key *key_out)
+{
+    const uint8_t *at = entry_at(file, number);
+    *key_out = (cmq_index_key){.hash = cmq_load_u32(at),
+                               .phy = cmq_load_i64(at + ENTRY_PHY),
+                               .store_ms = entry_time(number, load_long(file->map), cmq_load_i32(at + ENTRY_SECONDS))};
+}
+
 /* ---- rewind ---- */
 
 static uint64_t count_behind(const cmq_indexfile *file, int32_t count)
@@ -301,12 +325,11 @@ static cmq_status check_position(const cmq_indexfile *file, const cmq_index_posi
     return CMQ_OK;
 }
 
-cmq_status cmq_indexfile_rewind(cmq_indexfile *file, const cmq_index_position *position)
+/* Entries below position->count stay, every slot points to one of them, the header is `position`. */
+static cmq_status go_back(cmq_indexfile *file, const cmq_index_position *position)
 {
-    cmq_status status = check_position(file, position);
-    if (status != CMQ_OK) return status;
     const uint64_t behind = count_behind(file, position->count);
-    status = cmq_indexfile_reserve(file, 1);   /* the slots' blocks, before any is written */
+    cmq_status status = cmq_indexfile_reserve(file, 1);   /* the slots' blocks, before any is written */
     if (status == CMQ_OK && behind > 0) status = repair_slots(file, position->count, behind);
     if (status != CMQ_OK) return status;
     cmq_indexfile_set(file, position);
@@ -314,21 +337,34 @@ cmq_status cmq_indexfile_rewind(cmq_indexfile *file, const cmq_index_position *p
     return CMQ_OK;
 }
 
+cmq_status cmq_indexfile_rewind(cmq_indexfile *file, const cmq_index_position *position)
+{
+    const cmq_status status = check_position(file, position);
+    return status != CMQ_OK ? status : go_back(file, position);
+}
+
+cmq_status cmq_indexfile_cut(cmq_indexfile *file, int64_t log_end, cmq_index_position *position_out)
+{
+    cmq_indexfile_position(file, position_out);
+    cmq_index_key last = {0};
+    while (position_out->count > 1) {
+        cmq_indexfile_entry(file, position_out->count - 1, &last);
+        if (last.phy < log_end) break;
+        position_out->count--;
+    }
+    if (position_out->count == 1) return CMQ_OK;   /* the file goes as a whole */
+    position_out->end_phy = last.phy;
+    const int64_t latest_ms = position_out->count == 2 ? last.store_ms : add_clamped(last.store_ms, 999);
+    if (position_out->end_ms > latest_ms) position_out->end_ms = latest_ms;
+    const cmq_status status = go_back(file, position_out);
+    if (status != CMQ_OK) return status;
+    position_out->slots_used = 0;
+    for (uint32_t slot = 0; slot < (uint32_t)file->slots; slot++) position_out->slots_used += load_word(slot_at(file, slot)) != 0;
+    cmq_indexfile_set(file, position_out);
+    return CMQ_OK;
+}
+
 /* ---- find ---- */
-
-static int64_t add_clamped(int64_t a, int64_t b)
-{
-    int64_t sum;
-    if (!__builtin_add_overflow(a, b, &sum)) return sum;
-    return b > 0 ? INT64_MAX : INT64_MIN;
-}
-
-/* The store time that an entry stands for, up to 999 ms early. A rolled file's first entry counts its seconds from the file before, but the
- * header's begin is that entry's own time. */
-static int64_t entry_time(int32_t number, int64_t begin_ms, int32_t seconds)
-{
-    return number == 1 ? begin_ms : add_clamped(begin_ms, (int64_t)seconds * 1000);
-}
 
 uint32_t cmq_indexfile_find(const cmq_indexfile *file, const cmq_indexfile_wanted *wanted, int32_t *entry, int64_t *last_phy, int64_t *phy_out,
                             uint32_t capacity)

@@ -64,6 +64,13 @@ void cmq_indexfile_put(cmq_indexfile *file, const cmq_index_key *keys, uint32_t 
  * below the count. CMQ_ERR_CORRUPT when the file cannot have been at that position. */
 cmq_status CMQ_MUST_CHECK cmq_indexfile_rewind(cmq_indexfile *file, const cmq_index_position *position);
 
+/* writer: forget entries from the first one on whose record starts at or behind `log_end`, looking from the newest back; header and slots follow.
+ * The end timestamp becomes the last kept entry's, rounded up. *position_out: the header then; a count of 1 says that nothing is left. */
+cmq_status CMQ_MUST_CHECK cmq_indexfile_cut(cmq_indexfile *file, int64_t log_end, cmq_index_position *position_out);
+
+/* reader: entry `number` in [1, count); store_ms has the one-second granularity. */
+void cmq_indexfile_entry(const cmq_indexfile *file, int32_t number, cmq_index_key *key_out);
+
 /* What a walk looks for. */
 typedef struct cmq_indexfile_wanted {
     uint32_t hash;

@@ -345,6 +345,49 @@ static void drop_newer(void)
     cmq_index_destroy(index);
 }
 
+static void cut_model(cmq_index *index, int64_t log_end)
+{
+    while (model_count > 0 && model[model_count - 1].phy >= log_end) model_count--;
+    CHECK_OK(cmq_index_cut(index, log_end));
+    const int64_t end_phy = cmq_index_end_phy(index);
+    CHECK(end_phy < log_end);
+    if (cmq_index_files(index) > 0 && model_count > 0) CHECK_INT(end_phy, model[model_count - 1].phy);
+}
+
+/* Every entry as it was put, but for what lies below the second. */
+static void entries_one_by_one(void)
+{
+    start();
+    cmq_index *index = open_index(cmq_test_directory(), false);
+    for (int i = 0; i < 5; i++) put_records(index, 60);
+    uint32_t at = 0;
+    cmq_index_key key;
+    for (uint32_t i = 0; i < cmq_index_files(index); i++) {
+        cmq_index_file_info info;
+        CHECK_OK(cmq_index_file_at(index, i, &info));
+        for (int32_t entry = 1; entry < info.count; entry++, at++) {
+            CHECK_OK(cmq_index_entry_at(index, i, entry, &key));
+            CHECK_INT(key.phy, model[at].phy);
+            CHECK_INT(key.hash, model[at].hash);
+            CHECK(key.store_ms <= model[at].store_ms && key.store_ms + 1000 > model[at].store_ms);
+        }
+        CHECK_STATUS(cmq_index_entry_at(index, i, 0, &key), CMQ_ERR_ARGUMENT);
+        CHECK_STATUS(cmq_index_entry_at(index, i, info.count, &key), CMQ_ERR_ARGUMENT);
+    }
+    CHECK_INT(at, model_count);
+    CHECK_STATUS(cmq_index_entry_at(index, cmq_index_files(index), 1, &key), CMQ_ERR_NOT_FOUND);
+    /* Cut at every record in turn: what is left is exactly what lies before. */
+    while (model_count > 0) {
+        cut_model(index, model[model_count - 1].phy);
+        check_query(index, "key-7", 0, INT64_MAX, 0);
+    }
+    CHECK_INT(cmq_index_files(index), 0);
+    CHECK_OK(cmq_index_cut(index, 0));
+    put_records(index, 5);
+    check_queries(index, 0);
+    cmq_index_destroy(index);
+}
+
 /* Random work, flushes, crashes that lose nothing or go back to the durable point, expiry, followers. */
 static void random_work(void)
 {
@@ -352,7 +395,7 @@ static void random_work(void)
     const char *root = cmq_test_directory();
     cmq_index *index = open_index(root, false), *follower = open_index(root, true);
     cmq_index_position durable = {0};
-    uint32_t durable_count = 0, expired = 0;
+    uint32_t durable_count = 0, expired = 0, last;
     int64_t min_phy = 0, full_end_ms;
     for (int step = 0; step < 200; step++) {
         switch (cmq_test_random_below(8)) {
@@ -376,6 +419,15 @@ static void random_work(void)
             if (durable_count == 0) break;
             if (model[durable_count / 2].phy > min_phy) min_phy = model[durable_count / 2].phy;
             CHECK_OK(cmq_index_expire(index, min_phy));
+            break;
+        case 4:   /* a power loss that took the end of the log */
+            if (model_count == 0) break;
+            last = model_count - 1 - (uint32_t)cmq_test_random_below(model_count < 150 ? model_count : 150);
+            if (model[last].phy - 50 <= min_phy) break;   /* a log does not end before it begins */
+            cut_model(index, model[last].phy - (int64_t)cmq_test_random_below(50));
+            atomic_fetch_add(&clock_ms, 1000);
+            CHECK_OK(cmq_index_flush(index, &durable, &full_end_ms));
+            durable_count = model_count;
             break;
         default:
             put_records(index, 1 + (uint32_t)cmq_test_random_below(30));
@@ -612,5 +664,5 @@ static void hostile_files(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(rolls_and_queries), CMQ_TEST(batches_over_files), CMQ_TEST(names_rise), CMQ_TEST(load_skips_what_is_no_index),
-              CMQ_TEST(drop_newer), CMQ_TEST(random_work), CMQ_TEST(rewind_to_what_is_gone), CMQ_TEST(collisions_and_doubles),
+              CMQ_TEST(drop_newer), CMQ_TEST(entries_one_by_one), CMQ_TEST(random_work), CMQ_TEST(rewind_to_what_is_gone), CMQ_TEST(collisions_and_doubles),
               CMQ_TEST(disk_full), CMQ_TEST(readers_and_flush_beside_the_writer), CMQ_TEST(hostile_files))
