@@ -18,6 +18,7 @@
 
 /* Keys are granted room in the index in lots, so that most messages ask nobody. */
 #define KEY_GRANT 4096u
+#define RECORD_OVERHEAD_HINT 128u   /* what a record has beside its body, roughly */
 
 /* What stays the same, or is remembered, from message to message of one call. */
 typedef struct append_context {
@@ -417,8 +418,9 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     if (now > store->store_ms) store->store_ms = now;
     c->fields.store_timestamp_ms = store->store_ms;
     if (append->common.born_timestamp_ms == 0) c->fields.born_timestamp_ms = store->store_ms;
-    if (status == CMQ_OK && append->one_segment) status = claim_together(c);
     const uint32_t stop = append->count - *done < CMQ_APPEND_CHUNK_MAX ? append->count : *done + CMQ_APPEND_CHUNK_MAX;
+    cmq_log_begin(store->log, (int64_t)(stop - *done) * (int64_t)(column_at(&append->bodies, *done).bytes + RECORD_OVERHEAD_HINT));
+    if (status == CMQ_OK && append->one_segment) status = claim_together(c);
     while (status == CMQ_OK && *done < stop) {
         status = append_one(c, *done, stop - *done);
         if (status == CMQ_OK) (*done)++;
@@ -427,14 +429,17 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     return status;
 }
 
-static void settle_chunk(cmq_store *store)
+/* Async: what this hold of the seat encoded is readable from here on. */
+static cmq_status settle_chunk(cmq_store *store)
 {
-    if (store->options.flush == CMQ_FLUSH_SYNC) return;
+    if (store->options.flush == CMQ_FLUSH_SYNC) return CMQ_OK;
     const int64_t end = cmq_log_end(store->log);
-    if (end == cmq_log_confirmed(store->log)) return;
+    if (end == cmq_log_confirmed(store->log)) return CMQ_OK;
+    if (cmq_log_write_through(store->log) != CMQ_OK) return cmq_store_fence(store);
     cmq_pending_keys *keys = &store->pending[store->filling_keys];
     if (keys->count > 0) cmq_store_put_keys(store, keys);
     cmq_store_publish(store, end, store->store_ms, store->last_phy);
+    return CMQ_OK;
 }
 
 static void note_space(cmq_store *store, cmq_status status)
@@ -459,12 +464,13 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
             first_queue_offset = c->append->queue_offsets_out != NULL ? c->append->queue_offsets_out[0] : first_queue_offset;
             first_phy = c->append->physical_offsets_out != NULL ? c->append->physical_offsets_out[0] : first_phy;
         }
-        settle_chunk(store);
+        const cmq_status settled = settle_chunk(store);
         const int64_t end = cmq_log_end(store->log);
         if (appended->count > before) appended->end = end;
         appended->store_timestamp_ms = c->fields.store_timestamp_ms;
         pthread_mutex_unlock(&store->seat);
         note_space(store, status);
+        if (settled != CMQ_OK) return settled;
         if (status == CMQ_AGAIN && sync) status = cmq_store_commit(store, end);
         if (status == CMQ_AGAIN && appended->count > before) status = CMQ_OK;   /* confirmed by the end of the hold */
         if (status != CMQ_OK) break;

@@ -108,7 +108,7 @@ cmq_status cmq_log_create(cmq_log **log_out, const cmq_log_options *options)
     log->segment_bytes = options->segment_bytes;
     log->read_only = options->read_only;
     log->staged = options->staged;
-    log->staging_bytes_max = CMQ_STAGING_BYTES_MAX;
+    log->through = options->staged;
     pthread_mutex_init(&log->make_mutex, NULL);
     cmq_status status = cmq_segment_family_create(&log->family);
     for (uint32_t i = 0; status == CMQ_OK && i < options->path_count; i++) {

@@ -38,7 +38,6 @@ struct cmq_log {
     char *paths[CMQ_LOG_PATHS_MAX];
     uint32_t path_count;
     int64_t segment_bytes;
-    int64_t staging_bytes_max;
     bool read_only;
     bool staged;
 
@@ -55,7 +54,7 @@ struct cmq_log {
     struct cmq_staged *filling;        /* the staging buffer that claims go to */
     struct cmq_staged staged_buffers[2];
 
-    int64_t warm_end;                  /* the prewarming helper's: pages are warm up to here */
+    bool through;                      /* async: this hold of the seat goes through staging */
 
     _Alignas(64) _Atomic int64_t confirmed;
     _Atomic int64_t flushed;

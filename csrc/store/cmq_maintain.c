@@ -20,8 +20,7 @@
 #define LOG_FLUSH_MS 500
 #define QUEUE_FLUSH_MS 1000
 #define EXPIRE_MS 10000
-#define WARM_AFTER_BYTES (INT64_C(8) << 20)      /* appended since opening, before pages are warmed ahead */
-#define WARM_AHEAD_BYTES (INT64_C(1) << 30)
+#define WARM_AFTER_BYTES (INT64_C(32) << 20)     /* appended since opening, before the next segment is made and warmed */
 
 /* ---- durable points ---- */
 
@@ -210,11 +209,10 @@ static void *warm_ahead(void *argument)
     while (wait_for_work(store)) {
         const int64_t grown = cmq_log_confirmed(store->log) - store->opened_end;
         if (grown < WARM_AFTER_BYTES) continue;
-        const int64_t ahead = grown < WARM_AHEAD_BYTES ? grown : WARM_AHEAD_BYTES;
         bool more = true;
         while (more) {
             /* A step that fails (no space, no memory) is no error yet: the writer asks for the same blocks itself, and says so. */
-            more = cmq_log_prewarm_step(store->log, ahead) == CMQ_OK;
+            more = cmq_log_prewarm_step(store->log) == CMQ_OK;
             pthread_mutex_lock(&store->wake_mutex);
             if (store->stopping) more = false;
             pthread_mutex_unlock(&store->wake_mutex);

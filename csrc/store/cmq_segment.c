@@ -16,6 +16,7 @@ struct cmq_segment {
     int64_t start;
     int64_t bytes;
     bool writable;
+    _Atomic int64_t warm;
     _Atomic int32_t pins;         /* 0: unmapped, for ever */
     char path[];
 };
@@ -124,6 +125,8 @@ const char *cmq_segment_path(const cmq_segment *segment) { return segment->path;
 cmq_file *cmq_segment_file(const cmq_segment *segment) { return segment->file; }
 uint8_t *cmq_segment_data(const cmq_segment *segment) { return segment->data; }
 bool cmq_segment_writable(const cmq_segment *segment) { return segment->writable; }
+int64_t cmq_segment_warm(const cmq_segment *segment) { return atomic_load_explicit(&segment->warm, memory_order_acquire); }
+void cmq_segment_set_warm(cmq_segment *segment, int64_t bytes) { atomic_store_explicit(&segment->warm, bytes, memory_order_release); }
 
 cmq_status cmq_segment_make_writable(cmq_segment *segment, cmq_segment **segment_out)
 {

@@ -39,6 +39,10 @@ cmq_file *cmq_segment_file(const cmq_segment *segment);
 uint8_t *cmq_segment_data(const cmq_segment *segment);   /* the mapping; valid while pinned; writable with MAPPED only */
 bool cmq_segment_writable(const cmq_segment *segment);
 
+/* How many bytes from its start on have warm pages: reserved, in memory, mapped for writing. The helper raises it, the writer reads it. */
+int64_t cmq_segment_warm(const cmq_segment *segment);
+void cmq_segment_set_warm(cmq_segment *segment, int64_t bytes);
+
 /* Make the mapping writable (a loaded segment that the writer goes on with). */
 cmq_status CMQ_MUST_CHECK cmq_segment_make_writable(cmq_segment *segment, cmq_segment **segment_out);
 
