@@ -2,6 +2,10 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
+cdef extern from "<stdbool.h>" nogil:
+    ctypedef bint cbool "bool"
+
+
 cdef extern from "base/cmq_status.h" nogil:
     ctypedef enum cmq_status:
         CMQ_OK
@@ -49,3 +53,320 @@ cdef extern from "base/cmq_hash.h" nogil:
 cdef extern from "base/cmq_crc32.h" nogil:
     uint32_t cmq_crc31(const void *data, size_t bytes)
     const char *cmq_crc32_variant_name()
+
+
+cdef extern from "base/cmq_file.h" nogil:
+    ctypedef struct cmq_fs:
+        pass
+
+    cmq_fs *cmq_fs_posix()
+
+
+cdef extern from "base/cmq_lock.h" nogil:
+    cmq_status cmq_lock_probe(cmq_fs *fs, const char *path, int64_t *holder_pid_out)
+
+
+cdef extern from "store/cmq_segment.h" nogil:
+    ctypedef struct cmq_segment:
+        pass
+
+
+cdef extern from "store/cmq_queue.h" nogil:
+    ctypedef struct cmq_queues:
+        pass
+
+    ctypedef struct cmq_queue:
+        pass
+
+    ctypedef enum cmq_queue_kind:
+        CMQ_QUEUE_SIMPLE
+        CMQ_QUEUE_BATCH
+
+    ctypedef struct cmq_unit:
+        int64_t offset
+        int64_t phy
+        int64_t tags_code
+        int64_t store_ms
+        int32_t bytes
+        int32_t count
+
+    cmq_queue *cmq_queues_find(const cmq_queues *queues, cmq_slice topic, int32_t queue_id)
+    uint32_t cmq_queues_count(const cmq_queues *queues)
+    cmq_queue *cmq_queues_at(const cmq_queues *queues, uint32_t index)
+    const char *cmq_queue_topic(const cmq_queue *queue)
+    uint32_t cmq_queue_topic_bytes(const cmq_queue *queue)
+    int32_t cmq_queue_id(const cmq_queue *queue)
+    cmq_queue_kind cmq_queue_kind_of(const cmq_queue *queue)
+    cbool cmq_queue_deleted(const cmq_queue *queue)
+    int64_t cmq_queue_min(const cmq_queue *queue)
+    int64_t cmq_queue_max(const cmq_queue *queue, int64_t confirmed_end)
+    cmq_status cmq_queue_read(cmq_queue *queue, int64_t start, int64_t confirmed_end, cmq_unit *units_out, uint32_t capacity,
+                              uint32_t *count_out, int64_t *next_out)
+
+
+cdef extern from "store/cmq_record.h" nogil:
+    enum:
+        CMQ_SYS_COMPRESSED
+        CMQ_SYS_INNER_BATCH
+
+    ctypedef struct cmq_record_host:
+        uint8_t address[16]
+        int32_t port
+        cbool ipv6
+
+    ctypedef struct cmq_record_fields:
+        cmq_slice topic
+        int64_t born_timestamp_ms
+        int64_t prepared_transaction_offset
+        int32_t queue_id
+        int32_t flag
+        int32_t sys_flag
+        int32_t reconsume_times
+        cmq_record_host born_host
+        cmq_record_host store_host
+
+    ctypedef struct cmq_record_view:
+        uint32_t record_bytes
+        uint32_t magic
+        uint32_t body_crc
+        int32_t queue_id
+        int32_t flag
+        int32_t sys_flag
+        int32_t reconsume_times
+        int64_t queue_offset
+        int64_t physical_offset
+        int64_t born_timestamp_ms
+        int64_t store_timestamp_ms
+        int64_t prepared_transaction_offset
+        cmq_record_host born_host
+        cmq_record_host store_host
+        cmq_slice body
+        cmq_slice topic
+        cmq_slice properties
+
+    cmq_status cmq_record_parse(const uint8_t *at, size_t available, int64_t physical_offset, unsigned checks,
+                                cmq_record_view *view_out)
+
+
+cdef extern from "store/cmq_property.h" nogil:
+    enum:
+        CMQ_PROPERTY_BYTES_MAX
+
+    cbool cmq_property_next(cmq_slice *rest, cmq_slice *name_out, cmq_slice *value_out)
+    cbool cmq_property_find(cmq_slice properties, cmq_slice name, cmq_slice *value_out)
+    cmq_status cmq_property_append(uint8_t *buffer, size_t capacity, size_t *used, cmq_slice name, cmq_slice value)
+
+
+cdef extern from "store/cmq_wire_batch.h" nogil:
+    ctypedef struct cmq_wire_batch_element:
+        int32_t flag
+        cmq_slice body
+        cmq_slice properties
+
+    cmq_status cmq_wire_batch_next(cmq_slice *rest, cmq_wire_batch_element *element_out)
+
+
+cdef extern from "store/cmq_message_id.h" nogil:
+    enum:
+        CMQ_MESSAGE_ID_BYTES_MAX
+
+    size_t cmq_message_id_format(const cmq_record_host *store_host, int64_t physical_offset, char *id_out)
+    cmq_status cmq_message_id_parse(cmq_slice id, cmq_record_host *store_host_out, int64_t *physical_offset_out)
+
+
+cdef extern from "store/cmq_store.h" nogil:
+    ctypedef struct cmq_store:
+        pass
+
+    ctypedef struct cmq_reader:
+        pass
+
+    ctypedef enum cmq_flush_mode:
+        CMQ_FLUSH_SYNC
+        CMQ_FLUSH_ASYNC
+
+    ctypedef struct cmq_retention:
+        cbool enabled
+        int64_t reserved_ms
+        uint32_t delete_hours
+        double max_used_ratio
+        double force_ratio
+        double warning_ratio
+        uint32_t files_per_round
+
+    ctypedef struct cmq_store_options:
+        const char *path
+        cbool read_only
+        cbool create
+        cbool background
+        cmq_flush_mode flush
+        int64_t segment_bytes
+        int64_t queue_file_bytes
+        int64_t batch_file_bytes
+        int64_t ext_file_bytes
+        int32_t index_slots
+        int32_t index_entries
+        const char *const *commitlog_paths
+        uint32_t commitlog_path_count
+        uint32_t body_bytes_max
+        const char *delay_levels
+        const char *const *batch_topics
+        uint32_t batch_topic_count
+        cbool index_disabled
+        cbool ext_enabled
+        cbool lmq_enabled
+        cbool property_crc
+        cbool check_property_crc
+        int64_t durable_point_bytes
+        int64_t durable_point_ms
+        cmq_retention retention
+
+    ctypedef struct cmq_store_opening:
+        cbool created
+        cbool was_unclean
+        cbool trusted_point
+        int64_t scanned_from
+        int64_t scanned_to
+        int64_t records
+        int64_t cut_bytes
+        int64_t gaps
+        int64_t index_missing_from
+        int64_t elapsed_us
+
+    ctypedef enum cmq_column_kind:
+        CMQ_COLUMN_NONE
+        CMQ_COLUMN_ONE
+        CMQ_COLUMN_SLICES
+        CMQ_COLUMN_FIXED
+        CMQ_COLUMN_OFFSETS32
+        CMQ_COLUMN_OFFSETS64
+
+    ctypedef struct cmq_column:
+        cmq_column_kind kind
+        cmq_slice one
+        const cmq_slice *slices
+        const uint8_t *data
+        const int32_t *offsets32
+        const int64_t *offsets64
+        int64_t stride
+        uint32_t width
+
+    ctypedef struct cmq_append:
+        cmq_record_fields common
+        uint32_t count
+        cmq_column bodies
+        cmq_column tags
+        cmq_column keys
+        cmq_column properties
+        const int32_t *queue_ids
+        const int64_t *born_timestamps
+        cbool one_segment
+        cbool no_wait
+        int64_t *queue_offsets_out
+        int64_t *physical_offsets_out
+
+    ctypedef struct cmq_appended:
+        uint32_t count
+        int64_t first_queue_offset
+        int64_t first_physical_offset
+        int64_t end
+        int64_t store_timestamp_ms
+
+    ctypedef struct cmq_store_info:
+        cbool read_only
+        cbool fenced
+        cbool disk_full
+        cbool writer_alive
+        cbool writer_is_ours
+        int64_t log_min
+        int64_t log_end
+        int64_t flushed
+        int64_t segment_bytes
+        int64_t queue_file_bytes
+        int64_t batch_file_bytes
+        int64_t ext_file_bytes
+        int32_t index_slots
+        int32_t index_entries
+        int64_t store_timestamp_ms
+        uint32_t queue_count
+        cmq_flush_mode flush
+
+    ctypedef struct cmq_found:
+        const uint8_t *record
+        cmq_queue *queue
+        int64_t physical_offset
+        int64_t queue_offset
+        uint32_t record_bytes
+        int32_t count
+
+    ctypedef struct cmq_found_batch:
+        cmq_found *items
+        uint32_t capacity
+        uint32_t count
+        uint32_t pin_count
+
+    ctypedef enum cmq_boundary:
+        CMQ_BOUNDARY_LOWER
+        CMQ_BOUNDARY_UPPER
+
+    ctypedef struct cmq_read_start:
+        cmq_slice topic
+        int32_t queue_id
+        int64_t offset
+
+    ctypedef struct cmq_read_options:
+        const cmq_slice *topics
+        uint32_t topic_count
+        const cmq_read_start *starts
+        uint32_t start_count
+        cbool may_be_missing
+        const int32_t *queue_ids
+        uint32_t queue_id_count
+        const cmq_slice *tags
+        uint32_t tag_count
+        cbool backwards
+        cbool has_start
+        cbool has_end
+        int64_t start
+        int64_t end
+        cbool has_start_time
+        cbool has_end_time
+        int64_t start_time_ms
+        int64_t end_time_ms
+        cbool has_start_physical
+        int64_t start_physical
+
+    cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *options)
+    cmq_status cmq_store_close(cmq_store *store)
+    void cmq_store_abandon(cmq_store *store)
+    void cmq_store_opening_of(const cmq_store *store, cmq_store_opening *opening_out)
+
+    cmq_status cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out)
+    cmq_status cmq_store_wait(cmq_store *store, int64_t end)
+    cmq_status cmq_store_flush(cmq_store *store)
+
+    cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
+    const cmq_queues *cmq_store_queues(const cmq_store *store)
+    int64_t cmq_store_confirmed(const cmq_store *store)
+    cmq_status cmq_store_refresh(cmq_store *store)
+    cmq_status cmq_store_wait_more(cmq_store *store, int64_t seen_end, int64_t timeout_ms)
+
+    void cmq_found_batch_release(cmq_found_batch *batch)
+    cmq_status cmq_reader_open(cmq_store *store, const cmq_read_options *options, cmq_reader **reader_out)
+    void cmq_reader_close(cmq_reader *reader)
+    cmq_status cmq_reader_next(cmq_reader *reader, cmq_found_batch *batch, cbool *end_out)
+    cmq_status cmq_reader_position(const cmq_reader *reader, cmq_slice topic, int32_t queue_id, int64_t *offset_out)
+
+    cmq_status cmq_store_read_physical(cmq_store *store, int64_t physical_offset, cmq_found_batch *batch)
+    cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset, cmq_found_batch *batch)
+    cmq_status cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms,
+                                  cmq_found_batch *batch)
+    cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms, cmq_boundary boundary,
+                                   int64_t *offset_out)
+    cmq_status cmq_store_earliest_ms(cmq_store *store, int64_t *time_ms_out)
+
+    cmq_status cmq_store_delete_topic(cmq_store *store, cmq_slice topic)
+    cmq_status cmq_store_delete_expired_queues(cmq_store *store, uint32_t *deleted_out)
+    cmq_status cmq_store_set_batch_topic(cmq_store *store, cmq_slice topic)
+    cmq_status cmq_store_maintain(cmq_store *store, cbool force_durable_point)
+    cmq_status cmq_store_expire(cmq_store *store, cbool manual, uint32_t *deleted_out)

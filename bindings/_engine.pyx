@@ -1,10 +1,30 @@
-# cython: language_level=3, embedsignature=False, binding=True
+# cython: language_level=3, embedsignature=False, binding=True, cdivision=True, auto_pickle=False, autotestdict=False
 """cometmq._engine: the compiled half of the package. Handles of the C engine as classes, statuses as exceptions.
 
 No policy here: defaults, retries and names are Python's (src/cometmq), messages are C's (csrc). One module, because
 cmq_core is linked statically and must be in the process once.
+
+    _values.pxi    strings, hosts, properties and message ids between Python and C
+    _columns.pxi   lists, numpy and Arrow arrays as the engine's columns
+    _messages.pxi  Message: one stored message, over the mapped log
+    _store.pxi     StoreHandle: life, append, look-ups
+    _reader.pxi    Reader: iteration
+
+Every call into the engine holds its handle (StoreHandle.enter, leave), so that close() never frees it under a call.
 """
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+from _arrow_abi cimport *
 from _cmq cimport *
+
+import threading as _threading
 
 from cometmq import errors as _errors
 
@@ -13,15 +33,70 @@ cdef extern from *:
 
 __version__ = CMQ_PACKAGE_VERSION.decode()
 
+cdef extern from "Python.h":
+    # On borrowed pointers: no reference is counted in the loops over a million messages.
+    int PyBytes_CheckExact(PyObject *item)
+    char *PyBytes_AS_STRING(PyObject *item)
+    Py_ssize_t PyBytes_GET_SIZE(PyObject *item)
+    PyObject *PyTuple_GET_ITEM(PyObject *items, Py_ssize_t index)
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    object PyMemoryView_FromObject(object exporter)
+    int PyBuffer_FillInfo(Py_buffer *view, object exporter, void *data, Py_ssize_t size, int read_only, int flags) except -1
+    int PyObject_GetBuffer(object exporter, Py_buffer *view, int flags) except -1
+    void PyBuffer_Release(Py_buffer *view)
+    int PyObject_CheckBuffer(object item)
+    int PyBuffer_IsContiguous(const Py_buffer *view, char order)
+    void *PyCapsule_GetPointer(object capsule, const char *name) except NULL
+    int PyErr_ResourceWarning(object source, Py_ssize_t stack_level, const char *format, ...) except -1
+    int PyBUF_SIMPLE
+    int PyBUF_RECORDS_RO
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil, void (*child)() noexcept nogil)
+
+
+# ---- forks -----------------------------------------------------------------------------------------------------------
+
+# How often this process came out of a fork. A handle remembers it: in a child every handle of the parent is dead.
+cdef unsigned long _forks = 0
+
+
+cdef void _forked() noexcept nogil:
+    global _forks
+    _forks += 1
+
+
+if pthread_atfork(NULL, NULL, _forked) != 0:
+    raise MemoryError("the fork handler could not be registered")
+
+
+# ---- statuses --------------------------------------------------------------------------------------------------------
+
+cdef object _failure(cmq_status status, int64_t holder_pid=0):
+    """The exception for a status. Call it on the thread that made the call, with the GIL held, before the next call."""
+    cdef const cmq_error *error = cmq_last_error()
+    if error.status != status:
+        return _errors.from_engine(<int>status, cmq_status_name(status).decode())
+    cdef bytes text = error.text
+    return _errors.from_engine(<int>status, text.decode("utf-8", "replace"), sys_errno=error.sys_errno,
+                               offset=error.offset, holder_pid=holder_pid)
+
 
 cdef int _check(cmq_status status) except -1:
-    """The one way from a status to an exception. Call it on the thread that made the call, with the GIL held."""
+    """The one way from a status to an exception; see _failure."""
     if status == CMQ_OK:
         return 0
-    cdef const cmq_error *error = cmq_last_error()
-    cdef bytes text = error.text
-    raise _errors.from_engine(<int>status, text.decode("utf-8", "replace"), sys_errno=error.sys_errno,
-                              offset=error.offset)
+    raise _failure(status)
+
+
+cdef int _check_topic(cmq_status status, str topic) except -1:
+    """The same for a call that looks a topic up."""
+    if status == CMQ_OK:
+        return 0
+    error = _failure(status)
+    if status == CMQ_ERR_NOT_FOUND:
+        raise _errors.TopicNotFound(error.message, topic=topic)
+    raise error
 
 
 # The C enum's values by name, so that a test can hold errors.Status against them.
@@ -37,28 +112,19 @@ STATUS_CODES = {
 }
 
 
-def java_hash(str text not None):
-    """Return Java's ``String.hashCode`` of the text, as the signed 32-bit number that consume queues hold for a tag."""
-    cdef bytes utf8 = text.encode("utf-8")
-    cdef const uint8_t *data = utf8
-    return <int32_t>cmq_jhash_extend(0, data, <size_t>len(utf8))
-
-
-def crc31(const uint8_t[::1] data not None):
-    """Return the CRC that a record holds of its body: zlib's CRC-32 without the top bit. Releases the GIL."""
-    cdef size_t count = <size_t>data.shape[0]
-    cdef const uint8_t *start = &data[0] if count else NULL
-    cdef uint32_t value
-    with nogil:
-        value = cmq_crc31(start, count)
-    return value
-
-
-def crc_variant():
-    """Return the name of the CRC implementation chosen for this machine, for example ``pclmul``."""
-    return cmq_crc32_variant_name().decode()
-
-
 def status_name(int status):
     """Return the C name of a status code, for example ``CMQ_ERR_IO``."""
     return cmq_status_name(<cmq_status>status).decode()
+
+
+cdef int64_t _monotonic_ms() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+
+
+include "_values.pxi"
+include "_columns.pxi"
+include "_messages.pxi"
+include "_store.pxi"
+include "_reader.pxi"

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
     BytesLike: TypeAlias = bytes | bytearray | memoryview
 
-__all__ = ["CompressionType", "decompress"]
+__all__ = ["BODY_BYTES_MAX", "CompressionType", "decompress", "decompress_body"]
+
+BODY_BYTES_MAX = 256 << 20
+"""Longest body that a message unfolds to by itself; a longer one is taken raw, and decompressed with another limit."""
 
 _COMPRESSED_FLAG = 0x1
 _TYPE_SHIFT = 8
@@ -78,6 +81,16 @@ def decompress(kind: CompressionType, data: BytesLike, *, limit_bytes: int) -> b
             )
         result += piece
     return bytes(result)
+
+
+def decompress_body(sys_flag: int, data: BytesLike) -> bytes:
+    """Return the body of a record with this system flag, up to :data:`BODY_BYTES_MAX`.
+
+    Raises:
+        DecompressionError, LimitReached: as :func:`decompress`; also for a compression that upstream does not have.
+    """
+    kind = CompressionType.of_sys_flag(sys_flag)
+    return bytes(data) if kind is None else decompress(kind, data, limit_bytes=BODY_BYTES_MAX)
 
 
 def _inflate(data: BytesLike) -> Iterator[bytes]:

@@ -18,6 +18,9 @@ __all__ = [
     "DecompressionError",
     "DiskFull",
     "Error",
+    "GroupBusy",
+    "HandoffRejected",
+    "HandoffWaiting",
     "InvalidArgument",
     "InvalidTopic",
     "LimitReached",
@@ -73,10 +76,12 @@ class Error(Exception):
         message: the text, which is also ``str(error)``.
         status: the engine's status, or None when the error did not come from the engine.
         retriable: True when the same call can succeed later without a change on the caller's side.
+        appended: for a call that appends several messages, how many were appended before the one at fault; else None.
     """
 
     status: Status | None = None
     retriable: bool = False
+    appended: int | None = None
 
     def __init__(self, message: str, *, status: Status | None = None) -> None:
         """Keep the text; ``status`` overrides the class's own."""
@@ -266,13 +271,30 @@ class StoreLocked(Error):
         self.holder_pid = holder_pid
 
 
-class StoreBusy(Error, BufferError):
-    """The store cannot close while another thread is inside a call or a message's memory is still in use.
+class StoreBusy(Error, RuntimeError):
+    """Another thread is inside this reader. Give each thread a reader of its own; the store may be shared."""
 
-    Join the threads and drop or copy the views (``bytes(message.body)``), then close again.
+    retriable = True
+
+
+class GroupBusy(Error):
+    """Another consumer of the group is open on the same queue in this process.
+
+    Close it, or give each consumer queues of its own.
     """
 
     retriable = True
+
+
+class HandoffRejected(InvalidArgument):
+    """The store's writer cannot apply what was handed off to it. The text says why; the work was put aside."""
+
+
+class HandoffWaiting(Error, TimeoutError):
+    """The time is over and the store's writer has not taken what was handed off. It is on disk and will be applied.
+
+    Do not hand it off again.
+    """
 
 
 class StoreClosed(Error, ValueError):

@@ -1,0 +1,800 @@
+# StoreHandle: a store directory in the engine: its life, appends, look-ups. Policy (topics, groups, defaults) is cometmq.store's.
+
+cdef enum:
+    DEF_WAIT_SLICE_MS = 100          # waits let signals and close() in this often
+
+
+@cython.final
+cdef class AppendResult:
+    """Where a message was stored.
+
+    Attributes:
+        topic: topic.
+        queue_id: queue.
+        queue_offset: number of the message in its queue.
+        physical_offset: byte position of its record in the commit log.
+        store_timestamp_ms: when it was stored.
+        end: physical offset behind its record: what ``wait_durable`` takes.
+    """
+    cdef readonly str topic
+    cdef readonly int32_t queue_id
+    cdef readonly int64_t queue_offset
+    cdef readonly int64_t physical_offset
+    cdef readonly int64_t store_timestamp_ms
+    cdef readonly int64_t end
+    cdef cmq_record_host _store_host
+
+    @property
+    def message_id(self):
+        """The offset message id, as ``get_by_id`` takes it."""
+        return _message_id(&self._store_host, self.physical_offset)
+
+    cdef tuple _identity(self):
+        return self.topic, self.queue_id, self.queue_offset, self.physical_offset
+
+    def __eq__(self, other):
+        if type(other) is not AppendResult:
+            return NotImplemented
+        return self._identity() == (<AppendResult>other)._identity()
+
+    def __hash__(self):
+        return hash(self._identity())
+
+    def __repr__(self):
+        return f"<AppendResult {self.topic}/{self.queue_id}@{self.queue_offset} at {self.physical_offset}>"
+
+
+@cython.final
+cdef class AppendManyResult:
+    """Where a batch was stored.
+
+    Attributes:
+        topic: topic.
+        count: number of messages; also ``len()``.
+        queue_id: the queue of all of them, or None when they went to several.
+        store_timestamp_ms: when the last was stored.
+        end: physical offset behind the last record: what ``wait_durable`` takes.
+    """
+    cdef readonly str topic
+    cdef readonly Py_ssize_t count
+    cdef readonly object queue_id
+    cdef readonly int64_t store_timestamp_ms
+    cdef readonly int64_t end
+    cdef bytes _queue_ids            # int32 each, or None
+    cdef bytes _queue_offsets        # int64 each
+    cdef bytes _physical_offsets
+    cdef cmq_record_host _store_host
+
+    def __len__(self):
+        return self.count
+
+    @property
+    def queue_ids(self):
+        """Queue of each message, as a numpy array of int32."""
+        import numpy
+        if self._queue_ids is None:
+            return numpy.full(self.count, 0 if self.queue_id is None else self.queue_id, dtype=numpy.int32)
+        return numpy.frombuffer(self._queue_ids, dtype=numpy.int32)
+
+    @property
+    def queue_offsets(self):
+        """Number of each message in its queue, as a numpy array of int64."""
+        import numpy
+        return numpy.frombuffer(self._queue_offsets, dtype=numpy.int64)
+
+    @property
+    def physical_offsets(self):
+        """Byte position of each record in the commit log, as a numpy array of int64."""
+        import numpy
+        return numpy.frombuffer(self._physical_offsets, dtype=numpy.int64)
+
+    def __getitem__(self, Py_ssize_t index):
+        """The result of one message. Its ``end`` and time are the batch's."""
+        if index < 0:
+            index += self.count
+        if not 0 <= index < self.count:
+            raise IndexError(f"the batch has {self.count} messages")
+        cdef AppendResult one = AppendResult.__new__(AppendResult)
+        one.topic = self.topic
+        one.queue_id = self.queue_id if self._queue_ids is None else (<const int32_t *>PyBytes_AS_STRING(<PyObject *>self._queue_ids))[index]
+        one.queue_offset = (<const int64_t *>PyBytes_AS_STRING(<PyObject *>self._queue_offsets))[index]
+        one.physical_offset = (<const int64_t *>PyBytes_AS_STRING(<PyObject *>self._physical_offsets))[index]
+        one.store_timestamp_ms = self.store_timestamp_ms
+        one.end = self.end
+        one._store_host = self._store_host
+        return one
+
+    def __repr__(self):
+        where = self.topic if self.queue_id is None else f"{self.topic}/{self.queue_id}"
+        return f"<AppendManyResult {where}: {self.count} messages up to {self.end}>"
+
+
+def append_result_of(Message message not None):
+    """Return the result that appending this stored message had."""
+    cdef AppendResult one = AppendResult.__new__(AppendResult)
+    message._parse()
+    one.topic = message.topic
+    one.queue_id = message._view.queue_id
+    one.queue_offset = message._queue_offset
+    one.physical_offset = message._physical_offset
+    one.store_timestamp_ms = message._view.store_timestamp_ms
+    one.end = message._physical_offset + message._record_bytes
+    one._store_host = message._view.store_host
+    return one
+
+
+def append_many_result_of(str topic not None, list messages not None):
+    """Return the result that appending these stored messages of a topic had."""
+    cdef AppendManyResult many = AppendManyResult.__new__(AppendManyResult)
+    cdef Message message
+    cdef Py_ssize_t i
+    many.topic = topic
+    many.count = len(messages)
+    many._queue_ids = PyBytes_FromStringAndSize(NULL, many.count * sizeof(int32_t))
+    many._queue_offsets = PyBytes_FromStringAndSize(NULL, many.count * sizeof(int64_t))
+    many._physical_offsets = PyBytes_FromStringAndSize(NULL, many.count * sizeof(int64_t))
+    for i in range(many.count):
+        message = messages[i]
+        message._parse()
+        (<int32_t *>PyBytes_AS_STRING(<PyObject *>many._queue_ids))[i] = message._view.queue_id
+        (<int64_t *>PyBytes_AS_STRING(<PyObject *>many._queue_offsets))[i] = message._queue_offset
+        (<int64_t *>PyBytes_AS_STRING(<PyObject *>many._physical_offsets))[i] = message._physical_offset
+        many.store_timestamp_ms = max(many.store_timestamp_ms, message._view.store_timestamp_ms)
+        many.end = max(many.end, message._physical_offset + <int64_t>message._record_bytes)
+        many._store_host = message._view.store_host
+    return many
+
+
+cdef class _Texts:
+    """C strings that live as long as this does."""
+    cdef list kept
+    cdef const char **texts
+    cdef uint32_t count
+
+    def __dealloc__(self):
+        free(self.texts)
+
+    @staticmethod
+    cdef _Texts of(object values):
+        cdef _Texts self = _Texts.__new__(_Texts)
+        cdef uint32_t i
+        self.kept = [value if isinstance(value, bytes) else value.encode() for value in values]
+        self.count = <uint32_t>len(self.kept)
+        self.texts = <const char **>malloc((self.count + 1) * sizeof(char *))
+        if self.texts is NULL:
+            raise MemoryError
+        for i in range(self.count):
+            self.texts[i] = <bytes>self.kept[i]
+        return self
+
+
+def lock_holder(path):
+    """Return the process id that holds the store's writer lock, 0 when nobody does, -1 when somebody unknown does."""
+    import os
+    cdef bytes lock_path = os.fsencode(os.path.join(path, "lock"))
+    cdef int64_t holder = 0
+    _check(cmq_lock_probe(cmq_fs_posix(), lock_path, &holder))
+    return holder
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class StoreHandle:
+    """A store in the engine. Any thread may call any method.
+
+    close() refuses new calls, waits for those under way, and closes the open readers. In a child of a fork every call but
+    close() raises StoreClosed. Memory of messages stays valid whatever happens to the handle.
+    """
+    cdef cmq_store *_store
+    cdef cmq_append _template        # what every append starts from
+    cdef Py_ssize_t _in_flight
+    cdef bint _closing
+    cdef bint _keep_gil              # async flush: an append waits for nothing
+    cdef unsigned long _opened_forks
+    cdef str _path
+    cdef object _drained             # Event: the last call under way has left
+    cdef object _gone                # Event: close() has finished
+    cdef PyObject *_first_reader     # borrowed: open readers, linked
+    cdef object __weakref__
+
+    def __cinit__(self):
+        self._opened_forks = _forks
+
+    def __init__(self, path, *, bint read_only=False, bint create=True, bint background=True, bint sync_flush=True,
+                 int64_t segment_bytes=0, int64_t queue_file_bytes=0, int64_t batch_file_bytes=0, int64_t ext_file_bytes=0,
+                 int32_t index_slots=0, int32_t index_entries=0, commitlog_paths=(), uint32_t body_bytes_max=0, delay_levels=None,
+                 batch_topics=(), bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False, bint property_crc=False,
+                 bint check_property_crc=False, int64_t durable_point_bytes=0, int64_t durable_point_ms=0, retention=None,
+                 bytes store_address=b"\x7f\x00\x00\x01", int store_port=10911):
+        import os
+        if self._store is not NULL or self._gone is not None:
+            raise RuntimeError("this handle was opened before")
+        cdef cmq_store_options options
+        cdef cmq_status status
+        cdef int64_t holder = 0
+        cdef _Texts paths = _Texts.of([os.fsencode(one) for one in commitlog_paths])
+        cdef _Texts topics = _Texts.of(batch_topics)
+        cdef bytes raw_path = os.fsencode(path)
+        cdef bytes levels = None if delay_levels is None else delay_levels.encode()
+        memset(&options, 0, sizeof(options))
+        self._path = os.fsdecode(raw_path)
+        options.path = raw_path
+        options.read_only = read_only
+        options.create = create and not read_only
+        options.background = background
+        options.flush = CMQ_FLUSH_SYNC if sync_flush else CMQ_FLUSH_ASYNC
+        options.segment_bytes = segment_bytes
+        options.queue_file_bytes = queue_file_bytes
+        options.batch_file_bytes = batch_file_bytes
+        options.ext_file_bytes = ext_file_bytes
+        options.index_slots = index_slots
+        options.index_entries = index_entries
+        if paths.count:
+            options.commitlog_paths = paths.texts
+            options.commitlog_path_count = paths.count
+        options.body_bytes_max = body_bytes_max
+        if levels is not None:
+            options.delay_levels = levels
+        if topics.count:
+            options.batch_topics = topics.texts
+            options.batch_topic_count = topics.count
+        options.index_disabled = not index_enabled
+        options.ext_enabled = ext_enabled
+        options.lmq_enabled = lmq_enabled
+        options.property_crc = property_crc
+        options.check_property_crc = check_property_crc
+        options.durable_point_bytes = durable_point_bytes
+        options.durable_point_ms = durable_point_ms
+        if retention is not None:
+            _set_retention(&options.retention, retention)
+        self._keep_gil = not sync_flush
+        memset(&self._template, 0, sizeof(self._template))
+        _set_host(&self._template.common.store_host, store_address, store_port)
+        _set_host(&self._template.common.born_host, store_address, 0)
+        with nogil:
+            status = cmq_store_open(&self._store, &options)
+        if status == CMQ_ERR_LOCKED:
+            error = _failure(status)
+            holder = lock_holder(path)
+            error.holder_pid = holder if holder > 0 else None
+            raise error
+        _check(status)
+
+    def __del__(self):
+        if self._store is NULL or self._opened_forks != _forks:
+            return
+        cdef bytes path = self._path.encode("utf-8", "replace")
+        PyErr_ResourceWarning(self, 1, "unclosed store %s; use `with cometmq.open(...)` or call close()", <const char *>path)
+
+    def __dealloc__(self):
+        # No call is under way and no reader is left: both hold a reference.
+        if self._store is NULL:
+            return
+        if self._opened_forks != _forks:
+            cmq_store_abandon(self._store)
+        elif cmq_store_close(self._store) != CMQ_OK:
+            pass  # nobody is left to tell; the next opening recovers
+        self._store = NULL
+
+    # ---- life
+
+    cdef int enter(self) except -1:
+        """Hold the handle for a call. Every enter has its leave."""
+        if self._store is NULL or self._closing or self._opened_forks != _forks:
+            raise self._refusal()
+        self._in_flight += 1
+        return 0
+
+    cdef int leave(self) except -1:
+        self._in_flight -= 1
+        if self._closing and self._in_flight == 0:
+            self._drained.set()
+        return 0
+
+    cdef object _refusal(self):
+        if self._opened_forks != _forks:
+            return _errors.StoreClosed(f"{self._path} was opened by the parent process; open it again in this one, for reading while the "
+                                       "parent writes")
+        return _errors.StoreClosed(f"{self._path or 'the store'} is closed")
+
+    @property
+    def path(self):
+        """The directory."""
+        return self._path
+
+    @property
+    def closed(self):
+        """True when no call is answered any more."""
+        return self._store is NULL or self._closing or self._opened_forks != _forks
+
+    def close(self):
+        """Refuse new calls, wait for those under way, close readers, flush and let go. A second call waits for the first."""
+        if self._opened_forks != _forks:
+            self._abandon()
+            return
+        if self._closing:
+            self._gone.wait()
+            return
+        if self._store is NULL:
+            return
+        self._gone = _threading.Event()
+        self._drained = _threading.Event()
+        self._closing = True
+        try:
+            while self._in_flight:
+                self._drained.wait(0.1)
+        except BaseException:
+            self._closing = False
+            self._gone.set()
+            raise
+        cdef cmq_status status
+        cdef cmq_store *store = self._store
+        self._close_readers()
+        self._store = NULL
+        try:
+            with nogil:
+                status = cmq_store_close(store)
+            _check(status)
+        finally:
+            self._closing = False
+            self._gone.set()
+
+    cdef int _abandon(self) except -1:
+        """In a child: free what is ours alone. Its readers are the parent's and may be locked: they are left."""
+        if self._store is not NULL:
+            cmq_store_abandon(self._store)
+            self._store = NULL
+        return 0
+
+    cdef int _close_readers(self) except -1:
+        while self._first_reader is not NULL:
+            (<Reader>self._first_reader)._detach()
+        return 0
+
+    # ---- append
+
+    def append(self, str topic not None, object body, object tags=None, object keys=None, bytes properties=None, int32_t queue_id=0,
+               int32_t flag=0, int64_t born_timestamp_ms=0, bint wait=True):
+        """Append one message; ``properties`` encoded, ``keys`` joined.
+
+        Under asynchronous flush the GIL is kept unless another call is under way: the call then takes about as long as giving the GIL up
+        and taking it back would. Under synchronous flush it is released.
+        """
+        cdef cmq_append request = self._template
+        cdef cmq_appended appended
+        cdef cmq_status status
+        cdef Py_buffer buffer
+        cdef bint has_buffer = False
+        request.count = 1
+        request.common.queue_id = queue_id
+        request.common.flag = flag
+        request.common.born_timestamp_ms = born_timestamp_ms
+        request.no_wait = not wait
+        request.bodies.kind = CMQ_COLUMN_ONE
+        request.common.topic = _slice_of_text(topic)
+        if tags is not None:
+            request.tags.kind = CMQ_COLUMN_ONE
+            request.tags.one = _slice_of_value(tags, "tags")
+        if keys is not None:
+            request.keys.kind = CMQ_COLUMN_ONE
+            request.keys.one = _slice_of_value(keys, "keys")
+        if properties is not None:
+            request.properties.kind = CMQ_COLUMN_ONE
+            request.properties.one = _slice_of_bytes(properties)
+        if type(body) is bytes:
+            request.bodies.one = _slice_of_bytes(<bytes>body)
+        elif isinstance(body, str) or not PyObject_CheckBuffer(body):
+            raise TypeError(f"a body must be bytes-like, not {type(body).__name__}")
+        else:
+            PyObject_GetBuffer(body, &buffer, PyBUF_SIMPLE)
+            has_buffer = True
+            request.bodies.one.data = <const uint8_t *>buffer.buf
+            request.bodies.one.bytes = <size_t>buffer.len
+        try:
+            self.enter()
+            if self._in_flight == 1 and (self._keep_gil or not wait):
+                status = cmq_store_append(self._store, &request, &appended)
+            else:
+                with nogil:
+                    status = cmq_store_append(self._store, &request, &appended)
+            self.leave()
+            _check(status)
+        finally:
+            if has_buffer:
+                PyBuffer_Release(&buffer)
+        cdef AppendResult result = AppendResult.__new__(AppendResult)
+        result.topic = topic
+        result.queue_id = queue_id
+        result.queue_offset = appended.first_queue_offset
+        result.physical_offset = appended.first_physical_offset
+        result.store_timestamp_ms = appended.store_timestamp_ms
+        result.end = appended.end
+        result._store_host = request.common.store_host
+        return result
+
+    def append_many(self, str topic not None, object bodies, object tags=None, object keys=None, object properties=None, object queue=0,
+                    int32_t queue_count=1, int64_t spread_from=-1, int32_t flag=0, object born_timestamps_ms=None, bint wait=True,
+                    bint one_segment=False):
+        """Append a batch; the GIL is released once.
+
+        ``queue`` is an int or one int per message, each below ``queue_count``; ``spread_from`` >= 0 deals the messages out over
+        ``queue_count`` queues from there instead. ``properties`` is encoded bytes for all, or encoded bytes per message.
+        """
+        cdef cmq_append request = self._template
+        cdef cmq_appended appended
+        cdef cmq_status status
+        cdef _Column body_column = _column_of(bodies, "bodies", _BODIES)
+        cdef Py_ssize_t count = body_column.count
+        cdef _Column tag_column = _matching(_column_of(tags, "tags", _TEXTS), count)
+        cdef _Column key_column = _matching(_column_of(keys, "keys", _KEYS), count)
+        cdef _Column property_column = _matching(_column_of(properties, "properties", _TEXTS), count)
+        cdef _Numbers born = None
+        cdef AppendManyResult result = AppendManyResult.__new__(AppendManyResult)
+        if count > 0xFFFFFFF0:
+            raise _errors.LimitReached(f"a batch of {count} messages; at most {0xFFFFFFF0} are appended by one call")
+        memset(&appended, 0, sizeof(appended))
+        request.common.topic = _slice_of_text(topic)
+        request.common.flag = flag
+        request.count = <uint32_t>count
+        request.bodies = body_column.column
+        request.tags = tag_column.column
+        request.keys = key_column.column
+        request.properties = property_column.column
+        request.no_wait = not wait
+        request.one_segment = one_segment
+        if isinstance(born_timestamps_ms, int):
+            request.common.born_timestamp_ms = born_timestamps_ms
+        elif born_timestamps_ms is not None:
+            born = _numbers_of(born_timestamps_ms, "born_timestamps_ms", count)
+            request.born_timestamps = born.values
+        result.topic = topic
+        result._store_host = request.common.store_host
+        result._queue_ids = _queue_ids_of(queue, count, queue_count, spread_from)
+        if result._queue_ids is not None:
+            request.queue_ids = <const int32_t *>PyBytes_AS_STRING(<PyObject *>result._queue_ids)
+        else:
+            result.queue_id = 0 if spread_from >= 0 else queue
+            request.common.queue_id = result.queue_id
+        result._queue_offsets = PyBytes_FromStringAndSize(NULL, count * sizeof(int64_t))
+        result._physical_offsets = PyBytes_FromStringAndSize(NULL, count * sizeof(int64_t))
+        request.queue_offsets_out = <int64_t *>PyBytes_AS_STRING(<PyObject *>result._queue_offsets)
+        request.physical_offsets_out = <int64_t *>PyBytes_AS_STRING(<PyObject *>result._physical_offsets)
+        if count > 0:
+            self.enter()
+            with nogil:
+                status = cmq_store_append(self._store, &request, &appended)
+            self.leave()
+            if status != CMQ_OK:
+                error = _failure(status)
+                error.appended = appended.count
+                raise error
+        elif self.closed:
+            raise self._refusal()
+        result.count = count
+        result.store_timestamp_ms = appended.store_timestamp_ms
+        result.end = appended.end
+        return result
+
+    def wait_durable(self, int64_t end):
+        """Wait until everything below the physical offset ``end`` is confirmed: on disk, under synchronous flush."""
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_wait(self._store, end)
+        self.leave()
+        _check(status)
+
+    def flush(self):
+        """Make everything that was appended durable."""
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_flush(self._store)
+        self.leave()
+        _check(status)
+
+    # ---- what is there
+
+    @property
+    def confirmed_end(self):
+        """Physical offset up to which messages can be read."""
+        self.enter()
+        cdef int64_t end = cmq_store_confirmed(self._store)
+        self.leave()
+        return end
+
+    def refresh(self):
+        """Read-only: look for what the writer has added."""
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_refresh(self._store)
+        self.leave()
+        _check(status)
+
+    def wait_more(self, int64_t seen_end, int64_t timeout_ms):
+        """Wait until more than ``seen_end`` is confirmed; False when ``timeout_ms`` (-1: for ever) have passed. Signals are let in."""
+        cdef cmq_status status
+        cdef int64_t deadline = _monotonic_ms() + timeout_ms if timeout_ms >= 0 else -1
+        cdef int64_t left = DEF_WAIT_SLICE_MS
+        while True:
+            if deadline >= 0:
+                left = min(max(deadline - _monotonic_ms(), 0), DEF_WAIT_SLICE_MS)
+            self.enter()
+            with nogil:
+                status = cmq_store_wait_more(self._store, seen_end, left)
+            self.leave()
+            if status != CMQ_AGAIN:
+                _check(status)
+                return True
+            PyErr_CheckSignals()
+            if deadline >= 0 and _monotonic_ms() >= deadline:
+                return False
+
+    def opening(self):
+        """What opening found, as a dict."""
+        cdef cmq_store_opening opening
+        self.enter()
+        cmq_store_opening_of(self._store, &opening)
+        self.leave()
+        return {
+            "created": bool(opening.created), "was_unclean": bool(opening.was_unclean), "trusted_point": bool(opening.trusted_point),
+            "scanned_from": opening.scanned_from, "scanned_to": opening.scanned_to, "records": opening.records,
+            "cut_bytes": opening.cut_bytes, "gaps": opening.gaps, "index_missing_from": opening.index_missing_from,
+            "elapsed_us": opening.elapsed_us,
+        }
+
+    def info(self):
+        """The state, as a dict."""
+        cdef cmq_store_info info
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_info_of(self._store, &info)
+        self.leave()
+        _check(status)
+        return {
+            "read_only": bool(info.read_only), "fenced": bool(info.fenced), "disk_full": bool(info.disk_full),
+            "writer_alive": bool(info.writer_alive), "writer_is_ours": bool(info.writer_is_ours), "log_min": info.log_min,
+            "log_end": info.log_end, "flushed": info.flushed, "segment_bytes": info.segment_bytes,
+            "queue_file_bytes": info.queue_file_bytes, "batch_file_bytes": info.batch_file_bytes, "ext_file_bytes": info.ext_file_bytes,
+            "index_slots": info.index_slots, "index_entries": info.index_entries, "store_timestamp_ms": info.store_timestamp_ms,
+            "queue_count": info.queue_count, "sync_flush": info.flush == CMQ_FLUSH_SYNC,
+        }
+
+    def queues(self, str topic=None):
+        """``(topic, queue_id, is_batch, min_offset, max_offset)`` of every queue, or of those of one topic."""
+        cdef cmq_status status
+        cdef const cmq_queues *queues
+        cdef cmq_queue *queue
+        cdef uint32_t i
+        cdef int64_t end
+        cdef list found = []
+        self.enter()
+        try:
+            with nogil:
+                status = cmq_store_refresh(self._store)
+            _check(status)
+            queues = cmq_store_queues(self._store)
+            end = cmq_store_confirmed(self._store)
+            for i in range(cmq_queues_count(queues)):
+                queue = cmq_queues_at(queues, i)
+                if cmq_queue_deleted(queue):
+                    continue
+                name = (<const char *>cmq_queue_topic(queue))[:cmq_queue_topic_bytes(queue)].decode("utf-8", "replace")
+                if topic is None or name == topic:
+                    found.append((name, cmq_queue_id(queue), cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH, cmq_queue_min(queue),
+                                  cmq_queue_max(queue, end)))
+        finally:
+            self.leave()
+        return found
+
+    def queue(self, str topic not None, int32_t queue_id):
+        """``(is_batch, min_offset, max_offset)`` of one queue, or None where there is no such queue."""
+        cdef cmq_status status
+        cdef cmq_queue *queue
+        self.enter()
+        try:
+            with nogil:
+                status = cmq_store_refresh(self._store)
+            _check(status)
+            queue = cmq_queues_find(cmq_store_queues(self._store), _slice_of_text(topic), queue_id)
+            if queue is NULL:
+                return None
+            return (cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH, cmq_queue_min(queue), cmq_queue_max(queue, cmq_store_confirmed(self._store)))
+        finally:
+            self.leave()
+
+    def queue_units(self, str topic not None, int32_t queue_id, int64_t start, int32_t limit):
+        """Up to ``limit`` units of a queue from ``start`` on, for checks: ``(queue_offset, physical_offset, record_bytes, tags_code, count)``."""
+        cdef cmq_queue *queue
+        cdef cmq_status status
+        cdef uint32_t count = 0
+        cdef int64_t next_offset = 0
+        cdef cmq_unit *units = <cmq_unit *>malloc(<size_t>max(limit, 1) * sizeof(cmq_unit))
+        if units is NULL:
+            raise MemoryError
+        try:
+            self.enter()
+            try:
+                queue = cmq_queues_find(cmq_store_queues(self._store), _slice_of_text(topic), queue_id)
+                if queue is NULL:
+                    raise _errors.TopicNotFound(f"the store has no queue {queue_id} of {topic!r}", topic=topic)
+                status = cmq_queue_read(queue, start, cmq_store_confirmed(self._store), units, <uint32_t>max(limit, 0), &count, &next_offset)
+            finally:
+                self.leave()
+            _check(status)
+            return [(units[i].offset, units[i].phy, units[i].bytes, units[i].tags_code, units[i].count) for i in range(count)], next_offset
+        finally:
+            free(units)
+
+    # ---- look-ups
+
+    def read_physical(self, int64_t physical_offset):
+        """The message whose record begins at ``physical_offset``; of an inner batch, its record."""
+        cdef _Batch batch = _Batch.make(1)
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_read_physical(self._store, physical_offset, &batch.found)
+        self.leave()
+        _check(status)
+        return _message_of(batch, &batch.found.items[0])
+
+    def read_offset(self, str topic not None, int32_t queue_id, int64_t offset):
+        """The message at ``offset`` of a queue."""
+        cdef _Batch batch = _Batch.make(1)
+        cdef cmq_slice name = _slice_of_text(topic)
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_read_offset(self._store, name, queue_id, offset, &batch.found)
+        self.leave()
+        _check_topic(status, topic)
+        cdef Message message = _message_of(batch, &batch.found.items[0])
+        if batch.found.items[0].count == 1 and not message.is_inner_batch:
+            return message
+        elements = _unwrapped(message, offset, offset + 1)
+        if not elements:
+            raise _errors.CorruptRecord(f"the inner batch at {message._physical_offset} has no message for the queue offset {offset}",
+                                        offset=message._physical_offset)
+        return elements[0]
+
+    def find_key(self, str topic not None, str key not None, int64_t begin_ms, int64_t end_ms, uint32_t limit):
+        """Messages of a topic that have the key or unique id, newest first, at most ``limit``."""
+        cdef _Batch batch = _Batch.make(limit)
+        cdef cmq_slice name = _slice_of_text(topic)
+        cdef cmq_slice wanted = _slice_of_text(key)
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_find_key(self._store, name, wanted, begin_ms, end_ms, &batch.found)
+        self.leave()
+        _check_topic(status, topic)
+        return [_message_of(batch, &batch.found.items[i]) for i in range(batch.found.count)]
+
+    def offset_at(self, str topic not None, int32_t queue_id, int64_t time_ms, bint upper=False):
+        """The queue offset of the first message stored at or after the time, or of the last at or before it."""
+        cdef cmq_slice name = _slice_of_text(topic)
+        cdef int64_t offset = 0
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_offset_at(self._store, name, queue_id, time_ms, CMQ_BOUNDARY_UPPER if upper else CMQ_BOUNDARY_LOWER, &offset)
+        self.leave()
+        _check_topic(status, topic)
+        return offset
+
+    def earliest_ms(self):
+        """Store time of the oldest record, or None."""
+        cdef int64_t time_ms = 0
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_earliest_ms(self._store, &time_ms)
+        self.leave()
+        if status == CMQ_ERR_NOT_FOUND:
+            return None
+        _check(status)
+        return time_ms
+
+    # ---- upkeep
+
+    def delete_topic(self, str topic not None):
+        """Forget a topic's queues."""
+        cdef cmq_slice name = _slice_of_text(topic)
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_delete_topic(self._store, name)
+        self.leave()
+        _check_topic(status, topic)
+
+    def delete_expired_queues(self):
+        """Delete queues all of whose messages have expired; returns how many."""
+        cdef uint32_t deleted = 0
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_delete_expired_queues(self._store, &deleted)
+        self.leave()
+        _check(status)
+        return deleted
+
+    def set_batch_topic(self, str topic not None):
+        """Declare that a topic keeps batch queues, before its first message."""
+        cdef cmq_slice name = _slice_of_text(topic)
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_set_batch_topic(self._store, name)
+        self.leave()
+        _check(status)
+
+    def maintain(self, bint force_durable_point=False):
+        """One round of upkeep: flushes that are due, a durable point, retention."""
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_maintain(self._store, force_durable_point)
+        self.leave()
+        _check(status)
+
+    def expire(self, bint manual=True):
+        """One round of retention; returns the number of segments deleted."""
+        cdef uint32_t deleted = 0
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_expire(self._store, manual, &deleted)
+        self.leave()
+        _check(status)
+        return deleted
+
+
+cdef _Column _matching(_Column column, Py_ssize_t count):
+    if column.count not in (-1, count):
+        raise _errors.InvalidArgument(f"{column.name} has {column.count} elements for {count} bodies")
+    return column
+
+
+cdef bytes _queue_ids_of(object queue, Py_ssize_t count, int32_t queue_count, int64_t spread_from):
+    """The queue of each message as int32, or None when all have the same."""
+    cdef bytes ids
+    cdef int32_t *at
+    cdef Py_ssize_t i
+    cdef _Numbers numbers
+    if spread_from >= 0:
+        if queue_count == 1:
+            return None
+        ids = PyBytes_FromStringAndSize(NULL, count * sizeof(int32_t))
+        at = <int32_t *>PyBytes_AS_STRING(<PyObject *>ids)
+        for i in range(count):
+            at[i] = <int32_t>((spread_from + i) % queue_count)
+        return ids
+    if isinstance(queue, int):
+        if not 0 <= queue < queue_count:
+            raise _errors.InvalidArgument(f"the queue {queue} is outside 0 to {queue_count - 1}")
+        return None
+    numbers = _numbers_of(queue, "queue", count)
+    ids = PyBytes_FromStringAndSize(NULL, count * sizeof(int32_t))
+    at = <int32_t *>PyBytes_AS_STRING(<PyObject *>ids)
+    for i in range(count):
+        if not 0 <= numbers.values[i] < queue_count:
+            raise _errors.InvalidArgument(f"queue[{i}] is {numbers.values[i]}, outside 0 to {queue_count - 1}")
+        at[i] = <int32_t>numbers.values[i]
+    return ids
+
+
+cdef int _set_retention(cmq_retention *into, object retention) except -1:
+    """From an object with the fields of cometmq.Retention."""
+    into.enabled = True
+    into.reserved_ms = retention.reserved_ms
+    into.delete_hours = 0
+    for hour in retention.delete_hours:
+        into.delete_hours |= <uint32_t>1 << <int>hour
+    into.max_used_ratio = retention.max_used_ratio
+    into.force_ratio = retention.force_ratio
+    into.warning_ratio = retention.warning_ratio
+    into.files_per_round = retention.files_per_round
+    return 0

@@ -1,0 +1,158 @@
+# Strings, hosts, properties and message ids between Python and C.
+
+cdef cmq_slice _NO_BYTES
+_NO_BYTES.data = NULL
+_NO_BYTES.bytes = 0
+
+
+cdef cmq_slice _slice_of_text(str text) except *:
+    """The text's UTF-8, which lives as long as the text."""
+    cdef Py_ssize_t size = 0
+    cdef cmq_slice slice
+    slice.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(text, &size)
+    slice.bytes = <size_t>size
+    return slice
+
+
+cdef cmq_slice _slice_of_bytes(bytes data) noexcept:
+    cdef cmq_slice slice
+    slice.data = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>data)
+    slice.bytes = <size_t>PyBytes_GET_SIZE(<PyObject *>data)
+    return slice
+
+
+cdef cmq_slice _slice_of_value(object value, str what) except *:
+    """The bytes of a str (its UTF-8) or bytes, borrowed from it; None is empty."""
+    if value is None:
+        return _NO_BYTES
+    if type(value) is str:
+        return _slice_of_text(<str>value)
+    if type(value) is bytes:
+        return _slice_of_bytes(<bytes>value)
+    if isinstance(value, str):
+        return _slice_of_text(value)
+    raise TypeError(f"{what} must be str or bytes, not {type(value).__name__}")
+
+
+cdef str _text(cmq_slice slice):
+    """The slice as text. Bytes that are no UTF-8 become U+FFFD, as in Java."""
+    return (<const char *>slice.data)[:slice.bytes].decode("utf-8", "replace") if slice.bytes else ""
+
+
+cdef object _joined_keys(object keys):
+    """Keys as one str or bytes: a message's keys are divided by single spaces. None, str and bytes pass."""
+    if keys is None or isinstance(keys, (str, bytes)):
+        return keys
+    cdef list pieces = []
+    for key in keys:
+        if isinstance(key, bytes):
+            key = (<bytes>key).decode()
+        elif not isinstance(key, str):
+            raise TypeError(f"a key must be str or bytes, not {type(key).__name__}")
+        if not key or " " in key:
+            raise _errors.InvalidArgument(f"the key {key!r} is empty or holds a space, which divides keys")
+        pieces.append(key)
+    return " ".join(pieces)
+
+
+def join_keys(keys):
+    """Return keys (a text, or several) as they are stored: divided by single spaces."""
+    return _joined_keys(keys)
+
+
+# ---- hosts -----------------------------------------------------------------------------------------------------------
+
+cdef int _set_host(cmq_record_host *host, bytes address, int port) except -1:
+    if len(address) not in (4, 16):
+        raise _errors.InvalidArgument(f"an address has 4 or 16 bytes, not {len(address)}")
+    memset(host, 0, sizeof(host[0]))
+    memcpy(host.address, <const char *>address, <size_t>len(address))
+    host.ipv6 = len(address) == 16
+    host.port = port
+    return 0
+
+
+cdef tuple _host_pair(const cmq_record_host *host):
+    if not host.ipv6:
+        return f"{host.address[0]}.{host.address[1]}.{host.address[2]}.{host.address[3]}", host.port
+    from ipaddress import IPv6Address
+    return str(IPv6Address((<const char *>host.address)[:16])), host.port
+
+
+# ---- properties ------------------------------------------------------------------------------------------------------
+
+cdef frozenset _OWN_ARGUMENTS = frozenset(("TAGS", "KEYS"))
+
+
+def encode_properties(properties):
+    """Return a mapping of names to values (str or bytes) in the stored form; ``None`` is empty."""
+    return _encode_properties(properties)
+
+
+cdef bytes _encode_properties(object properties):
+    cdef uint8_t buffer[CMQ_PROPERTY_BYTES_MAX]
+    cdef size_t used = 0
+    if properties is None:
+        return b""
+    for name, value in properties.items():
+        if name in _OWN_ARGUMENTS:
+            raise _errors.InvalidArgument(f"give {name} as the argument {name.lower()}, not among the properties")
+        _check(cmq_property_append(buffer, sizeof(buffer), &used, _slice_of_value(name, "a property's name"),
+                                   _slice_of_value(value, "a property's value")))
+    return PyBytes_FromStringAndSize(<const char *>buffer, <Py_ssize_t>used)
+
+
+cdef dict _decode_properties(cmq_slice properties):
+    cdef cmq_slice name, value
+    cdef dict pairs = {}
+    while cmq_property_next(&properties, &name, &value):
+        pairs[_text(name)] = _text(value)
+    return pairs
+
+
+def decode_properties(const uint8_t[::1] encoded not None):
+    """Return a stored property string as a dict, as upstream's decoder reads it."""
+    cdef cmq_slice slice
+    slice.bytes = <size_t>encoded.shape[0]
+    slice.data = &encoded[0] if slice.bytes else NULL
+    return _decode_properties(slice)
+
+
+# ---- message ids -----------------------------------------------------------------------------------------------------
+
+cdef str _message_id(const cmq_record_host *store_host, int64_t physical_offset):
+    cdef char digits[CMQ_MESSAGE_ID_BYTES_MAX]
+    cdef size_t size = cmq_message_id_format(store_host, physical_offset, digits)
+    return digits[:size].decode("ascii")
+
+
+def parse_message_id(str message_id not None):
+    """Return ``((host, port), physical_offset)`` of an offset message id."""
+    cdef cmq_record_host host
+    cdef int64_t physical_offset = 0
+    _check(cmq_message_id_parse(_slice_of_text(message_id), &host, &physical_offset))
+    return _host_pair(&host), physical_offset
+
+
+# ---- hashes and checksums --------------------------------------------------------------------------------------------
+
+def java_hash(str text not None):
+    """Return Java's ``String.hashCode`` of the text, as the signed 32-bit number that consume queues hold for a tag."""
+    cdef bytes utf8 = text.encode("utf-8")
+    cdef const uint8_t *data = utf8
+    return <int32_t>cmq_jhash_extend(0, data, <size_t>len(utf8))
+
+
+def crc31(const uint8_t[::1] data not None):
+    """Return the CRC that a record holds of its body: zlib's CRC-32 without the top bit. Releases the GIL."""
+    cdef size_t count = <size_t>data.shape[0]
+    cdef const uint8_t *start = &data[0] if count else NULL
+    cdef uint32_t value
+    with nogil:
+        value = cmq_crc31(start, count)
+    return value
+
+
+def crc_variant():
+    """Return the name of the CRC implementation chosen for this machine, for example ``pclmul``."""
+    return cmq_crc32_variant_name().decode()

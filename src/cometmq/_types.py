@@ -1,0 +1,37 @@
+"""Types of arguments that several calls share. For annotations only: nothing here is imported when a program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+__all__ = ["ArrowArrayLike", "ArrowStreamLike", "Bodies", "Body", "Host", "Keys", "Numbers", "Properties", "Values"]
+
+
+class ArrowArrayLike(Protocol):
+    """Anything with the Arrow C data interface: an array of pyarrow, nanoarrow, …"""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """Return the capsules of schema and array."""
+        ...
+
+
+class ArrowStreamLike(Protocol):
+    """Anything with the Arrow C stream interface: a chunked array, a polars or pandas series, …"""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the capsule of the stream."""
+        ...
+
+
+Body: TypeAlias = Buffer
+Bodies: TypeAlias = Iterable[Buffer] | npt.NDArray[Any] | ArrowArrayLike | ArrowStreamLike
+Values: TypeAlias = str | bytes | Iterable[object] | npt.NDArray[Any] | ArrowArrayLike | ArrowStreamLike | None
+Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
+Keys: TypeAlias = str | bytes | Iterable[str] | None
+Properties: TypeAlias = Mapping[str, str | bytes]
+Host: TypeAlias = tuple[str, int]

@@ -1,0 +1,195 @@
+"""The calls about topics, groups and the store itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cometmq._engine import StoreHandle
+from cometmq.errors import NotFound, TopicNotFound
+from cometmq.store.core import StoreCore
+from cometmq.store.handoff_files import CommitWork, new_work_id
+from cometmq.store.options import FlushMode, GroupProgress, QueueInfo, StoreInfo, StoreOpening, TopicInfo
+from cometmq.store.topic_book import READ_WRITE
+from cometmq.store_config.names import is_system_topic, validate_group
+
+__all__ = ["Administration"]
+
+
+class Administration(StoreCore):
+    """The calls about topics, groups and the store itself."""
+
+    # --- Consumer groups
+
+    def groups(self) -> list[str]:
+        """Return the names of all consumer groups."""
+        return self._group_book.names()
+
+    def progress(self, group: str | None = None, topic: str | None = None) -> list[GroupProgress]:
+        """Return how far groups are, in which topic and queue."""
+        found = []
+        for name, of_topic in self._group_book.pairs():
+            if group in (None, name) and topic in (None, of_topic):
+                for queue_id, offset in sorted(self._group_book.progress(name, of_topic).items()):
+                    queue = self._handle.queue(of_topic, queue_id)
+                    lag = 0 if queue is None else max(queue[2] - max(offset, queue[1]), 0)
+                    found.append(GroupProgress(group=name, topic=of_topic, queue_id=queue_id, offset=offset, lag=lag))
+        return found
+
+    def set_progress(self, group: str, topic: str, queue: int, offset: int) -> None:
+        """Set a group's next offset to consume, durably; also back. Not while a consumer of the group is open."""
+        validate_group(group)
+        self.commit_progress(group, {(topic, queue): offset})
+
+    def commit_progress(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Store a group's progress in (topic, queue) pairs, durably; a reader leaves it to the writer."""
+        if self._client is not None:
+            triples = [(topic, queue_id, offset) for (topic, queue_id), offset in offsets.items()]
+            self._client.leave_commit(CommitWork(work_id=new_work_id(), group=group, offsets=triples))
+            return
+        self._handle.confirmed_end  # raises StoreClosed on a closed store  # noqa: B018
+        self._group_book.require(group)
+        self._group_book.commit(group, offsets)
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group and its progress, durably.
+
+        Raises:
+            NotFound: nothing is known of it.
+        """
+        if not self._writer(self._group_book).forget_group(group):
+            raise NotFound(f"there is no consumer group {group!r}")
+
+    # --- Topics
+
+    def topics(self, *, system: bool = False) -> list[str]:
+        """Return the names of all topics; RocketMQ's own only with ``system``."""
+        names = {topic.topic_name for topic in self._topic_book.configs()}
+        names |= {queue[0] for queue in self._handle.queues()}
+        return sorted(name for name in names if system or not is_system_topic(name))
+
+    def topic(self, name: str) -> TopicInfo:
+        """Return what is known of a topic.
+
+        Raises:
+            TopicNotFound: there is none.
+        """
+        config = self._topic_book.find(name)
+        queues = tuple(self.queues(name))
+        if config is None and not queues:
+            raise TopicNotFound(f"there is no topic {name!r} in {self.path}", topic=name)
+        used = max((queue.queue_id + 1 for queue in queues), default=0)
+        return TopicInfo(
+            name=name,
+            write_queues=used if config is None else config.write_queue_nums,
+            read_queues=used if config is None else config.read_queue_nums,
+            perm=READ_WRITE if config is None else int(config.perm),
+            is_batch=any(queue.is_batch for queue in queues)
+            or (config is not None and config.attributes.get("queue.type") == "BatchCQ"),
+            is_system=is_system_topic(name),
+            is_configured=config is not None,
+            attributes={} if config is None else dict(config.attributes),
+            queues=queues,
+        )
+
+    def queues(self, topic: str | None = None) -> list[QueueInfo]:
+        """Return every queue of a topic, or of all, that ever had a message, by topic and number."""
+        found = [
+            QueueInfo(name, queue_id, low, high, is_batch)
+            for name, queue_id, is_batch, low, high in self._handle.queues(topic)
+        ]
+        return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        queues: int = 1,
+        perm: int = READ_WRITE,
+        batch: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> TopicInfo:
+        """Make a topic, durably.
+
+        Args:
+            name: as :meth:`append`.
+            queues: number of queues, 1 to 65,536.
+            perm: upstream's bits: 4 read, 2 write.
+            batch: keep inner batches (``queue.type=BatchCQ``), as RocketMQ 5 does for batches in one record.
+            attributes: upstream's topic attributes.
+            exist_ok: fine when it is there already; it stays as it is.
+
+        Raises:
+            InvalidTopic, InvalidArgument: something cannot be used, or the topic is there.
+        """
+        book = self._writer(self._topic_book)
+        book.create(name, queues=queues, perm=perm, batch=batch, attributes=dict(attributes or {}), exist_ok=exist_ok)
+        if name in book.batch_topics():
+            self._handle.set_batch_topic(name)
+        return self.topic(name)
+
+    def set_topic_queues(self, name: str, queues: int) -> TopicInfo:
+        """Change the number of a topic's queues, durably. Messages in queues that fall away can still be read."""
+        self._writer(self._topic_book).resize(name, queues)
+        return self.topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Forget a topic, its queues and the groups' progress in it, durably.
+
+        Its records stay in the log until they expire. Do not append to the topic meanwhile: such a message may bring it
+        back.
+
+        Raises:
+            TopicNotFound: there is none.
+        """
+        self._writer(self._topic_book)
+        self._require_topic(name)
+        self._topic_book.remove(name)
+        if self._handle.queues(name):
+            self._handle.delete_topic(name)
+        self._group_book.forget_topic(name)
+
+    # --- The store itself
+
+    def info(self) -> StoreInfo:
+        """Return the state of the store."""
+        state = self._handle.info()
+        return StoreInfo(
+            path=self.path,
+            read_only=self._read_only,
+            flush=FlushMode.SYNC if state["sync_flush"] else FlushMode.ASYNC,
+            fenced=state["fenced"],
+            disk_full=state["disk_full"],
+            writer_alive=state["writer_alive"] or not self._read_only,
+            writer_is_ours=state["writer_is_ours"] or not self._read_only,
+            log_min=state["log_min"],
+            log_end=state["log_end"],
+            flushed=state["flushed"],
+            segment_bytes=state["segment_bytes"],
+            queue_file_bytes=state["queue_file_bytes"],
+            batch_file_bytes=state["batch_file_bytes"],
+            ext_file_bytes=state["ext_file_bytes"],
+            index_slots=state["index_slots"],
+            index_entries=state["index_entries"],
+            earliest_timestamp_ms=self._handle.earliest_ms(),
+            latest_timestamp_ms=state["store_timestamp_ms"] or None,
+            queue_count=state["queue_count"],
+        )
+
+    def opening(self) -> StoreOpening:
+        """Return what opening the store found: whether it was left unclean, what recovery read and cut."""
+        return StoreOpening(**self._handle.opening())
+
+    @property
+    def handle(self) -> StoreHandle:
+        """The engine's handle: for tools that look at units and records."""
+        return self._handle
+
+    def maintain(self) -> None:
+        """Do what the background does, once: flushes that are due, a durable point, retention, handed-off work."""
+        self._writer(self._handle).maintain()
+        self.apply_handoffs()
+
+    def expire(self) -> int:
+        """Delete commit log files that the retention says are due, whatever the hour; returns how many."""
+        return self._writer(self._handle).expire()

@@ -1,0 +1,263 @@
+"""The calls that put messages in: directly, or handed off to the store's writer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cometmq._engine import AppendManyResult, AppendResult, column_values, encode_properties, join_keys
+from cometmq.errors import InvalidArgument, MessageTooLarge
+from cometmq.store.core import StoreCore
+from cometmq.store.handoff_client import HandedOff
+from cometmq.store.handoff_files import MessagesWork, new_work_id
+from cometmq.store_config.names import may_send_to, validate_topic
+
+if TYPE_CHECKING:
+    from cometmq._types import Bodies, Body, Keys, Numbers, Properties, Values
+
+__all__ = ["Appending"]
+
+_HANDOFF_TIMEOUT_S = 30.0
+
+
+class Appending(StoreCore):
+    """The calls that put messages in."""
+
+    def append(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tags: str | bytes | None = None,
+        keys: Keys = None,
+        properties: Properties | None = None,
+        queue: int | None = None,
+        flag: int = 0,
+        born_timestamp_ms: int = 0,
+    ) -> AppendResult:
+        """Append a message.
+
+        On disk when it returns, under synchronous flush. A new topic is made with the store's ``default_queues``.
+
+        Args:
+            topic: letters, digits, ``%``, ``|``, ``-``, ``_``; up to 127.
+            body: any bytes-like object, up to ``body_bytes_max``; may be empty.
+            tags: one tag, to filter by.
+            keys: keys to find it by: a list, or one text in which blanks divide them.
+            properties: further names and values. ``UNIQ_KEY`` is found like a key.
+            queue: queue of the topic; None for each in turn.
+            flag: 32 bits of your own.
+            born_timestamp_ms: when it was made; 0 for now.
+
+        Returns:
+            Where it was stored.
+
+        Raises:
+            InvalidTopic: RocketMQ would refuse the name.
+            InvalidArgument: another argument cannot be used. MessageTooLarge: over a limit.
+            DiskFull: no space; nothing was appended, and it works again once there is.
+            StoreFenced: an earlier write failed; open the store again.
+            HandoffWaiting: read-only, and the writer has not taken the message within 30 s; it is durable.
+
+        In a store opened with mode "r" the message is left to the writer, and the call waits for it
+        (:meth:`hand_off` does not).
+
+        Thread safety: any thread. Under asynchronous flush the GIL is kept, since the call takes well under a
+        microsecond in the engine; under synchronous flush it is released.
+        """
+        target = self._targets.get(topic)
+        if target is None:
+            if self._read_only:
+                return self._append_by_writer(topic, body, tags, keys, properties, queue, flag, born_timestamp_ms)
+            target = self._topic_book.target(topic)
+        if queue is None:
+            queue = target.next_queue()
+        elif not 0 <= queue < target.queues:
+            raise self._no_queue(topic, queue, target.queues)
+        if keys is not None and type(keys) is not str:
+            keys = join_keys(keys)
+        return self._handle.append(
+            topic,
+            body,
+            tags,
+            keys,
+            None if properties is None else encode_properties(properties),
+            queue,
+            flag,
+            born_timestamp_ms,
+        )
+
+    def append_many(
+        self,
+        topic: str,
+        bodies: Bodies,
+        *,
+        tags: Values = None,
+        keys: Values = None,
+        properties: Properties | Sequence[Properties | None] | None = None,
+        queue: int | Numbers | None = None,
+        flag: int = 0,
+        born_timestamps_ms: int | Numbers | None = None,
+    ) -> AppendManyResult:
+        """Append messages of one topic, in order. Much cheaper per message than :meth:`append`.
+
+        ``bodies``, ``tags`` and ``keys`` may be lists, numpy arrays of fixed width (dtype ``S``: without trailing
+        NULs; ``V``, structured and two-dimensional ``uint8``: the whole width) or Arrow arrays (binary, string, their
+        large and view forms, fixed-size binary, dictionaries of these), also chunked ones.
+
+        Args:
+            topic: as :meth:`append`.
+            bodies: a body per message.
+            tags: None, one for all, or one per message (None in it: none).
+            keys: None, one text for all, or per message a text or a list of keys.
+            properties: None, one mapping for all, or a mapping per message.
+            queue: None to deal the messages out over the queues in turn, one queue for all, or one per message.
+            flag: 32 bits of your own, for all.
+            born_timestamps_ms: None for now, one time for all, or one per message.
+
+        Returns:
+            Where they were stored, as numpy arrays made when asked for.
+
+        Raises:
+            As :meth:`append`. What comes before the message at fault stays appended: ``error.appended`` says how many.
+
+        Thread safety: any thread. The GIL is released once, while the engine works. The elements are borrowed
+        meanwhile: do not change a bytearray or numpy array that is being appended.
+        """
+        target = self._targets.get(topic)
+        if target is None:
+            if self._read_only:
+                handed = self._hand_off(topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms)
+                return handed.wait(_HANDOFF_TIMEOUT_S)
+            target = self._topic_book.target(topic)
+        spread_from = -1
+        if queue is None:
+            queue, spread_from = 0, target.turn
+        result = self._handle.append_many(
+            topic,
+            bodies,
+            tags,
+            keys,
+            encode_each(properties),
+            queue,
+            target.queues,
+            spread_from=spread_from,
+            flag=flag,
+            born_timestamps_ms=born_timestamps_ms,
+        )
+        if spread_from >= 0:
+            target.turn = (spread_from + len(result)) % target.queues
+        return result
+
+    @staticmethod
+    def _no_queue(topic: str, queue: int, queues: int) -> InvalidArgument:
+        return InvalidArgument(
+            f"the topic {topic} has the queues 0 to {queues - 1}, and no {queue}; set_topic_queues changes their number"
+        )
+
+    def flush(self) -> None:
+        """Make everything that was appended durable; of use under asynchronous flush."""
+        self._handle.flush()
+
+    # --- Hand-off
+
+    def hand_off(
+        self,
+        topic: str,
+        bodies: Bodies,
+        *,
+        tags: Values = None,
+        keys: Values = None,
+        properties: Properties | Sequence[Properties | None] | None = None,
+        queue: int | Numbers | None = None,
+        flag: int = 0,
+        born_timestamps_ms: int | Numbers | None = None,
+    ) -> HandedOff:
+        """Leave messages to the store's writer, durably, without waiting until it has appended them.
+
+        For a store opened with mode "r". They are appended exactly once, by the writer or, where there is none, by the
+        next one; where nobody writes just now, by this call. See :mod:`cometmq.store.handoff_files`. The arguments are
+        :meth:`append_many`'s.
+
+        Raises:
+            StoreLocked: a RocketMQ broker holds the store: send over the wire.
+            LimitReached: too much waits already.
+            MessageTooLarge: more than 256 MiB at once.
+        """
+        return self._hand_off(topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms)
+
+    def _append_by_writer(
+        self,
+        topic: str,
+        body: Body,
+        tags: str | bytes | None,
+        keys: Keys,
+        properties: Properties | None,
+        queue: int | None,
+        flag: int,
+        born_timestamp_ms: int,
+    ) -> AppendResult:
+        joined = None if keys is None else join_keys(keys)
+        born = born_timestamp_ms or None
+        handed = self._hand_off(topic, [body], tags, joined, properties, queue, flag, born)
+        return handed.wait(_HANDOFF_TIMEOUT_S)[0]
+
+    def _hand_off(
+        self,
+        topic: str,
+        bodies: Bodies,
+        tags: Values,
+        keys: Values,
+        properties: Properties | Sequence[Properties | None] | None,
+        queue: int | Numbers | None,
+        flag: int,
+        born_timestamps_ms: int | Numbers | None,
+    ) -> HandedOff:
+        if self._client is None:
+            raise InvalidArgument("this store is the writer: append directly")
+        validate_topic(topic)
+        if not may_send_to(topic):
+            raise InvalidArgument(f"{topic} is RocketMQ's own; messages cannot be sent to it")
+        rows = column_values(bodies, tags, keys, encode_each(properties))
+        largest = max(map(len, rows.bodies), default=0)
+        if largest > self._plan.settings.max_message_size_bytes:
+            limit = self._plan.settings.max_message_size_bytes
+            raise MessageTooLarge(f"a body has {largest} bytes; at most {limit} are allowed (body_bytes_max)")
+        count = len(rows.bodies)
+        now_ms = time.time_ns() // 1_000_000
+        work = MessagesWork(
+            work_id=new_work_id(),
+            topic=topic,
+            bodies=rows.bodies,
+            tags=rows.tags,
+            keys=rows.keys,
+            properties=rows.properties,
+            queues=per_message(queue, count, "queue"),
+            flag=flag,
+            born_timestamps_ms=per_message(born_timestamps_ms, count, "born_timestamps_ms") or [now_ms] * count,
+        )
+        return self._client.leave_messages(work)
+
+
+def encode_each(
+    properties: Properties | Sequence[Properties | None] | None,
+) -> bytes | list[bytes] | None:
+    """Return properties in the stored form: one for all, or one per message."""
+    if properties is None:
+        return None
+    if isinstance(properties, Mapping):
+        return encode_properties(properties)
+    return [encode_properties(one) for one in properties]
+
+
+def per_message(values: int | Numbers | None, count: int, name: str) -> list[int] | None:
+    """Return a number per message as a list, or None for None."""
+    if values is None:
+        return None
+    if isinstance(values, int):
+        return [values] * count
+    numbers = [int(value) for value in values]
+    if len(numbers) != count:
+        raise InvalidArgument(f"{name} has {len(numbers)} elements for {count} bodies")
+    return numbers

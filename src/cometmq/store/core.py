@@ -1,0 +1,157 @@
+"""What every part of a store stands on: the engine's handle, the books of topics and groups, the hand-off, life.
+
+The calls of a :class:`~cometmq.store.store.Store` come in families, one module each: appending, reading,
+administration.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from cometmq.errors import ReadOnlyStore, TopicNotFound
+from cometmq.store.group_book import GroupBook
+from cometmq.store.handoff import HandoffApplier, HandoffWatcher
+from cometmq.store.handoff_client import HandoffClient
+from cometmq.store.handoff_files import HandoffFolder
+from cometmq.store.opening import Plan
+from cometmq.store.options import FlushMode
+from cometmq.store.topic_book import TopicBook, WriteTarget
+
+__all__ = ["StoreCore"]
+
+S = TypeVar("S", bound="StoreCore")
+T = TypeVar("T")
+
+
+class StoreCore:
+    """A store's parts and its life."""
+
+    def __init__(self, plan: Plan, *, read_only: bool) -> None:
+        """Use :func:`cometmq.open`."""
+        self._plan = plan
+        self._read_only = read_only
+        self._pid = os.getpid()
+        self._watcher: HandoffWatcher | None = None
+        self._handle = plan.open_handle(read_only=read_only)
+        try:
+            self._prepare()
+        except BaseException:
+            self._handle.close()
+            raise
+
+    def _prepare(self) -> None:
+        self._folder = HandoffFolder(self._plan.path)
+        self._open_books()
+        # What an append looks up first. Empty for a reader, so that it takes the slow path, to the hand-off.
+        self._targets: dict[str, WriteTarget] = {} if self._read_only else self._topic_book.targets
+        self._applier: HandoffApplier | None = None
+        self._client: HandoffClient | None = None
+        if self._read_only:
+            self._client = HandoffClient(self._handle, self._folder, self._write_for_a_moment)
+            return
+        for topic in self._topic_book.batch_topics():
+            self._handle.set_batch_topic(topic)
+        self._applier = HandoffApplier(self._handle, self._folder, self._topic_book, self._group_book)
+        self._folder.sweep()
+        self._applier.apply_all()
+        if self._plan.background:
+            self._watcher = HandoffWatcher(self, self._folder)
+            self._watcher.start()
+
+    def _open_books(self) -> None:
+        handle, plan = self._handle, self._plan
+        self._topic_book = TopicBook(
+            plan.config_folder,
+            read_only=self._read_only,
+            light_queues=plan.light_queues,
+            default_queues=plan.default_queues,
+            queue_count_of=lambda topic: max((queue[1] + 1 for queue in handle.queues(topic)), default=0),
+        )
+        self._group_book = GroupBook(
+            plan.config_folder,
+            read_only=self._read_only,
+            light_queues=plan.light_queues,
+            waiting_commits=self._folder.waiting_commits,
+        )
+        for problem in (self._topic_book.problem, *self._group_book.problems):
+            if problem is not None:
+                text = f"a damaged file was passed over, its .bak is used: {problem}"
+                warnings.warn(text, RuntimeWarning, stacklevel=6)
+
+    def _write_for_a_moment(self) -> None:
+        """Open the store for writing, which applies what was handed off, and close it."""
+        StoreCore(self._plan.without_background(), read_only=False).close()
+
+    def apply_handoffs(self) -> int:
+        """Append and commit what other processes left; returns how many pieces. The background does it by itself."""
+        return self._writer(self._applier).apply_all()
+
+    def _writer(self, part: T | None) -> T:
+        """Return a part that only a writer has, or may use."""
+        if self._read_only or part is None:
+            raise ReadOnlyStore(f'{self.path} was opened to read; open it with mode="a" for this')
+        return part
+
+    def _require_topic(self, topic: str) -> None:
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic is a str, not {type(topic).__name__}")
+        if topic in self._targets:
+            return
+        if self._topic_book.find(topic) is None and not self._handle.queues(topic):
+            raise TopicNotFound(f"there is no topic {topic!r} in {self.path}", topic=topic)
+
+    # --- Life
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return self._plan.path
+
+    @property
+    def read_only(self) -> bool:
+        """True for mode "r"."""
+        return self._read_only
+
+    @property
+    def flush_mode(self) -> FlushMode:
+        """When appends are acknowledged."""
+        return self._plan.flush
+
+    @property
+    def closed(self) -> bool:
+        """True after :meth:`close`, and in a forked child."""
+        return self._handle.closed
+
+    def close(self) -> None:
+        """Write everything out and let the directory go. Calling it again does nothing.
+
+        Waits for calls under way in other threads; their readers end with StoreClosed. The next opening finds a clean
+        store. After StoreFenced it raises again, and the next opening recovers.
+
+        Raises:
+            StorageError: something could not be written. The store is closed all the same.
+        """
+        watcher, self._watcher = self._watcher, None
+        if os.getpid() == self._pid and watcher is not None:
+            watcher.stop()
+        self._handle.close()
+
+    def __enter__(self: S) -> S:
+        """Return the store itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Say path and mode."""
+        open_state = "reading" if self._read_only else f"writing, flush {self._plan.flush.value}"
+        state = "closed" if self.closed else open_state
+        return f"<Store {os.fspath(self.path)!r} {state}>"

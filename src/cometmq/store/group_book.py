@@ -1,0 +1,171 @@
+"""Consumer groups of a store: their progress (``consumerOffset.json``), their entries (``subscriptionGroup.json``), and
+which consumers are open in this process.
+
+Progress is a queue's next offset to consume, as upstream keeps it, so that a broker started later on the directory goes
+on from there. A commit is on disk when it returns. A reader without the writer's lock reads the file again each time,
+and sees commits that still lie in the hand-off folder as made.
+
+Threads: any.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from cometmq.errors import GroupBusy
+from cometmq.store.handoff_files import CommitWork
+from cometmq.store_config.consumer_offsets import ConsumerOffsets, LightQueueOffsets
+from cometmq.store_config.names import validate_group
+from cometmq.store_config.subscription_groups import SubscriptionGroups
+
+__all__ = ["Commit", "GroupBook"]
+
+
+class Commit:
+    """Progress being stored: set in memory, then written."""
+
+    def __init__(self, offsets: ConsumerOffsets) -> None:
+        """Made by :meth:`GroupBook.committing`."""
+        self._offsets = offsets
+
+    def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set a queue's next offset to consume."""
+        self._offsets.commit(group, topic, queue_id, offset)
+
+    def persist(self) -> None:
+        """Make what was set durable."""
+        self._offsets.persist()
+
+
+class GroupBook:
+    """All consumer groups of one store."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        read_only: bool,
+        light_queues: bool,
+        waiting_commits: Callable[[], list[CommitWork]] = list,
+    ) -> None:
+        """Read both files.
+
+        Args:
+            folder: the store's ``config`` folder.
+            read_only: another process may write the files: they are read again whenever something is asked.
+            light_queues: the offsets are in ``lmqConsumerOffset.json``.
+            waiting_commits: tells what waits in the hand-off folder.
+        """
+        self._waiting_commits = waiting_commits
+        self._offsets = (LightQueueOffsets if light_queues else ConsumerOffsets)(folder)
+        self._groups = SubscriptionGroups(folder, light_queues=light_queues)
+        self._read_only = read_only
+        self._claims: dict[tuple[str, str, int | None], object] = {}
+        self._claiming = threading.Lock()
+        self._committing = threading.Lock()
+        self.problems = [problem for file in (self._offsets, self._groups) if (problem := file.load().main_problem)]
+
+    def _follow(self) -> None:
+        if self._read_only:
+            self._offsets.load()
+
+    # --- Progress
+
+    def progress(self, group: str, topic: str) -> dict[int, int]:
+        """Return the next offset to consume of every queue for which the group has one."""
+        waiting = self._waiting_commits() if self._read_only else []
+        self._follow()
+        queues = self._offsets.queues(group, topic)
+        for work in waiting:
+            if work.group == group:
+                queues |= {queue_id: offset for name, queue_id, offset in work.offsets if name == topic}
+        return queues
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return every (group, topic) with progress."""
+        self._follow()
+        found = []
+        for key in self._offsets.keys():  # noqa: SIM118 - not a dict
+            parts = key.split("@")
+            if len(parts) == 2 and all(parts):
+                found.append((parts[1], parts[0]))
+        return found
+
+    def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Store progress of (topic, queue) pairs, durably. Only for the holder of the lock."""
+        with self.committing() as commit:
+            for (topic, queue_id), offset in offsets.items():
+                commit.set(group, topic, queue_id, offset)
+            commit.persist()
+
+    @contextmanager
+    def committing(self) -> Iterator[Commit]:
+        """Hold the lock of commits, so that none lands on one that is being written."""
+        with self._committing:
+            yield Commit(self._offsets)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop all progress in a topic, durably."""
+        with self._committing:
+            self._offsets.remove_topic(topic)
+            self._offsets.persist()
+
+    def forget_group(self, group: str) -> bool:
+        """Drop a group, durably; False where nothing was known of it."""
+        with self._committing:
+            known = bool(self._offsets.remove_group(group))
+            self._offsets.persist()
+            known = self._groups.remove(group) is not None or known
+            self._groups.persist()
+            return known
+
+    # --- Groups
+
+    def require(self, group: str) -> None:
+        """Make the group's entry where it is missing, durably."""
+        if self._groups.get(group) is None:
+            validate_group(group)
+            self._groups.get_or_create(group)
+            self._groups.persist()
+
+    def names(self) -> list[str]:
+        """Return every group with an entry or with progress."""
+        self._follow()
+        if self._read_only:
+            self._groups.load()
+        names = {group.group_name for group in self._groups.all()} | {group for group, _ in self.pairs()}
+        return sorted(names)
+
+    # --- Consumers open in this process
+
+    def claim(self, owner: object, group: str, topics: Iterable[str], queue_ids: Iterable[int] | None) -> None:
+        """Reserve queues of topics for a consumer. ``queue_ids`` None: all of them.
+
+        Raises:
+            GroupBusy: another consumer of the group has one of them.
+        """
+        wanted: list[tuple[str, str, int | None]] = [
+            (group, topic, queue) for topic in topics for queue in (queue_ids if queue_ids is not None else (None,))
+        ]
+        with self._claiming:
+            for _, topic, queue in wanted:
+                for other_group, other_topic, other_queue in self._claims:
+                    same_queue = queue is None or other_queue is None or queue == other_queue
+                    if (other_group, other_topic) == (group, topic) and same_queue:
+                        raise GroupBusy(
+                            f"another consumer of the group {group!r} is open on the topic {topic!r}"
+                            + ("" if other_queue is None else f", queue {other_queue}")
+                            + ". Close it, or give each consumer queues of its own (queues=[...]): an embedded store "
+                            "does not share a group's queues out by itself"
+                        )
+            for claim in wanted:
+                self._claims[claim] = owner
+
+    def release(self, owner: object) -> None:
+        """Give back what an owner claimed."""
+        with self._claiming:
+            for claim in [claim for claim, holder in self._claims.items() if holder is owner]:
+                del self._claims[claim]

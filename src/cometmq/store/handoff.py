@@ -1,0 +1,248 @@
+"""Applying what others left in the hand-off folder: the writer's side. The format and the guarantees are told in
+:mod:`cometmq.store.handoff_files`.
+
+One thread of the writer's process (:class:`HandoffWatcher`) waits on the folder's FIFO and applies what comes; opening
+and closing the store apply what waits as well. It keeps no store open: it holds a weak reference only.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from cometmq._engine import Message, Reader, StoreHandle, encode_properties
+from cometmq.errors import CorruptRecord, DiskFull, Error, InvalidArgument, StorageError, StoreClosed
+from cometmq.store.group_book import Commit, GroupBook
+from cometmq.store.handoff_files import (
+    HANDOFF_PROPERTY,
+    CommitWork,
+    HandoffFolder,
+    Journal,
+    MessagesWork,
+    NewerWork,
+    Work,
+)
+from cometmq.store.topic_book import TopicBook
+
+__all__ = ["HandoffApplier", "HandoffWatcher", "handoff_mark"]
+
+_log = logging.getLogger("cometmq.handoff")
+
+ROUND_MAX = 64
+"""Most pieces of work of one round, that is, between two journals."""
+_LOOK_EVERY_S = 1.0
+_LOOK_EVERY_WITHOUT_FIFO_S = 0.1
+
+
+def handoff_mark(message: Message) -> tuple[str, int] | None:
+    """Return the id and index of a handed-off message, or None for one that was appended directly."""
+    value = message.properties.get(HANDOFF_PROPERTY)
+    if value is None:
+        return None
+    work_id, _, index = value.partition(":")
+    return (work_id, int(index)) if index.isdigit() else None
+
+
+class HandoffApplier:
+    """Applies waiting work to a store opened for writing. Threads: any; one round at a time."""
+
+    def __init__(self, handle: StoreHandle, folder: HandoffFolder, topics: TopicBook, groups: GroupBook) -> None:
+        """Nothing is looked at yet."""
+        self._handle = handle
+        self._folder = folder
+        self._topics = topics
+        self._groups = groups
+        self._applying = threading.Lock()
+        self._told: set[str] = set()
+
+    def apply_all(self) -> int:
+        """Apply everything that waits; returns the number of pieces.
+
+        Raises:
+            Error: the store or the folder failed; what is not applied still waits.
+        """
+        applied = 0
+        with self._applying:
+            done = self._applied_before_a_crash()
+            while True:
+                names = [name for name in self._folder.waiting() if name not in self._told][:ROUND_MAX]
+                if not names:
+                    return applied
+                applied += self._round(names, done)
+
+    def _round(self, names: Sequence[str], done: dict[str, set[int]]) -> int:
+        works: dict[str, Work] = {}
+        for name in names:
+            try:
+                work = self._folder.read(name)
+            except NewerWork as error:
+                self._told.add(name)
+                _log.warning("%s: %s; it is left for a writer of that version", name, error)
+                continue
+            except CorruptRecord as error:
+                self._reject(name, str(error))
+                continue
+            if work is not None:
+                works[name] = work
+        if not works:
+            return 0
+        self._folder.begin_round(Journal(self._handle.info()["log_end"], tuple(works)))
+        finished: list[str] = []
+        with self._groups.committing() as commit:
+            for name, work in works.items():
+                if self._apply(name, work, done.get(work.work_id, set()), commit):
+                    finished.append(name)
+            self._handle.flush()
+            commit.persist()
+            self._folder.end_round(finished)
+        return len(finished)
+
+    def _apply(self, name: str, work: Work, done: set[int], commit: Commit) -> bool:
+        try:
+            if isinstance(work, CommitWork):
+                self._groups.require(work.group)
+                for topic, queue_id, offset in work.offsets:
+                    commit.set(work.group, topic, queue_id, offset)
+            else:
+                self._append(work, done)
+        except InvalidArgument as error:
+            # It can never be applied. What was appended of it before stays.
+            self._reject(name, str(error))
+            return False
+        return True
+
+    def _append(self, work: MessagesWork, done: set[int]) -> None:
+        target = self._topics.target(work.topic)
+        left = [index for index in range(len(work.bodies)) if index not in done]
+        if not left:
+            return
+        own = work.properties
+        marks = [
+            (b"" if own is None else own[index]) + encode_properties({HANDOFF_PROPERTY: f"{work.work_id}:{index}"})
+            for index in left
+        ]
+        self._handle.append_many(
+            work.topic,
+            [work.bodies[index] for index in left],
+            None if work.tags is None else [work.tags[index] for index in left],
+            None if work.keys is None else [work.keys[index] for index in left],
+            marks,
+            [target.next_queue() for _ in left] if work.queues is None else [work.queues[index] for index in left],
+            target.queues,
+            flag=work.flag,
+            born_timestamps_ms=[work.born_timestamps_ms[index] for index in left],
+            wait=False,
+        )
+
+    def _reject(self, name: str, reason: str) -> None:
+        _log.warning("handed-off work %s is put aside: %s", name, reason)
+        self._folder.reject(name, reason)
+
+    def _applied_before_a_crash(self) -> dict[str, set[int]]:
+        """Return, by work id, the messages that a writer which died had appended already."""
+        try:
+            journal = self._folder.journal()
+        except CorruptRecord as error:
+            # The journal is renamed into place whole: damage is the disk's. The whole log tells the same, slowly.
+            _log.warning("%s; the whole log is searched instead", error)
+            journal = Journal(0, tuple(self._folder.waiting()))
+        if journal is None:
+            return {}
+        waiting = set(self._folder.waiting())
+        wanted = {name.rpartition("-")[2] for name in journal.names if name in waiting}
+        if not wanted:
+            self._folder.end_round(())
+            return {}
+        found: dict[str, set[int]] = {work_id: set() for work_id in wanted}
+        self._handle.flush()  # where this very process failed half-way, it may not have waited for what it appended
+        with self._reader_from(journal.log_end) as reader:
+            for message in reader:
+                mark = handoff_mark(message)
+                if mark is not None and mark[0] in found:
+                    found[mark[0]].add(mark[1])
+        return found
+
+    def _reader_from(self, log_end: int) -> Reader:
+        """Return a reader that begins at or before ``log_end``, at a record."""
+        info = self._handle.info()
+        start = min(log_end, info["log_end"])
+        if start < info["log_end"]:
+            try:
+                self._handle.read_physical(start)
+            except Error:
+                # Recovery cut the log below, and it has grown again: segments begin with a record.
+                start -= start % info["segment_bytes"]
+        return Reader(self._handle, start_physical=max(start, info["log_min"]))
+
+
+class AppliesHandoffs(Protocol):
+    """What the watcher needs of a store."""
+
+    def apply_handoffs(self) -> int:
+        """Apply what waits."""
+        ...
+
+
+class HandoffWatcher(threading.Thread):
+    """Waits for work and has the store apply it. Ends with :meth:`stop`, or when the store is gone."""
+
+    def __init__(self, store: AppliesHandoffs, folder: HandoffFolder) -> None:
+        """Make the folder's FIFO. Started with ``start()``."""
+        super().__init__(name="cometmq-handoff", daemon=True)
+        self._store: Callable[[], AppliesHandoffs | None] = weakref.ref(store)
+        self._folder = folder
+        self._wake = folder.open_wake()
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Look, apply, wait."""
+        try:
+            while not self._stopping.is_set():
+                self._wait()
+                if self._stopping.is_set() or not self._look():
+                    return
+        finally:
+            if self._wake is not None:
+                os.close(self._wake)
+
+    def _wait(self) -> None:
+        if self._wake is None:
+            self._stopping.wait(_LOOK_EVERY_WITHOUT_FIFO_S)
+            return
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        poll.poll(_LOOK_EVERY_S * 1000)
+        with suppress(BlockingIOError):
+            os.read(self._wake, 4096)
+
+    def _look(self) -> bool:
+        """Apply what waits; False when there is no store any more."""
+        if not self._folder.waiting():
+            return self._store() is not None
+        store = self._store()
+        if store is None:
+            return False
+        try:
+            store.apply_handoffs()
+        except StoreClosed:
+            return False
+        except DiskFull as error:
+            _log.warning("handed-off work waits: %s", error)
+        except StorageError as error:
+            _log.error("handed-off work cannot be applied: %s", error)
+        except Error as error:
+            _log.error("handed-off work cannot be applied now: %s", error)
+        return True
+
+    def stop(self) -> None:
+        """End the thread and wait for it."""
+        self._stopping.set()
+        self._folder.wake()
+        if self.is_alive() and threading.current_thread() is not self:
+            self.join()

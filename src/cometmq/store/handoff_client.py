@@ -1,0 +1,157 @@
+"""Leaving work for the store's writer, from a process that only reads.
+
+The other side is :mod:`cometmq.store.handoff`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from cometmq._engine import (
+    AppendManyResult,
+    Message,
+    Reader,
+    StoreHandle,
+    append_many_result_of,
+    lock_holder,
+)
+from cometmq.errors import HandoffRejected, HandoffWaiting, StoreClosed, StoreLocked
+from cometmq.store.handoff import handoff_mark
+from cometmq.store.handoff_files import CommitWork, HandoffFolder, MessagesWork, Work
+
+__all__ = ["HandedOff", "HandoffClient"]
+
+_LOOK_EVERY_S_MIN = 0.000_5
+_LOOK_EVERY_S_MAX = 0.05
+
+
+class HandedOff:
+    """Messages that were left for the writer. They are durable; :meth:`wait` tells where they were stored.
+
+    Attributes:
+        work_id: id of the work; the messages carry it as the property ``CMQ_HANDOFF``.
+        count: number of messages.
+    """
+
+    def __init__(self, client: HandoffClient, work: MessagesWork, name: str, log_end: int) -> None:
+        """``log_end``: where the log ended before the work was left."""
+        self.work_id = work.work_id
+        self.count = len(work.bodies)
+        self._client = client
+        self._topic = work.topic
+        self._name = name
+        self._log_end = log_end
+
+    @property
+    def applied(self) -> bool:
+        """True when the writer has appended the messages, or put them aside."""
+        return not self._client.folder.is_waiting(self._name)
+
+    def wait(self, timeout_s: float | None = None) -> AppendManyResult:
+        """Wait until the writer has appended the messages.
+
+        Args:
+            timeout_s: longest wait in seconds; None for no limit.
+
+        Raises:
+            HandoffWaiting: the time is over. The messages stay where they are and will be appended.
+            HandoffRejected: the writer cannot append them.
+            StoreLocked: a Java broker has taken the store over meanwhile.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._client.wait_applied(self._name, deadline)
+        messages = self._client.find_marked(self.work_id, self.count, self._log_end, deadline)
+        return append_many_result_of(self._topic, messages)
+
+
+class HandoffClient:
+    """Leaves work and waits for it. Threads: any."""
+
+    def __init__(self, handle: StoreHandle, folder: HandoffFolder, apply_directly: Callable[[], None]) -> None:
+        """``apply_directly`` opens the store for writing, which applies what waits, and closes it."""
+        self.folder = folder
+        self._handle = handle
+        self._apply_directly = apply_directly
+
+    def leave_messages(self, work: MessagesWork) -> HandedOff:
+        """Leave messages, durably.
+
+        Raises:
+            StoreLocked: a Java broker holds the store.
+            LimitReached, MessageTooLarge, StorageError: as :meth:`HandoffFolder.leave`.
+        """
+        self.check_writer()
+        self._handle.refresh()
+        log_end = self._handle.info()["log_end"]
+        return HandedOff(self, work, self._leave(work), log_end)
+
+    def leave_commit(self, work: CommitWork) -> None:
+        """Leave a group's progress, durably; applied at once where nobody writes. Raises as :meth:`leave_messages`."""
+        self.check_writer()
+        self._leave(work)
+
+    def _leave(self, work: Work) -> str:
+        name = self.folder.leave(work)
+        self._apply_if_free()
+        return name
+
+    def check_writer(self) -> None:
+        """Refuse where a Java broker has the store: it does not look into our folder."""
+        info = self._handle.info()
+        if info["writer_alive"] and not info["writer_is_ours"]:
+            holder = lock_holder(self._handle.path)
+            raise StoreLocked(
+                f"{self._handle.path} is held by another program (process {holder}), a RocketMQ broker by its looks, "
+                "which does not take handed-off work: send and commit over the wire, as its client",
+                holder_pid=holder if holder > 0 else None,
+            )
+
+    def _apply_if_free(self) -> bool:
+        """Become the writer for a moment where there is none; False where somebody is."""
+        if lock_holder(self._handle.path) != 0:
+            return False
+        try:
+            self._apply_directly()
+        except StoreLocked:
+            return False
+        return True
+
+    def wait_applied(self, name: str, deadline: float | None) -> None:
+        """Wait until a piece of work is gone from the folder."""
+        pause_s = _LOOK_EVERY_S_MIN
+        while self.folder.is_waiting(name):
+            if self._handle.closed:
+                raise StoreClosed(f"{self._handle.path} was closed while handed-off work waits; the work stays")
+            if pause_s >= _LOOK_EVERY_S_MAX:
+                # For long nobody took it: perhaps the writer has gone, or another program has come.
+                self.check_writer()
+                if self._apply_if_free():
+                    continue
+                self.folder.wake()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise HandoffWaiting(
+                    f"the writer of {self._handle.path} has not taken the work yet; it is on disk, and the next writer "
+                    "will apply it at the latest"
+                )
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LOOK_EVERY_S_MAX)
+        reason = self.folder.rejection(name)
+        if reason is not None:
+            raise HandoffRejected(f"the store's writer cannot apply the work: {reason}")
+
+    def find_marked(self, work_id: str, count: int, log_end: int, deadline: float | None) -> list[Message]:
+        """Return the messages of a piece of work in its order; they were appended behind ``log_end``."""
+        found: dict[int, Message] = {}
+        with Reader(self._handle, start_physical=log_end) as reader:
+            while len(found) < count:
+                messages = reader.fetch(timeout_ms=100)
+                for message in messages:
+                    mark = handoff_mark(message)
+                    if mark is not None and mark[0] == work_id:
+                        found.setdefault(mark[1], message)
+                if not messages and deadline is not None and time.monotonic() >= deadline:
+                    raise HandoffWaiting(
+                        f"the work was applied, but {count - len(found)} of its messages cannot be seen yet"
+                    )
+        return [found[index] for index in range(count)]

@@ -1,0 +1,173 @@
+"""How a store is opened: settings from every source, features that the directory shows, and the engine's handle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from cometmq._engine import StoreHandle
+from cometmq.errors import InvalidArgument
+from cometmq.store.options import FlushMode, Retention
+from cometmq.store_config.setting_sources import LoadedSettings, load_settings
+from cometmq.store_config.settings import FlushDiskType, StoreSettings, StoreType
+from cometmq.store_config.topic_config import QueueType
+from cometmq.store_config.topics import Topics
+
+__all__ = ["Plan", "plan_opening"]
+
+_LIGHT_OFFSETS = "lmqConsumerOffset.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that opening needs; enough to open the same store again.
+
+    Attributes:
+        path: the directory.
+        settings: every setting.
+        given: names of the settings that somebody gave.
+        flush: when appends are acknowledged.
+        retention: when old messages go, or None for never.
+        default_queues: queues of a topic that its first append makes.
+        create: make a store where there is none.
+        background: run the engine's and the hand-off thread.
+    """
+
+    path: Path
+    settings: StoreSettings
+    given: frozenset[str]
+    flush: FlushMode
+    retention: Retention | None
+    default_queues: int
+    create: bool
+    background: bool
+
+    def without_background(self) -> Plan:
+        """Return the plan of a short life: an existing store, no threads."""
+        return replace(self, background=False, create=False)
+
+    @property
+    def config_folder(self) -> Path:
+        """Where the JSON files are."""
+        return self.path / "config"
+
+    @property
+    def light_queues(self) -> bool:
+        """True where the store has light queues: the setting, or the file that only such a broker writes."""
+        return self.settings.enable_lmq or (self.config_folder / _LIGHT_OFFSETS).exists()
+
+    def open_handle(self, *, read_only: bool) -> StoreHandle:
+        """Open the engine's handle.
+
+        Raises:
+            Error: as :func:`cometmq.open`.
+        """
+        settings = self.settings
+        address, port = _store_host(settings)
+        return StoreHandle(
+            self.path,
+            read_only=read_only,
+            create=self.create,
+            background=self.background,
+            sync_flush=self.flush is FlushMode.SYNC,
+            segment_bytes=self._given("mapped_file_size_commit_log_bytes"),
+            queue_file_bytes=settings.consume_queue_file_bytes
+            if "mapped_file_size_consume_queue_bytes" in self.given
+            else 0,
+            batch_file_bytes=self._given("mapper_file_size_batch_consume_queue_bytes"),
+            ext_file_bytes=self._given("mapped_file_size_consume_queue_ext_bytes"),
+            index_slots=self._given("max_hash_slot_num"),
+            index_entries=self._given("max_index_num"),
+            commitlog_paths=[os.fspath(path) for path in settings.store_path_commit_log],
+            body_bytes_max=settings.max_message_size_bytes,
+            delay_levels=settings.message_delay_level,
+            batch_topics=self._batch_topics(),
+            index_enabled=settings.message_index_enable,
+            ext_enabled=settings.enable_consume_queue_ext or (self.path / "consumequeue_ext").is_dir(),
+            lmq_enabled=self.light_queues,
+            property_crc=settings.enabled_append_prop_crc,
+            check_property_crc=settings.force_verify_prop_crc,
+            retention=self.retention,
+            store_address=address,
+            store_port=port,
+        )
+
+    def _given(self, name: str) -> int:
+        """A size that somebody gave, or 0: the directory tells it, or upstream's default holds."""
+        value: int = getattr(self.settings, name)
+        return value if name in self.given else 0
+
+    def _batch_topics(self) -> list[str]:
+        topics = Topics(self.config_folder)
+        topics.load()
+        return [topic.topic_name for topic in topics.all() if topic.queue_type is QueueType.BATCH]
+
+
+def plan_opening(
+    path: str | os.PathLike[str],
+    *,
+    flush: FlushMode | str | None,
+    config: str | os.PathLike[str] | None,
+    settings: Mapping[str, object] | None,
+    named: Mapping[str, object | None],
+    retention: Retention | None,
+    default_queues: int,
+    create: bool,
+    background: bool,
+) -> Plan:
+    """Bring the arguments of :func:`cometmq.open` together.
+
+    Args:
+        named: settings that have an argument of their own, by their field's name; None: not given.
+
+    Raises:
+        SettingError: a setting cannot be used.
+        InvalidArgument: an argument cannot be used, or the store is of a kind that CometMQ does not read.
+    """
+    overrides: dict[str, Any] = dict(settings or {})
+    overrides |= {name: value for name, value in named.items() if value is not None}
+    file = None if config is None else Path(config)
+    is_toml = file is not None and file.suffix == ".toml"
+    loaded = load_settings(properties=None if is_toml else file, toml=file if is_toml else None, overrides=overrides)
+    _refuse_foreign(loaded.settings)
+    if not 1 <= default_queues <= 65_536:
+        raise InvalidArgument(f"default_queues is {default_queues}; it must be 1 to 65,536")
+    return Plan(
+        path=Path(path),
+        settings=loaded.settings,
+        given=frozenset(loaded.given),
+        flush=_flush_mode(flush, loaded),
+        retention=retention,
+        default_queues=default_queues,
+        create=create,
+        background=background,
+    )
+
+
+def _flush_mode(flush: FlushMode | str | None, loaded: LoadedSettings) -> FlushMode:
+    """Synchronous, unless somebody asked otherwise: upstream's own default does not count."""
+    if flush is not None:
+        return FlushMode.of(flush)
+    asked = "flush_disk_type" in loaded.given and loaded.settings.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+    return FlushMode.ASYNC if asked else FlushMode.SYNC
+
+
+def _refuse_foreign(settings: StoreSettings) -> None:
+    if settings.store_type is StoreType.ROCKSDB:
+        raise InvalidArgument("storeType is defaultRocksDB: CometMQ reads stores whose consume queues are files")
+    if settings.enable_dleger_commit_log:
+        raise InvalidArgument("enableDLegerCommitLog is set: CometMQ does not read DLedger's log")
+
+
+def _store_host(settings: StoreSettings) -> tuple[bytes, int]:
+    """Return the address and port for message ids: what a broker on this directory would have, else loopback."""
+    if settings.broker_ip1 is None:
+        return b"\x7f\x00\x00\x01", settings.listen_port
+    try:
+        return ip_address(settings.broker_ip1).packed, settings.listen_port
+    except ValueError as error:
+        raise InvalidArgument(f"brokerIP1 is no address: {error}") from None

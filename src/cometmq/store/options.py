@@ -1,0 +1,306 @@
+"""How a store is opened, what it tells about itself, and small conversions that its calls share.
+
+Times go in as milliseconds since 1970 or as ``datetime`` (a naive one is local time), and come out as milliseconds.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from cometmq.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cometmq.store_config.settings import StoreSettings
+
+__all__ = [
+    "FlushMode",
+    "GroupProgress",
+    "QueueInfo",
+    "Retention",
+    "StartFrom",
+    "StoreInfo",
+    "StoreOpening",
+    "Time",
+    "TopicInfo",
+    "parse_tags",
+    "time_ms",
+    "timeout_ms",
+]
+
+Time: TypeAlias = int | datetime
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+_HOUR_MS = 3_600_000
+
+
+class FlushMode(enum.Enum):
+    """When an append is acknowledged.
+
+    ``SYNC``: when it is on disk (group commit: one write and one fdatasync for all that wait). Survives a power loss.
+    ``ASYNC``: when it is in the page cache. Survives the death of the process, not a power loss, which takes up to the
+    last half second.
+    """
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+    @classmethod
+    def of(cls, value: FlushMode | str) -> FlushMode:
+        """Accept the member or its value."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise InvalidArgument(f'flush is "sync" or "async", not {value!r}') from None
+
+
+class StartFrom(enum.Enum):
+    """Where a consumer group without stored progress begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """When old commit log files go, and with them their messages. Without one, nothing is ever deleted.
+
+    The newest file always stays. The names are upstream's (``fileReservedTime``, ``deleteWhen``,
+    ``diskMaxUsedSpaceRatio``, …), and so are the defaults.
+
+    Attributes:
+        reserved_hours: a file whose last write is older than this is due.
+        delete_hours: local hours of the day in which due files are deleted.
+        max_used_ratio: share of the disk in use above which due files go at any hour.
+        force_ratio: share above which the oldest files go even when they are not due.
+        warning_ratio: share above which appends are refused besides.
+        files_per_round: most files deleted in one round; a round comes every ten seconds.
+    """
+
+    reserved_hours: float = 72
+    delete_hours: tuple[int, ...] = (4,)
+    max_used_ratio: float = 0.75
+    force_ratio: float = 0.85
+    warning_ratio: float = 0.90
+    files_per_round: int = 10
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not (self.reserved_hours >= 0 and math.isfinite(self.reserved_hours)):
+            raise InvalidArgument(f"reserved_hours is {self.reserved_hours}; it must be 0 or more")
+        if any(not 0 <= hour <= 23 for hour in self.delete_hours):
+            raise InvalidArgument(f"delete_hours are hours of the day, 0 to 23, not {self.delete_hours}")
+        if not 0 < self.max_used_ratio <= self.force_ratio <= self.warning_ratio <= 1:
+            raise InvalidArgument("the ratios must rise: 0 < max_used_ratio <= force_ratio <= warning_ratio <= 1")
+        if not 1 <= self.files_per_round <= 1_000_000:
+            raise InvalidArgument(f"files_per_round is {self.files_per_round}; it must be 1 to 1,000,000")
+
+    @property
+    def reserved_ms(self) -> int:
+        """``reserved_hours`` in milliseconds."""
+        return round(self.reserved_hours * _HOUR_MS)
+
+    @classmethod
+    def from_settings(cls, settings: StoreSettings) -> Retention:
+        """Return what a broker with these settings would do."""
+        return cls(
+            reserved_hours=settings.file_reserved_time_hours,
+            delete_hours=settings.delete_hours_of_day,
+            max_used_ratio=settings.disk_max_used_space_ratio,
+            force_ratio=max(settings.disk_space_clean_forcibly_ratio, settings.disk_max_used_space_ratio),
+            warning_ratio=max(
+                settings.disk_space_warning_level_ratio,
+                settings.disk_space_clean_forcibly_ratio,
+                settings.disk_max_used_space_ratio,
+            ),
+            files_per_round=settings.delete_file_batch_max,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOpening:
+    """What opening the store found.
+
+    Attributes:
+        created: there was no store; one was made.
+        was_unclean: the last writer did not close it (``abort`` was there).
+        trusted_point: recovery could begin at our own durable point.
+        scanned_from: physical offset from which the log was read …
+        scanned_to: … up to here.
+        records: whole records in between.
+        cut_bytes: torn bytes behind the last whole record that were cut off.
+        gaps: filler units put where a queue missed messages.
+        index_missing_from: keys of records below this physical offset were lost with an index file; 0: none.
+        elapsed_us: how long opening took, in microseconds.
+    """
+
+    created: bool
+    was_unclean: bool
+    trusted_point: bool
+    scanned_from: int
+    scanned_to: int
+    records: int
+    cut_bytes: int
+    gaps: int
+    index_missing_from: int
+    elapsed_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreInfo:
+    """The state of a store.
+
+    Attributes:
+        path: the directory.
+        read_only: opened with mode "r".
+        flush: when appends are acknowledged.
+        fenced: a write failed; no more appends until it is opened again.
+        disk_full: appends are refused for now.
+        writer_alive: somebody holds the writer lock (this process, for a store opened for writing).
+        writer_is_ours: … and it is CometMQ, not a Java broker.
+        log_min: physical offset of the oldest record.
+        log_end: physical offset behind the newest readable record.
+        flushed: physical offset up to which the log is on disk.
+        segment_bytes: size of a commit log file.
+        queue_file_bytes: size of a consume queue file.
+        batch_file_bytes: size of a batch consume queue file.
+        ext_file_bytes: size of a consume queue extension file.
+        index_slots: hash slots of an index file.
+        index_entries: entries of an index file.
+        earliest_timestamp_ms: when the oldest message was stored, or None in an empty store.
+        latest_timestamp_ms: when the newest one was, or None where it is not known.
+        queue_count: number of queues.
+    """
+
+    path: Path
+    read_only: bool
+    flush: FlushMode
+    fenced: bool
+    disk_full: bool
+    writer_alive: bool
+    writer_is_ours: bool
+    log_min: int
+    log_end: int
+    flushed: int
+    segment_bytes: int
+    queue_file_bytes: int
+    batch_file_bytes: int
+    ext_file_bytes: int
+    index_slots: int
+    index_entries: int
+    earliest_timestamp_ms: int | None
+    latest_timestamp_ms: int | None
+    queue_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """One queue of a topic.
+
+    Attributes:
+        topic: topic.
+        queue_id: number of the queue in its topic.
+        min_offset: first queue offset that can be read.
+        max_offset: the one that the next message will get; equal to ``min_offset`` when there is none to read.
+        is_batch: True for a queue of inner batches (``queue.type=BatchCQ``).
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    is_batch: bool = False
+
+    @property
+    def messages(self) -> int:
+        """Number of messages that can be read."""
+        return self.max_offset - self.min_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """One topic.
+
+    Attributes:
+        name: name.
+        write_queues: queues that appends go to.
+        read_queues: queues offered to consumers.
+        perm: upstream's bits: 4 read, 2 write, 1 inherit.
+        is_batch: True for a topic of inner batches.
+        is_system: True for one of RocketMQ's own topics.
+        is_configured: False for a topic that has queues but no entry in ``topics.json``.
+        attributes: upstream's topic attributes.
+        queues: the queues that exist.
+    """
+
+    name: str
+    write_queues: int
+    read_queues: int
+    perm: int
+    is_batch: bool
+    is_system: bool
+    is_configured: bool
+    attributes: Mapping[str, str]
+    queues: tuple[QueueInfo, ...]
+
+    @property
+    def messages(self) -> int:
+        """Number of messages that can be read."""
+        return sum(queue.messages for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupProgress:
+    """How far a consumer group is in one queue.
+
+    Attributes:
+        group: consumer group.
+        topic: topic.
+        queue_id: queue.
+        offset: next queue offset to consume.
+        lag: messages from there to the queue's end.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    lag: int
+
+
+def time_ms(value: Time) -> int:
+    """Return a time as milliseconds since 1970."""
+    if isinstance(value, datetime):
+        return (value.astimezone(timezone.utc) - _EPOCH) // _MILLISECOND
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise TypeError(f"a time is a datetime or milliseconds since 1970 as int, not {type(value).__name__}")
+
+
+def optional_time_ms(value: Time | None) -> int | None:
+    """Return :func:`time_ms`, or None for None."""
+    return None if value is None else time_ms(value)
+
+
+def timeout_ms(timeout_s: float | None) -> int:
+    """Return a time-out in whole milliseconds, at least as long; None is for ever (-1)."""
+    if timeout_s is None:
+        return -1
+    if not timeout_s >= 0:
+        raise InvalidArgument(f"timeout_s is {timeout_s}; it must be 0 or more, or None for no limit")
+    return min(math.ceil(timeout_s * 1000), 1 << 53)
+
+
+def parse_tags(expression: str | None) -> tuple[str, ...]:
+    """Return the tags of a subscription: ``"A || B"``; nothing (every tag) for None, an empty one or ``"*"``."""
+    if expression is None:
+        return ()
+    tags = tuple(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
+    return () if "*" in tags else tags

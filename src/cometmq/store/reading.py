@@ -1,0 +1,234 @@
+"""The calls that look for messages and read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cometmq._engine import Message, Reader, parse_message_id
+from cometmq.errors import InvalidArgument, NotFound, TopicNotFound
+from cometmq.store.core import StoreCore
+from cometmq.store.options import QueueInfo, Time, optional_time_ms, parse_tags, time_ms, timeout_ms
+
+__all__ = ["Reading"]
+
+_FIND_LIMIT = 64
+"""Most messages of one look-up by key, as upstream's ``maxMsgsNumBatch``."""
+
+
+class Reading(StoreCore):
+    """The calls that look for messages and read them."""
+
+    def read(
+        self,
+        topic: str | Iterable[str] | None = None,
+        *,
+        tags: str | None = None,
+        queues: Iterable[int] | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
+        backwards: bool = False,
+        follow: bool = False,
+        timeout_s: float | None = None,
+        unwrap: bool = True,
+    ) -> Reader:
+        """Iterate over messages: ``for message in store.read("orders", tags="paid || shipped")``.
+
+        Several queues and topics come merged in the order in which they were stored.
+
+        Args:
+            topic: one topic, several, or None for everything.
+            tags: only messages with one of these tags: ``"A || B"``; None or ``"*"`` for all.
+            queues: only these queues.
+            start: queue offset to begin at. Only with one topic; so is ``end``.
+            end: queue offset to end before.
+            start_time: only messages stored at this time or later (milliseconds or datetime).
+            end_time: only messages stored before this time.
+            backwards: newest first.
+            follow: at the end, wait for new messages instead of stopping.
+            timeout_s: with ``follow``, stop when nothing has come for so long; None: never. Iteration may be taken up
+                again afterwards.
+            unwrap: an inner batch as its messages; False: as the one record that it is.
+
+        Returns:
+            An iterator; close it or use ``with`` to let go early. One thread at a time.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            CorruptRecord: (while iterating) a damaged record; iterating on goes on behind it.
+        """
+        topics = self._checked_topics(topic)
+        if (start is not None or end is not None) and len(topics) != 1:
+            raise InvalidArgument("start and end are queue offsets: give one topic, or use start_time and end_time")
+        if follow and backwards:
+            raise InvalidArgument("follow waits for new messages: it cannot go backwards")
+        return Reader(
+            self._handle,
+            topics=topics,
+            queue_ids=() if queues is None else tuple(queues),
+            tags=parse_tags(tags),
+            backwards=backwards,
+            start=start,
+            end=end,
+            start_time_ms=optional_time_ms(start_time),
+            end_time_ms=optional_time_ms(end_time),
+            follow=follow,
+            timeout_ms=timeout_ms(timeout_s),
+            unwrap=unwrap,
+            may_be_missing=True,
+        )
+
+    def follow(
+        self,
+        topic: str | Iterable[str] | None = None,
+        *,
+        tags: str | None = None,
+        queues: Iterable[int] | None = None,
+        timeout_s: float | None = None,
+    ) -> Reader:
+        """Iterate over the messages that come from now on: :meth:`read` with ``follow``, without what is there already.
+
+        Args:
+            topic: one topic, several, or None for everything.
+            tags: as :meth:`read`.
+            queues: as :meth:`read`.
+            timeout_s: stop when nothing has come for so long; None: never.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        topics = self._checked_topics(topic)
+        chosen = None if queues is None else frozenset(queues)
+        self._handle.refresh()
+        ends = {
+            (name, queue_id): high
+            for name, queue_id, _, _, high in self._handle.queues()
+            if name in topics and (chosen is None or queue_id in chosen)
+        }
+        return Reader(
+            self._handle,
+            topics=topics,
+            queue_ids=() if chosen is None else tuple(chosen),
+            tags=parse_tags(tags),
+            starts=ends if topics else None,
+            start_physical=None if topics else self._handle.confirmed_end,
+            follow=True,
+            timeout_ms=timeout_ms(timeout_s),
+            may_be_missing=True,
+        )
+
+    def _checked_topics(self, topic: str | Iterable[str] | None) -> tuple[str, ...]:
+        topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
+        if topic is not None and not topics:
+            raise InvalidArgument("no topic was given; None stands for all of them")
+        for name in topics:
+            self._require_topic(name)
+        return topics
+
+    def get(self, topic: str, queue: int, offset: int) -> Message:
+        """Return the message at a queue offset.
+
+        Raises:
+            TopicNotFound: no such topic or queue.
+            OffsetOutOfRange: the offset is not in the queue.
+        """
+        return self._handle.read_offset(topic, queue, offset)
+
+    def get_by_id(self, message_id: str) -> Message:
+        """Return the message with an offset message id (``message.message_id``); of an inner batch, its record.
+
+        Raises:
+            NotFound: no such message in this store.
+            InvalidArgument: no message id.
+        """
+        host, physical_offset = parse_message_id(message_id)
+        message = self._handle.read_physical(physical_offset)
+        if message.store_host != host:
+            raise NotFound(f"the message {message_id} was stored by {host[0]}:{host[1]}, not here")
+        return message
+
+    def get_physical(self, physical_offset: int) -> Message:
+        """Return the message whose record begins at a byte of the commit log; of an inner batch, its record.
+
+        Raises:
+            OffsetOutOfRange, CorruptRecord: no record begins there.
+        """
+        return self._handle.read_physical(physical_offset)
+
+    def find(
+        self,
+        topic: str,
+        key: str,
+        *,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
+        limit: int = _FIND_LIMIT,
+    ) -> list[Message]:
+        """Return the messages of a topic that have a key (or that unique id), newest first.
+
+        Args:
+            topic: topic.
+            key: one key.
+            start_time: stored at this time or later.
+            end_time: stored at this time or before.
+            limit: most messages to return, up to 64. For more, ask again with the oldest one's time as ``end_time``.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        self._require_topic(topic)
+        if not 1 <= limit <= _FIND_LIMIT:
+            raise InvalidArgument(f"limit is {limit}; it must be 1 to {_FIND_LIMIT}: narrow the time instead")
+        begin = 0 if start_time is None else time_ms(start_time)
+        end = (1 << 63) - 1 if end_time is None else time_ms(end_time)
+        return self._handle.find_key(topic, key, begin, end, limit)
+
+    def find_unique(self, topic: str, unique_id: str) -> Message | None:
+        """Return the newest message with a unique id (property ``UNIQ_KEY``), or None."""
+        for message in self.find(topic, unique_id):
+            if message.unique_id == unique_id:
+                return message
+        return None
+
+    def offset_at(self, topic: str, queue: int, time: Time, *, last: bool = False) -> int:
+        """Return the queue offset of the first message stored at a time or later.
+
+        Args:
+            topic: topic.
+            queue: queue.
+            time: milliseconds or datetime.
+            last: the last message stored at that time or before, instead.
+
+        Returns:
+            The offset, within the queue's minimum and maximum.
+        """
+        return self._handle.offset_at(topic, queue, time_ms(time), last)
+
+    def min_offset(self, topic: str, queue: int = 0) -> int:
+        """Return the first queue offset that can be read."""
+        return self.queue(topic, queue).min_offset
+
+    def max_offset(self, topic: str, queue: int = 0) -> int:
+        """Return the queue offset that the next message will get."""
+        return self.queue(topic, queue).max_offset
+
+    def queue(self, topic: str, queue: int = 0) -> QueueInfo:
+        """Return one queue. A queue of a topic that had no message yet is empty.
+
+        Raises:
+            TopicNotFound: there is no such topic, or it has no such queue.
+        """
+        found = self._handle.queue(topic, queue)
+        if found is not None:
+            return QueueInfo(topic, queue, found[1], found[2], found[0])
+        config = self._topic_book.find(topic)
+        if config is None:
+            raise TopicNotFound(f"there is no topic {topic!r} in {self.path}", topic=topic)
+        if not 0 <= queue < max(config.read_queue_nums, config.write_queue_nums):
+            raise TopicNotFound(f"the topic {topic!r} has no queue {queue}", topic=topic)
+        return QueueInfo(topic, queue, 0, 0, config.attributes.get("queue.type") == "BatchCQ")
+
+    def wait(self, seen_end: int, *, timeout_s: float | None = None) -> bool:
+        """Wait until messages beyond the physical offset ``seen_end`` can be read; False when the time is over."""
+        return self._handle.wait_more(seen_end, timeout_ms(timeout_s))

@@ -1,0 +1,123 @@
+"""The store as Python sees it: :func:`open` and :class:`Store`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from cometmq.errors import InvalidArgument
+from cometmq.store.administration import Administration
+from cometmq.store.appending import Appending
+from cometmq.store.consumer import Consumer
+from cometmq.store.opening import plan_opening
+from cometmq.store.options import FlushMode, Retention, StartFrom, Time, parse_tags
+from cometmq.store.reading import Reading
+from cometmq.store_config.names import validate_group
+
+__all__ = ["Store", "open"]
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    mode: Literal["a", "r"] = "a",
+    flush: FlushMode | str | None = None,
+    config: str | os.PathLike[str] | None = None,
+    settings: Mapping[str, object] | None = None,
+    segment_bytes: int | None = None,
+    body_bytes_max: int | None = None,
+    default_queues: int = 1,
+    retention: Retention | None = None,
+    create: bool = True,
+    background: bool = True,
+) -> Store:
+    """Open a store directory.
+
+    Args:
+        path: the directory, new or written by CometMQ or a RocketMQ broker (4.9, 5.x).
+        mode: ``"a"`` to append and read; one process at a time, and no broker beside it. ``"r"`` to read, beside a
+            writer too, whose new messages appear; such a store leaves what it has to write to the writer (hand-off).
+        flush: when an append is acknowledged: ``"sync"`` (default) when it is on disk, ``"async"`` when it is in the
+            page cache, which a power loss takes the last half second of. ``config`` may ask for ``"async"`` too.
+        config: a broker's ``broker.properties``, or a ``cometmq.toml``: the store's sizes and features. Needed only
+            where the directory does not tell them; the error says so.
+        settings: further settings by upstream's names (``{"messageIndexEnable": False}``) or ours.
+        segment_bytes: size of a commit log file of a new store (default 1 GiB).
+        body_bytes_max: largest body (default 4 MiB).
+        default_queues: queues of a topic that its first append makes.
+        retention: when old messages go. None: never.
+        create: make a store where there is none. Ignored with mode ``"r"``.
+        background: run the threads that flush, prewarm and take handed-off work. Without, call :meth:`Store.maintain`.
+
+    Raises:
+        StoreLocked: another process is the writer; ``holder_pid`` says which.
+        NotAStore: something else is in the directory.
+        SettingNeeded: the directory does not tell one of its sizes; the text names the setting.
+        NotFound: there is no store, and none was to be made.
+        InvalidArgument: an argument or a setting cannot be used.
+        StorageError: the system refused something; DiskFull, PermissionDenied where that is why.
+    """
+    if mode not in ("a", "r"):
+        raise InvalidArgument(f'mode is "a" (append and read) or "r" (read), not {mode!r}')
+    plan = plan_opening(
+        path,
+        flush=flush,
+        config=config,
+        settings=settings,
+        named={"mapped_file_size_commit_log_bytes": segment_bytes, "max_message_size_bytes": body_bytes_max},
+        retention=retention,
+        default_queues=default_queues,
+        create=create,
+        background=background,
+    )
+    return Store(plan, read_only=mode == "r")
+
+
+class Store(Appending, Reading, Administration):
+    """A store directory, open. Made by :func:`cometmq.open`.
+
+    Any thread may call any method at any time. :meth:`close` waits for calls under way; calls after it raise
+    StoreClosed. After ``os.fork`` the child may only close it, which lets go of memory without touching a file.
+    Messages stay valid after closing.
+    """
+
+    def consumer(
+        self,
+        group: str,
+        topic: str | Iterable[str],
+        *,
+        tags: str | None = None,
+        queues: Iterable[int] | None = None,
+        start: StartFrom | Literal["earliest", "latest"] | Time = StartFrom.EARLIEST,
+        follow: bool = False,
+        timeout_s: float | None = None,
+    ) -> Consumer:
+        """Open a consumer of a group: it goes on where the group's last :meth:`Consumer.commit` left off.
+
+        Args:
+            group: consumer group; letters, digits, ``%``, ``|``, ``-``, ``_``; up to 120.
+            topic: topic, or several.
+            tags: as :meth:`read`.
+            queues: only these queues. Without, all of them.
+            start: where a group without progress begins in a queue: "earliest", "latest", or a time.
+            follow: as :meth:`read`.
+            timeout_s: as :meth:`read`.
+
+        Raises:
+            GroupBusy: another consumer of the group has one of the queues in this process. An embedded store does not
+                share queues out; two *processes* that consume the same queue for one group are not noticed, and both
+                see every message.
+            TopicNotFound: there is no such topic.
+        """
+        validate_group(group)
+        return Consumer(
+            self,
+            group,
+            self._checked_topics(topic),
+            tags=parse_tags(tags),
+            queue_ids=None if queues is None else tuple(dict.fromkeys(queues)),
+            start=start,
+            follow=follow,
+            timeout_s=timeout_s,
+        )
