@@ -87,8 +87,11 @@ static cmq_status confirm_foreign(cmq_store *store, const cmq_record_view *view,
 {
     const int64_t end = view->physical_offset + view->record_bytes;
     *has_unit = unit_is_there(store, view, facts);
-    if (*has_unit || end <= store->unit_end || confirmed_by_later(store, end, limit)) return CMQ_OK;
-    return CMQ_END;
+    if (*has_unit || end <= store->unit_end) return CMQ_OK;
+    if (!confirmed_by_later(store, end, limit)) return CMQ_END;
+    /* The broker may have made both units since the first look: without a second one the record would be passed over for good. */
+    *has_unit = unit_is_there(store, view, facts);
+    return CMQ_OK;
 }
 
 typedef enum walk_mode {
