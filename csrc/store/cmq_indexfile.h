@@ -30,7 +30,8 @@ typedef struct cmq_indexfile {
     _Atomic uint32_t references;
     _Atomic uint32_t version;         /* odd while the writer stores the header; only this process's writer moves it */
     cmq_index_position at;            /* writer: the header as it stands */
-    int32_t reserved;                 /* writer: entries below this number have blocks on disk, and so have the slots; 0: nothing is known */
+    bool slots_reserved;              /* writer: header and slots have blocks on disk */
+    int32_t ready;                    /* writer: entries below this number may be stored: they have blocks, and their pages are in memory */
     int32_t synced;                   /* flush: the count at the last sync; -1: none since it was opened */
 } cmq_indexfile;
 
@@ -54,7 +55,7 @@ void cmq_indexfile_position(const cmq_indexfile *file, cmq_index_position *posit
 /* writer: set the header (a rolled file's first values, a rewind). */
 void cmq_indexfile_set(cmq_indexfile *file, const cmq_index_position *position);
 
-/* writer: make sure that entries below `number` and all slots have blocks on disk. */
+/* writer: make sure that entries below `number` and all slots have blocks on disk. What stood in entries from the count on is gone. */
 cmq_status CMQ_MUST_CHECK cmq_indexfile_reserve(cmq_indexfile *file, int32_t number);
 
 /* writer: put keys; they fit and room is reserved. */

@@ -506,11 +506,18 @@ static cmq_status full_reserve(cmq_file *file, uint64_t offset, uint64_t bytes)
     return cmq_fs_posix()->ops->reserve(file, offset, bytes);
 }
 
+static cmq_status full_write(cmq_file *file, uint64_t offset, const void *from, size_t bytes)
+{
+    if (disk_is_full) return cmq_fail_errno(ENOSPC, "cannot write");
+    return cmq_fs_posix()->ops->write(file, offset, from, bytes);
+}
+
 static void disk_full(void)
 {
     start();
     full_ops = *cmq_fs_posix()->ops;
     full_ops.reserve = full_reserve;
+    full_ops.write = full_write;
     disk_is_full = false;
     const char *root = cmq_test_directory();
     cmq_index_options options = options_of(root, false);
