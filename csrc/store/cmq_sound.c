@@ -72,3 +72,23 @@ int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
     cmq_segment_unpin(segment);
     return (int64_t)last;
 }
+
+/* Was the record, which lies behind a place where reading stopped, once flushed and acknowledged? (docs/decisions/0003) */
+static bool was_flushed(const cmq_store *store, int64_t last_phy, int64_t last_ms, bool unclean, const cmq_point *point, const cmq_record_view *view)
+{
+    const cmq_checkpoint *checkpoint = &store->checkpoint;
+    if (last_phy >= 0 && view->store_timestamp_ms < last_ms) return false;   /* stale bytes of before an earlier cut */
+    if (point != NULL && view->physical_offset < point->log_end) return true;
+    if (!unclean && checkpoint->confirm_phy != last_phy) return true;        /* a clean end, and nobody chose to cut here */
+    return view->store_timestamp_ms < checkpoint->physic_ms && checkpoint->confirm_phy != last_phy;
+}
+
+bool cmq_store_flushed_behind(cmq_store *store, int64_t end, int64_t last_phy, int64_t last_ms, bool unclean, cmq_record_view *view_out)
+{
+    cmq_point point;
+    const bool known = cmq_store_trusted_point(store, &point);
+    const int64_t bytes = cmq_log_segment_bytes(store->log), limit = cmq_log_last_file_end(store->log);
+    for (int64_t from = end; from < limit; from = from - from % bytes + bytes)
+        if (cmq_store_find_sound(store, from, view_out) && was_flushed(store, last_phy, last_ms, unclean, known ? &point : NULL, view_out)) return true;
+    return false;
+}

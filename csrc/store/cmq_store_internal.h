@@ -11,7 +11,8 @@
  *   cmq_reader.c     iteration
  *   cmq_lookup.c     by offset, key and time
  *   cmq_sound.c      bytes and records where there should be none
- *   cmq_verify.c     everything held against everything
+ *   cmq_verify*.c    everything held against everything
+ *   cmq_repair*.c    what a store is made whole with
  *
  * Lock order: maintain_mutex, commit_mutex, seat, index_mutex. refresh_mutex is a follower's and taken alone. commit_mutex is not held while bytes
  * are written; `leader` stands for it.
@@ -201,6 +202,10 @@ cmq_status CMQ_MUST_CHECK cmq_store_record_at(cmq_store *store, int64_t phy, int
 /* The first whole record of this log that starts at or behind `from` within the segment of `from`; false when there is none. Slices of *view_out
  * are not valid: nothing is pinned. */
 bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_out);
+
+/* Is the log damaged at `end`, where reading stopped, rather than torn: do whole records follow that were once flushed? The first of them. last_phy, last_ms:
+ * the last whole record before, -1: none. Slices of *view_out are not valid. */
+bool cmq_store_flushed_behind(cmq_store *store, int64_t end, int64_t last_phy, int64_t last_ms, bool unclean, cmq_record_view *view_out);
 
 /* How many bytes from `end` on, to the last one of its segment that is not zero: 0 behind a log that ends cleanly. */
 int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end);

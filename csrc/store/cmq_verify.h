@@ -1,10 +1,14 @@
 /* cmq_verify: holds every record, queue unit and index entry of a store against each other.
  *
- * One walk over the log in physical order, with every CRC; beside it the index, whose entries are in the same order; for each record its unit in
- * its queue; afterwards the units that no record asked for. Nothing is written.
+ * One walk over the log in physical order, with every CRC; beside it the index, whose entries are in the same order; for each record the unit that
+ * its queue's file has for it; afterwards the units that no record asked for, and the index's chains. Nothing is written.
  *
- * Memory: one small buffer per queue; nothing grows with the messages.
- * Threads: any, beside a writer too: what is checked is what was confirmed when the call began.
+ * Files are checked as they are: what opening would complete or cut in memory is named, too. What an opening after a crash puts right by itself
+ * (records behind the last flush that no queue has yet) is a note, not a problem.
+ *
+ * Memory:  1.3 KiB per queue with records, and a file's hash slots; nothing grows with the messages.
+ * Threads: any, beside a writer too, ours or a Java broker: what is checked is what was confirmed, and had its units in files, when the call began.
+ * Source:  spec store 1 to 4; what upstream leaves behind: docs/decisions/0003.
  */
 #ifndef CMQ_VERIFY_H
 #define CMQ_VERIFY_H
@@ -18,7 +22,7 @@ typedef enum cmq_severity {
 } cmq_severity;
 
 typedef enum cmq_problem_kind {
-    CMQ_PROBLEM_RECORD = 0,        /* bytes in the log that are no whole record */
+    CMQ_PROBLEM_RECORD = 0,        /* bytes in the log that are no whole record, with flushed records behind */
     CMQ_PROBLEM_TAIL,              /* bytes behind the last whole record that are not zero: torn, or left from before a cut */
     CMQ_PROBLEM_QUEUE_MISSING,     /* records of a queue that does not exist: its topic was deleted, or its files are lost */
     CMQ_PROBLEM_UNIT_MISSING,      /* a record without its unit */
@@ -27,6 +31,7 @@ typedef enum cmq_problem_kind {
     CMQ_PROBLEM_GAP,               /* filler units inside a queue */
     CMQ_PROBLEM_INDEX_ENTRY,       /* an index entry without a record that has such a key */
     CMQ_PROBLEM_INDEX_MISSING,     /* keys that the index does not have */
+    CMQ_PROBLEM_INDEX_CHAIN,       /* an index file whose slots and chains do not lead to its entries */
     CMQ_PROBLEM_TIME               /* a store time that falls back along the log */
 } cmq_problem_kind;
 
