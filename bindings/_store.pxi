@@ -570,6 +570,7 @@ cdef class StoreHandle:
         cdef uint32_t i
         cdef int64_t end
         cdef list found = []
+        cdef cmq_slice wanted = _NO_BYTES if topic is None else _slice_of_text(topic)
         self.enter()
         try:
             with nogil:
@@ -579,12 +580,11 @@ cdef class StoreHandle:
             end = cmq_store_confirmed(self._store)
             for i in range(cmq_queues_count(queues)):
                 queue = cmq_queues_at(queues, i)
-                if cmq_queue_deleted(queue):
+                if cmq_queue_deleted(queue) or (topic is not None and not _is_of_topic(queue, wanted)):
                     continue
-                name = (<const char *>cmq_queue_topic(queue))[:cmq_queue_topic_bytes(queue)].decode("utf-8", "replace")
-                if topic is None or name == topic:
-                    found.append((name, cmq_queue_id(queue), cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH, cmq_queue_min(queue),
-                                  cmq_queue_max(queue, end)))
+                name = topic if topic is not None else _queue_key(queue)[0]
+                found.append((name, cmq_queue_id(queue), cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH, cmq_queue_min(queue),
+                              cmq_queue_max(queue, end)))
         finally:
             self.leave()
         return found
@@ -750,6 +750,10 @@ cdef class StoreHandle:
         self.leave()
         _check(status)
         return deleted
+
+
+cdef bint _is_of_topic(const cmq_queue *queue, cmq_slice topic) noexcept nogil:
+    return cmq_queue_topic_bytes(queue) == topic.bytes and memcmp(cmq_queue_topic(queue), topic.data, topic.bytes) == 0
 
 
 cdef _Column _matching(_Column column, Py_ssize_t count):

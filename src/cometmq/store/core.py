@@ -99,7 +99,7 @@ class StoreCore:
     def _require_topic(self, topic: str) -> None:
         if not isinstance(topic, str):
             raise TypeError(f"a topic is a str, not {type(topic).__name__}")
-        if topic in self._targets:
+        if topic in self._targets or self._handle.queue(topic, 0) is not None:
             return
         if self._topic_book.find(topic) is None and not self._handle.queues(topic):
             raise TopicNotFound(f"there is no topic {topic!r} in {self.path}", topic=topic)

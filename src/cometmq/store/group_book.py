@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cometmq.errors import GroupBusy
+from cometmq.store.file_stamp import FileStamp
 from cometmq.store.handoff_files import CommitWork
 from cometmq.store_config.consumer_offsets import ConsumerOffsets, LightQueueOffsets
 from cometmq.store_config.names import validate_group
@@ -63,13 +64,14 @@ class GroupBook:
         self._offsets = (LightQueueOffsets if light_queues else ConsumerOffsets)(folder)
         self._groups = SubscriptionGroups(folder, light_queues=light_queues)
         self._read_only = read_only
+        self._stamp = FileStamp(self._offsets.path)
         self._claims: dict[tuple[str, str, int | None], object] = {}
         self._claiming = threading.Lock()
         self._committing = threading.Lock()
         self.problems = [problem for file in (self._offsets, self._groups) if (problem := file.load().main_problem)]
 
     def _follow(self) -> None:
-        if self._read_only:
+        if self._read_only and self._stamp.changed():
             self._offsets.load()
 
     # --- Progress

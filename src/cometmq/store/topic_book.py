@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cometmq.errors import InvalidArgument, InvalidTopic, TopicNotFound
+from cometmq.store.file_stamp import FileStamp
 from cometmq.store_config.names import is_light_queue, is_system_topic, may_send_to, validate_topic
 from cometmq.store_config.topic_config import Perm, QueueType, TopicConfig, alter_attributes
 from cometmq.store_config.topics import Topics
@@ -70,6 +71,7 @@ class TopicBook:
         self._queue_count_of = queue_count_of
         self._making = threading.Lock()
         self.targets: dict[str, WriteTarget] = {}
+        self._stamp = FileStamp(self._topics.path)
         self.problem = self._topics.load().main_problem
 
     def configs(self) -> tuple[TopicConfig, ...]:
@@ -83,7 +85,7 @@ class TopicBook:
         return self._topics.get(topic)
 
     def _follow(self) -> None:
-        if self._read_only:
+        if self._read_only and self._stamp.changed():
             self._topics.load()
 
     def batch_topics(self) -> list[str]:
