@@ -316,19 +316,39 @@ cmq_status cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cm
     return CMQ_OK;
 }
 
+bool cmq_queue_was_expired(const cmq_queue *queue, cmq_status status, int64_t position, int64_t *min_out)
+{
+    if (status != CMQ_ERR_NOT_FOUND) return false;
+    _Atomic int64_t *at = (_Atomic int64_t *)&queue->min;
+    int64_t min = atomic_load_explicit(at, memory_order_acquire);
+    if (min <= position && queue->set->read_only && position < cmq_queuetail_flushed(&queue->tail)) {
+        /* Another process deletes files here, and nobody else may have noticed yet: the next file, if there is one, is the first. */
+        const int64_t file_units = cmq_queue_file_bytes(queue) / cmq_queue_unit_bytes(queue);
+        int64_t behind = (position / file_units + 1) * file_units;
+        if (behind > cmq_queuetail_flushed(&queue->tail)) behind = cmq_queuetail_flushed(&queue->tail);
+        while (min < behind && !atomic_compare_exchange_weak_explicit(at, &min, behind, memory_order_acq_rel, memory_order_acquire)) {}
+        if (min < behind) min = behind;
+    }
+    if (min <= position) return false;
+    *min_out = min;
+    return true;
+}
+
 int64_t cmq_queue_visible(cmq_queue *queue, int64_t confirmed_end)
 {
     const int64_t next = cmq_queuetail_next(&queue->tail);
     if (atomic_load_explicit(&queue->last_end, memory_order_acquire) <= confirmed_end) return next;
     const cmq_queue_probe probe = {.reached = cmq_unit_ends_after, .context = &confirmed_end};
     const int64_t lowest = cmq_queuetail_lowest(&queue->tail);
-    const int64_t min = atomic_load_explicit(&queue->min, memory_order_acquire);
-    int64_t end = min < next ? min : next;
+    int64_t min = atomic_load_explicit(&queue->min, memory_order_acquire), end;
     /* Most often the border lies in the tail; and there no file can fail. */
-    if (lowest > end && cmq_queue_first(queue, lowest, next, &probe, &end) == CMQ_OK && end > lowest) return end;
-    end = min < next ? min : next;
-    if (cmq_queue_first(queue, end, next, &probe, &end) != CMQ_OK) return min < next ? min : next;
-    return end;
+    if (lowest > min && lowest < next && cmq_queue_first(queue, lowest, next, &probe, &end) == CMQ_OK && end > lowest) return end;
+    for (;;) {
+        if (min >= next) return next;
+        const cmq_status status = cmq_queue_first(queue, min, next, &probe, &end);
+        if (status == CMQ_OK) return end;
+        if (!cmq_queue_was_expired(queue, status, min, &min)) return min;
+    }
 }
 
 /* ---- reader ---- */
@@ -362,7 +382,7 @@ void cmq_queue_readable(cmq_queue *queue, int64_t confirmed_end, int64_t *low_ou
     if (*high_out < *low_out) *high_out = *low_out;
 }
 
-cmq_status cmq_queue_position_of(cmq_queue *queue, int64_t offset, int64_t low, int64_t high, int64_t *position_out, int64_t *offset_out)
+static cmq_status CMQ_MUST_CHECK position_of(cmq_queue *queue, int64_t offset, int64_t low, int64_t high, int64_t *position_out, int64_t *offset_out)
 {
     if (queue->tail.kind == CMQ_QUEUE_BATCH) {
         const int64_t min_offset = cmq_queue_min(queue);
@@ -374,6 +394,17 @@ cmq_status cmq_queue_position_of(cmq_queue *queue, int64_t offset, int64_t low, 
     return CMQ_OK;
 }
 
+cmq_status cmq_queue_place(cmq_queue *queue, int64_t offset, int64_t confirmed_end, int64_t *position_out, int64_t *high_out, int64_t *offset_out)
+{
+    int64_t low;
+    cmq_status status;
+    do {
+        cmq_queue_readable(queue, confirmed_end, &low, high_out);
+        status = position_of(queue, offset, low, *high_out, position_out, offset_out);
+    } while (cmq_queue_was_expired(queue, status, low, &low));
+    return status;
+}
+
 static uint32_t drop_fillers(cmq_unit *units, uint32_t count)
 {
     uint32_t kept = 0;
@@ -382,39 +413,20 @@ static uint32_t drop_fillers(cmq_unit *units, uint32_t count)
     return kept;
 }
 
-bool cmq_queue_was_expired(const cmq_queue *queue, cmq_status status, int64_t position, int64_t *min_out)
-{
-    if (status != CMQ_ERR_NOT_FOUND) return false;
-    _Atomic int64_t *at = (_Atomic int64_t *)&queue->min;
-    int64_t min = atomic_load_explicit(at, memory_order_acquire);
-    if (min <= position && queue->set->read_only && position < cmq_queuetail_flushed(&queue->tail)) {
-        /* Another process deletes files here, and nobody else may have noticed yet: the next file, if there is one, is the first. */
-        const int64_t file_units = cmq_queue_file_bytes(queue) / cmq_queue_unit_bytes(queue);
-        int64_t behind = (position / file_units + 1) * file_units;
-        if (behind > cmq_queuetail_flushed(&queue->tail)) behind = cmq_queuetail_flushed(&queue->tail);
-        while (min < behind && !atomic_compare_exchange_weak_explicit(at, &min, behind, memory_order_acq_rel, memory_order_acquire)) {}
-        if (min < behind) min = behind;
-    }
-    if (min <= position) return false;
-    *min_out = min;
-    return true;
-}
-
 cmq_status cmq_queue_told(cmq_status status) { return status == CMQ_ERR_NOT_FOUND ? CMQ_ERR_CORRUPT : status; }
 
 cmq_status cmq_queue_read(cmq_queue *queue, int64_t from, int64_t confirmed_end, cmq_unit *units_out, uint32_t capacity, uint32_t *count_out,
                           int64_t *next_out)
 {
-    int64_t low, high, at;
+    int64_t high, at;
     *count_out = 0;
     *next_out = from;
-    cmq_queue_readable(queue, confirmed_end, &low, &high);
-    cmq_status status = cmq_queue_position_of(queue, from, low, high, &at, next_out);
+    cmq_status status = cmq_queue_place(queue, from, confirmed_end, &at, &high, next_out);
     while (status == CMQ_OK && at < high && *count_out < capacity) {
         uint32_t count;
         cmq_unit *into = units_out + *count_out;
         status = cmq_queue_fetch(queue, at, high, into, capacity - *count_out, &count);
-        if (cmq_queue_was_expired(queue, status, at, &at)) {
+        if (*count_out == 0 && cmq_queue_was_expired(queue, status, at, &at)) {
             status = CMQ_OK;
             continue;
         }
@@ -457,8 +469,11 @@ cmq_status cmq_queue_read_back(cmq_queue *queue, int64_t before, int64_t confirm
     int64_t low, high, at;
     *count_out = 0;
     *next_out = before;
-    cmq_queue_readable(queue, confirmed_end, &low, &high);
-    cmq_status status = position_below(queue, before, low, high, &at);
+    cmq_status status;
+    do {
+        cmq_queue_readable(queue, confirmed_end, &low, &high);
+        status = position_below(queue, before, low, high, &at);
+    } while (cmq_queue_was_expired(queue, status, low, &low));
     while (status == CMQ_OK && at > low && *count_out < capacity) {
         cmq_unit units[BACK_UNITS];
         uint32_t wanted = capacity - *count_out;

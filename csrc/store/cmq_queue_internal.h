@@ -194,9 +194,9 @@ bool cmq_unit_ends_after(void *context, const cmq_unit *unit, cmq_status *status
 /* reader: the positions that may be seen, [low, high). */
 void cmq_queue_readable(cmq_queue *queue, int64_t confirmed_end, int64_t *low_out, int64_t *high_out);
 
-/* reader: the position to read `offset` from, in [low, high]; *offset_out is `offset` raised to the min offset. */
-cmq_status CMQ_MUST_CHECK cmq_queue_position_of(cmq_queue *queue, int64_t offset, int64_t low, int64_t high, int64_t *position_out,
-                                                int64_t *offset_out);
+/* reader: the position to read `offset` from, and behind the last that may be seen; *offset_out is `offset` raised to the min offset. */
+cmq_status CMQ_MUST_CHECK cmq_queue_place(cmq_queue *queue, int64_t offset, int64_t confirmed_end, int64_t *position_out, int64_t *high_out,
+                                          int64_t *offset_out);
 
 /* What a missing file is to those who call the module: damage. */
 cmq_status cmq_queue_told(cmq_status status);

@@ -294,9 +294,8 @@ cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t log_e
 static cmq_status CMQ_MUST_CHECK learn_last(cmq_queue *queue)
 {
     const int64_t next = cmq_queuetail_next(&queue->tail);
-    const int64_t first = queue->files.first < 0 ? 0 : queue->files.first / cmq_queue_unit_bytes(queue);
-    const int64_t min = atomic_load_explicit(&queue->min, memory_order_relaxed);
-    const int64_t low = first > min ? first : min;
+    /* Also below min: a queue whose messages all expired goes on counting, and is no empty one. */
+    const int64_t low = queue->files.first < 0 ? cmq_queuetail_lowest(&queue->tail) : queue->files.first / cmq_queue_unit_bytes(queue);
     int64_t last_end = 0, next_offset = 0;
     for (int64_t at = next; at > low && last_end == 0; at--) {
         cmq_unit unit;

@@ -132,11 +132,10 @@ static cmq_status CMQ_MUST_CHECK step(scan *of, int64_t *at, int64_t end, int64_
 cmq_status cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t confirmed_end, const uint32_t *hashes, uint32_t hash_count,
                           uint64_t examine_max, cmq_unit *units_out, uint32_t capacity, uint32_t *count_out, int64_t *next_out)
 {
-    int64_t low, high, at;
+    int64_t high, at;
     *count_out = 0;
     *next_out = from;
-    cmq_queue_readable(queue, confirmed_end, &low, &high);
-    cmq_status status = cmq_queue_position_of(queue, from, low, high, &at, next_out);
+    cmq_status status = cmq_queue_place(queue, from, confirmed_end, &at, &high, next_out);
     if (status != CMQ_OK) return cmq_queue_told(status);
     if (at < high && (uint64_t)(high - at) > examine_max) high = at + (int64_t)examine_max;
     scan of;   /* field by field: zeroing the window would cost more than a short scan */
@@ -177,11 +176,10 @@ static bool compare_reached(void *context, const cmq_unit *unit, cmq_status *sta
 cmq_status cmq_queue_search(cmq_queue *queue, int64_t low, int64_t high, int64_t confirmed_end,
                             cmq_queue_compare compare, void *context, int64_t *offset_out)
 {
-    int64_t first, end, at, unused;
+    int64_t end, at, unused;
     *offset_out = high;
-    cmq_queue_readable(queue, confirmed_end, &first, &end);
-    cmq_status status = cmq_queue_position_of(queue, low, first, end, &at, &unused);
-    if (status == CMQ_OK) status = cmq_queue_position_of(queue, high, first, end, &end, &unused);
+    cmq_status status = cmq_queue_place(queue, high, confirmed_end, &end, &unused, &unused);
+    if (status == CMQ_OK) status = cmq_queue_place(queue, low, confirmed_end, &at, &unused, &unused);
     if (status != CMQ_OK || at >= end) return cmq_queue_told(status);
     border of = {.compare = compare, .context = context, .offset = high};
     const cmq_queue_probe probe = {.reached = compare_reached, .context = &of};
