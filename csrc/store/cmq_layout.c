@@ -167,11 +167,11 @@ static cmq_status look_at_queue(probe *look, lengths *kind, const char *folder)
     char **names;
     size_t count;
     cmq_status status = list(look->fs, folder, &names, &count);
-    const size_t end = behind_last_offset(names, count);
     for (size_t i = 0; i < count && status == CMQ_OK && kind->files < QUEUE_FILES_LOOKED_AT; i++) {
         int64_t start;
         bool taken;
-        status = take_file(look, kind, folder, names[i], i + 1 == end, &start, &taken);
+        /* Lengths of queue files are made durable together, so a power loss may leave any of them at 0. */
+        status = take_file(look, kind, folder, names[i], true, &start, &taken);
     }
     free_names(names, count);
     return status;
