@@ -1,6 +1,7 @@
 /* cmq_log: see cmq_log.h. This file owns the table of segments, loading, the cut and retention; how bytes get in is in cmq_log_write.c. */
 #include "store/cmq_log_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -273,30 +274,30 @@ cmq_status cmq_log_refresh(cmq_log *log)
 
 /* ---- the cut, and retention ---- */
 
-static cmq_status delete_file(cmq_log *log, int64_t start)
+/* The removal is durable before anything else changes: of two removals the second alone may survive a power loss, and leave a gap; and queue files
+ * whose records come back would be missed. */
+static cmq_status remove_durably(cmq_log *log, int64_t start)
 {
-    cmq_segment *segment = cmq_log_segment_at(log, start);
+    const cmq_segment *segment = cmq_log_segment_at(log, start);
     if (segment == NULL) return CMQ_OK;
+    char folder[CMQ_PATH_BYTES];
+    snprintf(folder, sizeof folder, "%s", cmq_segment_path(segment));
+    *strrchr(folder, '/') = '\0';
     const cmq_status status = cmq_fs_remove(log->fs, cmq_segment_path(segment));
-    if (status != CMQ_OK) return status;
-    drop_segment(log, start);
-    return CMQ_OK;
+    if (status != CMQ_OK && status != CMQ_ERR_NOT_FOUND) return status;
+    return cmq_fs_sync_directory(log->fs, folder);
 }
 
 static cmq_status delete_after(cmq_log *log, int64_t end)
 {
     const int64_t last_end = atomic_load_explicit(&log->last_file_end, memory_order_relaxed);
     const int64_t min = atomic_load_explicit(&log->min, memory_order_relaxed);
-    int64_t start = last_end - log->segment_bytes;
-    /* Newest first, so that a crash in between leaves no gap. */
-    for (; start >= end && start >= min; start -= log->segment_bytes) {
-        const cmq_status status = delete_file(log, start);
+    /* Newest first, so that a crash in between leaves no gap. The first file stays, also when it is empty: it says where the log begins. */
+    for (int64_t start = last_end - log->segment_bytes; start >= end && start > min; start -= log->segment_bytes) {
+        const cmq_status status = remove_durably(log, start);
         if (status != CMQ_OK) return status;
+        drop_segment(log, start);
         atomic_store_explicit(&log->last_file_end, start, memory_order_release);
-    }
-    for (uint32_t i = 0; i < log->path_count; i++) {
-        const cmq_status status = cmq_fs_sync_directory(log->fs, log->paths[i]);
-        if (status != CMQ_OK && status != CMQ_ERR_NOT_FOUND) return status;
     }
     return CMQ_OK;
 }
@@ -348,10 +349,8 @@ cmq_status cmq_log_delete_first(cmq_log *log)
 {
     const int64_t min = cmq_log_min(log);
     if (min + log->segment_bytes >= cmq_log_last_file_end(log)) return CMQ_END;
-    cmq_segment *segment = cmq_log_segment_at(log, min);
-    CMQ_ASSERT(segment != NULL);
-    const cmq_status status = cmq_fs_remove(log->fs, cmq_segment_path(segment));
-    if (status != CMQ_OK && status != CMQ_ERR_NOT_FOUND) return status;
+    const cmq_status status = remove_durably(log, min);
+    if (status != CMQ_OK) return status;
     /* First move min, then drop: a reader that still sees the pointer can pin it, one that does not is told "below min". */
     atomic_store_explicit(&log->min, min + log->segment_bytes, memory_order_release);
     drop_segment(log, min);
