@@ -153,17 +153,6 @@ static int64_t newest_segment(cmq_store *store)
 
 /* ---- opening ---- */
 
-/* Where the units in the files may be incomplete: dispatch begins here. */
-static cmq_status dispatch_start(cmq_store *store, const cmq_layout *layout, int64_t dispatched_end, int64_t *start_out)
-{
-    cmq_point point;
-    if (cmq_store_trusted_point(store, &point)) {
-        *start_out = point.log_end;
-        return CMQ_OK;
-    }
-    return cmq_store_scan_start(store, layout->has_abort, dispatched_end, start_out);
-}
-
 static cmq_status find_end(cmq_store *store, int64_t *end_out)
 {
     cmq_follow_state page;
@@ -188,10 +177,15 @@ static cmq_status find_end(cmq_store *store, int64_t *end_out)
 cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
 {
     int64_t end, dispatched_end, start;
+    cmq_point point;
     cmq_status status = find_source(store);
     if (status == CMQ_OK) status = find_end(store, &end);
-    if (status == CMQ_OK) status = cmq_queues_recover(store->queues, cmq_log_min(store->log), end, 0, &dispatched_end);
-    if (status == CMQ_OK) status = dispatch_start(store, layout, dispatched_end, &start);
+    if (status != CMQ_OK) return status;
+    /* Units in the files may have holes behind a durable point: they are taken from the log, as recovery would. */
+    const bool trusted = cmq_store_trusted_point(store, &point);
+    start = point.log_end;
+    status = cmq_queues_recover(store->queues, cmq_log_min(store->log), end, trusted ? point.log_end : 0, &dispatched_end);
+    if (status == CMQ_OK && !trusted) status = cmq_store_scan_start(store, layout->has_abort, dispatched_end, &start);
     if (status != CMQ_OK) return status;
     if (start > end) start = end;
     store->unit_end = dispatched_end;

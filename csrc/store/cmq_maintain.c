@@ -3,8 +3,9 @@
  * The background thread sleeps until the first append after a durable point, then every 100 ms looks at what is due: the log (async: every 500 ms),
  * queue tails to files (every second), a durable point (every 10 s or 256 MiB), retention (every 10 s). Then it sleeps again.
  *
- * A durable point is, in this order: log synced; queue units in files, synced; index synced; `checkpoint` written, so that a Java broker
- * recovers from here; our point written, so that we do. Each says less than what is already durable.
+ * A durable point is, in this order: log synced; queue units in files, synced; index synced; our point written, so that we recover from
+ * here; `checkpoint` written, so that a Java broker does. Each says less than what is already durable. The point names the checkpoint it
+ * goes with, and the point before it stays until the checkpoint is written, so that a crash between the two costs nothing.
  *
  * Invariant: no file says that something is durable before it is.
  * Threads:   maintain_mutex makes one flush at a time; the writer goes on beside it.
@@ -46,26 +47,49 @@ static void read_confirmed(cmq_store *store, int64_t *end, int64_t *store_ms, in
     pthread_mutex_unlock(&store->commit_mutex);
 }
 
+/* Log, queues and index to disk. A sync that failed took bytes along that no later one brings back: fence. */
+static cmq_status make_durable(cmq_store *store, int64_t end, int64_t *covered_out, cmq_index_position *index_out, int64_t *full_end_ms_out)
+{
+    cmq_status status = CMQ_OK;
+    if (store->options.flush == CMQ_FLUSH_ASYNC) {
+        status = cmq_log_sync(store->log, end);
+        if (status != CMQ_OK) return cmq_store_fence(store);
+    }
+    status = cmq_queues_flush(store->queues, end, true, covered_out);
+    if (status != CMQ_OK) return cmq_queues_sync_failed(store->queues) ? cmq_store_fence(store) : status;
+    if (store->index != NULL) status = cmq_index_flush(store->index, index_out, full_end_ms_out);
+    return status == CMQ_OK ? CMQ_OK : cmq_store_fence(store);
+}
+
+/* The point first: until the checkpoint is written, too, the point before is the true one. */
+static cmq_status store_point(cmq_store *store, const cmq_point *point, const cmq_checkpoint *before)
+{
+    cmq_status status = cmq_point_store(store->points, point);
+    if (status == CMQ_OK) {
+        status = cmq_checkpoint_store(store->fs, store->root, &store->checkpoint);
+        if (status == CMQ_OK) return CMQ_OK;
+        const cmq_error error = *cmq_last_error();
+        if (cmq_point_keep(store->points, cmq_checkpoint_crc(before)) == CMQ_OK) status = cmq_fail(status, "%s", error.text);
+    }
+    store->checkpoint = *before;
+    return status;
+}
+
 cmq_status cmq_store_durable_point(cmq_store *store, bool clean)
 {
     int64_t end, store_ms, last_phy, covered, full_end_ms = 0;
     cmq_point point = {.clean = clean};
+    if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
     read_confirmed(store, &end, &store_ms, &last_phy);
-    cmq_status status = CMQ_OK;
-    if (store->options.flush == CMQ_FLUSH_ASYNC && !atomic_load_explicit(&store->fenced, memory_order_acquire)) {
-        status = cmq_log_sync(store->log, end);
-        if (status != CMQ_OK) status = cmq_store_fence(store);
-    }
-    if (status == CMQ_OK) status = cmq_queues_flush(store->queues, end, true, &covered);
-    if (status == CMQ_OK && store->index != NULL) status = cmq_index_flush(store->index, &point.index, &full_end_ms);
+    cmq_status status = make_durable(store, end, &covered, &point.index, &full_end_ms);
     if (status != CMQ_OK) return status;
     CMQ_ASSERT(covered >= end);
+    const cmq_checkpoint before = store->checkpoint;
     store->checkpoint.physic_ms = store_ms;
     store->checkpoint.logics_ms = store_ms;
     if (full_end_ms > store->checkpoint.index_ms) store->checkpoint.index_ms = full_end_ms;
-    status = cmq_checkpoint_store(store->fs, store->root, &store->checkpoint);
     fill_point(store, end, store_ms, last_phy, &point);
-    if (status == CMQ_OK) status = cmq_point_store(store->points, &point);
+    status = store_point(store, &point, &before);
     if (status != CMQ_OK) return status;
     store->durable_end = end;
     store->durable_at_ms = cmq_clock_now_ms(&store->clock);

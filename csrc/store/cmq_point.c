@@ -25,7 +25,8 @@ _Static_assert(SLOT_BYTES <= 512, "a slot fits one sector");
 
 struct cmq_point_file {
     cmq_file *file;
-    uint64_t sequence;   /* of the newest slot; its place is sequence % 2 */
+    uint64_t sequence;   /* of the newest slot */
+    uint64_t kept;       /* the slot that the next store must not touch */
 };
 
 static void encode(const cmq_point *point, uint64_t sequence, uint8_t at[SLOT_BYTES])
@@ -74,8 +75,14 @@ static bool decode(const uint8_t at[SLOT_BYTES], cmq_point *point_out, uint64_t 
     return true;
 }
 
-/* The newest valid slot of an open file. A file that ends early has fewer slots. */
-static cmq_status read_newest(cmq_file *file, cmq_point *point_out, uint64_t *sequence_out, bool *found_out)
+/* Which slots count. */
+typedef struct wanted {
+    bool any;
+    uint32_t checkpoint_crc;
+} wanted;
+
+/* The newest valid slot of an open file that is wanted. A file that ends early has fewer slots. */
+static cmq_status read_newest(cmq_file *file, wanted which, cmq_point *point_out, uint64_t *sequence_out, uint64_t *slot_out, bool *found_out)
 {
     cmq_file_info info;
     cmq_status status = cmq_file_info_of(file, &info);
@@ -86,15 +93,17 @@ static cmq_status read_newest(cmq_file *file, cmq_point *point_out, uint64_t *se
         cmq_point point;
         uint64_t sequence;
         if (status != CMQ_OK || !decode(at, &point, &sequence)) continue;
+        if (!which.any && point.checkpoint_crc != which.checkpoint_crc) continue;
         if (*found_out && sequence < *sequence_out) continue;
         *point_out = point;
         *sequence_out = sequence;
+        *slot_out = slot;
         *found_out = true;
     }
     return status;
 }
 
-cmq_status cmq_point_load(cmq_fs *fs, const char *root, cmq_point *point_out, bool *found_out)
+static cmq_status load(cmq_fs *fs, const char *root, wanted which, cmq_point *point_out, bool *found_out)
 {
     memset(point_out, 0, sizeof *point_out);
     *found_out = false;
@@ -105,10 +114,20 @@ cmq_status cmq_point_load(cmq_fs *fs, const char *root, cmq_point *point_out, bo
     status = cmq_file_open(fs, path, CMQ_OPEN_READ, &file);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
     if (status != CMQ_OK) return status;
-    uint64_t sequence = 0;
-    status = read_newest(file, point_out, &sequence, found_out);
+    uint64_t sequence = 0, slot = 0;
+    status = read_newest(file, which, point_out, &sequence, &slot, found_out);
     cmq_file_close(file);
     return status;
+}
+
+cmq_status cmq_point_load(cmq_fs *fs, const char *root, cmq_point *point_out, bool *found_out)
+{
+    return load(fs, root, (wanted){.any = true}, point_out, found_out);
+}
+
+cmq_status cmq_point_load_for(cmq_fs *fs, const char *root, uint32_t checkpoint_crc, cmq_point *point_out, bool *found_out)
+{
+    return load(fs, root, (wanted){.checkpoint_crc = checkpoint_crc}, point_out, found_out);
 }
 
 /* Make folder and file, durably, with the blocks of both slots, so that a full disk does not stop a later store. */
@@ -138,7 +157,7 @@ cmq_status cmq_point_open(cmq_fs *fs, const char *root, cmq_point_file **file_ou
     if (status == CMQ_OK) status = prepare(fs, root, opened->file);
     cmq_point point;
     bool found = false;
-    if (status == CMQ_OK) status = read_newest(opened->file, &point, &opened->sequence, &found);
+    if (status == CMQ_OK) status = read_newest(opened->file, (wanted){.any = true}, &point, &opened->sequence, &opened->kept, &found);
     if (status != CMQ_OK) {
         cmq_point_close(opened);
         return status;
@@ -152,10 +171,21 @@ cmq_status cmq_point_store(cmq_point_file *file, const cmq_point *point)
     const uint64_t sequence = file->sequence + 1;
     uint8_t at[SLOT_BYTES];
     encode(point, sequence, at);
-    cmq_status status = cmq_file_write(file->file, sequence % SLOTS * SLOT_STEP, at, sizeof at);
+    const uint64_t slot = (file->kept + 1) % SLOTS;
+    cmq_status status = cmq_file_write(file->file, slot * SLOT_STEP, at, sizeof at);
     if (status == CMQ_OK) status = cmq_file_sync(file->file);
-    if (status == CMQ_OK) file->sequence = sequence;
-    return status;
+    if (status != CMQ_OK) return status;
+    file->sequence = sequence;
+    file->kept = slot;
+    return CMQ_OK;
+}
+
+cmq_status cmq_point_keep(cmq_point_file *file, uint32_t checkpoint_crc)
+{
+    cmq_point point;
+    uint64_t sequence = 0;
+    bool found = false;
+    return read_newest(file->file, (wanted){.checkpoint_crc = checkpoint_crc}, &point, &sequence, &file->kept, &found);
 }
 
 void cmq_point_close(cmq_point_file *file)

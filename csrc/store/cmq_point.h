@@ -1,6 +1,7 @@
 /* cmq_point: the durable point: up to where the derived files are known to agree with the log, so that recovery reads only what lies behind it.
  *
- * Two slots, a page each, are written in turn with a rising sequence number and a checksum; a torn write leaves the other slot valid.
+ * Two slots, a page each, are written in turn with a rising sequence number and a checksum; a torn write leaves the other slot valid. A point
+ * is stored first and the `checkpoint` it was stored for second, so that of old and new file each has its point.
  *
  * Owns:       the file <root>/cometmq/point.
  * Invariant:  a point is stored only after everything it says is durable; a slot that fails its checksum does not exist.
@@ -37,11 +38,19 @@ typedef struct cmq_point_file cmq_point_file;   /* the file, opened by a writer 
 /* Read the newest valid point. *found_out is false, and the point zero, when there is none, or none that this version knows. */
 cmq_status CMQ_MUST_CHECK cmq_point_load(cmq_fs *fs, const char *root, cmq_point *point_out, bool *found_out);
 
+/* The same among the points that were stored for a `checkpoint` with this crc: a crash between the two leaves the older point for the older file. */
+cmq_status CMQ_MUST_CHECK cmq_point_load_for(cmq_fs *fs, const char *root, uint32_t checkpoint_crc, cmq_point *point_out, bool *found_out);
+
 /* Open the file for storing; makes folder and file. *file_out owned: cmq_point_close. */
 cmq_status CMQ_MUST_CHECK cmq_point_open(cmq_fs *fs, const char *root, cmq_point_file **file_out);
 
-/* Write the older slot and sync. After a failure the point before is still there; the handle may be used again. */
+/* Write the slot that is not kept (the older one, unless told otherwise) and sync; keep the new one. After a failure the kept point is still there;
+ * the handle may be used again. */
 cmq_status CMQ_MUST_CHECK cmq_point_store(cmq_point_file *file, const cmq_point *point);
+
+/* Let the next store spare the newest slot for a checkpoint with this crc: it is the only one that a crash before the checkpoint's next change
+ * would find true. Nothing changes when there is none. */
+cmq_status CMQ_MUST_CHECK cmq_point_keep(cmq_point_file *file, uint32_t checkpoint_crc);
 
 /* NULL is fine. */
 void cmq_point_close(cmq_point_file *file);

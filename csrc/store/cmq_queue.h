@@ -147,6 +147,9 @@ bool cmq_queues_flush_wanted(const cmq_queues *queues);
  * flush reached. Units must have been put before the caller learnt confirmed_end. After a failed fsync every durable flush is CMQ_ERR_FENCED. */
 cmq_status CMQ_MUST_CHECK cmq_queues_flush(cmq_queues *queues, int64_t confirmed_end, bool durable, int64_t *covered_out);
 
+/* flush: a sync failed; what it should have made durable may be lost, and no later sync tells. */
+bool cmq_queues_sync_failed(const cmq_queues *queues);
+
 /* Retention: delete files (never a queue's last) whose last unit's record starts below min_phy, then correct every min offset. */
 cmq_status CMQ_MUST_CHECK cmq_queues_expire(cmq_queues *queues, int64_t min_phy);
 

@@ -217,6 +217,8 @@ cmq_status cmq_queues_flush(cmq_queues *queues, int64_t confirmed_end, bool dura
     return CMQ_OK;
 }
 
+bool cmq_queues_sync_failed(const cmq_queues *queues) { return queues->sync_failed; }
+
 /* ---- followers ---- */
 
 static cmq_status follow_each(cmq_queue *queue, void *context)

@@ -27,13 +27,14 @@ bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out)
 {
     bool found;
     *point_out = (cmq_point){0};
-    if (cmq_point_load(store->fs, store->root, point_out, &found) != CMQ_OK || !found) return false;
-    if (point_out->checkpoint_crc != cmq_checkpoint_crc(&store->checkpoint)) return false;   /* a Java broker has been here since */
+    /* One for another checkpoint is of before a Java broker's visit, or of a moment whose checkpoint a crash took. */
+    const uint32_t crc = cmq_checkpoint_crc(&store->checkpoint);
+    if (cmq_point_load_for(store->fs, store->root, crc, point_out, &found) != CMQ_OK || !found) return false;
     if (point_out->log_end < cmq_log_min(store->log) || point_out->log_end > cmq_log_last_file_end(store->log)) return false;
     if (point_out->last_bytes == 0) return point_out->log_end == cmq_log_min(store->log);
     int32_t bytes;
-    uint32_t crc;
-    return cmq_store_fingerprint(store, point_out->last_phy, &bytes, &crc) && bytes == point_out->last_bytes && crc == point_out->last_crc;
+    uint32_t record_crc;
+    return cmq_store_fingerprint(store, point_out->last_phy, &bytes, &record_crc) && bytes == point_out->last_bytes && record_crc == point_out->last_crc;
 }
 
 /* Is the segment that starts at `start` one that recovery may begin with? */
@@ -162,7 +163,25 @@ static cmq_status refuse_damage(const walk *w, const cmq_point *point, bool poin
 
 /* ---- the whole ---- */
 
-static cmq_status recover_index(cmq_store *store, const cmq_point *point, bool trusted, bool unclean, int64_t *keys_from)
+/* A process that was killed leaves bytes, names and folders that read well and are on no disk yet, and nobody remembers which. All that recovery
+ * finds counts as durable afterwards, so it has to be. */
+static cmq_status make_findings_durable(cmq_store *store)
+{
+    cmq_status status = cmq_fs_sync_all(store->fs, store->root);
+    for (uint32_t i = 0; i < store->options.commitlog_path_count && status == CMQ_OK; i++)
+        status = cmq_fs_sync_all(store->fs, store->options.commitlog_paths[i]);
+    return status;
+}
+
+static int64_t segment_of(const cmq_store *store, int64_t phy)
+{
+    const int64_t min = cmq_log_min(store->log);
+    return phy <= min ? min : phy - phy % cmq_log_segment_bytes(store->log);
+}
+
+/* *keys_from: records above it get their keys. *start lowered: the log must be read from there, because index files are gone or damaged that our
+ * point says were whole. */
+static cmq_status recover_index(cmq_store *store, const cmq_point *point, bool trusted, bool unclean, int64_t *start, int64_t *keys_from)
 {
     *keys_from = -1;
     if (store->index == NULL) return CMQ_OK;
@@ -175,9 +194,26 @@ static cmq_status recover_index(cmq_store *store, const cmq_point *point, bool t
         int64_t rebuild_from;
         const cmq_status status = cmq_index_drop_newer(store->index, store->checkpoint.index_ms, &rebuild_from);
         if (status != CMQ_OK) return status;
+        if (trusted && segment_of(store, rebuild_from) < *start) *start = segment_of(store, rebuild_from);
         store->opening.index_missing_from = rebuild_from;
     }
     *keys_from = cmq_index_end_phy(store->index);
+    return CMQ_OK;
+}
+
+/* Somebody removed the queues' folders, which a store with messages has: all of the log must be read. */
+static cmq_status queues_are_gone(cmq_store *store, bool *gone_out)
+{
+    static const char *const folders[] = {"consumequeue", "batchconsumequeue"};
+    *gone_out = true;
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        char path[CMQ_PATH_BYTES];
+        cmq_file_info info;
+        cmq_status status = cmq_path_join(path, store->root, folders[i]);
+        if (status == CMQ_OK) status = cmq_fs_stat(store->fs, path, &info);
+        if (status == CMQ_OK) *gone_out = false;
+        else if (status != CMQ_ERR_NOT_FOUND) return status;
+    }
     return CMQ_OK;
 }
 
@@ -187,7 +223,9 @@ static cmq_status settle(cmq_store *store, walk *w)
     store->opening.records = w->records;
     store->opening.cut_bytes = cmq_store_bytes_behind(store, w->position);
     store->opening.gaps = cmq_queues_gaps(store->queues);
+    const uint32_t checkpoint_crc = cmq_checkpoint_crc(&store->checkpoint);
     cmq_status status = cmq_queues_truncate(store->queues, w->position);
+    if (status == CMQ_OK && store->index != NULL) status = cmq_index_cut(store->index, w->position);
     if (status == CMQ_OK) status = cmq_log_set_end(store->log, w->position);
     if (status != CMQ_OK) return status;
     store->last_phy = w->last_phy;
@@ -198,9 +236,34 @@ static cmq_status settle(cmq_store *store, walk *w)
     store->opened_end = w->position;
     pthread_mutex_lock(&store->maintain_mutex);
     status = cmq_point_open(store->fs, store->root, &store->points);
+    if (status == CMQ_OK) status = cmq_point_keep(store->points, checkpoint_crc);
     if (status == CMQ_OK) status = cmq_store_durable_point(store, false);
     pthread_mutex_unlock(&store->maintain_mutex);
     return status;
+}
+
+/* Make queues and index ready, and say where the walk begins: at our point if all is there that it speaks of, else where upstream would begin,
+ * or before, where something that it speaks of is gone. */
+static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted, bool unclean, walk *w)
+{
+    bool gone;
+    int64_t dispatched_end = 0, start = point->log_end;
+    cmq_status status = queues_are_gone(store, &gone);
+    if (status == CMQ_OK)
+        status = cmq_queues_recover(store->queues, cmq_log_min(store->log), cmq_log_last_file_end(store->log), trusted ? point->log_end : 0, &dispatched_end);
+    if (status == CMQ_OK && !trusted) status = cmq_store_scan_start(store, unclean, dispatched_end, &start);
+    if (status == CMQ_OK) status = recover_index(store, point, trusted, unclean, &start, &w->keys_from);
+    if (status != CMQ_OK) return status;
+    if (gone) start = cmq_log_min(store->log);
+    const bool from_point = trusted && start == point->log_end;
+    w->position = start;
+    w->last_phy = from_point && point->last_bytes > 0 ? point->last_phy : -1;
+    w->last_ms = from_point ? point->store_ms : 0;
+    store->opening.was_unclean = unclean;
+    store->opening.trusted_point = from_point;
+    store->opening.scanned_from = start;
+    if (trusted || start <= store->opening.index_missing_from) store->opening.index_missing_from = 0;
+    return CMQ_OK;
 }
 
 cmq_status cmq_store_recover(cmq_store *store, const cmq_layout *layout)
@@ -208,18 +271,10 @@ cmq_status cmq_store_recover(cmq_store *store, const cmq_layout *layout)
     cmq_point point;
     const bool trusted = cmq_store_trusted_point(store, &point);
     const bool unclean = layout->has_abort;
-    int64_t dispatched_end = 0, start = point.log_end;
-    walk w = {.store = store, .last_phy = trusted && point.last_bytes > 0 ? point.last_phy : -1, .last_ms = trusted ? point.store_ms : 0};
-    cmq_status status = cmq_queues_recover(store->queues, cmq_log_min(store->log), cmq_log_last_file_end(store->log), trusted ? point.log_end : 0,
-                                           &dispatched_end);
-    if (status == CMQ_OK && !trusted) status = cmq_store_scan_start(store, unclean, dispatched_end, &start);
-    if (status == CMQ_OK) status = recover_index(store, &point, trusted, unclean, &w.keys_from);
-    if (status != CMQ_OK) return status;
-    store->opening.was_unclean = unclean;
-    store->opening.trusted_point = trusted;
-    store->opening.scanned_from = w.position = start;
-    if (trusted || start <= store->opening.index_missing_from) store->opening.index_missing_from = 0;
-    status = read_log(&w);
+    walk w = {.store = store, .last_phy = -1};
+    cmq_status status = unclean ? make_findings_durable(store) : CMQ_OK;
+    if (status == CMQ_OK) status = prepare(store, &point, trusted, unclean, &w);
+    if (status == CMQ_OK) status = read_log(&w);
     if (status == CMQ_OK) status = refuse_damage(&w, &point, trusted, unclean);
     if (status == CMQ_OK) status = settle(store, &w);
     free(w.keys.keys);

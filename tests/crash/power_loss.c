@@ -1,0 +1,390 @@
+/* Power loss, and disks that fail: random work on a tiny store over the twin of the file system (tests/crash/FAULTS.md), crash images at random calls,
+ * each opened again and compared with what was promised.
+ *
+ * A session works on one store. At chosen calls its hook takes an image; after the operation each image becomes a session of its own (with images
+ * of its own, also of the recovery), or is opened with the system's files. Expected after each: what was acknowledged is there once and in order,
+ * queues, light queues and keys agree with the log, nothing was invented, and the store goes on.
+ *
+ * Cases: power_loss (images only), faults (errors at chosen calls, then images), teeth (with syncs left out the same checks must fail).
+ * CMQ_CRASH_IMAGES: how many images; without it a few hundred. CMQ_SEED repeats a run.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/cmq_file_twin.h"
+#include "support/cmq_ledger.h"
+#include "support/cmq_store_kit.h"
+#include "support/cmq_test.h"
+
+#define IMAGES_SHORT 250
+#define LEVEL_MAX 2          /* an image of an image is only opened and checked */
+#define PENDING_MAX 4
+
+typedef struct image {
+    char path[CMQ_PATH_BYTES];
+    ledger ledger;
+    ledger_expected expected;
+    cmq_twin_style style;
+    char call[300];
+} image;
+
+typedef struct session {
+    int level;
+    char root[CMQ_PATH_BYTES];
+    cmq_file_twin *twin;
+    cmq_store *store;
+    cmq_store_options options;
+    ledger ledger;
+    ledger_expected expected;    /* of an image taken now */
+    bool retention;
+    uint32_t one_in;             /* calls, of which one becomes an image */
+    image pending[PENDING_MAX];
+    uint32_t pending_count;
+    const char *doing;
+    /* Faults. */
+    bool faults, fenced;
+    uint64_t fault_count;
+} session;
+
+/* What all sessions of a run share. */
+static struct {
+    const char *directory;
+    uint64_t images_left, images_taken, image_number, sessions;
+    unsigned ignored_syncs;
+    char why[1200];
+} all;
+
+static bool __attribute__((format(printf, 2, 3))) violated(const session *s, const char *format, ...)
+{
+    char what[LEDGER_WHY_BYTES + 100];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    if (all.why[0] == '\0')
+        snprintf(all.why, sizeof all.why, "level %d, %.200s, %s flush, segments of %" PRId64 ", during %s: %s", s->level, s->root,
+                 s->options.flush == CMQ_FLUSH_SYNC ? "sync" : "async", s->options.segment_bytes, s->doing, what);
+    return false;
+}
+
+static bool fine(const session *s, const char *what, cmq_status status)
+{
+    return status == CMQ_OK || violated(s, "%s gave %s (%s)", what, cmq_status_name(status), cmq_last_error()->text);
+}
+
+/* ---- images ---- */
+
+static void take_image(session *s, const char *call)
+{
+    image *into = &s->pending[s->pending_count++];
+    snprintf(into->path, sizeof into->path, "%.3000s/image-%" PRIu64, all.directory, all.image_number++);
+    into->style = cmq_file_twin_crash_image(s->twin, into->path);
+    ledger_copy(&into->ledger, &s->ledger);
+    into->expected = s->expected;
+    snprintf(into->call, sizeof into->call, "%.299s", call);
+    all.images_left--;
+    all.images_taken++;
+}
+
+static void at_call(void *context, const cmq_twin_call *call)
+{
+    session *s = context;
+    if (all.images_left == 0 || s->pending_count == PENDING_MAX || cmq_test_random_below(s->one_in) != 0) return;
+    char text[300];
+    const char *path = strlen(call->path) > strlen(s->root) ? call->path + strlen(s->root) : call->path;
+    snprintf(text, sizeof text, "%s %.80s at %" PRIu64 ", %" PRIu64 " bytes, while %.60s", cmq_file_twin_kind_name(call->kind), path, call->offset, call->bytes, s->doing);
+    take_image(s, text);
+}
+
+static void drop_image(image *of)
+{
+    kit_remove_tree(of->path);
+    ledger_free(&of->ledger);
+}
+
+static bool run_session(session *s, int steps);
+
+/* Options for opening `root` again; sizes are found in the files where there are any, but a store without files needs them. */
+static session session_on(const session *like, int level, const char *root, const ledger *book, const ledger_expected *expected)
+{
+    session s = {.level = level, .options = like->options, .expected = *expected, .retention = like->retention, .one_in = 20, .doing = "opening"};
+    snprintf(s.root, sizeof s.root, "%.4000s", root);
+    ledger_copy(&s.ledger, book);
+    s.options.fs = NULL;
+    return s;
+}
+
+/* Check a store that is open; what survived is durable from now on. */
+static bool check_store(session *s, const char *when)
+{
+    char why[LEDGER_WHY_BYTES];
+    uint32_t found;
+    if (!ledger_check(&s->ledger, s->store, &s->expected, &found, why)) return violated(s, "%s: %s", when, why);
+    ledger_cut(&s->ledger, found);
+    s->ledger.generation++;
+    s->expected.acknowledged = found;
+    return true;
+}
+
+/* As a follower finds it, before any writer recovers it. */
+static bool check_read_only(session *s)
+{
+    char why[LEDGER_WHY_BYTES];
+    uint32_t found;
+    ledger_expected expected = s->expected;
+    expected.index_may_lack = true;   /* keys behind the last durable point come back with recovery */
+    cmq_store_options options = s->options;
+    options.read_only = true;
+    options.create = false;
+    const cmq_status status = cmq_store_open(&s->store, &options);
+    if (status == CMQ_ERR_NOT_FOUND && s->expected.acknowledged == 0) return true;   /* nothing was made yet */
+    if (!fine(s, "opening read-only", status)) return false;
+    const bool agrees = ledger_check(&s->ledger, s->store, &expected, &found, why) || violated(s, "read-only: %s", why);
+    return fine(s, "closing a follower", cmq_store_close(s->store)) && agrees;
+}
+
+static bool open_and_check(session *s, const char *when)
+{
+    return fine(s, when, cmq_store_open(&s->store, &s->options)) && check_store(s, when);
+}
+
+/* The last level: open with the system's files, go on, open again after a clean and after an unclean end. */
+static bool finish_with_files(session *s)
+{
+    s->options.path = s->root;
+    bool good = cmq_test_random_below(2) == 0 || check_read_only(s);
+    if (!good || !open_and_check(s, "opening the image")) return false;
+    for (int round = 0; round < 2 && good; round++) {
+        cmq_appended appended;
+        s->doing = "going on in an image";
+        for (int i = 0; i < 3 && good; i++) {
+            const uint32_t count = 1 + (uint32_t)cmq_test_random_below(ledger_group_left(&s->ledger));
+            good = fine(s, "append", ledger_append(&s->ledger, s->store, count, &(ledger_call){0}, &appended));
+        }
+        if (good && cmq_test_random_below(2) == 0) good = fine(s, "maintain", cmq_store_maintain(s->store, cmq_test_random_below(2) == 0));
+        s->expected.acknowledged = s->ledger.count;
+        if (!good) return false;
+        if (cmq_test_random_below(2) == 0) good = fine(s, "close", cmq_store_close(s->store));
+        else cmq_store_abandon(s->store);
+        if (good) good = open_and_check(s, "opening the image again");
+    }
+    return good && fine(s, "close", cmq_store_close(s->store));
+}
+
+static bool follow_up(const session *parent, image *of)
+{
+    session s = session_on(parent, parent->level + 1, of->path, &of->ledger, &of->expected);
+    bool good;
+    if (s.level < LEVEL_MAX && cmq_test_random_below(3) == 0) {
+        s.one_in = 8;
+        good = run_session(&s, 4);
+    } else {
+        good = finish_with_files(&s);
+    }
+    ledger_free(&s.ledger);
+    if (!good && strlen(all.why) < 900) {
+        char text[400];
+        snprintf(text, sizeof text, "; image of level %d, %s, taken at %s", s.level, of->style == CMQ_TWIN_NOTHING ? "nothing unsynced kept" :
+                 of->style == CMQ_TWIN_EVERYTHING ? "all kept" : "a mix", of->call);
+        strcat(all.why, text);
+    }
+    return good;
+}
+
+/* The images that the last operation left. */
+static bool follow_up_all(session *s)
+{
+    bool good = true;
+    for (uint32_t i = 0; i < s->pending_count; i++) {
+        if (good) good = follow_up(s, &s->pending[i]);
+        if (good) drop_image(&s->pending[i]);
+        else ledger_free(&s->pending[i].ledger);
+    }
+    s->pending_count = 0;
+    return good;
+}
+
+/* ---- work ---- */
+
+static bool do_append(session *s)
+{
+    const uint32_t left = ledger_group_left(&s->ledger);
+    const uint32_t count = 1 + (uint32_t)cmq_test_random_below(left < 24 ? left : 24);
+    const bool sync = s->options.flush == CMQ_FLUSH_SYNC;
+    const ledger_call call = {.no_wait = cmq_test_random_below(5) == 0, .one_segment = count < 8 && cmq_test_random_below(5) == 0};
+    cmq_appended appended;
+    s->doing = call.no_wait ? "append without waiting" : call.one_segment ? "append of a batch" : "append";
+    if (!fine(s, s->doing, ledger_append(&s->ledger, s->store, count, &call, &appended))) return false;
+    if (sync && !call.no_wait) s->expected.acknowledged = s->ledger.count;
+    return true;
+}
+
+static bool do_flush(session *s)
+{
+    s->doing = "flush";
+    if (!fine(s, "flush", cmq_store_flush(s->store))) return false;
+    s->expected.acknowledged = s->ledger.count;
+    return true;
+}
+
+static bool do_maintain(session *s)
+{
+    const bool force = cmq_test_random_below(3) == 0;
+    s->doing = force ? "a durable point" : "upkeep";
+    if (!fine(s, s->doing, cmq_store_maintain(s->store, force))) return false;
+    s->expected.acknowledged = s->ledger.count;
+    return true;
+}
+
+static bool do_expire(session *s)
+{
+    cmq_store_info info;
+    uint32_t deleted;
+    if (!s->retention) return true;
+    s->doing = "retention";
+    CHECK_OK(cmq_store_info_of(s->store, &info));
+    s->expected.expired_below = info.log_end;
+    if (!fine(s, "expire", cmq_store_expire(s->store, true, &deleted))) return false;
+    CHECK_OK(cmq_store_info_of(s->store, &info));
+    s->expected.expired_below = info.log_min;
+    return true;
+}
+
+static bool do_reopen(session *s)
+{
+    const bool clean = cmq_test_random_below(2) == 0;
+    s->doing = clean ? "closing" : "being killed";
+    /* A process that dies leaves what it wrote: under async flush all that was appended. */
+    ledger_expected kept = s->expected;
+    if (clean || s->options.flush == CMQ_FLUSH_ASYNC) kept.acknowledged = s->ledger.count;
+    if (clean) {
+        const cmq_status status = cmq_store_close(s->store);
+        s->store = NULL;
+        if (!fine(s, "close", status)) return false;
+        s->expected.acknowledged = s->ledger.count;
+    } else {
+        cmq_store_abandon(s->store);
+        s->store = NULL;
+    }
+    s->doing = clean ? "opening after a close" : "opening after a kill";
+    const cmq_status status = cmq_store_open(&s->store, &s->options);
+    if (!fine(s, s->doing, status)) return false;
+    s->expected.acknowledged = kept.acknowledged;
+    return check_store(s, s->doing);
+}
+
+static bool do_check(session *s)
+{
+    char why[LEDGER_WHY_BYTES];
+    uint32_t found;
+    ledger_expected now = {.acknowledged = s->options.flush == CMQ_FLUSH_ASYNC ? s->ledger.count : s->expected.acknowledged,
+                           .expired_below = s->expected.expired_below};
+    s->doing = "reading";
+    return ledger_check(&s->ledger, s->store, &now, &found, why) || violated(s, "the open store: %s", why);
+}
+
+static bool work(session *s)
+{
+    const uint64_t dice = cmq_test_random_below(100);
+    if (dice < 60) return do_append(s);
+    if (dice < 66) return do_flush(s);
+    if (dice < 82) return do_maintain(s);
+    if (dice < 86) return do_expire(s);
+    if (dice < 92) return do_reopen(s);
+    if (dice < 94) return do_check(s);
+    const int64_t step = dice < 95 ? -(int64_t)cmq_test_random_below(5000) : (int64_t)cmq_test_random_below(3000);
+    atomic_fetch_add(&kit_now_ms, step);
+    return true;
+}
+
+/* A session over a twin of its own. */
+static bool run_session(session *s, int steps)
+{
+    all.sessions++;
+    s->twin = cmq_file_twin_create(s->root, cmq_test_random());
+    cmq_file_twin_ignore_syncs(s->twin, all.ignored_syncs);
+    s->options.fs = cmq_file_twin_fs(s->twin);
+    s->options.path = s->root;
+    cmq_file_twin_on_call(s->twin, 0, at_call, s);
+    s->doing = s->level == 0 ? "making the store" : "opening a crashed store";
+    bool good = open_and_check(s, s->doing) && follow_up_all(s);
+    for (int i = 0; i < steps && good && all.images_left > 0; i++) {
+        good = work(s);
+        if (good) good = follow_up_all(s);
+    }
+    if (good) {
+        s->doing = "closing at the end";
+        good = fine(s, "close", cmq_store_close(s->store));
+        s->store = NULL;
+        s->expected.acknowledged = s->ledger.count;
+        if (good && all.images_left > 0 && s->pending_count < PENDING_MAX) take_image(s, "the end");
+        if (good) good = follow_up_all(s);
+    }
+    if (!good) return false;   /* what is open stays so: the program ends, or the run is over */
+    cmq_file_twin_on_call(s->twin, 0, NULL, NULL);
+    cmq_file_twin_close(s->twin);
+    return true;
+}
+
+/* ---- runs ---- */
+
+static session new_session(void)
+{
+    static const int64_t segments[] = {4096, 8192, 16384, 65536};
+    static const int64_t queue_units[] = {5, 20, 50};
+    static const uint32_t bodies[] = {40, 400, 1600};
+    session s = {.one_in = 12, .doing = "nothing"};
+    snprintf(s.root, sizeof s.root, "%.3000s/store-%" PRIu64, all.directory, all.image_number++);
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), s.root));
+    s.options = kit_options(s.root);
+    s.options.flush = cmq_test_random_below(2) == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC;
+    s.options.segment_bytes = segments[cmq_test_random_below(4)];
+    s.options.queue_file_bytes = queue_units[cmq_test_random_below(3)] * CMQ_UNIT_BYTES;
+    s.options.index_entries = 17 + (int32_t)cmq_test_random_below(64);
+    s.options.ext_enabled = cmq_test_random_below(4) == 0;
+    s.options.lmq_enabled = cmq_test_random_below(2) == 0;
+    s.options.property_crc = cmq_test_random_below(4) == 0;
+    s.options.durable_point_ms = 1 + (int64_t)cmq_test_random_below(4000);
+    s.options.durable_point_bytes = 1 + (int64_t)cmq_test_random_below(100000);
+    s.options.retention.reserved_ms = 1;
+    s.options.retention.files_per_round = 3;
+    s.retention = cmq_test_random_below(2) == 0;
+    ledger_init(&s.ledger, cmq_test_random());
+    s.ledger.body_bytes_max = bodies[cmq_test_random_below(s.options.segment_bytes > 4096 ? 3 : 2)];
+    s.ledger.light = s.options.lmq_enabled;
+    s.ledger.prepared = true;
+    s.ledger.keys_of = (uint32_t)cmq_test_random_below(17);
+    return s;
+}
+
+static bool run_new_session(void)
+{
+    session s = new_session();
+    const bool good = run_session(&s, 40);
+    if (good) kit_remove_tree(s.root);
+    ledger_free(&s.ledger);
+    return good;
+}
+
+static void begin(uint64_t images)
+{
+    const char *given = getenv("CMQ_CRASH_IMAGES");
+    memset(&all, 0, sizeof all);
+    all.directory = kit_directory();
+    all.images_left = given != NULL ? strtoull(given, NULL, 10) : images;
+    kit_set_clock();
+}
+
+static void power_loss(void)
+{
+    begin(IMAGES_SHORT);
+    while (all.images_left > 0)
+        if (!run_new_session()) cmq_test_fail(__FILE__, __LINE__, "after %" PRIu64 " images: %s", all.images_taken, all.why);
+    printf("power_loss: %" PRIu64 " images in %" PRIu64 " sessions\n", all.images_taken, all.sessions);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(power_loss))
