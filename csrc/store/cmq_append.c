@@ -458,7 +458,9 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
     while (appended->count < c->append->count) {
         const uint32_t before = appended->count;
         pthread_mutex_lock(&store->seat);
-        c->queue_room = 0;   /* another thread may have used it since */
+        /* Between two holds another thread may have used the room, or deleted the topic. */
+        c->queue = NULL;
+        c->queue_room = 0;
         status = append_chunk(c, &appended->count);
         if (before == 0 && appended->count > 0) {
             first_queue_offset = c->append->queue_offsets_out != NULL ? c->append->queue_offsets_out[0] : first_queue_offset;
