@@ -1,7 +1,9 @@
-/* bench_index: nanoseconds per key put into and found in index files of upstream's sizes, and what flush, rewind and the layout's look cost.
+/* bench_index: nanoseconds per key put into and found in index files of upstream's sizes, and what flush, rewind and
+ * the layout's look cost.
  *
- * Hashes are random, so slots lie anywhere in 20 MB. Checked: every key is found again at its offset, through reopening and after the rewind. Put
- * and find are CPU time of the thread, page faults included; flush, rewind and look are wall time.
+ * Hashes are random, so slots lie anywhere in 20 MB. Checked: every key is found again at its offset, through reopening
+ * and after the rewind. Put and find are CPU time of the thread, page faults included; flush, rewind and look are wall
+ * time.
  */
 #include <inttypes.h>
 #include <unistd.h>
@@ -35,7 +37,10 @@ static void print_once(const char *name, double value, const char *unit)
 
 static cmq_index *open_index(const char *root)
 {
-    const cmq_index_options options = {.fs = cmq_fs_posix(), .root = root, .slots = CMQ_INDEX_SLOTS_DEFAULT, .entries = CMQ_INDEX_ENTRIES_DEFAULT,
+    const cmq_index_options options = {.fs = cmq_fs_posix(),
+                                       .root = root,
+                                       .slots = CMQ_INDEX_SLOTS_DEFAULT,
+                                       .entries = CMQ_INDEX_ENTRIES_DEFAULT,
                                        .clock = cmq_clock_system()};
     cmq_index *index;
     BENCH_CHECK(cmq_index_create(&index, &options) == CMQ_OK);
@@ -54,8 +59,10 @@ static void make_keys(bench_setup *setup)
     for (uint32_t i = 0; i < setup->count; i++) {
         char text[32];
         const cmq_slice key = key_text(i * 2654435761u, text);   /* neighbours would have neighbouring slots */
-        setup->keys[i] = (cmq_index_key){.phy = (int64_t)i * 293, .store_ms = BEGIN_MS + i / 1000,
-                                         .hash = (uint32_t)cmq_index_hash(cmq_jhash_extend(topic, key.data, key.bytes))};
+        setup->keys[i] =
+            (cmq_index_key){.phy = (int64_t)i * 293,
+                            .store_ms = BEGIN_MS + i / 1000,
+                            .hash = (uint32_t)cmq_index_hash(cmq_jhash_extend(topic, key.data, key.bytes))};
     }
 }
 
@@ -96,7 +103,8 @@ static void bench_find(bench_setup *setup, uint32_t lookups)
             cmq_index_cursor cursor = {0};
             int64_t phy[32];
             uint32_t count;
-            BENCH_CHECK(cmq_index_query(setup->index, cmq_slice_of_text("Topic"), key, 0, INT64_MAX, 0, &cursor, phy, 32, &count) == CMQ_OK);
+            BENCH_CHECK(cmq_index_query(setup->index, cmq_slice_of_text("Topic"), key, 0, INT64_MAX, 0, &cursor, phy,
+                                        32, &count) == CMQ_OK);
             for (uint32_t j = 0; j < count; j++) found += phy[j] == (int64_t)number * 293;
         }
         seconds[repeat] = bench_cpu_s() - begin;
@@ -169,7 +177,8 @@ int main(int argc, char **argv)
     bench_put(&setup, 0, third, 1000);
     cmq_index_position position;
     bench_flush(&setup, "index/flush", &position);
-    bench_put(&setup, third, 2 * third, 100);   /* every page of the slots faults once more: the flush made them clean */
+    bench_put(&setup, third, 2 * third, 100);   /* every page of the slots faults once more: the flush made them clean
+                                                 * */
     bench_put(&setup, 2 * third, setup.count, 1);
     bench_find(&setup, quick ? 100 : 200000);
     bench_split(&setup);

@@ -1,10 +1,12 @@
 /* cmq_follow: see cmq_follow.h.
  *
- * The page (4096 bytes, the machine's byte order: it never leaves the machine). Fields that different threads write stand on cache lines of
- * their own:
+ * The page (4096 bytes, the machine's byte order: it never leaves the machine). Fields that different threads write
+ * stand on cache lines of their own:
  *
- *     0  magic u64, version u32, closed u32, generation i64, writer_pid i64, crc32 of magic, version, generation and pid
- *    64  confirmed_end i64, store_ms i64, signal u32       the writer's hot line; followers only set the signal's lowest bit
+ *     0  magic u64, version u32, closed u32, generation i64, writer_pid i64, crc32 of magic, version, generation and
+ *     pid
+ *    64  confirmed_end i64, store_ms i64, signal u32       the writer's hot line; followers only set the signal's
+ *    lowest bit
  *   128  files_end i64                                     flush
  *   192  log_min i64                                       retention
  *   256  beat_ms i64                                       the beat
@@ -65,7 +67,8 @@ struct cmq_follow {
 
 static uint32_t head_crc(const page_head *head)
 {
-    uint64_t words[4] = {head->magic, head->version, (uint64_t)atomic_load_explicit(&head->generation, memory_order_relaxed),
+    uint64_t words[4] = {head->magic, head->version,
+                         (uint64_t)atomic_load_explicit(&head->generation, memory_order_relaxed),
                          (uint64_t)atomic_load_explicit(&head->writer_pid, memory_order_relaxed)};
     return cmq_crc32(words, sizeof words);
 }
@@ -83,7 +86,8 @@ static cmq_status map_page(cmq_fs *fs, const char *root, cmq_open_mode mode, cmq
     status = cmq_file_info_of(follow->file, &info);
     if (status != CMQ_OK) return status;
     if (info.bytes < PAGE_BYTES) {
-        if (mode != CMQ_OPEN_CREATE) return cmq_fail(CMQ_ERR_NOT_FOUND, "%s has %llu bytes: no page yet", path, (unsigned long long)info.bytes);
+        if (mode != CMQ_OPEN_CREATE)
+            return cmq_fail(CMQ_ERR_NOT_FOUND, "%s has %llu bytes: no page yet", path, (unsigned long long)info.bytes);
         status = cmq_file_resize(follow->file, PAGE_BYTES);
         if (status != CMQ_OK) return status;
     }
@@ -101,7 +105,8 @@ static bool page_is_known(const follow_page *page)
 }
 
 /* Generation 0 stands while the fields change, so that no follower mixes two writers' values. */
-static void begin_generation(follow_page *page, int64_t now_ms, int64_t confirmed_end, int64_t files_end, int64_t log_min)
+static void begin_generation(follow_page *page, int64_t now_ms, int64_t confirmed_end, int64_t files_end,
+                             int64_t log_min)
 {
     const bool known = page_is_known(page);
     const int64_t before = known ? atomic_load_explicit(&page->head.generation, memory_order_relaxed) : 0;
@@ -123,8 +128,8 @@ static void begin_generation(follow_page *page, int64_t now_ms, int64_t confirme
     atomic_store_explicit(&page->head.crc, head_crc(&page->head), memory_order_seq_cst);
 }
 
-cmq_status cmq_follow_create(cmq_fs *fs, const char *root, int64_t now_ms, int64_t confirmed_end, int64_t files_end, int64_t log_min,
-                             cmq_follow **follow_out)
+cmq_status cmq_follow_create(cmq_fs *fs, const char *root, int64_t now_ms, int64_t confirmed_end, int64_t files_end,
+                             int64_t log_min, cmq_follow **follow_out)
 {
     *follow_out = NULL;
     char folder[CMQ_PATH_BYTES];
@@ -179,18 +184,22 @@ cmq_follow_mode cmq_follow_mode_of(const cmq_follow *follow) { return follow->mo
 
 /* ---- writer ---- */
 
-/* FUTEX_WAIT and FUTEX_WAKE without the private flag: the kernel then finds waiters of other processes by file and offset. */
+/* FUTEX_WAIT and FUTEX_WAKE without the private flag: the kernel then finds waiters of other processes by file and
+ * offset. */
 static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *deadline)
 {
     return syscall(SYS_futex, (void *)word, operation, value, deadline, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
-/* Move the sequence and take the waiting bit away in one step. The bit and the sequence must be one word: were the bit a word of its own, a waiter
- * who sets it after the sequence moved, and sleeps after our wake-up, would have lost it (the test found that). */
+/* Move the sequence and take the waiting bit away in one step. The bit and the sequence must be one word: were the bit
+ * a word of its own, a waiter who sets it after the sequence moved, and sleeps after our wake-up, would have lost it
+ * (the test found that). */
 static void signal_change(follow_page *page)
 {
     uint32_t before = atomic_load_explicit(&page->signal, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&page->signal, &before, (before | 1u) + 1u, memory_order_acq_rel, memory_order_relaxed)) continue;
+    while (!atomic_compare_exchange_weak_explicit(&page->signal, &before, (before | 1u) + 1u, memory_order_acq_rel,
+                                                  memory_order_relaxed))
+        continue;
     if ((before & 1u) == 0) return;
     (void)futex(&page->signal, FUTEX_WAKE, INT_MAX, NULL);   /* fails only for a word that is not mapped */
 }
@@ -237,7 +246,8 @@ void cmq_follow_wake(cmq_follow *follow)
 static bool read_page(const follow_page *page, cmq_follow_state *state)
 {
     const int64_t generation = atomic_load_explicit(&page->head.generation, memory_order_seq_cst);
-    state->sequence = atomic_load_explicit(&page->signal, memory_order_acquire) & ~1u;   /* first: a change after it ends a wait */
+    state->sequence =
+        atomic_load_explicit(&page->signal, memory_order_acquire) & ~1u; /* first: a change after it ends a wait */
     state->closed = atomic_load_explicit(&page->head.closed, memory_order_acquire) != 0;
     state->writer_pid = atomic_load_explicit(&page->head.writer_pid, memory_order_acquire);
     /* Before confirmed_end, so that files_end never seems to be ahead of it. */
@@ -290,7 +300,8 @@ cmq_status cmq_follow_wait(cmq_follow *follow, uint32_t seen, int64_t timeout_ms
         const struct timespec next = deadline_after(POLL_MS);
         const struct timespec until = !wakes && earlier(next, end) ? next : end;
         /* Woken, interrupted, out of time or the word has changed: the loop looks again in each case. */
-        if (futex(&page->signal, FUTEX_WAIT_BITSET, word, &until) != 0 && errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT) {
+        if (futex(&page->signal, FUTEX_WAIT_BITSET, word, &until) != 0 && errno != EAGAIN && errno != EINTR &&
+            errno != ETIMEDOUT) {
             /* A kernel that does not let us wait here (a sandbox): never spin. */
             const struct timespec pause = {.tv_sec = 0, .tv_nsec = POLL_MS * 1000000};
             (void)nanosleep(&pause, NULL);

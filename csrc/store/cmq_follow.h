@@ -1,14 +1,17 @@
-/* cmq_follow: one mapped page through which a writer tells followers, in this and other processes, what is confirmed, and wakes them.
+/* cmq_follow: one mapped page through which a writer tells followers, in this and other processes, what is confirmed,
+ * and wakes them.
  *
- * Publishing is two stores and one atomic step; the futex call is made only when somebody said that he waits. Sequence and waiting bit are one word:
+ * Publishing is two stores and one atomic step; the futex call is made only when somebody said that he waits. Sequence
+ * and waiting bit are one word:
  *
  *   follower: set the bit; is the sequence still what I saw? FUTEX_WAIT(sequence with the bit)
  *   writer:   confirmed_end = ...; word = next sequence without the bit; was the bit set? FUTEX_WAKE(all)
  *
  * Owns:       the file <root>/cometmq/follow; it is never shortened or replaced, because followers have it mapped.
  * Invariant:  within one generation confirmed_end, files_end and log_min never go back.
- * Threads:    publish, files_end, log_min, beat, close: one thread at a time each (fields do not share a writer). snapshot and wait: any thread,
- *             on a writer's or a follower's handle; destroy comes after the last of them.
+ * Threads:    publish, files_end, log_min, beat, close: one thread at a time each (fields do not share a writer).
+ *             snapshot and wait: any thread, on a writer's or a follower's handle; destroy comes after the last of
+ *             them.
  * Way:        writer -> [cmq_follow] -> followers, waiting reads
  * Source:     ours. Nothing durable is in it: after a reboot it is stale, which the writer's lock tells.
  */
@@ -25,12 +28,14 @@ typedef struct cmq_follow cmq_follow;
 
 /* What the page says; consistent within one generation. */
 typedef struct cmq_follow_state {
-    int64_t generation;        /* new, and larger, at each writer's opening; 0: a writer is opening just now, nothing else is valid */
+    int64_t generation;        /* new, and larger, at each writer's opening; 0: a writer is opening just now, nothing
+                                * else is valid */
     int64_t writer_pid;        /* of the process that opened it; whether it lives, the store's lock tells */
     int64_t confirmed_end;     /* records that end at or before it may be read */
     int64_t files_end;         /* their queue units are in the queue files up to here */
     int64_t log_min;           /* start of the first log segment */
-    int64_t store_ms;          /* store timestamp of the last confirmed record (may be one publish ahead of or behind confirmed_end) */
+    int64_t store_ms;          /* store timestamp of the last confirmed record (may be one publish ahead of or behind
+                                * confirmed_end) */
     int64_t beat_ms;           /* the writer's clock at its last beat */
     uint32_t sequence;         /* changes with every publish */
     bool closed;               /* the writer closed in order: nothing more will come in this generation */
@@ -43,10 +48,10 @@ typedef enum cmq_follow_mode {
     CMQ_FOLLOW_POLLS = 2       /* may only read it: looks every few milliseconds */
 } cmq_follow_mode;
 
-/* writer: make or take over the page, with a new generation and these first values; wakes whoever waited on the old one.
- * *follow_out owned: cmq_follow_destroy. */
-cmq_status CMQ_MUST_CHECK cmq_follow_create(cmq_fs *fs, const char *root, int64_t now_ms, int64_t confirmed_end, int64_t files_end, int64_t log_min,
-                                            cmq_follow **follow_out);
+/* writer: make or take over the page, with a new generation and these first values; wakes whoever waited on the old
+ * one. *follow_out owned: cmq_follow_destroy. */
+cmq_status CMQ_MUST_CHECK cmq_follow_create(cmq_fs *fs, const char *root, int64_t now_ms, int64_t confirmed_end,
+                                            int64_t files_end, int64_t log_min, cmq_follow **follow_out);
 
 /* follower: CMQ_ERR_NOT_FOUND when there is no page, or none of this version (then follow as over a foreign writer). */
 cmq_status CMQ_MUST_CHECK cmq_follow_open(cmq_fs *fs, const char *root, cmq_follow **follow_out);
@@ -71,15 +76,15 @@ void cmq_follow_beat(cmq_follow *follow, int64_t now_ms);
 /* writer: nothing more will come; wakes everybody. */
 void cmq_follow_close(cmq_follow *follow);
 
-/* any: wake everybody without a change of the positions (the sequence moves): before closing, to interrupt waits in this process. On a
- * handle that polls this does nothing. */
+/* any: wake everybody without a change of the positions (the sequence moves): before closing, to interrupt waits in
+ * this process. On a handle that polls this does nothing. */
 void cmq_follow_wake(cmq_follow *follow);
 
 /* any: read the page. */
 void cmq_follow_snapshot(const cmq_follow *follow, cmq_follow_state *state_out);
 
-/* any: wait until the sequence is no longer `seen` (from a snapshot), CMQ_OK; or timeout_ms have passed, CMQ_AGAIN. Spurious wake-ups are
- * swallowed; a timeout of 0 only looks. */
+/* any: wait until the sequence is no longer `seen` (from a snapshot), CMQ_OK; or timeout_ms have passed, CMQ_AGAIN.
+ * Spurious wake-ups are swallowed; a timeout of 0 only looks. */
 cmq_status CMQ_MUST_CHECK cmq_follow_wait(cmq_follow *follow, uint32_t seen, int64_t timeout_ms);
 
 #endif

@@ -1,7 +1,9 @@
-/* cmq_index: see cmq_index.h. The list of files: making, loading, dropping, flushing and querying them; one file's bytes are cmq_indexfile's.
+/* cmq_index: see cmq_index.h. The list of files: making, loading, dropping, flushing and querying them; one file's
+ * bytes are cmq_indexfile's.
  *
- * The list is guarded by a mutex that is held for a few loads and stores only, never over a system call or a walk: a reader takes a reference
- * to one file and lets go. A file that is removed while somebody walks it stays mapped until he is done.
+ * The list is guarded by a mutex that is held for a few loads and stores only, never over a system call or a walk: a
+ * reader takes a reference to one file and lets go. A file that is removed while somebody walks it stays mapped until
+ * he is done.
  */
 #include "store/cmq_index.h"
 
@@ -18,7 +20,8 @@
 #include "store/cmq_indexfile.h"
 
 #define NAME_DIGITS 17
-#define NAME_ATTEMPTS 1000   /* names that other files have already: a clock that stood still that long is a mistake of ours */
+#define NAME_ATTEMPTS 1000   /* names that other files have already: a clock that stood still that long is a mistake of
+                              * ours */
 
 struct cmq_index {
     cmq_fs *fs;
@@ -194,7 +197,8 @@ static int64_t name_of_time(const struct tm *at, int64_t ms)
 static int64_t name_after(int64_t name)
 {
     int64_t rest = name / 1000;
-    struct tm at = {.tm_sec = (int)(rest % 100), .tm_min = (int)(rest / 100 % 100), .tm_hour = (int)(rest / 10000 % 100)};
+    struct tm at = {
+        .tm_sec = (int)(rest % 100), .tm_min = (int)(rest / 100 % 100), .tm_hour = (int)(rest / 10000 % 100)};
     rest /= 1000000;
     at.tm_mday = (int)(rest % 100);
     at.tm_mon = (int)(rest / 100 % 100) - 1;
@@ -231,7 +235,8 @@ cmq_status cmq_index_create(cmq_index **index_out, const cmq_index_options *opti
 {
     *index_out = NULL;
     if (cmq_indexfile_bytes(options->slots, options->entries) == 0)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "maxHashSlotNum %d must be at least 1 and maxIndexNum %d at least 2", options->slots, options->entries);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "maxHashSlotNum %d must be at least 1 and maxIndexNum %d at least 2",
+                        options->slots, options->entries);
     char folder[CMQ_PATH_BYTES];
     const cmq_status status = cmq_path_join(folder, options->root, "index");
     if (status != CMQ_OK) return status;
@@ -293,7 +298,8 @@ static bool is_listed(cmq_index *index, int64_t name)
     return listed;
 }
 
-/* Open one name of the folder and add it. Directories and what is no 17 digits are skipped, as is a file that is gone or still of length 0. */
+/* Open one name of the folder and add it. Directories and what is no 17 digits are skipped, as is a file that is gone
+ * or still of length 0. */
 static cmq_status load_name(cmq_index *index, const char *text)
 {
     int64_t name;
@@ -304,7 +310,8 @@ static cmq_status load_name(cmq_index *index, const char *text)
     if (status == CMQ_OK) status = cmq_fs_stat(index->fs, path, &info);
     if (status == CMQ_ERR_NOT_FOUND || (status == CMQ_OK && info.is_directory)) return CMQ_OK;
     cmq_indexfile *file = NULL;
-    if (status == CMQ_OK) status = cmq_indexfile_open(index->fs, path, name, index->slots, index->entries, !index->read_only, &file);
+    if (status == CMQ_OK)
+        status = cmq_indexfile_open(index->fs, path, name, index->slots, index->entries, !index->read_only, &file);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
     if (status == CMQ_END) return index->read_only ? CMQ_OK : cmq_fs_remove(index->fs, path);
     return status != CMQ_OK ? status : add(index, file);
@@ -403,7 +410,8 @@ cmq_status cmq_index_rewind(cmq_index *index, const cmq_index_position *position
     uint32_t keep = 0;
     for (cmq_index_file_info info; keep < cmq_index_files(index); keep++)
         if (cmq_index_file_at(index, keep, &info) != CMQ_OK || info.name > position->file_name) break;
-    cmq_status status = cmq_indexfile_rewind(file, position);   /* first: when it says that the file is another one, nothing was removed */
+    cmq_status status = cmq_indexfile_rewind(file, position);   /* first: when it says that the file is another one,
+                                                                 * nothing was removed */
     cmq_indexfile_release(file);
     if (status == CMQ_OK) status = remove_from(index, keep);
     return status;
@@ -591,21 +599,25 @@ static bool may_hold(const cmq_indexfile *file, const cmq_indexfile_wanted *want
 {
     cmq_index_position position;
     cmq_indexfile_position(file, &position);
-    return position.count > 1 && position.begin_ms <= wanted->end_ms && position.end_ms >= wanted->begin_ms && position.end_phy >= wanted->min_phy;
+    return position.count > 1 && position.begin_ms <= wanted->end_ms && position.end_ms >= wanted->begin_ms &&
+           position.end_phy >= wanted->min_phy;
 }
 
-cmq_status cmq_index_query(cmq_index *index, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms, int64_t min_phy,
-                           cmq_index_cursor *cursor, int64_t *phy_out, uint32_t capacity, uint32_t *count_out)
+cmq_status cmq_index_query(cmq_index *index, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms,
+                           int64_t min_phy, cmq_index_cursor *cursor, int64_t *phy_out, uint32_t capacity,
+                           uint32_t *count_out)
 {
     *count_out = 0;
-    const cmq_indexfile_wanted wanted = {.hash = hash_of(topic, key), .begin_ms = begin_ms, .end_ms = end_ms, .min_phy = min_phy};
+    const cmq_indexfile_wanted wanted = {
+        .hash = hash_of(topic, key), .begin_ms = begin_ms, .end_ms = end_ms, .min_phy = min_phy};
     while (!cursor->done && *count_out < capacity) {
         cmq_indexfile *file = hold_at_most(index, cursor->file_name != 0 ? cursor->file_name : INT64_MAX);
         cursor->done = file == NULL;
         if (file == NULL) break;
         if (file->name != cursor->file_name) cursor->entry = 0;
         if (cursor->entry != 0 || may_hold(file, &wanted))
-            *count_out += cmq_indexfile_find(file, &wanted, &cursor->entry, &cursor->last_phy, phy_out + *count_out, capacity - *count_out);
+            *count_out += cmq_indexfile_find(file, &wanted, &cursor->entry, &cursor->last_phy, phy_out + *count_out,
+                                             capacity - *count_out);
         cursor->file_name = cursor->entry != 0 ? file->name : file->name - 1;
         cursor->done = cursor->file_name <= 0;
         cmq_indexfile_release(file);

@@ -12,7 +12,8 @@
 #define ENTRY_SECONDS 12
 #define ENTRY_PREVIOUS 16
 #define WINDOW_STEP_BYTES (256 << 10)   /* of entries written with zeros ahead: 13,000 keys */
-#define PUT_CHUNK 64                     /* slots prefetched ahead: more than a core has misses in flight; 16 to 512 measure alike */
+#define PUT_CHUNK 64                     /* slots prefetched ahead: more than a core has misses in flight; 16 to 512
+                                          * measure alike */
 #define SCAN_ENTRIES 32768               /* entries read at once by a rewind: 640 KiB */
 
 _Static_assert(CMQ_INDEX_HEADER_BYTES == HEADER_COUNT + 4, "the count ends the header");
@@ -21,25 +22,35 @@ _Static_assert(CMQ_INDEX_HEADER_BYTES % 8 == 0, "slots are aligned for atomic ac
 
 /* ---- words of the map that several threads or processes use ---- */
 
-static int32_t load_word(const uint8_t *at) { return (int32_t)__builtin_bswap32(__atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_ACQUIRE)); }
+static int32_t load_word(const uint8_t *at)
+{
+    return (int32_t)__builtin_bswap32(__atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_ACQUIRE));
+}
 
 static void store_word(uint8_t *at, int32_t value)
 {
     __atomic_store_n((uint32_t *)(void *)at, __builtin_bswap32((uint32_t)value), __ATOMIC_RELEASE);
 }
 
-static int64_t load_long(const uint8_t *at) { return (int64_t)__builtin_bswap64(__atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_ACQUIRE)); }
+static int64_t load_long(const uint8_t *at)
+{
+    return (int64_t)__builtin_bswap64(__atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_ACQUIRE));
+}
 
 static void store_long(uint8_t *at, int64_t value)
 {
     __atomic_store_n((uint64_t *)(void *)at, __builtin_bswap64((uint64_t)value), __ATOMIC_RELEASE);
 }
 
-static uint8_t *slot_at(const cmq_indexfile *file, uint32_t slot) { return file->map + CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * slot; }
+static uint8_t *slot_at(const cmq_indexfile *file, uint32_t slot)
+{
+    return file->map + CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * slot;
+}
 
 static uint64_t entry_offset(const cmq_indexfile *file, int32_t number)
 {
-    return CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * (uint32_t)file->slots + (uint64_t)CMQ_INDEX_ENTRY_BYTES * (uint32_t)number;
+    return CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * (uint32_t)file->slots +
+           (uint64_t)CMQ_INDEX_ENTRY_BYTES * (uint32_t)number;
 }
 
 static uint8_t *entry_at(const cmq_indexfile *file, int32_t number) { return file->map + entry_offset(file, number); }
@@ -49,7 +60,8 @@ static uint8_t *entry_at(const cmq_indexfile *file, int32_t number) { return fil
 uint64_t cmq_indexfile_bytes(int32_t slots, int32_t entries)
 {
     if (slots < 1 || entries < 2) return 0;
-    return CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * (uint32_t)slots + (uint64_t)CMQ_INDEX_ENTRY_BYTES * (uint32_t)entries;
+    return CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * (uint32_t)slots +
+           (uint64_t)CMQ_INDEX_ENTRY_BYTES * (uint32_t)entries;
 }
 
 static cmq_indexfile *make(int64_t name, int32_t slots, int32_t entries)
@@ -91,11 +103,13 @@ static cmq_status check_length(cmq_indexfile *file, const char *path)
     if (status != CMQ_OK) return status;
     if (info.bytes == 0) return CMQ_END;
     if (info.bytes == file->bytes) return CMQ_OK;
-    return cmq_fail(CMQ_ERR_SETTING, "index file %s has %" PRIu64 " bytes, but maxHashSlotNum %d with maxIndexNum %d makes %" PRIu64, path, info.bytes,
-                    file->slots, file->entries, file->bytes);
+    return cmq_fail(CMQ_ERR_SETTING,
+                    "index file %s has %" PRIu64 " bytes, but maxHashSlotNum %d with maxIndexNum %d makes %" PRIu64,
+                    path, info.bytes, file->slots, file->entries, file->bytes);
 }
 
-cmq_status cmq_indexfile_open(cmq_fs *fs, const char *path, int64_t name, int32_t slots, int32_t entries, bool writable, cmq_indexfile **file_out)
+cmq_status cmq_indexfile_open(cmq_fs *fs, const char *path, int64_t name, int32_t slots, int32_t entries, bool writable,
+                              cmq_indexfile **file_out)
 {
     *file_out = NULL;
     cmq_indexfile *file = make(name, slots, entries);
@@ -111,7 +125,8 @@ cmq_status cmq_indexfile_open(cmq_fs *fs, const char *path, int64_t name, int32_
     return CMQ_OK;
 }
 
-cmq_status cmq_indexfile_create(cmq_fs *fs, const char *path, int64_t name, int32_t slots, int32_t entries, cmq_indexfile **file_out)
+cmq_status cmq_indexfile_create(cmq_fs *fs, const char *path, int64_t name, int32_t slots, int32_t entries,
+                                cmq_indexfile **file_out)
 {
     *file_out = NULL;
     cmq_indexfile *file = make(name, slots, entries);
@@ -127,14 +142,16 @@ cmq_status cmq_indexfile_create(cmq_fs *fs, const char *path, int64_t name, int3
         const cmq_error error = *cmq_last_error();
         cmq_indexfile_release(file);
         /* What stays behind when this fails too is a file without entries, which load accepts. */
-        if (cmq_fs_remove(fs, path) != CMQ_OK) return cmq_fail(status, "%s (and %s could not be removed)", error.text, path);
+        if (cmq_fs_remove(fs, path) != CMQ_OK)
+            return cmq_fail(status, "%s (and %s could not be removed)", error.text, path);
         return cmq_fail(status, "%s", error.text);
     }
     *file_out = file;
     return CMQ_OK;
 }
 
-/* Blocks for header and slots: 20 MB with upstream's sizes. Entries are written with zeros instead, which gives them blocks too. */
+/* Blocks for header and slots: 20 MB with upstream's sizes. Entries are written with zeros instead, which gives them
+ * blocks too. */
 static cmq_status reserve_slots(cmq_indexfile *file)
 {
     if (file->slots_reserved) return CMQ_OK;
@@ -143,8 +160,8 @@ static cmq_status reserve_slots(cmq_indexfile *file)
     return status;
 }
 
-/* Zeros by write, not by fallocate and faults: a fault makes one page at a time in a map with random access advised, and costs 20 ns per key where
- * writing ahead costs 5 (bench_index). */
+/* Zeros by write, not by fallocate and faults: a fault makes one page at a time in a map with random access advised,
+ * and costs 20 ns per key where writing ahead costs 5 (bench_index). */
 cmq_status cmq_indexfile_reserve(cmq_indexfile *file, int32_t number)
 {
     static const uint8_t zeros[65536];
@@ -188,7 +205,8 @@ void cmq_indexfile_position(const cmq_indexfile *file, cmq_index_position *posit
     }
 }
 
-/* Release stores throughout: none of them moves before the odd version, and the count is the last that another process sees. */
+/* Release stores throughout: none of them moves before the odd version, and the count is the last that another process
+ * sees. */
 static void write_header(cmq_indexfile *file)
 {
     const cmq_index_position *at = &file->at;
@@ -247,7 +265,10 @@ void cmq_indexfile_put(cmq_indexfile *file, const cmq_index_key *keys, uint32_t 
     cmq_index_position *at = &file->at;
     CMQ_ASSERT((int64_t)at->count + count <= file->ready);
     if (count == 0) return;
-    put_run run = {.entry = entry_at(file, at->count), .begin_ms = at->begin_ms, .number = at->count, .slots_used = at->slots_used};
+    put_run run = {.entry = entry_at(file, at->count),
+                   .begin_ms = at->begin_ms,
+                   .number = at->count,
+                   .slots_used = at->slots_used};
     uint8_t *const first_slot = slot_at(file, 0), *slots[PUT_CHUNK];
     const uint32_t slot_count = (uint32_t)file->slots;
     for (uint32_t done = 0; done < count;) {
@@ -277,8 +298,8 @@ static int64_t add_clamped(int64_t a, int64_t b)
     return b > 0 ? INT64_MAX : INT64_MIN;
 }
 
-/* The store time that an entry stands for, up to 999 ms early. A rolled file's first entry counts its seconds from the file before, but the
- * header's begin is that entry's own time. */
+/* The store time that an entry stands for, up to 999 ms early. A rolled file's first entry counts its seconds from the
+ * file before, but the header's begin is that entry's own time. */
 static int64_t entry_time(int32_t number, int64_t begin_ms, int32_t seconds)
 {
     return number == 1 ? begin_ms : add_clamped(begin_ms, (int64_t)seconds * 1000);
@@ -304,8 +325,9 @@ static uint64_t count_behind(const cmq_indexfile *file, int32_t count)
     return behind;
 }
 
-/* Give slots that point behind `count` the newest entry of theirs below it, looking from the newest entry back until all have one. The chain
- * itself cannot be followed: entries from `count` on may never have reached the disk, or be another time's. */
+/* Give slots that point behind `count` the newest entry of theirs below it, looking from the newest entry back until
+ * all have one. The chain itself cannot be followed: entries from `count` on may never have reached the disk, or be
+ * another time's. */
 static cmq_status repair_slots(cmq_indexfile *file, int32_t count, uint64_t behind)
 {
     uint8_t *entries = malloc((size_t)SCAN_ENTRIES * CMQ_INDEX_ENTRY_BYTES);
@@ -313,7 +335,8 @@ static cmq_status repair_slots(cmq_indexfile *file, int32_t count, uint64_t behi
     cmq_status status = CMQ_OK;
     for (int32_t end = count; end > 1 && behind > 0 && status == CMQ_OK;) {
         const int32_t begin = end - 1 > SCAN_ENTRIES ? end - SCAN_ENTRIES : 1;
-        status = cmq_file_read(file->file, entry_offset(file, begin), entries, (size_t)(end - begin) * CMQ_INDEX_ENTRY_BYTES);
+        status = cmq_file_read(file->file, entry_offset(file, begin), entries,
+                               (size_t)(end - begin) * CMQ_INDEX_ENTRY_BYTES);
         for (int32_t number = end - 1; number >= begin && behind > 0 && status == CMQ_OK; number--) {
             const uint32_t hash = cmq_load_u32(entries + (size_t)(number - begin) * CMQ_INDEX_ENTRY_BYTES);
             uint8_t *slot = slot_at(file, hash % (uint32_t)file->slots);
@@ -338,13 +361,17 @@ static cmq_status check_position(const cmq_indexfile *file, const cmq_index_posi
 {
     cmq_index_position now;
     cmq_indexfile_position(file, &now);
-    if (position->count < 1 || position->count > file->entries || position->slots_used < 0 || position->slots_used > file->slots)
-        return cmq_fail(CMQ_ERR_CORRUPT, "index file %017" PRId64 " cannot have %d entries", file->name, position->count - 1);
+    if (position->count < 1 || position->count > file->entries || position->slots_used < 0 ||
+        position->slots_used > file->slots)
+        return cmq_fail(CMQ_ERR_CORRUPT, "index file %017" PRId64 " cannot have %d entries", file->name,
+                        position->count - 1);
     if (position->count == 1) return CMQ_OK;
     const int64_t last_phy = cmq_load_i64(entry_at(file, position->count - 1) + ENTRY_PHY);
-    if (now.count < position->count || now.begin_phy != position->begin_phy || now.begin_ms != position->begin_ms || last_phy != position->end_phy)
-        return cmq_fail(CMQ_ERR_CORRUPT, "index file %017" PRId64 " is not the one that had %d entries up to offset %" PRId64, file->name,
-                        position->count - 1, position->end_phy);
+    if (now.count < position->count || now.begin_phy != position->begin_phy || now.begin_ms != position->begin_ms ||
+        last_phy != position->end_phy)
+        return cmq_fail(CMQ_ERR_CORRUPT,
+                        "index file %017" PRId64 " is not the one that had %d entries up to offset %" PRId64,
+                        file->name, position->count - 1, position->end_phy);
     return CMQ_OK;
 }
 
@@ -382,15 +409,16 @@ cmq_status cmq_indexfile_cut(cmq_indexfile *file, int64_t log_end, cmq_index_pos
     const cmq_status status = go_back(file, position_out);
     if (status != CMQ_OK) return status;
     position_out->slots_used = 0;
-    for (uint32_t slot = 0; slot < (uint32_t)file->slots; slot++) position_out->slots_used += load_word(slot_at(file, slot)) != 0;
+    for (uint32_t slot = 0; slot < (uint32_t)file->slots; slot++)
+        position_out->slots_used += load_word(slot_at(file, slot)) != 0;
     cmq_indexfile_set(file, position_out);
     return CMQ_OK;
 }
 
 /* ---- find ---- */
 
-uint32_t cmq_indexfile_find(const cmq_indexfile *file, const cmq_indexfile_wanted *wanted, int32_t *entry, int64_t *last_phy, int64_t *phy_out,
-                            uint32_t capacity)
+uint32_t cmq_indexfile_find(const cmq_indexfile *file, const cmq_indexfile_wanted *wanted, int32_t *entry,
+                            int64_t *last_phy, int64_t *phy_out, uint32_t capacity)
 {
     int32_t number = *entry != 0 ? *entry : load_word(slot_at(file, wanted->hash % (uint32_t)file->slots));
     const int32_t count = load_word(file->map + HEADER_COUNT);

@@ -1,10 +1,12 @@
-/* cmq_indexsplit: proves or finds an index file's split into slots and entries (cmq_index_prove_split, cmq_index_find_split).
+/* cmq_indexsplit: proves or finds an index file's split into slots and entries (cmq_index_prove_split,
+ * cmq_index_find_split).
  *
- * The length L = 40 + 4 * slots + 20 * entries leaves every fifth number of slots possible. Five slots are as long as one entry, so all those
- * candidates see the same cells of 20 bytes and differ only in which cell is entry 0. Two facts pick the right one: entry 1 starts at the
- * header's begin offset and has no predecessor, and slot and chain of an entry must belong to its hash modulo slots, which a wrong number meets by
- * chance once in `slots`. Finding asks a sample of entries and forgives a tenth, so that a file that a crash has torn still tells its split; proving
- * replays every entry and forgives nothing.
+ * The length L = 40 + 4 * slots + 20 * entries leaves every fifth number of slots possible. Five slots are as long as
+ * one entry, so all those candidates see the same cells of 20 bytes and differ only in which cell is entry 0. Two facts
+ * pick the right one: entry 1 starts at the header's begin offset and has no predecessor, and slot and chain of an
+ * entry must belong to its hash modulo slots, which a wrong number meets by chance once in `slots`. Finding asks a
+ * sample of entries and forgives a tenth, so that a file that a crash has torn still tells its split; proving replays
+ * every entry and forgives nothing.
  *
  * Threads: any; nothing is kept.
  * Source:  ours; spec store 4.1.
@@ -19,7 +21,8 @@
 #define HEADER_COUNT 36
 #define SCAN_BYTES (20 * 32768)
 #define SAMPLES 64
-#define CANDIDATES_MAX 4096   /* cells that look like an entry 1 and survive the first look; more means that the file is none of ours */
+#define CANDIDATES_MAX 4096   /* cells that look like an entry 1 and survive the first look; more means that the file is
+                               * none of ours */
 
 typedef struct split_file {
     cmq_file *file;
@@ -43,7 +46,8 @@ static cmq_status open_split(cmq_fs *fs, const char *path, split_file *split)
     status = cmq_file_info_of(split->file, &info);
     uint8_t header[CMQ_INDEX_HEADER_BYTES] = {0}, count[4] = {0};
     if (status == CMQ_OK && info.bytes >= sizeof header) {
-        status = cmq_file_read(split->file, HEADER_COUNT, count, sizeof count);   /* first: beside a writer the rest is then as new at least */
+        /* The count first: beside a writer the rest is then as new at least. */
+        status = cmq_file_read(split->file, HEADER_COUNT, count, sizeof count);
         if (status == CMQ_OK) status = cmq_file_read(split->file, 0, header, sizeof header);
     }
     if (status != CMQ_OK) {
@@ -71,12 +75,16 @@ static int32_t entries_for(uint64_t bytes, int64_t slots)
 
 static uint64_t entry_offset(int32_t slots, int32_t number)
 {
-    return CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * (uint32_t)slots + (uint64_t)CMQ_INDEX_ENTRY_BYTES * (uint32_t)number;
+    return CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * (uint32_t)slots +
+           (uint64_t)CMQ_INDEX_ENTRY_BYTES * (uint32_t)number;
 }
 
 static split_entry decode_entry(const uint8_t *at)
 {
-    return (split_entry){.hash = cmq_load_u32(at), .phy = cmq_load_i64(at + 4), .seconds = cmq_load_i32(at + 12), .previous = cmq_load_i32(at + 16)};
+    return (split_entry){.hash = cmq_load_u32(at),
+                         .phy = cmq_load_i64(at + 4),
+                         .seconds = cmq_load_i32(at + 12),
+                         .previous = cmq_load_i32(at + 16)};
 }
 
 static cmq_status read_entry(const split_file *split, int32_t slots, int32_t number, split_entry *entry_out)
@@ -90,14 +98,16 @@ static cmq_status read_entry(const split_file *split, int32_t slots, int32_t num
 static cmq_status read_slot(const split_file *split, uint32_t slot, int32_t *value_out)
 {
     uint8_t at[CMQ_INDEX_SLOT_BYTES];
-    const cmq_status status = cmq_file_read(split->file, CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * slot, at, sizeof at);
+    const cmq_status status =
+        cmq_file_read(split->file, CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * slot, at, sizeof at);
     if (status == CMQ_OK) *value_out = cmq_load_i32(at);
     return status;
 }
 
 /* ---- sampled: does a split fit? ---- */
 
-/* Is `number` an entry of this slot? Numbers from the count on are being written, or were left by a crash: they say nothing. */
+/* Is `number` an entry of this slot? Numbers from the count on are being written, or were left by a crash: they say
+ * nothing. */
 static cmq_status belongs(const split_file *split, int32_t slots, uint32_t slot, int32_t number, bool *belongs_out)
 {
     *belongs_out = true;
@@ -201,13 +211,15 @@ static bool may_be_first(const split_file *split, const uint8_t *cell)
     return entry.phy == split->begin_phy && is_plausible(split, &entry, 1);
 }
 
-static cmq_status try_cells(const split_file *split, uint64_t offset, const uint8_t *cells, size_t bytes, uint32_t *tried, split_found *found)
+static cmq_status try_cells(const split_file *split, uint64_t offset, const uint8_t *cells, size_t bytes,
+                            uint32_t *tried, split_found *found)
 {
     for (size_t at = 0; at + CMQ_INDEX_ENTRY_BYTES <= bytes; at += CMQ_INDEX_ENTRY_BYTES) {
         if (!may_be_first(split, cells + at)) continue;
         if (++*tried > CANDIDATES_MAX) return CMQ_OK;
         const uint64_t first = offset + at - CMQ_INDEX_ENTRY_BYTES;   /* where entry 0 would stand */
-        const cmq_status status = try_split(split, (int64_t)((first - CMQ_INDEX_HEADER_BYTES) / CMQ_INDEX_SLOT_BYTES), found);
+        const cmq_status status =
+            try_split(split, (int64_t)((first - CMQ_INDEX_HEADER_BYTES) / CMQ_INDEX_SLOT_BYTES), found);
         if (status != CMQ_OK) return status;
     }
     return CMQ_OK;
@@ -255,8 +267,11 @@ cmq_status cmq_index_find_split(cmq_fs *fs, const char *path, int32_t *slots_out
     cmq_file_close(split.file);
     if (status != CMQ_OK) return status;
     if (found.count != 1)
-        return cmq_fail(CMQ_ERR_AMBIGUOUS, "index file %s (%" PRIu64 " bytes, %d entries) does not tell its sizes: set maxHashSlotNum and maxIndexNum as the "
-                        "broker had them", path, split.bytes, split.count > 1 ? split.count - 1 : 0);
+        return cmq_fail(CMQ_ERR_AMBIGUOUS,
+                        "index file %s (%" PRIu64
+                        " bytes, %d entries) does not tell its sizes: set maxHashSlotNum and maxIndexNum as the "
+                        "broker had them",
+                        path, split.bytes, split.count > 1 ? split.count - 1 : 0);
     *slots_out = found.slots;
     *entries_out = found.entries;
     return CMQ_OK;
@@ -264,15 +279,18 @@ cmq_status cmq_index_find_split(cmq_fs *fs, const char *path, int32_t *slots_out
 
 /* ---- proving ---- */
 
-/* Replay entries 1 .. count - 1: each must point to the newest one before it of its slot. heads: the slots as they are then. */
-static cmq_status replay(const split_file *split, int32_t slots, int32_t *heads, uint8_t *cells, int32_t *used_out, bool *fits_out)
+/* Replay entries 1 .. count - 1: each must point to the newest one before it of its slot. heads: the slots as they are
+ * then. */
+static cmq_status replay(const split_file *split, int32_t slots, int32_t *heads, uint8_t *cells, int32_t *used_out,
+                         bool *fits_out)
 {
     *fits_out = false;
     *used_out = 0;
     for (int32_t number = 1; number < split->count;) {
         const int32_t left = split->count - number;
         const int32_t chunk = left < SCAN_BYTES / CMQ_INDEX_ENTRY_BYTES ? left : SCAN_BYTES / CMQ_INDEX_ENTRY_BYTES;
-        const cmq_status status = cmq_file_read(split->file, entry_offset(slots, number), cells, (size_t)chunk * CMQ_INDEX_ENTRY_BYTES);
+        const cmq_status status =
+            cmq_file_read(split->file, entry_offset(slots, number), cells, (size_t)chunk * CMQ_INDEX_ENTRY_BYTES);
         if (status != CMQ_OK) return status;
         for (int32_t i = 0; i < chunk; i++, number++) {
             const split_entry entry = decode_entry(cells + (size_t)i * CMQ_INDEX_ENTRY_BYTES);
@@ -287,15 +305,18 @@ static cmq_status replay(const split_file *split, int32_t slots, int32_t *heads,
     return CMQ_OK;
 }
 
-/* The file's slots must be what the replay left; a slot that points to entries behind the count is being written just now. */
-static cmq_status compare_slots(const split_file *split, int32_t slots, int32_t entries, const int32_t *heads, uint8_t *cells, bool *fits_out)
+/* The file's slots must be what the replay left; a slot that points to entries behind the count is being written just
+ * now. */
+static cmq_status compare_slots(const split_file *split, int32_t slots, int32_t entries, const int32_t *heads,
+                                uint8_t *cells, bool *fits_out)
 {
     *fits_out = false;
     for (int32_t slot = 0; slot < slots;) {
         const int32_t left = slots - slot;
         const int32_t chunk = left < SCAN_BYTES / CMQ_INDEX_SLOT_BYTES ? left : SCAN_BYTES / CMQ_INDEX_SLOT_BYTES;
-        const cmq_status status = cmq_file_read(split->file, CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * (uint32_t)slot, cells,
-                                                (size_t)chunk * CMQ_INDEX_SLOT_BYTES);
+        const cmq_status status =
+            cmq_file_read(split->file, CMQ_INDEX_HEADER_BYTES + (uint64_t)CMQ_INDEX_SLOT_BYTES * (uint32_t)slot, cells,
+                          (size_t)chunk * CMQ_INDEX_SLOT_BYTES);
         if (status != CMQ_OK) return status;
         for (int32_t i = 0; i < chunk; i++, slot++) {
             const int32_t value = cmq_load_i32(cells + (size_t)i * CMQ_INDEX_SLOT_BYTES);
@@ -312,7 +333,8 @@ static cmq_status prove(const split_file *split, int32_t slots, int32_t entries,
     if (entries_for(split->bytes, slots) != entries || split->count > entries || split->count < 0) return CMQ_OK;
     int32_t *heads = calloc((size_t)slots, sizeof *heads);
     uint8_t *cells = malloc(SCAN_BYTES);
-    cmq_status status = heads == NULL || cells == NULL ? cmq_fail(CMQ_ERR_MEMORY, "no memory to check %d index slots", slots) : CMQ_OK;
+    cmq_status status =
+        heads == NULL || cells == NULL ? cmq_fail(CMQ_ERR_MEMORY, "no memory to check %d index slots", slots) : CMQ_OK;
     int32_t used = 0;
     if (status == CMQ_OK) status = replay(split, slots, heads, cells, &used, fits_out);
     if (*fits_out) *fits_out = used <= split->slots_used;   /* beside a writer the header may know of more */

@@ -1,7 +1,7 @@
 /* cmq_side: our own files beside upstream's: the folder <root>/cometmq, which no RocketMQ looks into.
  *
- * Everything in it is versioned, checksummed and disposable: absent, damaged, stale or from a newer version means "not known", and the
- * store does without it.
+ * Everything in it is versioned, checksummed and disposable: absent, damaged, stale or from a newer version means "not
+ * known", and the store does without it.
  *   cmq_point    `cometmq/point`:  up to where log, queues and index are known to be complete and durable
  *   cmq_follow   `cometmq/follow`: the page through which followers in other processes see what is confirmed
  */

@@ -19,7 +19,8 @@ static void check_content(const char *root, const char *name, const char *expect
     CHECK_BYTES(content, strlen(content), expected, strlen(expected));
 }
 
-/* Spec store 1.5: the copy is empty after a start from clean, and names the crashed process after a start from a crash. */
+/* Spec store 1.5: the copy is empty after a start from clean, and names the crashed process after a start from a crash.
+ * */
 static void life(void)
 {
     const char *root = cmq_test_directory();

@@ -49,11 +49,17 @@ static void missing_is_zero(void)
 static void bytes(void)
 {
     const char *root = cmq_test_directory();
-    cmq_checkpoint checkpoint = {.physic_ms = 0x018bcfe569c8, .logics_ms = 0x018bcfe569c7, .index_ms = 3, .master_flushed = 4, .confirm_phy = 0x12345};
+    cmq_checkpoint checkpoint = {.physic_ms = 0x018bcfe569c8,
+                                 .logics_ms = 0x018bcfe569c7,
+                                 .index_ms = 3,
+                                 .master_flushed = 4,
+                                 .confirm_phy = 0x12345};
     CHECK_OK(cmq_checkpoint_store(cmq_fs_posix(), root, &checkpoint));
     CHECK(checkpoint.present);
-    static uint8_t page[2 * 4096], expected[4096] = {0, 0, 1, 0x8b, 0xcf, 0xe5, 0x69, 0xc8, 0, 0, 1, 0x8b, 0xcf, 0xe5, 0x69, 0xc7, 0, 0, 0, 0,
-                                                     0, 0, 0, 3,    0,    0,    0,    0,    0, 0, 0, 4,    0,    0,    0,    0,    0, 1, 0x23, 0x45};
+    static uint8_t page[2 * 4096],
+        expected[4096] = {0,    0,    1, 0x8b, 0xcf, 0xe5, 0x69, 0xc8, 0, 0, 1,    0x8b, 0xcf, 0xe5,
+                          0x69, 0xc7, 0, 0,    0,    0,    0,    0,    0, 3, 0,    0,    0,    0,
+                          0,    0,    0, 4,    0,    0,    0,    0,    0, 1, 0x23, 0x45};
     CHECK_INT(read_file(root, page, sizeof page), 4096);
     CHECK_BYTES(page, 4096, expected, 4096);
     CHECK_INT(cmq_checkpoint_crc(&checkpoint), cmq_crc32(expected, 40));
@@ -92,8 +98,12 @@ static void other_lengths(void)
         CHECK_OK(cmq_checkpoint_load(cmq_fs_posix(), root, &checkpoint));
         CHECK(checkpoint.present);
         CHECK_INT(checkpoint.file_bytes, lengths[i]);
-        CHECK_INT(checkpoint.physic_ms, lengths[i] >= 8 ? 0x0102030405060708 : lengths[i] == 1 ? 0x0100000000000000 : 0);
-        CHECK_INT(checkpoint.index_ms, lengths[i] >= 24 ? 0x1112131415161718 : lengths[i] == 23 ? 0x1112131415161700 : 0);
+        CHECK_INT(checkpoint.physic_ms, lengths[i] >= 8   ? 0x0102030405060708
+                                        : lengths[i] == 1 ? 0x0100000000000000
+                                                          : 0);
+        CHECK_INT(checkpoint.index_ms, lengths[i] >= 24   ? 0x1112131415161718
+                                       : lengths[i] == 23 ? 0x1112131415161700
+                                                          : 0);
         CHECK_OK(cmq_checkpoint_store(cmq_fs_posix(), root, &checkpoint));
         const size_t expected = lengths[i] > 4096 ? lengths[i] : 4096;
         CHECK_INT(checkpoint.file_bytes, expected);
@@ -118,4 +128,5 @@ static void times(void)
     CHECK_INT(cmq_checkpoint_min_index_ms(&checkpoint), 0);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(missing_is_zero), CMQ_TEST(bytes), CMQ_TEST(unknown_bytes_stay), CMQ_TEST(other_lengths), CMQ_TEST(times))
+CMQ_TEST_MAIN(CMQ_TEST(missing_is_zero), CMQ_TEST(bytes), CMQ_TEST(unknown_bytes_stay), CMQ_TEST(other_lengths),
+              CMQ_TEST(times))

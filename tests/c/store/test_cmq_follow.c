@@ -1,4 +1,5 @@
-/* test_cmq_follow: the page that followers read and wait on: generations, waking across threads and processes, pages of another kind.
+/* test_cmq_follow: the page that followers read and wait on: generations, waking across threads and processes, pages of
+ * another kind.
  *
  * Threads: yes
  */
@@ -77,7 +78,8 @@ static void life(void)
     cmq_follow_destroy(NULL);
 }
 
-/* A later writer is another generation on the same page, also when the clock went back or the writer before died at once. */
+/* A later writer is another generation on the same page, also when the clock went back or the writer before died at
+ * once. */
 static void generations(void)
 {
     const char *root = cmq_test_directory();
@@ -326,5 +328,6 @@ static void snapshots_do_not_mix(void)
     cmq_follow_destroy(writer);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(ping_between_processes), CMQ_TEST(life), CMQ_TEST(generations), CMQ_TEST(polling), CMQ_TEST(pages_of_another_kind),
-              CMQ_TEST(ping_between_threads), CMQ_TEST(all_are_woken), CMQ_TEST(snapshots_do_not_mix))
+CMQ_TEST_MAIN(CMQ_TEST(ping_between_processes), CMQ_TEST(life), CMQ_TEST(generations), CMQ_TEST(polling),
+              CMQ_TEST(pages_of_another_kind), CMQ_TEST(ping_between_threads), CMQ_TEST(all_are_woken),
+              CMQ_TEST(snapshots_do_not_mix))

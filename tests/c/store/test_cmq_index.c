@@ -1,4 +1,5 @@
-/* test_cmq_index: the list of index files against a plain array: rolls, queries with cursors, rewinds, expiry, names, followers, full disks.
+/* test_cmq_index: the list of index files against a plain array: rolls, queries with cursors, rewinds, expiry, names,
+ * followers, full disks.
  *
  * Threads: yes
  */
@@ -43,7 +44,11 @@ static uint32_t hash_of(const char *topic, const char *key)
 
 static cmq_index_options options_of(const char *root, bool read_only)
 {
-    return (cmq_index_options){.fs = cmq_fs_posix(), .root = root, .read_only = read_only, .slots = SLOTS, .entries = ENTRIES,
+    return (cmq_index_options){.fs = cmq_fs_posix(),
+                               .root = root,
+                               .read_only = read_only,
+                               .slots = SLOTS,
+                               .entries = ENTRIES,
                                .clock = cmq_clock_manual(&clock_ms)};
 }
 
@@ -71,7 +76,8 @@ static void put_records(cmq_index *index, uint32_t records)
 {
     cmq_index_key keys[256];
     uint32_t count = 0;
-    int64_t phy = model_count > 0 ? model[model_count - 1].phy : 0, store_ms = model_count > 0 ? model[model_count - 1].store_ms : BEGIN_MS;
+    int64_t phy = model_count > 0 ? model[model_count - 1].phy : 0,
+            store_ms = model_count > 0 ? model[model_count - 1].store_ms : BEGIN_MS;
     for (uint32_t i = 0; i < records && count + 4 <= 256 && model_count + 4 <= PUTS_MAX; i++) {
         phy += 100 + (int64_t)cmq_test_random_below(50);
         store_ms += 1 + (int64_t)cmq_test_random_below(1500);
@@ -90,7 +96,8 @@ static void put_records(cmq_index *index, uint32_t records)
 
 /* ---- checks ---- */
 
-static uint32_t query_all(cmq_index *index, const char *key, int64_t begin_ms, int64_t end_ms, int64_t min_phy, int64_t *phy, uint32_t capacity)
+static uint32_t query_all(cmq_index *index, const char *key, int64_t begin_ms, int64_t end_ms, int64_t min_phy,
+                          int64_t *phy, uint32_t capacity)
 {
     cmq_index_cursor cursor = {0};
     uint32_t total = 0;
@@ -98,17 +105,20 @@ static uint32_t query_all(cmq_index *index, const char *key, int64_t begin_ms, i
         const uint32_t most = 1 + (uint32_t)cmq_test_random_below(10);
         uint32_t count;
         CHECK(total + most <= capacity);
-        CHECK_OK(cmq_index_query(index, cmq_slice_of_text("Topic"), cmq_slice_of_text(key), begin_ms, end_ms, min_phy, &cursor, phy + total, most, &count));
+        CHECK_OK(cmq_index_query(index, cmq_slice_of_text("Topic"), cmq_slice_of_text(key), begin_ms, end_ms, min_phy,
+                                 &cursor, phy + total, most, &count));
         CHECK(count <= most && (count == most || cursor.done));
         total += count;
     }
     uint32_t count = 1;
-    CHECK_OK(cmq_index_query(index, cmq_slice_of_text("Topic"), cmq_slice_of_text(key), begin_ms, end_ms, min_phy, &cursor, phy, 1, &count));
+    CHECK_OK(cmq_index_query(index, cmq_slice_of_text("Topic"), cmq_slice_of_text(key), begin_ms, end_ms, min_phy,
+                             &cursor, phy, 1, &count));
     CHECK_INT(count, 0);
     return total;
 }
 
-/* Every record of the key whose time is in the range is found, once, newest first; what else is found is at most 999 ms outside. */
+/* Every record of the key whose time is in the range is found, once, newest first; what else is found is at most 999 ms
+ * outside. */
 static void check_query(cmq_index *index, const char *key, int64_t begin_ms, int64_t end_ms, int64_t min_phy)
 {
     static int64_t phy[PUTS_MAX + 16];
@@ -275,12 +285,14 @@ static void load_skips_what_is_no_index(void)
     cmq_index *index = open_index(root, false);
     put_records(index, 20);
     cmq_index_destroy(index);
-    static const char *const names[] = {"notes.txt", "2026", "20260101000000000x", "00000000000000000", "20260101000000001"};
+    static const char *const names[] = {"notes.txt", "2026", "20260101000000000x", "00000000000000000",
+                                        "20260101000000001"};
     for (size_t i = 0; i < 5; i++) {
         char path[CMQ_PATH_BYTES];
         snprintf(path, sizeof path, "%s/index/%s", root, names[i]);
         cmq_file *file;
-        CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_CREATE_NEW, &file));   /* the last one: a creation that did not finish */
+        CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_CREATE_NEW,
+                               &file)); /* the last one: a creation that did not finish */
         cmq_file_close(file);
     }
     char folder[CMQ_PATH_BYTES];
@@ -412,7 +424,8 @@ static void random_work(void)
             index = open_index(root, false);
             CHECK_OK(cmq_index_rewind(index, &durable));
             model_count = durable_count;
-            atomic_fetch_add(&clock_ms, 1000);   /* or a new file could get a removed one's name, which a follower cannot tell */
+            atomic_fetch_add(&clock_ms, 1000);   /* or a new file could get a removed one's name, which a follower
+                                                  * cannot tell */
             if (model_count == 0) min_phy = 0;
             break;
         case 3:
@@ -482,8 +495,10 @@ static void collisions_and_doubles(void)
     /* "AaAa" and "BBBB" have one hash; a record with both is given once, and both keys give both records. */
     const uint32_t hash = hash_of("Topic", "AaAa");
     CHECK_INT(hash, hash_of("Topic", "BBBB"));
-    const cmq_index_key keys[] = {{.phy = 0, .store_ms = BEGIN_MS, .hash = hash}, {.phy = 0, .store_ms = BEGIN_MS, .hash = hash},
-                                  {.phy = 500, .store_ms = BEGIN_MS + 10, .hash = hash}, {.phy = 500, .store_ms = BEGIN_MS + 10, .hash = hash}};
+    const cmq_index_key keys[] = {{.phy = 0, .store_ms = BEGIN_MS, .hash = hash},
+                                  {.phy = 0, .store_ms = BEGIN_MS, .hash = hash},
+                                  {.phy = 500, .store_ms = BEGIN_MS + 10, .hash = hash},
+                                  {.phy = 500, .store_ms = BEGIN_MS + 10, .hash = hash}};
     CHECK_OK(cmq_index_make_room(index, 4));
     cmq_index_put(index, keys, 4);
     int64_t phy[20];
@@ -557,11 +572,13 @@ static void *read_beside(void *context)
         const int64_t from = atomic_load(&oldest), to = atomic_load(&published);
         const uint32_t which = at++ % THREAD_KEYS;
         cmq_index_cursor cursor = {0};
-        int64_t wanted = to - (to - which + THREAD_KEYS) % THREAD_KEYS;   /* the newest record of this key that must be there */
+        int64_t wanted =
+            to - (to - which + THREAD_KEYS) % THREAD_KEYS; /* the newest record of this key that must be there */
         int64_t last = INT64_MAX, phy[16];
         while (!cursor.done) {
             uint32_t count;
-            CHECK_OK(cmq_index_query(index, cmq_slice_of_text("Topic"), cmq_slice_of_text(names[which]), 0, INT64_MAX, from, &cursor, phy, 16, &count));
+            CHECK_OK(cmq_index_query(index, cmq_slice_of_text("Topic"), cmq_slice_of_text(names[which]), 0, INT64_MAX,
+                                     from, &cursor, phy, 16, &count));
             for (uint32_t i = 0; i < count; i++) {
                 CHECK(phy[i] < last && phy[i] % THREAD_KEYS == which);
                 last = phy[i];
@@ -609,7 +626,8 @@ static void readers_and_flush_beside_the_writer(void)
         cmq_index_key keys[64];
         uint32_t count = 0;
         for (; count < 64; count++, phy++)
-            keys[count] = (cmq_index_key){.phy = phy, .store_ms = BEGIN_MS + phy, .hash = hash_of("Topic", names[phy % THREAD_KEYS])};
+            keys[count] = (cmq_index_key){
+                .phy = phy, .store_ms = BEGIN_MS + phy, .hash = hash_of("Topic", names[phy % THREAD_KEYS])};
         CHECK_OK(cmq_index_make_room(index, count));
         cmq_index_put(index, keys, count);
         atomic_store(&published, phy - 1);
@@ -642,7 +660,9 @@ static void hostile_files(void)
         CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
         for (int i = 0; i < 20; i++) {
             const uint64_t noise = cmq_test_random();
-            const uint64_t at = cmq_test_random_below(4) == 0 ? cmq_test_random_below(40) : cmq_test_random_below(40 + 4 * SLOTS + 20 * ENTRIES - 8);
+            const uint64_t at = cmq_test_random_below(4) == 0
+                                    ? cmq_test_random_below(40)
+                                    : cmq_test_random_below(40 + 4 * SLOTS + 20 * ENTRIES - 8);
             CHECK_OK(cmq_file_write(file, at, &noise, 1 + cmq_test_random_below(8)));
         }
         cmq_file_close(file);
@@ -670,6 +690,7 @@ static void hostile_files(void)
     cmq_index_destroy(index);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(rolls_and_queries), CMQ_TEST(batches_over_files), CMQ_TEST(names_rise), CMQ_TEST(load_skips_what_is_no_index),
-              CMQ_TEST(drop_newer), CMQ_TEST(entries_one_by_one), CMQ_TEST(random_work), CMQ_TEST(rewind_to_what_is_gone), CMQ_TEST(collisions_and_doubles),
+CMQ_TEST_MAIN(CMQ_TEST(rolls_and_queries), CMQ_TEST(batches_over_files), CMQ_TEST(names_rise),
+              CMQ_TEST(load_skips_what_is_no_index), CMQ_TEST(drop_newer), CMQ_TEST(entries_one_by_one),
+              CMQ_TEST(random_work), CMQ_TEST(rewind_to_what_is_gone), CMQ_TEST(collisions_and_doubles),
               CMQ_TEST(disk_full), CMQ_TEST(readers_and_flush_beside_the_writer), CMQ_TEST(hostile_files))

@@ -1,7 +1,7 @@
 /* test_cmq_index_crash: index, durable point, checkpoint and abort over a file system that forgets what was not synced.
  *
- * The promise: after a power loss at any call, the newest durable point that loads fits the index it names; a rewind to it gives exactly the
- * entries of that time, and putting the rest again gives what there was.
+ * The promise: after a power loss at any call, the newest durable point that loads fits the index it names; a rewind to
+ * it gives exactly the entries of that time, and putting the rest again gives what there was.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -34,7 +34,8 @@ static cmq_index_key key_of(uint32_t i)
 
 static cmq_index *open_index(cmq_fs *fs, const char *root)
 {
-    const cmq_index_options options = {.fs = fs, .root = root, .slots = SLOTS, .entries = ENTRIES, .clock = cmq_clock_manual(&clock_ms)};
+    const cmq_index_options options = {
+        .fs = fs, .root = root, .slots = SLOTS, .entries = ENTRIES, .clock = cmq_clock_manual(&clock_ms)};
     cmq_index *index;
     CHECK_OK(cmq_index_create(&index, &options));
     CHECK_OK(cmq_index_load(index));
@@ -120,7 +121,8 @@ static void crash_here(void *context, const cmq_twin_call *call)
     plan->images++;
 }
 
-static void store_point(cmq_fs *fs, const char *root, cmq_index *index, cmq_point_file *points, cmq_checkpoint *checkpoint)
+static void store_point(cmq_fs *fs, const char *root, cmq_index *index, cmq_point_file *points,
+                        cmq_checkpoint *checkpoint)
 {
     cmq_point point = {.log_end = (int64_t)put_count * 10, .store_ms = BEGIN_MS + put_count};
     int64_t full_end_ms;
@@ -171,7 +173,8 @@ static void power_loss_at_any_call(void)
     CHECK(images > 20);
 }
 
-/* The control: when syncs do nothing the check above must find it. In a child, because what it finds ends the process. */
+/* The control: when syncs do nothing the check above must find it. In a child, because what it finds ends the process.
+ * */
 static void without_syncs_it_fails(void)
 {
     static const unsigned left_out[] = {CMQ_TWIN_FILE_SYNCS, CMQ_TWIN_BIT(CMQ_TWIN_SYNC_DIRECTORY)};

@@ -1,4 +1,5 @@
-/* test_cmq_indexfile: one index file: bytes as upstream writes them, rewind from any mixture of old and new sectors, walks over hostile bytes. */
+/* test_cmq_indexfile: one index file: bytes as upstream writes them, rewind from any mixture of old and new sectors,
+ * walks over hostile bytes. */
 #include "store/cmq_indexfile.h"
 
 #include <stdio.h>
@@ -29,7 +30,8 @@ static void put(cmq_indexfile *file, int64_t phy, int64_t store_ms, uint32_t has
 static cmq_indexfile *fresh(void)
 {
     cmq_indexfile *file;
-    CHECK_OK(cmq_indexfile_create(cmq_fs_posix(), path_in(cmq_test_directory()), 20260101000000000, SLOTS, ENTRIES, &file));
+    CHECK_OK(
+        cmq_indexfile_create(cmq_fs_posix(), path_in(cmq_test_directory()), 20260101000000000, SLOTS, ENTRIES, &file));
     return file;
 }
 
@@ -44,7 +46,8 @@ static void clear(cmq_indexfile *file)
 static void worked_example(void)
 {
     cmq_indexfile *file;
-    CHECK_OK(cmq_indexfile_create(cmq_fs_posix(), path_in(cmq_test_directory()), 20260101000000000, CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT, &file));
+    CHECK_OK(cmq_indexfile_create(cmq_fs_posix(), path_in(cmq_test_directory()), 20260101000000000,
+                                  CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT, &file));
     CHECK_INT(file->bytes, 420000040);
     CHECK_OK(cmq_indexfile_reserve(file, 3));
     const cmq_index_key keys[2] = {
@@ -52,8 +55,9 @@ static void worked_example(void)
         {.phy = 0x12345, .store_ms = 1700000000456, .hash = hash_of("TopicTest#order-1001")},
     };
     cmq_indexfile_put(file, keys, 2);
-    static const uint8_t header[] = {0, 0, 1, 0x8b, 0xcf, 0xe5, 0x69, 0xc8, 0, 0, 1, 0x8b, 0xcf, 0xe5, 0x69, 0xc8, 0, 0, 0, 0, 0, 1, 0x23, 0x45,
-                                     0, 0, 0, 0,    0,    1,    0x23, 0x45, 0, 0, 0, 2,    0,    0,    0,    3};
+    static const uint8_t header[] = {0,    0,    1,    0x8b, 0xcf, 0xe5, 0x69, 0xc8, 0,    0,    1, 0x8b, 0xcf, 0xe5,
+                                     0x69, 0xc8, 0,    0,    0,    0,    0,    1,    0x23, 0x45, 0, 0,    0,    0,
+                                     0,    1,    0x23, 0x45, 0,    0,    0,    2,    0,    0,    0, 3};
     static const uint8_t first[] = {0x2d, 0x0e, 0x71, 0x7f, 0, 0, 0, 0, 0, 1, 0x23, 0x45, 0, 0, 0, 0, 0, 0, 0, 0};
     static const uint8_t second[] = {0x3e, 0x37, 0x33, 0x01, 0, 0, 0, 0, 0, 1, 0x23, 0x45, 0, 0, 0, 0, 0, 0, 0, 0};
     CHECK_BYTES(file->map, 40, header, sizeof header);
@@ -68,11 +72,13 @@ static void worked_example(void)
     cmq_indexfile_release(file);
 }
 
-/* Spec store 4.2: the first key of a rolled file counts its seconds from the end of the file before; then the header is its own. */
+/* Spec store 4.2: the first key of a rolled file counts its seconds from the end of the file before; then the header is
+ * its own. */
 static void rolled_header(void)
 {
     cmq_indexfile *file = fresh();
-    cmq_indexfile_set(file, &(cmq_index_position){.count = 1, .begin_ms = 1000000, .end_ms = 1000000, .begin_phy = 77, .end_phy = 77});
+    cmq_indexfile_set(file, &(cmq_index_position){
+                                .count = 1, .begin_ms = 1000000, .end_ms = 1000000, .begin_phy = 77, .end_phy = 77});
     put(file, 900, 1003999, 5);
     put(file, 950, 1004998, 5 + SLOTS);
     CHECK_INT(cmq_load_i32(file->map + 40 + 4 * SLOTS + 20 + 12), 3);
@@ -136,7 +142,8 @@ static void lengths_are_checked(void)
     cmq_indexfile_release(file);
     CHECK_STATUS(cmq_indexfile_create(cmq_fs_posix(), path_in(folder), 1, SLOTS, ENTRIES, &file), CMQ_ERR_IO);
     CHECK(file == NULL);
-    CHECK_STATUS(cmq_indexfile_open(cmq_fs_posix(), path_in(folder), 1, SLOTS + 1, ENTRIES, false, &file), CMQ_ERR_SETTING);
+    CHECK_STATUS(cmq_indexfile_open(cmq_fs_posix(), path_in(folder), 1, SLOTS + 1, ENTRIES, false, &file),
+                 CMQ_ERR_SETTING);
     CHECK(file == NULL);
     CHECK_OK(cmq_indexfile_open(cmq_fs_posix(), path_in(folder), 1, SLOTS + 5, ENTRIES - 1, false, &file));
     cmq_indexfile_release(file);
@@ -150,8 +157,9 @@ static void lengths_are_checked(void)
     CHECK_INT(cmq_indexfile_bytes(INT32_MAX, INT32_MAX), 40 + (int64_t)INT32_MAX * 24);
 }
 
-/* Put up to 200 keys, remember; put more; then let every sector (here of 64 bytes) come from either time, the entries behind the count from a
- * third. A rewind must give exactly the file of the first time, but for what stands behind the count. */
+/* Put up to 200 keys, remember; put more; then let every sector (here of 64 bytes) come from either time, the entries
+ * behind the count from a third. A rewind must give exactly the file of the first time, but for what stands behind the
+ * count. */
 static void rewind_once(cmq_indexfile *file)
 {
     clear(file);
@@ -175,7 +183,8 @@ static void rewind_once(cmq_indexfile *file)
             if (cmq_test_random_below(3) == 0) file->map[at] = (uint8_t)cmq_test_random();
         CHECK_OK(cmq_indexfile_rewind(file, &position));
         if (position.count > 1) CHECK_BYTES(file->map, behind, early, behind);
-        for (size_t slot = 0; position.count == 1 && slot < SLOTS; slot++) CHECK_INT(cmq_load_i32(file->map + 40 + 4 * slot), 0);
+        for (size_t slot = 0; position.count == 1 && slot < SLOTS; slot++)
+            CHECK_INT(cmq_load_i32(file->map + 40 + 4 * slot), 0);
     }
     /* A file that cannot have been there says so. */
     if (position.count > 1) {
@@ -213,7 +222,9 @@ static void hostile_bytes(void)
             else cmq_store_u32(file->map + (at & ~(uint64_t)3), (uint32_t)cmq_test_random());
         }
         for (uint32_t hash = 0; hash < 60; hash++) {
-            const cmq_indexfile_wanted wanted = {.hash = hash, .begin_ms = cmq_test_random_below(2) == 0 ? 0 : INT64_MIN, .end_ms = INT64_MAX,
+            const cmq_indexfile_wanted wanted = {.hash = hash,
+                                                 .begin_ms = cmq_test_random_below(2) == 0 ? 0 : INT64_MIN,
+                                                 .end_ms = INT64_MAX,
                                                  .min_phy = cmq_test_random_below(2) == 0 ? 0 : INT64_MIN};
             int32_t entry = (int32_t)cmq_test_random_below(3) == 0 ? (int32_t)cmq_test_random() : 0;
             int64_t last = 0, phy[7];
@@ -227,10 +238,12 @@ static void hostile_bytes(void)
         }
         cmq_indexfile_position(file, &file->at);
         CHECK(file->at.count >= 1 && file->at.count <= ENTRIES);
-        for (uint32_t i = 0; i < 20 && file->at.count < ENTRIES; i++) put(file, (int64_t)(cmq_test_random() >> 1), (int64_t)cmq_test_random(), i);
+        for (uint32_t i = 0; i < 20 && file->at.count < ENTRIES; i++)
+            put(file, (int64_t)(cmq_test_random() >> 1), (int64_t)cmq_test_random(), i);
     }
     cmq_indexfile_release(file);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(worked_example), CMQ_TEST(rolled_header), CMQ_TEST(times_are_clamped), CMQ_TEST(slots_left_behind_are_ignored),
-              CMQ_TEST(lengths_are_checked), CMQ_TEST(rewind_from_any_mixture), CMQ_TEST(hostile_bytes))
+CMQ_TEST_MAIN(CMQ_TEST(worked_example), CMQ_TEST(rolled_header), CMQ_TEST(times_are_clamped),
+              CMQ_TEST(slots_left_behind_are_ignored), CMQ_TEST(lengths_are_checked), CMQ_TEST(rewind_from_any_mixture),
+              CMQ_TEST(hostile_bytes))

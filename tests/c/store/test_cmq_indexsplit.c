@@ -14,19 +14,22 @@ static const _Atomic int64_t clock_ms = 1700000000000;
 static void make_file(int32_t slots, int32_t entries, uint32_t keys, int64_t begin_phy)
 {
     root = cmq_test_directory();
-    const cmq_index_options options = {.fs = cmq_fs_posix(), .root = root, .slots = slots, .entries = entries, .clock = cmq_clock_manual(&clock_ms)};
+    const cmq_index_options options = {
+        .fs = cmq_fs_posix(), .root = root, .slots = slots, .entries = entries, .clock = cmq_clock_manual(&clock_ms)};
     cmq_index *index;
     CHECK_OK(cmq_index_create(&index, &options));
     CHECK_OK(cmq_index_make_room(index, keys > 0 ? keys : 1));
     int64_t phy = begin_phy;
     for (uint32_t i = 0; i < keys; i++) {
-        const cmq_index_key key = {.phy = phy, .store_ms = 1700000000000 + i * 7, .hash = (uint32_t)(cmq_test_random() & INT32_MAX)};
+        const cmq_index_key key = {
+            .phy = phy, .store_ms = 1700000000000 + i * 7, .hash = (uint32_t)(cmq_test_random() & INT32_MAX)};
         cmq_index_put(index, &key, 1);
         phy += (int64_t)cmq_test_random_below(300);
     }
     CHECK_INT(cmq_index_files(index), keys > 0 ? 1 : 0);
     cmq_index_destroy(index);
-    const cmq_index_options again = {.fs = cmq_fs_posix(), .root = root, .slots = slots, .entries = entries, .clock = cmq_clock_manual(&clock_ms)};
+    const cmq_index_options again = {
+        .fs = cmq_fs_posix(), .root = root, .slots = slots, .entries = entries, .clock = cmq_clock_manual(&clock_ms)};
     CHECK_OK(cmq_index_create(&index, &again));
     CHECK_OK(cmq_index_load(index));
     cmq_index_file_info info = {0};
@@ -56,12 +59,14 @@ static void check_found(int32_t slots, int32_t entries)
 
 static void usual_and_unusual_splits(void)
 {
-    static const int32_t splits[][2] = {{1000, 4000}, {1, 2}, {3, 50}, {997, 31}, {12345, 678}, {10, 10000}, {4096, 4096}, {100, 1000}, {7, 101}};
+    static const int32_t splits[][2] = {{1000, 4000}, {1, 2},       {3, 50},     {997, 31}, {12345, 678},
+                                        {10, 10000},  {4096, 4096}, {100, 1000}, {7, 101}};
     for (size_t i = 0; i < sizeof splits / sizeof splits[0]; i++) {
         const uint32_t most = (uint32_t)splits[i][1] - 1;
         make_file(splits[i][0], splits[i][1], most, 1 + (int64_t)cmq_test_random_below(1000000));
         check_found(splits[i][0], splits[i][1]);
-        make_file(splits[i][0], splits[i][1], 1 + (uint32_t)cmq_test_random_below(most), 1 + (int64_t)cmq_test_random_below(1000000));
+        make_file(splits[i][0], splits[i][1], 1 + (uint32_t)cmq_test_random_below(most),
+                  1 + (int64_t)cmq_test_random_below(1000000));
         check_found(splits[i][0], splits[i][1]);
         make_file(splits[i][0], splits[i][1], most, 0);   /* a log that begins at 0 */
         check_found(splits[i][0], splits[i][1]);
@@ -111,7 +116,8 @@ static void damaged(void)
     CHECK(!fits);
 }
 
-/* One wrong byte anywhere in the used part fails the proof, but for times, offsets inside the record order and what the header only repeats. */
+/* One wrong byte anywhere in the used part fails the proof, but for times, offsets inside the record order and what the
+ * header only repeats. */
 static void proof_sees_each_link(void)
 {
     make_file(20, 60, 40, 1000);
@@ -157,7 +163,8 @@ static void what_cannot_be_told(void)
         cmq_file_close(file);
         int32_t slots, entries;
         CHECK_STATUS(cmq_index_find_split(cmq_fs_posix(), path, &slots, &entries), CMQ_ERR_AMBIGUOUS);
-        CHECK(strstr(cmq_last_error()->text, "maxHashSlotNum") != NULL && strstr(cmq_last_error()->text, "maxIndexNum") != NULL);
+        CHECK(strstr(cmq_last_error()->text, "maxHashSlotNum") != NULL &&
+              strstr(cmq_last_error()->text, "maxIndexNum") != NULL);
         CHECK_INT(slots, 0);
         bool fits;
         CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 1000, 4000, &fits));
@@ -189,5 +196,5 @@ static void noise(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(usual_and_unusual_splits), CMQ_TEST(one_key), CMQ_TEST(upstreams_sizes), CMQ_TEST(damaged), CMQ_TEST(proof_sees_each_link),
-              CMQ_TEST(what_cannot_be_told), CMQ_TEST(noise))
+CMQ_TEST_MAIN(CMQ_TEST(usual_and_unusual_splits), CMQ_TEST(one_key), CMQ_TEST(upstreams_sizes), CMQ_TEST(damaged),
+              CMQ_TEST(proof_sees_each_link), CMQ_TEST(what_cannot_be_told), CMQ_TEST(noise))

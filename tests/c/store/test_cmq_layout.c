@@ -47,13 +47,15 @@ static void make_queue_file(const char *kind, const char *topic, int queue, int6
 static void make_index(int32_t slots, int32_t entries, uint32_t keys)
 {
     static const _Atomic int64_t clock_ms = 1700000000000;
-    const cmq_index_options options = {.fs = cmq_fs_posix(), .root = root, .slots = slots, .entries = entries, .clock = cmq_clock_manual(&clock_ms)};
+    const cmq_index_options options = {
+        .fs = cmq_fs_posix(), .root = root, .slots = slots, .entries = entries, .clock = cmq_clock_manual(&clock_ms)};
     cmq_index *index;
     CHECK_OK(cmq_index_create(&index, &options));
     CHECK_OK(cmq_index_load(index));
     CHECK_OK(cmq_index_make_room(index, keys));
     for (uint32_t i = 0; i < keys; i++) {
-        const cmq_index_key key = {.phy = 100 + i, .store_ms = 1700000000000, .hash = (uint32_t)(cmq_test_random() & INT32_MAX)};
+        const cmq_index_key key = {
+            .phy = 100 + i, .store_ms = 1700000000000, .hash = (uint32_t)(cmq_test_random() & INT32_MAX)};
         cmq_index_put(index, &key, 1);
     }
     cmq_index_destroy(index);
@@ -70,7 +72,8 @@ static void check_refused(const cmq_layout_sizes *settings, cmq_status status, c
 {
     cmq_layout layout;
     CHECK_STATUS(cmq_layout_probe(cmq_fs_posix(), root, settings, &layout), status);
-    if (strstr(cmq_last_error()->text, text) == NULL) cmq_test_fail(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", cmq_last_error()->text, text);
+    if (strstr(cmq_last_error()->text, text) == NULL)
+        cmq_test_fail(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", cmq_last_error()->text, text);
 }
 
 /* ---- what kind of directory ---- */
@@ -149,14 +152,20 @@ static void sizes_from_files(void)
 
     const cmq_layout_sizes same = layout.sizes;
     CHECK_INT(probe(&same).found, layout.found);
-    CHECK_INT(probe(&(cmq_layout_sizes){.queue_file_bytes = 59981}).sizes.queue_file_bytes, 60000);   /* rounded as upstream does */
-    check_refused(&(cmq_layout_sizes){.segment_bytes = 2097152}, CMQ_ERR_SETTING, "mappedFileSizeCommitLog is set to 2097152");
-    check_refused(&(cmq_layout_sizes){.queue_file_bytes = 6000000}, CMQ_ERR_SETTING, "mappedFileSizeConsumeQueue is set to 6000000");
-    check_refused(&(cmq_layout_sizes){.batch_file_bytes = 460}, CMQ_ERR_SETTING, "mapperFileSizeBatchConsumeQueue is set to 460");
-    check_refused(&(cmq_layout_sizes){.ext_file_bytes = 1000}, CMQ_ERR_SETTING, "mappedFileSizeConsumeQueueExt is set to 1000");
+    CHECK_INT(probe(&(cmq_layout_sizes){.queue_file_bytes = 59981}).sizes.queue_file_bytes,
+              60000); /* rounded as upstream does */
+    check_refused(&(cmq_layout_sizes){.segment_bytes = 2097152}, CMQ_ERR_SETTING,
+                  "mappedFileSizeCommitLog is set to 2097152");
+    check_refused(&(cmq_layout_sizes){.queue_file_bytes = 6000000}, CMQ_ERR_SETTING,
+                  "mappedFileSizeConsumeQueue is set to 6000000");
+    check_refused(&(cmq_layout_sizes){.batch_file_bytes = 460}, CMQ_ERR_SETTING,
+                  "mapperFileSizeBatchConsumeQueue is set to 460");
+    check_refused(&(cmq_layout_sizes){.ext_file_bytes = 1000}, CMQ_ERR_SETTING,
+                  "mappedFileSizeConsumeQueueExt is set to 1000");
     check_refused(&(cmq_layout_sizes){.index_slots = 2000}, CMQ_ERR_SETTING, "maxHashSlotNum");
     check_refused(&(cmq_layout_sizes){.index_slots = 1000, .index_entries = 4001}, CMQ_ERR_SETTING, "84040");
-    check_refused(&(cmq_layout_sizes){.index_slots = 1005, .index_entries = 3999}, CMQ_ERR_SETTING, "show 1000 and 4000");
+    check_refused(&(cmq_layout_sizes){.index_slots = 1005, .index_entries = 3999}, CMQ_ERR_SETTING,
+                  "show 1000 and 4000");
     CHECK_INT(probe(&(cmq_layout_sizes){.index_slots = 1000}).sizes.index_entries, 4000);
     CHECK_INT(probe(&(cmq_layout_sizes){.index_entries = 4000}).sizes.index_slots, 1000);
 }
@@ -164,8 +173,12 @@ static void sizes_from_files(void)
 static void settings_for_an_empty_store(void)
 {
     root = cmq_test_directory();
-    const cmq_layout_sizes sizes = {.segment_bytes = 65536, .queue_file_bytes = 201, .batch_file_bytes = 92, .ext_file_bytes = 77,
-                                    .index_slots = 10, .index_entries = 40};
+    const cmq_layout_sizes sizes = {.segment_bytes = 65536,
+                                    .queue_file_bytes = 201,
+                                    .batch_file_bytes = 92,
+                                    .ext_file_bytes = 77,
+                                    .index_slots = 10,
+                                    .index_entries = 40};
     const cmq_layout layout = probe(&sizes);
     CHECK_INT(layout.found, 0);
     CHECK_INT(layout.sizes.segment_bytes, 65536);
@@ -262,7 +275,8 @@ static void other_kinds_of_store(void)
     make_folder("consumequeue");
     make_file("consumequeue/MANIFEST-000004", 16);
     check_refused(NULL, CMQ_ERR_NOT_STORE, "defaultRocksDB");
-    static const char *const folders[] = {"config/rdb", "config/topics", "config/consumerOffsets", "config/subscriptionGroups"};
+    static const char *const folders[] = {"config/rdb", "config/topics", "config/consumerOffsets",
+                                          "config/subscriptionGroups"};
     for (size_t i = 0; i < 4; i++) {
         root = cmq_test_directory();
         make_folder(folders[i]);
@@ -295,5 +309,6 @@ static void many_queues(void)
     CHECK(stats < 50);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(empty_and_missing), CMQ_TEST(sizes_from_files), CMQ_TEST(settings_for_an_empty_store), CMQ_TEST(one_segment_is_its_length),
-              CMQ_TEST(odd_files), CMQ_TEST(index_with_empty_files), CMQ_TEST(other_kinds_of_store), CMQ_TEST(many_queues))
+CMQ_TEST_MAIN(CMQ_TEST(empty_and_missing), CMQ_TEST(sizes_from_files), CMQ_TEST(settings_for_an_empty_store),
+              CMQ_TEST(one_segment_is_its_length), CMQ_TEST(odd_files), CMQ_TEST(index_with_empty_files),
+              CMQ_TEST(other_kinds_of_store), CMQ_TEST(many_queues))

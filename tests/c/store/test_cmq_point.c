@@ -10,7 +10,13 @@ static cmq_point some(void)
 {
     return (cmq_point){.log_end = (int64_t)(cmq_test_random() >> 2),
                        .store_ms = (int64_t)cmq_test_random_below(1u << 30),
-                       .index = {.file_name = 20261231235959998, .count = 5, .slots_used = 3, .begin_ms = 1, .end_ms = 2, .begin_phy = 3, .end_phy = 4},
+                       .index = {.file_name = 20261231235959998,
+                                 .count = 5,
+                                 .slots_used = 3,
+                                 .begin_ms = 1,
+                                 .end_ms = 2,
+                                 .begin_phy = 3,
+                                 .end_phy = 4},
                        .checkpoint_crc = (uint32_t)cmq_test_random(),
                        .clean = cmq_test_random_below(2) == 0,
                        .last_phy = 77,
@@ -20,8 +26,9 @@ static cmq_point some(void)
 
 static bool equal(const cmq_point *a, const cmq_point *b)
 {
-    return a->log_end == b->log_end && a->store_ms == b->store_ms && memcmp(&a->index, &b->index, sizeof a->index) == 0 &&
-           a->checkpoint_crc == b->checkpoint_crc && a->clean == b->clean && a->last_phy == b->last_phy && a->last_bytes == b->last_bytes &&
+    return a->log_end == b->log_end && a->store_ms == b->store_ms &&
+           memcmp(&a->index, &b->index, sizeof a->index) == 0 && a->checkpoint_crc == b->checkpoint_crc &&
+           a->clean == b->clean && a->last_phy == b->last_phy && a->last_bytes == b->last_bytes &&
            a->last_crc == b->last_crc;
 }
 
