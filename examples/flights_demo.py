@@ -284,7 +284,7 @@ def write_and_follow(path: Path, flights: list[Flight], flush: str, report: Repo
         with second_process(path, len(flights)) as child:
             begin = time.perf_counter()
             month_begins = append_year(store, flights, report)
-            with report.step("followed by a process") as step:
+            with report.step("followed by a 2nd process") as step:
                 answer, _ = child.communicate(timeout=2 * FOLLOW_TIMEOUT_S)
                 step.seconds = time.perf_counter() - begin
                 seen = json.loads(answer)
@@ -344,7 +344,7 @@ def read_by_tag(store: cometmq.Store, flights: list[Flight], report: Report) -> 
             report.equal(
                 f"flights, miles and minutes of {carrier}", sums[carrier], sums_of_flights(by_carrier[carrier])
             )
-        step.note = f"{carriers[0]} {sums[carriers[0]].flights:,}, ... {carriers[-1]} {sums[carriers[-1]].flights:,}"
+        step.note = f"{carriers[0]} {sums[carriers[0]].flights:,} ... {carriers[-1]} {sums[carriers[-1]].flights:,}"
     first_two = " || ".join(carriers[:2])
     with report.step(f"by tag: {first_two}") as step:
         with report.timed(step):
