@@ -45,6 +45,17 @@ bool cmq_verify_progress(cmq_verification *v, int64_t phy, bool now)
     return !v->stopped;
 }
 
+bool cmq_verify_is_damaged(const cmq_verification *v, int64_t phy)
+{
+    uint32_t low = 0, high = v->damaged_count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (v->damaged[middle].end > phy) high = middle;
+        else low = middle + 1;
+    }
+    return low < v->damaged_count && phy >= v->damaged[low].from;
+}
+
 /* ---- the walk ---- */
 
 static cmq_status check_record(cmq_verification *v, const cmq_record_view *view)
@@ -77,6 +88,7 @@ static int64_t pass_damage(cmq_verification *v, int64_t phy)
         if (sound.physical_offset < next) next = sound.physical_offset;
         break;
     }
+    if (v->damaged_count < CMQ_VERIFY_RANGES_MAX) v->damaged[v->damaged_count++] = (cmq_verify_range){.from = phy, .end = next};
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_RECORD, CMQ_SEVERITY_DAMAGED, phy);
     cmq_verify_report(v, &problem, "%" PRId64 " bytes are no whole record: %s", next - phy, reason);
     return next;

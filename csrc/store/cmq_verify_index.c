@@ -25,6 +25,7 @@ static void report_entry(cmq_verification *v, const cmq_index_key *key)
     if (key->phy >= 0 && key->phy < v->out->log_min) return;   /* expired with its segment */
     /* Of a record that came since, or that a crash took: opening cuts such entries. */
     if (key->phy >= v->confirmed && (v->live || v->completed_from != INT64_MAX)) return;
+    if (cmq_verify_is_damaged(v, key->phy)) return;
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_INDEX_ENTRY, CMQ_SEVERITY_REPAIRABLE, key->phy);
     cmq_verify_report(v, &problem, "index entry %d of file number %u has a hash that no key of a record at %" PRId64 " has", v->index.entry, v->index.file,
                       key->phy);

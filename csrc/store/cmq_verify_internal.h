@@ -13,6 +13,12 @@
 
 #define CMQ_VERIFY_WINDOW_BYTES 1288   /* 64 simple units, 28 batch units */
 #define CMQ_VERIFY_MISSING_QUEUES_MAX 1024u
+#define CMQ_VERIFY_RANGES_MAX 1024u
+
+/* Bytes of the log that are no whole record. Units and entries that point into them are right as far as anyone can tell, and not named again. */
+typedef struct cmq_verify_range {
+    int64_t from, end;
+} cmq_verify_range;
 
 /* Records in a row, of one queue, that have no unit. */
 typedef struct cmq_verify_run {
@@ -66,6 +72,8 @@ typedef struct cmq_verification {
     cmq_verify_queue **queues;       /* by index in raw */
     cmq_verify_missing_queue missing[CMQ_VERIFY_MISSING_QUEUES_MAX];
     uint32_t missing_count;
+    cmq_verify_range damaged[CMQ_VERIFY_RANGES_MAX];   /* rising; with more, the rest is named again */
+    uint32_t damaged_count;
     int64_t superseded;              /* records of before their queue began anew */
     int64_t superseded_first_phy;
     int64_t displaced;               /* records whose unit is at another offset than they say */
@@ -78,6 +86,9 @@ typedef struct cmq_verification {
 
 cmq_problem cmq_verify_problem(cmq_problem_kind kind, cmq_severity severity, int64_t phy);
 void cmq_verify_report(cmq_verification *v, cmq_problem *problem, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Does `phy` lie in bytes that were found to be damaged? */
+bool cmq_verify_is_damaged(const cmq_verification *v, int64_t phy);
 
 /* Tell how far the log was read; false when the caller wants no more. */
 bool cmq_verify_progress(cmq_verification *v, int64_t phy, bool now);

@@ -125,7 +125,11 @@ static cmq_status CMQ_MUST_CHECK unit_at(cmq_verification *v, const cmq_rawqueue
         const cmq_status status = image_at(v, raw, state, state->batch_at, &image);
         if (status != CMQ_OK || image == NULL) return status;
         if (!cmq_rawqueue_decode(raw, state->batch_at, image, &unit, &filler)) {
-            if (cmq_load_i64(image) == 0 && cmq_load_i32(image + 8) == 0) return CMQ_OK;   /* the end */
+            int64_t next;   /* behind the end lies a hole of millions of units */
+            const cmq_status hop = cmq_rawqueues_next(v->raw, raw, state->batch_at, &next);
+            if (hop != CMQ_OK && hop != CMQ_END && hop != CMQ_ERR_NOT_FOUND) return hop;
+            if (hop != CMQ_OK) next = cmq_rawqueue_end(raw);
+            if (next > state->batch_at) state->batch_at = next - 1;
             continue;
         }
         if (unit.phy < phy) continue;
@@ -248,6 +252,7 @@ static cmq_status CMQ_MUST_CHECK check_absent(cmq_verification *v, const cmq_raw
         return CMQ_OK;
     }
     report_run(v, raw, state);
+    state->matched++;   /* so that it is not looked for as a unit without a record */
     cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_WRONG, CMQ_SEVERITY_REPAIRABLE, offset, view->physical_offset);
     cmq_verify_report(v, &problem, "the unit at queue offset %" PRId64 " says %d bytes at %" PRId64 ", the record has %u at %" PRId64, offset, unit->bytes,
                       unit->phy, view->record_bytes, view->physical_offset);
@@ -319,22 +324,24 @@ cmq_status cmq_verify_units_of(cmq_verification *v, const cmq_record_view *view,
 /* A walk over all units of a queue. */
 typedef struct scan {
     int64_t units;       /* in the checked part of the log */
-    int64_t expected;    /* offset behind the last unit; -1: none yet */
+    int64_t fillers;     /* since the last unit */
+    bool begun;          /* there was a unit: fillers before the first only say where the queue begins */
     bool name_dangling;  /* second pass: look at every record */
 } scan;
 
 static void look_at_unit(cmq_verification *v, const cmq_rawqueue *raw, const cmq_unit *unit, scan *of)
 {
-    if (!of->name_dangling && of->expected >= 0 && unit->offset > of->expected) {
-        cmq_problem problem = problem_of(raw, CMQ_PROBLEM_GAP, CMQ_SEVERITY_NOTE, of->expected, -1);
-        problem.count = unit->offset - of->expected;
-        cmq_verify_report(v, &problem, "%" PRId64 " queue offsets from %" PRId64 " on have no message", problem.count, of->expected);
+    if (!of->name_dangling && of->begun && of->fillers > 0) {
+        cmq_problem problem = problem_of(raw, CMQ_PROBLEM_GAP, CMQ_SEVERITY_NOTE, unit->offset - of->fillers, -1);
+        problem.count = of->fillers;
+        cmq_verify_report(v, &problem, "%" PRId64 " queue offsets from %" PRId64 " on have no message", of->fillers, problem.queue_offset);
     }
-    of->expected = unit->offset + unit->count;
+    of->begun = true;
+    of->fillers = 0;
     if (unit->phy < v->out->log_min || unit->phy > v->units_end - unit->bytes) return;   /* expired; or left by a crash: opening cuts it */
     of->units++;
     bool same_offset;
-    if (!of->name_dangling || has_record(v, raw, unit, &same_offset)) return;
+    if (!of->name_dangling || cmq_verify_is_damaged(v, unit->phy) || has_record(v, raw, unit, &same_offset)) return;
     cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_DANGLING, CMQ_SEVERITY_REPAIRABLE, unit->offset, unit->phy);
     cmq_verify_report(v, &problem, "the unit at queue offset %" PRId64 " points to %d bytes at %" PRId64 ", where no such record is", unit->offset, unit->bytes,
                       unit->phy);
@@ -355,7 +362,9 @@ static cmq_status CMQ_MUST_CHECK scan_units(cmq_verification *v, const cmq_rawqu
             bool filler;
             const cmq_status read = image_at(v, raw, state, at, &image);
             if (read != CMQ_OK) return read;
-            if (image != NULL && cmq_rawqueue_decode(raw, at, image, &unit, &filler)) look_at_unit(v, raw, &unit, of);
+            if (image == NULL) break;
+            if (cmq_rawqueue_decode(raw, at, image, &unit, &filler)) look_at_unit(v, raw, &unit, of);
+            else if (filler) of->fillers++;
         }
     }
     return CMQ_OK;
@@ -364,7 +373,7 @@ static cmq_status CMQ_MUST_CHECK scan_units(cmq_verification *v, const cmq_rawqu
 static cmq_status CMQ_MUST_CHECK check_queue(cmq_verification *v, const cmq_rawqueue *raw)
 {
     cmq_verify_queue *state;
-    scan counted = {.expected = -1}, named = {.expected = -1, .name_dangling = true};
+    scan counted = {0}, named = {.name_dangling = true};
     cmq_status status = state_of(v, raw, &state);
     if (status != CMQ_OK) return status;
     v->out->queues++;
