@@ -392,7 +392,7 @@ static void run_power_losses(bool ext)
     CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), store));
     cmq_file_twin *twin = cmq_file_twin_create(store, cmq_test_random());
     begin(store, cmq_file_twin_fs(twin), ext);
-    for (int i = 0; i < 150; i++) {
+    for (int i = 0; i < 100; i++) {
         for (int n = (int)cmq_test_random_below(6); n > 0; n--) put_some();
         int64_t covered, durable;
         CHECK_OK(cmq_queues_flush(m.queues, m.log_end - (int64_t)cmq_test_random_below(200), cmq_test_random_below(2) == 0, &covered));
@@ -420,7 +420,9 @@ static void power_losses_with_ext(void) { run_power_losses(true); }
 
 static void many_queues_grow_the_table(void)
 {
-    begin(cmq_test_directory(), cmq_fs_posix(), false);
+    const char *root = cmq_test_directory();
+    cmq_file_twin *twin = cmq_file_twin_create(root, 1);
+    begin(root, cmq_file_twin_fs(twin), false);
     enum { COUNT = 700 };
     char topic[32];
     cmq_queue *queue;
@@ -450,6 +452,7 @@ static void many_queues_grow_the_table(void)
         CHECK_INT(unit.tags_code, i);
     }
     cmq_queues_destroy(m.queues);
+    cmq_file_twin_close(twin);
 }
 
 /* ---- what a directory may hold ---- */
