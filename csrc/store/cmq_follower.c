@@ -153,7 +153,8 @@ static int64_t newest_segment(cmq_store *store)
 
 /* ---- opening ---- */
 
-static cmq_status find_end(cmq_store *store, int64_t *end_out)
+/* `point`: the last writer's durable point, if it is still true; below it nothing is read, as when a writer opens. */
+static cmq_status find_end(cmq_store *store, const cmq_point *point, int64_t *end_out)
 {
     cmq_follow_state page;
     if (store->source == CMQ_FOLLOW_SOURCE_PAGE) {
@@ -163,8 +164,8 @@ static cmq_status find_end(cmq_store *store, int64_t *end_out)
         if (page.confirmed_end > cmq_log_last_file_end(store->log)) return cmq_log_refresh(store->log);
         return CMQ_OK;
     }
-    store->walked = newest_segment(store);
-    store->walked_ms = 0;
+    store->walked = point != NULL ? point->log_end : newest_segment(store);
+    store->walked_ms = point != NULL ? point->store_ms : 0;
     /* Units are asked for only behind what is known already, not of every record of the newest segment: this walk finds whole records. */
     const int source = store->source;
     store->source = CMQ_FOLLOW_SOURCE_STATIC;
@@ -179,10 +180,11 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     int64_t end, dispatched_end, start;
     cmq_point point;
     cmq_status status = find_source(store);
-    if (status == CMQ_OK) status = find_end(store, &end);
+    if (status != CMQ_OK) return status;
+    const bool trusted = cmq_store_trusted_point(store, &point);
+    status = find_end(store, trusted ? &point : NULL, &end);
     if (status != CMQ_OK) return status;
     /* Units in the files may have holes behind a durable point: they are taken from the log, as recovery would. */
-    const bool trusted = cmq_store_trusted_point(store, &point);
     start = point.log_end;
     status = cmq_queues_recover(store->queues, cmq_log_min(store->log), end, trusted ? point.log_end : 0, &dispatched_end);
     if (status == CMQ_OK && !trusted) status = cmq_store_scan_start(store, layout->has_abort, dispatched_end, &start);
@@ -259,7 +261,9 @@ static cmq_status refresh_by_walking(cmq_store *store)
     /* Standing before a blank, whose next segment may have come since. */
     cmq_segment *segment;
     cmq_record_view view;
-    if (cmq_store_record_at(store, store->walked, cmq_log_last_file_end(store->log), 0, &segment, &view) != CMQ_END) return CMQ_OK;
+    status = cmq_store_record_at(store, store->walked, cmq_log_last_file_end(store->log), 0, &segment, &view);
+    if (status == CMQ_OK) cmq_segment_unpin(segment);
+    if (status != CMQ_END) return CMQ_OK;
     status = cmq_log_refresh(store->log);
     return status == CMQ_OK ? grow(store, cmq_log_last_file_end(store->log), 0) : status;
 }

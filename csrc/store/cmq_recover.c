@@ -136,29 +136,14 @@ static cmq_status read_log(walk *w)
 
 /* ---- torn tail, or damage? ---- */
 
-/* Was the record at `view`, behind the place where reading stopped, once flushed and acknowledged? */
-static bool was_flushed(const walk *w, const cmq_point *point, bool point_known, bool unclean, const cmq_record_view *view)
+static cmq_status refuse_damage(const walk *w, bool unclean)
 {
-    const cmq_checkpoint *checkpoint = &w->store->checkpoint;
-    if (w->last_phy >= 0 && view->store_timestamp_ms < w->last_ms) return false;   /* stale bytes of before an earlier cut */
-    if (point_known && view->physical_offset < point->log_end) return true;
-    if (!unclean && checkpoint->confirm_phy != w->last_phy) return true;           /* a clean end, and nobody chose to cut here */
-    return view->store_timestamp_ms < checkpoint->physic_ms && checkpoint->confirm_phy != w->last_phy;
-}
-
-static cmq_status refuse_damage(const walk *w, const cmq_point *point, bool point_known, bool unclean)
-{
-    cmq_store *store = w->store;
-    const int64_t bytes = cmq_log_segment_bytes(store->log), limit = cmq_log_last_file_end(store->log);
-    for (int64_t from = w->position; from < limit; from = from - from % bytes + bytes) {
-        cmq_record_view view;
-        if (!cmq_store_find_sound(store, from, &view) || !was_flushed(w, point, point_known, unclean, &view)) continue;
-        return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
-                           "the commit log is damaged at physical offset %" PRId64 ": flushed messages follow it (the next at %" PRId64 "), so it is no torn "
-                           "tail. Open the store read-only to read what is sound, or run `cometmq verify` and then `cometmq repair --cut`, "
-                           "which keeps what it removes", w->position, view.physical_offset);
-    }
-    return CMQ_OK;
+    cmq_record_view view;
+    if (!cmq_store_flushed_behind(w->store, w->position, w->last_phy, w->last_ms, unclean, &view)) return CMQ_OK;
+    return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
+                       "the commit log is damaged at physical offset %" PRId64 ": flushed messages follow it (the next at %" PRId64 "), so it is no torn "
+                       "tail. Open the store read-only to read what is sound, or run `cometmq verify` and then `cometmq repair`, which keeps what it removes",
+                       w->position, view.physical_offset);
 }
 
 /* ---- the whole ---- */
@@ -275,7 +260,7 @@ cmq_status cmq_store_recover(cmq_store *store, const cmq_layout *layout)
     cmq_status status = unclean ? make_findings_durable(store) : CMQ_OK;
     if (status == CMQ_OK) status = prepare(store, &point, trusted, unclean, &w);
     if (status == CMQ_OK) status = read_log(&w);
-    if (status == CMQ_OK) status = refuse_damage(&w, &point, trusted, unclean);
+    if (status == CMQ_OK) status = refuse_damage(&w, unclean);
     if (status == CMQ_OK) status = settle(store, &w);
     free(w.keys.keys);
     return status;
