@@ -34,7 +34,9 @@ typedef struct append_context {
     uint32_t tag_hash;              /* of a tag that stays the same */
     cmq_queue *queue;               /* of queue_id */
     uint32_t queue_room;            /* units granted in it */
-    uint8_t scratch[CMQ_PROPERTY_BYTES_MAX + 1];   /* properties made anew for inner batches and light queues */
+    int64_t first_queue_offset, first_phy;         /* of the call's first message; -1 */
+    unsigned scratch_used;                         /* the one whose bytes the properties are now */
+    uint8_t scratch[2][CMQ_PROPERTY_BYTES_MAX + 1];   /* properties made anew for inner batches and light queues */
 } append_context;
 
 static inline cmq_slice column_at(const cmq_column *column, uint32_t i)
@@ -56,9 +58,9 @@ static inline cmq_slice column_at(const cmq_column *column, uint32_t i)
 static cmq_status check_column(const cmq_column *column, uint32_t count, const char *name)
 {
     for (uint32_t i = 0; i < count; i++) {
-        const bool falls = (column->kind == CMQ_COLUMN_OFFSETS32 && column->offsets32[i + 1] < column->offsets32[i]) ||
-                           (column->kind == CMQ_COLUMN_OFFSETS64 && column->offsets64[i + 1] < column->offsets64[i]);
-        if (falls) return cmq_fail(CMQ_ERR_ARGUMENT, "the offsets of %s fall at entry %u", name, i);
+        const bool wrong = (column->kind == CMQ_COLUMN_OFFSETS32 && (column->offsets32[i] < 0 || column->offsets32[i + 1] < column->offsets32[i])) ||
+                           (column->kind == CMQ_COLUMN_OFFSETS64 && (column->offsets64[i] < 0 || column->offsets64[i + 1] < column->offsets64[i]));
+        if (wrong) return cmq_fail(CMQ_ERR_ARGUMENT, "the offsets of %s are negative or fall at entry %u", name, i);
     }
     return CMQ_OK;
 }
@@ -182,9 +184,11 @@ static cmq_status grant_keys(cmq_store *store, uint32_t keys)
     /* The index's room must cover what waits in both lists; the leader's list may be put meanwhile, which only frees. */
     pthread_mutex_lock(&store->index_mutex);
     const uint32_t waiting = store->pending[0].count + store->pending[1].count;
-    status = cmq_index_make_room(store->index, waiting + keys + KEY_GRANT);
+    const uint32_t file_keys = (uint32_t)store->sizes.index_entries;
+    const uint32_t more = file_keys < KEY_GRANT ? file_keys : KEY_GRANT;   /* tiny files are not made by the dozen */
+    status = cmq_index_make_room(store->index, waiting + keys + more);
     pthread_mutex_unlock(&store->index_mutex);
-    if (status == CMQ_OK) store->keys_granted = keys + KEY_GRANT;
+    if (status == CMQ_OK) store->keys_granted = keys + more;
     return status;
 }
 
@@ -207,14 +211,14 @@ static void add_keys(append_context *c, cmq_slice keys, int64_t phy)
 }
 
 /* The properties again without `name`, into scratch; returns how many bytes. */
-static cmq_status copy_properties_without(append_context *c, cmq_slice name, size_t *used)
+static cmq_status copy_properties_without(append_context *c, uint8_t *into, cmq_slice name, size_t *used)
 {
     const cmq_slice parts[2] = {c->fields.properties, c->fields.properties_more};
     for (int part = 0; part < 2; part++) {
         cmq_slice rest = parts[part], pair_name, value;
         while (cmq_property_next(&rest, &pair_name, &value)) {
             if (cmq_slice_equal(pair_name, name)) continue;
-            const cmq_status status = cmq_property_append(c->scratch, sizeof c->scratch, used, pair_name, value);
+            const cmq_status status = cmq_property_append(into, sizeof c->scratch[0], used, pair_name, value);
             if (status != CMQ_OK) return status;
         }
     }
@@ -224,10 +228,11 @@ static cmq_status copy_properties_without(append_context *c, cmq_slice name, siz
 static cmq_status replace_property(append_context *c, const char *name, cmq_slice value)
 {
     size_t used = 0;
-    cmq_status status = copy_properties_without(c, cmq_slice_of_text(name), &used);
-    if (status == CMQ_OK) status = cmq_property_append(c->scratch, sizeof c->scratch, &used, cmq_slice_of_text(name), value);
+    uint8_t *into = c->scratch[c->scratch_used ^= 1u];   /* the other one may be what is read */
+    cmq_status status = copy_properties_without(c, into, cmq_slice_of_text(name), &used);
+    if (status == CMQ_OK) status = cmq_property_append(into, sizeof c->scratch[0], &used, cmq_slice_of_text(name), value);
     if (status != CMQ_OK) return status;
-    c->fields.properties = (cmq_slice){.data = c->scratch, .bytes = used};
+    c->fields.properties = (cmq_slice){.data = into, .bytes = used};
     c->fields.properties_more = CMQ_SLICE_NONE;
     learn_properties(c);
     return CMQ_OK;
@@ -270,19 +275,31 @@ static cmq_status prepare_multi(append_context *c)
         if (status == CMQ_OK) status = cmq_queue_make_room(queue, 1, cmq_log_confirmed(c->store->log));
         if (status != CMQ_OK) return status;
         if (sizeof offsets - used < 22) return cmq_fail(CMQ_ERR_LIMIT, "more names in INNER_MULTI_DISPATCH than their offsets have room for");
-        used += (size_t)snprintf(offsets + used, sizeof offsets - used, "%lld", (long long)cmq_queue_next(queue));
+        used += (size_t)snprintf(offsets + used, sizeof offsets - used, "%lld", (long long)cmq_queue_next(queue));   /* named twice: the same */
     }
     if (used == 0) return CMQ_OK;
     return replace_property(c, "INNER_MULTI_QUEUE_OFFSET", (cmq_slice){.data = (const uint8_t *)offsets, .bytes = used});
 }
 
+/* Does the name come in the list before this place? */
+static bool is_named_before(cmq_slice list, cmq_slice name)
+{
+    cmq_slice other;
+    while (cmq_dispatch_next_name(&list, &other) && other.data != name.data)
+        if (cmq_slice_equal(other, name)) return true;
+    return false;
+}
+
+/* A queue gets one unit of a message, however often it is named, also if it is the message's own. */
 static void put_multi(append_context *c, int64_t phy, int64_t tags_code)
 {
-    cmq_slice names = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH], name;
+    const cmq_slice list = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH];
+    cmq_slice names = list, name;
     while (cmq_dispatch_next_name(&names, &name)) {
         if (!cmq_is_lmq(name)) continue;
         cmq_queue *queue = cmq_queues_find(c->store->queues, name, 0);
         CMQ_ASSERT(queue != NULL);
+        if (queue == c->queue || is_named_before(list, name)) continue;
         cmq_queue_put(queue, phy, (int32_t)c->sizes.record_bytes, tags_code, c->fields.store_timestamp_ms, 1);
     }
 }
@@ -312,7 +329,7 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
     status = enter_queue(c, fields->queue_id);
     int32_t count = 1;
     if (status == CMQ_OK) status = prepare_inner_batch(c, &count);
-    const bool multi = c->multi && c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH].bytes > 0;
+    const bool multi = c->multi && in_queue && c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH].bytes > 0;
     if (status == CMQ_OK && multi) status = prepare_multi(c);
     if (status == CMQ_OK) status = measure(c);
     if (status == CMQ_OK && in_queue) status = grant_unit(c, left);
@@ -336,29 +353,57 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
     if (indexed) add_keys(c, keys, fields->physical_offset);
     cmq_log_commit(store->log, c->sizes.record_bytes);
     store->last_phy = fields->physical_offset;
+    if (i == 0) {
+        c->first_queue_offset = fields->queue_offset;
+        c->first_phy = fields->physical_offset;
+    }
     if (c->append->queue_offsets_out != NULL) c->append->queue_offsets_out[i] = fields->queue_offset;
     if (c->append->physical_offsets_out != NULL) c->append->physical_offsets_out[i] = fields->physical_offset;
     return CMQ_OK;
 }
 
-/* A client's batch must lie in one segment: claim its whole size first, which rolls if it must, and leaves the claim unused. */
-static cmq_status claim_together(append_context *c)
+/* Everything that message i of a batch will ask for; its size, at most, is added to *total. */
+static cmq_status foresee(append_context *c, uint32_t i, uint64_t *total, uint32_t *keys)
 {
     const cmq_append *append = c->append;
+    const int64_t confirmed = cmq_log_confirmed(c->store->log);
+    int32_t count;
+    cmq_status status = load_columns(c, i);
+    if (status == CMQ_OK && c->properties_vary) learn_properties(c);
+    const cmq_queue *before = c->queue;
+    if (status == CMQ_OK) status = enter_queue(c, append->queue_ids != NULL ? append->queue_ids[i] : append->common.queue_id);
+    if (status == CMQ_OK && c->queue != before) status = cmq_queue_make_room(c->queue, append->count, confirmed);
+    if (status == CMQ_OK) status = prepare_inner_batch(c, &count);
+    cmq_slice names = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH], name;
+    if (status == CMQ_OK && c->multi && names.bytes > 0) status = prepare_multi(c);
+    if (status == CMQ_OK) status = measure(c);
+    if (status != CMQ_OK) return status;
+    /* Offsets that are written into properties may grow by some digits until their turn. */
+    *total += c->sizes.record_bytes + ((c->fields.sys_flag & CMQ_SYS_INNER_BATCH) != 0 ? 20u : 0u);
+    *keys += (uint32_t)effective(c, CMQ_PROPERTY_KEYS, c->fields.keys).bytes / 2 + 2;
+    names = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH];
+    while (c->multi && status == CMQ_OK && cmq_dispatch_next_name(&names, &name)) {
+        *total += 20;
+        cmq_queue *queue = cmq_is_lmq(name) ? cmq_queues_find(c->store->queues, name, 0) : NULL;
+        if (queue != NULL) status = cmq_queue_make_room(queue, append->count, confirmed);
+    }
+    return status;
+}
+
+/* A client's batch lies in one segment, or nowhere: all that could be refused is asked for first, and all of its bytes are claimed at once,
+ * which rolls if it must. */
+static cmq_status claim_together(append_context *c)
+{
     uint64_t total = 0;
-    for (uint32_t i = 0; i < append->count; i++) {
-        cmq_status status = load_columns(c, i);
-        if (status == CMQ_OK && c->properties_vary) learn_properties(c);
-        if (status == CMQ_OK) status = measure(c);
+    uint32_t keys = 0;
+    for (uint32_t i = 0; i < c->append->count; i++) {
+        const cmq_status status = foresee(c, i, &total, &keys);
+        if (status == CMQ_AGAIN) return status;
         if (status != CMQ_OK) return fail_message(i, status);
-        total += c->sizes.record_bytes;
-        /* Light queues' offsets make a record longer by what is bounded here. */
-        if (c->multi && c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH].bytes > 0) total += 4096 + 32;
     }
     if (total > UINT32_MAX) return cmq_fail(CMQ_ERR_TOO_LARGE, "the batch has %llu bytes", (unsigned long long)total);
-    uint8_t *into;
-    int64_t phy;
-    return cmq_log_claim(c->store->log, (uint32_t)total, &into, &phy);
+    const cmq_status status = c->store->index != NULL ? grant_keys(c->store, keys) : CMQ_OK;
+    return status != CMQ_OK ? status : cmq_log_claim_together(c->store->log, (uint32_t)total);
 }
 
 /* ---- the call ---- */
@@ -384,6 +429,8 @@ static void begin(append_context *c, cmq_store *store, const cmq_append *append)
     c->tag_hash = c->fields.tags.bytes > 0 ? cmq_jhash(c->fields.tags) : 0;
     c->queue = NULL;
     c->queue_room = 0;
+    c->first_queue_offset = c->first_phy = -1;
+    c->scratch_used = 0;
     learn_properties(c);
 }
 
@@ -454,7 +501,6 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
     cmq_store *store = c->store;
     const bool sync = store->options.flush == CMQ_FLUSH_SYNC;
     cmq_status status = CMQ_OK;
-    int64_t first_queue_offset = -1, first_phy = -1;
     while (appended->count < c->append->count) {
         const uint32_t before = appended->count;
         pthread_mutex_lock(&store->seat);
@@ -462,13 +508,11 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         c->queue = NULL;
         c->queue_room = 0;
         status = append_chunk(c, &appended->count);
-        if (before == 0 && appended->count > 0) {
-            first_queue_offset = c->append->queue_offsets_out != NULL ? c->append->queue_offsets_out[0] : first_queue_offset;
-            first_phy = c->append->physical_offsets_out != NULL ? c->append->physical_offsets_out[0] : first_phy;
-        }
         const cmq_status settled = settle_chunk(store);
         const int64_t end = cmq_log_end(store->log);
         if (appended->count > before) appended->end = end;
+        appended->first_queue_offset = c->first_queue_offset;
+        appended->first_physical_offset = c->first_phy;
         appended->store_timestamp_ms = c->fields.store_timestamp_ms;
         pthread_mutex_unlock(&store->seat);
         note_space(store, status);
@@ -477,8 +521,6 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         if (status == CMQ_AGAIN && appended->count > before) status = CMQ_OK;   /* confirmed by the end of the hold */
         if (status != CMQ_OK) break;
     }
-    if (first_queue_offset >= 0) appended->first_queue_offset = first_queue_offset;
-    if (first_phy >= 0) appended->first_physical_offset = first_phy;
     return status;
 }
 
@@ -488,12 +530,7 @@ cmq_status cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appe
     cmq_status status = check_writable(store);
     if (status != CMQ_OK || append->count == 0) return status;
     append_context c;
-    int64_t one_queue_offset, one_phy;
-    cmq_append call = *append;
-    /* A single message is answered in the result alone. */
-    if (call.count == 1 && call.queue_offsets_out == NULL) call.queue_offsets_out = &one_queue_offset;
-    if (call.count == 1 && call.physical_offsets_out == NULL) call.physical_offsets_out = &one_phy;
-    begin(&c, store, &call);
+    begin(&c, store, append);
     status = check_call(&c);
     if (status == CMQ_OK) status = append_all(&c, appended_out);
     if (appended_out->count > 0 && store->options.flush == CMQ_FLUSH_SYNC && !append->no_wait) {

@@ -38,7 +38,7 @@ static cmq_status stage_room(cmq_log *log, int64_t bytes)
     const bool new_run = staged->run_count == 0 || staged->runs[staged->run_count - 1].segment != log->current;
     if (new_run && staged->run_count == CMQ_STAGED_RUNS_MAX) return CMQ_AGAIN;
     const int64_t most = log->staged ? CMQ_STAGING_BYTES_MAX : CMQ_STAGING_THROUGH_BYTES;
-    if (staged->used > 0 && bytes > most - staged->used) return CMQ_AGAIN;
+    if (staged->used > 0 && bytes > most - staged->used && log->end + bytes > log->together_end) return CMQ_AGAIN;
     if (bytes > staged->capacity - staged->used) {
         const int64_t capacity = max_of(max_of(staged->capacity * 2, STAGING_BYTES_MIN), staged->used + bytes);
         uint8_t *data = realloc(staged->data, (size_t)capacity);
@@ -129,6 +129,15 @@ cmq_status cmq_log_claim(cmq_log *log, uint32_t bytes, uint8_t **into_out, int64
     *into_out = log->through ? log->filling->data + log->filling->used : cmq_segment_data(log->current) + (log->end - cmq_segment_start(log->current));
     *phy_out = log->end;
     return CMQ_OK;
+}
+
+cmq_status cmq_log_claim_together(cmq_log *log, uint32_t bytes)
+{
+    uint8_t *into;
+    int64_t phy;
+    const cmq_status status = cmq_log_claim(log, bytes, &into, &phy);
+    if (status == CMQ_OK) log->together_end = phy + bytes;
+    return status;
 }
 
 void cmq_log_commit(cmq_log *log, uint32_t bytes)
