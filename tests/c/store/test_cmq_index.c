@@ -241,6 +241,60 @@ static void batches_over_files(void)
     cmq_fs_free_names(names, count);
 }
 
+/* Spec store 4.2: the first entry of a rolled file counts from the end of the file before. */
+static void rolled_file_counts_from_the_end_before(void)
+{
+    start();
+    const char *root = cmq_test_directory();
+    cmq_index *index = open_index(root, false);
+    CHECK_OK(cmq_index_make_room(index, ENTRIES));
+    for (int64_t i = 1; i <= ENTRIES; i++) {
+        const cmq_index_key key = {.phy = i, .store_ms = i < ENTRIES ? BEGIN_MS + i : BEGIN_MS + 7000, .hash = 5};
+        cmq_index_put(index, &key, 1);
+    }
+    cmq_index_file_info info;
+    CHECK_OK(cmq_index_file_at(index, 1, &info));
+    CHECK_INT(info.begin_ms, BEGIN_MS + 7000);
+    CHECK_INT(info.begin_phy, ENTRIES);
+    char path[CMQ_PATH_BYTES];
+    path_of(root, info.name, path);
+    cmq_file *file;
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_READ, &file));
+    uint8_t entry[20];
+    CHECK_OK(cmq_file_read(file, 40 + 4 * SLOTS + 20, entry, sizeof entry));
+    cmq_file_close(file);
+    CHECK_INT(cmq_load_i32(entry + 12), 6);   /* 7000 - 99 ms */
+    cmq_index_destroy(index);
+}
+
+/* A query goes on in the next older file when the one it stood in is gone, from the slot's head there. */
+static void cursor_of_a_file_that_is_gone(void)
+{
+    start();
+    const char *root = cmq_test_directory();
+    cmq_index *index = open_index(root, false);
+    CHECK_OK(cmq_index_make_room(index, 3 * ENTRIES));
+    for (int64_t i = 1; i < 3 * ENTRIES - 3; i++) {
+        const cmq_index_key key = {.phy = i, .store_ms = BEGIN_MS + i, .hash = hash_of("Topic", "k")};
+        cmq_index_put(index, &key, 1);
+    }
+    cmq_index_file_info first, second;
+    CHECK_OK(cmq_index_file_at(index, 0, &first));
+    CHECK_OK(cmq_index_file_at(index, 1, &second));
+    atomic_fetch_add(&clock_ms, 1000);
+    cmq_index_cursor cursor = {.file_name = second.name, .entry = 50};
+    CHECK_OK(cmq_index_cut(index, second.begin_phy));   /* as when a writer elsewhere went back */
+    CHECK_INT(cmq_index_files(index), 1);
+    int64_t phy[ENTRIES];
+    uint32_t count;
+    CHECK_OK(cmq_index_query(index, cmq_slice_of_text("Topic"), cmq_slice_of_text("k"), 0, INT64_MAX, 0, &cursor, phy,
+                             ENTRIES, &count));
+    CHECK_INT(count, ENTRIES - 1);
+    CHECK_INT(phy[0], first.end_phy);
+    CHECK(cursor.done);
+    cmq_index_destroy(index);
+}
+
 /* Spec store 4.4: the name is local time; a later file's is later also when the clock stands or goes back. */
 static void names_rise(void)
 {
@@ -690,7 +744,9 @@ static void hostile_files(void)
     cmq_index_destroy(index);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(rolls_and_queries), CMQ_TEST(batches_over_files), CMQ_TEST(names_rise),
-              CMQ_TEST(load_skips_what_is_no_index), CMQ_TEST(drop_newer), CMQ_TEST(entries_one_by_one),
-              CMQ_TEST(random_work), CMQ_TEST(rewind_to_what_is_gone), CMQ_TEST(collisions_and_doubles),
-              CMQ_TEST(disk_full), CMQ_TEST(readers_and_flush_beside_the_writer), CMQ_TEST(hostile_files))
+CMQ_TEST_MAIN(CMQ_TEST(rolls_and_queries), CMQ_TEST(batches_over_files),
+              CMQ_TEST(rolled_file_counts_from_the_end_before), CMQ_TEST(cursor_of_a_file_that_is_gone),
+              CMQ_TEST(names_rise), CMQ_TEST(load_skips_what_is_no_index), CMQ_TEST(drop_newer),
+              CMQ_TEST(entries_one_by_one), CMQ_TEST(random_work), CMQ_TEST(rewind_to_what_is_gone),
+              CMQ_TEST(collisions_and_doubles), CMQ_TEST(disk_full), CMQ_TEST(readers_and_flush_beside_the_writer),
+              CMQ_TEST(hostile_files))
