@@ -9,6 +9,7 @@
 #ifndef CMQ_FILECACHE_H
 #define CMQ_FILECACHE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ typedef struct cmq_filecache cmq_filecache;
 
 /* An open file, borrowed between find or open, and release. */
 typedef struct cmq_cachedfile {
+    _Atomic uint64_t note;   /* for the users to tell each other what they learnt about the file; 0 at first */
     cmq_file *file;
     uint8_t *map;      /* the whole file, read-only, in a cache that maps; else NULL */
     uint64_t bytes;    /* mapped */

@@ -35,24 +35,29 @@ int64_t cmq_queue_next(const cmq_queue *queue)
     return queue->tail.kind == CMQ_QUEUE_BATCH ? cmq_queue_batch(queue)->next_offset : next_position(queue);
 }
 
+static void store_word(_Atomic uint32_t *word, uint32_t value) { atomic_store_explicit(word, value, memory_order_release); }
+
 /* A unit's 20 bytes as words whose memory order is the file's. */
-static void encode_words(uint32_t words[CMQ_QUEUE_WORDS], int64_t phy, int32_t bytes, int64_t tags_code)
+static inline void store_unit(_Atomic uint32_t *words, int64_t phy, int32_t bytes, int64_t tags_code)
 {
-    words[0] = __builtin_bswap32((uint32_t)((uint64_t)phy >> 32));
-    words[1] = __builtin_bswap32((uint32_t)phy);
-    words[2] = __builtin_bswap32((uint32_t)bytes);
-    words[3] = __builtin_bswap32((uint32_t)((uint64_t)tags_code >> 32));
-    words[4] = __builtin_bswap32((uint32_t)tags_code);
+    store_word(words, __builtin_bswap32((uint32_t)((uint64_t)phy >> 32)));
+    store_word(words + 1, __builtin_bswap32((uint32_t)phy));
+    store_word(words + 2, __builtin_bswap32((uint32_t)bytes));
+    store_word(words + 3, __builtin_bswap32((uint32_t)((uint64_t)tags_code >> 32)));
+    store_word(words + 4, __builtin_bswap32((uint32_t)tags_code));
 }
 
+/* With the plain tags code and the store time behind it, in host order: they are for readers, and for the extension's file. */
 static void put_ext(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms)
 {
-    uint32_t words[CMQ_QUEUE_EXT_WORDS];
-    const int64_t place = cmq_queueext_place(queue);
-    encode_words(words, phy, bytes, place < 0 ? tags_code : cmq_queueext_address(place));
-    memcpy(words + CMQ_QUEUE_WORDS, &tags_code, sizeof tags_code);
-    memcpy(words + CMQ_QUEUE_WORDS + 2, &store_ms, sizeof store_ms);
-    cmq_queuetail_put(&queue->tail, words, CMQ_QUEUE_EXT_WORDS);
+    const int64_t place = bytes == CMQ_FILLER_SIZE ? -1 : cmq_queueext_place(queue);
+    _Atomic uint32_t *words = cmq_queuetail_slot(&queue->tail, CMQ_QUEUE_EXT_WORDS);
+    store_unit(words, phy, bytes, place < 0 ? tags_code : cmq_queueext_address(place));
+    store_word(words + CMQ_QUEUE_WORDS, (uint32_t)tags_code);
+    store_word(words + CMQ_QUEUE_WORDS + 1, (uint32_t)((uint64_t)tags_code >> 32));
+    store_word(words + CMQ_QUEUE_WORDS + 2, (uint32_t)store_ms);
+    store_word(words + CMQ_QUEUE_WORDS + 3, (uint32_t)((uint64_t)store_ms >> 32));
+    cmq_queuetail_publish(&queue->tail);
 }
 
 static void put_batch(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms, int32_t count)
@@ -66,20 +71,27 @@ static void put_batch(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags
     cmq_queuetail_put(&queue->tail, words, CMQ_BATCH_WORDS);
 }
 
+/* The longer units, out of the way of the common one. */
+__attribute__((noinline)) static void put_long(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms, int32_t count)
+{
+    if (queue->tail.kind == CMQ_QUEUE_BATCH)
+        put_batch(queue, phy, bytes, tags_code, store_ms, count);
+    else
+        put_ext(queue, phy, bytes, tags_code, store_ms);
+    cmq_queue_mark_dirty(queue);
+}
+
 void cmq_queue_put(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms, int32_t count)
 {
     CMQ_ASSERT(next_position(queue) < queue->room_until);
     /* Before `next`: who sees the unit sees where the last record ends. A filler says nothing about the log. */
-    if (bytes != CMQ_FILLER_SIZE) atomic_store_explicit(&queue->last_end, phy + bytes, memory_order_release);
-    if (__builtin_expect(queue->tail.unit_words == CMQ_QUEUE_WORDS, 1)) {
-        uint32_t words[CMQ_QUEUE_WORDS];
-        encode_words(words, phy, bytes, tags_code);
-        cmq_queuetail_put(&queue->tail, words, CMQ_QUEUE_WORDS);
-    } else if (queue->tail.kind == CMQ_QUEUE_BATCH) {
-        put_batch(queue, phy, bytes, tags_code, store_ms, count);
-    } else {
-        put_ext(queue, phy, bytes, tags_code, store_ms);
+    if (__builtin_expect(bytes != CMQ_FILLER_SIZE, 1)) atomic_store_explicit(&queue->last_end, phy + bytes, memory_order_release);
+    if (__builtin_expect(queue->tail.unit_words != CMQ_QUEUE_WORDS, 0)) {
+        put_long(queue, phy, bytes, tags_code, store_ms, count);
+        return;
     }
+    store_unit(cmq_queuetail_slot(&queue->tail, CMQ_QUEUE_WORDS), phy, bytes, tags_code);
+    cmq_queuetail_publish(&queue->tail);
     /* After `next`, and a store without a look: a flush that took the mark just before sees the unit or the mark again. */
     cmq_queue_mark_dirty(queue);
 }

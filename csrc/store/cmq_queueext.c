@@ -199,13 +199,13 @@ static cmq_status CMQ_MUST_CHECK skip_lost(cmq_queue *queue, cmq_queueext *ext, 
     ext->written = next_start;
     if (ext->files.first < 0 || queue->set->read_only) return CMQ_OK;
     if (ext->files.end != next_start) {
-        status = cmq_queuefile_cut(queue, CMQ_FOLDER_EXT, &ext->files, ext->files.first);
+        status = cmq_queuefile_cut(queue, CMQ_FOLDER_EXT, &ext->files, ext->files.first, 0);
         if (status == CMQ_OK) status = cmq_queuefile_remove(queue, CMQ_FOLDER_EXT, ext->files.first);
         if (status == CMQ_OK) ext->files = CMQ_QUEUEFILES_NONE;
         return status;
     }
     status = walk(queue, ext->files.end - file_bytes, &ext->written);
-    return status == CMQ_OK ? cmq_queuefile_cut(queue, CMQ_FOLDER_EXT, &ext->files, ext->written) : status;
+    return status == CMQ_OK ? cmq_queuefile_cut(queue, CMQ_FOLDER_EXT, &ext->files, ext->written, 0) : status;
 }
 
 cmq_status cmq_queueext_recover(cmq_queue *queue, int64_t last_address)
@@ -228,7 +228,7 @@ cmq_status cmq_queueext_recover(cmq_queue *queue, int64_t last_address)
     ext->next = end;
     ext->written = end;
     if (ext->files.first < 0 || queue->set->read_only) return CMQ_OK;
-    return cmq_queuefile_cut(queue, CMQ_FOLDER_EXT, &ext->files, end);
+    return cmq_queuefile_cut(queue, CMQ_FOLDER_EXT, &ext->files, end, 0);
 }
 
 cmq_status cmq_queueext_expire(cmq_queue *queue, int64_t first_address)

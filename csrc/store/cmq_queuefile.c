@@ -224,41 +224,46 @@ cmq_status cmq_queuefile_remove(const cmq_queue *queue, cmq_queuefolder folder, 
     return status;
 }
 
-/* Zero the rest of one file from its byte `from` on, if it has data there; most often it has none and nothing is written. */
-static cmq_status CMQ_MUST_CHECK zero_rest(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t start, int64_t from)
+/* Whether [from, end) of a file reads as zero. Most often it is a hole. Blocks count as data as a whole, so the rest of the first is looked at
+ * before the file is dirtied for nothing. */
+static cmq_status CMQ_MUST_CHECK is_zero(cmq_file *file, int64_t from, int64_t end, bool *zero_out)
+{
+    uint64_t data;
+    *zero_out = true;
+    cmq_status status = cmq_file_next_data(file, (uint64_t)from, &data);
+    if (status == CMQ_END || (status == CMQ_OK && data >= (uint64_t)end)) return CMQ_OK;
+    if (status != CMQ_OK) return status;
+    uint8_t rest[4096];
+    const size_t bytes = end - from < (int64_t)sizeof rest ? (size_t)(end - from) : sizeof rest;
+    status = cmq_file_read(file, (uint64_t)from, rest, bytes);
+    for (size_t i = 0; status == CMQ_OK && i < bytes && *zero_out; i++) *zero_out = rest[i] == 0;
+    if (status != CMQ_OK || !*zero_out || bytes == (size_t)(end - from)) return status;
+    status = cmq_file_next_data(file, (uint64_t)from + bytes, &data);
+    if (status == CMQ_OK) *zero_out = data >= (uint64_t)end;
+    return status == CMQ_END ? CMQ_OK : status;
+}
+
+/* Zero the rest of one file from its byte `from` on; up to `zero_until` it is zero already. */
+static cmq_status CMQ_MUST_CHECK zero_rest(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t start, int64_t from,
+                                           int64_t zero_until)
 {
     const int64_t file_bytes = queue->set->file_bytes[folder];
     cmq_cachedfile *taken;
     cmq_status status = cmq_queuefile_take(queue, folder, start, &taken);
     if (status != CMQ_OK) return status;
-    uint64_t data = 0;
-    status = cmq_file_next_data(taken->file, (uint64_t)from, &data);
-    if (status == CMQ_OK && data < (uint64_t)file_bytes) {
-        /* Blocks count as data as a whole: look into the rest of the first before dirtying the file. */
-        uint8_t rest[4096];
-        const size_t bytes = file_bytes - from < (int64_t)sizeof rest ? (size_t)(file_bytes - from) : sizeof rest;
-        bool zero = false;
-        status = cmq_file_read(taken->file, (uint64_t)from, rest, bytes);
-        if (status == CMQ_OK) {
-            zero = true;
-            for (size_t i = 0; i < bytes && zero; i++) zero = rest[i] == 0;
-        }
-        if (status == CMQ_OK && zero && bytes < (size_t)(file_bytes - from)) {
-            status = cmq_file_next_data(taken->file, (uint64_t)from + bytes, &data);
-            zero = status == CMQ_END;
-            if (status == CMQ_END) status = CMQ_OK;
-        }
-        if (status == CMQ_OK && !zero) {
-            status = cmq_file_punch(taken->file, (uint64_t)from, (uint64_t)(file_bytes - from));
-            if (files->unsynced > start + from) files->unsynced = start + from;
-            cmq_queue_mark_unsynced(queue);
-        }
+    bool zero = false;
+    if (zero_until < from) zero_until = from;
+    if (zero_until < file_bytes) status = is_zero(taken->file, zero_until, file_bytes, &zero);
+    if (status == CMQ_OK && !zero && zero_until < file_bytes) {
+        status = cmq_file_punch(taken->file, (uint64_t)from, (uint64_t)(file_bytes - from));
+        if (files->unsynced > start + from) files->unsynced = start + from;
+        cmq_queue_mark_unsynced(queue);
     }
     cmq_filecache_release(queue->set->files, taken);
-    return status == CMQ_END ? CMQ_OK : status;
+    return status;
 }
 
-cmq_status cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset)
+cmq_status cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset, int64_t zero_until)
 {
     CMQ_ASSERT(!queue->set->read_only);
     if (files->first < 0) return CMQ_OK;
@@ -272,7 +277,7 @@ cmq_status cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queue
     }
     if (offset >= files->end) return CMQ_OK;
     const int64_t start = offset < files->first ? files->first : floor_to_file(queue, folder, offset);
-    return zero_rest(queue, folder, files, start, offset < start ? 0 : offset - start);
+    return zero_rest(queue, folder, files, start, offset < start ? 0 : offset - start, zero_until - start);
 }
 
 /* Remove what lies in a queue's folder: files that a foreign hand left there too, as upstream does; never a folder in it. */
@@ -307,10 +312,13 @@ cmq_status cmq_queuefile_remove_all(const cmq_queue *queue, cmq_queuefolder fold
     if (status != CMQ_OK) return status;
     char directory[CMQ_PATH_BYTES];
     status = cmq_queuefile_queue_path(queue, folder, directory);
-    if (status == CMQ_OK) status = empty_folder(fs, directory);
     if (status != CMQ_OK) return status;
-    /* A folder that is not empty (other queues, a foreign folder inside) or not there stays as it is. */
-    if (cmq_fs_remove_directory(fs, directory) != CMQ_OK) return CMQ_OK;
+    if (cmq_fs_remove_directory(fs, directory) != CMQ_OK) {
+        status = empty_folder(fs, directory);
+        if (status != CMQ_OK) return status;
+        /* A folder that is still not empty (a foreign folder inside), or is not there, stays as it is. */
+        if (cmq_fs_remove_directory(fs, directory) != CMQ_OK) return CMQ_OK;
+    }
     status = cmq_queuefile_topic_path(queue, folder, directory);
     if (status == CMQ_OK) (void)!cmq_fs_remove_directory(fs, directory);
     return status;

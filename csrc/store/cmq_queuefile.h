@@ -39,8 +39,8 @@ cmq_status CMQ_MUST_CHECK cmq_queuefile_write(cmq_queue *queue, cmq_queuefolder 
                                               const void *from, size_t bytes);
 
 /* Make everything from `offset` on read as zero: later files go, the rest of the file that holds `offset` is punched where it has data. The
- * first file stays. */
-cmq_status CMQ_MUST_CHECK cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset);
+ * first file stays. Bytes between `offset` and `zero_until` are known to be zero. */
+cmq_status CMQ_MUST_CHECK cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset, int64_t zero_until);
 
 /* Remove one file and forget it in the caches; being gone already is fine. Does not touch `files`. */
 cmq_status CMQ_MUST_CHECK cmq_queuefile_remove(const cmq_queue *queue, cmq_queuefolder folder, int64_t start);

@@ -15,7 +15,7 @@
 #include "store/cmq_queuefile.h"
 #include "store/cmq_tagscode.h"
 
-#define PAGE_UNITS 204                     /* of 20 bytes: a read of 4 KiB */
+#define PAGE_UNITS 205                     /* of 20 bytes: 4 KiB and a little, so that a file's first page covers its first block */
 #define WALK_FILES 3                       /* upstream begins at the third file from the end */
 
 /* ---- the end of a queue ---- */
@@ -27,6 +27,7 @@ typedef struct look {
     int64_t phy;             /* of the last unit that was no filler; -1 */
     int64_t base_end;        /* batch: offset behind the last unit */
     int64_t address;         /* the last address of the extension; 0 */
+    int64_t zero_until;      /* units between the end and this position were seen to be all zero bytes */
     int64_t real_end;        /* position behind the last unit that was no filler; -1 */
     int64_t record_end;      /* where that one's record ends */
 } look;
@@ -86,21 +87,28 @@ static cmq_status CMQ_MUST_CHECK probe(const look *of, int64_t position, bool *b
     return CMQ_OK;
 }
 
-/* Whether anything behind `position` up to `end` belongs or is out of order with it: then bisection proved nothing. Looks at the rest of the page only. */
-static cmq_status CMQ_MUST_CHECK rest_is_outside(const look *of, int64_t position, int64_t end, bool *outside_out)
+/* Whether the units of a page from `from` on, behind the end, are all outside: else bisection proved nothing. */
+static bool rest_is_outside(look *of, int64_t from, int64_t page_end, const uint8_t *images)
 {
-    uint8_t images[PAGE_UNITS * CMQ_BATCH_UNIT_BYTES];
     const uint32_t unit_bytes = cmq_queue_unit_bytes(of->queue);
-    const int64_t count = end - position < PAGE_UNITS ? end - position : PAGE_UNITS;
-    *outside_out = true;
-    if (count <= 0) return CMQ_OK;
-    const cmq_status status = read_units(of->queue, position, count, images);
-    if (status != CMQ_OK) return status;
-    for (int64_t i = 0; i < count && *outside_out; i++) {
+    bool zero = true;
+    for (int64_t i = 0; i < page_end - from; i++) {
         look alone = {.queue = of->queue, .limit = of->limit, .phy = -1};
-        *outside_out = !take(&alone, position + i, images + i * unit_bytes);
+        if (take(&alone, from + i, images + i * unit_bytes)) return false;
+        for (uint32_t at = 0; at < unit_bytes && zero; at++) zero = images[i * unit_bytes + at] == 0;
     }
-    return CMQ_OK;
+    if (zero) of->zero_until = page_end;
+    return true;
+}
+
+/* The end inside the page [page, page_end), which was read into `images`; *ordered_out false when units behind it belong. */
+static int64_t end_in_page(look *of, int64_t page, int64_t page_end, const uint8_t *images, bool *ordered_out)
+{
+    const uint32_t unit_bytes = cmq_queue_unit_bytes(of->queue);
+    int64_t end = page;
+    while (end < page_end && take(of, end, images + (end - page) * unit_bytes)) end++;
+    *ordered_out = rest_is_outside(of, end, page_end, images + (end - page) * unit_bytes);
+    return end;
 }
 
 /* Bisect [low, high), whose first unit belongs, for the last page whose first unit does. *ordered_out false: what was seen is not in order. */
@@ -126,24 +134,31 @@ static cmq_status CMQ_MUST_CHECK bisect_pages(const look *of, int64_t low, int64
     return CMQ_OK;
 }
 
-/* The end inside the file [low, high), whose first unit belongs. */
-static cmq_status CMQ_MUST_CHECK find_in_file(look *of, int64_t low, int64_t high, int64_t *end_out, bool *ordered_out)
+/* The end inside the file [low, high). Most often it lies in the first page: then that is all that is read. *belongs_out: whether its first unit
+ * belongs, else the end lies in a file before. */
+static cmq_status CMQ_MUST_CHECK find_in_file(look *of, int64_t low, int64_t high, int64_t *end_out, bool *belongs_out, bool *ordered_out)
 {
-    int64_t page;
-    cmq_status status = bisect_pages(of, low, high, &page, ordered_out);
-    if (status != CMQ_OK || !*ordered_out) return status;
-    /* From the page before, so that its order is seen and a run of fillers or the file's start has a unit in front. */
-    const int64_t from = page - PAGE_UNITS > low ? page - PAGE_UNITS : low;
-    const int64_t stop = high - page < PAGE_UNITS ? high : page + PAGE_UNITS;
-    status = walk(of, from, stop, end_out);
+    uint8_t images[PAGE_UNITS * CMQ_BATCH_UNIT_BYTES];
+    int64_t page = low, page_end = high - low < PAGE_UNITS ? high : low + PAGE_UNITS;
+    cmq_status status = read_units(of->queue, page, page_end - page, images);
     if (status != CMQ_OK) return status;
-    if (*end_out < page) *ordered_out = false;   /* a unit before the page does not belong, its first does */
-    if (status == CMQ_OK && *ordered_out) {
-        bool outside;
-        status = rest_is_outside(of, *end_out, stop, &outside);
-        if (status == CMQ_OK && !outside) *ordered_out = false;
+    *end_out = end_in_page(of, page, page_end, images, ordered_out);
+    *belongs_out = *end_out > low;
+    if (!*belongs_out || *end_out < page_end || page_end == high || !*ordered_out) return CMQ_OK;
+    status = bisect_pages(of, low, high, &page, ordered_out);
+    if (status != CMQ_OK || !*ordered_out || page == low) return status;
+    /* From the page before, so that its order is seen, and a run of fillers has a unit in front. */
+    if (page - PAGE_UNITS > low) {
+        int64_t stop;
+        status = walk(of, page - PAGE_UNITS, page, &stop);
+        if (status != CMQ_OK) return status;
+        if (stop < page) *ordered_out = false;
     }
-    return status;
+    page_end = high - page < PAGE_UNITS ? high : page + PAGE_UNITS;
+    status = read_units(of->queue, page, page_end - page, images);
+    if (status != CMQ_OK || !*ordered_out) return status;
+    *end_out = end_in_page(of, page, page_end, images, ordered_out);
+    return CMQ_OK;
 }
 
 static look begin_look(cmq_queue *queue, int64_t limit)
@@ -157,20 +172,19 @@ static cmq_status CMQ_MUST_CHECK find_end(cmq_queue *queue, int64_t limit, look 
     const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
     const int64_t file_units = cmq_queue_file_bytes(queue) / unit_bytes;
     const int64_t first = queue->files.first / unit_bytes, last_end = queue->files.end / unit_bytes;
-    bool belongs = false;
-    int64_t phy, low = last_end;
+    bool belongs = false, ordered = true;
+    int64_t low = last_end;
     cmq_status status = CMQ_OK;
     *of = begin_look(queue, limit);
     *end_out = first;
     while (low > first && !belongs) {
         low -= file_units;
-        status = probe(of, low, &belongs, &phy);
+        status = find_in_file(of, low, low + file_units, end_out, &belongs, &ordered);
         if (status != CMQ_OK) return status;
+        if (!belongs) *of = begin_look(queue, limit);
     }
-    if (!belongs) return CMQ_OK;
-    bool ordered;
-    status = find_in_file(of, low, low + file_units, end_out, &ordered);
-    if (status != CMQ_OK || ordered) return status;
+    if (!belongs) *end_out = first;
+    if (!belongs || ordered) return CMQ_OK;
     const int64_t walk_from = low - (WALK_FILES - 1) * file_units > first ? low - (WALK_FILES - 1) * file_units : first;
     *of = begin_look(queue, limit);
     return walk(of, walk_from, last_end, end_out);
@@ -196,7 +210,9 @@ static cmq_status CMQ_MUST_CHECK adopt(cmq_queue *queue, const look *of, int64_t
 {
     const int64_t first = queue->files.first < 0 ? 0 : queue->files.first / cmq_queue_unit_bytes(queue);
     cmq_status status = CMQ_OK;
-    if (!queue->set->read_only) status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files, end * cmq_queue_unit_bytes(queue));
+    const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
+    if (!queue->set->read_only)
+        status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files, end * unit_bytes, of->zero_until * unit_bytes);
     if (status != CMQ_OK) return status;
     cmq_queue_reset_tail(queue, end);
     atomic_store_explicit(&queue->last_end, of->real_end < 0 ? 0 : of->record_end, memory_order_release);
@@ -220,7 +236,9 @@ static cmq_status CMQ_MUST_CHECK recover_queue(cmq_queue *queue, int64_t log_min
         cmq_status status = find_end(queue, limit, &of, &end);
         if (status == CMQ_OK) status = look_back(&of, queue->files.first / cmq_queue_unit_bytes(queue), end);
         if (status != CMQ_OK) return status;
+        const int64_t seen_end = end;
         end = of.real_end >= 0 ? of.real_end : queue->files.first / cmq_queue_unit_bytes(queue);
+        if (end != seen_end) of.zero_until = 0;   /* fillers at the end go too */
     }
     return adopt(queue, &of, end, log_min);
 }
@@ -339,7 +357,7 @@ cmq_status cmq_queue_cut(cmq_queue *queue, int64_t position)
         queue->room_until = position;
     } else {
         if (!queue->set->read_only)
-            status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files, position * cmq_queue_unit_bytes(queue));
+            status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files, position * cmq_queue_unit_bytes(queue), 0);
         if (status != CMQ_OK) return status;
         cmq_queue_reset_tail(queue, position);
         status = cut_ext(queue, position);

@@ -117,7 +117,7 @@ static cmq_status CMQ_MUST_CHECK begin_at(cmq_queue *queue, int64_t offset)
     forget_window(queue);
     cmq_queue_lock(queue);
     if (!queue->set->read_only && queue->files.first >= 0) {
-        status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files, queue->files.first);
+        status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files, queue->files.first, 0);
         if (status == CMQ_OK) status = cmq_queuefile_remove(queue, cmq_queue_folder(queue), queue->files.first);
         if (status == CMQ_OK) {
             queue->files.first = queue->files.end = -1;

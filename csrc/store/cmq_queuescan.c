@@ -2,8 +2,9 @@
  *
  * Way of a scan: old units are scanned where they lie, in the mapped file, by cmq_tagscan; units of the tail are copied to the stack first.
  * A few units of a file that is not mapped are read instead: mapping costs as much as reading several thousand.
- * Filter: the low 32 bits of the tags code. A unit whose tags code is an address of the extension passes cmq_tagscan, and is then looked at
- *         through what it resolves to; unknown passes.
+ * Filter: the low 32 bits of the tags code. A unit whose tags code is an address of the extension has to pass cmq_tagscan, which makes it several
+ *         times slower, and is then looked at through what it resolves to; unknown passes. So each mapped file is looked through for addresses
+ *         once, and scanned at full speed when it has none.
  */
 #include <stddef.h>
 
@@ -15,6 +16,7 @@
 
 #define SCAN_UNITS 2048u        /* units per vector scan: the list of matches stays in the first-level cache */
 #define COPY_UNITS 256u         /* units copied from the tail, or read from a file, per step */
+#define HAS_ADDRESSES UINT64_MAX
 #define MAP_UNITS_MIN 4096      /* a scan of fewer units reads them: a map costs 7 us and a fault per page (spec native.md 7) */
 
 typedef struct scan {
@@ -35,11 +37,13 @@ static bool wanted(const scan *of, int64_t tags_code)
     return false;
 }
 
-/* Take what matches of the `count` unit images at position `from`; returns how many of them were dealt with before the output was full. */
-static uint32_t take_images(scan *of, const uint8_t *images, int64_t from, uint32_t count)
+/* Take what matches of the `count` unit images at position `from`; returns how many of them were dealt with before the output was full. `plain`:
+ * no tags code is an address. */
+static uint32_t take_images(scan *of, const uint8_t *images, int64_t from, uint32_t count, bool plain)
 {
     uint32_t matches[SCAN_UNITS];
-    const uint32_t found = (uint32_t)cmq_tagscan(images, count, of->hashes, of->hash_count, CMQ_TAGSCAN_EXT_PASSES, matches);
+    const unsigned flags = plain ? 0 : CMQ_TAGSCAN_EXT_PASSES;
+    const uint32_t found = (uint32_t)cmq_tagscan(images, count, of->hashes, of->hash_count, flags, matches);
     for (uint32_t i = 0; i < found; i++) {
         if (of->count == of->capacity) return matches[i];
         const uint8_t *image = images + (size_t)matches[i] * CMQ_UNIT_BYTES;
@@ -56,12 +60,33 @@ static uint32_t take_images(scan *of, const uint8_t *images, int64_t from, uint3
     return count;
 }
 
+/* Addresses begin with the byte 0x80, tag hashes with 0x00 or 0xff, deliver times with 0x00. */
+static bool have_addresses(const uint8_t *images, uint64_t count)
+{
+    unsigned found = 0;
+    for (uint64_t i = 0; i < count; i++) found |= images[i * CMQ_UNIT_BYTES + 12] == 0x80;
+    return found != 0;
+}
+
+/* Whether the first `count` units of a mapped file are known to hold no address. The file's note is how many were looked through. */
+static bool is_plain(cmq_cachedfile *mapped, uint64_t count)
+{
+    uint64_t seen = atomic_load_explicit(&mapped->note, memory_order_relaxed);
+    if (seen == HAS_ADDRESSES) return false;
+    if (seen >= count) return true;
+    const bool addresses = have_addresses(mapped->map + seen * CMQ_UNIT_BYTES, count - seen);
+    /* Others may look at the same time: the note only rises. */
+    const uint64_t note = addresses ? HAS_ADDRESSES : count;
+    while (seen < note && !atomic_compare_exchange_weak_explicit(&mapped->note, &seen, note, memory_order_relaxed, memory_order_relaxed)) {}
+    return !addresses;
+}
+
 /* Units [from, end) of one mapped file. */
-static int64_t take_mapped(scan *of, const uint8_t *images, int64_t from, int64_t end)
+static int64_t take_mapped(scan *of, const uint8_t *images, int64_t from, int64_t end, bool plain)
 {
     while (from < end) {
         const uint32_t count = end - from < SCAN_UNITS ? (uint32_t)(end - from) : SCAN_UNITS;
-        const uint32_t taken = take_images(of, images, from, count);
+        const uint32_t taken = take_images(of, images, from, count, plain);
         from += taken;
         if (taken < count) break;
         images += (size_t)count * CMQ_UNIT_BYTES;
@@ -80,14 +105,15 @@ static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
     cmq_status status = cmq_queuefile_map(queue, start * CMQ_UNIT_BYTES, end - *at >= MAP_UNITS_MIN, &mapped);
     if (status != CMQ_OK) return status;
     if (mapped != NULL) {
-        *at = take_mapped(of, mapped->map + (*at - start) * CMQ_UNIT_BYTES, *at, end);
+        const bool plain = of->hash_count == 0 || (cmq_queue_ext_of(queue) == NULL && is_plain(mapped, (uint64_t)(end - start)));
+        *at = take_mapped(of, mapped->map + (*at - start) * CMQ_UNIT_BYTES, *at, end, plain);
         cmq_filecache_release(queue->set->maps, mapped);
         return CMQ_OK;
     }
     uint8_t images[COPY_UNITS * CMQ_UNIT_BYTES];
     const uint32_t count = end - *at < COPY_UNITS ? (uint32_t)(end - *at) : COPY_UNITS;
     status = cmq_queuefile_read(queue, CMQ_FOLDER_SIMPLE, *at * CMQ_UNIT_BYTES, images, (size_t)count * CMQ_UNIT_BYTES);
-    if (status == CMQ_OK) *at += take_images(of, images, *at, count);
+    if (status == CMQ_OK) *at += take_images(of, images, *at, count, false);
     return status;
 }
 
@@ -117,7 +143,7 @@ static cmq_status CMQ_MUST_CHECK step(scan *of, int64_t *at, int64_t end, int64_
         uint32_t words[COPY_UNITS * CMQ_QUEUE_WORDS];
         const uint32_t count = end - *at < COPY_UNITS ? (uint32_t)(end - *at) : COPY_UNITS;
         if (cmq_queuetail_copy(tail, *at, count, words)) {
-            *at += take_images(of, (const uint8_t *)words, *at, count);
+            *at += take_images(of, (const uint8_t *)words, *at, count, true);   /* plain: the tail of a queue without an extension */
             *offset_out = *at;
             return CMQ_OK;
         }

@@ -38,14 +38,26 @@ typedef struct cmq_queuetail {
 static inline int64_t cmq_queuetail_next(const cmq_queuetail *tail) { return atomic_load_explicit(&tail->next, memory_order_acquire); }
 static inline int64_t cmq_queuetail_flushed(const cmq_queuetail *tail) { return atomic_load_explicit(&tail->flushed, memory_order_acquire); }
 
-/* writer: store one unit's words and publish it. There is room: next - flushed < capacity. */
-static inline void cmq_queuetail_put(cmq_queuetail *tail, const uint32_t *words, uint32_t unit_words)
+/* writer: where the words of the next unit go, to be stored with release. There is room: next - flushed < capacity. */
+static inline _Atomic uint32_t *cmq_queuetail_slot(const cmq_queuetail *tail, uint32_t unit_words)
 {
     cmq_tailring *ring = atomic_load_explicit(&tail->ring, memory_order_relaxed);
+    const uint64_t next = (uint64_t)atomic_load_explicit(&tail->next, memory_order_relaxed);
+    return ring->words + (next & (ring->capacity - 1)) * unit_words;
+}
+
+/* writer: the words of that slot are stored; readers may see the unit. */
+static inline void cmq_queuetail_publish(cmq_queuetail *tail)
+{
     const int64_t next = atomic_load_explicit(&tail->next, memory_order_relaxed);
-    _Atomic uint32_t *slot = ring->words + (size_t)((uint64_t)next & (ring->capacity - 1)) * unit_words;
-    for (uint32_t i = 0; i < unit_words; i++) atomic_store_explicit(slot + i, words[i], memory_order_release);
     atomic_store_explicit(&tail->next, next + 1, memory_order_release);
+}
+
+static inline void cmq_queuetail_put(cmq_queuetail *tail, const uint32_t *words, uint32_t unit_words)
+{
+    _Atomic uint32_t *slot = cmq_queuetail_slot(tail, unit_words);
+    for (uint32_t i = 0; i < unit_words; i++) atomic_store_explicit(slot + i, words[i], memory_order_release);
+    cmq_queuetail_publish(tail);
 }
 
 /* reader: copy the words of units [from, from + count). False when they are not, or no longer, all here: below `flushed` look into the
