@@ -396,6 +396,7 @@ static cmq_status claim_together(append_context *c)
 {
     uint64_t total = 0;
     uint32_t keys = 0;
+    c->queue = NULL;
     for (uint32_t i = 0; i < c->append->count; i++) {
         const cmq_status status = foresee(c, i, &total, &keys);
         if (status == CMQ_AGAIN) return status;

@@ -117,6 +117,7 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     if (status != CMQ_OK) return CMQ_END;
     bool has_unit = true;
     if (view.store_timestamp_ms < store->walked_ms) status = CMQ_END;   /* stale */
+    if (store->opening.was_unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
     if (status == CMQ_OK) cmq_dispatch_learn(store, &view, &facts);
     if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = confirm_foreign(store, &view, &facts, limit, &has_unit);
     if (status == CMQ_OK && has_unit && mode == WALK_DISPATCH) status = cmq_dispatch_units(store, &view, &facts);
@@ -181,6 +182,7 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     cmq_point point;
     cmq_status status = find_source(store);
     if (status != CMQ_OK) return status;
+    store->opening.was_unclean = layout->has_abort && store->source == CMQ_FOLLOW_SOURCE_STATIC;
     const bool trusted = cmq_store_trusted_point(store, &point);
     status = find_end(store, trusted ? &point : NULL, &end);
     if (status != CMQ_OK) return status;
@@ -191,7 +193,6 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     if (status != CMQ_OK) return status;
     if (start > end) start = end;
     store->unit_end = dispatched_end;
-    store->opening.was_unclean = layout->has_abort && store->source == CMQ_FOLLOW_SOURCE_STATIC;
     store->opening.scanned_from = store->walked = start;
     store->walked_ms = 0;
     status = walk_to(store, end, WALK_DISPATCH);

@@ -114,7 +114,9 @@ static cmq_status step(walk *w, unsigned checks)
         return CMQ_OK;
     }
     if (status != CMQ_OK) return CMQ_END;
-    status = dispatch(w, &view);
+    status = store->opening.was_unclean && cmq_store_is_torn(store, &view) ? CMQ_END : dispatch(w, &view);
+    /* A topic or a queue id that cannot be: whatever its CRC says, it is no whole record. */
+    if (status == CMQ_ERR_TOPIC || status == CMQ_ERR_ARGUMENT) status = CMQ_END;
     if (status == CMQ_OK) {
         w->last_phy = w->position;
         w->last_ms = view.store_timestamp_ms;
@@ -127,7 +129,8 @@ static cmq_status step(walk *w, unsigned checks)
 
 static cmq_status read_log(walk *w)
 {
-    const unsigned checks = CMQ_RECORD_CHECK_BODY_CRC | (w->store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : 0u);
+    const unsigned checks =
+        CMQ_RECORD_CHECK_BODY_CRC | (w->store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : CMQ_RECORD_CHECK_IF_PROPERTY_CRC);
     cmq_status status = CMQ_OK;
     while (status == CMQ_OK) status = step(w, checks);
     if (status == CMQ_END) status = CMQ_OK;

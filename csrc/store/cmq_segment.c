@@ -62,6 +62,15 @@ static void adopt(cmq_segment_family *family, cmq_segment *segment)
     pthread_mutex_unlock(&family->mutex);
 }
 
+/* A file that is there already is left from a creation whose sync failed: nothing about it is durable, so it is made anew. It holds nothing. */
+static cmq_status make_empty(cmq_file *file, const char *path)
+{
+    uint64_t data;
+    const cmq_status status = cmq_file_next_data(file, 0, &data);
+    if (status == CMQ_OK) return cmq_fail(CMQ_ERR_NOT_STORE, "%s has data, but the log ends before it: close the store and open it again", path);
+    return status == CMQ_END ? cmq_file_resize(file, 0) : status;
+}
+
 /* The file gets its full length, and its name is durable, before anything is written into it. */
 static cmq_status make_full_length(cmq_fs *fs, cmq_file *file, const char *path, int64_t bytes)
 {
@@ -84,8 +93,10 @@ static cmq_status open_file(cmq_fs *fs, const char *path, int64_t bytes, cmq_seg
     if (status != CMQ_OK) return status;
     cmq_file_info info;
     status = cmq_file_info_of(*file_out, &info);
-    if (status == CMQ_OK && info.bytes == 0 && may_create) status = make_full_length(fs, *file_out, path, bytes);
-    else if (status == CMQ_OK && info.bytes != (uint64_t)bytes)
+    if (status == CMQ_OK && may_create) {
+        if (info.bytes > 0) status = make_empty(*file_out, path);
+        if (status == CMQ_OK) status = make_full_length(fs, *file_out, path, bytes);
+    } else if (status == CMQ_OK && info.bytes != (uint64_t)bytes)
         status = cmq_fail(CMQ_ERR_SETTING, "%s has %llu bytes, but segments of this log have %lld; set mappedFileSizeCommitLog to the length of "
                           "its files", path, (unsigned long long)info.bytes, (long long)bytes);
     if (status != CMQ_OK) {
@@ -106,7 +117,7 @@ cmq_status cmq_segment_open(cmq_segment_family *family, cmq_fs *fs, const char *
     segment->family = family;
     segment->start = start;
     segment->bytes = bytes;
-    segment->writable = access == CMQ_SEGMENT_MAPPED;
+    segment->writable = access == CMQ_SEGMENT_MAPPED || access == CMQ_SEGMENT_WRITABLE;
     atomic_init(&segment->pins, 1);
     cmq_status status = open_file(fs, path, bytes, access, &segment->file);
     if (status == CMQ_OK) status = cmq_file_map(segment->file, 0, (size_t)bytes, segment->writable, &segment->data);
@@ -131,7 +142,7 @@ void cmq_segment_set_warm(cmq_segment *segment, int64_t bytes) { atomic_store_ex
 cmq_status cmq_segment_make_writable(cmq_segment *segment, cmq_segment **segment_out)
 {
     /* A second mapping under a new handle: readers that pinned the read-only one keep it, and the page cache is one. */
-    return cmq_segment_open(segment->family, segment->file->fs, segment->path, segment->start, segment->bytes, CMQ_SEGMENT_MAPPED, segment_out);
+    return cmq_segment_open(segment->family, segment->file->fs, segment->path, segment->start, segment->bytes, CMQ_SEGMENT_WRITABLE, segment_out);
 }
 
 bool cmq_segment_try_pin(cmq_segment *segment)

@@ -25,11 +25,12 @@ typedef enum cmq_segment_access {
     CMQ_SEGMENT_READ,        /* an existing file, mapped read-only, opened read-only */
     CMQ_SEGMENT_SEALED,      /* an existing file, mapped read-only, opened for writing (recovery may cut it) */
     CMQ_SEGMENT_STAGED,      /* the same with creation: bytes come in by pwrite */
-    CMQ_SEGMENT_MAPPED       /* mapped writable, created when missing: bytes come in by stores */
+    CMQ_SEGMENT_MAPPED,      /* mapped writable, created when missing: bytes come in by stores */
+    CMQ_SEGMENT_WRITABLE     /* an existing file, mapped writable */
 } cmq_segment_access;
 
-/* Open or (STAGED, MAPPED) create the file `path` of `bytes` that starts at `start`. A file of another length is CMQ_ERR_SETTING, but one of length 0
- * is grown when it may be created. Creation syncs the directory. The result has one pin, the log's own. */
+/* Open or (STAGED, MAPPED) create the file `path` of `bytes` that starts at `start`. A file of another length is CMQ_ERR_SETTING. Where one is to be
+ * created, what a failed creation left there is emptied first. Creation syncs the directory. The result has one pin, the log's own. */
 cmq_status CMQ_MUST_CHECK cmq_segment_open(cmq_segment_family *family, cmq_fs *fs, const char *path, int64_t start, int64_t bytes,
                                            cmq_segment_access access, cmq_segment **segment_out);
 

@@ -1,5 +1,7 @@
 /* cmq_sound: looks for bytes, and for whole records, where the log should hold none: behind its end, or behind damage.
  *
+ * And at a record that is whole by its CRC, which covers the body alone.
+ *
  * A segment is mostly hole behind the end (1 GiB, sparse), so only what the file system calls data is read, a window at a time.
  */
 #include <string.h>
@@ -7,6 +9,7 @@
 #include "store/cmq_store_internal.h"
 
 #define WINDOW_BYTES ((size_t)1 << 20)
+#define SECTOR_BYTES 512
 
 /* The next window of data at or behind *at within `available` bytes that begin at `from` of the segment: [*at, *end). */
 static bool next_window(cmq_segment *segment, int64_t from, size_t available, size_t *at, size_t *end)
@@ -53,6 +56,31 @@ bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_
     }
     cmq_segment_unpin(segment);
     return found;
+}
+
+static bool is_zero(const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] != 0) return false;
+    return true;
+}
+
+bool cmq_store_is_torn(const cmq_store *store, const cmq_record_view *view)
+{
+    if (memchr(view->topic.data, 0, view->topic.bytes) != NULL) return true;
+    /* What was not written reads as zeros behind our cuts: to the end, where a write stopped half way; a sector in the middle, where the power went.
+     * Properties that look like that by themselves would need zeros at their end, or beginning at a sector by chance, near the end of a log that was
+     * not closed. */
+    const uint8_t *properties = view->properties.data;
+    if (view->properties.bytes > 0 && properties[view->properties.bytes - 1] == 0) return true;
+    const int64_t end = view->physical_offset % cmq_log_segment_bytes(store->log) + view->record_bytes;
+    const int64_t begin = end - (int64_t)view->properties.bytes;
+    for (int64_t sector = (begin + SECTOR_BYTES - 1) / SECTOR_BYTES * SECTOR_BYTES; sector < end; sector += SECTOR_BYTES) {
+        const int64_t left = end - sector;
+        if (sector > begin && properties[sector - begin - 1] == 0) continue;
+        if (is_zero(properties + (sector - begin), (size_t)(left < SECTOR_BYTES ? left : SECTOR_BYTES))) return true;
+    }
+    return false;
 }
 
 int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)

@@ -185,6 +185,9 @@ bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out);
 /* Where recovery must begin to read, by upstream's rules. */
 cmq_status CMQ_MUST_CHECK cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatched_end, int64_t *start_out);
 
+/* cmq_repair_swap.c: complete a repair that was interrupted while it swapped; fine when there was none. With the lock held. */
+cmq_status CMQ_MUST_CHECK cmq_repair_finish(cmq_fs *fs, const char *root, const char *const *commitlog_paths, uint32_t path_count, bool *finished_out);
+
 cmq_status CMQ_MUST_CHECK cmq_store_start_threads(cmq_store *store);
 void cmq_store_stop_threads(cmq_store *store);
 void cmq_store_wake_thread(cmq_store *store);
@@ -198,6 +201,9 @@ cmq_status CMQ_MUST_CHECK cmq_store_expire_due(cmq_store *store, int64_t now_ms)
 /* Pin the record at `phy` and parse it up to `checks`; unpin *segment_out. CMQ_END for a blank. */
 cmq_status CMQ_MUST_CHECK cmq_store_record_at(cmq_store *store, int64_t phy, int64_t limit, unsigned checks, cmq_segment **segment_out,
                                               cmq_record_view *view_out);
+
+/* After an unclean end: has this record, sound by its body's CRC, lost a sector of its topic or properties, which no CRC covers? */
+bool cmq_store_is_torn(const cmq_store *store, const cmq_record_view *view);
 
 /* The first whole record of this log that starts at or behind `from` within the segment of `from`; false when there is none. Slices of *view_out
  * are not valid: nothing is pinned. */

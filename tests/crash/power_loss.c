@@ -45,9 +45,6 @@ typedef struct session {
     image pending[PENDING_MAX];
     uint32_t pending_count;
     const char *doing;
-    /* Faults. */
-    bool faults, fenced;
-    uint64_t fault_count;
 } session;
 
 /* What all sessions of a run share. */
@@ -74,6 +71,21 @@ static bool __attribute__((format(printf, 2, 3))) violated(const session *s, con
 static bool fine(const session *s, const char *what, cmq_status status)
 {
     return status == CMQ_OK || violated(s, "%s gave %s (%s)", what, cmq_status_name(status), cmq_last_error()->text);
+}
+
+/* The store, wherever it stands: as a process that dies. */
+static void let_go(session *s)
+{
+    cmq_store_abandon(s->store);
+    s->store = NULL;
+}
+
+/* The handle is gone whatever comes back. */
+static cmq_status close_store(session *s)
+{
+    const cmq_status status = cmq_store_close(s->store);
+    s->store = NULL;
+    return status;
 }
 
 /* ---- images ---- */
@@ -144,7 +156,7 @@ static bool check_read_only(session *s)
     if (status == CMQ_ERR_NOT_FOUND && s->expected.acknowledged == 0) return true;   /* nothing was made yet */
     if (!fine(s, "opening read-only", status)) return false;
     const bool agrees = ledger_check(&s->ledger, s->store, &expected, &found, why) || violated(s, "read-only: %s", why);
-    return fine(s, "closing a follower", cmq_store_close(s->store)) && agrees;
+    return fine(s, "closing a follower", close_store(s)) && agrees;
 }
 
 static bool open_and_check(session *s, const char *when)
@@ -168,11 +180,11 @@ static bool finish_with_files(session *s)
         if (good && cmq_test_random_below(2) == 0) good = fine(s, "maintain", cmq_store_maintain(s->store, cmq_test_random_below(2) == 0));
         s->expected.acknowledged = s->ledger.count;
         if (!good) return false;
-        if (cmq_test_random_below(2) == 0) good = fine(s, "close", cmq_store_close(s->store));
-        else cmq_store_abandon(s->store);
+        if (cmq_test_random_below(2) == 0) good = fine(s, "close", close_store(s));
+        else let_go(s);
         if (good) good = open_and_check(s, "opening the image again");
     }
-    return good && fine(s, "close", cmq_store_close(s->store));
+    return good && fine(s, "close", close_store(s));
 }
 
 static bool follow_up(const session *parent, image *of)
@@ -184,6 +196,7 @@ static bool follow_up(const session *parent, image *of)
         good = run_session(&s, 4);
     } else {
         good = finish_with_files(&s);
+        let_go(&s);
     }
     ledger_free(&s.ledger);
     if (!good && strlen(all.why) < 900) {
@@ -215,7 +228,8 @@ static bool do_append(session *s)
     const uint32_t left = ledger_group_left(&s->ledger);
     const uint32_t count = 1 + (uint32_t)cmq_test_random_below(left < 24 ? left : 24);
     const bool sync = s->options.flush == CMQ_FLUSH_SYNC;
-    const ledger_call call = {.no_wait = cmq_test_random_below(5) == 0, .one_segment = count < 8 && cmq_test_random_below(5) == 0};
+    const bool fits = (int64_t)count * (s->ledger.body_bytes_max + 400) < s->options.segment_bytes;
+    const ledger_call call = {.no_wait = cmq_test_random_below(5) == 0, .one_segment = fits && cmq_test_random_below(4) == 0};
     cmq_appended appended;
     s->doing = call.no_wait ? "append without waiting" : call.one_segment ? "append of a batch" : "append";
     if (!fine(s, s->doing, ledger_append(&s->ledger, s->store, count, &call, &appended))) return false;
@@ -262,13 +276,10 @@ static bool do_reopen(session *s)
     ledger_expected kept = s->expected;
     if (clean || s->options.flush == CMQ_FLUSH_ASYNC) kept.acknowledged = s->ledger.count;
     if (clean) {
-        const cmq_status status = cmq_store_close(s->store);
-        s->store = NULL;
-        if (!fine(s, "close", status)) return false;
+        if (!fine(s, "close", close_store(s))) return false;
         s->expected.acknowledged = s->ledger.count;
     } else {
-        cmq_store_abandon(s->store);
-        s->store = NULL;
+        let_go(s);
     }
     s->doing = clean ? "opening after a close" : "opening after a kill";
     const cmq_status status = cmq_store_open(&s->store, &s->options);
@@ -318,16 +329,15 @@ static bool run_session(session *s, int steps)
     }
     if (good) {
         s->doing = "closing at the end";
-        good = fine(s, "close", cmq_store_close(s->store));
-        s->store = NULL;
+        good = fine(s, "close", close_store(s));
         s->expected.acknowledged = s->ledger.count;
         if (good && all.images_left > 0 && s->pending_count < PENDING_MAX) take_image(s, "the end");
         if (good) good = follow_up_all(s);
     }
-    if (!good) return false;   /* what is open stays so: the program ends, or the run is over */
     cmq_file_twin_on_call(s->twin, 0, NULL, NULL);
+    let_go(s);
     cmq_file_twin_close(s->twin);
-    return true;
+    return good;
 }
 
 /* ---- runs ---- */
@@ -387,4 +397,163 @@ static void power_loss(void)
     printf("power_loss: %" PRIu64 " images in %" PRIu64 " sessions\n", all.images_taken, all.sessions);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(power_loss))
+/* ---- disks that fail ---- */
+
+/* Arm a fault or two among the next calls. */
+static void arm(session *s)
+{
+    static const int errors[] = {EIO, ENOSPC, EIO, EDQUOT};
+    static const cmq_twin_kind likely[] = {CMQ_TWIN_SYNC, CMQ_TWIN_WRITE, CMQ_TWIN_RESERVE, CMQ_TWIN_SYNC_MAPPED, CMQ_TWIN_ANY_CHANGE, CMQ_TWIN_SYNC_DIRECTORY};
+    for (uint64_t i = 1 + cmq_test_random_below(2); i > 0; i--) {
+        cmq_twin_kind kind = likely[cmq_test_random_below(6)];
+        if (cmq_test_random_below(3) == 0) kind = (cmq_twin_kind)cmq_test_random_below(CMQ_TWIN_KINDS);
+        const cmq_twin_fault fault = {.kind = kind, .nth = 1 + cmq_test_random_below(5), .times = 1 + cmq_test_random_below(4),
+                                      .sys_errno = errors[cmq_test_random_below(4)], .halfway = cmq_test_random_below(2) == 0};
+        cmq_file_twin_fail(s->twin, &fault);
+    }
+}
+
+static bool is_disk_error(cmq_status status)
+{
+    return status == CMQ_ERR_IO || status == CMQ_ERR_DISK_FULL || status == CMQ_ERR_FENCED || status == CMQ_ERR_PERMISSION;
+}
+
+static bool is_fenced(session *s)
+{
+    cmq_store_info info;
+    CHECK_OK(cmq_store_info_of(s->store, &info));
+    return info.fenced;
+}
+
+/* One operation under faults: it works or says what failed. */
+static cmq_status work_on_bad_disk(session *s)
+{
+    const uint64_t dice = cmq_test_random_below(10);
+    const uint32_t left = ledger_group_left(&s->ledger);
+    cmq_appended appended;
+    cmq_status status;
+    s->doing = "work on a bad disk";
+    if (dice < 6) {
+        const bool no_wait = cmq_test_random_below(5) == 0;
+        status = ledger_append(&s->ledger, s->store, 1 + (uint32_t)cmq_test_random_below(left < 24 ? left : 24), &(ledger_call){.no_wait = no_wait}, &appended);
+        if (status == CMQ_OK && !no_wait && s->options.flush == CMQ_FLUSH_SYNC) s->expected.acknowledged = s->ledger.count;
+        return status;
+    }
+    status = dice < 7 ? cmq_store_flush(s->store) : cmq_store_maintain(s->store, dice < 9);
+    if (status == CMQ_OK) s->expected.acknowledged = s->ledger.count;
+    return status;
+}
+
+/* The disk is mended: a store that is not fenced works again; one that is says so, and is read on. */
+static bool go_on_after(session *s)
+{
+    cmq_appended appended;
+    char why[LEDGER_WHY_BYTES];
+    uint32_t found;
+    const bool fenced = is_fenced(s);
+    cmq_file_twin_clear_faults(s->twin);
+    s->doing = fenced ? "work behind the fence" : "work after a failure";
+    if (!ledger_check(&s->ledger, s->store, &s->expected, &found, why)) return violated(s, "reading after a failure: %s", why);
+    const cmq_status status = ledger_append(&s->ledger, s->store, 1, &(ledger_call){0}, &appended);
+    if (fenced) return status == CMQ_ERR_FENCED || violated(s, "a fenced store appended: %s", cmq_status_name(status));
+    if (!fine(s, "append on the mended disk", status) || !fine(s, "flush on the mended disk", cmq_store_flush(s->store))) return false;
+    s->expected.acknowledged = s->ledger.count;
+    return fine(s, "upkeep on the mended disk", cmq_store_maintain(s->store, true));
+}
+
+/* Close or die, perhaps under faults, and open again on a mended disk. A process that dies of the disk is looked at through what a power loss leaves, and
+ * through what the next process sees. */
+static bool reopen_after(session *s)
+{
+    const uint64_t dice = cmq_test_random_below(4);
+    const bool fenced = is_fenced(s);
+    s->doing = "closing on a bad disk";
+    if (dice == 0) arm(s);
+    if (dice == 3) {
+        let_go(s);
+    } else {
+        const cmq_status status = close_store(s);
+        if (status == CMQ_OK && fenced) return violated(s, "a fenced store closed well");
+        if (status == CMQ_OK) s->expected.acknowledged = s->ledger.count;
+        else if (!is_disk_error(status)) return violated(s, "close gave %s (%s)", cmq_status_name(status), cmq_last_error()->text);
+    }
+    s->doing = "opening on a bad disk";
+    for (int attempt = 0; attempt < 3; attempt++) {
+        if (attempt == 2 || cmq_test_random_below(2) == 0) cmq_file_twin_clear_faults(s->twin);
+        else arm(s);
+        const cmq_status status = cmq_store_open(&s->store, &s->options);
+        if (status == CMQ_OK) break;
+        if (attempt == 2 || !is_disk_error(status)) return violated(s, "open gave %s (%s)", cmq_status_name(status), cmq_last_error()->text);
+    }
+    cmq_file_twin_clear_faults(s->twin);
+    return check_store(s, "opening after a failure");
+}
+
+static bool run_faulty_session(void)
+{
+    session s = new_session();
+    s.twin = cmq_file_twin_create(s.root, cmq_test_random());
+    s.options.fs = cmq_file_twin_fs(s.twin);
+    s.options.path = s.root;
+    s.one_in = 60;
+    s.doing = "making the store";
+    bool good = open_and_check(&s, s.doing);
+    cmq_file_twin_on_call(s.twin, 0, at_call, &s);
+    for (int i = 0; i < 25 && good; i++) {
+        if (cmq_test_random_below(3) == 0) arm(&s);
+        cmq_status status = CMQ_OK;
+        for (int j = 0; j < 6 && status == CMQ_OK; j++) status = work_on_bad_disk(&s);
+        if (status != CMQ_OK && !is_disk_error(status)) good = violated(&s, "%s (%s)", cmq_status_name(status), cmq_last_error()->text);
+        const bool fenced = good && is_fenced(&s);
+        if (good && status != CMQ_OK) good = go_on_after(&s);
+        if (good) good = follow_up_all(&s);
+        /* After a failed sync the page cache shows what may be on no disk, and a process cannot tell: what such a store promises until the machine
+         * is started anew is no power loss. So this boot's images end here. */
+        if (good && fenced) {
+            cmq_file_twin_on_call(s.twin, 0, NULL, NULL);
+            good = reopen_after(&s);
+            break;
+        }
+        if (good && cmq_test_random_below(5) == 0) good = reopen_after(&s) && follow_up_all(&s);
+    }
+    cmq_file_twin_clear_faults(s.twin);
+    all.sessions++;
+    let_go(&s);
+    cmq_file_twin_on_call(s.twin, 0, NULL, NULL);
+    cmq_file_twin_close(s.twin);
+    if (good) kit_remove_tree(s.root);
+    ledger_free(&s.ledger);
+    return good;
+}
+
+static void failing_disk(void)
+{
+    begin(IMAGES_SHORT / 2);
+    while (all.images_left > 0)
+        if (!run_faulty_session()) cmq_test_fail(__FILE__, __LINE__, "after %" PRIu64 " images: %s", all.images_taken, all.why);
+    printf("failing_disk: %" PRIu64 " images in %" PRIu64 " sessions\n", all.images_taken, all.sessions);
+}
+
+/* ---- the checks themselves: a build whose syncs are left out must not pass ---- */
+
+static void without(unsigned kinds, const char *what)
+{
+    begin(2000);
+    all.images_left = 2000;
+    all.ignored_syncs = kinds;
+    bool good = true;
+    while (good && all.images_left > 0) good = run_new_session();
+    if (good) cmq_test_fail(__FILE__, __LINE__, "without %s nothing was lost in %" PRIu64 " images: these tests see nothing", what, all.images_taken);
+    printf("without %s: found after %" PRIu64 " images\n", what, all.images_taken);
+}
+
+static void without_syncs_it_fails(void)
+{
+    without(CMQ_TWIN_ALL_SYNCS, "any sync");
+    without(CMQ_TWIN_BIT(CMQ_TWIN_SYNC), "fdatasync");
+    without(CMQ_TWIN_BIT(CMQ_TWIN_SYNC_MAPPED), "msync");
+    without(CMQ_TWIN_BIT(CMQ_TWIN_SYNC_DIRECTORY), "syncs of directories");
+    without(CMQ_TWIN_BIT(CMQ_TWIN_SYNC_ALL), "syncfs after a kill");
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(power_loss), CMQ_TEST(failing_disk), CMQ_TEST(without_syncs_it_fails))

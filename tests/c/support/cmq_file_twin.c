@@ -178,8 +178,11 @@ static cmq_status twin_resize(cmq_file *file, uint64_t bytes)
     cmq_twin_fault fault;
     if (enter(self->twin, CMQ_TWIN_RESIZE, self->path, bytes, 0, &fault)) return fail_by(&fault, CMQ_TWIN_RESIZE, self->path);
     lock(self->twin);
-    const cmq_status status = cmq_file_resize(self->inner, bytes);
+    cmq_file_info before = {0};
+    cmq_status status = cmq_file_info_of(self->inner, &before);
+    if (status == CMQ_OK) status = cmq_file_resize(self->inner, bytes);
     self->node->touched = true;
+    if (before.bytes != bytes) self->node->lost_length = false;   /* changed anew: a later sync covers it */
     unlock(self->twin);
     return status;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/cmq_property.h"
 #include "support/cmq_test.h"
 
 #define FOUND_ITEMS 64u
@@ -138,6 +139,11 @@ static cmq_slice copy_text(char **at, const char *text)
     return slice;
 }
 
+static void join_keys(const ledger_plan *plan, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s%s%s%s%s", plan->key[0], plan->key_count > 1 ? " " : "", plan->key[1], plan->key_count > 2 ? " " : "", plan->key[2]);
+}
+
 static void prepare_message(const ledger *of, uint32_t number, uint32_t i, call_memory *memory, uint8_t *body)
 {
     ledger_plan *plan = &memory->plans[i];
@@ -149,7 +155,7 @@ static void prepare_message(const ledger *of, uint32_t number, uint32_t i, call_
     memory->keys[i] = CMQ_SLICE_NONE;
     memory->queue_ids[i] = plan->queue_id;
     if (plan->key_count > 0) {
-        snprintf(text, sizeof text, "%s%s%s%s%s", plan->key[0], plan->key_count > 1 ? " " : "", plan->key[1], plan->key_count > 2 ? " " : "", plan->key[2]);
+        join_keys(plan, text, sizeof text);
         memory->keys[i] = copy_text(&at, text);
     }
     if (plan->light[0] || plan->light[1]) {
@@ -245,6 +251,13 @@ static bool check_record(checking *c, const cmq_found *found, uint32_t number, i
                         number, entry->generation, cmq_load_u32(view.body.data), cmq_load_u32(view.body.data + 4));
     if (!cmq_slice_equal(view.topic, cmq_slice_of_text(plan.topic)) || view.queue_id != plan.queue_id)
         return complain(c, "message %" PRIu32 " is in another queue", number);
+    cmq_property_known known;
+    char keys[64];
+    cmq_property_find_known(view.properties, &known);
+    join_keys(&plan, keys, sizeof keys);
+    if (!cmq_slice_equal(known.value[CMQ_PROPERTY_TAGS], cmq_slice_of_text(plan.tag)) ||
+        !cmq_slice_equal(known.value[CMQ_PROPERTY_KEYS], cmq_slice_of_text(keys)))
+        return complain(c, "message %" PRIu32 " at %" PRId64 " has other tags or keys than it had", number, found->physical_offset);
     if (view.queue_offset != entry->queue_offset)
         return complain(c, "message %" PRIu32 " has queue offset %" PRId64 ", was promised %" PRId64, number, view.queue_offset, entry->queue_offset);
     if (entry->physical_offset >= 0 && entry->physical_offset != found->physical_offset)
