@@ -13,7 +13,7 @@
 #include "base/cmq_assert.h"
 
 #define PARTS_MAX 16u
-#define PART_ENTRIES_MIN 16u   /* fewer per part and one unlucky part would evict too early */
+#define PART_ENTRIES_MIN 64u   /* fewer per part and one unlucky part would evict too early */
 
 typedef struct entry {
     cmq_cachedfile public;     /* first: the handle that callers have */
