@@ -97,7 +97,7 @@ static void take_offsets(ledger *of, uint32_t number, ledger_entry *entry)
         if (plan.light[i]) entry->light_offset[i] = of->next_light[i]++;
 }
 
-static void add_entries(ledger *of, uint32_t count)
+void ledger_foresee(ledger *of, uint32_t count)
 {
     if (of->count + count > of->capacity) {
         of->capacity = (of->count + count) * 2;
@@ -186,7 +186,7 @@ cmq_status ledger_append(ledger *of, cmq_store *store, uint32_t count, const led
     CHECK(memory != NULL && bodies != NULL);
     const uint32_t first = of->count;
     for (uint32_t i = 0; i < count; i++) prepare_message(of, first + i, i, memory, bodies + (size_t)i * (of->body_bytes_max + LEDGER_BODY_MIN));
-    add_entries(of, count);
+    ledger_foresee(of, count);
     const cmq_append append = {
         .common = {.topic = cmq_slice_of_text(memory->plans[0].topic), .sys_flag = memory->plans[0].prepared ? CMQ_SYS_TRANSACTION_PREPARED : 0},
         .count = count,

@@ -70,6 +70,9 @@ typedef struct ledger_call {
 } ledger_call;
 cmq_status CMQ_MUST_CHECK ledger_append(ledger *of, cmq_store *store, uint32_t count, const ledger_call *call, cmq_appended *appended_out);
 
+/* Enter the next `count` messages as handed over by another process that has the same ledger; their physical offsets are not known. */
+void ledger_foresee(ledger *of, uint32_t count);
+
 /* Forget messages from `count` on: the next ones get their numbers. */
 void ledger_cut(ledger *of, uint32_t count);
 
