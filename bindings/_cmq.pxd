@@ -338,7 +338,6 @@ cdef extern from "store/cmq_store.h" nogil:
 
     cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *options)
     cmq_status cmq_store_close(cmq_store *store)
-    void cmq_store_abandon(cmq_store *store)
     void cmq_store_opening_of(const cmq_store *store, cmq_store_opening *opening_out)
 
     cmq_status cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out)

@@ -490,6 +490,7 @@ cdef class _Numbers:
         """False when it is no one-dimensional array of native integers."""
         cdef Py_buffer buffer
         cdef Py_ssize_t i
+        cdef char width
         cdef const char *at
         PyObject_GetBuffer(source, &buffer, PyBUF_RECORDS_RO)
         try:
@@ -497,10 +498,10 @@ cdef class _Numbers:
             if buffer.ndim != 1 or item not in (b"b", b"B", b"h", b"H", b"i", b"I", b"l", b"L", b"q", b"Q"):
                 return False
             self._allocate(buffer.shape[0])
-            code = _NUMBER_FORMATS[item, buffer.itemsize]
+            width = ord(_NUMBER_FORMATS[item, buffer.itemsize])
             for i in range(self.count):
                 at = <const char *>buffer.buf + i * buffer.strides[0]
-                self.values[i] = _arrow_index(at, code, 0)
+                self.values[i] = _arrow_index(at, width, 0)
         finally:
             PyBuffer_Release(&buffer)
         return True

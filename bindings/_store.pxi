@@ -178,6 +178,18 @@ def lock_holder(path):
 
 
 @cython.final
+cdef class Hold:
+    """Keeps a handle from being closed: while it is held, the writer's lock is."""
+    cdef StoreHandle _handle
+
+    def __enter__(self):
+        self._handle.enter()
+
+    def __exit__(self, *exc):
+        self._handle.leave()
+
+
+@cython.final
 @cython.no_gc_clear
 cdef class StoreHandle:
     """A store in the engine. Any thread may call any method.
@@ -268,11 +280,9 @@ cdef class StoreHandle:
 
     def __dealloc__(self):
         # No call is under way and no reader is left: both hold a reference.
-        if self._store is NULL:
+        if self._store is NULL or self._opened_forks != _forks:
             return
-        if self._opened_forks != _forks:
-            cmq_store_abandon(self._store)
-        elif cmq_store_close(self._store) != CMQ_OK:
+        if cmq_store_close(self._store) != CMQ_OK:
             pass  # nobody is left to tell; the next opening recovers
         self._store = NULL
 
@@ -297,6 +307,12 @@ cdef class StoreHandle:
                                        "parent writes")
         return _errors.StoreClosed(f"{self._path or 'the store'} is closed")
 
+    def hold(self):
+        """Return a context in which the store is open: close() waits for its end. For work on files that the lock guards."""
+        cdef Hold hold = Hold.__new__(Hold)
+        hold._handle = self
+        return hold
+
     @property
     def path(self):
         """The directory."""
@@ -310,7 +326,9 @@ cdef class StoreHandle:
     def close(self):
         """Refuse new calls, wait for those under way, close readers, flush and let go. A second call waits for the first."""
         if self._opened_forks != _forks:
-            self._abandon()
+            # The parent's. Threads of its that do not exist here may have been changing what would have to be walked to free it, and hold
+            # its locks: so it is left as it is, a copy-on-write image that goes with the child.
+            self._store = NULL
             return
         if self._closing:
             self._gone.wait()
@@ -338,13 +356,6 @@ cdef class StoreHandle:
         finally:
             self._closing = False
             self._gone.set()
-
-    cdef int _abandon(self) except -1:
-        """In a child: free what is ours alone. Its readers are the parent's and may be locked: they are left."""
-        if self._store is not NULL:
-            cmq_store_abandon(self._store)
-            self._store = NULL
-        return 0
 
     cdef int _close_readers(self) except -1:
         while self._first_reader is not NULL:

@@ -177,6 +177,13 @@ class _Info(TypedDict):
     sync_flush: bool
 
 @final
+class Hold:
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+@final
 class StoreHandle:
     def __init__(
         self,
@@ -207,6 +214,7 @@ class StoreHandle:
         store_address: bytes = b"\x7f\x00\x00\x01",
         store_port: int = 10911,
     ) -> None: ...
+    def hold(self) -> Hold: ...
     @property
     def path(self) -> str: ...
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cometmq._engine import StoreHandle
-from cometmq.errors import NotFound, TopicNotFound
+from cometmq.errors import InvalidArgument, NotFound, TopicNotFound
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_files import CommitWork, new_work_id
 from cometmq.store.options import FlushMode, GroupProgress, QueueInfo, StoreInfo, StoreOpening, TopicInfo
@@ -46,9 +46,9 @@ class Administration(StoreCore):
             triples = [(topic, queue_id, offset) for (topic, queue_id), offset in offsets.items()]
             self._client.leave_commit(CommitWork(work_id=new_work_id(), group=group, offsets=triples))
             return
-        self._handle.confirmed_end  # raises StoreClosed on a closed store  # noqa: B018
-        self._group_book.require(group)
-        self._group_book.commit(group, offsets)
+        with self._handle.hold():
+            self._group_book.require(group)
+            self._group_book.commit(group, offsets)
 
     def delete_group(self, group: str) -> None:
         """Forget a group and its progress, durably.
@@ -56,7 +56,10 @@ class Administration(StoreCore):
         Raises:
             NotFound: nothing is known of it.
         """
-        if not self._writer(self._group_book).forget_group(group):
+        book = self._writer(self._group_book)
+        with self._handle.hold():
+            known = book.forget_group(group)
+        if not known:
             raise NotFound(f"there is no consumer group {group!r}")
 
     # --- Topics
@@ -123,15 +126,19 @@ class Administration(StoreCore):
             InvalidTopic, InvalidArgument: something cannot be used, or the topic is there.
         """
         book = self._writer(self._topic_book)
-        book.create(name, queues=queues, perm=perm, batch=batch, attributes=dict(attributes or {}), exist_ok=exist_ok)
-        if name in book.batch_topics():
-            self._handle.set_batch_topic(name)
-        return self.topic(name)
+        changes = dict(attributes or {})
+        with self._handle.hold():
+            book.create(name, queues=queues, perm=perm, batch=batch, attributes=changes, exist_ok=exist_ok)
+            if name in book.batch_topics():
+                self._handle.set_batch_topic(name)
+            return self.topic(name)
 
     def set_topic_queues(self, name: str, queues: int) -> TopicInfo:
         """Change the number of a topic's queues, durably. Messages in queues that fall away can still be read."""
-        self._writer(self._topic_book).resize(name, queues)
-        return self.topic(name)
+        book = self._writer(self._topic_book)
+        with self._handle.hold():
+            book.resize(name, queues)
+            return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Forget a topic, its queues and the groups' progress in it, durably.
@@ -142,12 +149,13 @@ class Administration(StoreCore):
         Raises:
             TopicNotFound: there is none.
         """
-        self._writer(self._topic_book)
-        self._require_topic(name)
-        self._topic_book.remove(name)
-        if self._handle.queues(name):
-            self._handle.delete_topic(name)
-        self._group_book.forget_topic(name)
+        book = self._writer(self._topic_book)
+        with self._handle.hold():
+            self._require_topic(name)
+            book.remove(name)
+            if self._handle.queues(name):
+                self._handle.delete_topic(name)
+            self._group_book.forget_topic(name)
 
     # --- The store itself
 
@@ -191,5 +199,14 @@ class Administration(StoreCore):
         self.apply_handoffs()
 
     def expire(self) -> int:
-        """Delete commit log files that the retention says are due, whatever the hour; returns how many."""
-        return self._writer(self._handle).expire()
+        """Delete commit log files that the retention says are due, whatever the hour; returns how many.
+
+        Raises:
+            InvalidArgument: the store was opened without a retention, so nothing is ever due.
+        """
+        handle = self._writer(self._handle)
+        if self._plan.retention is None:
+            raise InvalidArgument(
+                "the store was opened without a retention: nothing is due; give retention=Retention(...)"
+            )
+        return handle.expire()

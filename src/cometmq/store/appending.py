@@ -11,6 +11,7 @@ from cometmq.errors import InvalidArgument, MessageTooLarge
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_client import HandedOff
 from cometmq.store.handoff_files import MessagesWork, new_work_id
+from cometmq.store.topic_book import WriteTarget
 from cometmq.store_config.names import may_send_to, validate_topic
 
 if TYPE_CHECKING:
@@ -35,10 +36,12 @@ class Appending(StoreCore):
         queue: int | None = None,
         flag: int = 0,
         born_timestamp_ms: int = 0,
+        wait: bool = True,
     ) -> AppendResult:
         """Append a message.
 
-        On disk when it returns, under synchronous flush. A new topic is made with the store's ``default_queues``.
+        On disk when it returns, under synchronous flush and unless ``wait`` is False. A new topic is made with the
+        store's ``default_queues``.
 
         Args:
             topic: letters, digits, ``%``, ``|``, ``-``, ``_``; up to 127.
@@ -49,6 +52,8 @@ class Appending(StoreCore):
             queue: queue of the topic; None for each in turn.
             flag: 32 bits of your own.
             born_timestamp_ms: when it was made; 0 for now.
+            wait: under synchronous flush, return only when it is on disk. False: :meth:`wait_durable` waits for it.
+                Nobody sees it before.
 
         Returns:
             Where it was stored.
@@ -70,7 +75,7 @@ class Appending(StoreCore):
         if target is None:
             if self._read_only:
                 return self._append_by_writer(topic, body, tags, keys, properties, queue, flag, born_timestamp_ms)
-            target = self._topic_book.target(topic)
+            target = self._new_target(topic)
         if queue is None:
             queue = target.next_queue()
         elif not 0 <= queue < target.queues:
@@ -86,6 +91,7 @@ class Appending(StoreCore):
             queue,
             flag,
             born_timestamp_ms,
+            wait,
         )
 
     def append_many(
@@ -99,6 +105,7 @@ class Appending(StoreCore):
         queue: int | Numbers | None = None,
         flag: int = 0,
         born_timestamps_ms: int | Numbers | None = None,
+        wait: bool = True,
     ) -> AppendManyResult:
         """Append messages of one topic, in order. Much cheaper per message than :meth:`append`.
 
@@ -115,6 +122,7 @@ class Appending(StoreCore):
             queue: None to deal the messages out over the queues in turn, one queue for all, or one per message.
             flag: 32 bits of your own, for all.
             born_timestamps_ms: None for now, one time for all, or one per message.
+            wait: as :meth:`append`.
 
         Returns:
             Where they were stored, as numpy arrays made when asked for.
@@ -130,7 +138,7 @@ class Appending(StoreCore):
             if self._read_only:
                 handed = self._hand_off(topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms)
                 return handed.wait(_HANDOFF_TIMEOUT_S)
-            target = self._topic_book.target(topic)
+            target = self._new_target(topic)
         spread_from = -1
         if queue is None:
             queue, spread_from = 0, target.turn
@@ -145,10 +153,15 @@ class Appending(StoreCore):
             spread_from=spread_from,
             flag=flag,
             born_timestamps_ms=born_timestamps_ms,
+            wait=wait,
         )
         if spread_from >= 0:
             target.turn = (spread_from + len(result)) % target.queues
         return result
+
+    def _new_target(self, topic: str) -> WriteTarget:
+        with self._handle.hold():
+            return self._topic_book.target(topic)
 
     @staticmethod
     def _no_queue(topic: str, queue: int, queues: int) -> InvalidArgument:
@@ -156,8 +169,15 @@ class Appending(StoreCore):
             f"the topic {topic} has the queues 0 to {queues - 1}, and no {queue}; set_topic_queues changes their number"
         )
 
+    def wait_durable(self, end: int) -> None:
+        """Wait until everything up to the physical offset ``end`` (``result.end``) can be read, and is on disk.
+
+        Under asynchronous flush nothing is waited for: see :meth:`flush`.
+        """
+        self._handle.wait_durable(end)
+
     def flush(self) -> None:
-        """Make everything that was appended durable; of use under asynchronous flush."""
+        """Make everything that was appended durable, whatever the flush mode."""
         self._handle.flush()
 
     # --- Hand-off

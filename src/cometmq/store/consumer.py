@@ -56,7 +56,8 @@ class Consumer:
         store._group_book.claim(self._claim, group, topics, queue_ids)
         try:
             if not store.read_only:
-                store._group_book.require(group)
+                with store.handle.hold():
+                    store._group_book.require(group)
             self._committed: Position = {}
             self._reader = self._open(self._begin(start))
         except BaseException:
@@ -119,6 +120,11 @@ class Consumer:
             The messages; none when nothing came.
         """
         return self._reader.fetch(max_messages, timeout_ms(timeout_s))
+
+    @property
+    def reader(self) -> Reader:
+        """The reader behind it, until the next :meth:`seek`."""
+        return self._reader
 
     # --- Progress
 

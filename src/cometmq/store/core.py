@@ -88,7 +88,9 @@ class StoreCore:
 
     def apply_handoffs(self) -> int:
         """Append and commit what other processes left; returns how many pieces. The background does it by itself."""
-        return self._writer(self._applier).apply_all()
+        applier = self._writer(self._applier)
+        with self._handle.hold():
+            return applier.apply_all()
 
     def _writer(self, part: T | None) -> T:
         """Return a part that only a writer has, or may use."""

@@ -1,0 +1,25 @@
+"""The store for asyncio: the same verbs, types and errors as :mod:`cometmq.store`, awaited.
+
+::
+
+    async with cometmq.aio.open("data/") as store:
+        await store.append("orders", b"hello")
+        async for message in store.read("orders", follow=True):
+            ...
+
+What waits, and where:
+
+- An append goes into the log within the event loop (a microsecond), and under synchronous flush awaits the disk in a
+  thread of the executor, one for all appends that wait: many coroutines share one sync.
+- Waiting for new messages is done by one thread per store, which exists only while somebody waits; a wake-up of the
+  loop stands for any number of messages.
+- Everything else that may touch the disk runs in the executor.
+
+Cancelling is clean: a cancelled append may or may not have been stored, a cancelled read loses nothing.
+"""
+
+from __future__ import annotations
+
+from cometmq.aio.store import AsyncConsumer, AsyncReader, AsyncStore, open
+
+__all__ = ["AsyncConsumer", "AsyncReader", "AsyncStore", "open"]

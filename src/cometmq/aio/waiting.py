@@ -1,0 +1,128 @@
+"""Waiting without blocking the event loop: for the disk, and for new messages."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+
+from cometmq._engine import StoreHandle
+from cometmq.errors import Error
+
+__all__ = ["DurableWaiter", "MoreWaiter"]
+
+_SLICE_MS = 100
+
+
+class DurableWaiter:
+    """Awaits the disk for many appends at once: one thread of the executor waits for the furthest of them."""
+
+    def __init__(self, handle: StoreHandle) -> None:
+        """Nothing waits yet. For one event loop."""
+        self._handle = handle
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def wait(self, end: int) -> None:
+        """Return when everything up to ``end`` is on disk."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((end, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        await future
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                # Appends of this turn of the loop get their chance to be in the group.
+                await asyncio.sleep(0)
+                furthest = max(end for end, _ in self._waiting)
+                failure: BaseException | None = None
+                try:
+                    await asyncio.to_thread(self._handle.wait_durable, furthest)
+                except Error as error:
+                    failure = error
+                self._finish(furthest, failure)
+        finally:
+            self._task = None
+
+    def _finish(self, end: int, failure: BaseException | None) -> None:
+        done = [future for until, future in self._waiting if until <= end]
+        self._waiting = [(until, future) for until, future in self._waiting if until > end]
+        for future in done:
+            if future.done():
+                continue
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)
+
+
+class MoreWaiter:
+    """Awaits new messages for any number of readers with one thread, which lives while somebody waits."""
+
+    def __init__(self, handle: StoreHandle) -> None:
+        """Nobody waits yet. Any event loop may."""
+        self._handle = handle
+        self._lock = threading.Lock()
+        self._waiting: dict[asyncio.Future[bool], tuple[asyncio.AbstractEventLoop, int]] = {}
+        self._running = False
+
+    async def wait(self, seen_end: int, timeout_s: float | None) -> bool:
+        """Wait until more than ``seen_end`` can be read; False when the time is over.
+
+        Raises:
+            StoreClosed: the store was closed meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        with self._lock:
+            self._waiting[future] = (loop, seen_end)
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="cometmq-aio", daemon=True).start()
+        try:
+            return await asyncio.wait_for(future, timeout_s)
+        except asyncio.TimeoutError:
+            return False
+        finally:
+            with self._lock:
+                self._waiting.pop(future, None)
+
+    def _run(self) -> None:
+        """The thread: wait in slices, so that it ends soon after the last waiter has gone."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._running = False
+                    return
+                seen_end = min(seen for _, seen in self._waiting.values())
+            failure: Error | None = None
+            end = seen_end
+            try:
+                if self._handle.wait_more(seen_end, _SLICE_MS):
+                    end = max(self._handle.confirmed_end, seen_end + 1)
+            except Error as error:
+                failure = error
+            self._wake(end, failure)
+
+    def _wake(self, end: int, failure: Error | None) -> None:
+        with self._lock:
+            ready = [
+                (future, loop) for future, (loop, seen) in self._waiting.items() if seen < end or failure is not None
+            ]
+            for future, _ in ready:
+                del self._waiting[future]
+        for future, loop in ready:
+            # A loop that was closed while one of its readers waited has nobody to tell.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_resolve, future, failure)
+
+
+def _resolve(future: asyncio.Future[bool], failure: Error | None) -> None:
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(True)
+    else:
+        future.set_exception(failure)
