@@ -2,7 +2,7 @@
  * read by a follower, then recovered and checked by the next child, which goes on appending. Under either flush mode: what append returned survives
  * the process.
  *
- * CMQ_CRASH_ROUNDS: how many kills; without it a few dozen. CMQ_SEED repeats the choices, though not the moments.
+ * CMQ_CRASH_ROUNDS: how many kills; without it a few dozen, with CMQ_LONG many. CMQ_SEED repeats the choices, though not the moments.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,7 +19,6 @@
 #include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 
-#define ROUNDS_SHORT 30
 #define ROUNDS_PER_STORE 12
 #define FAILED UINT32_MAX    /* a child's report: its check failed */
 
@@ -166,8 +165,8 @@ static void begin_store(const char *directory, uint32_t number)
 
 static void killed(void)
 {
-    const char *given = getenv("CMQ_CRASH_ROUNDS"), *directory = kit_directory();
-    const uint32_t rounds = given != NULL ? (uint32_t)strtoul(given, NULL, 10) : ROUNDS_SHORT;
+    const char *directory = kit_directory();
+    const uint32_t rounds = (uint32_t)kit_amount("CMQ_CRASH_ROUNDS", 30, 1500);
     uint64_t messages = 0;
     for (uint32_t round = 0; round < rounds; round++) {
         if (round % ROUNDS_PER_STORE == 0) {

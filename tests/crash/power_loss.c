@@ -5,8 +5,8 @@
  * of its own, also of the recovery), or is opened with the system's files. Expected after each: what was acknowledged is there once and in order,
  * queues, light queues and keys agree with the log, nothing was invented, and the store goes on.
  *
- * Cases: power_loss (images only), faults (errors at chosen calls, then images), teeth (with syncs left out the same checks must fail).
- * CMQ_CRASH_IMAGES: how many images; without it a few hundred. CMQ_SEED repeats a run.
+ * Cases: power_loss (images only), failing_disk (errors at chosen calls, then images), without_syncs_it_fails (the checks' own proof).
+ * CMQ_CRASH_IMAGES: how many images; without it a few hundred, with CMQ_LONG tens of thousands. CMQ_SEED repeats a run.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -20,7 +20,6 @@
 #include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 
-#define IMAGES_SHORT 250
 #define LEVEL_MAX 2          /* an image of an image is only opened and checked */
 #define PENDING_MAX 4
 
@@ -382,16 +381,15 @@ static bool run_new_session(void)
 
 static void begin(uint64_t images)
 {
-    const char *given = getenv("CMQ_CRASH_IMAGES");
     memset(&all, 0, sizeof all);
     all.directory = kit_directory();
-    all.images_left = given != NULL ? strtoull(given, NULL, 10) : images;
+    all.images_left = images;
     kit_set_clock();
 }
 
 static void power_loss(void)
 {
-    begin(IMAGES_SHORT);
+    begin(kit_amount("CMQ_CRASH_IMAGES", 250, 20000));
     while (all.images_left > 0)
         if (!run_new_session()) cmq_test_fail(__FILE__, __LINE__, "after %" PRIu64 " images: %s", all.images_taken, all.why);
     printf("power_loss: %" PRIu64 " images in %" PRIu64 " sessions\n", all.images_taken, all.sessions);
@@ -528,7 +526,7 @@ static bool run_faulty_session(void)
 
 static void failing_disk(void)
 {
-    begin(IMAGES_SHORT / 2);
+    begin(kit_amount("CMQ_CRASH_IMAGES", 125, 10000));
     while (all.images_left > 0)
         if (!run_faulty_session()) cmq_test_fail(__FILE__, __LINE__, "after %" PRIu64 " images: %s", all.images_taken, all.why);
     printf("failing_disk: %" PRIu64 " images in %" PRIu64 " sessions\n", all.images_taken, all.sessions);
@@ -538,8 +536,7 @@ static void failing_disk(void)
 
 static void without(unsigned kinds, const char *what)
 {
-    begin(2000);
-    all.images_left = 2000;
+    begin(4000);
     all.ignored_syncs = kinds;
     bool good = true;
     while (good && all.images_left > 0) good = run_new_session();

@@ -24,6 +24,13 @@ cmq_clock kit_clock(void)
     return cmq_clock_manual(&kit_now_ms);
 }
 
+uint64_t kit_amount(const char *name, uint64_t usual, uint64_t many)
+{
+    const char *given = getenv(name);
+    if (given != NULL) return strtoull(given, NULL, 10);
+    return getenv("CMQ_LONG") != NULL ? many : usual;
+}
+
 const char *kit_directory(void)
 {
     if (getenv("TMPDIR") == NULL && access("/dev/shm", W_OK) == 0) CHECK(setenv("TMPDIR", "/dev/shm", 1) == 0);

@@ -26,6 +26,9 @@ extern _Atomic int64_t kit_now_ms;
 cmq_clock kit_clock(void);
 void kit_set_clock(void);   /* begin again */
 
+/* How much a random test does: what the variable `name` says, else `usual`, or with CMQ_LONG set `many`. */
+uint64_t kit_amount(const char *name, uint64_t usual, uint64_t many);
+
 /* A fresh directory in memory where the machine has one (/dev/shm), as these tests make thousands of files. */
 const char *kit_directory(void);
 
