@@ -332,6 +332,11 @@ static void reput_corrects(void)
     CHECK_STATUS(cmq_queue_reput(queue, (int64_t)1 << 40, phy_of(90), RECORD_BYTES, 0, 0, 1), CMQ_ERR_CORRUPT);
     CHECK_STATUS(cmq_queue_reput(queue, -1, phy_of(90), RECORD_BYTES, 0, 0, 1), CMQ_ERR_CORRUPT);
     CHECK_STATUS(cmq_queue_reput(queue, 90, phy_of(90), 0, 0, 0, 1), CMQ_ERR_ARGUMENT);
+    CHECK_OK(cmq_queue_reput(queue, 90, phy_of(85) + 50, RECORD_BYTES, 0, 0, 1));   /* of a former life: what is newer comes again later */
+    CHECK_OK(cmq_queue_read(queue, 85, ALL, units, 30, &count, &next));
+    CHECK_INT(count, 2);
+    check_unit(&units[0], 85);
+    CHECK_INT(units[1].offset, 90);
     CHECK_OK(cmq_queue_reput(queue, 0, phy_of(200), RECORD_BYTES, 9, 0, 1));   /* the topic was deleted and made again */
     CHECK_INT(cmq_queue_min(queue), 0);
     CHECK_INT(cmq_queue_max(queue, ALL), 1);

@@ -251,5 +251,34 @@ static void lost_files_are_unknown_tags(void)
     }
 }
 
+/* The folder of the extension was removed by hand: nobody can know any more, so nothing may be filtered away. */
+static void addresses_without_a_folder_pass(void)
+{
+    enum { UNITS = 6000, WITH_EXT = 4500 };
+    const char *root = cmq_test_directory();
+    static cmq_unit units[UNITS];
+    static uint8_t images[UNITS * 20];
+    for (int64_t i = 0; i < UNITS; i++) {
+        cmq_store_i64(images + i * 20, i * RECORD_BYTES);
+        cmq_store_i32(images + i * 20 + 8, RECORD_BYTES);
+        cmq_store_i64(images + i * 20 + 12, i == WITH_EXT ? cmq_queueext_address(12345 - 1) : i % 10);
+    }
+    write_file(root, "consumequeue/T/0/00000000000000000000", sizeof images, 0, images, sizeof images);
+    cmq_queues *queues;
+    const cmq_queues_options options = {.fs = cmq_fs_posix(), .root = root, .queue_file_bytes = sizeof images, .batch_file_bytes = 460, .ext_file_bytes = 500};
+    CHECK_OK(cmq_queues_create(&queues, &options));
+    CHECK_OK(cmq_queues_load(queues));
+    int64_t end, next;
+    uint32_t count;
+    const uint32_t hash = 77;
+    CHECK_OK(cmq_queues_recover(queues, 0, ALL, 0, &end));
+    for (int64_t from = 0; from <= WITH_EXT; from += 500) {   /* at first through the map, then by reads */
+        CHECK_OK(cmq_queue_scan(require(queues, "T"), from, ALL, &hash, 1, from == 500 ? 4000 : UNITS, units, UNITS, &count, &next));
+        CHECK_INT(count, from != 500);
+        if (count > 0) CHECK_INT(units[0].offset, WITH_EXT);
+    }
+    cmq_queues_destroy(queues);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(addresses_are_upstreams), CMQ_TEST(map_of_a_broker_is_read), CMQ_TEST(units_never_cross_files), CMQ_TEST(light_queues_have_none),
-              CMQ_TEST(lost_files_are_unknown_tags))
+              CMQ_TEST(lost_files_are_unknown_tags), CMQ_TEST(addresses_without_a_folder_pass))

@@ -435,6 +435,7 @@ static void many_queues_grow_the_table(void)
     CHECK_INT(cmq_queues_count(m.queues), COUNT);
     int64_t covered, end;
     CHECK_OK(cmq_queues_flush(m.queues, COUNT * 100, true, &covered));   /* more files than are synced one by one */
+    CHECK(cmq_file_twin_all_durable(twin));
     cmq_queues_destroy(m.queues);
     open_set();
     CHECK_OK(cmq_queues_recover(m.queues, 0, COUNT * 100, 0, &end));

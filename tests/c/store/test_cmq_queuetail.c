@@ -114,6 +114,73 @@ static void pool_uses_rings_again(void)
     cmq_tailpool_destroy(pool);
 }
 
+/* ---- rings that change hands under readers ---- */
+
+#define TAILS 2
+#define RING_PUTS_MAX 4000000   /* enough on any machine, … */
+#define COPIES 30000            /* … but when the readers have seen so many, it is enough */
+
+static struct {
+    cmq_queuetail tail[TAILS];
+    _Atomic bool done;
+    _Atomic int64_t copied;
+} r;
+
+static uint32_t word_of(int tail, int64_t position, uint32_t w) { return ((uint32_t)position * 16 + w) * 2 + (uint32_t)tail; }
+
+/* Two tails with rings of a few units, which they also swap: slots and rings are used again as fast as can be. */
+static void *put_and_swap(void *unused)
+{
+    (void)unused;
+    cmq_tailpool *pool = cmq_tailpool_create();
+    uint64_t random = 88172645463325252u;
+    for (int i = 0; i < RING_PUTS_MAX && atomic_load_explicit(&r.copied, memory_order_relaxed) < COPIES; i++) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        const int t = (int)(random >> 10 & 1);
+        cmq_queuetail *tail = &r.tail[t];
+        const int64_t next = cmq_queuetail_next(tail);
+        atomic_store_explicit(&tail->flushed, next, memory_order_release);
+        if (atomic_load(&tail->ring) == NULL || random % 32 == 0)
+            cmq_tailpool_give(pool, cmq_queuetail_replace(tail, random % 64 == 0 ? NULL : cmq_tailpool_take(pool, WORDS, 4)));
+        if (atomic_load(&tail->ring) == NULL) continue;
+        uint32_t words[WORDS];
+        for (uint32_t w = 0; w < WORDS; w++) words[w] = word_of(t, next, w);
+        cmq_queuetail_put(tail, words, WORDS);
+    }
+    atomic_store(&r.done, true);
+    return pool;
+}
+
+static void *copy_oldest(void *tail_of)
+{
+    const int t = (int)(uintptr_t)tail_of;
+    int64_t copied = 0;
+    while (!atomic_load(&r.done)) {
+        uint32_t words[3 * WORDS];
+        const int64_t from = cmq_queuetail_lowest(&r.tail[t]);
+        const uint32_t count = 1 + (uint32_t)copied % 3;
+        if (!cmq_queuetail_copy(&r.tail[t], from, count, words)) continue;
+        copied++;
+        atomic_fetch_add_explicit(&r.copied, 1, memory_order_relaxed);
+        for (uint32_t i = 0; i < count * WORDS; i++)
+            if (words[i] != word_of(t, from + i / WORDS, i % WORDS)) CHECK_INT(words[i], word_of(t, from + i / WORDS, i % WORDS));
+    }
+    return NULL;
+}
+
+static void rings_change_hands_under_readers(void)
+{
+    memset(&r, 0, sizeof r);
+    for (int t = 0; t < TAILS; t++) r.tail[t].unit_words = WORDS;
+    pthread_t writer, readers[TAILS];
+    void *pool;
+    for (uintptr_t t = 0; t < TAILS; t++) CHECK(pthread_create(&readers[t], NULL, copy_oldest, (void *)t) == 0);
+    CHECK(pthread_create(&writer, NULL, put_and_swap, NULL) == 0);
+    pthread_join(writer, &pool);
+    for (int t = 0; t < TAILS; t++) pthread_join(readers[t], NULL);
+    cmq_tailpool_destroy(pool);
+}
+
 /* ---- a writer, a flusher, readers ---- */
 
 #define QUEUES 6
@@ -288,5 +355,5 @@ static void table_grows_under_readers(void)
     cmq_queues_destroy(t.queues);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(ring_keeps_the_newest), CMQ_TEST(pool_uses_rings_again), CMQ_TEST(threads_on_simple_queues), CMQ_TEST(threads_on_extended_queues),
+CMQ_TEST_MAIN(CMQ_TEST(ring_keeps_the_newest), CMQ_TEST(pool_uses_rings_again), CMQ_TEST(rings_change_hands_under_readers), CMQ_TEST(threads_on_simple_queues), CMQ_TEST(threads_on_extended_queues),
               CMQ_TEST(threads_on_batch_queues), CMQ_TEST(table_grows_under_readers))
