@@ -217,10 +217,23 @@ static cmq_status enter_generation(cmq_store *store, const cmq_follow_state *pag
                : CMQ_OK;
 }
 
+/* Walk on where the walk stopped at a segment's start, if a new writer has replaced that segment's file. */
+static cmq_status walk_replaced(cmq_store *store, int64_t limit)
+{
+    cmq_status status = CMQ_OK;
+    bool reopened = true;
+    while (status == CMQ_OK && reopened && store->walked < limit && store->walked % cmq_log_segment_bytes(store->log) == 0) {
+        status = cmq_log_reopen_replaced(store->log, store->walked, &reopened);
+        if (status == CMQ_OK && reopened) status = walk_to(store, limit, WALK_DISPATCH);
+    }
+    return status;
+}
+
 static cmq_status grow(cmq_store *store, int64_t limit, int64_t files_end)
 {
     if (files_end > 0) cmq_queues_follow_files(store->queues, files_end);
     cmq_status status = walk_to(store, limit, WALK_DISPATCH);
+    if (status == CMQ_OK) status = walk_replaced(store, limit);
     if (status != CMQ_OK) return status;
     if (store->source == CMQ_FOLLOW_SOURCE_FOREIGN) cmq_queues_follow_files(store->queues, store->walked);
     if (store->walked > cmq_log_confirmed(store->log)) {

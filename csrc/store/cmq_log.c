@@ -272,6 +272,29 @@ cmq_status cmq_log_refresh(cmq_log *log)
     return CMQ_OK;
 }
 
+cmq_status cmq_log_reopen_replaced(cmq_log *log, int64_t start, bool *reopened_out)
+{
+    CMQ_ASSERT(log->read_only);
+    *reopened_out = false;
+    cmq_segment *before = cmq_log_segment_at(log, start), *now;
+    cmq_file_info ours, named;
+    if (before == NULL) return CMQ_OK;
+    cmq_status status = cmq_file_info_of(cmq_segment_file(before), &ours);
+    if (status == CMQ_OK) status = cmq_fs_stat(log->fs, cmq_segment_path(before), &named);
+    if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;   /* not made again yet */
+    if (status != CMQ_OK) return status;
+    if ((ours.inode == named.inode && ours.device == named.device) || named.bytes != (uint64_t)log->segment_bytes) return CMQ_OK;
+    status = cmq_segment_open(log->family, log->fs, cmq_segment_path(before), cmq_segment_start(before), log->segment_bytes, CMQ_SEGMENT_READ, &now);
+    if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;   /* gone once more */
+    if (status != CMQ_OK) return status;
+    pthread_mutex_lock(&log->make_mutex);
+    status = put_segment(log, now);
+    pthread_mutex_unlock(&log->make_mutex);
+    cmq_segment_unpin(status == CMQ_OK ? before : now);
+    *reopened_out = status == CMQ_OK;
+    return status;
+}
+
 /* ---- the cut, and retention ---- */
 
 /* The removal is durable before anything else changes: of two removals the second alone may survive a power loss, and leave a gap; and queue files

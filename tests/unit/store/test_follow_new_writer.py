@@ -1,0 +1,30 @@
+"""A follower that outlives the writer: the next one may delete and make again what the follower has open."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import cometmq
+
+SEGMENT_BYTES = 1 << 20
+BODY = b"x" * 900
+
+
+def test_a_blank_segment_that_the_next_writer_makes_again(tmp_path: Path) -> None:
+    """A killed writer leaves its prewarmed segment; the next one deletes it, and makes another file of that name."""
+    path = tmp_path / "store"
+    with cometmq.open(path, segment_bytes=SEGMENT_BYTES) as store:
+        store.append_many("orders", [BODY] * 10)
+    prewarmed = path / "commitlog" / f"{SEGMENT_BYTES:020d}"
+    prewarmed.touch()
+    os.truncate(prewarmed, SEGMENT_BYTES)
+
+    with cometmq.open(path, mode="r") as follower, follower.read("orders", follow=True, timeout_s=0) as reader:
+        assert len(list(reader)) == 10
+        with cometmq.open(path) as store:
+            assert not prewarmed.exists()
+            store.append_many("orders", [BODY] * 3000)
+            assert prewarmed.exists()
+            assert len(list(reader)) == 3000
+            assert follower.info().log_end == store.info().log_end
