@@ -15,6 +15,7 @@ cdef class Reader:
     cdef _Batch _batch               # being handed out
     cdef uint32_t _at
     cdef uint32_t _folded            # items of the batch that _positions knows of
+    cdef dict _starts                # as given
     cdef dict _positions             # (topic, queue id) -> next offset, of queues with a given start or a message handed out; None: not kept
     cdef list _elements              # of an inner batch being handed out
     cdef Py_ssize_t _element_at
@@ -71,6 +72,7 @@ cdef class Reader:
         self._batch_messages = batch_messages
         options.may_be_missing = may_be_missing
         if starts is not None:
+            self._starts = dict(starts)
             self._positions = dict(starts)
             places = _starts_of(starts)
             options.starts = places
@@ -191,10 +193,16 @@ cdef class Reader:
             message = _message_of(self._batch, found)
             if not self._unwrap or (found.count == 1 and not message.is_inner_batch):
                 return message
-            self._elements = _unwrapped(message, self._first, self._last)
+            self._elements = _unwrapped(message, self._first_of(found.queue), self._last)
             self._element_at = 0
             if self._backwards:
                 self._elements.reverse()
+
+    cdef int64_t _first_of(self, const cmq_queue *queue) except -1:
+        """The first offset wanted of a queue: a start may lie in the middle of an inner batch."""
+        if self._starts is None or queue is NULL:
+            return self._first
+        return self._starts.get(_queue_key(queue), self._first)
 
     def __iter__(self):
         return self

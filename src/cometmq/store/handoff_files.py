@@ -352,9 +352,9 @@ class HandoffFolder:
         """Remove the work of a round, durably, and then the journal."""
         with _as_storage_error(f"cannot remove applied work from {self.path}"):
             for name in names:
-                (self.path / f"{name}.work").unlink(missing_ok=True)
+                self._ops.remove(self.path / f"{name}.work")
             self._ops.sync_folder(self.path)
-            (self.path / "journal").unlink(missing_ok=True)
+            self._ops.remove(self.path / "journal")
 
     def journal(self) -> Journal | None:
         """Return what a writer that died was applying, or None.

@@ -122,8 +122,16 @@ class TopicBook:
             raise InvalidTopic(f"{topic} is RocketMQ's own; messages cannot be sent to it")
         queues = max(self._default_queues, self._queue_count_of(topic))
         config = self._topics.get_or_create(topic, queue_nums=queues)
-        self._topics.persist()
+        self._persist_new(topic)
         return config
+
+    def _persist_new(self, topic: str) -> None:
+        """Write the table down; a topic that could not be written is none."""
+        try:
+            self._topics.persist()
+        except BaseException:
+            self._topics.remove(topic)
+            raise
 
     def create(
         self, topic: str, *, queues: int, perm: int, batch: bool, attributes: dict[str, str], exist_ok: bool
@@ -156,7 +164,7 @@ class TopicBook:
                 attributes=alter_attributes(None, changes),
             )
             self._topics.put(config)
-            self._topics.persist()
+            self._persist_new(topic)
 
     def resize(self, topic: str, queues: int) -> None:
         """Change a topic's number of queues, durably. Queues that fall away keep their messages for readers."""

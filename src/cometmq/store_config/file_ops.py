@@ -30,6 +30,10 @@ class FileOps(Protocol):
         """Rename atomically, replacing ``target``. Durable after the folder's next :meth:`sync_folder`."""
         ...
 
+    def remove(self, path: Path) -> None:
+        """Remove a file; nothing happens when there is none. Durable after the folder's next :meth:`sync_folder`."""
+        ...
+
     def sync_folder(self, folder: Path) -> None:
         """Make the names in ``folder`` durable."""
         ...
@@ -65,6 +69,10 @@ class SystemFileOps:
     def rename(self, source: Path, target: Path) -> None:
         """See :meth:`FileOps.rename`."""
         source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        """See :meth:`FileOps.remove`."""
+        path.unlink(missing_ok=True)
 
     def sync_folder(self, folder: Path) -> None:
         """See :meth:`FileOps.sync_folder`."""
