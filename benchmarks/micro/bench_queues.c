@@ -1,6 +1,8 @@
-/* bench_queues: consume queues: puts, reads, scans through the public door; and 50,000 queues: memory, making, flush, restart.
+/* bench_queues: consume queues: puts, reads, scans through the public door; and 50,000 queues: memory, making, flush,
+ * restart.
  *
- *   bench_queues [--quick] [directory]     the directory (default: the working directory) gets a folder that is removed afterwards
+ *   bench_queues [--quick] [directory]     the directory (default: the working directory) gets a folder that is removed
+ *   afterwards
  *
  * Checked: every unit that a read or a scan gives, and after the restart the only unit of each of the 50,000 queues.
  * Page cache and kernel memory are not in the RSS figures; files are made sparse, at their full length.
@@ -48,7 +50,10 @@ static void print_one(const char *name, double value, const char *unit)
 static cmq_queues *open_queues(void)
 {
     cmq_queues *queues;
-    const cmq_queues_options options = {.fs = cmq_fs_posix(), .root = b.root, .queue_file_bytes = 6000000, .batch_file_bytes = 13800000,
+    const cmq_queues_options options = {.fs = cmq_fs_posix(),
+                                        .root = b.root,
+                                        .queue_file_bytes = 6000000,
+                                        .batch_file_bytes = 13800000,
                                         .ext_file_bytes = 50331648};
     BENCH_CHECK(cmq_queues_create(&queues, &options) == CMQ_OK);
     BENCH_CHECK(cmq_queues_load(queues) == CMQ_OK);
@@ -114,7 +119,8 @@ static void bench_put(cmq_queue *queue, cmq_queues *queues)
 static void check_units(const cmq_unit *units, uint32_t count, int64_t from)
 {
     for (uint32_t i = 0; i < count; i++) {
-        BENCH_CHECK(units[i].offset == from + i && units[i].phy == (from + i) * RECORD_BYTES && units[i].tags_code == tag_of(from + i));
+        BENCH_CHECK(units[i].offset == from + i && units[i].phy == (from + i) * RECORD_BYTES &&
+                    units[i].tags_code == tag_of(from + i));
     }
 }
 
@@ -139,7 +145,8 @@ static void bench_read(cmq_queue *queue, const char *name, int64_t low, int64_t 
     bench_print(name, seconds, (double)rounds * 32, CMQ_UNIT_BYTES);
 }
 
-static void bench_scan(cmq_queue *queue, const char *name, int64_t units_in_all, const uint32_t *hashes, uint32_t hash_count)
+static void bench_scan(cmq_queue *queue, const char *name, int64_t units_in_all, const uint32_t *hashes,
+                       uint32_t hash_count)
 {
     static cmq_unit units[1000];
     double seconds[BENCH_REPEATS];
@@ -151,7 +158,8 @@ static void bench_scan(cmq_queue *queue, const char *name, int64_t units_in_all,
         const double begin = bench_cpu_s();
         for (int64_t at = 0; at < units_in_all;) {
             uint32_t count;
-            BENCH_CHECK(cmq_queue_scan(queue, at, ALL, hashes, hash_count, (uint64_t)(units_in_all - at), units, 1000, &count, &at) == CMQ_OK);
+            BENCH_CHECK(cmq_queue_scan(queue, at, ALL, hashes, hash_count, (uint64_t)(units_in_all - at), units, 1000,
+                                       &count, &at) == CMQ_OK);
             found += count;
         }
         seconds[r] = bench_cpu_s() - begin;
@@ -171,7 +179,8 @@ static void bench_one_queue(void)
     cmq_queues_trim(queues);
     cmq_queues_trim(queues);   /* no tail any more: all comes from the files */
     bench_read(queue, "queues/read 32 at random from the files", 0, in_files);
-    const uint32_t absent = 12345, one = (uint32_t)tag_of(3), four[] = {(uint32_t)tag_of(1), (uint32_t)tag_of(2), (uint32_t)tag_of(3), (uint32_t)tag_of(4)};
+    const uint32_t absent = 12345, one = (uint32_t)tag_of(3),
+                   four[] = {(uint32_t)tag_of(1), (uint32_t)tag_of(2), (uint32_t)tag_of(3), (uint32_t)tag_of(4)};
     bench_scan(queue, "queues/scan 1M units, 1 tag, none matches", in_files, &absent, 1);
     bench_scan(queue, "queues/scan 1M units, 1 tag, 1 of 16 matches", in_files, &one, 1);
     bench_scan(queue, "queues/scan 1M units, 4 tags, 4 of 16 match", in_files, four, 4);
@@ -195,7 +204,8 @@ static void bench_one_queue(void)
     double seconds[BENCH_REPEATS];
     for (int r = 0; r < BENCH_REPEATS; r++) {
         const double begin = bench_cpu_s();
-        for (int64_t i = 0; i < in_files; i++) BENCH_CHECK(cmq_queue_reput(queue, i, i * RECORD_BYTES, RECORD_BYTES, tag_of(i), 0, 1) == CMQ_OK);
+        for (int64_t i = 0; i < in_files; i++)
+            BENCH_CHECK(cmq_queue_reput(queue, i, i * RECORD_BYTES, RECORD_BYTES, tag_of(i), 0, 1) == CMQ_OK);
         seconds[r] = bench_cpu_s() - begin;
     }
     bench_print("queues/reput of units that are there", seconds, (double)in_files, CMQ_UNIT_BYTES);
@@ -284,7 +294,8 @@ static void bench_many(void)
         name_of(i, topic);
         cmq_queue *queue = cmq_queues_find(queues, cmq_slice_of_text(topic), i % 8);
         BENCH_CHECK(queue != NULL && cmq_queue_read(queue, 0, ALL, units, 4, &got, &next) == CMQ_OK && got == 2);
-        BENCH_CHECK(units[0].phy == (int64_t)i * RECORD_BYTES && units[1].phy == (int64_t)(count + i) * RECORD_BYTES && units[1].tags_code == i);
+        BENCH_CHECK(units[0].phy == (int64_t)i * RECORD_BYTES && units[1].phy == (int64_t)(count + i) * RECORD_BYTES &&
+                    units[1].tags_code == i);
     }
     begin = wall_s();
     uint32_t deleted;

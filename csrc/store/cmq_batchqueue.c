@@ -1,4 +1,5 @@
-/* cmq_batchqueue: what is different in a queue of 46-byte units: units are dense, and an offset is found by binary search on their bases.
+/* cmq_batchqueue: what is different in a queue of 46-byte units: units are dense, and an offset is found by binary
+ * search on their bases.
  *
  *   i64 phy | i32 bytes | i64 tags code | i64 store time | i64 base offset | i16 messages | i32 -1 | i32 0
  *
@@ -36,7 +37,8 @@ bool cmq_batchqueue_valid(const uint8_t image[CMQ_BATCH_UNIT_BYTES])
 {
     const int64_t base = cmq_load_i64(image + 28);
     const int16_t count = cmq_load_i16(image + 36);
-    return cmq_load_i64(image) >= 0 && cmq_load_i32(image + 8) > 0 && count > 0 && base >= 0 && base <= INT64_MAX - count;
+    return cmq_load_i64(image) >= 0 && cmq_load_i32(image + 8) > 0 && count > 0 && base >= 0 &&
+           base <= INT64_MAX - count;
 }
 
 static bool begins_after(void *context, const cmq_unit *unit, cmq_status *status)
@@ -54,7 +56,8 @@ cmq_status cmq_batchqueue_position(cmq_queue *queue, int64_t offset, int64_t low
     return status;
 }
 
-cmq_status cmq_batchqueue_position_for_read(cmq_queue *queue, int64_t offset, int64_t low, int64_t high, int64_t *position_out)
+cmq_status cmq_batchqueue_position_for_read(cmq_queue *queue, int64_t offset, int64_t low, int64_t high,
+                                            int64_t *position_out)
 {
     *position_out = high;
     if (low >= high) return CMQ_OK;

@@ -1,7 +1,7 @@
 /* cmq_filecache: see cmq_filecache.h.
  *
- * Way: the cache is cut into parts by key, each a chained hash table and a list in order of use under one mutex. Files are opened and
- * closed outside the lock; when two threads open the same file at once, the second throws its own away.
+ * Way: the cache is cut into parts by key, each a chained hash table and a list in order of use under one mutex. Files
+ * are opened and closed outside the lock; when two threads open the same file at once, the second throws its own away.
  */
 #include "store/cmq_filecache.h"
 
@@ -205,7 +205,8 @@ static void close_half(cmq_filecache *cache)
     }
 }
 
-static cmq_status CMQ_MUST_CHECK open_file(cmq_filecache *cache, const char *path, cmq_open_mode mode, uint64_t bytes, entry *into)
+static cmq_status CMQ_MUST_CHECK open_file(cmq_filecache *cache, const char *path, cmq_open_mode mode, uint64_t bytes,
+                                           entry *into)
 {
     cmq_status status = cmq_file_open(cache->fs, path, mode, &into->public.file);
     if (status == CMQ_ERR_IO && (cmq_last_error()->sys_errno == EMFILE || cmq_last_error()->sys_errno == ENFILE)) {
@@ -216,7 +217,8 @@ static cmq_status CMQ_MUST_CHECK open_file(cmq_filecache *cache, const char *pat
     cmq_file_info info;
     status = cmq_file_info_of(into->public.file, &info);
     if (status == CMQ_OK && info.bytes < bytes)   /* a touch behind its end would be a SIGBUS */
-        status = cmq_fail(CMQ_ERR_CORRUPT, "%s has %llu bytes, %llu are expected", path, (unsigned long long)info.bytes, (unsigned long long)bytes);
+        status = cmq_fail(CMQ_ERR_CORRUPT, "%s has %llu bytes, %llu are expected", path, (unsigned long long)info.bytes,
+                          (unsigned long long)bytes);
     if (status == CMQ_OK) status = cmq_file_map(into->public.file, 0, bytes, false, &into->public.map);
     if (status == CMQ_OK)
         into->public.bytes = bytes;
@@ -225,8 +227,8 @@ static cmq_status CMQ_MUST_CHECK open_file(cmq_filecache *cache, const char *pat
     return status;
 }
 
-cmq_status cmq_filecache_open(cmq_filecache *cache, uint64_t owner, int64_t start, const char *path, cmq_open_mode mode, uint64_t bytes,
-                              cmq_cachedfile **cached_out)
+cmq_status cmq_filecache_open(cmq_filecache *cache, uint64_t owner, int64_t start, const char *path, cmq_open_mode mode,
+                              uint64_t bytes, cmq_cachedfile **cached_out)
 {
     *cached_out = NULL;
     entry *made = calloc(1, sizeof *made);

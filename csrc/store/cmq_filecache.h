@@ -1,10 +1,13 @@
 /* cmq_filecache: a bounded number of open files, or of files mapped whole, shared by tens of thousands of queues.
  *
- * Owns:       the descriptors and mappings of its entries; an entry lives until it was evicted or dropped and its last user let go.
- * Invariant:  an entry that somebody uses is never closed; so a file that retention deletes stays readable for those who have it.
+ * Owns:       the descriptors and mappings of its entries; an entry lives until it was evicted or dropped and its last
+ *             user let go.
+ * Invariant:  an entry that somebody uses is never closed; so a file that retention deletes stays readable for those
+ *             who have it.
  * Bound:      unused entries beyond the bound are closed, the longest unused first. Entries in use may exceed it.
  * Threads:    any; a short lock per part of the cache, never held during a system call.
- * Source:     spec native.md 7: open, pwrite and close 6.3 us against 1.9 us with an open descriptor; a whole map per queue is too dear.
+ * Source:     spec native.md 7: open, pwrite and close 6.3 us against 1.9 us with an open descriptor; a whole map per
+ *             queue is too dear.
  */
 #ifndef CMQ_FILECACHE_H
 #define CMQ_FILECACHE_H
@@ -33,10 +36,11 @@ void cmq_filecache_destroy(cmq_filecache *cache);   /* NULL is fine; nobody uses
 /* The entry of (owner, start), for cmq_filecache_release; NULL when it is not there. */
 cmq_cachedfile *cmq_filecache_find(cmq_filecache *cache, uint64_t owner, int64_t start);
 
-/* Open `path` and keep it as (owner, start), for cmq_filecache_release. In a cache that maps, the first `bytes` bytes are mapped;
- * CMQ_ERR_CORRUPT when the file is shorter. When the process has no descriptor left, unused entries are closed first. */
-cmq_status CMQ_MUST_CHECK cmq_filecache_open(cmq_filecache *cache, uint64_t owner, int64_t start, const char *path, cmq_open_mode mode,
-                                             uint64_t bytes, cmq_cachedfile **cached_out);
+/* Open `path` and keep it as (owner, start), for cmq_filecache_release. In a cache that maps, the first `bytes` bytes
+ * are mapped; CMQ_ERR_CORRUPT when the file is shorter. When the process has no descriptor left, unused entries are
+ * closed first. */
+cmq_status CMQ_MUST_CHECK cmq_filecache_open(cmq_filecache *cache, uint64_t owner, int64_t start, const char *path,
+                                             cmq_open_mode mode, uint64_t bytes, cmq_cachedfile **cached_out);
 void cmq_filecache_release(cmq_filecache *cache, cmq_cachedfile *cached);
 
 /* Forget (owner, start): the next open opens anew. Closed when its last user lets go. */

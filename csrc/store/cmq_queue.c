@@ -1,7 +1,7 @@
 /* cmq_queue: units of one queue: put into the tail, made room for, read, scanned. See cmq_queue.h for the contract.
  *
- * Where a reader finds a unit: in the tail if it is there (no lock, no system call), else below `flushed` in the files. The tail is tried
- * first, because units leave it only after they are in the files.
+ * Where a reader finds a unit: in the tail if it is there (no lock, no system call), else below `flushed` in the files.
+ * The tail is tried first, because units leave it only after they are in the files.
  */
 #include "store/cmq_queue.h"
 
@@ -23,19 +23,28 @@ const char *cmq_queue_topic(const cmq_queue *queue) { return queue->topic->name;
 uint32_t cmq_queue_topic_bytes(const cmq_queue *queue) { return queue->topic->bytes; }
 int32_t cmq_queue_id(const cmq_queue *queue) { return queue->id; }
 cmq_queue_kind cmq_queue_kind_of(const cmq_queue *queue) { return (cmq_queue_kind)queue->tail.kind; }
-bool cmq_queue_deleted(const cmq_queue *queue) { return atomic_load_explicit(&queue->tail.deleted, memory_order_acquire) != 0; }
+bool cmq_queue_deleted(const cmq_queue *queue)
+{
+    return atomic_load_explicit(&queue->tail.deleted, memory_order_acquire) != 0;
+}
 uint32_t cmq_queue_index_seed(const cmq_queue *queue) { return queue->topic->index_seed; }
 
 /* ---- writer ---- */
 
-static int64_t next_position(const cmq_queue *queue) { return atomic_load_explicit(&queue->tail.next, memory_order_relaxed); }
+static int64_t next_position(const cmq_queue *queue)
+{
+    return atomic_load_explicit(&queue->tail.next, memory_order_relaxed);
+}
 
 int64_t cmq_queue_next(const cmq_queue *queue)
 {
     return queue->tail.kind == CMQ_QUEUE_BATCH ? cmq_queue_batch(queue)->next_offset : next_position(queue);
 }
 
-static void store_word(_Atomic uint32_t *word, uint32_t value) { atomic_store_explicit(word, value, memory_order_release); }
+static void store_word(_Atomic uint32_t *word, uint32_t value)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+}
 
 /* A unit's 20 bytes as words whose memory order is the file's. */
 static inline void store_unit(_Atomic uint32_t *words, int64_t phy, int32_t bytes, int64_t tags_code)
@@ -47,7 +56,8 @@ static inline void store_unit(_Atomic uint32_t *words, int64_t phy, int32_t byte
     store_word(words + 4, __builtin_bswap32((uint32_t)tags_code));
 }
 
-/* With the plain tags code and the store time behind it, in host order: they are for readers, and for the extension's file. */
+/* With the plain tags code and the store time behind it, in host order: they are for readers, and for the extension's
+ * file. */
 static void put_ext(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms)
 {
     const int64_t place = bytes == CMQ_FILLER_SIZE ? -1 : cmq_queueext_place(queue);
@@ -65,14 +75,20 @@ static void put_batch(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags
     uint32_t words[CMQ_BATCH_WORDS] = {0};
     cmq_batchqueue *batch = cmq_queue_batch(queue);
     CMQ_ASSERT(count > 0 && count <= BATCH_OFFSETS_MAX);
-    const cmq_unit unit = {.offset = batch->next_offset, .phy = phy, .tags_code = tags_code, .store_ms = store_ms, .bytes = bytes, .count = count};
+    const cmq_unit unit = {.offset = batch->next_offset,
+                           .phy = phy,
+                           .tags_code = tags_code,
+                           .store_ms = store_ms,
+                           .bytes = bytes,
+                           .count = count};
     cmq_batchqueue_encode((uint8_t *)words, &unit);
     batch->next_offset += count;
     cmq_queuetail_put(&queue->tail, words, CMQ_BATCH_WORDS);
 }
 
 /* The longer units, out of the way of the common one. */
-__attribute__((noinline)) static void put_long(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms, int32_t count)
+__attribute__((noinline)) static void put_long(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code,
+                                               int64_t store_ms, int32_t count)
 {
     if (queue->tail.kind == CMQ_QUEUE_BATCH)
         put_batch(queue, phy, bytes, tags_code, store_ms, count);
@@ -85,14 +101,16 @@ void cmq_queue_put(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_co
 {
     CMQ_ASSERT(next_position(queue) < queue->room_until);
     /* Before `next`: who sees the unit sees where the last record ends. A filler says nothing about the log. */
-    if (__builtin_expect(bytes != CMQ_FILLER_SIZE, 1)) atomic_store_explicit(&queue->last_end, phy + bytes, memory_order_release);
+    if (__builtin_expect(bytes != CMQ_FILLER_SIZE, 1))
+        atomic_store_explicit(&queue->last_end, phy + bytes, memory_order_release);
     if (__builtin_expect(queue->tail.unit_words != CMQ_QUEUE_WORDS, 0)) {
         put_long(queue, phy, bytes, tags_code, store_ms, count);
         return;
     }
     store_unit(cmq_queuetail_slot(&queue->tail, CMQ_QUEUE_WORDS), phy, bytes, tags_code);
     cmq_queuetail_publish(&queue->tail);
-    /* After `next`, and a store without a look: a flush that took the mark just before sees the unit or the mark again. */
+    /* After `next`, and a store without a look: a flush that took the mark just before sees the unit or the mark
+     * again. */
     cmq_queue_mark_dirty(queue);
 }
 
@@ -121,7 +139,8 @@ static cmq_status CMQ_MUST_CHECK grow_tail(cmq_queue *queue, uint64_t held, uint
     const uint64_t wanted = held + units;
     if (wanted > CMQ_TAIL_UNITS_MAX) return CMQ_AGAIN;
     cmq_tailring *ring = cmq_tailpool_take(queue->set->pool, queue->tail.unit_words, (uint32_t)wanted);
-    if (ring == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the tail of queue %s/%d", queue->topic->name, (int)queue->id);
+    if (ring == NULL)
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory for the tail of queue %s/%d", queue->topic->name, (int)queue->id);
     cmq_queue_lock(queue);
     cmq_tailring *old = cmq_queuetail_replace(&queue->tail, ring);
     cmq_queue_unlock(queue);
@@ -153,8 +172,8 @@ static cmq_status CMQ_MUST_CHECK make_room_slowly(cmq_queue *queue, uint32_t uni
     const uint32_t capacity = ring == NULL ? 0 : ring->capacity;
     const uint64_t held = (uint64_t)(next_position(queue) - cmq_queuetail_flushed(&queue->tail));
     if (cmq_tailpool_used_bytes(set->pool) > CMQ_TAIL_BYTES_SOFT) cmq_queues_cool(set, 64);
-    const bool may_grow = capacity < CMQ_TAIL_UNITS_HOT &&
-                          (capacity < CMQ_TAIL_UNITS_ALWAYS || cmq_tailpool_used_bytes(set->pool) <= CMQ_TAIL_BYTES_SOFT);
+    const bool may_grow = capacity < CMQ_TAIL_UNITS_HOT && (capacity < CMQ_TAIL_UNITS_ALWAYS ||
+                                                            cmq_tailpool_used_bytes(set->pool) <= CMQ_TAIL_BYTES_SOFT);
     cmq_status status = CMQ_OK;
     if (!may_grow && held > 0) status = write_confirmed(queue, confirmed_end);
     if (!has_room(queue, units)) {
@@ -188,7 +207,11 @@ static void decode(const cmq_queue *queue, int64_t position, const uint8_t *imag
         cmq_batchqueue_decode(image, unit_out);
         return;
     }
-    *unit_out = (cmq_unit){.offset = position, .phy = cmq_load_i64(image), .tags_code = cmq_load_i64(image + 12), .bytes = cmq_load_i32(image + 8), .count = 1};
+    *unit_out = (cmq_unit){.offset = position,
+                           .phy = cmq_load_i64(image),
+                           .tags_code = cmq_load_i64(image + 12),
+                           .bytes = cmq_load_i32(image + 8),
+                           .count = 1};
 }
 
 /* From the tail; false when it is not there (any more). */
@@ -230,7 +253,8 @@ static cmq_status CMQ_MUST_CHECK fetch_files(const cmq_queue *queue, int64_t fro
 {
     uint8_t images[FETCH_UNITS * CMQ_BATCH_UNIT_BYTES];
     const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
-    const cmq_status status = cmq_queuefile_read(queue, cmq_queue_folder(queue), from * unit_bytes, images, (size_t)count * unit_bytes);
+    const cmq_status status =
+        cmq_queuefile_read(queue, cmq_queue_folder(queue), from * unit_bytes, images, (size_t)count * unit_bytes);
     if (status != CMQ_OK) return status;
     bool ext = false;
     for (uint32_t i = 0; i < count; i++) {
@@ -241,7 +265,8 @@ static cmq_status CMQ_MUST_CHECK fetch_files(const cmq_queue *queue, int64_t fro
     return CMQ_OK;
 }
 
-cmq_status cmq_queue_fetch(cmq_queue *queue, int64_t from, int64_t limit, cmq_unit *units_out, uint32_t capacity, uint32_t *count_out)
+cmq_status cmq_queue_fetch(cmq_queue *queue, int64_t from, int64_t limit, cmq_unit *units_out, uint32_t capacity,
+                           uint32_t *count_out)
 {
     *count_out = 0;
     if (from >= limit || capacity == 0) return CMQ_OK;
@@ -259,7 +284,8 @@ cmq_status cmq_queue_fetch(cmq_queue *queue, int64_t from, int64_t limit, cmq_un
         const int64_t flushed = cmq_queuetail_flushed(&queue->tail);
         if (from >= flushed) {
             if (from >= cmq_queuetail_next(&queue->tail)) return CMQ_OK;   /* cut meanwhile: nothing there */
-            continue;                                                     /* the ring was replaced just now: look again */
+            /* the ring was replaced just now: look again */
+            continue;
         }
         const int64_t in_files = flushed - from;
         uint32_t count = wanted < FETCH_UNITS ? wanted : FETCH_UNITS;
@@ -283,7 +309,8 @@ bool cmq_unit_ends_after(void *context, const cmq_unit *unit, cmq_status *status
 }
 
 /* The first unit in [at, high) that is no filler; *position_out is high when there is none. Fillers come in runs. */
-static cmq_status CMQ_MUST_CHECK next_real(cmq_queue *queue, int64_t at, int64_t high, cmq_unit *unit_out, int64_t *position_out)
+static cmq_status CMQ_MUST_CHECK next_real(cmq_queue *queue, int64_t at, int64_t high, cmq_unit *unit_out,
+                                           int64_t *position_out)
 {
     cmq_unit units[16];
     uint32_t count;
@@ -304,7 +331,8 @@ static cmq_status CMQ_MUST_CHECK next_real(cmq_queue *queue, int64_t at, int64_t
     return status;
 }
 
-cmq_status cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cmq_queue_probe *probe, int64_t *position_out)
+cmq_status cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cmq_queue_probe *probe,
+                           int64_t *position_out)
 {
     const int64_t end = high;
     int64_t found = end;
@@ -334,11 +362,14 @@ bool cmq_queue_was_expired(const cmq_queue *queue, cmq_status status, int64_t po
     _Atomic int64_t *at = (_Atomic int64_t *)&queue->min;
     int64_t min = atomic_load_explicit(at, memory_order_acquire);
     if (min <= position && queue->set->read_only && position < cmq_queuetail_flushed(&queue->tail)) {
-        /* Another process deletes files here, and nobody else may have noticed yet: the next file, if there is one, is the first. */
+        /* Another process deletes files here, and nobody else may have noticed yet: the next file, if there is one, is
+         * the first. */
         const int64_t file_units = cmq_queue_file_bytes(queue) / cmq_queue_unit_bytes(queue);
         int64_t behind = (position / file_units + 1) * file_units;
         if (behind > cmq_queuetail_flushed(&queue->tail)) behind = cmq_queuetail_flushed(&queue->tail);
-        while (min < behind && !atomic_compare_exchange_weak_explicit(at, &min, behind, memory_order_acq_rel, memory_order_acquire)) {}
+        while (min < behind &&
+               !atomic_compare_exchange_weak_explicit(at, &min, behind, memory_order_acq_rel, memory_order_acquire)) {
+        }
         if (min < behind) min = behind;
     }
     if (min <= position) return false;
@@ -354,7 +385,8 @@ int64_t cmq_queue_visible(cmq_queue *queue, int64_t confirmed_end)
     const int64_t lowest = cmq_queuetail_lowest(&queue->tail);
     int64_t min = atomic_load_explicit(&queue->min, memory_order_acquire), end;
     /* Most often the border lies in the tail; and there no file can fail. */
-    if (lowest > min && lowest < next && cmq_queue_first(queue, lowest, next, &probe, &end) == CMQ_OK && end > lowest) return end;
+    if (lowest > min && lowest < next && cmq_queue_first(queue, lowest, next, &probe, &end) == CMQ_OK && end > lowest)
+        return end;
     for (;;) {
         if (min >= next) return next;
         const cmq_status status = cmq_queue_first(queue, min, next, &probe, &end);
@@ -367,7 +399,8 @@ int64_t cmq_queue_visible(cmq_queue *queue, int64_t confirmed_end)
 
 int64_t cmq_queue_min(const cmq_queue *queue)
 {
-    if (queue->tail.kind == CMQ_QUEUE_BATCH) return atomic_load_explicit(&cmq_queue_batch(queue)->min_offset, memory_order_acquire);
+    if (queue->tail.kind == CMQ_QUEUE_BATCH)
+        return atomic_load_explicit(&cmq_queue_batch(queue)->min_offset, memory_order_acquire);
     return atomic_load_explicit(&queue->min, memory_order_acquire);
 }
 
@@ -394,7 +427,8 @@ void cmq_queue_readable(cmq_queue *queue, int64_t confirmed_end, int64_t *low_ou
     if (*high_out < *low_out) *high_out = *low_out;
 }
 
-static cmq_status CMQ_MUST_CHECK position_of(cmq_queue *queue, int64_t offset, int64_t low, int64_t high, int64_t *position_out, int64_t *offset_out)
+static cmq_status CMQ_MUST_CHECK position_of(cmq_queue *queue, int64_t offset, int64_t low, int64_t high,
+                                             int64_t *position_out, int64_t *offset_out)
 {
     if (queue->tail.kind == CMQ_QUEUE_BATCH) {
         const int64_t min_offset = cmq_queue_min(queue);
@@ -406,7 +440,8 @@ static cmq_status CMQ_MUST_CHECK position_of(cmq_queue *queue, int64_t offset, i
     return CMQ_OK;
 }
 
-cmq_status cmq_queue_place(cmq_queue *queue, int64_t offset, int64_t confirmed_end, int64_t *position_out, int64_t *high_out, int64_t *offset_out)
+cmq_status cmq_queue_place(cmq_queue *queue, int64_t offset, int64_t confirmed_end, int64_t *position_out,
+                           int64_t *high_out, int64_t *offset_out)
 {
     int64_t low;
     cmq_status status;
@@ -427,8 +462,8 @@ static uint32_t drop_fillers(cmq_unit *units, uint32_t count)
 
 cmq_status cmq_queue_told(cmq_status status) { return status == CMQ_ERR_NOT_FOUND ? CMQ_ERR_CORRUPT : status; }
 
-cmq_status cmq_queue_read(cmq_queue *queue, int64_t from, int64_t confirmed_end, cmq_unit *units_out, uint32_t capacity, uint32_t *count_out,
-                          int64_t *next_out)
+cmq_status cmq_queue_read(cmq_queue *queue, int64_t from, int64_t confirmed_end, cmq_unit *units_out, uint32_t capacity,
+                          uint32_t *count_out, int64_t *next_out)
 {
     int64_t high, at;
     *count_out = 0;
@@ -447,14 +482,16 @@ cmq_status cmq_queue_read(cmq_queue *queue, int64_t from, int64_t confirmed_end,
         *next_out = into[count - 1].offset + into[count - 1].count;
         *count_out += drop_fillers(into, count);
     }
-    return *count_out > 0 ? CMQ_OK : cmq_queue_told(status);   /* a failure behind what was read is met again by the next call */
+    /* a failure behind what was read is met again by the next call */
+    return *count_out > 0 ? CMQ_OK : cmq_queue_told(status);
 }
 
 /* All of [from, from + count). */
 static cmq_status CMQ_MUST_CHECK fetch_all(cmq_queue *queue, int64_t from, uint32_t count, cmq_unit *units_out)
 {
     for (uint32_t done = 0, got; done < count; done += got) {
-        const cmq_status status = cmq_queue_fetch(queue, from + done, from + count, units_out + done, count - done, &got);
+        const cmq_status status =
+            cmq_queue_fetch(queue, from + done, from + count, units_out + done, count - done, &got);
         if (status != CMQ_OK) return status;
         if (got == 0) return CMQ_AGAIN;   /* cut meanwhile */
     }
@@ -462,7 +499,8 @@ static cmq_status CMQ_MUST_CHECK fetch_all(cmq_queue *queue, int64_t from, uint3
 }
 
 /* The position behind the last unit that begins below `before`, inside [low, high]. */
-static cmq_status CMQ_MUST_CHECK position_below(cmq_queue *queue, int64_t before, int64_t low, int64_t high, int64_t *position_out)
+static cmq_status CMQ_MUST_CHECK position_below(cmq_queue *queue, int64_t before, int64_t low, int64_t high,
+                                                int64_t *position_out)
 {
     if (queue->tail.kind == CMQ_QUEUE_SIMPLE) {
         *position_out = before < low ? low : before > high ? high : before;
@@ -475,8 +513,8 @@ static cmq_status CMQ_MUST_CHECK position_below(cmq_queue *queue, int64_t before
     return status;
 }
 
-cmq_status cmq_queue_read_back(cmq_queue *queue, int64_t before, int64_t confirmed_end, cmq_unit *units_out, uint32_t capacity,
-                               uint32_t *count_out, int64_t *next_out)
+cmq_status cmq_queue_read_back(cmq_queue *queue, int64_t before, int64_t confirmed_end, cmq_unit *units_out,
+                               uint32_t capacity, uint32_t *count_out, int64_t *next_out)
 {
     int64_t low, high, at;
     *count_out = 0;

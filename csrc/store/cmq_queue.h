@@ -1,17 +1,21 @@
-/* cmq_queue: the consume queues of a store, ordinal -> (physical offset, size, tags code), and the table of all of them.
+/* cmq_queue: the consume queues of a store, ordinal -> (physical offset, size, tags code), and the table of all of
+ * them.
  *
- * A queue is a heap tail in front of a sequence of fixed-size files. The writer puts units into the tail and never waits for a file; the
- * files are a write-behind image (cmq_queues_flush), and the commit log can always rebuild them. Tens of thousands of queues need neither a
- * descriptor nor a mapping each: files are reached through bounded caches.
+ * A queue is a heap tail in front of a sequence of fixed-size files. The writer puts units into the tail and never
+ * waits for a file; the files are a write-behind image (cmq_queues_flush), and the commit log can always rebuild them.
+ * Tens of thousands of queues need neither a descriptor nor a mapping each: files are reached through bounded caches.
  *
  * Owns:       files under consumequeue/, batchconsumequeue/ and consumequeue_ext/; the ordinals of every queue.
- * Invariant:  units of one queue are in ordinal order and in physical order; a unit is written to a file only when its record ends at or
- *             before the confirmed end given to cmq_queues_flush; behind the last unit a file of ours reads as zero.
+ * Invariant:  units of one queue are in ordinal order and in physical order; a unit is written to a file only when its
+ *             record ends at or before the confirmed end given to cmq_queues_flush; behind the last unit a file of ours
+ *             reads as zero.
  * Visible:    readers pass the store's confirmed end; a unit is visible iff phy + bytes <= confirmed_end.
- * Threads:    "writer" functions: one thread at a time (the holder of the store's writer seat). "flush" functions: one thread at a time, beside
- *             the writer. "reader" functions: any thread, never block the writer, never wait for it.
+ * Threads:    "writer" functions: one thread at a time (the holder of the store's writer seat). "flush" functions: one
+ *             thread at a time, beside the writer. "reader" functions: any thread, never block the writer, never wait
+ *             for it.
  * Way:        cmq_log -> [cmq_queue] -> reads, scans
- * Source:     upstream's ConsumeQueue, BatchConsumeQueue, ConsumeQueueExt; spec store 3. Differences in docs/architecture.md.
+ * Source:     upstream's ConsumeQueue, BatchConsumeQueue, ConsumeQueueExt; spec store 3. Differences in
+ *             docs/architecture.md.
  */
 #ifndef CMQ_QUEUE_H
 #define CMQ_QUEUE_H
@@ -24,7 +28,7 @@
 #include "base/cmq_status.h"
 
 typedef struct cmq_queues cmq_queues;   /* all queues of one store */
-typedef struct cmq_queue cmq_queue;     /* one (topic, queue id); lives as long as its cmq_queues, also after deletion */
+typedef struct cmq_queue cmq_queue;     /* one (topic, queue id); lives as long as its set, also after deletion */
 
 typedef enum cmq_queue_kind {
     CMQ_QUEUE_SIMPLE = 0,   /* 20-byte units */
@@ -61,8 +65,9 @@ typedef struct cmq_queues_options {
 
 cmq_status CMQ_MUST_CHECK cmq_queues_create(cmq_queues **queues_out, const cmq_queues_options *options);
 
-/* List the folders and learn every queue and its files (names and lengths; nothing is mapped). Folder names that are no topics or queue ids
- * are skipped as upstream does; a file of another length is CMQ_ERR_SETTING naming the setting; a RocksDB folder is CMQ_ERR_NOT_STORE. */
+/* List the folders and learn every queue and its files (names and lengths; nothing is mapped). Folder names that are no
+ * topics or queue ids are skipped as upstream does; a file of another length is CMQ_ERR_SETTING naming the setting; a
+ * RocksDB folder is CMQ_ERR_NOT_STORE. */
 cmq_status CMQ_MUST_CHECK cmq_queues_load(cmq_queues *queues);
 
 /* Frees everything; flush first. No reader may be inside. */
@@ -73,9 +78,11 @@ void cmq_queues_destroy(cmq_queues *queues);
 /* reader: NULL when there is no such queue (or it was deleted). */
 cmq_queue *cmq_queues_find(const cmq_queues *queues, cmq_slice topic, int32_t queue_id);
 
-/* writer: find or make. Nothing is created on disk before the first flush of its first unit. Topic names with '/', NUL or of length 0 or
- * over 255 bytes and negative queue ids are refused. CMQ_ERR_SETTING when the queue exists with the other kind. */
-cmq_status CMQ_MUST_CHECK cmq_queues_require(cmq_queues *queues, cmq_slice topic, int32_t queue_id, cmq_queue_kind kind, cmq_queue **queue_out);
+/* writer: find or make. Nothing is created on disk before the first flush of its first unit. Topic names with '/', NUL
+ * or of length 0 or over 255 bytes and negative queue ids are refused. CMQ_ERR_SETTING when the queue exists with the
+ * other kind. */
+cmq_status CMQ_MUST_CHECK cmq_queues_require(cmq_queues *queues, cmq_slice topic, int32_t queue_id, cmq_queue_kind kind,
+                                             cmq_queue **queue_out);
 
 /* reader: all queues, in order of creation; deleted ones are still counted (cmq_queue_deleted). */
 uint32_t cmq_queues_count(const cmq_queues *queues);
@@ -95,65 +102,75 @@ uint32_t cmq_queue_index_seed(const cmq_queue *queue);
 /* The ordinal that the next message gets. */
 int64_t cmq_queue_next(const cmq_queue *queue);
 
-/* Make sure that `units` more units can be put without failing: grows the tail, or writes its confirmed part to the file.
- * CMQ_AGAIN when the tail's limit (4 million units) is reached with units that are not confirmed: confirm first; in a read-only set: follow_files
- * first. CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY or CMQ_ERR_IO otherwise, nothing changed. */
+/* Make sure that `units` more units can be put without failing: grows the tail, or writes its confirmed part to the
+ * file. CMQ_AGAIN when the tail's limit (4 million units) is reached with units that are not confirmed: confirm first;
+ * in a read-only set: follow_files first. CMQ_ERR_DISK_FULL, CMQ_ERR_MEMORY or CMQ_ERR_IO otherwise, nothing
+ * changed. */
 cmq_status CMQ_MUST_CHECK cmq_queue_make_room(cmq_queue *queue, uint32_t units, int64_t confirmed_end);
 
-/* Put the unit at ordinal cmq_queue_next(); room was made. Becomes readable once the confirmed end covers it. `count` is 1 for simple queues.
- * With the extension on, its unit is made here too. */
+/* Put the unit at ordinal cmq_queue_next(); room was made. Becomes readable once the confirmed end covers it. `count`
+ * is 1 for simple queues. With the extension on, its unit is made here too. */
 void cmq_queue_put(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms, int32_t count);
 
-/* Recovery's put, at a given ordinal: already there and equal is nothing; different from there on is cut and replaced; a gap is filled with
- * filler units (counted in cmq_queues_gaps). Makes its own room. In a read-only set all of this happens in memory. A queue whose first unit comes
- * at ordinal > 0 starts there (spec store 3.3). A record that the queue has at another ordinal stays where it is. CMQ_ERR_CORRUPT when the ordinal
- * is millions ahead: no record means that. */
-cmq_status CMQ_MUST_CHECK cmq_queue_reput(cmq_queue *queue, int64_t offset, int64_t phy, int32_t bytes, int64_t tags_code,
-                                          int64_t store_ms, int32_t count);
+/* Recovery's put, at a given ordinal: already there and equal is nothing; different from there on is cut and replaced;
+ * a gap is filled with filler units (counted in cmq_queues_gaps). Makes its own room. In a read-only set all of this
+ * happens in memory. A queue whose first unit comes at ordinal > 0 starts there (spec store 3.3). A record that the
+ * queue has at another ordinal stays where it is. CMQ_ERR_CORRUPT when the ordinal is millions ahead: no record means
+ * that. */
+cmq_status CMQ_MUST_CHECK cmq_queue_reput(cmq_queue *queue, int64_t offset, int64_t phy, int32_t bytes,
+                                          int64_t tags_code, int64_t store_ms, int32_t count);
 int64_t cmq_queues_gaps(const cmq_queues *queues);   /* filler units made by reput since load */
 
 /* Set the first ordinal of an empty queue (a queue that does not start at 0). */
 cmq_status CMQ_MUST_CHECK cmq_queue_start_at(cmq_queue *queue, int64_t offset);
 
-/* After load: for every queue find the last good unit whose record lies inside [.., log_end) and whose ordinal order is right, cut what lies
- * behind (zeroed, unless read-only), correct the min offsets to log_min, rebuild next offsets. `dispatched_end_out`: the largest record end of
- * all queues (upstream's D), 0 when there is none. Everything below `trusted_end` is known to be complete and durable (from the
- * side file; 0: nothing is known): units at or above it are dropped when trusted_end > 0, recovery's reput brings them back. */
+/* After load: for every queue find the last good unit whose record lies inside [.., log_end) and whose ordinal order is
+ * right, cut what lies behind (zeroed, unless read-only), correct the min offsets to log_min, rebuild next offsets.
+ * `dispatched_end_out`: the largest record end of all queues (upstream's D), 0 when there is none. Everything below
+ * `trusted_end` is known to be complete and durable (from the side file; 0: nothing is known): units at or above it are
+ * dropped when trusted_end > 0, recovery's reput brings them back. */
 cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t log_end, int64_t trusted_end,
                                              int64_t *dispatched_end_out);
 
 /* Cut every queue at the first unit whose record does not end at or before log_end (upstream's truncateDirty). */
 cmq_status CMQ_MUST_CHECK cmq_queues_truncate(cmq_queues *queues, int64_t log_end);
 
-/* writer: forget a topic: its queues are deleted with their folders; a later require starts again at 0. CMQ_ERR_NOT_FOUND. */
+/* writer: forget a topic: its queues are deleted with their folders; a later require starts again at 0.
+ * CMQ_ERR_NOT_FOUND. */
 cmq_status CMQ_MUST_CHECK cmq_queues_delete_topic(cmq_queues *queues, cmq_slice topic);
 
 /* writer: delete queues whose every unit lies below min_phy (upstream's cleanExpired), not those `keep` says yes to. */
-cmq_status CMQ_MUST_CHECK cmq_queues_delete_expired(cmq_queues *queues, int64_t min_phy, bool (*keep)(void *context, cmq_slice topic),
-                                                    void *context, uint32_t *deleted_out);
+cmq_status CMQ_MUST_CHECK cmq_queues_delete_expired(cmq_queues *queues, int64_t min_phy,
+                                                    bool (*keep)(void *context, cmq_slice topic), void *context,
+                                                    uint32_t *deleted_out);
 
-/* writer: give back the tails of queues that are flushed and were not touched since the call before. Now and then, when there is nothing else
- * to do: tens of thousands of queues then cost little more than their names. */
+/* writer: give back the tails of queues that are flushed and were not touched since the call before. Now and then, when
+ * there is nothing else to do: tens of thousands of queues then cost little more than their names. */
 void cmq_queues_trim(cmq_queues *queues);
 
-/* Any thread: a hot tail is more than half full of unwritten units; a flush now keeps the writer from writing itself. */
+/* Any thread: a hot tail is more than half full of unwritten units; a flush now keeps the writer from writing
+ * itself. */
 bool cmq_queues_flush_wanted(const cmq_queues *queues);
 
 /* ---- flush (one thread at a time, beside the writer) ---- */
 
-/* Write every tail's units that end at or before confirmed_end to the files; with `durable` also sync every file written since the last
- * durable flush, and the directories of new files (sync_all when they are many). On failure nothing is lost: the tails keep what is not written.
- * `covered_out`: every record that ends at or before it has its units in the files (and durably with `durable`); after a failure what an earlier
- * flush reached. Units must have been put before the caller learnt confirmed_end. After a failed fsync every durable flush is CMQ_ERR_FENCED. */
-cmq_status CMQ_MUST_CHECK cmq_queues_flush(cmq_queues *queues, int64_t confirmed_end, bool durable, int64_t *covered_out);
+/* Write every tail's units that end at or before confirmed_end to the files; with `durable` also sync every file
+ * written since the last durable flush, and the directories of new files (sync_all when they are many). On failure
+ * nothing is lost: the tails keep what is not written. `covered_out`: every record that ends at or before it has its
+ * units in the files (and durably with `durable`); after a failure what an earlier flush reached. Units must have been
+ * put before the caller learnt confirmed_end. After a failed fsync every durable flush is CMQ_ERR_FENCED. */
+cmq_status CMQ_MUST_CHECK cmq_queues_flush(cmq_queues *queues, int64_t confirmed_end, bool durable,
+                                           int64_t *covered_out);
 
 /* flush: a sync failed; what it should have made durable may be lost, and no later sync tells. */
 bool cmq_queues_sync_failed(const cmq_queues *queues);
 
-/* Retention: delete files (never a queue's last) whose last unit's record starts below min_phy, then correct every min offset. */
+/* Retention: delete files (never a queue's last) whose last unit's record starts below min_phy, then correct every min
+ * offset. */
 cmq_status CMQ_MUST_CHECK cmq_queues_expire(cmq_queues *queues, int64_t min_phy);
 
-/* follower: another process has written everything up to files_end into the files; tails may drop it (new files are looked up when read). */
+/* follower: another process has written everything up to files_end into the files; tails may drop it (new files are
+ * looked up when read). */
 void cmq_queues_follow_files(cmq_queues *queues, int64_t files_end);
 
 /* ---- reader ---- */
@@ -162,33 +179,41 @@ void cmq_queues_follow_files(cmq_queues *queues, int64_t files_end);
 int64_t cmq_queue_min(const cmq_queue *queue);
 int64_t cmq_queue_max(const cmq_queue *queue, int64_t confirmed_end);
 
-/* Up to `capacity` units from ordinal `from` on, fillers left out; from < min starts at min. `next_out` is the ordinal to go on from.
- * CMQ_OK with count 0 when there is nothing visible at or after `from`. For a batch queue the first unit may begin before `from`. */
-cmq_status CMQ_MUST_CHECK cmq_queue_read(cmq_queue *queue, int64_t from, int64_t confirmed_end, cmq_unit *units_out, uint32_t capacity,
-                                         uint32_t *count_out, int64_t *next_out);
+/* Up to `capacity` units from ordinal `from` on, fillers left out; from < min starts at min. `next_out` is the ordinal
+ * to go on from. CMQ_OK with count 0 when there is nothing visible at or after `from`. For a batch queue the first unit
+ * may begin before `from`. */
+cmq_status CMQ_MUST_CHECK cmq_queue_read(cmq_queue *queue, int64_t from, int64_t confirmed_end, cmq_unit *units_out,
+                                         uint32_t capacity, uint32_t *count_out, int64_t *next_out);
 
 /* The same backwards: up to `capacity` units with ordinals below `before`, newest first. */
-cmq_status CMQ_MUST_CHECK cmq_queue_read_back(cmq_queue *queue, int64_t before, int64_t confirmed_end, cmq_unit *units_out, uint32_t capacity,
-                                              uint32_t *count_out, int64_t *next_out);
+cmq_status CMQ_MUST_CHECK cmq_queue_read_back(cmq_queue *queue, int64_t before, int64_t confirmed_end,
+                                              cmq_unit *units_out, uint32_t capacity, uint32_t *count_out,
+                                              int64_t *next_out);
 
-/* The first ordinal in [lo, hi) whose unit compares >= 0, by binary search (fillers are passed over); hi when there is none. `compare` must be
- * monotone over the range; it may set *status_out to end the search with that status. For a batch queue the ordinal is a unit's base. */
+/* The first ordinal in [lo, hi) whose unit compares >= 0, by binary search (fillers are passed over); hi when there is
+ * none. `compare` must be monotone over the range; it may set *status_out to end the search with that status. For a
+ * batch queue the ordinal is a unit's base. */
 typedef int (*cmq_queue_compare)(void *context, const cmq_unit *unit, cmq_status *status_out);
-cmq_status CMQ_MUST_CHECK cmq_queue_search(cmq_queue *queue, int64_t lo, int64_t hi, int64_t confirmed_end, cmq_queue_compare compare, void *context,
-                                           int64_t *offset_out);
+cmq_status CMQ_MUST_CHECK cmq_queue_search(cmq_queue *queue, int64_t lo, int64_t hi, int64_t confirmed_end,
+                                           cmq_queue_compare compare, void *context, int64_t *offset_out);
 
-/* follower: the unit at `offset` as it stands in the queue's file now, whatever the queue's known end is: another process may have written it since.
- * Creates nothing. CMQ_AGAIN when there is no file, or no unit there yet. For a batch queue: the unit whose base is `offset`. */
+/* follower: the unit at `offset` as it stands in the queue's file now, whatever the queue's known end is: another
+ * process may have written it since. Creates nothing. CMQ_AGAIN when there is no file, or no unit there yet. For a
+ * batch queue: the unit whose base is `offset`. */
 cmq_status CMQ_MUST_CHECK cmq_queue_file_unit(cmq_queue *queue, int64_t offset, cmq_unit *unit_out);
 
-/* Like cmq_queue_read, but only units whose tags code may match one of the hashes (low 32 bits), examining at most `examine_max` units with the
- * vector scan over the mapped files; stops early when capacity is full. hash_count 0: every unit. Exact tag comparison is the caller's. */
-cmq_status CMQ_MUST_CHECK cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t confirmed_end, const uint32_t *hashes, uint32_t hash_count,
-                                         uint64_t examine_max, cmq_unit *units_out, uint32_t capacity, uint32_t *count_out, int64_t *next_out);
+/* Like cmq_queue_read, but only units whose tags code may match one of the hashes (low 32 bits), examining at most
+ * `examine_max` units with the vector scan over the mapped files; stops early when capacity is full. hash_count 0:
+ * every unit. Exact tag comparison is the caller's. */
+cmq_status CMQ_MUST_CHECK cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t confirmed_end, const uint32_t *hashes,
+                                         uint32_t hash_count, uint64_t examine_max, cmq_unit *units_out,
+                                         uint32_t capacity, uint32_t *count_out, int64_t *next_out);
 
-/* What consumequeue_ext says about the unit at `offset`: its Bloom bit map (0 bytes: none), tags code and store time. CMQ_ERR_NOT_FOUND when
- * the unit has no extension or it is gone; CMQ_ERR_TOO_LARGE when the map does not fit (32,767 bytes always do). */
-cmq_status CMQ_MUST_CHECK cmq_queue_ext(cmq_queue *queue, int64_t offset, int64_t confirmed_end, uint8_t *map_out, uint32_t map_capacity,
-                                        uint32_t *map_bytes_out, int64_t *tags_code_out, int64_t *store_ms_out);
+/* What consumequeue_ext says about the unit at `offset`: its Bloom bit map (0 bytes: none), tags code and store time.
+ * CMQ_ERR_NOT_FOUND when the unit has no extension or it is gone; CMQ_ERR_TOO_LARGE when the map does not fit (32,767
+ * bytes always do). */
+cmq_status CMQ_MUST_CHECK cmq_queue_ext(cmq_queue *queue, int64_t offset, int64_t confirmed_end, uint8_t *map_out,
+                                        uint32_t map_capacity, uint32_t *map_bytes_out, int64_t *tags_code_out,
+                                        int64_t *store_ms_out);
 
 #endif

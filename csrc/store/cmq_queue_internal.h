@@ -1,4 +1,5 @@
-/* cmq_queue_internal: what the files of the queue module share: the structs, locks and the parts' functions. Nobody else includes it.
+/* cmq_queue_internal: what the files of the queue module share: the structs, locks and the parts' functions. Nobody
+ * else includes it.
  *
  * Parts
  *   cmq_queues        life, table, options, deletion            cmq_queue         put, make room, read, scan
@@ -7,8 +8,8 @@
  *   cmq_queueflush    flush, durability, retention              cmq_queuefile     bytes of a queue's files by position
  *   cmq_queuetable    (topic, id) -> queue                      cmq_queuetail, cmq_tailpool, cmq_filecache
  *
- * Positions: a unit's number in its queue's files, from 0: byte offset / unit size. For a simple queue it is the queue offset; for a batch
- * queue only the order is the same.
+ * Positions: a unit's number in its queue's files, from 0: byte offset / unit size. For a simple queue it is the queue
+ * offset; for a batch queue only the order is the same.
  */
 #ifndef CMQ_QUEUE_INTERNAL_H
 #define CMQ_QUEUE_INTERNAL_H
@@ -24,9 +25,9 @@
 #define CMQ_QUEUE_LOCKS 64u
 #define CMQ_TAIL_UNITS_HOT 65536u               /* a ring grows by heat up to here … */
 #define CMQ_TAIL_UNITS_ALWAYS 16u               /* … and up to here in any case */
-#define CMQ_TAIL_BYTES_SOFT (UINT64_C(32) << 20)   /* … while all rings together take less than this; beyond, the writer writes */
+#define CMQ_TAIL_BYTES_SOFT (UINT64_C(32) << 20) /* … while all rings take less than this; beyond, the writer writes */
 #define CMQ_QUEUE_WORDS 5u                      /* of a ring's unit: 20 bytes */
-#define CMQ_QUEUE_EXT_WORDS 9u                  /* with the plain tags code and the store time behind it, in host order */
+#define CMQ_QUEUE_EXT_WORDS 9u                  /* … with the plain tags code and the store time, in host order */
 #define CMQ_BATCH_WORDS 12u                     /* 46 bytes and two of padding */
 #define CMQ_WORDS_MAX CMQ_BATCH_WORDS
 #define CMQ_NOTHING_UNSYNCED INT64_MAX
@@ -62,7 +63,7 @@ typedef struct cmq_batchqueue {
 struct cmq_queue {
     /* The first cache line: what a put and a read of the tail touch. */
     cmq_queuetail tail;                /* 32 bytes: ring, next, flushed, kind, … */
-    _Atomic int64_t last_end;          /* where the record of the last unit ends; fillers do not count; 0: no record yet */
+    _Atomic int64_t last_end;          /* where the last unit's record ends; fillers do not count; 0: none yet */
     int64_t room_until;                /* writer: room was made for positions below */
     _Atomic uint8_t *dirty;            /* set when the tail has what no file has */
     void *more;                        /* cmq_batchqueue, cmq_queueext, or NULL */
@@ -124,8 +125,14 @@ struct cmq_queues {
 
 /* ---- small helpers ---- */
 
-static inline void cmq_queue_lock(cmq_queue *queue) { pthread_mutex_lock(&queue->set->locks[queue->index % CMQ_QUEUE_LOCKS]); }
-static inline void cmq_queue_unlock(cmq_queue *queue) { pthread_mutex_unlock(&queue->set->locks[queue->index % CMQ_QUEUE_LOCKS]); }
+static inline void cmq_queue_lock(cmq_queue *queue)
+{
+    pthread_mutex_lock(&queue->set->locks[queue->index % CMQ_QUEUE_LOCKS]);
+}
+static inline void cmq_queue_unlock(cmq_queue *queue)
+{
+    pthread_mutex_unlock(&queue->set->locks[queue->index % CMQ_QUEUE_LOCKS]);
+}
 
 static inline uint32_t cmq_queue_unit_bytes(const cmq_queue *queue)
 {
@@ -137,7 +144,10 @@ static inline cmq_queuefolder cmq_queue_folder(const cmq_queue *queue)
     return queue->tail.kind == CMQ_QUEUE_BATCH ? CMQ_FOLDER_BATCH : CMQ_FOLDER_SIMPLE;
 }
 
-static inline int64_t cmq_queue_file_bytes(const cmq_queue *queue) { return queue->set->file_bytes[cmq_queue_folder(queue)]; }
+static inline int64_t cmq_queue_file_bytes(const cmq_queue *queue)
+{
+    return queue->set->file_bytes[cmq_queue_folder(queue)];
+}
 
 static inline cmq_batchqueue *cmq_queue_batch(const cmq_queue *queue) { return (cmq_batchqueue *)queue->more; }
 
@@ -161,48 +171,55 @@ static inline int64_t cmq_image_end(const uint8_t *image)
 }
 
 cmq_queueblock *cmq_queues_block(const cmq_queues *queues, uint32_t index, uint32_t *inside_out);
-static inline void cmq_queue_mark_dirty(const cmq_queue *queue) { atomic_store_explicit(queue->dirty, 1, memory_order_release); }
+static inline void cmq_queue_mark_dirty(const cmq_queue *queue)
+{
+    atomic_store_explicit(queue->dirty, 1, memory_order_release);
+}
 void cmq_queue_mark_unsynced(cmq_queue *queue);
 
 /* ---- cmq_queues ---- */
 
 /* writer: a new queue in the table; nothing on disk. */
-cmq_status CMQ_MUST_CHECK cmq_queues_add(cmq_queues *queues, cmq_slice topic, int32_t queue_id, cmq_queue_kind kind, cmq_queue **queue_out);
+cmq_status CMQ_MUST_CHECK cmq_queues_add(cmq_queues *queues, cmq_slice topic, int32_t queue_id, cmq_queue_kind kind,
+                                         cmq_queue **queue_out);
 
 /* With the queue's lock, writer: cut the queue at `position` (at most next); the files too, but in a read-only set. */
 cmq_status CMQ_MUST_CHECK cmq_queue_cut(cmq_queue *queue, int64_t position);
 
 /* ---- cmq_queue: positions, for every kind ---- */
 
-/* reader: decode up to `capacity` units from position `from` on (all below `next`); fillers come with bytes CMQ_FILLER_SIZE. At least one
- * when from < limit. */
-cmq_status CMQ_MUST_CHECK cmq_queue_fetch(cmq_queue *queue, int64_t from, int64_t limit, cmq_unit *units_out, uint32_t capacity,
-                                          uint32_t *count_out);
+/* reader: decode up to `capacity` units from position `from` on (all below `next`); fillers come with bytes
+ * CMQ_FILLER_SIZE. At least one when from < limit. */
+cmq_status CMQ_MUST_CHECK cmq_queue_fetch(cmq_queue *queue, int64_t from, int64_t limit, cmq_unit *units_out,
+                                          uint32_t capacity, uint32_t *count_out);
 
 /* reader: the position behind the last visible unit; on a failing file the last that is certain. */
 int64_t cmq_queue_visible(cmq_queue *queue, int64_t confirmed_end);
 
-/* reader: the first position in [low, high) whose unit `reached` says yes to, fillers skipped; high when there is none. Units are in order. */
+/* reader: the first position in [low, high) whose unit `reached` says yes to, fillers skipped; high when there is none.
+ * Units are in order. */
 typedef struct cmq_queue_probe {
     bool (*reached)(void *context, const cmq_unit *unit, cmq_status *status);
     void *context;
 } cmq_queue_probe;
-cmq_status CMQ_MUST_CHECK cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cmq_queue_probe *probe, int64_t *position_out);
+cmq_status CMQ_MUST_CHECK cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cmq_queue_probe *probe,
+                                          int64_t *position_out);
 bool cmq_unit_starts_at_or_after(void *context, const cmq_unit *unit, cmq_status *status);   /* context: int64_t phy */
-bool cmq_unit_ends_after(void *context, const cmq_unit *unit, cmq_status *status);           /* context: int64_t confirmed end */
+bool cmq_unit_ends_after(void *context, const cmq_unit *unit, cmq_status *status);           /* context: int64_t end */
 
 /* reader: the positions that may be seen, [low, high). */
 void cmq_queue_readable(cmq_queue *queue, int64_t confirmed_end, int64_t *low_out, int64_t *high_out);
 
-/* reader: the position to read `offset` from, and behind the last that may be seen; *offset_out is `offset` raised to the min offset. */
-cmq_status CMQ_MUST_CHECK cmq_queue_place(cmq_queue *queue, int64_t offset, int64_t confirmed_end, int64_t *position_out, int64_t *high_out,
-                                          int64_t *offset_out);
+/* reader: the position to read `offset` from, and behind the last that may be seen; *offset_out is `offset` raised to
+ * the min offset. */
+cmq_status CMQ_MUST_CHECK cmq_queue_place(cmq_queue *queue, int64_t offset, int64_t confirmed_end,
+                                          int64_t *position_out, int64_t *high_out, int64_t *offset_out);
 
 /* What a missing file is to those who call the module: damage. */
 cmq_status cmq_queue_told(cmq_status status);
 
-/* reader: whether a read of `position` failed because retention, here or in the process that writes, took its file after the reader had looked
- * at `min`. Then go on at *min_out. */
+/* reader: whether a read of `position` failed because retention, here or in the process that writes, took its file
+ * after the reader had looked at `min`. Then go on at *min_out. */
 bool cmq_queue_was_expired(const cmq_queue *queue, cmq_status status, int64_t position, int64_t *min_out);
 
 static inline bool cmq_unit_is_filler(const cmq_unit *unit) { return unit->phy == 0 && unit->bytes == CMQ_FILLER_SIZE; }
@@ -210,7 +227,8 @@ static inline bool cmq_unit_is_filler(const cmq_unit *unit) { return unit->phy =
 /* writer, with the queue's lock: an empty tail at `position`, all below in the files. */
 void cmq_queue_reset_tail(cmq_queue *queue, int64_t position);
 
-/* With the queue's lock: write units [flushed, end) to the files. What was written stays written when it fails part way. */
+/* With the queue's lock: write units [flushed, end) to the files. What was written stays written when it fails part
+ * way. */
 cmq_status CMQ_MUST_CHECK cmq_queue_write_tail(cmq_queue *queue, int64_t end);
 
 /* writer: free cold rings until the pool's use is low enough or `look_at` queues were looked at. */
@@ -219,10 +237,12 @@ void cmq_queues_cool(cmq_queues *queues, uint32_t look_at);
 /* ---- batch queues ---- */
 
 /* reader: position of the unit that holds `offset`: the last in [low, high) that begins at or before it, or low. */
-cmq_status CMQ_MUST_CHECK cmq_batchqueue_position(cmq_queue *queue, int64_t offset, int64_t low, int64_t high, int64_t *position_out);
+cmq_status CMQ_MUST_CHECK cmq_batchqueue_position(cmq_queue *queue, int64_t offset, int64_t low, int64_t high,
+                                                  int64_t *position_out);
 
 /* reader: the same, but high when `offset` lies behind the last unit. */
-cmq_status CMQ_MUST_CHECK cmq_batchqueue_position_for_read(cmq_queue *queue, int64_t offset, int64_t low, int64_t high, int64_t *position_out);
+cmq_status CMQ_MUST_CHECK cmq_batchqueue_position_for_read(cmq_queue *queue, int64_t offset, int64_t low, int64_t high,
+                                                           int64_t *position_out);
 
 /* flush or writer: set the min offset that belongs to the min position. */
 cmq_status CMQ_MUST_CHECK cmq_batchqueue_set_min(cmq_queue *queue, int64_t min_position);

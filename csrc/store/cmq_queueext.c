@@ -13,7 +13,8 @@
 /* ---- reading ---- */
 
 /* At least `bytes` bytes at `offset` into the window; neighbouring units are most often there already. */
-static cmq_status CMQ_MUST_CHECK look(const cmq_queue *queue, int64_t offset, size_t bytes, cmq_queueext_window *window, const uint8_t **at_out)
+static cmq_status CMQ_MUST_CHECK look(const cmq_queue *queue, int64_t offset, size_t bytes, cmq_queueext_window *window,
+                                      const uint8_t **at_out)
 {
     const int64_t file_bytes = queue->set->file_bytes[CMQ_FOLDER_EXT];
     if (window->bytes == 0 || offset < window->offset || (uint64_t)(offset - window->offset) > window->bytes ||
@@ -31,7 +32,8 @@ static cmq_status CMQ_MUST_CHECK look(const cmq_queue *queue, int64_t offset, si
     return CMQ_OK;
 }
 
-cmq_status cmq_queueext_resolve(const cmq_queue *queue, int64_t address, cmq_queueext_window *window, cmq_queueext_unit *unit_out)
+cmq_status cmq_queueext_resolve(const cmq_queue *queue, int64_t address, cmq_queueext_window *window,
+                                cmq_queueext_unit *unit_out)
 {
     const uint8_t *at;
     if (!cmq_tags_code_is_ext(address) || cmq_queue_ext_of(queue) == NULL) return CMQ_ERR_NOT_FOUND;
@@ -54,7 +56,8 @@ static cmq_status CMQ_MUST_CHECK address_at(cmq_queue *queue, int64_t offset, in
     if (queue->tail.unit_words == CMQ_QUEUE_EXT_WORDS && cmq_queuetail_copy(&queue->tail, offset, 1, words)) {
         memcpy(image, words, sizeof image);
     } else {
-        const cmq_status status = cmq_queuefile_read(queue, CMQ_FOLDER_SIMPLE, offset * CMQ_UNIT_BYTES, image, sizeof image);
+        const cmq_status status =
+            cmq_queuefile_read(queue, CMQ_FOLDER_SIMPLE, offset * CMQ_UNIT_BYTES, image, sizeof image);
         if (status != CMQ_OK) return status;
     }
     const int64_t tags_code = cmq_load_i64(image + 12);
@@ -62,15 +65,16 @@ static cmq_status CMQ_MUST_CHECK address_at(cmq_queue *queue, int64_t offset, in
     return CMQ_OK;
 }
 
-cmq_status cmq_queue_ext(cmq_queue *queue, int64_t offset, int64_t confirmed_end, uint8_t *map_out, uint32_t map_capacity, uint32_t *map_bytes_out,
-                         int64_t *tags_code_out, int64_t *store_ms_out)
+cmq_status cmq_queue_ext(cmq_queue *queue, int64_t offset, int64_t confirmed_end, uint8_t *map_out,
+                         uint32_t map_capacity, uint32_t *map_bytes_out, int64_t *tags_code_out, int64_t *store_ms_out)
 {
     int64_t low, high, address;
     *map_bytes_out = 0;
     if (cmq_queue_ext_of(queue) == NULL) return CMQ_ERR_NOT_FOUND;
     cmq_queue_readable(queue, confirmed_end, &low, &high);
     if (offset < low || offset >= high)
-        return cmq_fail_at(CMQ_ERR_OFFSET, offset, "queue %s/%d has no unit at %lld", queue->topic->name, (int)queue->id, (long long)offset);
+        return cmq_fail_at(CMQ_ERR_OFFSET, offset, "queue %s/%d has no unit at %lld", queue->topic->name,
+                           (int)queue->id, (long long)offset);
     cmq_unit unit;
     uint32_t count;
     cmq_status status = cmq_queue_fetch(queue, offset, offset + 1, &unit, 1, &count);
@@ -89,9 +93,11 @@ cmq_status cmq_queue_ext(cmq_queue *queue, int64_t offset, int64_t confirmed_end
     *tags_code_out = ext.tags_code;
     *store_ms_out = ext.store_ms;
     *map_bytes_out = ext.map_bytes;
-    if (ext.map_bytes > map_capacity) return cmq_fail(CMQ_ERR_TOO_LARGE, "the bit map has %u bytes, room is for %u", ext.map_bytes, map_capacity);
+    if (ext.map_bytes > map_capacity)
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "the bit map has %u bytes, room is for %u", ext.map_bytes, map_capacity);
     if (ext.map_bytes == 0) return CMQ_OK;
-    return cmq_queuefile_read(queue, CMQ_FOLDER_EXT, cmq_queueext_offset(address) + CMQ_EXT_HEAD_BYTES, map_out, ext.map_bytes);
+    return cmq_queuefile_read(queue, CMQ_FOLDER_EXT, cmq_queueext_offset(address) + CMQ_EXT_HEAD_BYTES, map_out,
+                              ext.map_bytes);
 }
 
 /* ---- writing ---- */
@@ -122,14 +128,17 @@ static void encode(uint8_t *into, int64_t tags_code, int64_t store_ms)
     cmq_store_i16(into + 18, 0);
 }
 
-/* Write neighbouring units; when they begin in another file than the last ones ended in, that file gets its end mark first. */
-static cmq_status CMQ_MUST_CHECK write_run(cmq_queue *queue, cmq_queueext *ext, int64_t at, const uint8_t *run, size_t bytes)
+/* Write neighbouring units; when they begin in another file than the last ones ended in, that file gets its end mark
+ * first. */
+static cmq_status CMQ_MUST_CHECK write_run(cmq_queue *queue, cmq_queueext *ext, int64_t at, const uint8_t *run,
+                                           size_t bytes)
 {
     const int64_t file_bytes = queue->set->file_bytes[CMQ_FOLDER_EXT];
     if (at > ext->written && ext->written % file_bytes != 0 && ext->files.first >= 0) {
         uint8_t mark[2];
         cmq_store_i16(mark, END_MARK);
-        const cmq_status status = cmq_queuefile_write(queue, CMQ_FOLDER_EXT, &ext->files, ext->written, mark, sizeof mark);
+        const cmq_status status =
+            cmq_queuefile_write(queue, CMQ_FOLDER_EXT, &ext->files, ext->written, mark, sizeof mark);
         if (status != CMQ_OK) return status;
     }
     const cmq_status status = cmq_queuefile_write(queue, CMQ_FOLDER_EXT, &ext->files, at, run, bytes);
@@ -188,8 +197,8 @@ static cmq_status CMQ_MUST_CHECK walk(const cmq_queue *queue, int64_t start, int
     return CMQ_OK;
 }
 
-/* An address in the queue whose unit is gone: new units must not get addresses that old units have, so they go on in the file behind it.
- * What is left of the files stays only if that file can follow them. */
+/* An address in the queue whose unit is gone: new units must not get addresses that old units have, so they go on in
+ * the file behind it. What is left of the files stays only if that file can follow them. */
 static cmq_status CMQ_MUST_CHECK skip_lost(cmq_queue *queue, cmq_queueext *ext, int64_t lost)
 {
     const int64_t file_bytes = queue->set->file_bytes[CMQ_FOLDER_EXT];
@@ -218,7 +227,8 @@ cmq_status cmq_queueext_recover(cmq_queue *queue, int64_t last_address)
     int64_t end = 0;
     if (last_address != 0) {
         const int64_t last = cmq_queueext_offset(last_address);
-        if (last < ext->files.first || last >= ext->files.end || cmq_queueext_resolve(queue, last_address, &window, &unit) != CMQ_OK)
+        if (last < ext->files.first || last >= ext->files.end ||
+            cmq_queueext_resolve(queue, last_address, &window, &unit) != CMQ_OK)
             return skip_lost(queue, ext, last);
         end = last + unit.size;
     } else if (ext->files.first >= 0) {
@@ -237,7 +247,8 @@ cmq_status cmq_queueext_expire(cmq_queue *queue, int64_t first_address)
     if (ext == NULL || queue->set->read_only || !cmq_tags_code_is_ext(first_address)) return CMQ_OK;
     const int64_t file_bytes = queue->set->file_bytes[CMQ_FOLDER_EXT];
     const int64_t keep = cmq_queueext_offset(first_address);
-    while (ext->files.first >= 0 && ext->files.end - ext->files.first > file_bytes && ext->files.first + file_bytes <= keep) {
+    while (ext->files.first >= 0 && ext->files.end - ext->files.first > file_bytes &&
+           ext->files.first + file_bytes <= keep) {
         const cmq_status status = cmq_queuefile_remove(queue, CMQ_FOLDER_EXT, ext->files.first);
         if (status != CMQ_OK) return status;
         ext->files.first += file_bytes;

@@ -48,7 +48,10 @@ cmq_status cmq_queuefile_path(const cmq_queue *queue, cmq_queuefolder folder, in
 
 /* ---- reading ---- */
 
-static uint64_t owner_of(const cmq_queue *queue, cmq_queuefolder folder) { return (uint64_t)queue->index * CMQ_FOLDER_COUNT + folder; }
+static uint64_t owner_of(const cmq_queue *queue, cmq_queuefolder folder)
+{
+    return (uint64_t)queue->index * CMQ_FOLDER_COUNT + folder;
+}
 
 static int64_t floor_to_file(const cmq_queue *queue, cmq_queuefolder folder, int64_t offset)
 {
@@ -68,11 +71,12 @@ cmq_status cmq_queuefile_take(const cmq_queue *queue, cmq_queuefolder folder, in
     return cmq_filecache_open(set->files, owner_of(queue, folder), start, path, mode, 0, taken_out);
 }
 
-/* A file that should be there and is not is damage, unless it expired meanwhile: the error says damage, the status lets the reader look. */
+/* A file that should be there and is not is damage, unless it expired meanwhile: the error says damage, the status lets
+ * the reader look. */
 static cmq_status missing(const cmq_queue *queue, cmq_queuefolder folder, int64_t start)
 {
-    (void)cmq_fail_at(CMQ_ERR_CORRUPT, start, "%s/%s/%" PRId32 ": the file that starts at %" PRId64 " is missing", folder_names[folder],
-                      queue->topic->name, queue->id, start);
+    (void)cmq_fail_at(CMQ_ERR_CORRUPT, start, "%s/%s/%" PRId32 ": the file that starts at %" PRId64 " is missing",
+                      folder_names[folder], queue->topic->name, queue->id, start);
     return CMQ_ERR_NOT_FOUND;
 }
 
@@ -107,7 +111,8 @@ cmq_status cmq_queuefile_map(const cmq_queue *queue, int64_t start, bool must, c
     char path[CMQ_PATH_BYTES];
     cmq_status status = cmq_queuefile_path(queue, folder, start, path);
     if (status != CMQ_OK) return status;
-    status = cmq_filecache_open(set->maps, owner_of(queue, folder), start, path, CMQ_OPEN_READ, (uint64_t)set->file_bytes[folder], mapped_out);
+    status = cmq_filecache_open(set->maps, owner_of(queue, folder), start, path, CMQ_OPEN_READ,
+                                (uint64_t)set->file_bytes[folder], mapped_out);
     return status == CMQ_ERR_NOT_FOUND ? missing(queue, folder, start) : status;
 }
 
@@ -128,8 +133,8 @@ static cmq_status CMQ_MUST_CHECK write_fillers(cmq_file *file, int64_t end)
 }
 
 /* Open a file that should not exist yet; its folder is made when needed. A left-over of the same name becomes empty. */
-static cmq_status CMQ_MUST_CHECK create_file(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, const char *path,
-                                             cmq_file **file_out)
+static cmq_status CMQ_MUST_CHECK create_file(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
+                                             const char *path, cmq_file **file_out)
 {
     cmq_fs *fs = queue->set->fs;
     cmq_status status = cmq_file_open(fs, path, CMQ_OPEN_CREATE_NEW, file_out);
@@ -151,7 +156,8 @@ static cmq_status CMQ_MUST_CHECK create_file(cmq_queue *queue, cmq_queuefolder f
 }
 
 /* Make the file that starts at `start`; `first_unit_at` is the byte of it at which its first unit will lie. */
-static cmq_status CMQ_MUST_CHECK make_file(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t start, int64_t first_unit_at)
+static cmq_status CMQ_MUST_CHECK make_file(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
+                                           int64_t start, int64_t first_unit_at)
 {
     const int64_t file_bytes = queue->set->file_bytes[folder];
     char path[CMQ_PATH_BYTES];
@@ -161,10 +167,12 @@ static cmq_status CMQ_MUST_CHECK make_file(cmq_queue *queue, cmq_queuefolder fol
     status = create_file(queue, folder, files, path, &file);
     if (status != CMQ_OK) return status;
     status = cmq_file_resize(file, (uint64_t)file_bytes);
-    if (status == CMQ_OK && folder == CMQ_FOLDER_SIMPLE && first_unit_at > 0) status = write_fillers(file, first_unit_at);
+    if (status == CMQ_OK && folder == CMQ_FOLDER_SIMPLE && first_unit_at > 0)
+        status = write_fillers(file, first_unit_at);
     cmq_file_close(file);
     if (status != CMQ_OK) {
-        (void)!cmq_fs_remove(queue->set->fs, path);   /* half made: the next try makes it anew; the first failure is the one to tell */
+        /* half made: the next try makes it anew; the first failure is the one to tell */
+        (void)!cmq_fs_remove(queue->set->fs, path);
         return status;
     }
     if (files->first < 0) files->first = start;
@@ -174,8 +182,8 @@ static cmq_status CMQ_MUST_CHECK make_file(cmq_queue *queue, cmq_queuefolder fol
     return CMQ_OK;
 }
 
-static cmq_status CMQ_MUST_CHECK write_inside(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t start, int64_t offset,
-                                              const void *from, size_t bytes)
+static cmq_status CMQ_MUST_CHECK write_inside(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
+                                              int64_t start, int64_t offset, const void *from, size_t bytes)
 {
     cmq_cachedfile *taken;
     cmq_status status = cmq_queuefile_take(queue, folder, start, &taken);
@@ -186,7 +194,8 @@ static cmq_status CMQ_MUST_CHECK write_inside(cmq_queue *queue, cmq_queuefolder 
     return status;
 }
 
-cmq_status cmq_queuefile_write(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset, const void *from, size_t bytes)
+cmq_status cmq_queuefile_write(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset,
+                               const void *from, size_t bytes)
 {
     CMQ_ASSERT(!queue->set->read_only);
     const int64_t file_bytes = queue->set->file_bytes[folder];
@@ -224,8 +233,8 @@ cmq_status cmq_queuefile_remove(const cmq_queue *queue, cmq_queuefolder folder, 
     return status;
 }
 
-/* Whether [from, end) of a file reads as zero. Most often it is a hole. Blocks count as data as a whole, so the rest of the first is looked at
- * before the file is dirtied for nothing. */
+/* Whether [from, end) of a file reads as zero. Most often it is a hole. Blocks count as data as a whole, so the rest of
+ * the first is looked at before the file is dirtied for nothing. */
 static cmq_status CMQ_MUST_CHECK is_zero(cmq_file *file, int64_t from, int64_t end, bool *zero_out)
 {
     uint64_t data;
@@ -244,8 +253,8 @@ static cmq_status CMQ_MUST_CHECK is_zero(cmq_file *file, int64_t from, int64_t e
 }
 
 /* Zero the rest of one file from its byte `from` on; up to `zero_until` it is zero already. */
-static cmq_status CMQ_MUST_CHECK zero_rest(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t start, int64_t from,
-                                           int64_t zero_until)
+static cmq_status CMQ_MUST_CHECK zero_rest(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
+                                           int64_t start, int64_t from, int64_t zero_until)
 {
     const int64_t file_bytes = queue->set->file_bytes[folder];
     cmq_cachedfile *taken;
@@ -263,7 +272,8 @@ static cmq_status CMQ_MUST_CHECK zero_rest(cmq_queue *queue, cmq_queuefolder fol
     return status;
 }
 
-cmq_status cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset, int64_t zero_until)
+cmq_status cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset,
+                             int64_t zero_until)
 {
     CMQ_ASSERT(!queue->set->read_only);
     if (files->first < 0) return CMQ_OK;
@@ -280,7 +290,8 @@ cmq_status cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queue
     return zero_rest(queue, folder, files, start, offset < start ? 0 : offset - start, zero_until - start);
 }
 
-/* Remove what lies in a queue's folder: files that a foreign hand left there too, as upstream does; never a folder in it. */
+/* Remove what lies in a queue's folder: files that a foreign hand left there too, as upstream does; never a folder in
+ * it. */
 static cmq_status CMQ_MUST_CHECK empty_folder(cmq_fs *fs, const char *directory)
 {
     char **names;

@@ -1,4 +1,5 @@
-/* cmq_queuefile: the bytes of one queue in one folder, as one space cut into fixed-size files that are found by arithmetic on their names.
+/* cmq_queuefile: the bytes of one queue in one folder, as one space cut into fixed-size files that are found by
+ * arithmetic on their names.
  *
  *   <root>/consumequeue/<topic>/<queue id>/<20 digits: byte offset at which the file starts>
  *
@@ -17,36 +18,45 @@ const char *cmq_queuefile_folder_name(cmq_queuefolder folder);
 const char *cmq_queuefile_setting(cmq_queuefolder folder);
 
 /* <root>/<folder>, <root>/<folder>/<topic>, the queue's own folder, one of its files. */
-cmq_status CMQ_MUST_CHECK cmq_queuefile_root_path(const cmq_queues *queues, cmq_queuefolder folder, char into[CMQ_PATH_BYTES]);
-cmq_status CMQ_MUST_CHECK cmq_queuefile_topic_path(const cmq_queue *queue, cmq_queuefolder folder, char into[CMQ_PATH_BYTES]);
-cmq_status CMQ_MUST_CHECK cmq_queuefile_queue_path(const cmq_queue *queue, cmq_queuefolder folder, char into[CMQ_PATH_BYTES]);
-cmq_status CMQ_MUST_CHECK cmq_queuefile_path(const cmq_queue *queue, cmq_queuefolder folder, int64_t start, char into[CMQ_PATH_BYTES]);
+cmq_status CMQ_MUST_CHECK cmq_queuefile_root_path(const cmq_queues *queues, cmq_queuefolder folder,
+                                                  char into[CMQ_PATH_BYTES]);
+cmq_status CMQ_MUST_CHECK cmq_queuefile_topic_path(const cmq_queue *queue, cmq_queuefolder folder,
+                                                   char into[CMQ_PATH_BYTES]);
+cmq_status CMQ_MUST_CHECK cmq_queuefile_queue_path(const cmq_queue *queue, cmq_queuefolder folder,
+                                                   char into[CMQ_PATH_BYTES]);
+cmq_status CMQ_MUST_CHECK cmq_queuefile_path(const cmq_queue *queue, cmq_queuefolder folder, int64_t start,
+                                             char into[CMQ_PATH_BYTES]);
 
-/* reader: exactly `bytes` bytes at `offset`, across files. CMQ_ERR_CORRUPT when a file is short; CMQ_ERR_NOT_FOUND, with that as the last error,
- * when one is missing. */
-cmq_status CMQ_MUST_CHECK cmq_queuefile_read(const cmq_queue *queue, cmq_queuefolder folder, int64_t offset, void *into, size_t bytes);
+/* reader: exactly `bytes` bytes at `offset`, across files. CMQ_ERR_CORRUPT when a file is short; CMQ_ERR_NOT_FOUND,
+ * with that as the last error, when one is missing. */
+cmq_status CMQ_MUST_CHECK cmq_queuefile_read(const cmq_queue *queue, cmq_queuefolder folder, int64_t offset, void *into,
+                                             size_t bytes);
 
 /* reader: the file that starts at `start`, mapped whole; give it back with cmq_filecache_release(queue->set->maps, …).
  * `must` false: only when it is mapped already, else *mapped_out is NULL. */
-cmq_status CMQ_MUST_CHECK cmq_queuefile_map(const cmq_queue *queue, int64_t start, bool must, cmq_cachedfile **mapped_out);
+cmq_status CMQ_MUST_CHECK cmq_queuefile_map(const cmq_queue *queue, int64_t start, bool must,
+                                            cmq_cachedfile **mapped_out);
 
 /* The open file that starts at `start`; give it back with cmq_filecache_release(queue->set->files, …). */
-cmq_status CMQ_MUST_CHECK cmq_queuefile_take(const cmq_queue *queue, cmq_queuefolder folder, int64_t start, cmq_cachedfile **taken_out);
+cmq_status CMQ_MUST_CHECK cmq_queuefile_take(const cmq_queue *queue, cmq_queuefolder folder, int64_t start,
+                                             cmq_cachedfile **taken_out);
 
-/* Write across files, making those that are missing: the first at the floor of `offset`, later ones next to the last. In a simple queue's
- * folder the bytes before the first unit ever become filler units (spec store 3.3). */
-cmq_status CMQ_MUST_CHECK cmq_queuefile_write(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset,
-                                              const void *from, size_t bytes);
+/* Write across files, making those that are missing: the first at the floor of `offset`, later ones next to the last.
+ * In a simple queue's folder the bytes before the first unit ever become filler units (spec store 3.3). */
+cmq_status CMQ_MUST_CHECK cmq_queuefile_write(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
+                                              int64_t offset, const void *from, size_t bytes);
 
-/* Make everything from `offset` on read as zero: later files go, the rest of the file that holds `offset` is punched where it has data. The
- * first file stays. Bytes between `offset` and `zero_until` are known to be zero. */
-cmq_status CMQ_MUST_CHECK cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t offset, int64_t zero_until);
+/* Make everything from `offset` on read as zero: later files go, the rest of the file that holds `offset` is punched
+ * where it has data. The first file stays. Bytes between `offset` and `zero_until` are known to be zero. */
+cmq_status CMQ_MUST_CHECK cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
+                                            int64_t offset, int64_t zero_until);
 
 /* Remove one file and forget it in the caches; being gone already is fine. Does not touch `files`. */
 cmq_status CMQ_MUST_CHECK cmq_queuefile_remove(const cmq_queue *queue, cmq_queuefolder folder, int64_t start);
 
 /* Remove all of a queue's files and its folder, and the topic's folder when that was its last queue. */
-cmq_status CMQ_MUST_CHECK cmq_queuefile_remove_all(const cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files);
+cmq_status CMQ_MUST_CHECK cmq_queuefile_remove_all(const cmq_queue *queue, cmq_queuefolder folder,
+                                                   cmq_queuefiles *files);
 
 #define CMQ_QUEUEFILES_NONE ((cmq_queuefiles){.first = -1, .end = -1, .unsynced = CMQ_NOTHING_UNSYNCED})
 

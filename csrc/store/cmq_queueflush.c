@@ -1,8 +1,11 @@
-/* cmq_queueflush: from the tails into the files, from the files onto the disk, and out again by age. See cmq_queue.h for the contract.
+/* cmq_queueflush: from the tails into the files, from the files onto the disk, and out again by age. See cmq_queue.h
+ * for the contract.
  *
- * A put marks its queue's byte; a flush takes the marks block by block, in order of creation, so neighbouring queues (of one topic) come
- * together. No list is kept that the writer and the flush could fight over; 50,000 marks are read in microseconds.
- * Durability: each queue notes from which byte on it wrote since the last durable flush. A few files are synced one by one; many by one syncfs.
+ * A put marks its queue's byte; a flush takes the marks block by block, in order of creation, so neighbouring queues
+ * (of one topic) come together. No list is kept that the writer and the flush could fight over; 50,000 marks are read
+ * in microseconds.
+ * Durability: each queue notes from which byte on it wrote since the last durable flush. A few files are synced one by
+ * one; many by one syncfs.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -13,7 +16,7 @@
 #include "store/cmq_queuefile.h"
 #include "store/cmq_tagscode.h"
 
-#define LOCKED_UNITS 8192           /* units written per hold of the queue's lock: 160 KB, some 50 us that the writer may have to wait */
+#define LOCKED_UNITS 8192           /* written per hold of the queue's lock: 160 KB, some 50 us for a writer to wait */
 #define STAGE_UNITS 128u            /* units turned into file bytes at a time, where the tail's form is another */
 #define SYNC_FILES_MAX 64u          /* files synced one by one; 150 us each (spec native.md 1). Beyond: syncfs */
 
@@ -30,10 +33,12 @@ static cmq_status CMQ_MUST_CHECK write_staged(cmq_queue *queue, int64_t from, in
         for (uint32_t i = 0; i < count; i++) {
             uint32_t words[CMQ_WORDS_MAX];
             const bool there = cmq_queuetail_copy(&queue->tail, from + i, 1, words);
-            CMQ_ASSERT(there && unit_words <= CMQ_WORDS_MAX);   /* not flushed, and the ring cannot change under the lock */
+            /* not flushed, and the ring cannot change under the lock */
+            CMQ_ASSERT(there && unit_words <= CMQ_WORDS_MAX);
             memcpy(images + (size_t)i * unit_bytes, words, unit_bytes);
         }
-        const cmq_status status = cmq_queuefile_write(queue, cmq_queue_folder(queue), &queue->files, from * unit_bytes, images, (size_t)count * unit_bytes);
+        const cmq_status status = cmq_queuefile_write(queue, cmq_queue_folder(queue), &queue->files, from * unit_bytes,
+                                                      images, (size_t)count * unit_bytes);
         if (status != CMQ_OK) return status;
         from += count;
         atomic_store_explicit(&queue->tail.flushed, from, memory_order_release);
@@ -52,8 +57,10 @@ cmq_status cmq_queue_write_tail(cmq_queue *queue, int64_t end)
     while (from < end) {
         uint32_t count;
         const int64_t left = end - from;
-        const void *run = cmq_queuetail_run(&queue->tail, from, left < UINT32_MAX ? (uint32_t)left : UINT32_MAX, &count);
-        const cmq_status status = cmq_queuefile_write(queue, CMQ_FOLDER_SIMPLE, &queue->files, from * CMQ_UNIT_BYTES, run, (size_t)count * CMQ_UNIT_BYTES);
+        const void *run =
+            cmq_queuetail_run(&queue->tail, from, left < UINT32_MAX ? (uint32_t)left : UINT32_MAX, &count);
+        const cmq_status status = cmq_queuefile_write(queue, CMQ_FOLDER_SIMPLE, &queue->files, from * CMQ_UNIT_BYTES,
+                                                      run, (size_t)count * CMQ_UNIT_BYTES);
         if (status != CMQ_OK) return status;
         from += count;
         atomic_store_explicit(&queue->tail.flushed, from, memory_order_release);
@@ -82,7 +89,8 @@ static cmq_status CMQ_MUST_CHECK flush_queue(cmq_queue *queue, int64_t confirmed
 }
 
 /* Call `each` for every marked queue, whose mark is taken first; the first failure is kept, the others go on. */
-static cmq_status CMQ_MUST_CHECK for_marked(cmq_queues *queues, bool unsynced, cmq_status (*each)(cmq_queue *queue, void *context), void *context)
+static cmq_status CMQ_MUST_CHECK for_marked(cmq_queues *queues, bool unsynced,
+                                            cmq_status (*each)(cmq_queue *queue, void *context), void *context)
 {
     cmq_status first = CMQ_OK;
     uint32_t left = cmq_queues_count(queues);
@@ -127,7 +135,8 @@ static cmq_status CMQ_MUST_CHECK sync_names(cmq_queue *queue, cmq_queuefolder fo
     return status == CMQ_ERR_NOT_FOUND && cmq_queue_deleted(queue) ? CMQ_OK : status;
 }
 
-static cmq_status CMQ_MUST_CHECK sync_files(cmq_queue *queue, cmq_queuefolder folder, const cmq_queuefiles *noted, syncing *of)
+static cmq_status CMQ_MUST_CHECK sync_files(cmq_queue *queue, cmq_queuefolder folder, const cmq_queuefiles *noted,
+                                            syncing *of)
 {
     const int64_t file_bytes = queue->set->file_bytes[folder];
     int64_t start = noted->unsynced / file_bytes * file_bytes;
@@ -150,7 +159,8 @@ static cmq_status CMQ_MUST_CHECK sync_files(cmq_queue *queue, cmq_queuefolder fo
 }
 
 /* Take what a queue noted in one folder, and sync it unless that waits for the syncfs of all. */
-static cmq_status CMQ_MUST_CHECK sync_folder(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, syncing *of)
+static cmq_status CMQ_MUST_CHECK sync_folder(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
+                                             syncing *of)
 {
     cmq_queue_lock(queue);
     const cmq_queuefiles noted = *files;
@@ -176,7 +186,8 @@ static cmq_status sync_each(cmq_queue *queue, void *context)
     return status != CMQ_OK ? status : ext_status;
 }
 
-/* The folders may be mounts of their own: one syncfs each, which the kernel answers at once where it has just synced the same disk. */
+/* The folders may be mounts of their own: one syncfs each, which the kernel answers at once where it has just synced
+ * the same disk. */
 static cmq_status CMQ_MUST_CHECK sync_all(cmq_queues *queues, const syncing *of)
 {
     for (int folder = 0; folder < CMQ_FOLDER_COUNT; folder++) {
@@ -191,7 +202,8 @@ static cmq_status CMQ_MUST_CHECK sync_all(cmq_queues *queues, const syncing *of)
 
 static cmq_status CMQ_MUST_CHECK make_durable(cmq_queues *queues)
 {
-    if (queues->sync_failed) return cmq_fail(CMQ_ERR_FENCED, "a sync of the consume queues failed before; open the store anew");
+    if (queues->sync_failed)
+        return cmq_fail(CMQ_ERR_FENCED, "a sync of the consume queues failed before; open the store anew");
     syncing of = {0};
     cmq_status status = for_marked(queues, true, sync_each, &of);
     if (status == CMQ_OK && of.all) status = sync_all(queues, &of);
@@ -225,7 +237,8 @@ static cmq_status follow_each(cmq_queue *queue, void *context)
 {
     cmq_queue_lock(queue);
     const int64_t end = cmq_queue_visible(queue, *(const int64_t *)context);
-    if (end > cmq_queuetail_flushed(&queue->tail)) atomic_store_explicit(&queue->tail.flushed, end, memory_order_release);
+    if (end > cmq_queuetail_flushed(&queue->tail))
+        atomic_store_explicit(&queue->tail.flushed, end, memory_order_release);
     cmq_queue_unlock(queue);
     if (cmq_queuetail_flushed(&queue->tail) < cmq_queuetail_next(&queue->tail)) cmq_queue_mark_dirty(queue);
     return CMQ_OK;
@@ -273,7 +286,8 @@ cmq_status cmq_queue_correct_min(cmq_queue *queue, int64_t min_phy)
         status = cmq_queue_fetch(queue, min, next, &unit, 1, &count);
     } while (cmq_queue_was_expired(queue, status, min, &min));
     if (status != CMQ_OK) return status;
-    if (count == 1 && !cmq_unit_is_filler(&unit) && unit.phy >= min_phy) return CMQ_OK;   /* most often: nothing expired */
+    /* most often: nothing expired */
+    if (count == 1 && !cmq_unit_is_filler(&unit) && unit.phy >= min_phy) return CMQ_OK;
     const cmq_queue_probe probe = {.reached = cmq_unit_starts_at_or_after, .context = &min_phy};
     int64_t corrected;
     status = cmq_queue_first(queue, min, next, &probe, &corrected);
@@ -317,7 +331,8 @@ static cmq_status CMQ_MUST_CHECK expire_queue(cmq_queue *queue, int64_t min_phy)
 {
     cmq_status status = CMQ_OK;
     bool expired = !queue->set->read_only;
-    while (status == CMQ_OK && expired && queue->files.first >= 0 && queue->files.end - queue->files.first > cmq_queue_file_bytes(queue)) {
+    while (status == CMQ_OK && expired && queue->files.first >= 0 &&
+           queue->files.end - queue->files.first > cmq_queue_file_bytes(queue)) {
         status = first_file_expired(queue, min_phy, &expired);
         if (status == CMQ_OK && expired) status = drop_first_file(queue);
     }

@@ -1,9 +1,11 @@
-/* cmq_queuerecover: where each queue really ends, what of it can be kept, and how the log completes it. See cmq_queue.h for the contract.
+/* cmq_queuerecover: where each queue really ends, what of it can be kept, and how the log completes it. See cmq_queue.h
+ * for the contract.
  *
- * The end of a queue: the first unit that is empty, or whose record does not end at or before the limit, or that is out of order. Files are
- * not read whole: pages are bisected, and the page of the end is looked at unit by unit. Where what was seen is not in order (a hole that a
- * power loss left), the units are walked one by one as upstream does, from the third file before the end.
- * Fillers at the end are cut: no record needs them, and reput makes them again where one does.
+ * The end of a queue: the first unit that is empty, or whose record does not end at or before the limit, or that is out
+ * of order. Files are not read whole: pages are bisected, and the page of the end is looked at unit by unit. Where what
+ * was seen is not in order (a hole that a power loss left), the units are walked one by one as upstream does, from the
+ * third file before the end. Fillers at the end are cut: no record needs them, and reput makes them again where one
+ * does.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,7 +17,7 @@
 #include "store/cmq_queuefile.h"
 #include "store/cmq_tagscode.h"
 
-#define PAGE_UNITS 205                     /* of 20 bytes: 4 KiB and a little, so that a file's first page covers its first block */
+#define PAGE_UNITS 205                     /* 4 KiB and a little: a file's first page covers its first block */
 #define WALK_FILES 3                       /* upstream begins at the third file from the end */
 
 /* ---- the end of a queue ---- */
@@ -53,7 +55,8 @@ static bool take(look *of, int64_t position, const uint8_t *image)
 static cmq_status CMQ_MUST_CHECK read_units(cmq_queue *queue, int64_t position, int64_t count, uint8_t *images)
 {
     const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
-    return cmq_queuefile_read(queue, cmq_queue_folder(queue), position * unit_bytes, images, (size_t)count * unit_bytes);
+    return cmq_queuefile_read(queue, cmq_queue_folder(queue), position * unit_bytes, images,
+                              (size_t)count * unit_bytes);
 }
 
 /* Take units in from `position` up to `end`; *stop_out is the first that does not belong. */
@@ -101,7 +104,8 @@ static bool rest_is_outside(look *of, int64_t from, int64_t page_end, const uint
     return true;
 }
 
-/* The end inside the page [page, page_end), which was read into `images`; *ordered_out false when units behind it belong. */
+/* The end inside the page [page, page_end), which was read into `images`; *ordered_out false when units behind it
+ * belong. */
 static int64_t end_in_page(look *of, int64_t page, int64_t page_end, const uint8_t *images, bool *ordered_out)
 {
     const uint32_t unit_bytes = cmq_queue_unit_bytes(of->queue);
@@ -111,8 +115,10 @@ static int64_t end_in_page(look *of, int64_t page, int64_t page_end, const uint8
     return end;
 }
 
-/* Bisect [low, high), whose first unit belongs, for the last page whose first unit does. *ordered_out false: what was seen is not in order. */
-static cmq_status CMQ_MUST_CHECK bisect_pages(const look *of, int64_t low, int64_t high, int64_t *page_out, bool *ordered_out)
+/* Bisect [low, high), whose first unit belongs, for the last page whose first unit does. *ordered_out false: what was
+ * seen is not in order. */
+static cmq_status CMQ_MUST_CHECK bisect_pages(const look *of, int64_t low, int64_t high, int64_t *page_out,
+                                              bool *ordered_out)
 {
     int64_t first = 0, last = (high - low - 1) / PAGE_UNITS, phy_low = -1;
     *ordered_out = true;
@@ -134,9 +140,10 @@ static cmq_status CMQ_MUST_CHECK bisect_pages(const look *of, int64_t low, int64
     return CMQ_OK;
 }
 
-/* The end inside the file [low, high). Most often it lies in the first page: then that is all that is read. *belongs_out: whether its first unit
- * belongs, else the end lies in a file before. */
-static cmq_status CMQ_MUST_CHECK find_in_file(look *of, int64_t low, int64_t high, int64_t *end_out, bool *belongs_out, bool *ordered_out)
+/* The end inside the file [low, high). Most often it lies in the first page: then that is all that is read.
+ * *belongs_out: whether its first unit belongs, else the end lies in a file before. */
+static cmq_status CMQ_MUST_CHECK find_in_file(look *of, int64_t low, int64_t high, int64_t *end_out, bool *belongs_out,
+                                              bool *ordered_out)
 {
     uint8_t images[PAGE_UNITS * CMQ_BATCH_UNIT_BYTES];
     int64_t page = low, page_end = high - low < PAGE_UNITS ? high : low + PAGE_UNITS;
@@ -212,7 +219,8 @@ static cmq_status CMQ_MUST_CHECK adopt(cmq_queue *queue, const look *of, int64_t
     cmq_status status = CMQ_OK;
     const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
     if (!queue->set->read_only)
-        status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files, end * unit_bytes, of->zero_until * unit_bytes);
+        status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files, end * unit_bytes,
+                                   of->zero_until * unit_bytes);
     if (status != CMQ_OK) return status;
     cmq_queue_reset_tail(queue, end);
     atomic_store_explicit(&queue->last_end, of->real_end < 0 ? 0 : of->record_end, memory_order_release);
@@ -252,8 +260,8 @@ static cmq_status CMQ_MUST_CHECK remove_starts(cmq_queue *queue, const int64_t *
     return CMQ_OK;
 }
 
-/* Files with a gap in their names. Old files that retention meant to remove give way to newer ones; else what lies behind the gap goes, and
- * comes again from the log. */
+/* Files with a gap in their names. Old files that retention meant to remove give way to newer ones; else what lies
+ * behind the gap goes, and comes again from the log. */
 static cmq_status CMQ_MUST_CHECK close_gap(const cmq_queuegap *gap, int64_t log_min)
 {
     cmq_queue *queue = gap->queue;
@@ -290,7 +298,8 @@ static cmq_status CMQ_MUST_CHECK close_gaps(cmq_queues *queues, int64_t log_min)
     return CMQ_OK;
 }
 
-cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t log_end, int64_t trusted_end, int64_t *dispatched_end_out)
+cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t log_end, int64_t trusted_end,
+                              int64_t *dispatched_end_out)
 {
     const int64_t limit = trusted_end > 0 && trusted_end < log_end ? trusted_end : log_end;
     *dispatched_end_out = 0;
@@ -299,7 +308,8 @@ cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t log_e
         cmq_queue *queue = cmq_queues_at(queues, i);
         if (cmq_queue_deleted(queue)) continue;
         status = recover_queue(queue, log_min, limit);
-        if (status != CMQ_OK) return cmq_fail_context("while recovering queue %s/%" PRId32, queue->topic->name, queue->id);
+        if (status != CMQ_OK)
+            return cmq_fail_context("while recovering queue %s/%" PRId32, queue->topic->name, queue->id);
         const int64_t last_end = atomic_load_explicit(&queue->last_end, memory_order_relaxed);
         if (last_end > *dispatched_end_out) *dispatched_end_out = last_end;
     }
@@ -313,7 +323,8 @@ static cmq_status CMQ_MUST_CHECK learn_last(cmq_queue *queue)
 {
     const int64_t next = cmq_queuetail_next(&queue->tail);
     /* Also below min: a queue whose messages all expired goes on counting, and is no empty one. */
-    const int64_t low = queue->files.first < 0 ? cmq_queuetail_lowest(&queue->tail) : queue->files.first / cmq_queue_unit_bytes(queue);
+    const int64_t low =
+        queue->files.first < 0 ? cmq_queuetail_lowest(&queue->tail) : queue->files.first / cmq_queue_unit_bytes(queue);
     int64_t last_end = 0, next_offset = 0;
     for (int64_t at = next; at > low && last_end == 0; at--) {
         cmq_unit unit;
@@ -350,14 +361,16 @@ cmq_status cmq_queue_cut(cmq_queue *queue, int64_t position)
     const int64_t min = atomic_load_explicit(&queue->min, memory_order_relaxed);
     CMQ_ASSERT(position <= cmq_queuetail_next(&queue->tail));
     /* An extension can only be cut in the files: bring it there first. */
-    if (queue->tail.unit_words == CMQ_QUEUE_EXT_WORDS) status = cmq_queue_write_tail(queue, cmq_queuetail_next(&queue->tail));
+    if (queue->tail.unit_words == CMQ_QUEUE_EXT_WORDS)
+        status = cmq_queue_write_tail(queue, cmq_queuetail_next(&queue->tail));
     if (status != CMQ_OK) return status;
     if (position >= cmq_queuetail_flushed(&queue->tail) && position > cmq_queuetail_lowest(&queue->tail)) {
         cmq_queuetail_cut(&queue->tail, position);
         queue->room_until = position;
     } else {
         if (!queue->set->read_only)
-            status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files, position * cmq_queue_unit_bytes(queue), 0);
+            status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files,
+                                       position * cmq_queue_unit_bytes(queue), 0);
         if (status != CMQ_OK) return status;
         cmq_queue_reset_tail(queue, position);
         status = cut_ext(queue, position);
@@ -372,10 +385,12 @@ cmq_status cmq_queues_truncate(cmq_queues *queues, int64_t log_end)
     const cmq_queue_probe behind = {.reached = cmq_unit_ends_after, .context = &log_end};
     for (uint32_t i = 0; i < cmq_queues_count(queues); i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);
-        if (cmq_queue_deleted(queue) || atomic_load_explicit(&queue->last_end, memory_order_relaxed) <= log_end) continue;
+        if (cmq_queue_deleted(queue) || atomic_load_explicit(&queue->last_end, memory_order_relaxed) <= log_end)
+            continue;
         cmq_queue_lock(queue);
         int64_t position;
-        cmq_status status = cmq_queue_first(queue, atomic_load_explicit(&queue->min, memory_order_relaxed), cmq_queuetail_next(&queue->tail), &behind, &position);
+        cmq_status status = cmq_queue_first(queue, atomic_load_explicit(&queue->min, memory_order_relaxed),
+                                            cmq_queuetail_next(&queue->tail), &behind, &position);
         if (status == CMQ_OK) status = cmq_queue_cut(queue, position);
         cmq_queue_unlock(queue);
         if (status != CMQ_OK) return status;

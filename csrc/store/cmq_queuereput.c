@@ -1,8 +1,11 @@
-/* cmq_queuereput: units that the log says a queue must have, put at their ordinals: recovery's way of completing and correcting queues.
+/* cmq_queuereput: units that the log says a queue must have, put at their ordinals: recovery's way of completing and
+ * correcting queues.
  *
- * Records come in the order of the log. Most of them are in the queue already; so each queue that is being compared has a window of units
- * read from its file, and a record costs a comparison, not a read. Windows are few and shared, and freed at the first ordinary put.
- * Source: upstream's putMessagePositionInfo; spec store 3.3, 3.4, 3.8. Where upstream appends at the wrong ordinal, a gap is filled instead.
+ * Records come in the order of the log. Most of them are in the queue already; so each queue that is being compared has
+ * a window of units read from its file, and a record costs a comparison, not a read. Windows are few and shared, and
+ * freed at the first ordinary put.
+ * Source: upstream's putMessagePositionInfo; spec store 3.3, 3.4, 3.8. Where upstream appends at the wrong ordinal, a
+ * gap is filled instead.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -62,7 +65,8 @@ static cmq_status CMQ_MUST_CHECK unit_at(cmq_queue *queue, int64_t position, cmq
 {
     uint32_t count;
     const int64_t next = cmq_queuetail_next(&queue->tail);
-    if (position >= cmq_queuetail_lowest(&queue->tail)) return cmq_queue_fetch(queue, position, next, unit_out, 1, &count);
+    if (position >= cmq_queuetail_lowest(&queue->tail))
+        return cmq_queue_fetch(queue, position, next, unit_out, 1, &count);
     window *of = NULL;
     cmq_status status = window_for(queue, &of);
     if (status != CMQ_OK) return status;
@@ -80,9 +84,12 @@ static cmq_status CMQ_MUST_CHECK unit_at(cmq_queue *queue, int64_t position, cmq
 
 static bool is_same(const cmq_queue *queue, const cmq_unit *there, const cmq_unit *wanted)
 {
-    if (there->phy != wanted->phy || there->bytes != wanted->bytes || there->count != wanted->count || there->offset != wanted->offset) return false;
+    if (there->phy != wanted->phy || there->bytes != wanted->bytes || there->count != wanted->count ||
+        there->offset != wanted->offset)
+        return false;
     if (queue->tail.kind == CMQ_QUEUE_BATCH && there->store_ms != wanted->store_ms) return false;
-    /* An address that resolves to nothing is no difference: with the extension gone, the unit says as much as it can. */
+    /* An address that resolves to nothing is no difference: with the extension gone, the unit says as much as it
+     * can. */
     return there->tags_code == wanted->tags_code || cmq_tags_code_is_ext(there->tags_code);
 }
 
@@ -109,7 +116,8 @@ static bool is_empty(const cmq_queue *queue)
            atomic_load_explicit(&queue->min, memory_order_relaxed) == cmq_queuetail_next(&queue->tail);
 }
 
-/* Empty the queue and let it begin at `offset`. Its files, which hold nothing any more, go: the first one made anew has the fillers. */
+/* Empty the queue and let it begin at `offset`. Its files, which hold nothing any more, go: the first one made anew has
+ * the fillers. */
 static cmq_status CMQ_MUST_CHECK begin_at(cmq_queue *queue, int64_t offset)
 {
     cmq_status status = CMQ_OK;
@@ -141,12 +149,15 @@ static cmq_status CMQ_MUST_CHECK begin_at(cmq_queue *queue, int64_t offset)
 static cmq_status CMQ_MUST_CHECK check_offset(const cmq_queue *queue, int64_t offset)
 {
     if (offset >= 0 && offset <= OFFSET_MAX) return CMQ_OK;
-    return cmq_fail_at(CMQ_ERR_CORRUPT, offset, "no message of queue %s/%" PRId32 " can have the offset %" PRId64, queue->topic->name, queue->id, offset);
+    return cmq_fail_at(CMQ_ERR_CORRUPT, offset, "no message of queue %s/%" PRId32 " can have the offset %" PRId64,
+                       queue->topic->name, queue->id, offset);
 }
 
 cmq_status cmq_queue_start_at(cmq_queue *queue, int64_t offset)
 {
-    if (!is_empty(queue)) return cmq_fail(CMQ_ERR_ARGUMENT, "queue %s/%" PRId32 " has messages: its first offset cannot be set", queue->topic->name, queue->id);
+    if (!is_empty(queue))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "queue %s/%" PRId32 " has messages: its first offset cannot be set",
+                        queue->topic->name, queue->id);
     const cmq_status status = check_offset(queue, offset);
     return status != CMQ_OK ? status : begin_at(queue, offset);
 }
@@ -164,7 +175,9 @@ static cmq_status CMQ_MUST_CHECK put_newest(cmq_queue *queue, const cmq_unit *un
     }
     if (unit->offset < next) {
         int64_t position = unit->offset;
-        if (batch) status = cmq_batchqueue_position(queue, unit->offset, atomic_load(&queue->min), cmq_queuetail_next(&queue->tail), &position);
+        if (batch)
+            status = cmq_batchqueue_position(queue, unit->offset, atomic_load(&queue->min),
+                                             cmq_queuetail_next(&queue->tail), &position);
         if (status == CMQ_OK) status = cut(queue, position);
         if (status != CMQ_OK) return status;
         if (batch) cmq_queue_batch(queue)->next_offset = unit->offset;
@@ -175,7 +188,9 @@ static cmq_status CMQ_MUST_CHECK put_newest(cmq_queue *queue, const cmq_unit *un
         return put_one(queue, unit);
     }
     if (unit->offset - next > GAP_UNITS_MAX)
-        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the record at %" PRId64 " says offset %" PRId64 " in queue %s/%" PRId32 ", which ends at %" PRId64,
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy,
+                           "the record at %" PRId64 " says offset %" PRId64 " in queue %s/%" PRId32
+                           ", which ends at %" PRId64,
                            unit->phy, unit->offset, queue->topic->name, queue->id, next);
     const cmq_unit filler = {.phy = 0, .bytes = CMQ_FILLER_SIZE, .count = 1};
     while (cmq_queue_next(queue) < unit->offset) {
@@ -189,7 +204,8 @@ static cmq_status CMQ_MUST_CHECK put_newest(cmq_queue *queue, const cmq_unit *un
 /* Some record of the queue is not older than this one: it should be there. */
 static cmq_status CMQ_MUST_CHECK put_known(cmq_queue *queue, const cmq_unit *unit)
 {
-    const int64_t min = atomic_load_explicit(&queue->min, memory_order_relaxed), next = cmq_queuetail_next(&queue->tail);
+    const int64_t min = atomic_load_explicit(&queue->min, memory_order_relaxed),
+                  next = cmq_queuetail_next(&queue->tail);
     const cmq_queue_probe from_phy = {.reached = cmq_unit_starts_at_or_after, .context = &(int64_t){unit->phy}};
     cmq_unit there;
     cmq_status status;
@@ -204,8 +220,10 @@ static cmq_status CMQ_MUST_CHECK put_known(cmq_queue *queue, const cmq_unit *uni
         status = unit_at(queue, position, &there);
         if (status != CMQ_OK) return status;
         if (there.phy == unit->phy && there.bytes == unit->bytes) {
-            /* The record is there. At another ordinal: as it was given to consumers, or a message that names the same light queue twice. */
-            if (queue->tail.kind == CMQ_QUEUE_SIMPLE && unit->offset == next && position == next - 1) return put_one(queue, unit);
+            /* The record is there. At another ordinal: as it was given to consumers, or a message that names the same
+             * light queue twice. */
+            if (queue->tail.kind == CMQ_QUEUE_SIMPLE && unit->offset == next && position == next - 1)
+                return put_one(queue, unit);
             if (there.offset != unit->offset || is_same(queue, &there, unit)) return CMQ_OK;
         }
     }
@@ -213,13 +231,17 @@ static cmq_status CMQ_MUST_CHECK put_known(cmq_queue *queue, const cmq_unit *uni
     return status != CMQ_OK ? status : put_newest(queue, unit);
 }
 
-cmq_status cmq_queue_reput(cmq_queue *queue, int64_t offset, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms, int32_t count)
+cmq_status cmq_queue_reput(cmq_queue *queue, int64_t offset, int64_t phy, int32_t bytes, int64_t tags_code,
+                           int64_t store_ms, int32_t count)
 {
-    const cmq_unit unit = {.offset = offset, .phy = phy, .tags_code = tags_code, .store_ms = store_ms, .bytes = bytes, .count = count};
+    const cmq_unit unit = {
+        .offset = offset, .phy = phy, .tags_code = tags_code, .store_ms = store_ms, .bytes = bytes, .count = count};
     cmq_status status = check_offset(queue, offset);
-    if (status == CMQ_OK && (phy < 0 || bytes <= 0 || bytes == CMQ_FILLER_SIZE || phy > INT64_MAX - bytes || count < 1 || count > INT16_MAX ||
-                             (queue->tail.kind == CMQ_QUEUE_SIMPLE && count != 1)))
-        status = cmq_fail_at(CMQ_ERR_ARGUMENT, phy, "%" PRId32 " bytes at %" PRId64 " with %" PRId32 " messages are no unit", bytes, phy, count);
+    if (status == CMQ_OK && (phy < 0 || bytes <= 0 || bytes == CMQ_FILLER_SIZE || phy > INT64_MAX - bytes ||
+                             count < 1 || count > INT16_MAX || (queue->tail.kind == CMQ_QUEUE_SIMPLE && count != 1)))
+        status =
+            cmq_fail_at(CMQ_ERR_ARGUMENT, phy, "%" PRId32 " bytes at %" PRId64 " with %" PRId32 " messages are no unit",
+                        bytes, phy, count);
     if (status != CMQ_OK) return status;
     if (atomic_load_explicit(&queue->last_end, memory_order_relaxed) > phy) return put_known(queue, &unit);
     return put_newest(queue, &unit);

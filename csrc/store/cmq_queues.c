@@ -1,7 +1,8 @@
-/* cmq_queues: all queues of one store: their making, finding and deletion, and the memory of their tails. See cmq_queue.h for the contract.
+/* cmq_queues: all queues of one store: their making, finding and deletion, and the memory of their tails. See
+ * cmq_queue.h for the contract.
  *
- * Queues lie in blocks that never move and never go, so that a reader may keep a pointer: 64 queues in the first block, twice as many in
- * each next. A deleted queue stays as an empty one; its name gets a new queue when it is needed again.
+ * Queues lie in blocks that never move and never go, so that a reader may keep a pointer: 64 queues in the first block,
+ * twice as many in each next. A deleted queue stays as an empty one; its name gets a new queue when it is needed again.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,12 +23,14 @@
 
 /* ---- life ---- */
 
-/* As many descriptors as asked for; by default no more than a part of what the process may have, which is 1024 on many machines. */
+/* As many descriptors as asked for; by default no more than a part of what the process may have, which is 1024 on many
+ * machines. */
 static uint32_t descriptors_of(uint32_t asked)
 {
     struct rlimit limit;
     if (asked != 0) return asked;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / DESCRIPTORS_SHARE >= DESCRIPTORS_DEFAULT) return DESCRIPTORS_DEFAULT;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / DESCRIPTORS_SHARE >= DESCRIPTORS_DEFAULT)
+        return DESCRIPTORS_DEFAULT;
     const uint32_t share = (uint32_t)(limit.rlim_cur / DESCRIPTORS_SHARE);
     return share < DESCRIPTORS_MIN ? DESCRIPTORS_MIN : share;
 }
@@ -35,13 +38,20 @@ static uint32_t descriptors_of(uint32_t asked)
 static cmq_status CMQ_MUST_CHECK check_options(const cmq_queues_options *options)
 {
     const int64_t limit = INT32_MAX;   /* upstream's positions in a file are i32 */
-    if (options->queue_file_bytes <= 0 || options->queue_file_bytes > limit || options->queue_file_bytes % CMQ_UNIT_BYTES != 0)
-        return cmq_fail(CMQ_ERR_SETTING, "mappedFileSizeConsumeQueue is %" PRId64 "; a positive multiple of 20 up to 2^31 - 1 is needed", options->queue_file_bytes);
-    if (options->batch_file_bytes <= 0 || options->batch_file_bytes > limit || options->batch_file_bytes % CMQ_BATCH_UNIT_BYTES != 0)
-        return cmq_fail(CMQ_ERR_SETTING, "mapperFileSizeBatchConsumeQueue is %" PRId64 "; a positive multiple of 46 up to 2^31 - 1 is needed",
+    if (options->queue_file_bytes <= 0 || options->queue_file_bytes > limit ||
+        options->queue_file_bytes % CMQ_UNIT_BYTES != 0)
+        return cmq_fail(CMQ_ERR_SETTING,
+                        "mappedFileSizeConsumeQueue is %" PRId64 "; a positive multiple of 20 up to 2^31 - 1 is needed",
+                        options->queue_file_bytes);
+    if (options->batch_file_bytes <= 0 || options->batch_file_bytes > limit ||
+        options->batch_file_bytes % CMQ_BATCH_UNIT_BYTES != 0)
+        return cmq_fail(CMQ_ERR_SETTING,
+                        "mapperFileSizeBatchConsumeQueue is %" PRId64
+                        "; a positive multiple of 46 up to 2^31 - 1 is needed",
                         options->batch_file_bytes);
     if (options->ext_file_bytes < EXT_BYTES_MIN || options->ext_file_bytes > limit)
-        return cmq_fail(CMQ_ERR_SETTING, "mappedFileSizeConsumeQueueExt is %" PRId64 "; %d to 2^31 - 1 is needed", options->ext_file_bytes, EXT_BYTES_MIN);
+        return cmq_fail(CMQ_ERR_SETTING, "mappedFileSizeConsumeQueueExt is %" PRId64 "; %d to 2^31 - 1 is needed",
+                        options->ext_file_bytes, EXT_BYTES_MIN);
     return CMQ_OK;
 }
 
@@ -50,9 +60,13 @@ static cmq_status CMQ_MUST_CHECK init_parts(cmq_queues *set, const cmq_queues_op
     cmq_status status = cmq_queuetable_init(&set->table);
     set->root = strdup(options->root);
     set->pool = cmq_tailpool_create();
-    if (status == CMQ_OK && (set->root == NULL || set->pool == NULL)) status = cmq_fail(CMQ_ERR_MEMORY, "no memory for the consume queues");
-    if (status == CMQ_OK) status = cmq_filecache_create(&set->files, options->fs, descriptors_of(options->descriptors_max), false);
-    if (status == CMQ_OK) status = cmq_filecache_create(&set->maps, options->fs, options->maps_max == 0 ? MAPS_DEFAULT : options->maps_max, true);
+    if (status == CMQ_OK && (set->root == NULL || set->pool == NULL))
+        status = cmq_fail(CMQ_ERR_MEMORY, "no memory for the consume queues");
+    if (status == CMQ_OK)
+        status = cmq_filecache_create(&set->files, options->fs, descriptors_of(options->descriptors_max), false);
+    if (status == CMQ_OK)
+        status = cmq_filecache_create(&set->maps, options->fs,
+                                      options->maps_max == 0 ? MAPS_DEFAULT : options->maps_max, true);
     return status;
 }
 
@@ -111,7 +125,10 @@ cmq_queueblock *cmq_queues_block(const cmq_queues *queues, uint32_t index, uint3
     return number >= CMQ_BLOCK_COUNT ? NULL : atomic_load_explicit(&queues->blocks[number], memory_order_acquire);
 }
 
-uint32_t cmq_queues_count(const cmq_queues *queues) { return atomic_load_explicit(&queues->count, memory_order_acquire); }
+uint32_t cmq_queues_count(const cmq_queues *queues)
+{
+    return atomic_load_explicit(&queues->count, memory_order_acquire);
+}
 
 cmq_queue *cmq_queues_at(const cmq_queues *queues, uint32_t index)
 {
@@ -133,7 +150,8 @@ void cmq_queue_mark_unsynced(cmq_queue *queue)
     atomic_store_explicit(&block->unsynced[inside], 1, memory_order_release);
 }
 
-/* The memory of a block in one piece: the struct, the queues on cache lines, the marks. Zero pages that nobody touched cost nothing. */
+/* The memory of a block in one piece: the struct, the queues on cache lines, the marks. Zero pages that nobody touched
+ * cost nothing. */
 static cmq_status CMQ_MUST_CHECK make_block(cmq_queues *set, uint32_t number)
 {
     const size_t count = (size_t)CMQ_BLOCK_FIRST << number;
@@ -157,7 +175,8 @@ static uint32_t words_of(const cmq_queues *set, cmq_queue_kind kind, const cmq_q
     return set->ext_enabled && !set->read_only && !topic->lmq ? CMQ_QUEUE_EXT_WORDS : CMQ_QUEUE_WORDS;
 }
 
-static cmq_status CMQ_MUST_CHECK make_more(const cmq_queues *set, cmq_queue_kind kind, const cmq_queuetopic *topic, void **more_out)
+static cmq_status CMQ_MUST_CHECK make_more(const cmq_queues *set, cmq_queue_kind kind, const cmq_queuetopic *topic,
+                                           void **more_out)
 {
     *more_out = NULL;
     if (kind == CMQ_QUEUE_BATCH) {
@@ -172,14 +191,16 @@ static cmq_status CMQ_MUST_CHECK make_more(const cmq_queues *set, cmq_queue_kind
     return *more_out == NULL ? cmq_fail(CMQ_ERR_MEMORY, "no memory for a queue") : CMQ_OK;
 }
 
-cmq_status cmq_queues_add(cmq_queues *queues, cmq_slice topic, int32_t queue_id, cmq_queue_kind kind, cmq_queue **queue_out)
+cmq_status cmq_queues_add(cmq_queues *queues, cmq_slice topic, int32_t queue_id, cmq_queue_kind kind,
+                          cmq_queue **queue_out)
 {
     const uint32_t index = cmq_queues_count(queues);
     const cmq_queuetopic *name;
     uint32_t inside;
     cmq_status status = cmq_queuetable_topic(&queues->table, topic, &name);
     if (status != CMQ_OK) return status;
-    if (index >= CMQ_BLOCK_FIRST * ((1u << CMQ_BLOCK_COUNT) - 1)) return cmq_fail(CMQ_ERR_LIMIT, "there are %u queues already", index);
+    if (index >= CMQ_BLOCK_FIRST * ((1u << CMQ_BLOCK_COUNT) - 1))
+        return cmq_fail(CMQ_ERR_LIMIT, "there are %u queues already", index);
     cmq_queueblock *block = cmq_queues_block(queues, index, &inside);
     if (block == NULL) {
         status = make_block(queues, 31u - (uint32_t)__builtin_clz(index / CMQ_BLOCK_FIRST + 1));
@@ -212,21 +233,25 @@ static cmq_status CMQ_MUST_CHECK check_name(cmq_slice topic, int32_t queue_id)
     if (topic.bytes == 0 || topic.bytes > TOPIC_BYTES_MAX)
         return cmq_fail(CMQ_ERR_TOPIC, "a topic name has 1 to %d bytes, not %zu", TOPIC_BYTES_MAX, topic.bytes);
     for (size_t i = 0; i < topic.bytes; i++)
-        if (topic.data[i] == '/' || topic.data[i] == '\0') return cmq_fail(CMQ_ERR_TOPIC, "a topic name has no '/' and no byte 0");
-    if ((topic.bytes == 1 && topic.data[0] == '.') || (topic.bytes == 2 && topic.data[0] == '.' && topic.data[1] == '.'))
+        if (topic.data[i] == '/' || topic.data[i] == '\0')
+            return cmq_fail(CMQ_ERR_TOPIC, "a topic name has no '/' and no byte 0");
+    if ((topic.bytes == 1 && topic.data[0] == '.') ||
+        (topic.bytes == 2 && topic.data[0] == '.' && topic.data[1] == '.'))
         return cmq_fail(CMQ_ERR_TOPIC, "\".\" and \"..\" are no topic names");
     if (queue_id < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue id %" PRId32 " is negative", queue_id);
     return CMQ_OK;
 }
 
-cmq_status cmq_queues_require(cmq_queues *queues, cmq_slice topic, int32_t queue_id, cmq_queue_kind kind, cmq_queue **queue_out)
+cmq_status cmq_queues_require(cmq_queues *queues, cmq_slice topic, int32_t queue_id, cmq_queue_kind kind,
+                              cmq_queue **queue_out)
 {
     *queue_out = cmq_queues_find(queues, topic, queue_id);
     if (*queue_out != NULL) {
         if (cmq_queue_kind_of(*queue_out) == kind) return CMQ_OK;
         *queue_out = NULL;
-        return cmq_fail(CMQ_ERR_SETTING, "queue %.*s/%" PRId32 " exists as a %s queue; its topic's queue.type says otherwise", (int)topic.bytes,
-                        (const char *)topic.data, queue_id, kind == CMQ_QUEUE_BATCH ? "simple" : "batch");
+        return cmq_fail(
+            CMQ_ERR_SETTING, "queue %.*s/%" PRId32 " exists as a %s queue; its topic's queue.type says otherwise",
+            (int)topic.bytes, (const char *)topic.data, queue_id, kind == CMQ_QUEUE_BATCH ? "simple" : "batch");
     }
     const cmq_status status = check_name(topic, queue_id);
     return status != CMQ_OK ? status : cmq_queues_add(queues, topic, queue_id, kind, queue_out);
@@ -234,7 +259,10 @@ cmq_status cmq_queues_require(cmq_queues *queues, cmq_slice topic, int32_t queue
 
 int64_t cmq_queues_gaps(const cmq_queues *queues) { return queues->gaps; }
 
-bool cmq_queues_flush_wanted(const cmq_queues *queues) { return atomic_load_explicit(&queues->flush_wanted, memory_order_acquire); }
+bool cmq_queues_flush_wanted(const cmq_queues *queues)
+{
+    return atomic_load_explicit(&queues->flush_wanted, memory_order_acquire);
+}
 
 /* ---- cold tails ---- */
 
@@ -256,7 +284,8 @@ static void cool(cmq_queue *queue)
 void cmq_queues_cool(cmq_queues *queues, uint32_t look_at)
 {
     const uint32_t count = cmq_queues_count(queues);
-    for (uint32_t i = 0; i < look_at && i < count && cmq_tailpool_used_bytes(queues->pool) > CMQ_TAIL_BYTES_SOFT / 2; i++) {
+    for (uint32_t i = 0; i < look_at && i < count && cmq_tailpool_used_bytes(queues->pool) > CMQ_TAIL_BYTES_SOFT / 2;
+         i++) {
         if (queues->trim_hand >= count) queues->trim_hand = 0;
         cool(cmq_queues_at(queues, queues->trim_hand++));
     }
@@ -280,7 +309,8 @@ static cmq_status CMQ_MUST_CHECK delete_queue(cmq_queue *queue)
     atomic_store_explicit(&queue->min, next, memory_order_release);
     atomic_store_explicit(&queue->last_end, 0, memory_order_release);
     if (queue->tail.kind == CMQ_QUEUE_BATCH)
-        atomic_store_explicit(&cmq_queue_batch(queue)->min_offset, cmq_queue_batch(queue)->next_offset, memory_order_release);
+        atomic_store_explicit(&cmq_queue_batch(queue)->min_offset, cmq_queue_batch(queue)->next_offset,
+                              memory_order_release);
     cmq_queue_reset_tail(queue, next);
     cmq_status status = CMQ_OK;
     cmq_queueext *ext = cmq_queue_ext_of(queue);
@@ -318,12 +348,14 @@ cmq_status cmq_queues_delete_topic(cmq_queues *queues, cmq_slice topic)
         found = true;
         status = delete_queue(queue);
     }
-    if (!found) return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no queue of topic %.*s", (int)topic.bytes, (const char *)topic.data);
+    if (!found)
+        return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no queue of topic %.*s", (int)topic.bytes,
+                        (const char *)topic.data);
     return status == CMQ_OK && !queues->read_only ? sync_deletion(queues) : status;
 }
 
-cmq_status cmq_queues_delete_expired(cmq_queues *queues, int64_t min_phy, bool (*keep)(void *context, cmq_slice topic), void *context,
-                                     uint32_t *deleted_out)
+cmq_status cmq_queues_delete_expired(cmq_queues *queues, int64_t min_phy, bool (*keep)(void *context, cmq_slice topic),
+                                     void *context, uint32_t *deleted_out)
 {
     *deleted_out = 0;
     cmq_status status = CMQ_OK;
@@ -331,7 +363,8 @@ cmq_status cmq_queues_delete_expired(cmq_queues *queues, int64_t min_phy, bool (
         cmq_queue *queue = cmq_queues_at(queues, i);
         const int64_t last_end = atomic_load_explicit(&queue->last_end, memory_order_acquire);
         const cmq_slice name = {.data = (const uint8_t *)queue->topic->name, .bytes = queue->topic->bytes};
-        if (cmq_queue_deleted(queue) || last_end == 0 || last_end > min_phy || (keep != NULL && keep(context, name))) continue;
+        if (cmq_queue_deleted(queue) || last_end == 0 || last_end > min_phy || (keep != NULL && keep(context, name)))
+            continue;
         status = delete_queue(queue);
         if (status == CMQ_OK) *deleted_out += 1;
     }

@@ -1,10 +1,12 @@
 /* cmq_queuescan: many units at once: the tag filter over a queue, and the search for a border in it.
  *
- * Way of a scan: old units are scanned where they lie, in the mapped file, by cmq_tagscan; units of the tail are copied to the stack first.
- * A few units of a file that is not mapped are read instead: mapping costs as much as reading several thousand.
- * Filter: the low 32 bits of the tags code. A unit whose tags code is an address of the extension has to pass cmq_tagscan, which makes it several
- *         times slower, and is then looked at through what it resolves to; unknown passes. So each mapped file is looked through for addresses
- *         once, and scanned at full speed when it has none.
+ * Way of a scan: old units are scanned where they lie, in the mapped file, by cmq_tagscan; units of the tail are copied
+ * to the stack first. A few units of a file that is not mapped are read instead: mapping costs as much as reading
+ * several thousand.
+ * Filter: the low 32 bits of the tags code. A unit whose tags code is an address of the extension has to pass
+ * cmq_tagscan, which makes it several
+ *         times slower, and is then looked at through what it resolves to; unknown passes. So each mapped file is
+ *         looked through for addresses once, and scanned at full speed when it has none.
  */
 #include <stddef.h>
 
@@ -17,7 +19,7 @@
 #define SCAN_UNITS 2048u        /* units per vector scan: the list of matches stays in the first-level cache */
 #define COPY_UNITS 256u         /* units copied from the tail, or read from a file, per step */
 #define HAS_ADDRESSES UINT64_MAX
-#define MAP_UNITS_MIN 4096      /* a scan of fewer units reads them: a map costs 7 us and a fault per page (spec native.md 7) */
+#define MAP_UNITS_MIN 4096      /* fewer are read: a map costs 7 us and faults (spec native.md 7) */
 
 typedef struct scan {
     cmq_queue *queue;
@@ -37,8 +39,8 @@ static bool wanted(const scan *of, int64_t tags_code)
     return false;
 }
 
-/* Take what matches of the `count` unit images at position `from`; returns how many of them were dealt with before the output was full. `plain`:
- * no tags code is an address. */
+/* Take what matches of the `count` unit images at position `from`; returns how many of them were dealt with before the
+ * output was full. `plain`: no tags code is an address. */
 static uint32_t take_images(scan *of, const uint8_t *images, int64_t from, uint32_t count, bool plain)
 {
     uint32_t matches[SCAN_UNITS];
@@ -47,7 +49,11 @@ static uint32_t take_images(scan *of, const uint8_t *images, int64_t from, uint3
     for (uint32_t i = 0; i < found; i++) {
         if (of->count == of->capacity) return matches[i];
         const uint8_t *image = images + (size_t)matches[i] * CMQ_UNIT_BYTES;
-        cmq_unit unit = {.offset = from + matches[i], .phy = cmq_load_i64(image), .tags_code = cmq_load_i64(image + 12), .bytes = cmq_load_i32(image + 8), .count = 1};
+        cmq_unit unit = {.offset = from + matches[i],
+                         .phy = cmq_load_i64(image),
+                         .tags_code = cmq_load_i64(image + 12),
+                         .bytes = cmq_load_i32(image + 8),
+                         .count = 1};
         cmq_queueext_unit ext;
         if (cmq_tags_code_is_ext(unit.tags_code) && cmq_queue_ext_of(of->queue) != NULL &&
             cmq_queueext_resolve(of->queue, unit.tags_code, &of->window, &ext) == CMQ_OK) {
@@ -68,7 +74,8 @@ static bool have_addresses(const uint8_t *images, uint64_t count)
     return found != 0;
 }
 
-/* Whether the first `count` units of a mapped file are known to hold no address. The file's note is how many were looked through. */
+/* Whether the first `count` units of a mapped file are known to hold no address. The file's note is how many were
+ * looked through. */
 static bool is_plain(cmq_cachedfile *mapped, uint64_t count)
 {
     uint64_t seen = atomic_load_explicit(&mapped->note, memory_order_relaxed);
@@ -77,7 +84,9 @@ static bool is_plain(cmq_cachedfile *mapped, uint64_t count)
     const bool addresses = have_addresses(mapped->map + seen * CMQ_UNIT_BYTES, count - seen);
     /* Others may look at the same time: the note only rises. */
     const uint64_t note = addresses ? HAS_ADDRESSES : count;
-    while (seen < note && !atomic_compare_exchange_weak_explicit(&mapped->note, &seen, note, memory_order_relaxed, memory_order_relaxed)) {}
+    while (seen < note && !atomic_compare_exchange_weak_explicit(&mapped->note, &seen, note, memory_order_relaxed,
+                                                                 memory_order_relaxed)) {
+    }
     return !addresses;
 }
 
@@ -105,7 +114,8 @@ static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
     cmq_status status = cmq_queuefile_map(queue, start * CMQ_UNIT_BYTES, end - *at >= MAP_UNITS_MIN, &mapped);
     if (status != CMQ_OK) return status;
     if (mapped != NULL) {
-        const bool plain = of->hash_count == 0 || (cmq_queue_ext_of(queue) == NULL && is_plain(mapped, (uint64_t)(end - start)));
+        const bool plain =
+            of->hash_count == 0 || (cmq_queue_ext_of(queue) == NULL && is_plain(mapped, (uint64_t)(end - start)));
         *at = take_mapped(of, mapped->map + (*at - start) * CMQ_UNIT_BYTES, *at, end, plain);
         cmq_filecache_release(queue->set->maps, mapped);
         return CMQ_OK;
@@ -143,20 +153,23 @@ static cmq_status CMQ_MUST_CHECK step(scan *of, int64_t *at, int64_t end, int64_
         uint32_t words[COPY_UNITS * CMQ_QUEUE_WORDS];
         const uint32_t count = end - *at < COPY_UNITS ? (uint32_t)(end - *at) : COPY_UNITS;
         if (cmq_queuetail_copy(tail, *at, count, words)) {
-            *at += take_images(of, (const uint8_t *)words, *at, count, true);   /* plain: the tail of a queue without an extension */
+            *at += take_images(of, (const uint8_t *)words, *at, count,
+                               true); /* plain: the tail of a queue without an extension */
             *offset_out = *at;
             return CMQ_OK;
         }
     }
     const int64_t flushed = cmq_queuetail_flushed(tail);
-    if (*at >= flushed) return *at >= cmq_queuetail_next(tail) ? CMQ_AGAIN : CMQ_OK;   /* cut, or the ring was just replaced */
+    /* cut, or the ring was just replaced */
+    if (*at >= flushed) return *at >= cmq_queuetail_next(tail) ? CMQ_AGAIN : CMQ_OK;
     const cmq_status status = step_files(of, at, end < flushed ? end : flushed);
     *offset_out = *at;
     return status;
 }
 
-cmq_status cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t confirmed_end, const uint32_t *hashes, uint32_t hash_count,
-                          uint64_t examine_max, cmq_unit *units_out, uint32_t capacity, uint32_t *count_out, int64_t *next_out)
+cmq_status cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t confirmed_end, const uint32_t *hashes,
+                          uint32_t hash_count, uint64_t examine_max, cmq_unit *units_out, uint32_t capacity,
+                          uint32_t *count_out, int64_t *next_out)
 {
     int64_t high, at;
     *count_out = 0;
@@ -195,7 +208,8 @@ static bool compare_reached(void *context, const cmq_unit *unit, cmq_status *sta
 {
     border *of = context;
     const bool reached = of->compare(of->context, unit, status) >= 0;
-    if (reached) of->offset = unit->offset;   /* the search narrows from above: the last one told is the first that reached */
+    /* the search narrows from above: the last one told is the first that reached */
+    if (reached) of->offset = unit->offset;
     return reached;
 }
 
@@ -223,7 +237,8 @@ static cmq_status CMQ_MUST_CHECK image_in_file(const cmq_queue *queue, int64_t p
 {
     const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
     if (position < 0 || position > INT64_MAX / unit_bytes - 1) return CMQ_AGAIN;
-    const cmq_status status = cmq_queuefile_read(queue, cmq_queue_folder(queue), position * unit_bytes, image, unit_bytes);
+    const cmq_status status =
+        cmq_queuefile_read(queue, cmq_queue_folder(queue), position * unit_bytes, image, unit_bytes);
     /* Missing or still short: the other process is just making it. */
     if (status == CMQ_ERR_NOT_FOUND || status == CMQ_ERR_CORRUPT) return CMQ_AGAIN;
     if (status != CMQ_OK) return status;
@@ -255,6 +270,10 @@ cmq_status cmq_queue_file_unit(cmq_queue *queue, int64_t offset, cmq_unit *unit_
     if (queue->tail.kind == CMQ_QUEUE_BATCH) return batch_in_file(queue, offset, unit_out);
     const cmq_status status = image_in_file(queue, offset, image);
     if (status != CMQ_OK) return status;
-    *unit_out = (cmq_unit){.offset = offset, .phy = cmq_load_i64(image), .tags_code = cmq_load_i64(image + 12), .bytes = cmq_load_i32(image + 8), .count = 1};
+    *unit_out = (cmq_unit){.offset = offset,
+                           .phy = cmq_load_i64(image),
+                           .tags_code = cmq_load_i64(image + 12),
+                           .bytes = cmq_load_i32(image + 8),
+                           .count = 1};
     return CMQ_OK;
 }

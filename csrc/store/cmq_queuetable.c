@@ -153,7 +153,9 @@ static const cmq_queuetopic **topic_slot(const cmq_queuetopic **topics, uint32_t
     for (uint32_t at = (uint32_t)hash;; at++) {
         const cmq_queuetopic **slot = &topics[at & mask];
         const cmq_queuetopic *there = *slot;
-        if (there == NULL || (there->hash == hash && there->bytes == name.bytes && memcmp(there->name, name.data, name.bytes) == 0)) return slot;
+        if (there == NULL ||
+            (there->hash == hash && there->bytes == name.bytes && memcmp(there->name, name.data, name.bytes) == 0))
+            return slot;
     }
 }
 

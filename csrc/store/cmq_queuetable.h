@@ -1,7 +1,9 @@
 /* cmq_queuetable: (topic, queue id) -> queue, for readers without locks; and the names of the topics, each kept once.
  *
- * Owns:       the topics' names, the slots and every outgrown array of slots (until the table is destroyed: readers may be inside one).
- * Invariant:  a slot once filled stays filled; it may get another queue of the same name (a topic deleted and made again).
+ * Owns:       the topics' names, the slots and every outgrown array of slots (until the table is destroyed: readers may
+ *             be inside one).
+ * Invariant:  a slot once filled stays filled; it may get another queue of the same name (a topic deleted and made
+ *             again).
  * Threads:    find: any, no locks. put, topic: the writer.
  */
 #ifndef CMQ_QUEUETABLE_H

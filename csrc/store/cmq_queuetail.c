@@ -22,11 +22,13 @@ bool cmq_queuetail_copy(const cmq_queuetail *tail, int64_t from, uint32_t count,
     cmq_tailring *ring = atomic_load_explicit(&tail->ring, memory_order_acquire);
     if (ring == NULL) return false;
     const int64_t next = atomic_load_explicit(&tail->next, memory_order_acquire);
-    if (from < atomic_load_explicit(&ring->base, memory_order_acquire) || from > next || count > next - from) return false;
+    if (from < atomic_load_explicit(&ring->base, memory_order_acquire) || from > next || count > next - from)
+        return false;
     if (from < next - (int64_t)ring->capacity) return false;
     copy_words(ring, tail->unit_words, from, count, into);
-    /* What was copied is good if at this moment its slots were neither used again nor the ring somebody else's. The slot of
-     * `from` is used again by the put at from + capacity, which goes on while next == from + capacity, and only once flushed. */
+    /* What was copied is good if at this moment its slots were neither used again nor the ring somebody else's. The
+     * slot of `from` is used again by the put at from + capacity, which goes on while next == from + capacity, and only
+     * once flushed. */
     const int64_t next_after = atomic_load_explicit(&tail->next, memory_order_acquire);
     const int64_t safe_above = next_after - (int64_t)ring->capacity;
     if (from < safe_above) return false;
@@ -48,8 +50,8 @@ int64_t cmq_queuetail_lowest(const cmq_queuetail *tail)
     }
 }
 
-/* Publish a ring. First the ring, then `turns`: a reader that sees the new count sees the new ring, and one that still works with the
- * old ring sees the count move before the pool can hand that ring to another queue. */
+/* Publish a ring. First the ring, then `turns`: a reader that sees the new count sees the new ring, and one that still
+ * works with the old ring sees the count move before the pool can hand that ring to another queue. */
 static cmq_tailring *publish(cmq_queuetail *tail, cmq_tailring *ring)
 {
     cmq_tailring *old = atomic_load_explicit(&tail->ring, memory_order_relaxed);
@@ -76,7 +78,8 @@ cmq_tailring *cmq_queuetail_replace(cmq_queuetail *tail, cmq_tailring *ring)
         const _Atomic uint32_t *source = slot_of(old, position);
         _Atomic uint32_t *target = slot_of(ring, position);
         for (uint32_t w = 0; w < ring->unit_words; w++)
-            atomic_store_explicit(target + w, atomic_load_explicit(source + w, memory_order_relaxed), memory_order_release);
+            atomic_store_explicit(target + w, atomic_load_explicit(source + w, memory_order_relaxed),
+                                  memory_order_release);
     }
     return publish(tail, ring);
 }
@@ -97,7 +100,8 @@ void cmq_queuetail_cut(cmq_queuetail *tail, int64_t position)
     /* Slots below were used again by units that go now: with a smaller `next` they would look valid. */
     atomic_store_explicit(&ring->base, lowest, memory_order_release);
     atomic_store_explicit(&tail->next, position, memory_order_release);
-    atomic_store_explicit(&tail->turns, atomic_load_explicit(&tail->turns, memory_order_relaxed) + 1, memory_order_release);
+    atomic_store_explicit(&tail->turns, atomic_load_explicit(&tail->turns, memory_order_relaxed) + 1,
+                          memory_order_release);
 }
 
 const void *cmq_queuetail_run(const cmq_queuetail *tail, int64_t from, uint32_t count, uint32_t *run_out)

@@ -1,17 +1,21 @@
-/* cmq_queuetail: the newest units of one queue, on the heap: a ring that one thread fills and any number of threads read.
+/* cmq_queuetail: the newest units of one queue, on the heap: a ring that one thread fills and any number of threads
+ * read.
  *
  *      in the file, dropped     in the file, still here       not in a file yet
  *   ------------------------|----------------------------|------------------------|
  *                         lowest                       flushed                   next
  *
- * Invariant:  every unit in [flushed, next) is in the ring; units below flushed are in the files, and their slots may be used again.
+ * Invariant:  every unit in [flushed, next) is in the ring; units below flushed are in the files, and their slots may
+ *             be used again.
  * Way:        cmq_queue_put -> [cmq_queuetail] -> flush, readers
- * Threads:    put, replace: the writer; replace also under the queue's lock, so that no flush reads the ring meanwhile. `flushed` moves
- *             under the queue's lock. copy, lowest: any thread, no locks, never waits: words are atomic, the writer publishes `next`
- *             with release, and a reader checks after it copied that what it copied was not being overwritten.
+ * Threads:    put, replace: the writer; replace also under the queue's lock, so that no flush reads the ring meanwhile.
+ *             `flushed` moves under the queue's lock. copy, lowest: any thread, no locks, never waits: words are
+ *             atomic, the writer publishes `next` with release, and a reader checks after it copied that what it copied
+ *             was not being overwritten.
  *
- * Why the check holds: each word is stored with release after `next`, `flushed` and `turns` were, and loaded with acquire. So a reader
- * that got a word of a later unit, or of another queue that has this ring now, also gets the `next`, `flushed` or `turns` that forbids it.
+ * Why the check holds: each word is stored with release after `next`, `flushed` and `turns` were, and loaded with
+ * acquire. So a reader that got a word of a later unit, or of another queue that has this ring now, also gets the
+ * `next`, `flushed` or `turns` that forbids it.
  */
 #ifndef CMQ_QUEUETAIL_H
 #define CMQ_QUEUETAIL_H
@@ -23,7 +27,8 @@
 
 #include "store/cmq_tailpool.h"
 
-/* Embedded in a queue. Positions count units of the queue's files from 0; for a simple queue they are the queue offsets. */
+/* Embedded in a queue. Positions count units of the queue's files from 0; for a simple queue they are the queue
+ * offsets. */
 typedef struct cmq_queuetail {
     _Atomic(cmq_tailring *) ring;   /* NULL: nothing is held, flushed == next */
     _Atomic int64_t next;           /* position of the next unit */
@@ -35,8 +40,14 @@ typedef struct cmq_queuetail {
     uint8_t kind;                   /* cmq_queue_kind */
 } cmq_queuetail;
 
-static inline int64_t cmq_queuetail_next(const cmq_queuetail *tail) { return atomic_load_explicit(&tail->next, memory_order_acquire); }
-static inline int64_t cmq_queuetail_flushed(const cmq_queuetail *tail) { return atomic_load_explicit(&tail->flushed, memory_order_acquire); }
+static inline int64_t cmq_queuetail_next(const cmq_queuetail *tail)
+{
+    return atomic_load_explicit(&tail->next, memory_order_acquire);
+}
+static inline int64_t cmq_queuetail_flushed(const cmq_queuetail *tail)
+{
+    return atomic_load_explicit(&tail->flushed, memory_order_acquire);
+}
 
 /* writer: where the words of the next unit go, to be stored with release. There is room: next - flushed < capacity. */
 static inline _Atomic uint32_t *cmq_queuetail_slot(const cmq_queuetail *tail, uint32_t unit_words)
@@ -60,24 +71,26 @@ static inline void cmq_queuetail_put(cmq_queuetail *tail, const uint32_t *words,
     cmq_queuetail_publish(tail);
 }
 
-/* reader: copy the words of units [from, from + count). False when they are not, or no longer, all here: below `flushed` look into the
- * files, else try again (the ring was just replaced). */
+/* reader: copy the words of units [from, from + count). False when they are not, or no longer, all here: below
+ * `flushed` look into the files, else try again (the ring was just replaced). */
 bool cmq_queuetail_copy(const cmq_queuetail *tail, int64_t from, uint32_t count, uint32_t *into);
 
 /* reader: the lowest position that copy can give at this moment; next when there is none. */
 int64_t cmq_queuetail_lowest(const cmq_queuetail *tail);
 
-/* writer, with the queue's lock: put `ring` in the place of the present one, with all units that fit, those from `flushed` on at least.
- * NULL when every unit is flushed. Returns the old ring for the pool. */
+/* writer, with the queue's lock: put `ring` in the place of the present one, with all units that fit, those from
+ * `flushed` on at least. NULL when every unit is flushed. Returns the old ring for the pool. */
 cmq_tailring *cmq_queuetail_replace(cmq_queuetail *tail, cmq_tailring *ring);
 
-/* writer, with the queue's lock: an empty tail at `position`, everything below in the files. Returns the old ring for the pool. */
+/* writer, with the queue's lock: an empty tail at `position`, everything below in the files. Returns the old ring for
+ * the pool. */
 cmq_tailring *cmq_queuetail_reset(cmq_queuetail *tail, int64_t position);
 
 /* writer, with the queue's lock: forget the units from `position` on, which are in the ring and in no file. */
 void cmq_queuetail_cut(cmq_queuetail *tail, int64_t position);
 
-/* With the queue's lock: where the file bytes of unit `from` begin, and how many of `count` units follow it without a wrap. */
+/* With the queue's lock: where the file bytes of unit `from` begin, and how many of `count` units follow it without a
+ * wrap. */
 const void *cmq_queuetail_run(const cmq_queuetail *tail, int64_t from, uint32_t count, uint32_t *run_out);
 
 #endif

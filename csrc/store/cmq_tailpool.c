@@ -1,6 +1,7 @@
 /* cmq_tailpool: see cmq_tailpool.h.
  *
- * Way: small rings are cut from chunks of 64 KiB; a large ring is a chunk of its own. A free ring is linked through its first words.
+ * Way: small rings are cut from chunks of 64 KiB; a large ring is a chunk of its own. A free ring is linked through its
+ * first words.
  */
 #include "store/cmq_tailpool.h"
 
@@ -17,7 +18,8 @@
 #define CUT_BYTES_MAX 8192u             /* rings up to here are cut from shared chunks */
 #define RETURN_BYTES_MIN 32768u         /* free rings from here on give their pages back to the system */
 
-_Static_assert(CMQ_TAIL_UNITS_FIRST << (2 * (CLASS_COUNT - 1)) == CMQ_TAIL_UNITS_MAX, "the classes end at the largest ring");
+_Static_assert(CMQ_TAIL_UNITS_FIRST << (2 * (CLASS_COUNT - 1)) == CMQ_TAIL_UNITS_MAX,
+               "the classes end at the largest ring");
 _Static_assert(sizeof(cmq_tailring) == 16, "a first ring of 20-byte units is 96 bytes");
 
 typedef struct chunk {
@@ -46,7 +48,8 @@ static uint32_t class_of(uint32_t units)
     return class;
 }
 
-/* The link of a free ring lies in its first two words, stored atomically because a late reader may still look at them. */
+/* The link of a free ring lies in its first two words, stored atomically because a late reader may still look at
+ * them. */
 static void set_free_next(cmq_tailring *ring, cmq_tailring *next)
 {
     const uint64_t value = (uint64_t)(uintptr_t)next;

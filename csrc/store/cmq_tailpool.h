@@ -1,9 +1,10 @@
 /* cmq_tailpool: the memory of queue tails: rings of units in a few sizes, handed out, taken back and handed out again.
  *
  * Owns:       every ring until the pool is destroyed.
- * Invariant:  a ring's memory stays readable, and its capacity and unit size stay what they are, until the pool is destroyed, also
- *             after it was given back. So a reader that came too late reads words of another queue, never freed memory, and finds that
- *             out afterwards (cmq_queuetail_copy). This is what lets tails grow, shrink and vanish without waiting for readers.
+ * Invariant:  a ring's memory stays readable, and its capacity and unit size stay what they are, until the pool is
+ *             destroyed, also after it was given back. So a reader that came too late reads words of another queue,
+ *             never freed memory, and finds that out afterwards (cmq_queuetail_copy). This is what lets tails grow,
+ *             shrink and vanish without waiting for readers.
  * Threads:    take and give: the writer. The words: atomic, see cmq_queuetail.
  */
 #ifndef CMQ_TAILPOOL_H
@@ -29,7 +30,8 @@ typedef struct cmq_tailpool cmq_tailpool;
 cmq_tailpool *cmq_tailpool_create(void);
 void cmq_tailpool_destroy(cmq_tailpool *pool);
 
-/* A ring for at least `units` units of `unit_words` words (at most 16). NULL: no memory, or more than CMQ_TAIL_UNITS_MAX. */
+/* A ring for at least `units` units of `unit_words` words (at most 16). NULL: no memory, or more than
+ * CMQ_TAIL_UNITS_MAX. */
 cmq_tailring *cmq_tailpool_take(cmq_tailpool *pool, uint32_t unit_words, uint32_t units);
 void cmq_tailpool_give(cmq_tailpool *pool, cmq_tailring *ring);
 

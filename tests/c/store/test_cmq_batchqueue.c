@@ -1,4 +1,5 @@
-/* test_cmq_batchqueue: queues of 46-byte units: their bytes, offsets between bases, min and max, and what recovery believes. */
+/* test_cmq_batchqueue: queues of 46-byte units: their bytes, offsets between bases, min and max, and what recovery
+ * believes. */
 #include "store/cmq_queue.h"
 
 #include <string.h>
@@ -13,7 +14,11 @@
 static cmq_queues *open_queues(const char *root, int64_t file_bytes)
 {
     cmq_queues *queues;
-    const cmq_queues_options options = {.fs = cmq_fs_posix(), .root = root, .queue_file_bytes = 200, .batch_file_bytes = file_bytes, .ext_file_bytes = 1000};
+    const cmq_queues_options options = {.fs = cmq_fs_posix(),
+                                        .root = root,
+                                        .queue_file_bytes = 200,
+                                        .batch_file_bytes = file_bytes,
+                                        .ext_file_bytes = 1000};
     CHECK_OK(cmq_queues_create(&queues, &options));
     CHECK_OK(cmq_queues_load(queues));
     return queues;
@@ -107,8 +112,9 @@ static cmq_file *open_file(const char *root, const char *name)
 /* The bytes of spec store 14.4. */
 static void unit_has_upstreams_bytes(void)
 {
-    static const uint8_t expected[46] = {0, 0, 0, 0, 0, 1, 0x23, 0x45, 0, 0, 0, 0xb6, 0, 0, 0, 0, 0, 0x27, 0xa8, 0x07, 0, 0, 1, 0x8b, 0xcf, 0xe5, 0x69, 0xc8,
-                                         0, 0, 0, 0, 0, 0, 0, 0x64, 0, 5, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};
+    static const uint8_t expected[46] = {0, 0,    0,    0,    0, 1, 0x23, 0x45, 0,    0,    0,    0xb6, 0, 0, 0, 0,
+                                         0, 0x27, 0xa8, 0x07, 0, 0, 1,    0x8b, 0xcf, 0xe5, 0x69, 0xc8, 0, 0, 0, 0,
+                                         0, 0,    0,    0x64, 0, 5, 0xff, 0xff, 0xff, 0xff, 0,    0,    0, 0};
     const char *root = cmq_test_directory();
     cmq_queues *queues = open_queues(root, 46 * FILE_UNITS);
     cmq_queue *queue = require(queues);
@@ -198,13 +204,15 @@ static void recovery_believes_whole_units_only(void)
         CHECK_INT(end, 28 * RECORD_BYTES);
         check_units(require(queues), 0, 28);
         for (int64_t i = 0; i < 33; i++)
-            CHECK_OK(cmq_queue_reput(require(queues), base_of(i), i * RECORD_BYTES, RECORD_BYTES, i, 5000 + i, count_of(i)));
+            CHECK_OK(
+                cmq_queue_reput(require(queues), base_of(i), i * RECORD_BYTES, RECORD_BYTES, i, 5000 + i, count_of(i)));
         check_units(require(queues), 0, 33);
         cmq_queues_destroy(queues);
     }
 }
 
-/* A plain message is a unit of one; offsets that a compaction left out are left out; a record with a lower base begins a new life. */
+/* A plain message is a unit of one; offsets that a compaction left out are left out; a record with a lower base begins
+ * a new life. */
 static void reput_follows_the_log(void)
 {
     const char *root = cmq_test_directory();
@@ -219,7 +227,8 @@ static void reput_follows_the_log(void)
     CHECK_OK(cmq_queue_reput(queue, 15, 100, 100, 1, 1, 1));   /* there */
     CHECK_INT(cmq_queue_min(queue), 10);
     CHECK_INT(cmq_queue_max(queue, ALL), 22);
-    CHECK_OK(cmq_queue_read(queue, 17, ALL, units, 4, &count, &next));   /* the unit before, whose end lies before 17, and the next */
+    /* the unit before, whose end lies before 17, and the next */
+    CHECK_OK(cmq_queue_read(queue, 17, ALL, units, 4, &count, &next));
     CHECK_INT(count, 2);
     CHECK_INT(units[1].offset, 20);
     CHECK_OK(cmq_queue_reput(queue, 15, 100, 99, 1, 1, 1));              /* another record there: what follows goes */
@@ -233,5 +242,5 @@ static void reput_follows_the_log(void)
     cmq_queues_destroy(queues);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(unit_has_upstreams_bytes), CMQ_TEST(offsets_lead_to_units), CMQ_TEST(recovery_believes_whole_units_only),
-              CMQ_TEST(reput_follows_the_log))
+CMQ_TEST_MAIN(CMQ_TEST(unit_has_upstreams_bytes), CMQ_TEST(offsets_lead_to_units),
+              CMQ_TEST(recovery_believes_whole_units_only), CMQ_TEST(reput_follows_the_log))

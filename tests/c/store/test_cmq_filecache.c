@@ -115,7 +115,8 @@ static void dropped_files_live_while_used(void)
     cmq_filecache_release(cache, taken);
     CHECK_INT(cmq_filecache_count(cache), 0);
     path_of(6, path);
-    CHECK_STATUS(cmq_filecache_open(cache, 5, 5, path, CMQ_OPEN_READ, FILE_BYTES + 1, &again), CMQ_ERR_CORRUPT);   /* too short to map */
+    /* too short to map */
+    CHECK_STATUS(cmq_filecache_open(cache, 5, 5, path, CMQ_OPEN_READ, FILE_BYTES + 1, &again), CMQ_ERR_CORRUPT);
     cmq_filecache_destroy(cache);
 }
 
@@ -166,5 +167,6 @@ static void threads_share(void)
     cmq_filecache_destroy(shared);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(keeps_the_latest_used), CMQ_TEST(users_exceed_the_bound), CMQ_TEST(dropped_files_live_while_used),
-              CMQ_TEST(gives_descriptors_back_when_there_are_none), CMQ_TEST(threads_share))
+CMQ_TEST_MAIN(CMQ_TEST(keeps_the_latest_used), CMQ_TEST(users_exceed_the_bound),
+              CMQ_TEST(dropped_files_live_while_used), CMQ_TEST(gives_descriptors_back_when_there_are_none),
+              CMQ_TEST(threads_share))

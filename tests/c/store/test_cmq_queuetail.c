@@ -1,4 +1,5 @@
-/* test_cmq_queuetail: the ring that one thread fills and others read without locks; and whole queues under a writer, a flusher and readers.
+/* test_cmq_queuetail: the ring that one thread fills and others read without locks; and whole queues under a writer, a
+ * flusher and readers.
  *
  * Threads: yes
  */
@@ -101,7 +102,8 @@ static void pool_uses_rings_again(void)
             rings[i] = cmq_tailpool_take(pool, words, units);
             CHECK(rings[i] != NULL && rings[i]->capacity >= units && rings[i]->unit_words == words);
             CHECK_INT(rings[i]->capacity, cmq_tailpool_capacity(units));
-            for (uint32_t w = 0; w < rings[i]->capacity * words; w++) atomic_store_explicit(&rings[i]->words[w], i, memory_order_relaxed);
+            for (uint32_t w = 0; w < rings[i]->capacity * words; w++)
+                atomic_store_explicit(&rings[i]->words[w], i, memory_order_relaxed);
         }
         for (uint32_t i = 0; i < 100; i++)
             for (uint32_t w = 0; w < rings[i]->capacity * rings[i]->unit_words; w++)
@@ -126,7 +128,10 @@ static struct {
     _Atomic int64_t copied;
 } r;
 
-static uint32_t word_of(int tail, int64_t position, uint32_t w) { return ((uint32_t)position * 16 + w) * 2 + (uint32_t)tail; }
+static uint32_t word_of(int tail, int64_t position, uint32_t w)
+{
+    return ((uint32_t)position * 16 + w) * 2 + (uint32_t)tail;
+}
 
 /* Two tails with rings of a few units, which they also swap: slots and rings are used again as fast as can be. */
 static void *put_and_swap(void *unused)
@@ -141,7 +146,8 @@ static void *put_and_swap(void *unused)
         const int64_t next = cmq_queuetail_next(tail);
         atomic_store_explicit(&tail->flushed, next, memory_order_release);
         if (atomic_load(&tail->ring) == NULL || random % 32 == 0)
-            cmq_tailpool_give(pool, cmq_queuetail_replace(tail, random % 64 == 0 ? NULL : cmq_tailpool_take(pool, WORDS, 4)));
+            cmq_tailpool_give(pool,
+                              cmq_queuetail_replace(tail, random % 64 == 0 ? NULL : cmq_tailpool_take(pool, WORDS, 4)));
         if (atomic_load(&tail->ring) == NULL) continue;
         uint32_t words[WORDS];
         for (uint32_t w = 0; w < WORDS; w++) words[w] = word_of(t, next, w);
@@ -163,7 +169,8 @@ static void *copy_oldest(void *tail_of)
         copied++;
         atomic_fetch_add_explicit(&r.copied, 1, memory_order_relaxed);
         for (uint32_t i = 0; i < count * WORDS; i++)
-            if (words[i] != word_of(t, from + i / WORDS, i % WORDS)) CHECK_INT(words[i], word_of(t, from + i / WORDS, i % WORDS));
+            if (words[i] != word_of(t, from + i / WORDS, i % WORDS))
+                CHECK_INT(words[i], word_of(t, from + i / WORDS, i % WORDS));
     }
     return NULL;
 }
@@ -200,8 +207,12 @@ static struct {
 /* A unit says which queue it is of, and which of it. */
 static int64_t tags_of(int q, int64_t offset) { return (int32_t)((uint32_t)offset * 2654435761u + (uint32_t)q); }
 
-/* A unit that expired while it was read may have lost its extension: then its tags code is an address, and nothing is known. */
-static bool is_unknown(int q, const cmq_unit *unit) { return unit->tags_code < INT32_MIN && unit->offset < cmq_queue_min(t.queue[q]); }
+/* A unit that expired while it was read may have lost its extension: then its tags code is an address, and nothing is
+ * known. */
+static bool is_unknown(int q, const cmq_unit *unit)
+{
+    return unit->tags_code < INT32_MIN && unit->offset < cmq_queue_min(t.queue[q]);
+}
 
 static void check_unit(int q, const cmq_unit *unit, int64_t confirmed)
 {
@@ -292,15 +303,23 @@ static void run_threads(bool ext, bool batch)
     memset(&t, 0, sizeof t);
     const char *root = cmq_test_directory();
     cmq_file_twin *twin = cmq_file_twin_create(root, 1);   /* syncs do not wait for a disk */
-    const cmq_queues_options options = {.fs = cmq_file_twin_fs(twin), .root = root, .queue_file_bytes = 2000 * 20, .batch_file_bytes = 2000 * 46,
-                                        .ext_file_bytes = 50000, .ext_enabled = ext, .descriptors_max = 4, .maps_max = 2};
+    const cmq_queues_options options = {.fs = cmq_file_twin_fs(twin),
+                                        .root = root,
+                                        .queue_file_bytes = 2000 * 20,
+                                        .batch_file_bytes = 2000 * 46,
+                                        .ext_file_bytes = 50000,
+                                        .ext_enabled = ext,
+                                        .descriptors_max = 4,
+                                        .maps_max = 2};
     CHECK_OK(cmq_queues_create(&t.queues, &options));
     for (int q = 0; q < QUEUES; q++)
-        CHECK_OK(cmq_queues_require(t.queues, cmq_slice_of_text("topic"), q, batch ? CMQ_QUEUE_BATCH : CMQ_QUEUE_SIMPLE, &t.queue[q]));
+        CHECK_OK(cmq_queues_require(t.queues, cmq_slice_of_text("topic"), q, batch ? CMQ_QUEUE_BATCH : CMQ_QUEUE_SIMPLE,
+                                    &t.queue[q]));
     pthread_t threads[READERS + 2];
     CHECK(pthread_create(&threads[0], NULL, write_all, NULL) == 0);
     CHECK(pthread_create(&threads[1], NULL, flush_all, NULL) == 0);
-    for (uintptr_t i = 0; i < READERS; i++) CHECK(pthread_create(&threads[2 + i], NULL, read_all, (void *)(i + 1)) == 0);
+    for (uintptr_t i = 0; i < READERS; i++)
+        CHECK(pthread_create(&threads[2 + i], NULL, read_all, (void *)(i + 1)) == 0);
     for (int i = 0; i < READERS + 2; i++) pthread_join(threads[i], NULL);
     CHECK(atomic_load(&t.units_read) > 0);
     int64_t all = 0;
@@ -337,7 +356,11 @@ static void *find_all(void *unused)
 static void table_grows_under_readers(void)
 {
     memset(&t, 0, sizeof t);
-    const cmq_queues_options options = {.fs = cmq_fs_posix(), .root = cmq_test_directory(), .queue_file_bytes = 200, .batch_file_bytes = 460, .ext_file_bytes = 500};
+    const cmq_queues_options options = {.fs = cmq_fs_posix(),
+                                        .root = cmq_test_directory(),
+                                        .queue_file_bytes = 200,
+                                        .batch_file_bytes = 460,
+                                        .ext_file_bytes = 500};
     CHECK_OK(cmq_queues_create(&t.queues, &options));
     pthread_t readers[2];
     for (int i = 0; i < 2; i++) CHECK(pthread_create(&readers[i], NULL, find_all, NULL) == 0);
@@ -355,5 +378,7 @@ static void table_grows_under_readers(void)
     cmq_queues_destroy(t.queues);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(ring_keeps_the_newest), CMQ_TEST(pool_uses_rings_again), CMQ_TEST(rings_change_hands_under_readers), CMQ_TEST(threads_on_simple_queues), CMQ_TEST(threads_on_extended_queues),
-              CMQ_TEST(threads_on_batch_queues), CMQ_TEST(table_grows_under_readers))
+CMQ_TEST_MAIN(CMQ_TEST(ring_keeps_the_newest), CMQ_TEST(pool_uses_rings_again),
+              CMQ_TEST(rings_change_hands_under_readers), CMQ_TEST(threads_on_simple_queues),
+              CMQ_TEST(threads_on_extended_queues), CMQ_TEST(threads_on_batch_queues),
+              CMQ_TEST(table_grows_under_readers))
