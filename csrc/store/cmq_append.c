@@ -461,6 +461,7 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     cmq_store *store = c->store;
     const cmq_append *append = c->append;
     cmq_status status = check_writable(store);
+    if (status != CMQ_OK) return status;   /* fenced: staged bytes may lie about that nobody writes any more */
     const int64_t now = cmq_clock_now_ms(&store->clock);
     /* A clock that steps back must not make store times fall: time search and recovery rely on their order (spec store 15.27). */
     if (now > store->store_ms) store->store_ms = now;
@@ -468,7 +469,7 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     if (append->common.born_timestamp_ms == 0) c->fields.born_timestamp_ms = store->store_ms;
     const uint32_t stop = append->count - *done < CMQ_APPEND_CHUNK_MAX ? append->count : *done + CMQ_APPEND_CHUNK_MAX;
     cmq_log_begin(store->log, (int64_t)(stop - *done) * (int64_t)(column_at(&append->bodies, *done).bytes + RECORD_OVERHEAD_HINT));
-    if (status == CMQ_OK && append->one_segment) status = claim_together(c);
+    if (append->one_segment) status = claim_together(c);
     while (status == CMQ_OK && *done < stop) {
         status = append_one(c, *done, stop - *done);
         if (status == CMQ_OK) (*done)++;
@@ -483,6 +484,8 @@ static cmq_status settle_chunk(cmq_store *store)
     if (store->options.flush == CMQ_FLUSH_SYNC) return CMQ_OK;
     const int64_t end = cmq_log_end(store->log);
     if (end == cmq_log_confirmed(store->log)) return CMQ_OK;
+    /* Another's write failed while this one waited for the seat: what that one left out must not be published. */
+    if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
     if (cmq_log_write_through(store->log) != CMQ_OK) return cmq_store_fence(store);
     cmq_pending_keys *keys = &store->pending[store->filling_keys];
     if (keys->count > 0) cmq_store_put_keys(store, keys);
@@ -505,6 +508,7 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
     while (appended->count < c->append->count) {
         const uint32_t before = appended->count;
         pthread_mutex_lock(&store->seat);
+        const int64_t began = cmq_log_end(store->log);
         /* Between two holds another thread may have used the room, or deleted the topic. */
         c->queue = NULL;
         c->queue_room = 0;
@@ -519,7 +523,8 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         note_space(store, status);
         if (settled != CMQ_OK) return settled;
         if (status == CMQ_AGAIN && sync) status = cmq_store_commit(store, end);
-        if (status == CMQ_AGAIN && appended->count > before) status = CMQ_OK;   /* confirmed by the end of the hold */
+        /* Confirmed by the end of the hold, if only the blank of a segment that a large record does not fit any more. */
+        if (status == CMQ_AGAIN && end > began) status = CMQ_OK;
         if (status != CMQ_OK) break;
     }
     return status;
