@@ -185,6 +185,18 @@ static void init_locks(cmq_store *store)
     pthread_mutex_init(&store->refresh_mutex, NULL);
 }
 
+static void destroy_locks(cmq_store *store)
+{
+    pthread_mutex_destroy(&store->seat);
+    pthread_mutex_destroy(&store->commit_mutex);
+    pthread_cond_destroy(&store->commit_done);
+    pthread_mutex_destroy(&store->index_mutex);
+    pthread_mutex_destroy(&store->maintain_mutex);
+    pthread_mutex_destroy(&store->wake_mutex);
+    pthread_cond_destroy(&store->wake);
+    pthread_mutex_destroy(&store->refresh_mutex);
+}
+
 static void free_store(cmq_store *store)
 {
     cmq_follow_destroy(store->follow);
@@ -195,14 +207,8 @@ static void free_store(cmq_store *store)
     cmq_lock_release(store->lock);
     for (uint32_t i = 0; i < store->batch_topic_count; i++) free(store->batch_topics[i]);
     for (int i = 0; i < 2; i++) free(store->pending[i].keys);
-    pthread_mutex_destroy(&store->seat);
-    pthread_mutex_destroy(&store->commit_mutex);
-    pthread_cond_destroy(&store->commit_done);
-    pthread_mutex_destroy(&store->index_mutex);
-    pthread_mutex_destroy(&store->maintain_mutex);
-    pthread_mutex_destroy(&store->wake_mutex);
-    pthread_cond_destroy(&store->wake);
-    pthread_mutex_destroy(&store->refresh_mutex);
+    /* In a forked child threads that do not exist there seem to wait on the conditions: destroying one would wait for them for ever. */
+    if (store->pid == getpid()) destroy_locks(store);
     free(store);
 }
 
