@@ -261,6 +261,11 @@ cmq_status cmq_log_refresh(cmq_log *log)
     cmq_status status = find_files(log, &found);
     if (status == CMQ_OK) status = settle_empty_last(log, &found);
     const int64_t min = found.count > 0 ? found.files[0].start : atomic_load_explicit(&log->min, memory_order_relaxed);
+    /* An empty store tells nobody the length of its files: what was assumed at opening may turn out wrong. */
+    if (status == CMQ_OK && found.count > 0 && atomic_load_explicit(&log->table, memory_order_relaxed) == NULL &&
+        found.files[0].bytes != (uint64_t)log->segment_bytes)
+        status = cmq_fail(CMQ_ERR_CLOSED, "the store was empty when it was opened here, and now has segments of %llu bytes where %lld were assumed; "
+                          "open it again", (unsigned long long)found.files[0].bytes, (long long)log->segment_bytes);
     for (size_t i = 0; i < found.count && status == CMQ_OK; i++)
         if (found.files[i].bytes == (uint64_t)log->segment_bytes && cmq_log_segment_at(log, found.files[i].start) == NULL &&
             found.files[i].start >= atomic_load_explicit(&log->last_file_end, memory_order_relaxed))

@@ -1,9 +1,11 @@
-"""A follower that outlives the writer: the next one may delete and make again what the follower has open."""
+"""A follower that outlives a writer, or that came before there was anything: what it has open may not be what it reads."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+import pytest
 
 import cometmq
 
@@ -28,3 +30,16 @@ def test_a_blank_segment_that_the_next_writer_makes_again(tmp_path: Path) -> Non
             assert prewarmed.exists()
             assert len(list(reader)) == 3000
             assert follower.info().log_end == store.info().log_end
+
+
+def test_an_empty_store_whose_files_turn_out_to_have_other_lengths(tmp_path: Path) -> None:
+    """It tells nobody how long its files will be; a follower that assumed wrongly says so instead of seeing nothing."""
+    path = tmp_path / "store"
+    with cometmq.open(path, segment_bytes=SEGMENT_BYTES) as store:
+        with cometmq.open(path, mode="r") as early, early.read(follow=True, timeout_s=0) as reader:
+            assert list(reader) == []
+            store.append("orders", BODY)
+            with pytest.raises(cometmq.StoreClosed, match="open it again"):
+                next(reader)
+        with cometmq.open(path, mode="r") as again:
+            assert len(list(again.read("orders"))) == 1
