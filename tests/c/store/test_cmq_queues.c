@@ -583,6 +583,61 @@ static void hole_in_a_file(void)
     cmq_queues_destroy(m.queues);
 }
 
+/* Files of many pages: the end is found by bisection wherever it lies, and by walking where the units are out of
+ * order. */
+static void recovery_of_long_files(void)
+{
+    enum { LONG_UNITS = 3000, UNITS = 3 * LONG_UNITS - 700 };
+    begin(cmq_test_directory(), cmq_fs_posix(), false);
+    cmq_queues_destroy(m.queues);
+    cmq_queues_options options = {.fs = m.fs,
+                                  .root = m.root,
+                                  .queue_file_bytes = LONG_UNITS * 20,
+                                  .batch_file_bytes = 460,
+                                  .ext_file_bytes = EXT_FILE_BYTES};
+    cmq_queues *queues;
+    cmq_queue *queue;
+    int64_t covered, end;
+    CHECK_OK(cmq_queues_create(&queues, &options));
+    CHECK_OK(cmq_queues_require(queues, cmq_slice_of_text("t"), 0, CMQ_QUEUE_SIMPLE, &queue));
+    CHECK_OK(cmq_queue_make_room(queue, UNITS, 0));
+    for (int i = 0; i < UNITS; i++) cmq_queue_put(queue, i * 100, 100, 0, 0, 1);
+    CHECK_OK(cmq_queues_flush(queues, UNITS * 100, false, &covered));
+    cmq_queues_destroy(queues);
+
+    options.read_only = true;   /* looks, and cuts nothing */
+    for (int i = 0; i < 100; i++) {
+        const int64_t border = i < 4 ? i * LONG_UNITS : (int64_t)cmq_test_random_below(UNITS + 500);
+        const int64_t expected = border < UNITS ? border : UNITS;
+        CHECK_OK(cmq_queues_create(&queues, &options));
+        CHECK_OK(cmq_queues_load(queues));
+        const bool trusted = i % 2 == 0 && border > 0;
+        CHECK_OK(
+            cmq_queues_recover(queues, 0, trusted ? ALL : border * 100 + 99, trusted ? border * 100 + 1 : 0, &end));
+        CHECK_INT(end, expected * 100);
+        CHECK_INT(cmq_queue_max(cmq_queues_at(queues, 0), ALL), expected);
+        cmq_queues_destroy(queues);
+    }
+
+    char path[CMQ_PATH_BYTES];
+    cmq_file *file;
+    const uint8_t zeros[20] = {0};
+    CHECK_OK(cmq_path_join(path, m.root, "consumequeue/t/0/00000000000000120000"));
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
+    /* near the end: in its page */
+    CHECK_OK(cmq_file_write(file, (UNITS - 2 * LONG_UNITS - 3) * 20, zeros, sizeof zeros));
+    cmq_file_close(file);
+    options.read_only = false;
+    /* each cuts for good */
+    for (int64_t limit = UNITS; limit > 0; limit -= 1 + (int64_t)cmq_test_random_below(900)) {
+        CHECK_OK(cmq_queues_create(&queues, &options));
+        CHECK_OK(cmq_queues_load(queues));
+        CHECK_OK(cmq_queues_recover(queues, 0, limit * 100, 0, &end));
+        CHECK_INT(end, (limit > UNITS - 3 ? UNITS - 3 : limit) * 100);
+        cmq_queues_destroy(queues);
+    }
+}
+
 /* A follower reads what another process writes, and changes nothing. */
 static void follower_sees_files_and_its_own_tail(void)
 {
@@ -649,4 +704,5 @@ static void follower_sees_files_and_its_own_tail(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(random_operations), CMQ_TEST(random_operations_with_ext), CMQ_TEST(power_losses),
               CMQ_TEST(power_losses_with_ext), CMQ_TEST(many_queues_grow_the_table), CMQ_TEST(foreign_things_are_told),
-              CMQ_TEST(gap_in_the_names), CMQ_TEST(hole_in_a_file), CMQ_TEST(follower_sees_files_and_its_own_tail))
+              CMQ_TEST(gap_in_the_names), CMQ_TEST(hole_in_a_file), CMQ_TEST(recovery_of_long_files),
+              CMQ_TEST(follower_sees_files_and_its_own_tail))
