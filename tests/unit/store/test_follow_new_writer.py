@@ -1,4 +1,4 @@
-"""A follower that outlives a writer, or that came before there was anything: what it has open may not be what it reads."""
+"""A follower that outlives a writer, or came before there was anything: the files under it change."""
 
 from __future__ import annotations
 
