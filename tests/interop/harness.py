@@ -389,6 +389,13 @@ class Broker:
             self._jvm.kill()
 
     @property
+    def pid(self) -> int:
+        """The process id of the running broker."""
+        assert self._jvm is not None
+        assert self._jvm.process is not None
+        return self._jvm.process.pid
+
+    @property
     def log_text(self) -> str:
         """Everything that the broker has logged in all of its starts."""
         return "" if self._jvm is None or not self._jvm.log.exists() else self._jvm.log.read_text(errors="replace")
@@ -413,6 +420,7 @@ class Client:
         self._jvm = Jvm("client", home, version=PEER_VERSION, heap_mb=192, log_level="WARN")
         self._namesrv = namesrv
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._answer: Iterator[Row] = iter(())
         self._process = self._jvm.start("io.cometmq.interop.Peer", pipes=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -436,13 +444,16 @@ class Client:
         self._process.stdout.close()
 
     def ask(self, op: str, **arguments: object) -> Iterator[Row]:
-        """Sends one request and yields its rows as they come; read them to their end before the next request."""
+        """Sends one request and yields its rows as they come. What was not read of the request before is dropped."""
+        for _ in self._answer:
+            pass
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"op": op, "namesrv": self._namesrv, **arguments}) + "\n")
         self._process.stdin.flush()
-        return self._answer(op)
+        self._answer = self._read_answer(op)
+        return self._answer
 
-    def _answer(self, op: str) -> Iterator[Row]:
+    def _read_answer(self, op: str) -> Iterator[Row]:
         while True:
             try:
                 line = self._lines.get(timeout=ANSWER_LIMIT_S)

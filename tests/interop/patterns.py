@@ -17,6 +17,10 @@ TAGS = ("paid", "open", "AaAa", "BBBB", None, "αβγ", "late")
 """AaAa and BBBB have the same Java hash code: only the exact comparison tells them apart."""
 
 
+PULL_PROPERTIES = ("MIN_OFFSET", "MAX_OFFSET")
+"""What the client adds to each message that it has pulled; they are not in the store."""
+
+
 @dataclass(frozen=True, slots=True)
 class MessageSpec:
     """What a sender says of one message. ``queue`` None leaves the choice to the client."""
@@ -67,6 +71,12 @@ def content_of_row(row: Mapping[str, Any]) -> Content:
     )
 
 
+def stored_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as the Java client reported it, without what the client has added."""
+    properties = {name: value for name, value in row["properties"].items() if name not in PULL_PROPERTIES}
+    return {**row, "properties": properties}
+
+
 def mixed(topic: str, count: int, *, queues: int, seed: int = 1) -> Iterator[MessageSpec]:
     """Messages of every ordinary kind, the same for the same seed.
 
@@ -91,6 +101,20 @@ def mixed(topic: str, count: int, *, queues: int, seed: int = 1) -> Iterator[Mes
             {} if number % 3 else {"region": f"eu-{number % 5}", "数量": str(number), "Größe": "ü ö", "dot": "."}
         )
         yield MessageSpec(topic, body, TAGS[number % len(TAGS)], keys, properties, number % queues)
+
+
+def bulk(topic: str, count: int, *, queues: int, seed: int) -> Iterator[MessageSpec]:
+    """Many small messages, so that few of them cross the seams of small files; every other one has a key."""
+    chooser = random.Random(f"bulk {seed}")
+    for number in range(count):
+        yield MessageSpec(
+            topic,
+            chooser.randbytes(chooser.choice((10, 50, 200, 900))),
+            chooser.choice(TAGS),
+            (f"b{seed}-{number}",) if number % 2 else (),
+            {"n": str(number)},
+            0 if number % 10 == 0 else number % queues,
+        )
 
 
 def in_batches(specs: Iterator[MessageSpec], size: int) -> Iterator[list[MessageSpec]]:
