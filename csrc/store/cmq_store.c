@@ -155,6 +155,9 @@ static cmq_status open_parts(cmq_store *store)
         char path[CMQ_PATH_BYTES];
         status = cmq_path_join(path, store->root, "lock");
         if (status == CMQ_OK) status = cmq_lock_acquire(store->fs, path, &store->lock);
+        bool finished;
+        if (status == CMQ_OK)
+            status = cmq_repair_finish(store->fs, store->root, store->options.commitlog_paths, store->options.commitlog_path_count, &finished);
         /* What was seen before the lock may be the last writer's doing: look again. */
         if (status == CMQ_OK) status = cmq_layout_probe(store->fs, store->root, &given, &layout);
         store->sizes = layout.sizes;
