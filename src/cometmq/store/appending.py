@@ -11,6 +11,7 @@ from cometmq.errors import InvalidArgument, MessageTooLarge
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_client import HandedOff
 from cometmq.store.handoff_files import MessagesWork, new_work_id
+from cometmq.store.options import INT32_MAX, INT64_MAX, in_range
 from cometmq.store.topic_book import WriteTarget
 from cometmq.store_config.names import may_send_to, validate_topic
 
@@ -82,6 +83,8 @@ class Appending(StoreCore):
             raise self._no_queue(topic, queue, target.queues)
         if keys is not None and type(keys) is not str:
             keys = join_keys(keys)
+        if flag or born_timestamp_ms:
+            check_numbers(flag, born_timestamp_ms)
         return self._handle.append(
             topic,
             body,
@@ -139,6 +142,7 @@ class Appending(StoreCore):
                 handed = self._hand_off(topic, bodies, tags, keys, properties, queue, flag, born_timestamps_ms)
                 return handed.wait(_HANDOFF_TIMEOUT_S)
             target = self._new_target(topic)
+        check_numbers(flag, born_timestamps_ms if isinstance(born_timestamps_ms, int) else 0)
         spread_from = -1
         if queue is None:
             queue, spread_from = 0, target.turn
@@ -237,6 +241,7 @@ class Appending(StoreCore):
         if self._client is None:
             raise InvalidArgument("this store is the writer: append directly")
         validate_topic(topic)
+        check_numbers(flag, born_timestamps_ms if isinstance(born_timestamps_ms, int) else 0)
         if not may_send_to(topic):
             raise InvalidArgument(f"{topic} is RocketMQ's own; messages cannot be sent to it")
         rows = column_values(bodies, tags, keys, encode_each(properties))
@@ -258,6 +263,12 @@ class Appending(StoreCore):
             born_timestamps_ms=per_message(born_timestamps_ms, count, "born_timestamps_ms") or [now_ms] * count,
         )
         return self._client.leave_messages(work)
+
+
+def check_numbers(flag: int, born_timestamp_ms: int) -> None:
+    """Refuse numbers that the record has no room for."""
+    in_range(flag, "flag", -INT32_MAX - 1, INT32_MAX)
+    in_range(born_timestamp_ms, "born_timestamp_ms", -INT64_MAX, INT64_MAX)
 
 
 def encode_each(

@@ -24,6 +24,8 @@ __all__ = ["HandedOff", "HandoffClient"]
 
 _LOOK_EVERY_S_MIN = 0.000_5
 _LOOK_EVERY_S_MAX = 0.05
+_LOOKS_FOR_PAGE = 10
+_LOOK_FOR_PAGE_S = 0.05
 
 
 class HandedOff:
@@ -82,7 +84,6 @@ class HandoffClient:
             LimitReached, MessageTooLarge, StorageError: as :meth:`HandoffFolder.leave`.
         """
         self.check_writer()
-        self._handle.refresh()
         log_end = self._handle.info()["log_end"]
         return HandedOff(self, work, self._leave(work), log_end)
 
@@ -98,14 +99,20 @@ class HandoffClient:
 
     def check_writer(self) -> None:
         """Refuse where a Java broker has the store: it does not look into our folder."""
-        info = self._handle.info()
-        if info["writer_alive"] and not info["writer_is_ours"]:
-            holder = lock_holder(self._handle.path)
-            raise StoreLocked(
-                f"{self._handle.path} is held by another program (process {holder}), a RocketMQ broker by its looks, "
-                "which does not take handed-off work: send and commit over the wire, as its client",
-                holder_pid=holder if holder > 0 else None,
-            )
+        for _ in range(_LOOKS_FOR_PAGE):
+            self._handle.refresh()
+            info = self._handle.info()
+            if info["writer_is_ours"] or not info["writer_alive"]:
+                return
+            # A writer of ours that is just opening has the lock, and not yet published itself; it is looked for
+            # every 100 ms.
+            time.sleep(_LOOK_FOR_PAGE_S)
+        holder = lock_holder(self._handle.path)
+        raise StoreLocked(
+            f"{self._handle.path} is held by another program (process {holder}), a RocketMQ broker by its looks, "
+            "which does not take handed-off work: send and commit over the wire, as its client",
+            holder_pid=holder if holder > 0 else None,
+        )
 
     def _apply_if_free(self) -> bool:
         """Become the writer for a moment where there is none; False where somebody is."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "FlushMode",
     "GroupProgress",
+    "INT32_MAX",
+    "INT64_MAX",
     "QueueInfo",
     "Retention",
     "StartFrom",
@@ -29,6 +31,8 @@ __all__ = [
     "StoreOpening",
     "Time",
     "TopicInfo",
+    "in_range",
+    "optional_time_ms",
     "parse_tags",
     "time_ms",
     "timeout_ms",
@@ -275,12 +279,27 @@ class GroupProgress:
     lag: int
 
 
+INT32_MAX = (1 << 31) - 1
+INT64_MAX = (1 << 63) - 1
+
+
+def in_range(value: int, name: str, low: int, high: int) -> int:
+    """Return an integer that lies within [low, high].
+
+    Raises:
+        InvalidArgument: it does not.
+    """
+    if not low <= value <= high:
+        raise InvalidArgument(f"{name} is {value}; it must be {low} to {high}")
+    return value
+
+
 def time_ms(value: Time) -> int:
     """Return a time as milliseconds since 1970."""
     if isinstance(value, datetime):
         return (value.astimezone(timezone.utc) - _EPOCH) // _MILLISECOND
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        return in_range(value, "a time in milliseconds", -INT64_MAX, INT64_MAX)
     raise TypeError(f"a time is a datetime or milliseconds since 1970 as int, not {type(value).__name__}")
 
 

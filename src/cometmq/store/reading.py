@@ -7,7 +7,17 @@ from collections.abc import Iterable
 from cometmq._engine import Message, Reader, parse_message_id
 from cometmq.errors import InvalidArgument, NotFound, TopicNotFound
 from cometmq.store.core import StoreCore
-from cometmq.store.options import QueueInfo, Time, optional_time_ms, parse_tags, time_ms, timeout_ms
+from cometmq.store.options import (
+    INT32_MAX,
+    INT64_MAX,
+    QueueInfo,
+    Time,
+    in_range,
+    optional_time_ms,
+    parse_tags,
+    time_ms,
+    timeout_ms,
+)
 
 __all__ = ["Reading"]
 
@@ -63,10 +73,13 @@ class Reading(StoreCore):
             raise InvalidArgument("start and end are queue offsets: give one topic, or use start_time and end_time")
         if follow and backwards:
             raise InvalidArgument("follow waits for new messages: it cannot go backwards")
+        for name, offset in (("start", start), ("end", end)):
+            if offset is not None:
+                in_range(offset, name, 0, INT64_MAX)
         return Reader(
             self._handle,
             topics=topics,
-            queue_ids=() if queues is None else tuple(queues),
+            queue_ids=self._checked_queues(topics, queues) or (),
             tags=parse_tags(tags),
             backwards=backwards,
             start=start,
@@ -99,7 +112,7 @@ class Reading(StoreCore):
             TopicNotFound: there is no such topic.
         """
         topics = self._checked_topics(topic)
-        chosen = None if queues is None else frozenset(queues)
+        chosen = self._checked_queues(topics, queues)
         self._handle.refresh()
         ends = {
             (name, queue_id): high
@@ -109,7 +122,7 @@ class Reading(StoreCore):
         return Reader(
             self._handle,
             topics=topics,
-            queue_ids=() if chosen is None else tuple(chosen),
+            queue_ids=chosen or (),
             tags=parse_tags(tags),
             starts=ends if topics else None,
             start_physical=None if topics else self._handle.confirmed_end,
@@ -126,6 +139,24 @@ class Reading(StoreCore):
             self._require_topic(name)
         return topics
 
+    def _checked_queues(self, topics: tuple[str, ...], queues: Iterable[int] | None) -> tuple[int, ...] | None:
+        """Return the queues without repeats, or None for all; each is one of the topics'."""
+        if queues is None:
+            return None
+        chosen = tuple(dict.fromkeys(queues))
+        if not chosen or not topics:
+            raise InvalidArgument("queues are the numbers of a topic's queues: give a topic, and at least one of them")
+        for queue in chosen:
+            if not any(self._has_queue(topic, queue) for topic in topics):
+                raise TopicNotFound(f"{' and '.join(topics)} have no queue {queue}", topic=topics[0])
+        return chosen
+
+    def _has_queue(self, topic: str, queue: int) -> bool:
+        if self._handle.queue(topic, in_range(queue, "a queue", 0, INT32_MAX)) is not None:
+            return True
+        config = self._topic_book.find(topic)
+        return config is not None and queue < max(config.read_queue_nums, config.write_queue_nums)
+
     def get(self, topic: str, queue: int, offset: int) -> Message:
         """Return the message at a queue offset.
 
@@ -133,7 +164,8 @@ class Reading(StoreCore):
             TopicNotFound: no such topic or queue.
             OffsetOutOfRange: the offset is not in the queue.
         """
-        return self._handle.read_offset(topic, queue, offset)
+        in_range(offset, "offset", -1, INT64_MAX)
+        return self._handle.read_offset(topic, in_range(queue, "queue", 0, INT32_MAX), offset)
 
     def get_by_id(self, message_id: str) -> Message:
         """Return the message with an offset message id (``message.message_id``); of an inner batch, its record.
@@ -154,7 +186,7 @@ class Reading(StoreCore):
         Raises:
             OffsetOutOfRange, CorruptRecord: no record begins there.
         """
-        return self._handle.read_physical(physical_offset)
+        return self._handle.read_physical(in_range(physical_offset, "physical_offset", 0, INT64_MAX))
 
     def find(
         self,
@@ -203,7 +235,7 @@ class Reading(StoreCore):
         Returns:
             The offset, within the queue's minimum and maximum.
         """
-        return self._handle.offset_at(topic, queue, time_ms(time), last)
+        return self._handle.offset_at(topic, in_range(queue, "queue", 0, INT32_MAX), time_ms(time), last)
 
     def min_offset(self, topic: str, queue: int = 0) -> int:
         """Return the first queue offset that can be read."""
@@ -219,7 +251,7 @@ class Reading(StoreCore):
         Raises:
             TopicNotFound: there is no such topic, or it has no such queue.
         """
-        found = self._handle.queue(topic, queue)
+        found = self._handle.queue(topic, in_range(queue, "queue", 0, INT32_MAX))
         if found is not None:
             return QueueInfo(topic, queue, found[1], found[2], found[0])
         config = self._topic_book.find(topic)

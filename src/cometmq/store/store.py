@@ -111,12 +111,13 @@ class Store(Appending, Reading, Administration):
             TopicNotFound: there is no such topic.
         """
         validate_group(group)
+        topics = self._checked_topics(topic)
         return Consumer(
             self,
             group,
-            self._checked_topics(topic),
+            topics,
             tags=parse_tags(tags),
-            queue_ids=None if queues is None else tuple(dict.fromkeys(queues)),
+            queue_ids=self._checked_queues(topics, queues),
             start=start,
             follow=follow,
             timeout_s=timeout_s,

@@ -132,6 +132,32 @@ def test_default_queues(tmp_path: Path) -> None:
         assert store.topic("t").write_queues == store.topic("t").read_queues == 4
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [{"flag": 1 << 31}, {"flag": -(1 << 31) - 1}, {"born_timestamp_ms": 1 << 63}, {"queue": 1 << 40}, {"queue": -1}],
+)
+def test_numbers_out_of_range(store: Store, arguments: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidArgument):
+        store.append("t", b"x", **arguments)
+    many = {name.replace("timestamp_ms", "timestamps_ms"): value for name, value in arguments.items()}
+    with pytest.raises(errors.InvalidArgument):
+        store.append_many("t", [b"x"], **many)
+    assert list(store.read()) == []
+
+
+def test_light_queues(tmp_path: Path) -> None:
+    settings = {**SMALL, "enableLmq": True, "enableMultiDispatch": True}
+    for number in range(2):
+        with open_small(tmp_path / "store", settings=settings) as store:
+            store.append("t", b"%d" % number, properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"})
+            assert bodies_of(store, "%LMQ%a") == bodies_of(store, "%LMQ%b") == [b"%d" % n for n in range(number + 1)]
+            with store.consumer("g", "%LMQ%a") as consumer:
+                assert [bytes(message) for message in consumer] == [b"%d" % number]
+                consumer.commit()
+    assert (tmp_path / "store" / "config" / "lmqConsumerOffset.json").exists()
+    assert not (tmp_path / "store" / "config" / "consumerOffset.json").exists()
+
+
 def test_results_compare(store: Store) -> None:
     first, second = store.append("t", b"x"), store.append("t", b"x")
     assert first == first

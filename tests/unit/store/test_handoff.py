@@ -492,3 +492,12 @@ def test_no_thread_stays_behind(path: Path) -> None:
         stores.append(store.close)
         store.close()
     assert threading.active_count() == before
+
+
+def test_a_reader_that_was_there_before_the_writer(path: Path) -> None:
+    with open_small(path, mode="r") as reader:
+        assert bodies(reader) == [b"first"]
+        with open_small(path) as writer:
+            assert reader.append("t", b"x").queue_offset == 1
+            assert bodies(writer) == [b"first", b"x"]
+        assert reader.append("t", b"y").queue_offset == 2

@@ -100,6 +100,20 @@ def test_wrong_questions(store: Store) -> None:
         store.read("t", start=5, end=2)
     with pytest.raises(errors.InvalidArgument):
         store.read("t", follow=True, timeout_s=-1)
+    for queues in ([5], [-1], [], [1 << 40]):
+        with pytest.raises((errors.InvalidArgument, errors.TopicNotFound)):
+            store.read("t", queues=queues)
+        with pytest.raises((errors.InvalidArgument, errors.TopicNotFound)):
+            store.follow("t", queues=queues)
+    with pytest.raises(errors.InvalidArgument):
+        store.read(queues=[0])
+    for offset in (-1, 1 << 63):
+        with pytest.raises(errors.InvalidArgument):
+            store.read("t", start=offset)
+    with pytest.raises(errors.InvalidArgument):
+        store.get("t", 1 << 40, 0)
+    with pytest.raises(errors.InvalidArgument):
+        store.read("t", start_time=1 << 70)
     with pytest.raises(TypeError):
         store.read("t", start_time="yesterday")  # type: ignore[arg-type]
     with pytest.raises(errors.TopicNotFound) as caught:
