@@ -184,6 +184,9 @@ static cmq_status recover_index(cmq_store *store, const cmq_point *point, bool t
         if (status != CMQ_OK) return status;
         if (trusted && segment_of(store, rebuild_from) < *start) *start = segment_of(store, rebuild_from);
         store->opening.index_missing_from = rebuild_from;
+        /* The last record that is left may have had more keys in a file that went: all of its keys are put again, as upstream does. */
+        *keys_from = cmq_index_end_phy(store->index) - 1;
+        return CMQ_OK;
     }
     *keys_from = cmq_index_end_phy(store->index);
     return CMQ_OK;

@@ -107,8 +107,9 @@ static bool was_flushed(const cmq_store *store, int64_t last_phy, int64_t last_m
     const cmq_checkpoint *checkpoint = &store->checkpoint;
     if (last_phy >= 0 && view->store_timestamp_ms < last_ms) return false;   /* stale bytes of before an earlier cut */
     if (point != NULL && view->physical_offset < point->log_end) return true;
-    if (!unclean && checkpoint->confirm_phy != last_phy) return true;        /* a clean end, and nobody chose to cut here */
-    return view->store_timestamp_ms < checkpoint->physic_ms && checkpoint->confirm_phy != last_phy;
+    /* The last recovery chose to cut here, and nothing newer was flushed since. */
+    const bool chosen = checkpoint->confirm_phy == last_phy && checkpoint->physic_ms <= last_ms;
+    return !chosen && (!unclean || view->store_timestamp_ms < checkpoint->physic_ms);
 }
 
 bool cmq_store_flushed_behind(cmq_store *store, int64_t end, int64_t last_phy, int64_t last_ms, bool unclean, cmq_record_view *view_out)

@@ -72,9 +72,11 @@ static bool fine(const session *s, const char *what, cmq_status status)
     return status == CMQ_OK || violated(s, "%s gave %s (%s)", what, cmq_status_name(status), cmq_last_error()->text);
 }
 
-/* The store, wherever it stands: as a process that dies. */
+/* The store, wherever it stands: as a process that dies. Images of a session that failed are not looked at. */
 static void let_go(session *s)
 {
+    for (uint32_t i = 0; i < s->pending_count; i++) ledger_free(&s->pending[i].ledger);
+    s->pending_count = 0;
     cmq_store_abandon(s->store);
     s->store = NULL;
 }
@@ -180,7 +182,8 @@ static bool finish_with_files(session *s)
         s->expected.acknowledged = s->ledger.count;
         if (!good) return false;
         if (cmq_test_random_below(2) == 0) good = fine(s, "close", close_store(s));
-        else let_go(s);
+        else cmq_store_abandon(s->store);
+        s->store = NULL;
         if (good) good = open_and_check(s, "opening the image again");
     }
     return good && fine(s, "close", close_store(s));
@@ -278,7 +281,8 @@ static bool do_reopen(session *s)
         if (!fine(s, "close", close_store(s))) return false;
         s->expected.acknowledged = s->ledger.count;
     } else {
-        let_go(s);
+        cmq_store_abandon(s->store);
+        s->store = NULL;
     }
     s->doing = clean ? "opening after a close" : "opening after a kill";
     const cmq_status status = cmq_store_open(&s->store, &s->options);
@@ -468,7 +472,8 @@ static bool reopen_after(session *s)
     s->doing = "closing on a bad disk";
     if (dice == 0) arm(s);
     if (dice == 3) {
-        let_go(s);
+        cmq_store_abandon(s->store);
+        s->store = NULL;
     } else {
         const cmq_status status = close_store(s);
         if (status == CMQ_OK && fenced) return violated(s, "a fenced store closed well");
