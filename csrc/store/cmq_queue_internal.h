@@ -2,9 +2,10 @@
  * else includes it.
  *
  * Parts
- *   cmq_queues        life, table, options, deletion            cmq_queue         put, make room, read, scan
- *   cmq_queueload     folders and files of a directory          cmq_batchqueue    offsets of batch units
- *   cmq_queuerecover  recover, truncate, reput                  cmq_queueext      extension units
+ *   cmq_queues        life, table, options, deletion            cmq_queue         put, make room, read
+ *   cmq_queueload     folders and files of a directory          cmq_queuescan     scan, search
+ *   cmq_queuerecover  recover, cut, truncate                    cmq_batchqueue    offsets of batch units
+ *   cmq_queuereput    units that the log says must be there     cmq_queueext      extension units
  *   cmq_queueflush    flush, durability, retention              cmq_queuefile     bytes of a queue's files by position
  *   cmq_queuetable    (topic, id) -> queue                      cmq_queuetail, cmq_tailpool, cmq_filecache
  *
