@@ -298,6 +298,9 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
     *keep_out = false;
     cmq_status status = cmq_reader_pin(reader, batch, unit->phy, &data, &available);
     if (status == CMQ_ERR_OFFSET && unit->phy < cmq_log_min(reader->store->log)) return CMQ_OK;   /* expired meanwhile */
+    if (status == CMQ_ERR_OFFSET)
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "queue offset %lld points at %lld, which is no place of the log; run `cometmq verify`",
+                           (long long)unit->offset, (long long)unit->phy);
     if (status != CMQ_OK) return status;
     if (cmq_record_peek(data, available, &head) != CMQ_OK || head.physical_offset != unit->phy || head.record_bytes != (uint32_t)unit->bytes)
         return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "no record of %d bytes lies at physical offset %lld, where queue offset %lld points; run "
@@ -344,8 +347,7 @@ static cmq_status next_of_queues(cmq_reader *reader, cmq_found_batch *batch, int
         status = look_at_unit(reader, batch, &cursor->units[cursor->at], found, &keep);
         if (status == CMQ_AGAIN) return CMQ_OK;   /* pins are used up: the rest comes with the next batch */
         if (status == CMQ_ERR_CORRUPT) {
-            if (batch->count > 0) return CMQ_OK;   /* first what is sound; the damage is met again */
-            cursor->at++;
+            if (batch->count == 0) cursor->at++;
             return status;
         }
         if (status != CMQ_OK) return status;
@@ -405,18 +407,25 @@ void cmq_reader_close(cmq_reader *reader)
     free(reader);
 }
 
+/* What was found comes first: a failure behind it is met again by the next call. */
+static cmq_status next_of(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
+{
+    const cmq_status status =
+        reader->options.topic_count > 0 ? next_of_queues(reader, batch, confirmed) : cmq_reader_next_of_log(reader, batch, confirmed);
+    return batch->count > 0 ? CMQ_OK : status;
+}
+
 cmq_status cmq_reader_next(cmq_reader *reader, cmq_found_batch *batch, bool *end_out)
 {
     CMQ_ASSERT(batch->pin_count == 0 && batch->count == 0);
     *end_out = reader->ended;
     if (reader->ended || batch->capacity == 0) return CMQ_OK;
     const int64_t confirmed = cmq_log_confirmed(reader->store->log);
-    cmq_status status = reader->options.topic_count > 0 ? next_of_queues(reader, batch, confirmed) : cmq_reader_next_of_log(reader, batch, confirmed);
+    cmq_status status = next_of(reader, batch, confirmed);
     if (status == CMQ_OK && batch->count == 0 && !reader->ended && reader->store->options.read_only) {
         status = cmq_store_refresh(reader->store);   /* at the end of the view: has it grown? */
         const int64_t grown = cmq_log_confirmed(reader->store->log);
-        if (status == CMQ_OK && grown > confirmed)
-            status = reader->options.topic_count > 0 ? next_of_queues(reader, batch, grown) : cmq_reader_next_of_log(reader, batch, grown);
+        if (status == CMQ_OK && grown > confirmed) status = next_of(reader, batch, grown);
     }
     *end_out = reader->ended && batch->count == 0;
     return status;

@@ -87,7 +87,7 @@ static cmq_status take_record(cmq_reader *reader, cmq_found_batch *batch, int64_
     if (options->tag_count > 0) {
         cmq_record_view view;
         status = cmq_record_parse(data, available, phy, 0, &view);
-        if (status != CMQ_OK) return status;
+        if (status != CMQ_OK) return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, phy, "half a record");
         if (!cmq_reader_tags_match(reader, &view)) return CMQ_OK;
     }
     batch->items[batch->count++] = (cmq_found){
@@ -108,7 +108,7 @@ static cmq_status forwards(cmq_reader *reader, cmq_found_batch *batch, int64_t c
             continue;
         }
         if (status == CMQ_ERR_CORRUPT) {
-            if (batch->count > 0) return CMQ_OK;   /* first what is sound; the damage is met again */
+            if (batch->count > 0) return status;   /* met again */
             reader->position = behind_damage(reader, reader->position);
             return cmq_fail_context("reading goes on at %lld", (long long)reader->position);
         }
@@ -119,8 +119,9 @@ static cmq_status forwards(cmq_reader *reader, cmq_found_batch *batch, int64_t c
         }
         status = take_record(reader, batch, reader->position, &head);
         if (status == CMQ_AGAIN) return CMQ_OK;
+        const bool skip = status == CMQ_ERR_CORRUPT && batch->count == 0;
+        if (status == CMQ_OK || skip) reader->position += head.record_bytes;
         if (status != CMQ_OK) return status;
-        reader->position += head.record_bytes;
     }
     return CMQ_OK;
 }
@@ -213,8 +214,9 @@ static cmq_status backwards(cmq_reader *reader, cmq_found_batch *batch, int64_t 
         }
         if (status == CMQ_OK) status = take_record(reader, batch, phy, &head);
         if (status == CMQ_AGAIN) return CMQ_OK;
+        const bool skip = status == CMQ_ERR_CORRUPT && batch->count == 0;
+        if (status == CMQ_OK || skip) reader->block_count--;
         if (status != CMQ_OK) return status;
-        reader->block_count--;
     }
     return CMQ_OK;
 }
