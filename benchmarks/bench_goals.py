@@ -1,0 +1,88 @@
+"""The goals that figures are held against, by the figures' names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bench_support import Figure
+
+Judge = Callable[[Figure, Mapping[str, Figure]], "bool | None"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A goal: for which figures, in words, and whether one reaches it (None: that cannot be told)."""
+
+    names: re.Pattern[str]
+    text: str
+    judge: Judge
+
+
+def _at_least(value: float) -> Judge:
+    return lambda figure, _: figure["value"] >= value
+
+
+def _at_most(value: float) -> Judge:
+    return lambda figure, _: figure["value"] <= value
+
+
+def _ratio(value: float) -> Judge:
+    return lambda figure, _: figure["ratio"] >= value if "ratio" in figure else None
+
+
+def _share_of(part: str, other: str, share: float) -> Judge:
+    """At least so much of the figure whose name has ``other`` in place of ``part``."""
+
+    def judge(figure: Figure, all_figures: Mapping[str, Figure]) -> bool | None:
+        base = all_figures.get(figure["name"].replace(part, other))
+        return None if base is None else figure["value"] >= share * base["value"]
+
+    return judge
+
+
+def _as_with(smaller: str, factor: float) -> Judge:
+    """At most so many times the figure of the smaller store."""
+
+    def judge(figure: Figure, all_figures: Mapping[str, Figure]) -> bool | None:
+        base = all_figures.get(re.sub(r"^scale/[^/]+/", f"scale/{smaller}/", figure["name"]))
+        return None if base is None else figure["value"] <= factor * base["value"]
+
+    return judge
+
+
+GOALS = [
+    Goal(re.compile(names), text, judge)
+    for names, text, judge in [
+        (r"append/async/128B/batch-4000/no key/warm", "20 M/s", _at_least(20e6)),
+        (r"append/async/1024B/batch-4000/no key/warm", "9 M/s", _at_least(9e6)),
+        (r"python/append/async/128B/batch-4000/no key/.*", "8 M/s", _at_least(8e6)),
+        (r"python/append/async/1024B/batch-4000/no key/.*", "4 M/s", _at_least(4e6)),
+        (r".*append/async/.*/batch-4000/1 key/(?!sustained).*", "60 % of no key", _share_of("1 key", "no key", 0.6)),
+        (r"append/sync/.*/(batch-1000|batch-4000|appenders-64)/.*", "80 % of floor", _ratio(0.8)),
+        (r"read/tag scan/.*", "0.75 ns", _at_most(0.75)),
+        (r"python/read/tag scan, (none|1 of 1000),.*", "2 ns", _at_most(2)),
+        (r"follow/async/p99", "100 us", _at_most(100)),
+        (r"follow/sync/p99", "350 us", _at_most(350)),
+        (r"recover/crash/.*", "0.2 s/GiB", _at_most(0.2)),
+        (r"recover/crash, cold/.*", "0.45 s/GiB", _at_most(0.45)),
+        (r"queues/50,000: memory when idle.*", "16 MiB", _at_most(16)),
+        (r"queues/50,000: memory after the restart", "16 MiB", _at_most(16)),
+        (r"queues/50,000: (make and put|first flush|restart).*", "seconds", _at_most(10)),
+        (
+            r"scale/100 million/(append of one|.*random reads, newest).*",
+            "as with 1 million",
+            _as_with("1 million", 1.5),
+        ),
+        (r"scale/100 million/(open after|memory|descriptors).*", "as with 1 million", _as_with("1 million", 1.5)),
+    ]
+]
+
+
+def goal_of(figure: Figure) -> Goal | None:
+    """Return the goal of a figure, if it has one."""
+    for goal in GOALS:
+        if goal.names.fullmatch(figure["name"]):
+            return goal
+    return None
