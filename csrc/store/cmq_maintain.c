@@ -133,10 +133,13 @@ static cmq_status flush_queues(cmq_store *store)
     return status;
 }
 
+/* A clock that stepped back must not put things off until it has caught up. */
+static bool is_due(int64_t now_ms, int64_t done_at_ms, int64_t every_ms) { return now_ms < done_at_ms || now_ms - done_at_ms >= every_ms; }
+
 static bool durable_point_due(cmq_store *store, int64_t now_ms)
 {
     const int64_t grown = cmq_log_confirmed(store->log) - store->durable_end;
-    return grown > 0 && (grown >= store->options.durable_point_bytes || now_ms - store->durable_at_ms >= store->options.durable_point_ms);
+    return grown > 0 && (grown >= store->options.durable_point_bytes || is_due(now_ms, store->durable_at_ms, store->options.durable_point_ms));
 }
 
 /* Nothing behind the durable point: the thread may sleep until the next append. Cleared first, looked at second, so that an append in
@@ -147,7 +150,7 @@ static void settle_dirty(cmq_store *store)
     pthread_mutex_lock(&store->seat);
     const bool behind = cmq_log_end(store->log) > store->durable_end;
     pthread_mutex_unlock(&store->seat);
-    if (behind) atomic_store(&store->dirty, true);
+    if (behind) cmq_store_mark_dirty(store);   /* and wake the thread: it may have looked in between, and sleep for good */
 }
 
 static cmq_status maintain(cmq_store *store, bool force)
@@ -155,13 +158,15 @@ static cmq_status maintain(cmq_store *store, bool force)
     const int64_t now_ms = cmq_clock_now_ms(&store->clock);
     cmq_status status = flush_log(store);
     if (status == CMQ_OK && (force || durable_point_due(store, now_ms))) status = cmq_store_durable_point(store, false);
-    else if (status == CMQ_OK && now_ms - store->flushed_at_ms >= QUEUE_FLUSH_MS) {
+    else if (status == CMQ_OK && is_due(now_ms, store->flushed_at_ms, QUEUE_FLUSH_MS)) {
         store->flushed_at_ms = now_ms;
         status = flush_queues(store);
     }
-    if (status == CMQ_OK && store->options.retention.enabled && now_ms - store->expired_at_ms >= EXPIRE_MS) {
+    /* Also after a flush that met a full disk: this is what makes space. */
+    if ((status == CMQ_OK || status == CMQ_ERR_DISK_FULL) && store->options.retention.enabled && is_due(now_ms, store->expired_at_ms, EXPIRE_MS)) {
         store->expired_at_ms = now_ms;
-        status = cmq_store_expire_due(store, now_ms);
+        const cmq_status expired = cmq_store_expire_due(store, now_ms);
+        if (status == CMQ_OK) status = expired;
     }
     if (store->follow != NULL) cmq_follow_beat(store->follow, now_ms);
     settle_dirty(store);

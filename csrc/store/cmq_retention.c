@@ -48,7 +48,7 @@ static cmq_status delete_if_due(cmq_store *store, int64_t now_ms, bool any_age)
     cmq_file_info info;
     cmq_status status = cmq_log_first_info(store->log, &info);
     if (status != CMQ_OK) return status;
-    if (!any_age && now_ms < info.modified_ms + store->options.retention.reserved_ms) return CMQ_END;
+    if (!any_age && now_ms - info.modified_ms < store->options.retention.reserved_ms) return CMQ_END;
     /* Only what is flushed and dispatched may go; and the last record below the durable point stays, by which recovery knows that the point is true. */
     if (cmq_log_min(store->log) + store->sizes.segment_bytes >= store->durable_end) return CMQ_END;
     pthread_mutex_lock(&store->seat);   /* the writer makes segments in the same table */
@@ -79,8 +79,10 @@ static cmq_status expire_round(cmq_store *store, int64_t now_ms, bool any_age, u
         status = delete_if_due(store, now_ms, any_age);
         if (status == CMQ_OK) (*deleted_out)++;
     }
-    if (status != CMQ_OK && status != CMQ_END) return status;
-    return *deleted_out > 0 ? follow_log_min(store) : CMQ_OK;
+    if (status == CMQ_END) status = CMQ_OK;
+    /* What is gone is gone: queues and index follow, also where the next deletion failed. */
+    const cmq_status followed = *deleted_out > 0 ? follow_log_min(store) : CMQ_OK;
+    return status != CMQ_OK ? status : followed;
 }
 
 cmq_status cmq_store_expire_due(cmq_store *store, int64_t now_ms)

@@ -1,0 +1,100 @@
+/* Tests of cmq_maintain and cmq_retention: upkeep on a full disk, after a failure part way, and when the clock steps back. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "store/cmq_store.h"
+#include "support/cmq_file_twin.h"
+#include "support/cmq_store_kit.h"
+#include "support/cmq_test.h"
+
+static cmq_store_options expiring_options(const char *root, cmq_file_twin *twin)
+{
+    cmq_store_options options = kit_options(root);
+    options.fs = cmq_file_twin_fs(twin);
+    options.retention = (cmq_retention){.enabled = true, .reserved_ms = 1, .delete_hours = 0xFFFFFF, .files_per_round = 2};
+    return options;
+}
+
+static int64_t log_min(cmq_store *store)
+{
+    cmq_store_info info;
+    CHECK_OK(cmq_store_info_of(store, &info));
+    return info.log_min;
+}
+
+/* Messages over several segments, made durable. */
+static cmq_store *open_filled(const cmq_store_options *options)
+{
+    cmq_store *store = kit_open(options);
+    kit_append_many(store, "T", "message", 1200);
+    CHECK(cmq_store_confirmed(store) > 4 * KIT_SEGMENT_BYTES);
+    return store;
+}
+
+static void test_retention_goes_on_when_the_disk_is_full(void)
+{
+    const char *root = kit_directory();
+    cmq_file_twin *twin = cmq_file_twin_create(root, 1);
+    cmq_store_options options = expiring_options(root, twin);
+    options.retention.delete_hours = 0;
+    options.retention.max_used_ratio = 0.5;
+    cmq_file_twin_set_disk_space(twin, &(cmq_disk_space){.total_bytes = 100, .free_bytes = 90, .usable_bytes = 90});
+    cmq_store *store = open_filled(&options);
+    CHECK_OK(cmq_store_maintain(store, true));
+    CHECK_INT(log_min(store), 0);
+    kit_append_many(store, "T", "more", 100);
+    cmq_file_twin_set_disk_space(twin, &(cmq_disk_space){.total_bytes = 100, .free_bytes = 0, .usable_bytes = 0});
+    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_RESERVE, .nth = 1, .times = 0, .sys_errno = ENOSPC});
+    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_WRITE, .nth = 1, .times = 0, .sys_errno = ENOSPC});
+    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_RESIZE, .nth = 1, .times = 0, .sys_errno = ENOSPC});
+    atomic_fetch_add(&kit_now_ms, 20000);
+    CHECK_STATUS(cmq_store_maintain(store, true), CMQ_ERR_DISK_FULL);
+    CHECK(log_min(store) >= KIT_SEGMENT_BYTES);
+    cmq_file_twin_clear_faults(twin);
+    kit_append(store, "T", 0, "last", NULL, NULL);
+    kit_close(store);
+    cmq_file_twin_close(twin);
+}
+
+/* The second removal fails: the queues know of the first all the same. */
+static void test_retention_that_fails_part_way(void)
+{
+    const char *root = kit_directory();
+    cmq_file_twin *twin = cmq_file_twin_create(root, 1);
+    cmq_store_options options = expiring_options(root, twin);
+    options.retention.enabled = false;
+    cmq_store *store = open_filled(&options);
+    CHECK_OK(cmq_store_maintain(store, true));
+    uint32_t deleted;
+    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_REMOVE, .nth = 2, .times = 1, .sys_errno = EIO});
+    CHECK_STATUS(cmq_store_expire(store, true, &deleted), CMQ_ERR_IO);
+    CHECK_INT(deleted, 1);
+    CHECK_INT(log_min(store), KIT_SEGMENT_BYTES);
+    CHECK(kit_min(store, "T", 0) > 0);
+    kit_close(store);
+    cmq_file_twin_close(twin);
+}
+
+static void test_a_clock_that_steps_back_puts_nothing_off(void)
+{
+    const char *root = kit_directory(), *point = kit_path(root, "cometmq/point");
+    cmq_store *store = kit_open_at(root);
+    kit_append_many(store, "T", "a", 3);
+    CHECK_OK(cmq_store_maintain(store, true));
+    uint8_t before[16384] = {0}, after[16384] = {0};
+    const int64_t bytes = kit_file_bytes(point);
+    CHECK(bytes > 0 && bytes <= (int64_t)sizeof before);
+    kit_read_bytes(point, 0, before, (size_t)bytes);
+    atomic_fetch_sub(&kit_now_ms, 3600000);
+    kit_append_many(store, "T", "b", 3);
+    CHECK_OK(cmq_store_maintain(store, false));
+    kit_read_bytes(point, 0, after, (size_t)bytes);
+    CHECK(memcmp(before, after, (size_t)bytes) != 0);
+    CHECK_TEXT(kit_read_topic(store, "T"), "a0 a1 a2 b0 b1 b2");
+    kit_close(store);
+    kit_set_clock();
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(test_retention_goes_on_when_the_disk_is_full), CMQ_TEST(test_retention_that_fails_part_way),
+              CMQ_TEST(test_a_clock_that_steps_back_puts_nothing_off))
