@@ -82,6 +82,7 @@ cmq_status cmq_store_durable_point(cmq_store *store, bool clean)
     if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
     read_confirmed(store, &end, &store_ms, &last_phy);
     cmq_status status = make_durable(store, end, &covered, &point.index, &full_end_ms);
+    if (status == CMQ_OK) status = cmq_store_queue_folders(store, &point.has_queues, &point.has_batch_queues);
     if (status != CMQ_OK) return status;
     CMQ_ASSERT(covered >= end);
     const cmq_checkpoint before = store->checkpoint;

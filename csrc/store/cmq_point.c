@@ -1,7 +1,7 @@
 /* cmq_point: see cmq_point.h.
  *
  * A slot, big-endian:
- *   0 magic u64   8 version u32   12 flags u32 (1: clean)   16 sequence u64   24 log_end   32 store_ms
+ *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues)   16 sequence u64   24 log_end   32 store_ms
  *   40 index: file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy (48 bytes in all)
  *   88 last_phy   96 last_bytes i32   100 last_crc u32   104 checkpoint_crc u32   108 crc32 of the bytes before
  */
@@ -17,6 +17,8 @@
 #define MAGIC 0x434D51504F494E54u   /* "CMQPOINT" */
 #define VERSION 1u
 #define FLAG_CLEAN 1u
+#define FLAG_QUEUES 2u
+#define FLAG_BATCH_QUEUES 4u
 #define SLOT_BYTES 112
 #define SLOT_STEP 4096   /* a page each: no write of one slot can tear the other */
 #define SLOTS 2
@@ -33,7 +35,7 @@ static void encode(const cmq_point *point, uint64_t sequence, uint8_t at[SLOT_BY
 {
     cmq_store_u64(at, MAGIC);
     cmq_store_u32(at + 8, VERSION);
-    cmq_store_u32(at + 12, point->clean ? FLAG_CLEAN : 0);
+    cmq_store_u32(at + 12, (point->clean ? FLAG_CLEAN : 0) | (point->has_queues ? FLAG_QUEUES : 0) | (point->has_batch_queues ? FLAG_BATCH_QUEUES : 0));
     cmq_store_u64(at + 16, sequence);
     cmq_store_i64(at + 24, point->log_end);
     cmq_store_i64(at + 32, point->store_ms);
@@ -58,6 +60,8 @@ static bool decode(const uint8_t at[SLOT_BYTES], cmq_point *point_out, uint64_t 
     *sequence_out = cmq_load_u64(at + 16);
     *point_out = (cmq_point){
         .clean = (cmq_load_u32(at + 12) & FLAG_CLEAN) != 0,
+        .has_queues = (cmq_load_u32(at + 12) & FLAG_QUEUES) != 0,
+        .has_batch_queues = (cmq_load_u32(at + 12) & FLAG_BATCH_QUEUES) != 0,
         .log_end = cmq_load_i64(at + 24),
         .store_ms = cmq_load_i64(at + 32),
         .index = {.file_name = cmq_load_i64(at + 40),

@@ -26,6 +26,8 @@ typedef struct cmq_point {
     cmq_index_position index;  /* where the index stood */
     uint32_t checkpoint_crc;   /* cmq_checkpoint_crc of what we wrote last: differs when another program has written it since */
     bool clean;                /* written by a close: nothing lies behind P */
+    bool has_queues;           /* there were files under consumequeue/ */
+    bool has_batch_queues;     /* … and under batchconsumequeue/ */
 
     /* The last record before P, to notice a log that was replaced: all zero when P has none. */
     int64_t last_phy;          /* where it starts */

@@ -192,19 +192,28 @@ static cmq_status recover_index(cmq_store *store, const cmq_point *point, bool t
     return CMQ_OK;
 }
 
-/* Somebody removed the queues' folders, which a store with messages has: all of the log must be read. */
-static cmq_status queues_are_gone(cmq_store *store, bool *gone_out)
+cmq_status cmq_store_queue_folders(const cmq_store *store, bool *simple_out, bool *batch_out)
 {
     static const char *const folders[] = {"consumequeue", "batchconsumequeue"};
-    *gone_out = true;
+    bool *const there[] = {simple_out, batch_out};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         char path[CMQ_PATH_BYTES];
         cmq_file_info info;
         cmq_status status = cmq_path_join(path, store->root, folders[i]);
         if (status == CMQ_OK) status = cmq_fs_stat(store->fs, path, &info);
-        if (status == CMQ_OK) *gone_out = false;
-        else if (status != CMQ_ERR_NOT_FOUND) return status;
+        if (status != CMQ_OK && status != CMQ_ERR_NOT_FOUND) return status;
+        *there[i] = status == CMQ_OK;
     }
+    return CMQ_OK;
+}
+
+/* Somebody removed a folder of queues that our point, or the first message, had made: all of the log must be read. */
+static cmq_status queues_are_gone(const cmq_store *store, const cmq_point *point, bool trusted, bool *gone_out)
+{
+    bool simple, batch;
+    const cmq_status status = cmq_store_queue_folders(store, &simple, &batch);
+    if (status != CMQ_OK) return status;
+    *gone_out = (!simple && !batch) || (trusted && ((point->has_queues && !simple) || (point->has_batch_queues && !batch)));
     return CMQ_OK;
 }
 
@@ -239,7 +248,7 @@ static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted
 {
     bool gone;
     int64_t dispatched_end = 0, start = point->log_end;
-    cmq_status status = queues_are_gone(store, &gone);
+    cmq_status status = queues_are_gone(store, point, trusted, &gone);
     if (status == CMQ_OK)
         status = cmq_queues_recover(store->queues, cmq_log_min(store->log), cmq_log_last_file_end(store->log), trusted ? point->log_end : 0, &dispatched_end);
     if (status == CMQ_OK && !trusted) status = cmq_store_scan_start(store, unclean, dispatched_end, &start);

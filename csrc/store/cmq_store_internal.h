@@ -182,6 +182,9 @@ cmq_status CMQ_MUST_CHECK cmq_store_follow(cmq_store *store, const cmq_layout *l
 /* Is the durable point of this store's last writer still true of its log? Fills *point_out either way. */
 bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out);
 
+/* Which folders of queues there are. */
+cmq_status CMQ_MUST_CHECK cmq_store_queue_folders(const cmq_store *store, bool *simple_out, bool *batch_out);
+
 /* Where recovery must begin to read, by upstream's rules. */
 cmq_status CMQ_MUST_CHECK cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatched_end, int64_t *start_out);
 
