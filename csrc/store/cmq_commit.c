@@ -64,10 +64,10 @@ static cmq_status write_group(cmq_store *store)
     store->filling_keys ^= 1u;
     CMQ_ASSERT(store->pending[store->filling_keys].count == 0);
     const int64_t store_ms = store->store_ms, last_phy = store->last_phy;
+    /* Nothing is staged where the log's end went to the next segment over a rest too small for a blank. */
+    const int64_t end = staged != NULL ? cmq_staged_end(staged) : cmq_log_end(store->log);
     pthread_mutex_unlock(&store->seat);
-    if (staged == NULL) return CMQ_OK;
-    const int64_t end = cmq_staged_end(staged);
-    const cmq_status status = cmq_log_write_staged(store->log, staged);
+    const cmq_status status = staged != NULL ? cmq_log_write_staged(store->log, staged) : CMQ_OK;
     if (status != CMQ_OK) return cmq_store_fence(store);   /* the keys stay where they are: nothing is put any more */
     cmq_store_put_keys(store, keys);
     cmq_store_publish(store, end, store_ms, last_phy);

@@ -409,7 +409,31 @@ static void full_disk(void)
     }
 }
 
+/* A roll that found no room for the next segment leaves the end where no file is: the helper must not make the one behind it. */
+static void made_ahead_without_a_gap(void)
+{
+    uint8_t *into;
+    int64_t phy;
+    start(false);
+    cmq_file_twin *twin = cmq_file_twin_create(root, cmq_test_random());
+    fs = cmq_file_twin_fs(twin);
+    cmq_log *log = open_log(0);
+    put(log, 3000, 'a');
+    write_out(log);
+    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_CREATE, .nth = 1, .times = 1, .sys_errno = ENOSPC});
+    cmq_log_begin(log, 3000);
+    CHECK_STATUS(cmq_log_claim(log, 3000, &into, &phy), CMQ_ERR_DISK_FULL);
+    write_out(log);
+    CHECK_INT(cmq_log_confirmed(log), SEGMENT);
+    CHECK_STATUS(cmq_log_prewarm_step(log), CMQ_END);
+    CHECK(!kit_exists(file_of(2 * SEGMENT)));
+    CHECK_INT(put(log, 3000, 'b'), SEGMENT);
+    write_out(log);
+    cmq_log_close(log, true);
+    cmq_file_twin_close(twin);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(claims_and_rolls_mapped), CMQ_TEST(claims_and_rolls_staged), CMQ_TEST(blank_takes_the_rest), CMQ_TEST(staging_over_segments),
               CMQ_TEST(full_staging_says_so), CMQ_TEST(batch_is_claimed_at_once), CMQ_TEST(loads_what_is_there), CMQ_TEST(strange_folders_are_refused),
               CMQ_TEST(empty_last_file_is_forgiven), CMQ_TEST(cut_mapped), CMQ_TEST(cut_staged), CMQ_TEST(first_file_stays), CMQ_TEST(deletion_under_pins),
-              CMQ_TEST(table_grows_and_forgets), CMQ_TEST(made_ahead_and_given_back), CMQ_TEST(a_follower_sees_files_come_and_go), CMQ_TEST(full_disk))
+              CMQ_TEST(table_grows_and_forgets), CMQ_TEST(made_ahead_and_given_back), CMQ_TEST(a_follower_sees_files_come_and_go), CMQ_TEST(full_disk), CMQ_TEST(made_ahead_without_a_gap))
