@@ -116,8 +116,10 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     }
     if (status != CMQ_OK) return CMQ_END;
     bool has_unit = true;
-    if (view.store_timestamp_ms < store->walked_ms) status = CMQ_END;   /* stale */
-    if (store->opening.was_unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
+    /* Below a page's end each record is confirmed, also one of a time at which a Java broker's clock stepped back. */
+    const bool told = store->source == CMQ_FOLLOW_SOURCE_PAGE;
+    if (!told && view.store_timestamp_ms < store->walked_ms) status = CMQ_END;   /* stale */
+    if (!told && store->opening.was_unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
     if (status == CMQ_OK) cmq_dispatch_learn(store, &view, &facts);
     if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = confirm_foreign(store, &view, &facts, limit, &has_unit);
     if (status == CMQ_OK && has_unit && mode == WALK_DISPATCH) status = cmq_dispatch_units(store, &view, &facts);
@@ -231,6 +233,10 @@ static cmq_status walk_replaced(cmq_store *store, int64_t limit)
 
 static cmq_status grow(cmq_store *store, int64_t limit, int64_t files_end)
 {
+    const int64_t min = cmq_log_min(store->log);
+    if (store->walked < min)
+        return cmq_fail_at(CMQ_ERR_CLOSED, min, "the writer's retention deleted messages up to %lld, and this view had come to %lld only; open it again",
+                           (long long)min, (long long)store->walked);
     if (files_end > 0) cmq_queues_follow_files(store->queues, files_end);
     cmq_status status = walk_to(store, limit, WALK_DISPATCH);
     if (status == CMQ_OK) status = walk_replaced(store, limit);
@@ -335,7 +341,7 @@ static cmq_status wait_once(cmq_store *store, uint32_t seen, int64_t ms, int64_t
 
 cmq_status cmq_store_wait_more(cmq_store *store, int64_t seen_end, int64_t timeout_ms)
 {
-    const int64_t deadline = monotonic_ms() + timeout_ms;
+    const int64_t began = monotonic_ms(), deadline = timeout_ms < INT64_MAX - began ? began + timeout_ms : INT64_MAX;
     int64_t poll_ms = POLL_MS_MIN;
     for (;;) {
         cmq_follow_state page;

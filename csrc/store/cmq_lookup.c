@@ -151,11 +151,16 @@ static int compare_time(void *context, const cmq_unit *unit, cmq_status *status_
     size_t available;
     cmq_record_head head;
     if (unit->phy < cmq_log_min(search->store->log)) return -1;   /* expired: older than anything asked for */
-    *status_out = cmq_log_pin(search->store->log, unit->phy, &segment, &data, &available);
-    if (*status_out != CMQ_OK) return 0;
-    if (cmq_record_peek(data, available, &head) != CMQ_OK)
-        *status_out = cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "no record lies at physical offset %lld", (long long)unit->phy);
+    const cmq_status status = cmq_log_pin(search->store->log, unit->phy, &segment, &data, &available);
+    if (status != CMQ_OK && unit->phy < cmq_log_min(search->store->log)) return -1;   /* just now */
+    *status_out = status;
+    if (status != CMQ_OK) return 0;
+    const bool sound = cmq_record_peek(data, available, &head) == CMQ_OK;
     cmq_segment_unpin(segment);
+    if (!sound) {
+        *status_out = cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "no record lies at physical offset %lld", (long long)unit->phy);
+        return 0;
+    }
     const bool reached = search->after ? head.store_timestamp_ms > search->time_ms : head.store_timestamp_ms >= search->time_ms;
     return reached ? 1 : -1;
 }
