@@ -33,7 +33,7 @@ from interop.patterns import MessageSpec
 
 PROJECT = Path(__file__).resolve().parents[2]
 JAVA_PROJECT = Path(__file__).resolve().parent / "java"
-BUILD = Path(os.environ.get("COMETMQ_JAVA_BUILD", PROJECT / "build" / "java"))
+BUILD = Path(os.environ.get("CMQ_JAVA_BUILD", PROJECT / "build" / "java"))
 
 PEER_VERSION = "5.3.3"
 """The version our Java program is compiled against, and the client's in every test. The broker's may differ."""
