@@ -369,3 +369,96 @@ cdef extern from "store/cmq_store.h" nogil:
     cmq_status cmq_store_set_batch_topic(cmq_store *store, cmq_slice topic)
     cmq_status cmq_store_maintain(cmq_store *store, cbool force_durable_point)
     cmq_status cmq_store_expire(cmq_store *store, cbool manual, uint32_t *deleted_out)
+
+
+# ---- verification and repair (_verify.pxi) ----
+
+cdef extern from "store/cmq_verify.h" nogil:
+    ctypedef enum cmq_severity:
+        CMQ_SEVERITY_NOTE
+        CMQ_SEVERITY_REPAIRABLE
+        CMQ_SEVERITY_DAMAGED
+
+    ctypedef enum cmq_problem_kind:
+        CMQ_PROBLEM_RECORD
+
+    ctypedef struct cmq_problem:
+        cmq_problem_kind kind
+        cmq_severity severity
+        int64_t physical_offset
+        int64_t queue_offset
+        int64_t count
+        const char *topic
+        int32_t queue_id
+        const char *text
+
+    ctypedef struct cmq_verify_options:
+        cbool (*problem)(void *context, const cmq_problem *problem) noexcept nogil
+        cbool (*progress)(void *context, int64_t done_bytes, int64_t all_bytes) noexcept nogil
+        void *context
+
+    ctypedef struct cmq_verified:
+        cmq_severity verdict
+        cbool complete
+        int64_t log_min
+        int64_t log_end
+        int64_t records
+        int64_t body_bytes
+        int64_t units
+        int64_t queues
+        int64_t keys
+        int64_t index_entries
+        int64_t keys_missing
+        int64_t problems[3]
+
+    cmq_status cmq_store_verify(cmq_store *store, const cmq_verify_options *options, cmq_verified *verified_out)
+    const char *cmq_problem_name(cmq_problem_kind kind)
+
+
+cdef extern from "store/cmq_layout.h" nogil:
+    ctypedef struct cmq_layout_sizes:
+        int64_t segment_bytes
+        int64_t queue_file_bytes
+        int64_t batch_file_bytes
+        int64_t ext_file_bytes
+        int32_t index_slots
+        int32_t index_entries
+
+
+cdef extern from "store/cmq_repair.h" nogil:
+    ctypedef struct cmq_repair_options:
+        const cmq_store_options *store
+        cbool dry_run
+        cbool cut_tail
+        cbool cut_damage
+        cbool (*wanted)(void *context, cmq_slice topic) noexcept nogil
+        cbool (*progress)(void *context, int64_t done_bytes, int64_t all_bytes) noexcept nogil
+        void (*damage)(void *context, int64_t physical_offset, int64_t byte_count, const char *reason) noexcept nogil
+        void *context
+
+    ctypedef struct cmq_repair_report:
+        cbool complete
+        cbool finished_earlier
+        cbool was_unclean
+        cmq_layout_sizes sizes
+        int64_t log_min
+        int64_t log_end
+        int64_t records
+        int64_t messages
+        int64_t keys
+        int64_t queues
+        int64_t queues_kept
+        int64_t gaps
+        int64_t unwanted
+        int64_t damaged_places
+        int64_t damaged_bytes
+        int64_t first_damage
+        int64_t tail_at
+        int64_t tail_bytes
+        int64_t cut_at
+        int64_t cut_messages
+        int64_t cut_bytes
+        int64_t cut_files
+        const char *kept
+
+    cmq_status cmq_store_repair(const cmq_repair_options *options, cmq_repair_report *report_out)

@@ -9,6 +9,7 @@ cmq_core is linked statically and must be in the process once.
     _messages.pxi  Message: one stored message, over the mapped log
     _store.pxi     StoreHandle: life, append, look-ups
     _reader.pxi    Reader: iteration
+    _verify.pxi    verification and repair
 
 Every call into the engine holds its handle (StoreHandle.enter, leave), so that close() never frees it under a call.
 """
@@ -128,3 +129,4 @@ include "_columns.pxi"
 include "_messages.pxi"
 include "_store.pxi"
 include "_reader.pxi"
+include "_verify.pxi"

@@ -103,6 +103,14 @@ static void free_store(cmq_store *store)
 
 /* ---- looking ---- */
 
+/* Light queues say that the store has multi-dispatch, whoever asks for the repair. */
+static bool has_light_queues(const cmq_rawqueues *raw)
+{
+    for (uint32_t i = 0; i < cmq_rawqueues_count(raw); i++)
+        if (cmq_is_lmq(cmq_slice_of_text(cmq_rawqueues_at(raw, i)->topic))) return true;
+    return false;
+}
+
 static cmq_status CMQ_MUST_CHECK take_paths(cmq_repair *repair)
 {
     const char *path = repair->options->store->path;
@@ -157,7 +165,9 @@ static cmq_status CMQ_MUST_CHECK look(cmq_repair *repair)
     if (status == CMQ_OK) status = check_folders(repair);
     if (status == CMQ_OK) status = cmq_rawqueues_load(repair->fs, repair->root, layout.sizes.queue_file_bytes, layout.sizes.batch_file_bytes, &repair->raw);
     if (status == CMQ_OK) status = make_store(repair);
-    return status == CMQ_OK ? load_log(repair) : status;
+    if (status != CMQ_OK) return status;
+    repair->store->options.lmq_enabled = options->lmq_enabled || has_light_queues(repair->raw);
+    return load_log(repair);
 }
 
 /* ---- what lies behind the end ---- */

@@ -1,9 +1,9 @@
 """Types of the compiled module; tests/unit/test_stubs.py compares them with it."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TypedDict, final, type_check_only
+from typing import Literal, TypedDict, final, type_check_only
 
 import numpy as np
 import numpy.typing as npt
@@ -310,3 +310,91 @@ class Reader:
     def __next__(self) -> Message: ...
     def fetch(self, max_messages: int = 512, timeout_ms: int = 0) -> list[Message]: ...
     def positions(self) -> dict[tuple[str, int], int]: ...
+
+@type_check_only
+class _Problem(TypedDict):
+    kind: str
+    severity: Literal["note", "repairable", "damaged"]
+    physical_offset: int | None
+    topic: str | None
+    queue_id: int | None
+    queue_offset: int | None
+    count: int
+    text: str
+
+@type_check_only
+class _Verified(TypedDict):
+    verdict: Literal["note", "repairable", "damaged"]
+    complete: bool
+    log_min: int
+    log_end: int
+    records: int
+    body_bytes: int
+    units: int
+    queues: int
+    keys: int
+    index_entries: int
+    keys_missing: int
+    notes: int
+    repairable: int
+    damaged: int
+
+@type_check_only
+class _Repaired(TypedDict):
+    complete: bool
+    finished_earlier: bool
+    was_unclean: bool
+    segment_bytes: int
+    queue_file_bytes: int
+    batch_file_bytes: int
+    ext_file_bytes: int
+    index_slots: int
+    index_entries: int
+    log_min: int
+    log_end: int
+    records: int
+    messages: int
+    keys: int
+    queues: int
+    queues_kept: int
+    gaps: int
+    unwanted: int
+    damaged_places: int
+    damaged_bytes: int
+    first_damage: int | None
+    tail_at: int
+    tail_bytes: int
+    cut_at: int | None
+    cut_messages: int
+    cut_bytes: int
+    cut_files: int
+    kept: str | None
+
+def verify_store(
+    handle: StoreHandle,
+    on_problem: Callable[[_Problem], object] | None = None,
+    on_progress: Callable[[int, int], bool] | None = None,
+) -> _Verified: ...
+def repair_store(
+    path: str | os.PathLike[str],
+    *,
+    dry_run: bool = False,
+    cut_tail: bool = False,
+    cut_damage: bool = False,
+    wants: Callable[[str], bool] | None = None,
+    on_progress: Callable[[int, int], bool] | None = None,
+    on_damage: Callable[[int, int, str], object] | None = None,
+    segment_bytes: int = 0,
+    queue_file_bytes: int = 0,
+    batch_file_bytes: int = 0,
+    ext_file_bytes: int = 0,
+    index_slots: int = 0,
+    index_entries: int = 0,
+    commitlog_paths: Iterable[str | os.PathLike[str]] = (),
+    delay_levels: str | None = None,
+    batch_topics: Iterable[str] = (),
+    index_enabled: bool = True,
+    ext_enabled: bool = False,
+    lmq_enabled: bool = False,
+    check_property_crc: bool = False,
+) -> _Repaired: ...

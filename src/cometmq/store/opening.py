@@ -66,35 +66,41 @@ class Plan:
         Raises:
             Error: as :func:`cometmq.open`.
         """
-        settings = self.settings
-        address, port = _store_host(settings)
+        address, port = _store_host(self.settings)
         return StoreHandle(
             self.path,
             read_only=read_only,
             create=self.create,
             background=self.background,
             sync_flush=self.flush is FlushMode.SYNC,
-            segment_bytes=self._given("mapped_file_size_commit_log_bytes"),
-            queue_file_bytes=settings.consume_queue_file_bytes
-            if "mapped_file_size_consume_queue_bytes" in self.given
-            else 0,
-            batch_file_bytes=self._given("mapper_file_size_batch_consume_queue_bytes"),
-            ext_file_bytes=self._given("mapped_file_size_consume_queue_ext_bytes"),
-            index_slots=self._given("max_hash_slot_num"),
-            index_entries=self._given("max_index_num"),
-            commitlog_paths=[os.fspath(path) for path in settings.store_path_commit_log],
-            body_bytes_max=settings.max_message_size_bytes,
-            delay_levels=settings.message_delay_level,
-            batch_topics=self._batch_topics(),
-            index_enabled=settings.message_index_enable,
-            ext_enabled=settings.enable_consume_queue_ext or (self.path / "consumequeue_ext").is_dir(),
-            lmq_enabled=self.light_queues,
-            property_crc=settings.enabled_append_prop_crc,
-            check_property_crc=settings.force_verify_prop_crc,
+            body_bytes_max=self.settings.max_message_size_bytes,
+            property_crc=self.settings.enabled_append_prop_crc,
             retention=self.retention,
             store_address=address,
             store_port=port,
+            **self.layout_options(),
         )
+
+    def layout_options(self) -> dict[str, Any]:
+        """Return what the engine has to know of the files: their sizes where somebody gave them, and their features."""
+        settings = self.settings
+        return {
+            "segment_bytes": self._given("mapped_file_size_commit_log_bytes"),
+            "queue_file_bytes": settings.consume_queue_file_bytes
+            if "mapped_file_size_consume_queue_bytes" in self.given
+            else 0,
+            "batch_file_bytes": self._given("mapper_file_size_batch_consume_queue_bytes"),
+            "ext_file_bytes": self._given("mapped_file_size_consume_queue_ext_bytes"),
+            "index_slots": self._given("max_hash_slot_num"),
+            "index_entries": self._given("max_index_num"),
+            "commitlog_paths": [os.fspath(path) for path in settings.store_path_commit_log],
+            "delay_levels": settings.message_delay_level,
+            "batch_topics": self._batch_topics(),
+            "index_enabled": settings.message_index_enable,
+            "ext_enabled": settings.enable_consume_queue_ext or (self.path / "consumequeue_ext").is_dir(),
+            "lmq_enabled": self.light_queues,
+            "check_property_crc": settings.force_verify_prop_crc,
+        }
 
     def _given(self, name: str) -> int:
         """A size that somebody gave, or 0: the directory tells it, or upstream's default holds."""

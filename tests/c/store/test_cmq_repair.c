@@ -332,6 +332,25 @@ static void test_an_empty_store_can_be_repaired(void)
     check_healthy(root);
 }
 
+/* A message that is put into a light queue besides, as a broker's multi-dispatch stores it. */
+static void append_light(cmq_store *store, int offset)
+{
+    uint8_t properties[128];
+    size_t used = 0;
+    char number[16];
+    cmq_appended appended;
+    snprintf(number, sizeof number, "%d", offset);
+    CHECK_OK(cmq_property_append(properties, sizeof properties, &used, kit_slice("INNER_MULTI_DISPATCH"), kit_slice("%LMQ%light")));
+    CHECK_OK(cmq_property_append(properties, sizeof properties, &used, kit_slice("INNER_MULTI_QUEUE_OFFSET"), kit_slice(number)));
+    const cmq_append append = {
+        .common = {.topic = kit_slice("a"), .queue_id = 1},
+        .count = 1,
+        .bodies = {.kind = CMQ_COLUMN_ONE, .one = kit_slice("for a light queue, too")},
+        .properties = {.kind = CMQ_COLUMN_ONE, .one = {.data = properties, .bytes = used}},
+    };
+    CHECK_OK(cmq_store_append(store, &append, &appended));
+}
+
 static void test_batch_light_and_extended_queues(void)
 {
     const char *root = new_root();
@@ -344,16 +363,19 @@ static void test_batch_light_and_extended_queues(void)
     cmq_store *store = kit_open(&options);
     fill(store);
     for (int i = 0; i < 50; i++) kit_append(store, "batch", 0, "in a batch queue", "red", "kb");
+    for (int i = 0; i < 30; i++) append_light(store, i);
     kit_close(store);
+    check_healthy(root);
     char *queues = strdup(folder_text(root, "batchconsumequeue")), *ext = strdup(folder_text(root, "consumequeue_ext"));
     kit_remove_tree(kit_path(root, "consumequeue/a"));
-    const cmq_store_options only_path = {.path = root, .clock = kit_clock(), .lmq_enabled = true};   /* kind and extension are seen in the files */
+    const cmq_store_options only_path = {.path = root, .clock = kit_clock()};   /* kinds, extensions and light queues are seen in the files */
     CHECK_OK(try_repair(root, (cmq_repair_options){.store = &only_path}));
     CHECK_TEXT(folder_text(root, "batchconsumequeue"), queues);
     CHECK_TEXT(folder_text(root, "consumequeue_ext"), ext);
     check_healthy(root);
     store = kit_open(&options);
     CHECK_INT(kit_max(store, "batch", 0), 50);
+    CHECK_INT(kit_max(store, "%LMQ%light", 0), 30);
     CHECK_INT(kit_max(store, "a", 0), MESSAGES);
     kit_close(store);
     free(queues);
