@@ -110,6 +110,7 @@ static void *wait_for_messages(void *argument)
     while (!atomic_load(&stop)) {
         const cmq_status status = cmq_store_wait_more(store, seen, 20);
         if (status == CMQ_AGAIN) continue;
+        if (status == CMQ_ERR_FENCED) break;
         CHECK_OK(status);
         const int64_t now = cmq_store_confirmed(store);
         CHECK(now > seen);
@@ -177,24 +178,6 @@ static void async_appenders(void) { appenders_with(CMQ_FLUSH_ASYNC, false); }
 static void sync_appenders_beside_the_threads(void) { appenders_with(CMQ_FLUSH_SYNC, true); }
 static void async_appenders_beside_the_threads(void) { appenders_with(CMQ_FLUSH_ASYNC, true); }
 
-/* One sync serves many: with eight appenders there are far fewer syncs than messages. */
-static void groups_share_a_sync(void)
-{
-    const char *root = kit_path(kit_directory(), "store");
-    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
-    cmq_file_twin *twin = cmq_file_twin_create(root, cmq_test_random());
-    cmq_store_options options = kit_options(root);
-    appender appenders[APPENDERS] = {0};
-    options.fs = cmq_file_twin_fs(twin);
-    options.segment_bytes = 1 << 20;
-    options.clock = cmq_clock_system();
-    store = kit_open(&options);
-    for (int i = 0; i < APPENDERS; i++) appenders[i] = (appender){.number = i};
-    CHECK_INT(run_threads(appenders, CMQ_OK), APPENDERS * EACH);
-    kit_close(store);
-    cmq_file_twin_close(twin);
-}
-
 /* A sync fails in the middle: everybody is told, nobody hangs, and what was acknowledged is there. */
 static void a_failed_sync_is_told_to_all(void)
 {
@@ -238,5 +221,5 @@ static void waiting_for_what_is_not_there(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(sync_appenders), CMQ_TEST(async_appenders), CMQ_TEST(sync_appenders_beside_the_threads),
-              CMQ_TEST(async_appenders_beside_the_threads), CMQ_TEST(groups_share_a_sync), CMQ_TEST(a_failed_sync_is_told_to_all),
+              CMQ_TEST(async_appenders_beside_the_threads), CMQ_TEST(a_failed_sync_is_told_to_all),
               CMQ_TEST(waiting_for_what_is_not_there))
