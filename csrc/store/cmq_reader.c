@@ -427,6 +427,7 @@ cmq_status cmq_reader_next(cmq_reader *reader, cmq_found_batch *batch, bool *end
         const int64_t grown = cmq_log_confirmed(reader->store->log);
         if (status == CMQ_OK && grown > confirmed) status = next_of(reader, batch, grown);
     }
+    if (batch->count == 0) cmq_found_batch_release(batch);   /* of segments in which nothing was found */
     *end_out = reader->ended && batch->count == 0;
     return status;
 }
