@@ -235,6 +235,8 @@ cmq_status cmq_log_prewarm_step(cmq_log *log)
     const int64_t next = end - end % log->segment_bytes + log->segment_bytes;
     /* Where a full disk kept the end's own segment from being made: one behind it would leave a gap, which no opening takes. */
     if (cmq_log_segment_at(log, end) == NULL) return CMQ_END;
+    /* Early enough to be done in time, late enough that a store of a few MiB does not take a second segment's space. */
+    if (end % log->segment_bytes < log->segment_bytes / 2) return CMQ_END;
     cmq_segment *segment;
     cmq_status status = cmq_log_make_segment(log, next, &segment);
     if (status != CMQ_OK) return status;

@@ -21,7 +21,8 @@
 #define LOG_FLUSH_MS 500
 #define QUEUE_FLUSH_MS 1000
 #define EXPIRE_MS 10000
-#define WARM_AFTER_BYTES (INT64_C(32) << 20)     /* appended since opening, before the next segment is made and warmed */
+#define TRIM_MS 10000
+#define WARM_AFTER_BYTES (INT64_C(32) << 20)     /* appended since opening: fewer are no steady load */
 
 /* ---- durable points ---- */
 
@@ -159,7 +160,7 @@ static cmq_status maintain(cmq_store *store, bool force)
     const int64_t now_ms = cmq_clock_now_ms(&store->clock);
     cmq_status status = flush_log(store);
     if (status == CMQ_OK && (force || durable_point_due(store, now_ms))) status = cmq_store_durable_point(store, false);
-    else if (status == CMQ_OK && is_due(now_ms, store->flushed_at_ms, QUEUE_FLUSH_MS)) {
+    else if (status == CMQ_OK && (is_due(now_ms, store->flushed_at_ms, QUEUE_FLUSH_MS) || cmq_queues_flush_wanted(store->queues))) {
         store->flushed_at_ms = now_ms;
         status = flush_queues(store);
     }
@@ -170,6 +171,12 @@ static cmq_status maintain(cmq_store *store, bool force)
         if (status == CMQ_OK) status = expired;
     }
     if (store->follow != NULL) cmq_follow_beat(store->follow, now_ms);
+    if (is_due(now_ms, store->trimmed_at_ms, TRIM_MS)) {
+        store->trimmed_at_ms = now_ms;
+        pthread_mutex_lock(&store->seat);
+        cmq_queues_trim(store->queues);
+        pthread_mutex_unlock(&store->seat);
+    }
     settle_dirty(store);
     return status;
 }
@@ -223,7 +230,8 @@ static void *background(void *argument)
         if (atomic_load_explicit(&store->fenced, memory_order_acquire)) continue;
         const int64_t now_ms = cmq_clock_now_ms(&store->clock);
         /* Sync: unwaited appends leave at the next look; async: the log is synced every half second. */
-        if (store->options.flush == CMQ_FLUSH_ASYNC && now_ms >= log_flushed_ms && now_ms - log_flushed_ms < LOG_FLUSH_MS) continue;
+        const bool early = store->options.flush == CMQ_FLUSH_ASYNC && now_ms >= log_flushed_ms && now_ms - log_flushed_ms < LOG_FLUSH_MS;
+        if (early && !cmq_queues_flush_wanted(store->queues)) continue;
         log_flushed_ms = now_ms;
         const cmq_status status = cmq_store_maintain(store, false);
         /* A full disk shows itself at the next append; all else that can fail here fenced the store or is tried again at the next look. */

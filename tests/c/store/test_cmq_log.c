@@ -349,6 +349,10 @@ static void made_ahead_and_given_back(void)
     cmq_log *log = open_log(0);
     put(log, 100, 'a');
     write_out(log);
+    CHECK_STATUS(cmq_log_prewarm_step(log), CMQ_END);   /* a store of a few bytes stays at one segment */
+    CHECK_INT(cmq_log_last_file_end(log), SEGMENT);
+    put(log, 2500, 'a');
+    write_out(log);
     cmq_status status = CMQ_OK;
     for (int i = 0; i < 10 && status == CMQ_OK; i++) status = cmq_log_prewarm_step(log);
     CHECK_STATUS(status, CMQ_END);
