@@ -90,6 +90,7 @@ cmq_status cmq_store_durable_point(cmq_store *store, bool clean)
     store->checkpoint.physic_ms = store_ms;
     store->checkpoint.logics_ms = store_ms;
     if (full_end_ms > store->checkpoint.index_ms) store->checkpoint.index_ms = full_end_ms;
+    point.queues = cmq_queues_fingerprint(store->queues, end);
     fill_point(store, end, store_ms, last_phy, &point);
     status = store_point(store, &point, &before);
     if (status != CMQ_OK) return status;

@@ -3,7 +3,8 @@
  * A slot, big-endian:
  *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues)   16 sequence u64   24 log_end   32 store_ms
  *   40 index: file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy (48 bytes in all)
- *   88 last_phy   96 last_bytes i32   100 last_crc u32   104 checkpoint_crc u32   108 crc32 of the bytes before
+ *   88 last_phy   96 last_bytes i32   100 last_crc u32   104 checkpoint_crc u32   108 queues u64
+ *   116 crc32 of the bytes before
  */
 #include "store/cmq_point.h"
 
@@ -15,11 +16,11 @@
 #include "store/cmq_side.h"
 
 #define MAGIC 0x434D51504F494E54u   /* "CMQPOINT" */
-#define VERSION 1u
+#define VERSION 2u
 #define FLAG_CLEAN 1u
 #define FLAG_QUEUES 2u
 #define FLAG_BATCH_QUEUES 4u
-#define SLOT_BYTES 112
+#define SLOT_BYTES 120
 #define SLOT_STEP 4096   /* a page each: no write of one slot can tear the other */
 #define SLOTS 2
 
@@ -50,13 +51,14 @@ static void encode(const cmq_point *point, uint64_t sequence, uint8_t at[SLOT_BY
     cmq_store_i32(at + 96, point->last_bytes);
     cmq_store_u32(at + 100, point->last_crc);
     cmq_store_u32(at + 104, point->checkpoint_crc);
-    cmq_store_u32(at + 108, cmq_crc32(at, SLOT_BYTES - 4));
+    cmq_store_u64(at + 108, point->queues);
+    cmq_store_u32(at + 116, cmq_crc32(at, SLOT_BYTES - 4));
 }
 
 static bool decode(const uint8_t at[SLOT_BYTES], cmq_point *point_out, uint64_t *sequence_out)
 {
     if (cmq_load_u64(at) != MAGIC || cmq_load_u32(at + 8) != VERSION) return false;
-    if (cmq_load_u32(at + 108) != cmq_crc32(at, SLOT_BYTES - 4)) return false;
+    if (cmq_load_u32(at + 116) != cmq_crc32(at, SLOT_BYTES - 4)) return false;
     *sequence_out = cmq_load_u64(at + 16);
     *point_out = (cmq_point){
         .clean = (cmq_load_u32(at + 12) & FLAG_CLEAN) != 0,
@@ -75,6 +77,7 @@ static bool decode(const uint8_t at[SLOT_BYTES], cmq_point *point_out, uint64_t 
         .last_bytes = cmq_load_i32(at + 96),
         .last_crc = cmq_load_u32(at + 100),
         .checkpoint_crc = cmq_load_u32(at + 104),
+        .queues = cmq_load_u64(at + 108),
     };
     return true;
 }

@@ -24,6 +24,7 @@ typedef struct cmq_point {
     int64_t log_end;           /* P: every record that ends at or before it is in the log, its queue units and keys in the files, all durable */
     int64_t store_ms;          /* store timestamp of the last record before P; 0 when there is none */
     cmq_index_position index;  /* where the index stood */
+    uint64_t queues;           /* cmq_queues_fingerprint at P: differs when files of queues were lost or changed since; 0: not known */
     uint32_t checkpoint_crc;   /* cmq_checkpoint_crc of what we wrote last: differs when another program has written it since */
     bool clean;                /* written by a close: nothing lies behind P */
     bool has_queues;           /* there were files under consumequeue/ */

@@ -132,6 +132,10 @@ cmq_status CMQ_MUST_CHECK cmq_queue_start_at(cmq_queue *queue, int64_t offset);
 cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t log_end, int64_t trusted_end,
                                              int64_t *dispatched_end_out);
 
+/* Which queues there are and how many units each has below confirmed_end, in one number: equal before and after an opening, unless units were lost.
+ * As for flush, or when nobody writes. */
+uint64_t cmq_queues_fingerprint(const cmq_queues *queues, int64_t confirmed_end);
+
 /* Cut every queue at the first unit whose record does not end at or before log_end (upstream's truncateDirty). */
 cmq_status CMQ_MUST_CHECK cmq_queues_truncate(cmq_queues *queues, int64_t log_end);
 

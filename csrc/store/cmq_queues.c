@@ -259,6 +259,28 @@ cmq_status cmq_queues_require(cmq_queues *queues, cmq_slice topic, int32_t queue
 
 int64_t cmq_queues_gaps(const cmq_queues *queues) { return queues->gaps; }
 
+/* Every bit of the result depends on every bit of `x` (the finalizer of splitmix64). */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return x ^ (x >> 31);
+}
+
+uint64_t cmq_queues_fingerprint(const cmq_queues *queues, int64_t confirmed_end)
+{
+    uint64_t sum = 0;   /* in any order: files are listed in another one than queues are made in */
+    for (uint32_t i = 0; i < cmq_queues_count(queues); i++) {
+        cmq_queue *queue = cmq_queues_at(queues, i);
+        if (cmq_queue_deleted(queue) || atomic_load_explicit(&queue->last_end, memory_order_acquire) == 0) continue;
+        const int64_t units = cmq_queue_visible(queue, confirmed_end);
+        if (units == 0) continue;
+        const uint64_t name = (uint64_t)cmq_queue_index_seed(queue) << 32 | (uint32_t)queue->id;
+        sum += mix(mix(name + (uint64_t)cmq_queue_kind_of(queue)) ^ (uint64_t)units);
+    }
+    return sum;
+}
+
 bool cmq_queues_flush_wanted(const cmq_queues *queues)
 {
     return atomic_load_explicit(&queues->flush_wanted, memory_order_acquire);

@@ -242,6 +242,11 @@ static cmq_status settle(cmq_store *store, walk *w)
     return status;
 }
 
+bool cmq_store_queues_lost(const cmq_store *store, const cmq_point *point)
+{
+    return point->queues != 0 && cmq_queues_fingerprint(store->queues, point->log_end) != point->queues;
+}
+
 /* Make queues and index ready, and say where the walk begins: at our point if all is there that it speaks of, else where upstream would begin,
  * or before, where something that it speaks of is gone. */
 static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted, bool unclean, walk *w)
@@ -251,6 +256,7 @@ static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted
     cmq_status status = queues_are_gone(store, point, trusted, &gone);
     if (status == CMQ_OK)
         status = cmq_queues_recover(store->queues, cmq_log_min(store->log), cmq_log_last_file_end(store->log), trusted ? point->log_end : 0, &dispatched_end);
+    if (status == CMQ_OK && trusted) gone |= cmq_store_queues_lost(store, point);
     if (status == CMQ_OK && !trusted) status = cmq_store_scan_start(store, unclean, dispatched_end, &start);
     if (status == CMQ_OK) status = recover_index(store, point, trusted, unclean, &start, &w->keys_from);
     if (status != CMQ_OK) return status;

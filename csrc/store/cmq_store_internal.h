@@ -186,6 +186,9 @@ bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out);
 /* Which folders of queues there are. */
 cmq_status CMQ_MUST_CHECK cmq_store_queue_folders(const cmq_store *store, bool *simple_out, bool *batch_out);
 
+/* Have the queues, cut at this point, other units than it remembers? Then all of the log must be read. */
+bool cmq_store_queues_lost(const cmq_store *store, const cmq_point *point);
+
 /* Where recovery must begin to read, by upstream's rules. */
 cmq_status CMQ_MUST_CHECK cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatched_end, int64_t *start_out);
 

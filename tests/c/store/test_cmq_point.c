@@ -17,6 +17,7 @@ static cmq_point some(void)
                                  .end_ms = 2,
                                  .begin_phy = 3,
                                  .end_phy = 4},
+                       .queues = cmq_test_random(),
                        .checkpoint_crc = (uint32_t)cmq_test_random(),
                        .clean = cmq_test_random_below(2) == 0,
                        .last_phy = 77,
@@ -28,7 +29,7 @@ static bool equal(const cmq_point *a, const cmq_point *b)
 {
     return a->log_end == b->log_end && a->store_ms == b->store_ms &&
            memcmp(&a->index, &b->index, sizeof a->index) == 0 && a->checkpoint_crc == b->checkpoint_crc &&
-           a->clean == b->clean && a->last_phy == b->last_phy && a->last_bytes == b->last_bytes &&
+           a->queues == b->queues && a->clean == b->clean && a->last_phy == b->last_phy && a->last_bytes == b->last_bytes &&
            a->last_crc == b->last_crc;
 }
 
@@ -87,7 +88,7 @@ static void torn(void)
     CHECK_OK(cmq_point_store(file, &before));   /* slot 1 */
     CHECK_OK(cmq_point_store(file, &newest));   /* slot 0 */
     cmq_point_close(file);
-    for (uint64_t at = 0; at < 112; at++) {
+    for (uint64_t at = 0; at < 120; at++) {
         const uint8_t mask = (uint8_t)(1 + cmq_test_random_below(255));
         flip(root, at, mask);
         check_loads(root, &before);
@@ -119,13 +120,13 @@ static void files_of_other_lengths(void)
     cmq_point_close(point_file);
     char path[CMQ_PATH_BYTES];
     CHECK_OK(cmq_path_join(path, root, "cometmq/point"));
-    static const uint64_t lengths[] = {8191, 4096 + 112, 4096 + 111, 112, 111, 0};
+    static const uint64_t lengths[] = {8191, 4096 + 120, 4096 + 119, 120, 119, 0};
     for (size_t i = 0; i < 6; i++) {
         cmq_file *file;
         CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
         CHECK_OK(cmq_file_resize(file, lengths[i]));
         cmq_file_close(file);
-        check_loads(root, lengths[i] >= 112 ? &second : NULL);
+        check_loads(root, lengths[i] >= 120 ? &second : NULL);
     }
     CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &point_file));
     CHECK_OK(cmq_point_store(point_file, &first));
