@@ -449,7 +449,7 @@ static void light_queues(void)
     char path[CMQ_PATH_BYTES];
     strcpy(path, store_root());
     for (int i = 0; i < 4; i++) {
-        char pairs[100], body[8];
+        char pairs[100], body[16];
         cmq_append append = append_of("T", 1, (cmq_column){0});
         cmq_appended appended;
         snprintf(pairs, sizeof pairs, "INNER_MULTI_DISPATCH\001%s\002", lists[i]);
