@@ -236,7 +236,8 @@ cdef class _Column:
         cdef Py_ssize_t i, at = 0, total = 0
         for i in range(chunk_count):
             total += chunks[i].length
-        if chunk_count == 1 and schema.dictionary is NULL and (chunks.null_count == 0 or chunks.buffers[0] is NULL):
+        if chunk_count == 1 and schema.dictionary is NULL and (chunks.null_count == 0 or chunks.n_buffers == 0 or
+                                                                       chunks.buffers[0] is NULL):
             if self._arrow_direct(schema, chunks):
                 return 0
         self._allocate(total)
