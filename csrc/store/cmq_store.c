@@ -367,9 +367,12 @@ bool cmq_store_fingerprint(cmq_store *store, int64_t phy, int32_t *bytes_out, ui
 cmq_status cmq_store_delete_topic(cmq_store *store, cmq_slice topic)
 {
     if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
+    /* What was appended without waiting lies before the deletion: committed after it, recovery would bring the topic back. */
+    cmq_status status = cmq_store_flush(store);
+    if (status != CMQ_OK) return status;
     pthread_mutex_lock(&store->maintain_mutex);   /* no flush may be writing the queues' files */
     pthread_mutex_lock(&store->seat);
-    cmq_status status = cmq_queues_delete_topic(store->queues, topic);
+    status = cmq_queues_delete_topic(store->queues, topic);
     pthread_mutex_unlock(&store->seat);
     /* Recovery must not read the topic's records again: they would bring its queues back. */
     if (status == CMQ_OK && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);
