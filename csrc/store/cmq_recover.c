@@ -251,7 +251,7 @@ bool cmq_store_queues_lost(const cmq_store *store, const cmq_point *point)
  * or before, where something that it speaks of is gone. */
 static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted, bool unclean, walk *w)
 {
-    bool gone;
+    bool gone = false;
     int64_t dispatched_end = 0, start = point->log_end;
     cmq_status status = queues_are_gone(store, point, trusted, &gone);
     if (status == CMQ_OK)
