@@ -217,11 +217,9 @@ cdef class _Column:
         return 0
 
     cdef int _grow_chunks(self, Py_ssize_t capacity) except -1:
-        cdef ArrowArray *grown = <ArrowArray *>malloc(<size_t>capacity * sizeof(ArrowArray))
+        cdef ArrowArray *grown = <ArrowArray *>realloc(self.chunks, <size_t>capacity * sizeof(ArrowArray))
         if grown is NULL:
             raise MemoryError
-        memcpy(grown, self.chunks, <size_t>self.chunk_count * sizeof(ArrowArray))
-        free(self.chunks)
         self.chunks = grown
         return 0
 
