@@ -23,13 +23,18 @@
 
 /* ---- where to begin ---- */
 
-bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out)
+/* The point of the last writer, if that was one of ours: what it says was durable. One for another checkpoint is of before a Java broker's visit, or of a
+ * moment whose checkpoint a crash took. */
+static bool last_point(cmq_store *store, cmq_point *point_out)
 {
     bool found;
     *point_out = (cmq_point){0};
-    /* One for another checkpoint is of before a Java broker's visit, or of a moment whose checkpoint a crash took. */
-    const uint32_t crc = cmq_checkpoint_crc(&store->checkpoint);
-    if (cmq_point_load_for(store->fs, store->root, crc, point_out, &found) != CMQ_OK || !found) return false;
+    return cmq_point_load_for(store->fs, store->root, cmq_checkpoint_crc(&store->checkpoint), point_out, &found) == CMQ_OK && found;
+}
+
+bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out)
+{
+    if (!last_point(store, point_out)) return false;
     if (point_out->log_end < cmq_log_min(store->log) || point_out->log_end > cmq_log_last_file_end(store->log)) return false;
     if (point_out->last_bytes == 0) return point_out->log_end == cmq_log_min(store->log);
     int32_t bytes;
@@ -142,6 +147,11 @@ static cmq_status read_log(walk *w)
 static cmq_status refuse_damage(const walk *w, bool unclean)
 {
     cmq_record_view view;
+    cmq_point point;
+    if (last_point(w->store, &point) && w->position < point.log_end)
+        return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
+                           "the commit log can be read to %" PRId64 " only, but messages up to %" PRId64 " were on disk: a segment file is missing or damaged. "
+                           "Put it back, or run `cometmq verify` and then `cometmq repair`", w->position, point.log_end);
     if (!cmq_store_flushed_behind(w->store, w->position, w->last_phy, w->last_ms, unclean, &view)) return CMQ_OK;
     return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
                        "the commit log is damaged at physical offset %" PRId64 ": flushed messages follow it (the next at %" PRId64 "), so it is no torn "

@@ -512,12 +512,13 @@ static bool run_faulty_session(void)
         if (good) good = follow_up_all(&s);
         /* After a failed sync the page cache shows what may be on no disk, and a process cannot tell: what such a store promises until the machine
          * is started anew is no power loss. So this boot's images end here. */
-        if (good && fenced) {
+        if (good && (fenced || cmq_test_random_below(5) == 0)) {
+            const uint64_t failures = cmq_file_twin_failures(s.twin);
             cmq_file_twin_on_call(s.twin, 0, NULL, NULL);
             good = reopen_after(&s);
-            break;
+            if (fenced || cmq_file_twin_failures(s.twin) > failures) break;
+            cmq_file_twin_on_call(s.twin, 0, at_call, &s);
         }
-        if (good && cmq_test_random_below(5) == 0) good = reopen_after(&s) && follow_up_all(&s);
     }
     cmq_file_twin_clear_faults(s.twin);
     all.sessions++;
