@@ -1,4 +1,8 @@
-"""The ``cometmq`` command. Commands live in modules of their own beside this file and are loaded when called."""
+"""The ``cometmq`` command.
+
+One module per command; each is a thin layer over functions of ``cometmq.store``. What they share is in ``arguments``
+(options), ``failures`` (errors, exit codes) and ``terminal`` (progress, text, JSON). ``docs/cli.md`` is for users.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,20 @@ from typing import Annotated
 import typer
 
 import cometmq
+from cometmq.cli import cat, inspect, put, repair, verify
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(name="cometmq", help="Look into, check, mend and use CometMQ stores.", no_args_is_help=True)
+app = typer.Typer(
+    name="cometmq",
+    help="Look into, check, mend and use CometMQ stores, which are RocketMQ's.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in (inspect.inspect, verify.verify, repair.repair, cat.cat, put.put):
+    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -30,4 +44,4 @@ def _options(
 
 def main() -> None:
     """Run the command line; what the console script calls."""
-    app()
+    app(prog_name="cometmq")

@@ -1,0 +1,400 @@
+"""``cometmq cat``: messages out of a store."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+import cometmq
+from cometmq.cli.arguments import Config, StorePath, parse_time
+from cometmq.cli.failures import ExitCode, fail, reported
+from cometmq.cli.terminal import counted, safe_text, time_text
+from cometmq.errors import CorruptRecord, DecompressionError, Error, InvalidArgument, NotFound, OffsetOutOfRange
+
+__all__ = ["Format", "cat", "message_fields"]
+
+_WRITE_BYTES = 256 * 1024
+_FIND_MESSAGES = 1024
+
+
+class Format(enum.Enum):
+    """How messages are written."""
+
+    TEXT = "text"
+    JSON = "json"
+    RAW = "raw"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Query:
+    """What to read. Offsets are queue offsets, times milliseconds."""
+
+    topic: str | None
+    tags: str | None
+    queues: tuple[int, ...]
+    start: int | None
+    end: int | None
+    start_time_ms: int | None
+    end_time_ms: int | None
+
+    def read(self, store: cometmq.Store, *, backwards: bool = False, follow: bool = False) -> cometmq.Reader:
+        """Open a reader; with ``follow`` it says that it is at its end, and can be read on later."""
+        return store.read(
+            self.topic,
+            tags=self.tags,
+            queues=self.queues or None,
+            start=self.start,
+            end=self.end,
+            start_time=self.start_time_ms,
+            end_time=self.end_time_ms,
+            backwards=backwards,
+            follow=follow,
+            timeout_s=0 if follow else None,
+        )
+
+
+@reported()
+def cat(
+    path: StorePath,
+    topic: Annotated[str | None, typer.Argument(help="One topic; else all of them.", show_default=False)] = None,
+    output: Annotated[
+        Format, typer.Option("--format", "-f", help="text: a line each; json: JSON lines; raw: only the bodies.")
+    ] = Format.TEXT,
+    tags: Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Only these tags: "A || B".')] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--key", "--keys", metavar="KEY", help="Only messages with this key; repeatable."),
+    ] = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option("--id", metavar="ID", help="The message with this offset id or unique id; repeatable."),
+    ] = None,
+    queues: Annotated[
+        list[int] | None, typer.Option("--queue", "-q", metavar="N", help="Only this queue; repeatable.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option("--start", metavar="OFFSET|TIME", help="Begin at this queue offset, or time.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--end", metavar="OFFSET|TIME", help="End before this queue offset, or time.")
+    ] = None,
+    from_time: Annotated[
+        str | None,
+        typer.Option("--from-time", metavar="TIME", help="Stored at this time or later: 2026-11-21T14:00, or 10m ago."),
+    ] = None,
+    to_time: Annotated[str | None, typer.Option("--to-time", metavar="TIME", help="Stored before this time.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="At most so many.")] = None,
+    backwards: Annotated[bool, typer.Option("--backwards", help="Newest first.")] = False,
+    tail: Annotated[
+        int | None, typer.Option("--tail", min=0, metavar="N", help="The newest so many, oldest of them first.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for new messages, until Ctrl-C.")] = False,
+    delimiter: Annotated[
+        str, typer.Option("--delimiter", metavar="TEXT", help=r"Behind each raw body; \n, \t, \0 are understood.")
+    ] = r"\n",
+    config: Config = None,
+) -> None:
+    """Print messages: in the order in which they were stored, from the oldest on.
+
+    Text shows when a message was stored, where it is, its tags and keys, and its body with control characters escaped.
+    JSON lines have every field; a body that is no UTF-8 text is base64 (body_encoding says which).
+
+    Exit codes: 0 done, 2 usage, 3 it could not be done (stderr says why), 4 damaged records were passed over,
+    130 stopped by Ctrl-C, 141 the reader of the output went away.
+
+    \b
+    Examples:
+      cometmq cat data/ orders --tags "paid || shipped" --tail 20 --follow
+      cometmq cat data/ orders --key o-17 --format json
+      cometmq cat data/ --from-time 10m
+      cometmq cat data/ orders --format raw > bodies.txt
+    """
+    if topic is None and (keys or queues):
+        raise typer.BadParameter("--key and --queue need a TOPIC")
+    if follow and backwards:
+        raise typer.BadParameter("--follow waits for new messages: it cannot go --backwards")
+    query = _query(topic, tags, queues, (start, end), (from_time, to_time))
+    if topic is None and (query.start is not None or query.end is not None):
+        raise typer.BadParameter("--start and --end are offsets of a queue, or times: offsets need a TOPIC")
+    out = _Output(sys.stdout.buffer, _writer_of(output, _delimiter(delimiter)), limit)
+    with cometmq.open(path, mode="r", config=config) as store:
+        if ids:
+            out.write_all(_by_id(store, topic, one) for one in ids)
+        elif keys:
+            out.write_all(message for key in keys for message in _by_key(store, query, key, backwards=backwards))
+        else:
+            _print_read(store, query, out, backwards=backwards, tail=tail, follow=follow)
+        out.flush()
+    if out.damaged:
+        fail(f"passed over {counted(out.damaged, 'damaged place')}; `cometmq verify` names all of them")
+        raise typer.Exit(ExitCode.DAMAGED)
+
+
+# --- What to read
+
+
+def _query(
+    topic: str | None,
+    tags: str | None,
+    queues: list[int] | None,
+    offsets: tuple[str | None, str | None],
+    times: tuple[str | None, str | None],
+) -> _Query:
+    """Bring the options together: what is no number in --start or --end is a time."""
+    bounds: list[int | None] = []
+    moments: list[int | None] = []
+    for place, time in zip(offsets, times, strict=True):
+        is_offset = place is not None and place.isdecimal()
+        if place is not None and not is_offset and time is not None:
+            raise typer.BadParameter("--start and --end as times are the same as --from-time and --to-time: give one")
+        bounds.append(int(place) if place is not None and is_offset else None)
+        text = time if time is not None else None if is_offset else place
+        moments.append(None if text is None else parse_time(text))
+    return _Query(
+        topic=topic,
+        tags=tags,
+        queues=tuple(queues or ()),
+        start=bounds[0],
+        end=bounds[1],
+        start_time_ms=moments[0],
+        end_time_ms=moments[1],
+    )
+
+
+def _by_id(store: cometmq.Store, topic: str | None, message_id: str) -> cometmq.Message:
+    """Find a message by either kind of id; the two look alike."""
+    try:
+        return store.get_by_id(message_id)
+    except (NotFound, InvalidArgument, OffsetOutOfRange, CorruptRecord):
+        pass  # then it may be a unique id, which producers make
+    for name in store.topics(system=True) if topic is None else [topic]:
+        found = store.find_unique(name, message_id)
+        if found is not None:
+            return found
+    raise NotFound(f"no message has the id {message_id}; a unique id is found only while the index has it")
+
+
+def _by_key(store: cometmq.Store, query: _Query, key: str, *, backwards: bool) -> Iterable[cometmq.Message]:
+    """Find the messages with a key that fit the other filters, oldest first."""
+    from cometmq.store.options import INT64_MAX, parse_tags
+
+    assert query.topic is not None
+    store.topic(query.topic)  # that there is such a topic
+    wanted = frozenset(parse_tags(query.tags))
+    found: list[cometmq.Message] = []
+    seen: set[int] = set()
+    begin = query.start_time_ms or 0
+    until = INT64_MAX if query.end_time_ms is None else query.end_time_ms - 1
+    limit = _FIND_MESSAGES
+    while until >= begin:
+        # Newest first, so the next page begins at the oldest one's time; those of the same millisecond come again.
+        page = store.handle.find_key(query.topic, key, begin, until, limit)
+        fresh = [message for message in page if message.physical_offset not in seen]
+        if fresh:
+            seen.update(message.physical_offset for message in fresh)
+            found += fresh
+            until = page[-1].store_timestamp_ms
+        elif len(page) == limit:
+            limit *= 4
+        else:
+            break
+    matching = [message for message in found if _fits(query, wanted, message)]
+    return matching if backwards else reversed(matching)
+
+
+def _fits(query: _Query, tags: frozenset[str], message: cometmq.Message) -> bool:
+    return (
+        (not tags or message.tags in tags)
+        and (not query.queues or message.queue_id in query.queues)
+        and (query.start is None or message.queue_offset >= query.start)
+        and (query.end is None or message.queue_offset < query.end)
+        and (query.start_time_ms is None or message.store_timestamp_ms >= query.start_time_ms)
+        and (query.end_time_ms is None or message.store_timestamp_ms < query.end_time_ms)
+    )
+
+
+# --- Writing
+
+
+class _Output:
+    """Messages to bytes, in large writes; counts and stops at the limit."""
+
+    def __init__(self, stream: BinaryIO, encode: Callable[[cometmq.Message], bytes], limit: int | None) -> None:
+        self._stream = stream
+        self._encode = encode
+        self._left = limit
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self.damaged = 0
+        self.last_physical_offset = -1
+
+    @property
+    def full(self) -> bool:
+        """True when no more was asked for."""
+        return self._left is not None and self._left <= 0
+
+    def write(self, message: cometmq.Message) -> None:
+        """Write a message, unless the limit is reached."""
+        if self.full:
+            return
+        data = self._encode(message)
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+        self.last_physical_offset = max(self.last_physical_offset, message.physical_offset)
+        if self._left is not None:
+            self._left -= 1
+        if self._pending_bytes >= _WRITE_BYTES:
+            self.flush()
+
+    def write_all(self, messages: Iterable[cometmq.Message]) -> None:
+        """Write messages up to the limit."""
+        for message in messages:
+            self.write(message)
+            if self.full:
+                break
+
+    @contextmanager
+    def passing_damage(self) -> Iterator[None]:
+        """Name a damaged record on stderr and count it."""
+        try:
+            yield
+        except CorruptRecord as error:
+            self.damaged += 1
+            place = "" if error.offset is None else f" at physical offset {error.offset}"
+            fail(f"damaged record{place}: {error.reason}")
+
+    def flush(self) -> None:
+        """Hand everything to whoever reads."""
+        self._stream.write(b"".join(self._pending))
+        self._pending.clear()
+        self._pending_bytes = 0
+        self._stream.flush()
+
+
+def _sound(reader: cometmq.Reader, out: _Output) -> Iterator[cometmq.Message]:
+    """Iterate past damaged records, naming each."""
+    while True:
+        with out.passing_damage():
+            yield from reader
+            return
+
+
+def _print_read(
+    store: cometmq.Store, query: _Query, out: _Output, *, backwards: bool, tail: int | None, follow: bool
+) -> None:
+    if tail is not None:
+        newest: list[cometmq.Message] = []
+        if tail > 0:
+            with query.read(store, backwards=True) as reader:
+                for message in _sound(reader, out):
+                    newest.append(message)
+                    if len(newest) == tail:
+                        break
+        out.write_all(newest if backwards else reversed(newest))
+        if follow and not out.full:
+            _follow(store, query, out, skip_to_end=tail == 0)
+    elif follow:
+        _follow(store, query, out)
+    else:
+        with query.read(store, backwards=backwards) as reader:
+            out.write_all(_sound(reader, out))
+
+
+def _follow(store: cometmq.Store, query: _Query, out: _Output, *, skip_to_end: bool = False) -> None:
+    """Print what is there beyond what was printed, and then what comes."""
+    printed = store.handle.confirmed_end - 1 if skip_to_end else out.last_physical_offset
+    with query.read(store, follow=True) as reader:
+        while not out.full and not reader.ended:
+            out.write_all(message for message in _sound(reader, out) if message.physical_offset > printed)
+            out.flush()
+            if not out.full and not reader.ended:
+                store.wait(reader.seen_end)
+
+
+# --- Formats
+
+
+def _delimiter(text: str) -> bytes:
+    for escape, meaning in (("\\n", "\n"), ("\\t", "\t"), ("\\r", "\r"), ("\\0", "\0")):
+        text = text.replace(escape, meaning)
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _writer_of(output: Format, delimiter: bytes) -> Callable[[cometmq.Message], bytes]:
+    if output is Format.RAW:
+        return lambda message: _body(message)[0] + delimiter
+    if output is Format.JSON:
+        return lambda message: (json.dumps(message_fields(message), ensure_ascii=False) + "\n").encode(
+            "utf-8", "replace"
+        )
+    return lambda message: (_text_line(message) + "\n").encode("utf-8", "replace")
+
+
+def _body(message: cometmq.Message) -> tuple[bytes, str | None]:
+    """Return the body, decompressed, or the stored bytes and why they cannot be decompressed."""
+    try:
+        return message.body_bytes, None
+    except (DecompressionError, Error) as error:
+        return bytes(message.raw_body), str(error)
+
+
+def _host_text(host: tuple[str, int]) -> str:
+    address, port = host
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def message_fields(message: cometmq.Message) -> dict[str, Any]:
+    """Return everything about a message, as ``--format json`` prints it."""
+    body, problem = _body(message)
+    try:
+        text, encoding = body.decode("utf-8"), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(body).decode("ascii"), "base64"
+    fields: dict[str, Any] = {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "record_bytes": message.record_bytes,
+        "message_id": message.message_id,
+        "unique_id": message.unique_id,
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "properties": dict(message.properties),
+        "store_timestamp_ms": message.store_timestamp_ms,
+        "born_timestamp_ms": message.born_timestamp_ms,
+        "store_host": _host_text(message.store_host),
+        "born_host": _host_text(message.born_host),
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "reconsume_times": message.reconsume_times,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+        "body_crc": message.body_crc,
+        "body_bytes": len(body),
+        "body_encoding": encoding,
+        "body": text,
+    }
+    if problem is not None:
+        fields["body_problem"] = problem
+    return fields
+
+
+def _text_line(message: cometmq.Message) -> str:
+    body, problem = _body(message)
+    try:
+        text = safe_text(body.decode("utf-8"))
+    except UnicodeDecodeError:
+        text = f"base64:{base64.b64encode(body).decode('ascii')}"
+    place = f"{safe_text(message.topic)}/{message.queue_id}@{message.queue_offset}"
+    tags = f" [{safe_text(message.tags)}]" if message.tags else ""
+    keys = f" ({safe_text(' '.join(message.keys))})" if message.keys else ""
+    note = f" <{safe_text(problem)}>" if problem is not None else ""
+    return f"{time_text(message.store_timestamp_ms)} {place}{tags}{keys} {text}{note}"

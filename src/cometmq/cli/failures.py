@@ -1,0 +1,81 @@
+"""Exit codes, and how a command ends when it cannot do what it was asked for: one clear line, no traceback."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+import typer
+
+from cometmq.errors import Error, StoreLocked
+
+__all__ = ["ExitCode", "fail", "reported"]
+
+
+class ExitCode(enum.IntEnum):
+    """What a command answers to its shell. Stable: scripts may rely on them."""
+
+    OK = 0
+    """Done; for ``verify``: the store is healthy."""
+    REPAIRABLE = 1
+    """``verify``: something can be repaired. ``repair``: the answer was no."""
+    USAGE = 2
+    """An option or argument cannot be used; the shell of every typer command answers this."""
+    FAILED = 3
+    """The command could not do it; the line on stderr says why."""
+    DAMAGED = 4
+    """``verify``: the commit log is damaged. ``cat``: damaged records were passed over."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+    PIPE_CLOSED = 141
+    """Whoever read the output went away."""
+
+
+def fail(text: str) -> None:
+    """Print one line that says why on stderr."""
+    typer.echo(f"cometmq: {'; '.join(line.strip() for line in text.splitlines())}", err=True)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    fail(f"warning: {message}")
+
+
+def _leave_the_pipe() -> None:
+    """Let nothing be flushed into a closed pipe at the interpreter's end, which would print a traceback."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Turn what a command raises into a line on stderr and an exit code."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            yield
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+        except BrokenPipeError:
+            _leave_the_pipe()
+            raise typer.Exit(ExitCode.PIPE_CLOSED) from None
+        except StoreLocked as error:
+            fail(str(error))
+            if error.holder_pid == os.getpid():
+                fail("this process has it open already")
+            raise typer.Exit(ExitCode.FAILED) from None
+        except (Error, OSError) as error:
+            fail(str(error))
+            raise typer.Exit(ExitCode.FAILED) from None

@@ -1,0 +1,247 @@
+"""``cometmq put``: messages into a store."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+import cometmq
+from cometmq.cli.arguments import Config, Json, StorePath
+from cometmq.cli.failures import fail, reported
+from cometmq.cli.terminal import bytes_text, count_progress, counted, print_json
+from cometmq.errors import Error, StoreLocked
+
+__all__ = ["PutReport", "QueueRange", "put"]
+
+_CHUNK_BYTES = 1 << 20
+_BATCH_BYTES_MAX = 8 << 20
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueRange:
+    """Where messages went in one queue.
+
+    Attributes:
+        queue_id: number of the queue.
+        first: queue offset of the first.
+        last: queue offset of the last; between the two may be other writers' messages.
+        messages: how many.
+    """
+
+    queue_id: int
+    first: int
+    last: int
+    messages: int
+
+
+@dataclass(slots=True, kw_only=True)
+class PutReport:
+    """What was appended.
+
+    Attributes:
+        topic: topic.
+        messages: number of messages.
+        body_bytes: bytes of their bodies.
+        queues: where they are, by queue.
+        flush: "sync" or "async"; "writer" where another process appended them.
+        elapsed_s: seconds that it took.
+    """
+
+    topic: str
+    messages: int = 0
+    body_bytes: int = 0
+    queues: list[QueueRange] = field(default_factory=list)
+    flush: str = "sync"
+    elapsed_s: float = 0.0
+
+    def take(self, result: cometmq.AppendManyResult, bodies: list[bytes]) -> None:
+        """Count a batch in."""
+        self.messages += len(bodies)
+        self.body_bytes += sum(map(len, bodies))
+        ranges = {one.queue_id: one for one in self.queues}
+        for queue_id, offset in zip(result.queue_ids.tolist(), result.queue_offsets.tolist(), strict=True):
+            known = ranges.get(queue_id)
+            if known is None:
+                known = ranges[queue_id] = QueueRange(queue_id=queue_id, first=offset, last=offset, messages=0)
+                self.queues.append(known)
+            known.last = offset
+            known.messages += 1
+
+
+@reported()
+def put(
+    path: StorePath,
+    topic: Annotated[str, typer.Argument(help="The topic; made when it is new.", show_default=False)],
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Files; - or none: standard input.", show_default=False)
+    ] = None,
+    whole_file: Annotated[bool, typer.Option("--whole-file", help="A message per file, not per line.")] = False,
+    tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="The tag of all of them.")] = None,
+    keys: Annotated[
+        str | None, typer.Option("--keys", metavar="KEYS", help="Keys of all of them, blanks between.")
+    ] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property of all; repeatable.")
+    ] = None,
+    queue: Annotated[
+        int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="All to this queue; else each in turn.")
+    ] = None,
+    topic_queues: Annotated[
+        int, typer.Option("--topic-queues", min=1, metavar="N", help="Queues of the topic, where it is new.")
+    ] = 1,
+    flush: Annotated[
+        cometmq.FlushMode,
+        typer.Option(
+            "--flush", help="sync: each batch is on disk before the next; async: faster, and lost with the power."
+        ),
+    ] = cometmq.FlushMode.SYNC,
+    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Most messages of one append.")] = 1024,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Append lines of text, or whole files, as messages.
+
+    A line is a message without its line end. Lines that come slowly are appended as they come. Where CometMQ holds the
+    store open in another process, the messages are left to that one, which appends them; a broker is refused.
+
+    Exit codes: 0 all was appended, 2 usage, 3 it could not be done (stderr says why and how many were appended before),
+    130 stopped by Ctrl-C: what was counted is appended.
+
+    \b
+    Examples:
+      seq 1000 | cometmq put data/ numbers
+      cometmq put data/ orders --tags paid --keys "o-17 c-3" order.json --whole-file
+      tail -F app.log | cometmq put data/ logs --flush async
+    """
+    pairs = _properties(properties or [])
+    report = PutReport(topic=topic)
+    began = time.monotonic()
+    try:
+        with _opened(path, config, flush, topic_queues, report) as store, count_progress("appended", "messages") as bar:
+            for bodies in _bodies(files or ["-"], whole_file=whole_file, batch=batch):
+                _append(store, report, bodies, tags=tags, keys=keys, properties=pairs, queue=queue)
+                bar(report.messages)
+    finally:
+        report.elapsed_s = round(time.monotonic() - began, 3)
+        report.queues.sort(key=lambda one: one.queue_id)
+        if json:
+            print_json(report)
+        else:
+            _print_text(report)
+
+
+def _print_text(report: PutReport) -> None:
+    rate = f", {report.messages / report.elapsed_s:,.0f} a second" if report.messages and report.elapsed_s else ""
+    typer.echo(
+        f"appended {counted(report.messages, 'message')} ({bytes_text(report.body_bytes)}) to {report.topic}, flush "
+        f"{report.flush}{rate}"
+    )
+    for one in report.queues:
+        typer.echo(
+            f"  queue {one.queue_id}: {counted(one.messages, 'message')}, queue offsets {one.first:,} to {one.last:,}"
+        )
+
+
+def _properties(texts: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"--property is NAME=VALUE, not {text!r}")
+        pairs[name] = value
+    return pairs
+
+
+def _opened(
+    path: Path, config: Path | None, flush: cometmq.FlushMode, topic_queues: int, report: PutReport
+) -> cometmq.Store:
+    """Open the store for writing or, where CometMQ holds it in another process, to leave the messages to that one."""
+    try:
+        store = cometmq.open(path, config=config, flush=flush, default_queues=topic_queues)
+    except StoreLocked:
+        store = cometmq.open(path, mode="r", config=config)
+        if not store.info().writer_is_ours:
+            store.close()
+            raise
+        report.flush = "writer"
+        return store
+    report.flush = flush.value
+    if store.opening().created:
+        fail(f"made a new store in {path}")
+    return store
+
+
+def _append(
+    store: cometmq.Store,
+    report: PutReport,
+    bodies: list[bytes],
+    *,
+    tags: str | None,
+    keys: str | None,
+    properties: dict[str, str],
+    queue: int | None,
+) -> None:
+    try:
+        result = store.append_many(
+            report.topic, bodies, tags=tags, keys=keys, properties=properties or None, queue=queue
+        )
+    except Error as error:
+        done = error.appended or 0
+        report.messages += done
+        report.body_bytes += sum(map(len, bodies[:done]))
+        fail(f"message {report.messages + 1} was not appended")
+        raise
+    report.take(result, bodies)
+
+
+# --- Input
+
+
+def _bodies(files: list[str], *, whole_file: bool, batch: int) -> Iterator[list[bytes]]:
+    """Read the input as batches of bodies, each as soon as it is there."""
+    pending: list[bytes] = []
+    pending_bytes = 0
+    for name in files:
+        if not whole_file:
+            yield from _lines(name, batch)
+            continue
+        pending.append(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes())
+        pending_bytes += len(pending[-1])
+        if len(pending) >= batch or pending_bytes >= _BATCH_BYTES_MAX:
+            yield pending
+            pending, pending_bytes = [], 0
+    if pending:
+        yield pending
+
+
+def _lines(name: str, batch: int) -> Iterator[list[bytes]]:
+    if name == "-":
+        yield from _split(sys.stdin.buffer, batch)
+        return
+    with Path(name).open("rb") as file:
+        yield from _split(file, batch)
+
+
+def _split(stream: BinaryIO, batch: int) -> Iterator[list[bytes]]:
+    """Cut a stream into lines; what one read gives is handed on at once."""
+    read = getattr(stream, "read1", stream.read)
+    rest: list[bytes] = []
+    while chunk := read(_CHUNK_BYTES):
+        first, newline, others = chunk.partition(b"\n")
+        rest.append(first)
+        if not newline:
+            continue
+        lines = others.split(b"\n")
+        lines.insert(0, b"".join(rest))
+        rest = [lines.pop()]
+        for at in range(0, len(lines), batch):
+            yield [line[:-1] if line.endswith(b"\r") else line for line in lines[at : at + batch]]
+    last = b"".join(rest)
+    if last:
+        yield [last]

@@ -1,0 +1,152 @@
+"""What people see: progress on stderr when it is a terminal, sizes and times as text, JSON documents."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from types import FrameType
+from typing import Any, Protocol
+
+import typer
+
+__all__ = [
+    "Bar",
+    "byte_progress",
+    "bytes_text",
+    "count_progress",
+    "counted",
+    "interruptible",
+    "print_json",
+    "safe_text",
+    "time_text",
+]
+
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class Bar(Protocol):
+    """Something that shows how far a job is."""
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Show that so much is done, of so much if that is known."""
+
+
+def bytes_text(count: int) -> str:
+    """Return a number of bytes for people: ``1.5 MiB``."""
+    size, unit = float(count), 0
+    while size >= 1024 and unit + 1 < len(_BYTE_UNITS):
+        size, unit = size / 1024, unit + 1
+    return f"{size:,.1f} {_BYTE_UNITS[unit]}" if unit else f"{count} B"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: ``1 message``, ``2,000 messages``."""
+    plural = noun[:-1] + "ies" if noun.endswith("y") and noun[-2] not in "aeiou" else noun + "s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
+def time_text(timestamp_ms: int | None) -> str:
+    """Return a time for people, local, with milliseconds; "-" for None and for what no calendar has."""
+    if timestamp_ms is None:
+        return "-"
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+
+
+def safe_text(text: str) -> str:
+    """Return text in one line that does nothing to a terminal: control characters are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
+
+
+def print_json(value: Any) -> None:
+    """Print a dataclass or plain value as one JSON document."""
+    typer.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def byte_progress(title: str) -> Iterator[Bar]:
+    """Show bytes done with rate and time left, on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done, total=None: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    # stdout is left alone: it may be a file.
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total=None: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def count_progress(title: str, unit: str) -> Iterator[Bar]:
+    """Show how many are done and how many a second, on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done, total=None: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description} {task.completed:,.0f} " + unit),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
+        task = progress.add_task(title, total=None, rate="")
+
+        def show(done: int, total: int | None = None) -> None:
+            speed = progress.tasks[task].speed
+            progress.update(task, completed=done, rate=f"{speed:,.0f}/s" if speed else "")
+
+        yield show
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Let the first Ctrl-C only set an event, for jobs that stop by themselves; a second one interrupts as always."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
