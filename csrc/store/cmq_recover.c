@@ -144,11 +144,23 @@ static cmq_status read_log(walk *w)
 
 /* ---- torn tail, or damage? ---- */
 
+/* Does the log reach `end`? A blank at the end of the last segment counts as read. */
+static bool reaches(const walk *w, int64_t end)
+{
+    if (w->position >= end) return true;
+    cmq_segment *segment;
+    cmq_record_view view;
+    const int64_t bytes = cmq_log_segment_bytes(w->store->log), border = w->position - w->position % bytes + bytes;
+    const cmq_status status = cmq_store_record_at(w->store, w->position, cmq_log_last_file_end(w->store->log), 0, &segment, &view);
+    if (status == CMQ_OK) cmq_segment_unpin(segment);
+    return status == CMQ_END && border >= end;
+}
+
 static cmq_status refuse_damage(const walk *w, bool unclean)
 {
     cmq_record_view view;
     cmq_point point;
-    if (last_point(w->store, &point) && w->position < point.log_end)
+    if (last_point(w->store, &point) && !reaches(w, point.log_end))
         return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
                            "the commit log can be read to %" PRId64 " only, but messages up to %" PRId64 " were on disk: a segment file is missing or damaged. "
                            "Put it back, or run `cometmq verify` and then `cometmq repair`", w->position, point.log_end);
