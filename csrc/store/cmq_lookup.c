@@ -10,18 +10,32 @@
 
 #define KEY_LOT 64u
 
-/* Put the record at `phy` into the batch; its pin goes along. */
+static bool is_pinned(const cmq_found_batch *batch, const cmq_segment *segment)
+{
+    for (uint32_t i = batch->pin_count; i > 0; i--)   /* mostly the last one */
+        if (batch->pins[i - 1] == segment) return true;
+    return false;
+}
+
+/* Put the record at `phy` into the batch; its segment's pin goes along, once for all records of it. CMQ_AGAIN: no room. */
 static cmq_status take(cmq_store *store, int64_t phy, cmq_found_batch *batch, cmq_record_view *view_out)
 {
     cmq_segment *segment;
-    if (batch->count == batch->capacity || batch->pin_count == CMQ_FOUND_PINS_MAX) return CMQ_AGAIN;
+    if (batch->count == batch->capacity) return CMQ_AGAIN;
     const int64_t confirmed = cmq_log_confirmed(store->log);
     if (phy >= confirmed)
         return cmq_fail_at(CMQ_ERR_OFFSET, phy, "physical offset %lld lies at or behind the end of the log, %lld", (long long)phy, (long long)confirmed);
     const cmq_status status = cmq_store_record_at(store, phy, confirmed, CMQ_RECORD_CHECK_BODY_CRC, &segment, view_out);
     if (status == CMQ_END || status == CMQ_AGAIN) return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "no record begins at physical offset %lld", (long long)phy);
     if (status != CMQ_OK) return status;
-    batch->pins[batch->pin_count++] = segment;
+    if (is_pinned(batch, segment)) {
+        cmq_segment_unpin(segment);
+    } else if (batch->pin_count == CMQ_FOUND_PINS_MAX) {
+        cmq_segment_unpin(segment);
+        return CMQ_AGAIN;
+    } else {
+        batch->pins[batch->pin_count++] = segment;
+    }
     batch->items[batch->count++] = (cmq_found){
         .record = cmq_segment_data(segment) + (phy - cmq_segment_start(segment)),
         .physical_offset = phy,
@@ -32,11 +46,11 @@ static cmq_status take(cmq_store *store, int64_t phy, cmq_found_batch *batch, cm
     return CMQ_OK;
 }
 
-/* Take back the last found record. */
-static void drop_last(cmq_found_batch *batch)
+/* Take back the last found record, and its pin if there were so many before. */
+static void drop_last(cmq_found_batch *batch, uint32_t pins_before)
 {
     batch->count--;
-    cmq_segment_unpin(batch->pins[--batch->pin_count]);
+    while (batch->pin_count > pins_before) cmq_segment_unpin(batch->pins[--batch->pin_count]);
 }
 
 cmq_status cmq_store_read_physical(cmq_store *store, int64_t physical_offset, cmq_found_batch *batch)
@@ -121,6 +135,7 @@ cmq_status cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, 
         for (uint32_t i = 0; status == CMQ_OK && i < count; i++) {
             cmq_record_view view;
             if (already_found(batch, first, phys[i])) continue;
+            const uint32_t pins_before = batch->pin_count;
             status = take(store, phys[i], batch, &view);
             if (status == CMQ_AGAIN) return CMQ_OK;   /* the batch is full */
             if (status == CMQ_ERR_OFFSET || status == CMQ_ERR_CORRUPT) {   /* an entry of a record that expired, was cut or is not confirmed yet */
@@ -129,7 +144,7 @@ cmq_status cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, 
             }
             if (status == CMQ_OK &&
                 (!carries_key(&view, topic, key) || view.store_timestamp_ms < begin_ms || view.store_timestamp_ms > end_ms))
-                drop_last(batch);
+                drop_last(batch, pins_before);
         }
     }
     return status;
