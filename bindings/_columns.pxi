@@ -17,6 +17,10 @@ cdef enum _ColumnRole:
     _KEYS        # an element may be a sequence of keys
 
 
+cdef enum:
+    _AHEAD = 16      # elements of a list whose heads are fetched early: mostly they lie where no hardware prefetcher looks
+
+
 @cython.final
 @cython.no_gc
 cdef class _Column:
@@ -91,19 +95,39 @@ cdef class _Column:
 
     # ---- elements of a sequence
 
-    cdef int _from_sequence(self, tuple items) except -1:
+    cdef int _from_tuple(self, tuple items) except -1:
         cdef Py_ssize_t i, count = len(items)
-        cdef PyObject *item
         self.kept = items
         self._allocate(count)
         for i in range(count):
-            item = PyTuple_GET_ITEM(<PyObject *>items, i)
-            if PyBytes_CheckExact(item):
-                self.slices[i].data = <const uint8_t *>PyBytes_AS_STRING(item)
-                self.slices[i].bytes = <size_t>PyBytes_GET_SIZE(item)
-            else:
-                self._other_element(i, <object>item, count)
+            self._element(i, PyTuple_GET_ITEM(<PyObject *>items, i), count)
         return 0
+
+    cdef int _from_list(self, list items) except -1:
+        """A list may change while the engine works without the GIL, so the elements go into a tuple, in the same pass over them."""
+        cdef Py_ssize_t i, count = len(items)
+        cdef PyObject *item
+        cdef tuple kept = PyTuple_New(count)
+        PyObject_GC_UnTrack(kept)    # nobody may find it half filled
+        self.kept = kept
+        self._allocate(count)
+        for i in range(count):
+            if i >= PyList_GET_SIZE(<PyObject *>items):
+                raise RuntimeError(f"{self.name} changed while it was read")
+            if i + _AHEAD < PyList_GET_SIZE(<PyObject *>items):
+                __builtin_prefetch(PyList_GET_ITEM(<PyObject *>items, i + _AHEAD))
+            item = PyList_GET_ITEM(<PyObject *>items, i)
+            Py_INCREF_BORROWED(item)
+            PyTuple_SET_ITEM(<PyObject *>kept, i, item)
+            self._element(i, item, count)
+        return 0
+
+    cdef inline int _element(self, Py_ssize_t at, PyObject *item, Py_ssize_t count) except -1:
+        if PyBytes_CheckExact(item):
+            self.slices[at].data = <const uint8_t *>PyBytes_AS_STRING(item)
+            self.slices[at].bytes = <size_t>PyBytes_GET_SIZE(item)
+            return 0
+        return self._other_element(at, <object>item, count)
 
     cdef int _other_element(self, Py_ssize_t at, object item, Py_ssize_t count) except -1:
         if self.role == _BODIES:
@@ -420,18 +444,20 @@ cdef _Column _column_of(object values, str name, _ColumnRole role):
     elif values is None:
         if role == _BODIES:
             raise TypeError(f"{name} must be a list or an array of bodies, not None")
+    elif type(values) is list:
+        self._from_list(<list>values)
     elif isinstance(values, (list, tuple)):
-        self._from_sequence(tuple(values))
+        self._from_tuple(tuple(values))
     elif hasattr(values, "__arrow_c_array__"):
         self._from_arrow_array(values)
     elif hasattr(values, "__arrow_c_stream__"):
         self._from_arrow_stream(values)
     elif getattr(getattr(values, "dtype", None), "kind", None) in ("U", "O"):
-        self._from_sequence(tuple(values.tolist()))
+        self._from_tuple(tuple(values.tolist()))
     elif PyObject_CheckBuffer(values):
         self._from_buffer(values)
     else:
-        self._from_sequence(tuple(values))
+        self._from_tuple(tuple(values))
     return self
 
 

@@ -31,6 +31,7 @@ from cometmq import errors as _errors
 
 cdef extern from *:
     const char *CMQ_PACKAGE_VERSION
+    void __builtin_prefetch(const void *address)
 
 __version__ = CMQ_PACKAGE_VERSION.decode()
 
@@ -40,6 +41,12 @@ cdef extern from "Python.h":
     char *PyBytes_AS_STRING(PyObject *item)
     Py_ssize_t PyBytes_GET_SIZE(PyObject *item)
     PyObject *PyTuple_GET_ITEM(PyObject *items, Py_ssize_t index)
+    void PyTuple_SET_ITEM(PyObject *items, Py_ssize_t index, PyObject *item)
+    tuple PyTuple_New(Py_ssize_t size)
+    void PyObject_GC_UnTrack(object item)
+    PyObject *PyList_GET_ITEM(PyObject *items, Py_ssize_t index)
+    Py_ssize_t PyList_GET_SIZE(PyObject *items)
+    void Py_INCREF_BORROWED "Py_INCREF"(PyObject *item)
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     object PyMemoryView_FromObject(object exporter)
     int PyBuffer_FillInfo(Py_buffer *view, object exporter, void *data, Py_ssize_t size, int read_only, int flags) except -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -394,3 +395,38 @@ def test_a_new_store_needs_no_settings(tmp_path: Path) -> None:
         assert store.info().segment_bytes == 1 << 30
     taken = sum(path.stat().st_blocks * 512 for path in (tmp_path / "plain").rglob("*"))
     assert taken < 1 << 20
+
+
+def test_a_list_that_changes_while_it_is_read(store: Store) -> None:
+    class Shrinks(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            keys.clear()
+            return iter(["k"])
+
+    keys: list[Any] = [Shrinks(), *["x"] * 100]
+    with pytest.raises(RuntimeError, match="changed"):
+        store.append_many("t", [b"x"] * 101, keys=keys)
+    assert list(store.read()) == []
+
+
+def test_a_list_may_change_while_the_engine_works(store: Store) -> None:
+    """Another thread empties the list again and again; what is appended is what was in it."""
+    bodies = [b"body"] * 1000
+    stop = threading.Event()
+
+    def change() -> None:
+        while not stop.is_set():
+            bodies[:] = [b"%d" % number for number in range(500)]
+            bodies[:] = [b"body"] * 1000
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(200):
+            result = store.append_many("t", bodies)
+            assert len(result) in (500, 1000)
+    finally:
+        stop.set()
+        thread.join()
+    for body in bodies_of(store):
+        assert body == b"body" or int(body) < 500
