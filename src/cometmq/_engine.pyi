@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, Self
 
-from cometmq._types import Bodies, Host, Numbers, Values
+from cometmq._types import Bodies, Body, Host, Numbers, Values
 
 __version__: str
 
@@ -223,7 +223,7 @@ class StoreHandle:
     def append(
         self,
         topic: str,
-        body: Buffer,
+        body: Body,
         tags: str | bytes | None = None,
         keys: str | bytes | None = None,
         properties: bytes | None = None,

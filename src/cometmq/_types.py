@@ -28,8 +28,8 @@ class ArrowStreamLike(Protocol):
         ...
 
 
-Body: TypeAlias = Buffer
-Bodies: TypeAlias = Iterable[Buffer] | npt.NDArray[Any] | ArrowArrayLike | ArrowStreamLike
+Body: TypeAlias = Buffer | npt.NDArray[Any]
+Bodies: TypeAlias = Iterable[Body] | npt.NDArray[Any] | ArrowArrayLike | ArrowStreamLike
 Values: TypeAlias = str | bytes | Iterable[object] | npt.NDArray[Any] | ArrowArrayLike | ArrowStreamLike | None
 Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 Keys: TypeAlias = str | bytes | Iterable[str] | None
