@@ -40,6 +40,9 @@ typedef struct session {
     ledger ledger;
     ledger_expected expected;    /* of an image taken now */
     bool retention;
+    bool two_paths;              /* the log lies in two folders */
+    char log_path[2][CMQ_PATH_BYTES];
+    const char *log_paths[2];
     uint32_t one_in;             /* calls, of which one becomes an image */
     image pending[PENDING_MAX];
     uint32_t pending_count;
@@ -121,10 +124,23 @@ static void drop_image(image *of)
 
 static bool run_session(session *s, int steps);
 
+/* What the options say of places; pointers into the session, which must not move any more. */
+static void set_places(session *s)
+{
+    s->options.path = s->root;
+    if (!s->two_paths) return;
+    for (int i = 0; i < 2; i++) {
+        snprintf(s->log_path[i], sizeof s->log_path[i], "%.4000s/%s", s->root, i == 0 ? "commitlog" : "second-disk");
+        s->log_paths[i] = s->log_path[i];
+    }
+    s->options.commitlog_paths = s->log_paths;
+    s->options.commitlog_path_count = 2;
+}
+
 /* Options for opening `root` again; sizes are found in the files where there are any, but a store without files needs them. */
 static session session_on(const session *like, int level, const char *root, const ledger *book, const ledger_expected *expected)
 {
-    session s = {.level = level, .options = like->options, .expected = *expected, .retention = like->retention, .one_in = 20, .doing = "opening"};
+    session s = {.level = level, .options = like->options, .expected = *expected, .retention = like->retention, .two_paths = like->two_paths, .one_in = 20, .doing = "opening"};
     snprintf(s.root, sizeof s.root, "%.4000s", root);
     ledger_copy(&s.ledger, book);
     s.options.fs = NULL;
@@ -168,7 +184,7 @@ static bool open_and_check(session *s, const char *when)
 /* The last level: open with the system's files, go on, open again after a clean and after an unclean end. */
 static bool finish_with_files(session *s)
 {
-    s->options.path = s->root;
+    set_places(s);
     bool good = cmq_test_random_below(2) == 0 || check_read_only(s);
     if (!good || !open_and_check(s, "opening the image")) return false;
     for (int round = 0; round < 2 && good; round++) {
@@ -322,7 +338,7 @@ static bool run_session(session *s, int steps)
     s->twin = cmq_file_twin_create(s->root, cmq_test_random());
     cmq_file_twin_ignore_syncs(s->twin, all.ignored_syncs);
     s->options.fs = cmq_file_twin_fs(s->twin);
-    s->options.path = s->root;
+    set_places(s);
     cmq_file_twin_on_call(s->twin, 0, at_call, s);
     s->doing = s->level == 0 ? "making the store" : "opening a crashed store";
     bool good = open_and_check(s, s->doing) && follow_up_all(s);
@@ -366,6 +382,7 @@ static session new_session(void)
     s.options.retention.reserved_ms = 1;
     s.options.retention.files_per_round = 3;
     s.retention = cmq_test_random_below(2) == 0;
+    s.two_paths = cmq_test_random_below(4) == 0;
     ledger_init(&s.ledger, cmq_test_random());
     s.ledger.body_bytes_max = bodies[cmq_test_random_below(s.options.segment_bytes > 4096 ? 3 : 2)];
     s.ledger.light = s.options.lmq_enabled;
@@ -497,7 +514,7 @@ static bool run_faulty_session(void)
     session s = new_session();
     s.twin = cmq_file_twin_create(s.root, cmq_test_random());
     s.options.fs = cmq_file_twin_fs(s.twin);
-    s.options.path = s.root;
+    set_places(&s);
     s.one_in = 60;
     s.doing = "making the store";
     bool good = open_and_check(&s, s.doing);
