@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -476,3 +477,43 @@ def test_retention_deletes_only_when_asked(tmp_path: Path) -> None:
 def test_wrong_retention(wrong: dict[str, object]) -> None:
     with pytest.raises(errors.InvalidArgument):
         Retention(**wrong)  # type: ignore[arg-type]
+
+
+# --- A full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small file system needs root")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def append_until_it_fails(store: Store) -> None:
+    for _ in range(100):
+        store.append("t", b"x" * 100_000, keys="k")
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_a_full_disk_refuses_appends_until_there_is_space(small_disk: Path, flush: str) -> None:
+    filler = small_disk / "filler"
+    with open_small(small_disk / "store", flush=flush) as store:
+        store.append("t", b"x", keys="k")
+        filler.write_bytes(b"x" * (5 << 20))
+        with pytest.raises(errors.DiskFull) as caught:
+            append_until_it_fails(store)
+        assert caught.value.retriable
+        count = store.max_offset("t")
+        assert len(list(store.read("t"))) == count
+        assert store.info().disk_full
+        assert not store.info().fenced
+        filler.unlink()
+        assert store.append("t", b"again").queue_offset == count
+        assert not store.info().disk_full
+    with open_small(small_disk / "store") as store:
+        assert len(list(store.read("t"))) == count + 1
