@@ -197,7 +197,7 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     if (start > end) start = end;
     store->unit_end = dispatched_end;
     store->opening.scanned_from = store->walked = start;
-    store->walked_ms = 0;
+    store->walked_ms = trusted && start == point.log_end ? point.store_ms : 0;
     status = walk_to(store, end, WALK_DISPATCH);
     if (status != CMQ_OK) return status;
     store->opening.scanned_to = store->walked;
