@@ -53,6 +53,10 @@ class _Job:
             )
 
 
+def _can_ask() -> bool:
+    return sys.stdin.isatty()
+
+
 @reported()
 def repair(
     path: StorePath,
@@ -89,7 +93,7 @@ def repair(
       cometmq repair data/ --cut --yes
     """
     job = _Job(path=path, config=config, cut_tail=cut_tail or cut, cut_damage=cut)
-    if not yes and not dry_run and (json or not sys.stdin.isatty()):
+    if not yes and not dry_run and (json or not _can_ask()):
         raise typer.BadParameter("nobody can be asked here: give --yes, or --dry-run to see what would be done")
     if not yes or dry_run:
         plan = _completed(job.run(dry_run=True), json)
