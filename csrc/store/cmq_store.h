@@ -297,7 +297,8 @@ cmq_status CMQ_MUST_CHECK cmq_store_set_batch_topic(cmq_store *store, cmq_slice 
  * For stores opened without `background`, and for tests. */
 cmq_status CMQ_MUST_CHECK cmq_store_maintain(cmq_store *store, bool force_durable_point);
 
-/* One round of retention now, whatever the hour when `manual`. */
+/* One round of retention now, whatever the hour when `manual`. In a store that was opened without retention every segment is due: the caller asks
+ * for exactly that (the Python surface refuses). */
 cmq_status CMQ_MUST_CHECK cmq_store_expire(cmq_store *store, bool manual, uint32_t *deleted_out);
 
 #endif
