@@ -271,6 +271,13 @@ void cmq_index_destroy(cmq_index *index)
 {
     if (index == NULL) return;
     drop_pending(index);
+    cmq_index_abandon(index);
+}
+
+void cmq_index_abandon(cmq_index *index)
+{
+    if (index == NULL) return;
+    for (uint32_t i = 0; i < index->pending_count; i++) cmq_indexfile_release(index->pending[i]);
     free(index->pending);
     cmq_indexfile_release(index->current);
     for (uint32_t i = 0; i < index->count; i++) cmq_indexfile_release(index->files[i]);

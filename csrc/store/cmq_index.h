@@ -58,7 +58,8 @@ cmq_status CMQ_MUST_CHECK cmq_index_create(cmq_index **index_out, const cmq_inde
 /* Map the files that are there, in order of name; names that are no numbers are skipped, lengths are checked against
  * the options. */
 cmq_status CMQ_MUST_CHECK cmq_index_load(cmq_index *index);
-void cmq_index_destroy(cmq_index *index);
+void cmq_index_destroy(cmq_index *index);   /* also removes files that were made for room and not used */
+void cmq_index_abandon(cmq_index *index);   /* touches no file: in a forked child they are the parent's */
 
 /* After an unclean end, one of: (a) upstream's rule: delete the first file whose end timestamp is newer than the
  * checkpoint's, and all after it; returns the physical offset from which keys must be put again (the end offset of what

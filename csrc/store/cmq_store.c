@@ -282,6 +282,8 @@ void cmq_store_abandon(cmq_store *store)
     /* In a forked child the threads do not exist, and the mutexes may be held by ones that do not: nothing is locked or destroyed here but
      * memory, mappings and descriptors. */
     if (store->pid == getpid()) cmq_store_stop_threads(store);
+    cmq_index_abandon(store->index);
+    store->index = NULL;
     free_store(store);
 }
 
