@@ -47,6 +47,7 @@ typedef struct cmq_verify_missing_queue {
     int32_t queue_id;
     int64_t count;
     int64_t first_phy;
+    bool completed_at_opening;
 } cmq_verify_missing_queue;
 
 /* The index, read beside the log. */

@@ -61,17 +61,19 @@ static void note_superseded(cmq_verification *v, int64_t count, int64_t phy)
 
 static cmq_status CMQ_MUST_CHECK note_missing_queue(cmq_verification *v, const cmq_record_view *view)
 {
+    const bool completed = view->physical_offset >= v->completed_from;
     for (uint32_t i = v->missing_count; i > 0; i--) {
         cmq_verify_missing_queue *known = &v->missing[i - 1];
-        if (known->queue_id != view->queue_id || !cmq_slice_equal(view->topic, cmq_slice_of_text(known->topic))) continue;
+        if (known->queue_id != view->queue_id || known->completed_at_opening != completed) continue;
+        if (!cmq_slice_equal(view->topic, cmq_slice_of_text(known->topic))) continue;
         known->count++;
         return CMQ_OK;
     }
     if (v->missing_count == CMQ_VERIFY_MISSING_QUEUES_MAX) return CMQ_OK;   /* a thousand names say enough */
     char *topic = strndup((const char *)view->topic.data, view->topic.bytes);
     if (topic == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a topic name");
-    v->missing[v->missing_count++] =
-        (cmq_verify_missing_queue){.topic = topic, .queue_id = view->queue_id, .count = 1, .first_phy = view->physical_offset};
+    v->missing[v->missing_count++] = (cmq_verify_missing_queue){
+        .topic = topic, .queue_id = view->queue_id, .count = 1, .first_phy = view->physical_offset, .completed_at_opening = completed};
     return CMQ_OK;
 }
 
@@ -392,11 +394,15 @@ static void report_notes(cmq_verification *v)
 {
     for (uint32_t i = 0; i < v->missing_count && !v->stopped; i++) {
         const cmq_verify_missing_queue *missing = &v->missing[i];
-        cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_QUEUE_MISSING, CMQ_SEVERITY_REPAIRABLE, missing->first_phy);
+        const bool later = missing->completed_at_opening;
+        cmq_problem problem = cmq_verify_problem(later ? CMQ_PROBLEM_UNIT_MISSING : CMQ_PROBLEM_QUEUE_MISSING,
+                                                 later ? CMQ_SEVERITY_NOTE : CMQ_SEVERITY_REPAIRABLE, missing->first_phy);
         problem.topic = missing->topic;
         problem.queue_id = missing->queue_id;
         problem.count = missing->count;
-        cmq_verify_report(v, &problem, "%" PRId64 " records are of a queue that is not there: its topic was deleted, or its files are lost", missing->count);
+        cmq_verify_report(v, &problem, later ? "%" PRId64 " records are of a queue that has no file yet; opening the store makes it"
+                                             : "%" PRId64 " records are of a queue that is not there: its topic was deleted, or its files are lost",
+                          missing->count);
     }
     if (v->superseded > 0 && !v->stopped) {
         cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_UNIT_MISSING, CMQ_SEVERITY_NOTE, v->superseded_first_phy);

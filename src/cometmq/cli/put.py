@@ -14,7 +14,7 @@ import typer
 import cometmq
 from cometmq.cli.arguments import Config, Json, StorePath
 from cometmq.cli.failures import fail, reported
-from cometmq.cli.terminal import bytes_text, count_progress, counted, print_json
+from cometmq.cli.terminal import Interruption, bytes_text, count_progress, counted, interruptible, print_json
 from cometmq.errors import Error, StoreLocked
 
 __all__ = ["PutReport", "QueueRange", "put"]
@@ -123,8 +123,12 @@ def put(
     report = PutReport(topic=topic)
     began = time.monotonic()
     try:
-        with _opened(path, config, flush, topic_queues, report) as store, count_progress("appended", "messages") as bar:
-            for bodies in _bodies(files or ["-"], whole_file=whole_file, batch=batch):
+        with (
+            interruptible() as interruption,
+            _opened(path, config, flush, topic_queues, report) as store,
+            count_progress("appended", "messages") as bar,
+        ):
+            for bodies in _bodies(files or ["-"], interruption, whole_file=whole_file, batch=batch):
                 _append(store, report, bodies, tags=tags, keys=keys, properties=pairs, queue=queue)
                 bar(report.messages)
     finally:
@@ -203,15 +207,16 @@ def _append(
 # --- Input
 
 
-def _bodies(files: list[str], *, whole_file: bool, batch: int) -> Iterator[list[bytes]]:
+def _bodies(files: list[str], interruption: Interruption, *, whole_file: bool, batch: int) -> Iterator[list[bytes]]:
     """Read the input as batches of bodies, each as soon as it is there."""
     pending: list[bytes] = []
     pending_bytes = 0
     for name in files:
         if not whole_file:
-            yield from _lines(name, batch)
+            yield from _lines(name, interruption, batch)
             continue
-        pending.append(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes())
+        with interruption.waiting():
+            pending.append(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes())
         pending_bytes += len(pending[-1])
         if len(pending) >= batch or pending_bytes >= _BATCH_BYTES_MAX:
             yield pending
@@ -220,19 +225,28 @@ def _bodies(files: list[str], *, whole_file: bool, batch: int) -> Iterator[list[
         yield pending
 
 
-def _lines(name: str, batch: int) -> Iterator[list[bytes]]:
+def _lines(name: str, interruption: Interruption, batch: int) -> Iterator[list[bytes]]:
     if name == "-":
-        yield from _split(sys.stdin.buffer, batch)
+        yield from _split(sys.stdin.buffer, interruption, batch)
         return
     with Path(name).open("rb") as file:
-        yield from _split(file, batch)
+        yield from _split(file, interruption, batch)
 
 
-def _split(stream: BinaryIO, batch: int) -> Iterator[list[bytes]]:
-    """Cut a stream into lines; what one read gives is handed on at once."""
+def _chunks(stream: BinaryIO, interruption: Interruption) -> Iterator[bytes]:
     read = getattr(stream, "read1", stream.read)
+    while True:
+        with interruption.waiting():
+            chunk: bytes = read(_CHUNK_BYTES)
+        if not chunk:
+            return
+        yield chunk
+
+
+def _split(stream: BinaryIO, interruption: Interruption, batch: int) -> Iterator[list[bytes]]:
+    """Cut a stream into lines; what one read gives is handed on at once."""
     rest: list[bytes] = []
-    while chunk := read(_CHUNK_BYTES):
+    for chunk in _chunks(stream, interruption):
         first, newline, others = chunk.partition(b"\n")
         rest.append(first)
         if not newline:

@@ -18,6 +18,7 @@ import typer
 
 __all__ = [
     "Bar",
+    "Interruption",
     "byte_progress",
     "bytes_text",
     "count_progress",
@@ -133,20 +134,45 @@ def count_progress(title: str, unit: str) -> Iterator[Bar]:
         yield show
 
 
+class Interruption:
+    """A Ctrl-C that waits until nothing is lost by it."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self._seen = False
+        self._waiting = False
+
+    def is_set(self) -> bool:
+        """True after Ctrl-C."""
+        return self._seen
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Let Ctrl-C interrupt at once in here: nothing is under way but a wait."""
+        self._waiting = True
+        try:
+            if self._seen:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._waiting = False
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Take the signal; a second one interrupts wherever it comes."""
+        if self._seen or self._waiting:
+            raise KeyboardInterrupt
+        self._seen = True
+
+
 @contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Let the first Ctrl-C only set an event, for jobs that stop by themselves; a second one interrupts as always."""
-    interrupted = threading.Event()
+def interruptible() -> Iterator[Interruption]:
+    """Let Ctrl-C only be noted, for jobs that look for it and stop by themselves."""
+    interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
-        yield interrupted
+        yield interruption
         return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        interrupted.set()
-        signal.signal(signal.SIGINT, before)
-
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, interruption.note)
     try:
-        yield interrupted
+        yield interruption
     finally:
         signal.signal(signal.SIGINT, before)

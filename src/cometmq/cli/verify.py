@@ -11,11 +11,18 @@ import typer
 import cometmq
 from cometmq.cli.arguments import Config, Json, StorePath
 from cometmq.cli.failures import ExitCode, reported
-from cometmq.cli.terminal import Bar, byte_progress, bytes_text, counted, interruptible, print_json, safe_text
+from cometmq.cli.terminal import (
+    Bar,
+    Interruption,
+    byte_progress,
+    bytes_text,
+    counted,
+    interruptible,
+    print_json,
+    safe_text,
+)
 
 if TYPE_CHECKING:
-    import threading
-
     from cometmq.store.verification import Problem, Severity, Verification
 
 __all__ = ["verify"]
@@ -89,7 +96,7 @@ def verify(
     raise typer.Exit(codes.get(result.verdict, ExitCode.OK))
 
 
-def _run(store: cometmq.Store, findings: _Findings, bar: Bar, interrupted: threading.Event) -> Verification:
+def _run(store: cometmq.Store, findings: _Findings, bar: Bar, interrupted: Interruption) -> Verification:
     from cometmq.store import verification
 
     def progress(done: int, total: int) -> bool:

@@ -320,6 +320,7 @@ static const char *crashed_store(int unflushed)
     fill(store);
     CHECK_OK(cmq_store_maintain(store, true));
     kit_append_many(store, "a", "late", unflushed);
+    kit_append_many(store, "new", "late", unflushed);
     kit_copy_tree(root, copy);
     kit_close(store);
     return copy;
@@ -345,6 +346,9 @@ static void test_what_opening_completes_is_a_note(void)
     const cmq_problem *problem = first_of(found, CMQ_PROBLEM_UNIT_MISSING);
     CHECK_INT(problem->count, 7);
     CHECK_INT(problem->queue_offset, MESSAGES);
+    CHECK_INT(found->count, 2);   /* and a queue without a file */
+    CHECK_TEXT(found->problems[1].topic, "new");
+    CHECK_INT(found->problems[1].count, 7);
     CHECK_INT(found->verified.verdict, CMQ_SEVERITY_NOTE);
     kit_close(kit_open_at(root));
     CHECK_INT(verify(root)->count, 0);
