@@ -1,15 +1,19 @@
-"""Checks: every Python block of README and docs/ says whether it runs, and those that run do; links lead somewhere.
+"""Checks: every Python block of the pages says whether it runs, and those that run do; links lead somewhere.
 
 A block is opened by one of::
 
     ```python run                        executed in an empty directory; an error fails the test
     ```python run needs=cometmq.open     the same, but skipped, saying so, while that name does not exist
     ```python no-run: reason             shown only
+    ```sh run                            executed by sh in an empty directory, with this environment's commands
+
+Other shell blocks are shown only.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +25,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELL_BLOCK = re.compile(r"^```sh run\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN = re.compile(r" run(?: needs=(?P<needs>[\w.]+))?")
 SHOWN = re.compile(r" no-run: \S.*")
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
@@ -40,6 +45,15 @@ def blocks() -> list[Block]:
             line = text.count("\n", 0, match.start()) + 1
             found.append(Block(f"{page.relative_to(ROOT)}:{line}", match["mark"], match["code"]))
     return found
+
+
+def shell_blocks() -> list[tuple[str, str]]:
+    return [
+        (f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}", match["code"])
+        for page in PAGES
+        for text in [page.read_text(encoding="utf-8")]
+        for match in SHELL_BLOCK.finditer(text)
+    ]
 
 
 def exists(dotted: str) -> bool:
@@ -70,6 +84,15 @@ def test_block(block: Block, tmp_path: Path) -> None:
         [sys.executable, "-W", "error", str(program)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, f"{block.where}\n{ended.stdout}{ended.stderr}"
+
+
+@pytest.mark.parametrize(("where", "code"), shell_blocks(), ids=[where for where, _ in shell_blocks()])
+def test_shell_block(where: str, code: str, tmp_path: Path) -> None:
+    commands = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    ended = subprocess.run(
+        ["sh", "-e", "-c", code], cwd=tmp_path, env=commands, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, f"{where}\n{ended.stdout}{ended.stderr}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
