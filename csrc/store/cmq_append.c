@@ -18,7 +18,6 @@
 
 /* Keys are granted room in the index in lots, so that most messages ask nobody. */
 #define KEY_GRANT 4096u
-#define RECORD_OVERHEAD_HINT 128u   /* what a record has beside its body, roughly */
 
 /* What stays the same, or is remembered, from message to message of one call. */
 typedef struct append_context {
@@ -468,7 +467,6 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     c->fields.store_timestamp_ms = store->store_ms;
     if (append->common.born_timestamp_ms == 0) c->fields.born_timestamp_ms = store->store_ms;
     const uint32_t stop = append->count - *done < CMQ_APPEND_CHUNK_MAX ? append->count : *done + CMQ_APPEND_CHUNK_MAX;
-    cmq_log_begin(store->log, (int64_t)(stop - *done) * (int64_t)(column_at(&append->bodies, *done).bytes + RECORD_OVERHEAD_HINT));
     if (append->one_segment) status = claim_together(c);
     while (status == CMQ_OK && *done < stop) {
         status = append_one(c, *done, stop - *done);
@@ -486,7 +484,6 @@ static cmq_status settle_chunk(cmq_store *store)
     if (end == cmq_log_confirmed(store->log)) return CMQ_OK;
     /* Another's write failed while this one waited for the seat: what that one left out must not be published. */
     if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
-    if (cmq_log_write_through(store->log) != CMQ_OK) return cmq_store_fence(store);
     cmq_pending_keys *keys = &store->pending[store->filling_keys];
     if (keys->count > 0) cmq_store_put_keys(store, keys);
     cmq_store_publish(store, end, store->store_ms, store->last_phy);

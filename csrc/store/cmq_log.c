@@ -109,7 +109,6 @@ cmq_status cmq_log_create(cmq_log **log_out, const cmq_log_options *options)
     log->segment_bytes = options->segment_bytes;
     log->read_only = options->read_only;
     log->staged = options->staged;
-    log->through = options->staged;
     pthread_mutex_init(&log->make_mutex, NULL);
     cmq_status status = cmq_segment_family_create(&log->family);
     for (uint32_t i = 0; status == CMQ_OK && i < options->path_count; i++) {
@@ -345,7 +344,7 @@ cmq_status cmq_log_set_end(cmq_log *log, int64_t end)
 {
     CMQ_ASSERT(!log->read_only);
     CMQ_ASSERT(end >= cmq_log_min(log));
-    log->end = log->reserved_end = end;
+    log->end = log->reserved_end = log->touched_end = end;
     log->current = NULL;
     cmq_status status = CMQ_OK;
     if (atomic_load_explicit(&log->table, memory_order_relaxed) != NULL) status = delete_after(log, end);

@@ -12,8 +12,8 @@
  * Invariant:  flushed, confirmed <= end, and none ever moves back while the log is open; a record lies inside one segment, followed there by
  *             another record, a blank or zeros; bytes behind `end` are zero in a log that we wrote.
  * How bytes get in: sync: records are encoded into a staging buffer that group commit (cmq_commit) writes with pwrite and fdatasync, which
- *             costs a quarter of msync on a mapped page. Async: straight into the mapped segment where its pages are warm, or where only a few
- *             records come; else through a staging buffer and one pwrite per 256 KiB, since a store into a cold page costs a fault each 4 KiB.
+ *             costs a quarter of msync on a mapped page. Async: straight into the mapped segment, whose pages were made before: a segment ahead by
+ *             the helper under steady appends, else by the writer, a piece ahead.
  *             Blocks are always reserved before anything is encoded, so neither a store into the map nor the pwrite meets a full disk.
  * Threads:    "writer": the holder of the writer seat. "flush": one thread at a time, beside the writer. "reader": any thread.
  * Way:        cmq_append -> [cmq_log] -> cmq_commit -> readers
@@ -33,7 +33,6 @@
 #define CMQ_SEGMENT_BYTES_MIN 4096
 #define CMQ_SEGMENT_BYTES_MAX (INT64_C(2147483647) / 4096 * 4096)   /* upstream's file positions are i32 */
 #define CMQ_LOG_PATHS_MAX 16
-#define CMQ_STAGING_THROUGH_BYTES (INT64_C(256) << 10)   /* async: staged at once; stays in the L2 cache until pwrite copies it */
 #define CMQ_STAGING_BYTES_MAX (INT64_C(8) << 20)   /* per staging buffer; a fuller one must be committed first */
 #define CMQ_STAGED_RUNS_MAX 32                     /* pieces of a staging buffer, one per segment touched */
 
@@ -62,12 +61,6 @@ void cmq_log_close(cmq_log *log, bool clean);
 
 /* After recovery: records end here. Later files are deleted, what lies behind in the same file is made zero, durably. Not below min. */
 cmq_status CMQ_MUST_CHECK cmq_log_set_end(cmq_log *log, int64_t end);
-
-/* Before the claims of one hold of the seat: how many bytes will come, roughly. Chooses between map and staging (async). */
-void cmq_log_begin(cmq_log *log, int64_t bytes_hint);
-
-/* After them (async): write out what was staged; nothing is synced. A failure means: fence. */
-cmq_status CMQ_MUST_CHECK cmq_log_write_through(cmq_log *log);
 
 /* Make a place for `bytes` (one record, or a batch that must not cross a segment). Rolls with a blank record when it does not fit before the
  * segment's end. *into_out has room for `bytes`, *phy_out is where they will lie. Nothing moves until cmq_log_commit.

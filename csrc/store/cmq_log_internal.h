@@ -50,12 +50,12 @@ struct cmq_log {
     _Alignas(64) int64_t end;
     int64_t reserved_end;              /* blocks are there up to here, within the current segment */
     int64_t reserve_step;
+    int64_t touched_end;               /* mapped: pages are there up to here, within the current segment */
+    int64_t touch_step;
     int64_t together_end;              /* claims up to here find their room: it was claimed at once */
     cmq_segment *current;              /* NULL: made by the next claim */
     struct cmq_staged *filling;        /* the staging buffer that claims go to */
     struct cmq_staged staged_buffers[2];
-
-    bool through;                      /* async: this hold of the seat goes through staging */
 
     _Alignas(64) _Atomic int64_t confirmed;
     _Atomic int64_t flushed;

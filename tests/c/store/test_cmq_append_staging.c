@@ -14,7 +14,7 @@
 #include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 
-#define BIG_BYTES (300u << 10)   /* more than an async hold stages at once */
+#define BIG_BYTES (300u << 10)
 #define THREADS 8
 
 static cmq_append append_of(cmq_slice body, uint32_t count)
@@ -48,68 +48,89 @@ static void test_large_bodies_roll_async(void) { test_large_bodies_roll(CMQ_FLUS
 static void test_large_batches_roll_async(void) { test_large_bodies_roll(CMQ_FLUSH_ASYNC, true); }
 static void test_large_bodies_roll_sync(void) { test_large_bodies_roll(CMQ_FLUSH_SYNC, false); }
 
-typedef struct fence_race {
+typedef struct race {
     cmq_store *store;
     pthread_barrier_t start;
-    _Atomic int32_t fenced;
-} fence_race;
+    cmq_status expected;       /* of an append that fails */
+    _Atomic int64_t appended;
+    _Atomic int32_t failed;
+} race;
 
-/* Bodies that do not fit a direct store into the map, so that each hold writes through. */
+/* Until an append fails as a fence; another failure is counted, and the next append has to work. */
 static void *append_until_fenced(void *argument)
 {
-    fence_race *race = argument;
+    race *of = argument;
     static const uint8_t body[12 << 10] = {1};
-    pthread_barrier_wait(&race->start);
+    pthread_barrier_wait(&of->start);
     for (int i = 0; i < 200; i++) {
         const cmq_append append = append_of((cmq_slice){.data = body, .bytes = sizeof body}, 1);
         cmq_appended appended;
-        const cmq_status status = cmq_store_append(race->store, &append, &appended);
-        if (status == CMQ_OK) continue;
-        CHECK_STATUS(status, CMQ_ERR_FENCED);
-        atomic_fetch_add(&race->fenced, 1);
-        break;
+        const cmq_status status = cmq_store_append(of->store, &append, &appended);
+        if (status == CMQ_OK) {
+            atomic_fetch_add(&of->appended, 1);
+            continue;
+        }
+        CHECK_STATUS(status, of->expected);
+        atomic_fetch_add(&of->failed, 1);
+        if (status == CMQ_ERR_FENCED) break;
     }
     return NULL;
 }
 
-/* Who waited for the seat while another's write failed must not publish what that write left out. */
-static void fence_once(const char *root, uint64_t nth)
+/* Threads append while the nth write fails; then exactly what was acknowledged is there. */
+static void race_with_failure(const char *root, cmq_flush_mode flush, cmq_status expected, uint64_t nth, race *of)
 {
     cmq_file_twin *twin = cmq_file_twin_create(root, 1);
     cmq_store_options options = kit_options(root);
     options.fs = cmq_file_twin_fs(twin);
-    options.segment_bytes = 4 << 20;
-    options.flush = CMQ_FLUSH_ASYNC;
-    fence_race race = {.store = kit_open(&options)};
+    options.segment_bytes = 32 << 20;
+    options.flush = flush;
+    *of = (race){.store = kit_open(&options), .expected = expected};
     pthread_t threads[THREADS];
-    CHECK(pthread_barrier_init(&race.start, NULL, THREADS) == 0);
+    CHECK(pthread_barrier_init(&of->start, NULL, THREADS) == 0);
     cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_WRITE, .nth = nth, .times = 1, .sys_errno = EIO});
-    for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, append_until_fenced, &race) == 0);
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, append_until_fenced, of) == 0);
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
-    CHECK_INT(race.fenced, THREADS);
-    const int64_t whole = kit_max(race.store, "T", 0);
+    const int64_t whole = kit_max(of->store, "T", 0);
+    CHECK_INT(whole, of->appended);
     kit_found *found = kit_found_make(1);
     for (int64_t i = 0; i < whole; i++) {
-        CHECK_OK(cmq_store_read_offset(race.store, kit_slice("T"), 0, i, &found->batch));
+        CHECK_OK(cmq_store_read_offset(of->store, kit_slice("T"), 0, i, &found->batch));
         cmq_found_batch_release(&found->batch);
     }
     kit_found_free(found);
-    CHECK_INT(whole, nth - 1);
-    CHECK_STATUS(cmq_store_close(race.store), CMQ_ERR_FENCED);
-    CHECK(pthread_barrier_destroy(&race.start) == 0);
+    CHECK_STATUS(cmq_store_close(of->store), expected == CMQ_ERR_FENCED ? CMQ_ERR_FENCED : CMQ_OK);
+    CHECK(pthread_barrier_destroy(&of->start) == 0);
     cmq_file_twin_close(twin);
     kit_remove_tree(root);
 }
 
+/* Who waited for the seat, or for the group, while a write failed must not publish what that write left out. */
 static void test_a_fence_is_not_passed(void)
 {
     const char *base = kit_directory();
     for (uint64_t i = 0; i < 20; i++) {
         const char *root = kit_path(base, "store");
+        race of;
         CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
-        fence_once(root, 20 + i);
+        race_with_failure(root, CMQ_FLUSH_SYNC, CMQ_ERR_FENCED, 10 + i, &of);
+        CHECK_INT(of.failed, THREADS);
+    }
+}
+
+/* Async, a write only makes pages ahead: where it fails, nothing was appended, and the next append tries again. */
+static void test_pages_that_cannot_be_made(void)
+{
+    const char *base = kit_directory();
+    for (uint64_t nth = 1; nth <= 12; nth++) {
+        const char *root = kit_path(base, "store");
+        race of;
+        CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
+        race_with_failure(root, CMQ_FLUSH_ASYNC, CMQ_ERR_IO, nth, &of);
+        CHECK_INT(of.failed, 1);
+        CHECK_INT(of.appended, THREADS * 200 - 1);
     }
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(test_large_bodies_roll_async), CMQ_TEST(test_large_batches_roll_async), CMQ_TEST(test_large_bodies_roll_sync),
-              CMQ_TEST(test_a_fence_is_not_passed))
+              CMQ_TEST(test_a_fence_is_not_passed), CMQ_TEST(test_pages_that_cannot_be_made))
