@@ -95,12 +95,22 @@ static cmq_status take_record(cmq_reader *reader, cmq_found_batch *batch, int64_
     return CMQ_OK;
 }
 
+/* Retention took the segment that is being read: on with the oldest there is. */
+static bool went_meanwhile(cmq_reader *reader, cmq_status status)
+{
+    const int64_t min = cmq_log_min(reader->store->log);
+    if (status != CMQ_ERR_OFFSET || reader->position >= min) return false;
+    reader->position = min;
+    return true;
+}
+
 static cmq_status forwards(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
 {
     if (reader->position < cmq_log_min(reader->store->log)) reader->position = cmq_log_min(reader->store->log);   /* expired meanwhile */
     while (batch->count < batch->capacity && reader->position < confirmed) {
         cmq_record_head head;
         cmq_status status = head_at(reader, reader->position, confirmed, &head);
+        if (went_meanwhile(reader, status)) continue;
         if (status == CMQ_END) {
             const int64_t next = segment_start(reader, reader->position) + cmq_log_segment_bytes(reader->store->log);
             if (next > confirmed) return CMQ_OK;   /* a blank whose segment is not closed yet */
@@ -119,6 +129,7 @@ static cmq_status forwards(cmq_reader *reader, cmq_found_batch *batch, int64_t c
         }
         status = take_record(reader, batch, reader->position, &head);
         if (status == CMQ_AGAIN) return CMQ_OK;
+        if (went_meanwhile(reader, status)) continue;
         const bool skip = status == CMQ_ERR_CORRUPT && batch->count == 0;
         if (status == CMQ_OK || skip) reader->position += head.record_bytes;
         if (status != CMQ_OK) return status;
@@ -197,23 +208,23 @@ static cmq_status backwards(cmq_reader *reader, cmq_found_batch *batch, int64_t 
         cmq_record_head head;
         cmq_status status = CMQ_OK;
         if (reader->block_count == 0) status = fill_block(reader);
-        if (status != CMQ_OK) return status;
-        if (reader->block_count == 0) {
+        if (status != CMQ_OK && status != CMQ_ERR_OFFSET) return status;
+        if (reader->block_count == 0 || status == CMQ_ERR_OFFSET) {   /* expired meanwhile, and all below it */
             reader->ended = true;
             return CMQ_OK;
         }
         const int64_t phy = reader->block[reader->block_count - 1];
         status = head_at(reader, phy, confirmed, &head);
-        if (status == CMQ_ERR_OFFSET) {   /* expired meanwhile, and all below it */
-            reader->ended = true;
-            return CMQ_OK;
-        }
         if (status == CMQ_OK && reader->options.has_start_time && head.store_timestamp_ms < reader->options.start_time_ms) {
             reader->ended = true;
             return CMQ_OK;
         }
         if (status == CMQ_OK) status = take_record(reader, batch, phy, &head);
         if (status == CMQ_AGAIN) return CMQ_OK;
+        if (status == CMQ_ERR_OFFSET) {
+            reader->ended = true;
+            return CMQ_OK;
+        }
         const bool skip = status == CMQ_ERR_CORRUPT && batch->count == 0;
         if (status == CMQ_OK || skip) reader->block_count--;
         if (status != CMQ_OK) return status;

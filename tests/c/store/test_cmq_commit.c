@@ -220,6 +220,110 @@ static void waiting_for_what_is_not_there(void)
     kit_close(store);
 }
 
+/* ---- everything at once ---- */
+
+static _Atomic uint64_t rounds_read;
+
+static void *append_and_append(void *argument)
+{
+    const int number = *(const int *)argument;
+    for (int i = 0; !atomic_load(&stop); i++) {
+        static const char *const topics[] = {"T", "U", "Gone"};
+        char body[200], key[16];
+        snprintf(body, sizeof body, "%0150d", i);
+        snprintf(key, sizeof key, "k%d", i % 10);
+        cmq_appended appended;
+        cmq_store_info info;
+        CHECK_OK(cmq_store_info_of(store, &info));
+        if (info.log_end - info.log_min > 40 * KIT_SEGMENT_BYTES) {   /* let retention come along: a segment is a descriptor */
+            sched_yield();
+            continue;
+        }
+        const cmq_status status = kit_try_append(store, topics[(i + number) % 3], i % 2, body, i % 2 == 0 ? "red" : NULL, key, &appended);
+        CHECK_OK(status);
+    }
+    return NULL;
+}
+
+static void *expire_and_delete(void *argument)
+{
+    (void)argument;
+    for (int i = 0; !atomic_load(&stop); i++) {
+        uint32_t deleted;
+        CHECK_OK(cmq_store_maintain(store, true));
+        CHECK_OK(cmq_store_expire(store, true, &deleted));
+        const cmq_status status = i % 3 == 0 ? cmq_store_delete_topic(store, kit_slice("Gone")) : CMQ_OK;
+        if (status != CMQ_OK) CHECK_STATUS(status, CMQ_ERR_NOT_FOUND);
+        if (i % 5 == 0) CHECK_OK(cmq_store_delete_expired_queues(store, &deleted));
+    }
+    return NULL;
+}
+
+/* A result of a look-up while messages expire: there, or gone. */
+static void check_there_or_gone(cmq_status status, kit_found *found)
+{
+    if (status != CMQ_OK && status != CMQ_ERR_OFFSET && status != CMQ_ERR_NOT_FOUND) CHECK_OK(status);
+    for (uint32_t i = 0; i < found->batch.count; i++) (void)kit_view(&found->batch.items[i]);
+    cmq_found_batch_release(&found->batch);
+}
+
+static void *read_in_every_way(void *argument)
+{
+    const int number = *(const int *)argument;
+    const cmq_slice topics[] = {kit_slice("T"), kit_slice("U"), kit_slice("Gone")}, tag = kit_slice("red");
+    kit_found *found = kit_found_make(20);
+    while (!atomic_load(&stop)) {
+        cmq_reader *reader;
+        bool end = false;
+        const cmq_read_options options = {.topics = topics, .topic_count = number % 2 == 0 ? 3 : 0, .backwards = number / 2 % 2 != 0, .tags = &tag,
+                                          .tag_count = number % 3 == 0 ? 1 : 0, .may_be_missing = true};
+        CHECK_OK(cmq_reader_open(store, &options, &reader));
+        for (int i = 0; i < 30 && !end; i++) {
+            CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
+            for (uint32_t j = 0; j < found->batch.count; j++) (void)kit_view(&found->batch.items[j]);
+            if (found->batch.count == 0) i = 30;
+            cmq_found_batch_release(&found->batch);
+        }
+        cmq_reader_close(reader);
+        check_there_or_gone(cmq_store_find_key(store, topics[0], kit_slice("k3"), 0, INT64_MAX, &found->batch), found);
+        check_there_or_gone(cmq_store_read_offset(store, topics[1], 0, kit_max(store, "U", 0) / 2, &found->batch), found);
+        int64_t offset;
+        check_there_or_gone(cmq_store_offset_at(store, topics[number % 3], 0, atomic_load(&kit_now_ms) - 50, CMQ_BOUNDARY_UPPER, &offset), found);
+        atomic_fetch_add(&rounds_read, 1);
+        atomic_fetch_add(&kit_now_ms, 1);
+    }
+    kit_found_free(found);
+    return NULL;
+}
+
+static void readers_beside_retention(void)
+{
+    static const int numbers[] = {0, 1, 2, 3, 4};
+    pthread_t threads[8];
+    for (int mode = 0; mode < 2; mode++) {
+        cmq_store_options options = kit_options(kit_path(kit_directory(), "store"));
+        options.flush = mode == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC;
+        options.retention = (cmq_retention){.reserved_ms = 1, .files_per_round = 2};
+        store = kit_open(&options);
+        atomic_store(&stop, false);
+        atomic_store(&rounds_read, 0);
+        for (int i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, append_and_append, (void *)(uintptr_t)&numbers[i]) == 0);
+        CHECK(pthread_create(&threads[2], NULL, expire_and_delete, NULL) == 0);
+        for (int i = 0; i < 5; i++) CHECK(pthread_create(&threads[3 + i], NULL, read_in_every_way, (void *)(uintptr_t)&numbers[i]) == 0);
+        for (cmq_store_info info = {0}; info.log_min < 20 * KIT_SEGMENT_BYTES || atomic_load(&rounds_read) < 60;) {
+            CHECK_OK(cmq_store_info_of(store, &info));
+            sched_yield();
+        }
+        atomic_store(&stop, true);
+        for (int i = 0; i < 8; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+        const int64_t confirmed = cmq_store_confirmed(store);
+        kit_close(store);
+        store = kit_open(&options);
+        CHECK_INT(cmq_store_confirmed(store), confirmed);
+        kit_close(store);
+    }
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(sync_appenders), CMQ_TEST(async_appenders), CMQ_TEST(sync_appenders_beside_the_threads),
               CMQ_TEST(async_appenders_beside_the_threads), CMQ_TEST(a_failed_sync_is_told_to_all),
-              CMQ_TEST(waiting_for_what_is_not_there))
+              CMQ_TEST(waiting_for_what_is_not_there), CMQ_TEST(readers_beside_retention))
