@@ -825,6 +825,98 @@ static void test_an_interrupted_repair_is_dropped_after_another_program(void)
     check_healthy(sick);
 }
 
+/* ---- random damage ---- */
+
+/* Flip bits of random bytes below `folder`. */
+typedef struct damage_plan {
+    uint64_t files, picked;
+    char path[CMQ_PATH_BYTES];
+    int64_t bytes;
+} damage_plan;
+
+static void count_file(void *context, const char *path, int64_t bytes)
+{
+    damage_plan *plan = context;
+    if (bytes > 0 && plan->files++ == plan->picked) {
+        strcpy(plan->path, path);
+        plan->bytes = bytes;
+    }
+}
+
+static void damage_somewhere(const char *root, const char *folder)
+{
+    damage_plan plan = {.picked = UINT64_MAX};
+    kit_each_file(kit_path(root, folder), count_file, &plan);
+    if (plan.files == 0) return;
+    plan.picked = cmq_test_random_below(plan.files);
+    plan.files = 0;
+    kit_each_file(kit_path(root, folder), count_file, &plan);
+    const uint64_t choice = cmq_test_random_below(10);
+    if (choice == 0) CHECK_INT(remove(plan.path), 0);
+    else if (choice == 1) kit_resize(plan.path, (int64_t)cmq_test_random_below((uint64_t)plan.bytes));
+    else for (uint64_t flips = 1 + cmq_test_random_below(20); flips > 0; flips--)
+        kit_flip(plan.path, (int64_t)cmq_test_random_below((uint64_t)plan.bytes), (uint8_t)(1u << cmq_test_random_below(8)));
+}
+
+static void test_any_damage_of_derived_files_is_mended(void)
+{
+    const char *base = kit_directory();
+    char sound[CMQ_PATH_BYTES], root[CMQ_PATH_BYTES];
+    strcpy(sound, kit_path(base, "sound"));
+    strcpy(root, kit_path(base, "store"));
+    cmq_store *store = kit_open_at(sound);
+    fill(store);
+    kit_close(store);
+    const int rounds = getenv("CMQ_LONG") == NULL ? 25 : 1000;
+    for (int round = 0; round < rounds; round++) {
+        kit_copy_tree(sound, root);
+        for (uint64_t times = 1 + cmq_test_random_below(4); times > 0; times--) {
+            damage_somewhere(root, "consumequeue");
+            damage_somewhere(root, "index");
+        }
+        cmq_verified verified;
+        const cmq_store_options reader = {.path = root, .read_only = true, .clock = kit_clock()};
+        if (cmq_store_open(&store, &reader) == CMQ_OK) {   /* whatever it says: it must come to an end */
+            const cmq_verify_options nothing = {0};
+            CHECK_OK(cmq_store_verify(store, &nothing, &verified));
+            kit_close(store);
+        }
+        repair(root);
+        check_healthy(root);
+        check_opens_and_goes_on(root);
+    }
+}
+
+/* Flipped headers of records (no CRC covers them) may say anything: nothing breaks, and every other message is kept. */
+static void test_any_damage_of_the_log_can_be_lived_with(void)
+{
+    const char *base = kit_directory();
+    char sound[CMQ_PATH_BYTES], root[CMQ_PATH_BYTES];
+    strcpy(sound, kit_path(base, "sound"));
+    strcpy(root, kit_path(base, "store"));
+    cmq_store *store = kit_open_at(sound);
+    fill(store);
+    kit_close(store);
+    const int rounds = getenv("CMQ_LONG") == NULL ? 25 : 1000;
+    for (int round = 0; round < rounds; round++) {
+        kit_copy_tree(sound, root);
+        const uint64_t flips = 1 + cmq_test_random_below(5);
+        for (uint64_t i = 0; i < flips; i++) {
+            const int64_t phy = (int64_t)cmq_test_random_below((uint64_t)placed[MESSAGES - 1].end);
+            kit_flip(segment_of(root, phy), phy % KIT_SEGMENT_BYTES, (uint8_t)(1u << cmq_test_random_below(8)));
+        }
+        const bool cut = cmq_test_random_below(3) == 0;
+        CHECK_OK(try_repair(root, (cmq_repair_options){.cut_damage = cut, .cut_tail = true}));
+        CHECK(report.records + (int64_t)flips + report.cut_messages >= MESSAGES + (MESSAGES + 3) / 4);
+        cmq_verified verified;
+        (void)verify(root, &verified);
+        if (cut) CHECK_INT(verified.problems[CMQ_SEVERITY_DAMAGED], 0);
+        store = kit_open_at(root);
+        kit_append(store, "a", 0, "goes on", NULL, NULL);
+        kit_close(store);
+    }
+}
+
 static void test_a_damaged_journal_is_named(void)
 {
     const char *root = make_store();
@@ -846,4 +938,5 @@ CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_stays_as_it_is), CMQ_TEST(test_lost_
               CMQ_TEST(test_a_store_in_use_is_refused), CMQ_TEST(test_what_is_no_store_is_refused), CMQ_TEST(test_a_log_that_cannot_be_read_is_refused),
               CMQ_TEST(test_a_dry_run_writes_nothing), CMQ_TEST(test_stopping_leaves_the_store_alone), CMQ_TEST(test_power_loss_at_any_call),
               CMQ_TEST(test_power_loss_at_any_call_of_a_cut), CMQ_TEST(test_failures_at_any_call),
+              CMQ_TEST(test_any_damage_of_derived_files_is_mended), CMQ_TEST(test_any_damage_of_the_log_can_be_lived_with),
               CMQ_TEST(test_an_interrupted_repair_is_dropped_after_another_program), CMQ_TEST(test_a_damaged_journal_is_named))
