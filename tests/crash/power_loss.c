@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/cmq_store_internal.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_ledger.h"
 #include "support/cmq_store_kit.h"
@@ -307,6 +308,14 @@ static bool do_reopen(session *s)
     return check_store(s, s->doing);
 }
 
+/* What the helper thread does beside a busy writer. */
+static bool do_prewarm(session *s)
+{
+    s->doing = "making a segment ahead";
+    const cmq_status status = cmq_log_prewarm_step(s->store->log);
+    return status == CMQ_END || fine(s, s->doing, status);
+}
+
 static bool do_check(session *s)
 {
     char why[LEDGER_WHY_BYTES];
@@ -325,8 +334,9 @@ static bool work(session *s)
     if (dice < 82) return do_maintain(s);
     if (dice < 86) return do_expire(s);
     if (dice < 92) return do_reopen(s);
-    if (dice < 94) return do_check(s);
-    const int64_t step = dice < 95 ? -(int64_t)cmq_test_random_below(5000) : (int64_t)cmq_test_random_below(3000);
+    if (dice < 93) return do_check(s);
+    if (dice < 95) return do_prewarm(s);
+    const int64_t step = dice < 96 ? -(int64_t)cmq_test_random_below(5000) : (int64_t)cmq_test_random_below(3000);
     atomic_fetch_add(&kit_now_ms, step);
     return true;
 }

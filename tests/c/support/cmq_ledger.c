@@ -320,8 +320,14 @@ static bool read_through(checking *c, const cmq_read_options *options, bool (*ta
 
 static struct {
     uint32_t topic;
+    const char *tag;  /* NULL: every message */
     uint32_t next;    /* number from which to look for the next message of the topic */
 } walking;
+
+static bool walks_by(const ledger_plan *plan)
+{
+    return plan->topic_number == walking.topic && !plan->prepared && (walking.tag == NULL || strcmp(plan->tag, walking.tag) == 0);
+}
 
 static bool take_topic_record(checking *c, const cmq_found *found)
 {
@@ -329,7 +335,7 @@ static bool take_topic_record(checking *c, const cmq_found *found)
     for (;; walking.next++) {
         if (walking.next >= c->end) return complain(c, "topic %" PRIu32 " has a message at %" PRId64 " that the log does not have", walking.topic, found->physical_offset);
         ledger_plan_of(c->of, walking.next, &plan);
-        if (plan.topic_number == walking.topic && !plan.prepared) break;
+        if (walks_by(&plan)) break;
     }
     if (found->physical_offset != c->physical[walking.next - c->first])
         return complain(c, "queue %" PRId32 " of topic %" PRIu32 " should give message %" PRIu32 " at %" PRId64 " but gave what lies at %" PRId64, plan.queue_id,
@@ -339,21 +345,22 @@ static bool take_topic_record(checking *c, const cmq_found *found)
     return fine;
 }
 
-static bool check_topic(checking *c, uint32_t topic)
+static bool check_topic(checking *c, uint32_t topic, const char *tag)
 {
     char text[16];
     snprintf(text, sizeof text, "topic-%" PRIu32, topic);
-    const cmq_slice name = cmq_slice_of_text(text);
+    const cmq_slice name = cmq_slice_of_text(text), tag_name = tag != NULL ? cmq_slice_of_text(tag) : CMQ_SLICE_NONE;
     walking.topic = topic;
+    walking.tag = tag;
     walking.next = c->first;
-    const cmq_read_options options = {.topics = &name, .topic_count = 1, .may_be_missing = true};
+    const cmq_read_options options = {.topics = &name, .topic_count = 1, .may_be_missing = true, .tags = &tag_name, .tag_count = tag != NULL ? 1 : 0};
     if (!read_through(c, &options, take_topic_record)) return false;
     for (; walking.next < c->end; walking.next++) {
         ledger_plan plan;
         ledger_plan_of(c->of, walking.next, &plan);
-        if (plan.topic_number == topic && !plan.prepared)
-            return complain(c, "message %" PRIu32 " at %" PRId64 " is in the log but not in its queue %s/%" PRId32, walking.next,
-                            c->physical[walking.next - c->first], text, plan.queue_id);
+        if (walks_by(&plan))
+            return complain(c, "message %" PRIu32 " at %" PRId64 " is in the log but not in its queue %s/%" PRId32 "%s%s", walking.next,
+                            c->physical[walking.next - c->first], text, plan.queue_id, tag != NULL ? " under its tag " : "", tag != NULL ? tag : "");
     }
     return true;
 }
@@ -466,7 +473,7 @@ bool ledger_check(const ledger *of, cmq_store *store, const ledger_expected *exp
         fine = complain(c, "the log ends with message %" PRId64 " at [%" PRId64 ", %" PRId64 "), but %" PRIu32 " were acknowledged", (int64_t)c->end - 1,
                         c->end > c->first ? c->physical[c->end - 1 - c->first] : -1, cmq_store_confirmed(store), expected->acknowledged);
     if (fine) fine = check_bounds(c);
-    for (uint32_t topic = 0; fine && topic < LEDGER_TOPICS; topic++) fine = check_topic(c, topic);
+    for (uint32_t topic = 0; fine && topic < LEDGER_TOPICS; topic++) fine = check_topic(c, topic, NULL) && check_topic(c, topic, "t1");
     if (fine) fine = check_derived(c);
     *found_out = c->end;
     free(c->physical);
