@@ -94,7 +94,8 @@ static bool find_next(const cmq_repair *repair, int64_t from, cmq_record_view *v
             from = from - from % bytes + bytes;
             continue;
         }
-        if (repair->last_phy < 0 || view_out->store_timestamp_ms >= repair->last_ms) return true;
+        const bool known = view_out->physical_offset < repair->known_end;
+        if (known || repair->last_phy < 0 || view_out->store_timestamp_ms >= repair->last_ms) return true;
         from = view_out->physical_offset + view_out->record_bytes;
     }
     return false;
@@ -166,15 +167,15 @@ static bool report_progress(cmq_repair *repair, int64_t phy, int64_t limit, bool
     return !repair->stopped;
 }
 
-/* Where a crash may have left records without all of their sectors: where an opening would begin to read. */
-static cmq_status CMQ_MUST_CHECK find_torn_from(cmq_repair *repair)
+/* Up to where the log is known to be whole, and from where a crash may have left records without all of their sectors: where an opening would begin
+ * to read. */
+static cmq_status CMQ_MUST_CHECK learn_point(cmq_repair *repair)
 {
     cmq_point point;
-    repair->torn_from = INT64_MAX;
-    if (!repair->report->was_unclean) return CMQ_OK;
-    if (!cmq_store_trusted_point(repair->store, &point)) return cmq_store_scan_start(repair->store, true, 0, &repair->torn_from);
-    repair->torn_from = point.log_end;
-    return CMQ_OK;
+    const bool trusted = cmq_store_trusted_point(repair->store, &point);
+    repair->known_end = trusted ? point.log_end : 0;
+    repair->torn_from = repair->report->was_unclean ? repair->known_end : INT64_MAX;
+    return trusted || !repair->report->was_unclean ? CMQ_OK : cmq_store_scan_start(repair->store, true, 0, &repair->torn_from);
 }
 
 cmq_status cmq_repair_walk(cmq_repair *repair)
@@ -182,7 +183,7 @@ cmq_status cmq_repair_walk(cmq_repair *repair)
     cmq_log *log = repair->store->log;
     const int64_t limit = cmq_log_last_file_end(log);
     int64_t phy = repair->progressed = repair->report->log_min = cmq_log_min(log), last_ms = 0;
-    cmq_status status = find_torn_from(repair);
+    cmq_status status = learn_point(repair);
     repair->last_phy = -1;
     while (status == CMQ_OK && phy < limit && report_progress(repair, phy, limit, false)) {
         if (!repair->counting) last_ms = repair->last_ms;

@@ -105,8 +105,8 @@ int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
 static bool was_flushed(const cmq_store *store, int64_t last_phy, int64_t last_ms, bool unclean, const cmq_point *point, const cmq_record_view *view)
 {
     const cmq_checkpoint *checkpoint = &store->checkpoint;
-    if (last_phy >= 0 && view->store_timestamp_ms < last_ms) return false;   /* stale bytes of before an earlier cut */
     if (point != NULL && view->physical_offset < point->log_end) return true;
+    if (last_phy >= 0 && view->store_timestamp_ms < last_ms) return false;   /* stale bytes of before an earlier cut */
     /* The last recovery chose to cut here, and nothing newer was flushed since. */
     const bool chosen = checkpoint->confirm_phy == last_phy && checkpoint->physic_ms <= last_ms;
     return !chosen && (!unclean || view->store_timestamp_ms < checkpoint->physic_ms);
