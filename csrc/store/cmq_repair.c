@@ -138,7 +138,7 @@ static cmq_status CMQ_MUST_CHECK check_folders(cmq_repair *repair)
     return status;
 }
 
-/* What the directory holds, and with which sizes. Where queue or index files contradict each other, the sizes of the derived files must be given. */
+/* What the directory holds, and with which sizes. */
 static cmq_status CMQ_MUST_CHECK look(cmq_repair *repair)
 {
     const cmq_store_options *options = repair->options->store;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/cmq_indexfile.h"
 #include "store/cmq_repair_internal.h"
 
 #define LENGTHS_MAX 64
@@ -115,6 +116,11 @@ static cmq_status CMQ_MUST_CHECK choose_index(cmq_fs *fs, const char *root, cons
     }
     cmq_fs_free_names(names, count);
     if (status != CMQ_ERR_AMBIGUOUS) return status;
+    if (winner(&of) == cmq_indexfile_bytes(CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT)) {   /* as long as upstream's are */
+        sizes->index_slots = CMQ_INDEX_SLOTS_DEFAULT;
+        sizes->index_entries = CMQ_INDEX_ENTRIES_DEFAULT;
+        return CMQ_OK;
+    }
     return cmq_fail(CMQ_ERR_AMBIGUOUS, "the index files do not tell their sizes: set maxHashSlotNum and maxIndexNum as the broker has them");
 }
 

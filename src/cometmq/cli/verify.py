@@ -10,7 +10,7 @@ import typer
 
 import cometmq
 from cometmq.cli.arguments import Config, Json, StorePath
-from cometmq.cli.failures import ExitCode, reported
+from cometmq.cli.failures import ExitCode, fail, reported
 from cometmq.cli.terminal import (
     Bar,
     Interruption,
@@ -21,8 +21,11 @@ from cometmq.cli.terminal import (
     print_json,
     safe_text,
 )
+from cometmq.errors import SettingConflict, SettingNeeded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cometmq.store.verification import Problem, Severity, Verification
 
 __all__ = ["verify"]
@@ -82,7 +85,7 @@ def verify(
     findings = _Findings(kept_per_kind=_KEPT_MAX if show_all or json else _SHOWN_PER_KIND)
     with (
         interruptible() as interrupted,
-        cometmq.open(path, mode="r", config=config) as store,
+        _opened(path, config) as store,
         byte_progress("verifying") as bar,
     ):
         result = _run(store, findings, bar, interrupted)
@@ -94,6 +97,15 @@ def verify(
         raise typer.Exit(ExitCode.INTERRUPTED)
     codes = {Severity.REPAIRABLE: ExitCode.REPAIRABLE, Severity.DAMAGED: ExitCode.DAMAGED}
     raise typer.Exit(codes.get(result.verdict, ExitCode.OK))
+
+
+def _opened(path: Path, config: Path | None) -> cometmq.Store:
+    try:
+        return cometmq.open(path, mode="r", config=config)
+    except (SettingNeeded, SettingConflict) as error:
+        fail(str(error))
+        fail("where a queue or index file has become shorter or longer, `cometmq repair` builds all of them anew")
+        raise typer.Exit(ExitCode.FAILED) from None
 
 
 def _run(store: cometmq.Store, findings: _Findings, bar: Bar, interrupted: Interruption) -> Verification:

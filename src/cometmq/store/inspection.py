@@ -444,7 +444,7 @@ def _health(store: Store, index: IndexReport, ours: bool, latest_ms: int | None)
             "`cometmq verify` counts them, `cometmq repair` indexes them"
         )
     if kept:
-        remarks.append(f"{kept} repairs left what they removed in {removed}")
+        remarks.append(f"what repairs put aside is in {removed}: delete it when you need it no more")
     return Health(
         writer_pid=pid,
         writer_is_ours=ours and pid != 0,

@@ -125,6 +125,18 @@ def test_a_store_that_does_not_open_gives_three(path: Path, tmp_path: Path) -> N
     assert "has 1000: all files must be of mappedFileSizeCommitLog" in outcome.err
 
 
+def test_a_queue_file_of_another_length_leads_to_repair(path: Path) -> None:
+    unit = path / "consumequeue" / "orders" / "0" / f"{20000:020d}"
+    with unit.open("r+b") as file:
+        file.truncate(500)
+    outcome = run("verify", path)
+    assert outcome.code == 3
+    assert "`cometmq repair` builds all of them anew" in outcome.err
+    assert run("repair", path, "--yes").code == 0
+    assert unit.stat().st_size == 20000
+    assert run("verify", path).code == 0
+
+
 def test_a_wrong_option_gives_two(path: Path) -> None:
     assert run("verify", path, "--nonsense").code == 2
     assert run("verify").code == 2
