@@ -94,3 +94,9 @@ cmq_status cmq_file_populate(uint8_t *address, size_t bytes)
     for (uint8_t *page = first; page < address + bytes; page += page_bytes) touch(page < address ? address : page);
     return CMQ_OK;
 }
+
+void cmq_file_read_ahead(const uint8_t *address, size_t bytes)
+{
+    const uintptr_t lead_bytes = (uintptr_t)address % (uintptr_t)sysconf(_SC_PAGESIZE);
+    madvise((void *)((uintptr_t)address - lead_bytes), bytes + lead_bytes, MADV_WILLNEED);   /* refused: the faults read them */
+}

@@ -20,6 +20,8 @@
 #define CURSOR_UNITS_ALL 65536u          /* of all cursors together */
 #define EXAMINE_MAX (UINT64_C(1) << 20)  /* units looked at per refill of a tag filter */
 #define READER_NAMES_MAX 4096u
+#define AHEAD_BYTES_MIN (INT64_C(128) << 10)
+#define AHEAD_BYTES_MAX (INT64_C(8) << 20)
 
 /* ---- what was asked for ---- */
 
@@ -262,6 +264,29 @@ static cmq_status advance(cmq_reader *reader, int64_t confirmed)
 
 /* ---- records ---- */
 
+/* A walk that goes on forwards has ever larger pieces read ahead of it; a jump begins anew, without reading, for it may be one of many. Never
+ * beyond the confirmed end: pages there are the writer's to make. */
+static void read_ahead(cmq_reader *reader, int64_t phy, const uint8_t *data, size_t available)
+{
+    const int64_t confirmed = cmq_log_confirmed(reader->store->log);
+    const bool goes_on = phy >= reader->ahead_from && phy - reader->ahead_until < reader->ahead_bytes;
+    if (!goes_on) {
+        reader->ahead_bytes = AHEAD_BYTES_MIN;
+        reader->ahead_from = phy + AHEAD_BYTES_MIN / 2;
+        reader->ahead_until = phy + AHEAD_BYTES_MIN;
+        return;
+    }
+    if (reader->ahead_bytes < AHEAD_BYTES_MAX) reader->ahead_bytes *= 2;
+    const int64_t from = reader->ahead_until > phy ? reader->ahead_until : phy;
+    int64_t to = from + reader->ahead_bytes;
+    if (to > confirmed) to = confirmed;
+    if (to - phy > (int64_t)available) to = phy + (int64_t)available;
+    if (from < to) cmq_file_read_ahead(data + (from - phy), (size_t)(to - from));
+    reader->ahead_until = from < to ? to : from;
+    reader->ahead_from = reader->ahead_until - reader->ahead_bytes / 2;
+    if (reader->ahead_from <= phy) reader->ahead_from = phy + 1;
+}
+
 cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out, size_t *available_out)
 {
     const int64_t bytes = cmq_log_segment_bytes(reader->store->log);
@@ -270,6 +295,7 @@ cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t ph
         if (phy < start || phy - start >= bytes) continue;
         *data_out = cmq_segment_data(batch->pins[i - 1]) + (phy - start);
         *available_out = (size_t)(start + bytes - phy);
+        if (phy >= reader->ahead_from || phy < reader->ahead_until - 2 * AHEAD_BYTES_MAX) read_ahead(reader, phy, *data_out, *available_out);
         return CMQ_OK;
     }
     if (batch->pin_count == CMQ_FOUND_PINS_MAX && batch->count > 0) return CMQ_AGAIN;

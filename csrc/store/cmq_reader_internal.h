@@ -35,6 +35,11 @@ struct cmq_reader {
     int64_t *block;              /* backwards: records of the block being given out, in order */
     uint32_t block_count;
 
+    /* Reading ahead from the disk. */
+    int64_t ahead_from;          /* at or behind it more is asked for … */
+    int64_t ahead_until;         /* … from here on */
+    int64_t ahead_bytes;         /* of the last piece that was asked for */
+
     int64_t last_ms;             /* store time of the last record looked at */
     bool ended;
 };
