@@ -312,13 +312,16 @@ cdef extern from "store/cmq_store.h" nogil:
     ctypedef struct cmq_read_start:
         cmq_slice topic
         int32_t queue_id
+        cbool has_end
         int64_t offset
+        int64_t end
 
     ctypedef struct cmq_read_options:
         const cmq_slice *topics
         uint32_t topic_count
         const cmq_read_start *starts
         uint32_t start_count
+        cbool only_starts
         cbool may_be_missing
         const int32_t *queue_ids
         uint32_t queue_id_count
@@ -335,6 +338,7 @@ cdef extern from "store/cmq_store.h" nogil:
         int64_t end_time_ms
         cbool has_start_physical
         int64_t start_physical
+        cbool fetch_tails
 
     cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *options)
     cmq_status cmq_store_close(cmq_store *store)

@@ -325,6 +325,7 @@ cdef cmq_read_start *_starts_of(dict starts) except NULL:
         for (topic, queue_id), offset in starts.items():
             places[i].topic = _slice_of_text(topic)
             places[i].queue_id = queue_id
+            places[i].has_end = False
             places[i].offset = offset
             i += 1
     except BaseException:

@@ -1,10 +1,11 @@
 /* cmq_reader: iteration: over queues merged by physical offset (which is the order of storing), or over the whole log.
  *
  * Each queue has a cursor with a small buffer of units; a heap gives the cursor whose next unit lies lowest in the log (highest, backwards).
- * One call works against one confirmed end, so that a message of a slow cursor is never passed by a later one of a fast cursor. Tags are filtered
- * by hash in the queue before a record is touched, and by string in the record afterwards.
+ * The heap is worked off against one confirmed end, over as many calls as that takes, so that a message of a slow cursor is never passed by a later
+ * one of a fast cursor. Tags are filtered by hash in the queue before a record is touched, and by string in the record afterwards.
  *
- * Per message: one unit (40 B) copied, one record head read; no allocation, no lock; one pin per segment and batch.
+ * Per message: one unit (40 B) copied, one record head read; no allocation, no lock; one pin per segment and batch. The heads of the next few records
+ * are fetched meanwhile, for the units name their places, and one miss a record would be most of the time.
  * Threads: one at a time per reader; any number of readers.
  * Way:     queues' units -> [cmq_reader] -> found records -> bindings
  */
@@ -20,6 +21,7 @@
 #define CURSOR_UNITS_ALL 65536u          /* of all cursors together */
 #define EXAMINE_MAX (UINT64_C(1) << 20)  /* units looked at per refill of a tag filter */
 #define READER_NAMES_MAX 4096u
+#define FETCH_UNITS 16u                  /* how far ahead heads of records are fetched, over all cursors */
 #define AHEAD_BYTES_MIN (INT64_C(128) << 10)
 #define AHEAD_BYTES_MAX (INT64_C(8) << 20)
 
@@ -47,16 +49,28 @@ static cmq_status check_options(const cmq_read_options *options)
     if (options->has_start && options->has_end && options->start > options->end)
         return cmq_fail(CMQ_ERR_ARGUMENT, "start %lld lies behind end %lld", (long long)options->start, (long long)options->end);
     if (options->topic_count == 0 && options->queue_id_count > 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue ids need a topic");
-    if (options->start_count > 0 && (options->backwards || options->topic_count == 0))
+    if (options->only_starts && (options->topic_count > 0 || options->queue_id_count > 0 || options->has_start || options->has_end || options->backwards))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "where only ranges of single queues are read, no topic, queue id, offset or direction can be given beside them");
+    if (options->start_count > 0 && !options->only_starts && (options->backwards || options->topic_count == 0))
         return cmq_fail(CMQ_ERR_ARGUMENT, "single queues' starts need a topic and go forwards");
-    if (options->has_start_physical && options->topic_count > 0)
+    if (options->has_start_physical && (options->topic_count > 0 || options->only_starts))
         return cmq_fail(CMQ_ERR_ARGUMENT, "a physical start is for reading the whole log, without topics");
+    for (uint32_t i = 0; i < options->start_count; i++) {
+        const cmq_read_start *start = &options->starts[i];
+        if (start->offset < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a queue cannot begin at offset %lld", (long long)start->offset);
+        if (start->has_end && start->end < start->offset)
+            return cmq_fail(CMQ_ERR_ARGUMENT, "the range of queue %d of topic %.*s begins at %lld, behind its end %lld", start->queue_id,
+                            (int)(start->topic.bytes < 255 ? start->topic.bytes : 255), (const char *)start->topic.data, (long long)start->offset,
+                            (long long)start->end);
+    }
     return CMQ_OK;
 }
 
 static cmq_status take_options(cmq_reader *reader, const cmq_read_options *options)
 {
     reader->options = *options;
+    reader->of_queues = options->topic_count > 0 || options->only_starts;
+    if (options->tag_count > 0) reader->options.fetch_tails = true;
     cmq_status status = check_options(options);
     if (status == CMQ_OK) status = copy_slices(options->topics, options->topic_count, &reader->topics, "topics");
     if (status == CMQ_OK) status = copy_slices(options->tags, options->tag_count, &reader->tags, "tags");
@@ -92,11 +106,14 @@ static bool wants_queue(const cmq_reader *reader, const cmq_queue *queue)
 static cmq_status place_cursor(cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed)
 {
     const cmq_read_options *options = &reader->options;
+    cursor->first = options->has_start ? options->start : 0;
+    cursor->end = options->has_end ? options->end : INT64_MAX;
+    cursor->counts_expired = options->has_start;
     const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(cursor->queue), .bytes = cmq_queue_topic_bytes(cursor->queue)};
     const int32_t id = cmq_queue_id(cursor->queue);
     cmq_status status = CMQ_OK;
     if (!options->backwards) {
-        cursor->next = options->has_start ? options->start : 0;
+        cursor->next = cursor->first;
         if (options->has_start_time) {
             int64_t at;
             status = cmq_store_offset_at(reader->store, topic, id, options->start_time_ms, CMQ_BOUNDARY_LOWER, &at);
@@ -104,7 +121,7 @@ static cmq_status place_cursor(cmq_reader *reader, cmq_cursor *cursor, int64_t c
         }
         return status;
     }
-    cursor->next = options->has_end ? options->end : INT64_MAX;
+    cursor->next = cursor->end;
     const int64_t max = cmq_queue_max(cursor->queue, confirmed);
     if (cursor->next > max) cursor->next = max;
     if (options->has_end_time) {
@@ -157,6 +174,14 @@ static cmq_status find_queues(cmq_reader *reader, int64_t confirmed)
     return CMQ_OK;
 }
 
+static void place_at(cmq_cursor *cursor, const cmq_read_start *start, bool by_time)
+{
+    cursor->first = start->offset;
+    if (start->has_end) cursor->end = start->end;
+    cursor->counts_expired = true;
+    if (!by_time || cursor->next < start->offset) cursor->next = start->offset;
+}
+
 /* Queues that are there begin where they were told to; one that comes later, perhaps after a deletion of its topic, begins at its beginning.
  * The search goes on from the last hit, for the starts mostly have the queues' own order. */
 static cmq_status place_at_starts(cmq_reader *reader, const cmq_read_options *options)
@@ -164,15 +189,55 @@ static cmq_status place_at_starts(cmq_reader *reader, const cmq_read_options *op
     uint32_t at = 0;
     for (uint32_t i = 0; i < options->start_count; i++) {
         const cmq_read_start *start = &options->starts[i];
-        if (start->offset < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a queue cannot begin at offset %lld", (long long)start->offset);
         const cmq_queue *queue = cmq_queues_find(cmq_store_queues(reader->store), start->topic, start->queue_id);
         for (uint32_t looked = 0; queue != NULL && looked < reader->cursor_count; looked++, at = (at + 1) % reader->cursor_count) {
             if (reader->cursors[at]->queue != queue) continue;
-            reader->cursors[at]->next = start->offset;
+            place_at(reader->cursors[at], start, options->has_start_time);
             break;
         }
     }
     return CMQ_OK;
+}
+
+/* The starts and nothing else: a cursor for each. */
+static cmq_status add_starts(cmq_reader *reader, const cmq_read_options *options, int64_t confirmed)
+{
+    for (uint32_t i = 0; i < options->start_count; i++) {
+        const cmq_read_start *start = &options->starts[i];
+        if (start->has_end && start->end == start->offset) continue;
+        cmq_queue *queue = cmq_queues_find(cmq_store_queues(reader->store), start->topic, start->queue_id);
+        if (queue == NULL && options->may_be_missing) continue;
+        if (queue == NULL)
+            return cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue %d of topic %.*s", start->queue_id,
+                            (int)(start->topic.bytes < 255 ? start->topic.bytes : 255), (const char *)start->topic.data);
+        const cmq_status status = add_cursor(reader, queue, confirmed);
+        if (status != CMQ_OK) return status;
+        place_at(reader->cursors[reader->cursor_count - 1], start, options->has_start_time);
+    }
+    return CMQ_OK;
+}
+
+static inline void fetch(const cmq_reader *reader, const cmq_unit *unit)
+{
+    const uint64_t into = (uint64_t)(unit->phy - reader->window_start);
+    if (into >= (uint64_t)cmq_log_segment_bytes(reader->store->log)) return;
+    const uintptr_t record = reader->window_data + into;
+    __builtin_prefetch((const void *)record);
+    __builtin_prefetch((const void *)(record + 64));
+    if (!reader->options.fetch_tails) return;
+    const uintptr_t end = record + (uint32_t)unit->bytes;
+    __builtin_prefetch((const void *)(end - 64));
+    __builtin_prefetch((const void *)(end - 128));
+}
+
+/* Messages that were wanted from `from` on, but begin later because their files have expired. */
+static void count_expired(cmq_reader *reader, cmq_cursor *cursor, int64_t from)
+{
+    const int64_t min = cmq_queue_min(cursor->queue);
+    int64_t until = min < cursor->end ? min : cursor->end;
+    if (cursor->count > 0 && cursor->units[0].offset < until) until = cursor->units[0].offset;
+    if (cursor->counts_expired && from < until) reader->expired += until - from;
+    cursor->counts_expired = true;
 }
 
 /* Fill an empty cursor; it stays empty when there is nothing visible in its range. */
@@ -190,20 +255,21 @@ static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirm
                                     cursor->capacity, &cursor->count, &cursor->next);
         else
             status = cmq_queue_read(cursor->queue, cursor->next, confirmed, cursor->units, cursor->capacity, &cursor->count, &cursor->next);
+        if (!options->backwards) count_expired(reader, cursor, before);
         if (cursor->count == 0 && cursor->next == before) break;
     }
     if (status != CMQ_OK) return status;
     /* Bounds by offset cut the buffer; what lies behind them never comes. */
     for (uint32_t i = 0; i < cursor->count; i++) {
         const cmq_unit *unit = &cursor->units[i];
-        const bool past = options->backwards ? options->has_start && unit->offset + unit->count <= options->start
-                                             : options->has_end && unit->offset >= options->end;
+        const bool past = options->backwards ? unit->offset + unit->count <= cursor->first : unit->offset >= cursor->end;
         if (!past) continue;
         cursor->count = i;
         cursor->done = true;
     }
     if (options->backwards && cursor->count == 0 && cursor->next <= cmq_queue_min(cursor->queue)) cursor->done = true;
-    if (!options->backwards && options->has_end && cursor->next >= options->end) cursor->ends = true;
+    if (!options->backwards && cursor->next >= cursor->end) cursor->ends = true;
+    for (uint32_t i = 0; i < cursor->count && i < reader->fetch_units; i++) fetch(reader, &cursor->units[i]);
     return CMQ_OK;
 }
 
@@ -242,6 +308,9 @@ static cmq_status build_heap(cmq_reader *reader, int64_t confirmed)
         if (cursor->at < cursor->count) reader->heap[reader->heap_count++] = i;
     }
     for (uint32_t i = reader->heap_count / 2; i > 0; i--) sift_down(reader, i - 1);
+    reader->fetch_units = 1 + FETCH_UNITS / (reader->heap_count + 1);
+    reader->merged = true;
+    reader->merged_end = confirmed;
     return CMQ_OK;
 }
 
@@ -249,7 +318,8 @@ static cmq_status build_heap(cmq_reader *reader, int64_t confirmed)
 static cmq_status advance(cmq_reader *reader, int64_t confirmed)
 {
     cmq_cursor *cursor = reader->cursors[reader->heap[0]];
-    cursor->at++;
+    const uint32_t ahead = cursor->at++ + reader->fetch_units;
+    if (ahead < cursor->count) fetch(reader, &cursor->units[ahead]);
     if (cursor->at == cursor->count) {
         const cmq_status status = refill(reader, cursor, confirmed);
         if (status != CMQ_OK) return status;
@@ -258,7 +328,7 @@ static cmq_status advance(cmq_reader *reader, int64_t confirmed)
             if (reader->heap_count == 0) return CMQ_OK;
         }
     }
-    sift_down(reader, 0);
+    if (reader->heap_count > 1) sift_down(reader, 0);
     return CMQ_OK;
 }
 
@@ -301,8 +371,11 @@ cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t ph
     if (batch->pin_count == CMQ_FOUND_PINS_MAX && batch->count > 0) return CMQ_AGAIN;
     if (batch->pin_count == CMQ_FOUND_PINS_MAX) cmq_found_batch_release(batch);   /* nothing found in any of them */
     const cmq_status status = cmq_log_pin(reader->store->log, phy, &batch->pins[batch->pin_count], data_out, available_out);
-    if (status == CMQ_OK) batch->pin_count++;
-    return status;
+    if (status != CMQ_OK) return status;
+    const cmq_segment *segment = batch->pins[batch->pin_count++];
+    reader->window_data = (uintptr_t)cmq_segment_data(segment);
+    reader->window_start = cmq_segment_start(segment);
+    return CMQ_OK;
 }
 
 bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view)
@@ -315,15 +388,19 @@ bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view
     return false;
 }
 
-/* Look at the record of a unit. *keep_out: it belongs to the result. */
-static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const cmq_unit *unit, cmq_found *found_out, bool *keep_out)
+/* Look at the record of the cursor's unit. *keep_out: it belongs to the result. */
+static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const cmq_cursor *cursor, cmq_found *found_out, bool *keep_out)
 {
+    const cmq_unit *unit = &cursor->units[cursor->at];
     const uint8_t *data;
     size_t available;
     cmq_record_head head;
     *keep_out = false;
     cmq_status status = cmq_reader_pin(reader, batch, unit->phy, &data, &available);
-    if (status == CMQ_ERR_OFFSET && unit->phy < cmq_log_min(reader->store->log)) return CMQ_OK;   /* expired meanwhile */
+    if (status == CMQ_ERR_OFFSET && unit->phy < cmq_log_min(reader->store->log)) {   /* expired meanwhile */
+        reader->expired += unit->count;
+        return CMQ_OK;
+    }
     if (status == CMQ_ERR_OFFSET)
         return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "queue offset %lld points at %lld, which is no place of the log; run `cometmq verify`",
                            (long long)unit->offset, (long long)unit->phy);
@@ -338,9 +415,11 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
         if (status != CMQ_OK) return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "half a record");
         if (!cmq_reader_tags_match(reader, &view)) return CMQ_OK;
     }
-    *found_out = (cmq_found){.record = data, .physical_offset = unit->phy, .queue_offset = unit->offset, .record_bytes = head.record_bytes,
-                             .count = unit->count};
-    *keep_out = true;
+    *found_out = (cmq_found){.record = data, .queue = cursor->queue, .physical_offset = unit->phy, .queue_offset = unit->offset,
+                             .record_bytes = head.record_bytes, .count = unit->count};
+    if (cursor->first > unit->offset) found_out->skip = (int32_t)(cursor->first - unit->offset);
+    if (cursor->end - unit->count < unit->offset) found_out->behind = (int32_t)(unit->offset + unit->count - cursor->end);
+    *keep_out = found_out->skip + found_out->behind < unit->count;
     return CMQ_OK;
 }
 
@@ -354,7 +433,8 @@ static bool past_time(const cmq_reader *reader)
 
 static bool all_ended(const cmq_reader *reader)
 {
-    if (reader->cursor_count == 0 || !(reader->options.backwards || reader->options.has_end)) return false;
+    if (reader->cursor_count == 0) return reader->options.only_starts;
+    if (!(reader->options.backwards || reader->options.has_end || reader->options.only_starts)) return false;
     for (uint32_t i = 0; i < reader->cursor_count; i++) {
         const cmq_cursor *cursor = reader->cursors[i];
         if (cursor->at < cursor->count || !(cursor->done || cursor->ends)) return false;
@@ -362,31 +442,33 @@ static bool all_ended(const cmq_reader *reader)
     return true;
 }
 
+/* Take the first cursor's record. CMQ_END: there is nothing more for this call. */
+static cmq_status take_first(cmq_reader *reader, cmq_found_batch *batch)
+{
+    cmq_cursor *cursor = reader->cursors[reader->heap[0]];
+    bool keep;
+    cmq_status status = look_at_unit(reader, batch, cursor, &batch->items[batch->count], &keep);
+    if (status == CMQ_AGAIN) return CMQ_END;   /* pins are used up: the rest comes with the next batch */
+    if (status == CMQ_ERR_CORRUPT && batch->count == 0) cursor->at++;
+    if (status != CMQ_OK) return status;
+    if (past_time(reader)) {
+        reader->ended = true;
+        return CMQ_END;
+    }
+    if (keep) batch->count++;
+    return advance(reader, reader->merged_end);
+}
+
 static cmq_status next_of_queues(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
 {
-    cmq_status status = find_queues(reader, confirmed);
-    if (status == CMQ_OK) status = build_heap(reader, confirmed);
-    while (status == CMQ_OK && batch->count < batch->capacity && reader->heap_count > 0) {
-        cmq_cursor *cursor = reader->cursors[reader->heap[0]];
-        bool keep;
-        cmq_found *found = &batch->items[batch->count];
-        status = look_at_unit(reader, batch, &cursor->units[cursor->at], found, &keep);
-        if (status == CMQ_AGAIN) return CMQ_OK;   /* pins are used up: the rest comes with the next batch */
-        if (status == CMQ_ERR_CORRUPT) {
-            if (batch->count == 0) cursor->at++;
-            return status;
-        }
-        if (status != CMQ_OK) return status;
-        if (past_time(reader)) {
-            reader->ended = true;
-            return CMQ_OK;
-        }
-        if (keep) {
-            found->queue = cursor->queue;
-            batch->count++;
-        }
-        status = advance(reader, confirmed);
+    cmq_status status = CMQ_OK;
+    if (!reader->merged || reader->heap_count == 0) {
+        if (!reader->options.only_starts) status = find_queues(reader, confirmed);
+        if (status == CMQ_OK) status = build_heap(reader, confirmed);
     }
+    while (status == CMQ_OK && batch->count < batch->capacity && reader->heap_count > 0) status = take_first(reader, batch);
+    if (status == CMQ_END) return CMQ_OK;
+    if (status != CMQ_OK) reader->merged = false;
     if (status == CMQ_OK && reader->heap_count == 0) reader->ended = all_ended(reader);
     return status;
 }
@@ -402,12 +484,13 @@ cmq_status cmq_reader_open(cmq_store *store, const cmq_read_options *options, cm
     cmq_status status = take_options(reader, options);
     if (status == CMQ_OK) status = cmq_store_refresh(store);
     const int64_t confirmed = cmq_log_confirmed(store->log);
+    if (status == CMQ_OK && options->only_starts) status = add_starts(reader, options, confirmed);
     if (status == CMQ_OK && options->topic_count > 0) status = find_queues(reader, confirmed);
-    if (status == CMQ_OK) status = place_at_starts(reader, options);
+    if (status == CMQ_OK && !options->only_starts) status = place_at_starts(reader, options);
     if (status == CMQ_OK && options->topic_count > 0 && reader->cursor_count == 0 && !options->may_be_missing)
         status = cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue of topic %s%s", reader->topics[0],
                           options->queue_id_count > 0 ? " with these ids" : options->topic_count > 1 ? ", nor of the others" : "");
-    if (status == CMQ_OK && options->topic_count == 0) status = cmq_reader_begin_log(reader, confirmed);
+    if (status == CMQ_OK && !reader->of_queues) status = cmq_reader_begin_log(reader, confirmed);
     if (status != CMQ_OK) {
         cmq_reader_close(reader);
         return status;
@@ -437,7 +520,7 @@ void cmq_reader_close(cmq_reader *reader)
 static cmq_status next_of(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
 {
     const cmq_status status =
-        reader->options.topic_count > 0 ? next_of_queues(reader, batch, confirmed) : cmq_reader_next_of_log(reader, batch, confirmed);
+        reader->of_queues ? next_of_queues(reader, batch, confirmed) : cmq_reader_next_of_log(reader, batch, confirmed);
     return batch->count > 0 ? CMQ_OK : status;
 }
 
@@ -464,6 +547,8 @@ void cmq_found_batch_release(cmq_found_batch *batch)
     batch->pin_count = 0;
     batch->count = 0;
 }
+
+int64_t cmq_reader_expired(const cmq_reader *reader) { return reader->expired; }
 
 cmq_status cmq_reader_position(const cmq_reader *reader, cmq_slice topic, int32_t queue_id, int64_t *offset_out)
 {

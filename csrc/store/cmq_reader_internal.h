@@ -8,10 +8,12 @@
 typedef struct cmq_cursor {
     cmq_queue *queue;
     int64_t next;          /* ordinal to read on from (forwards), or to read below (backwards) */
+    int64_t first, end;    /* offsets that are wanted: [first, end) */
     uint32_t capacity;
     uint32_t at, count;    /* of units */
     bool done;             /* a bound was met: nothing more will come */
     bool ends;             /* the end offset has been reached */
+    bool counts_expired;   /* it was told where to begin, or has begun: what is gone by then is a loss */
     cmq_unit units[];
 } cmq_cursor;
 
@@ -27,6 +29,15 @@ struct cmq_reader {
     uint32_t *heap;              /* indexes of cursors that have a unit, lowest (highest) physical offset first */
     uint32_t cursor_count, cursor_capacity, heap_count;
     uint32_t queues_seen;        /* of the store's table */
+    bool of_queues;              /* else the whole log */
+    bool merged;                 /* the heap holds every cursor that has units below merged_end */
+    int64_t merged_end;
+    int64_t expired;             /* messages that were to be read and are gone */
+
+    /* The segment that was read last, for fetching heads of records to come. Only addresses are made of it. */
+    uint32_t fetch_units;        /* how many units ahead, in one cursor */
+    uintptr_t window_data;
+    int64_t window_start;
 
     /* Whole log. */
     int64_t position;            /* forwards: the next record; backwards: records below it are still to come */

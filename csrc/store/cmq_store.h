@@ -204,6 +204,8 @@ typedef struct cmq_found {
     int64_t queue_offset;           /* of the message; with an inner batch, of its first */
     uint32_t record_bytes;
     int32_t count;                  /* messages in the record */
+    int32_t skip;                   /* of these, so many at the front were not asked for: a range begins inside an inner batch … */
+    int32_t behind;                 /* … and so many at the back */
 } cmq_found;
 
 #define CMQ_FOUND_PINS_MAX 64
@@ -224,11 +226,13 @@ typedef enum cmq_boundary {
     CMQ_BOUNDARY_UPPER = 1          /* the last message stored at or before the time */
 } cmq_boundary;
 
-/* Where to begin in one queue. */
+/* Where to begin in one queue, and where to end. */
 typedef struct cmq_read_start {
     cmq_slice topic;
     int32_t queue_id;
+    bool has_end;
     int64_t offset;
+    int64_t end;                    /* with has_end: only what lies below */
 } cmq_read_start;
 
 /* What to read. Zeroed: everything from the oldest message on. */
@@ -238,6 +242,8 @@ typedef struct cmq_read_options {
     const cmq_read_start *starts;   /* where to begin in single queues of the topics (a consumer's progress); the others as said below.
                                      * Not backwards */
     uint32_t start_count;
+    bool only_starts;               /* read the starts and nothing else: without topics, queue_ids, start and end. A queue may be in several. Opening
+                                     * costs by the list, however many queues the store has */
     bool may_be_missing;            /* topics without a queue are no error: their queues may appear later */
     const int32_t *queue_ids;       /* none: every queue of the topics, also those that appear later */
     uint32_t queue_id_count;
@@ -250,6 +256,7 @@ typedef struct cmq_read_options {
     int64_t start_time_ms, end_time_ms;
     bool has_start_physical;        /* whole log: a record's physical offset to begin at */
     int64_t start_physical;
+    bool fetch_tails;               /* a hint: of each record not only the head will be read, but topic or properties too */
 } cmq_read_options;
 
 typedef struct cmq_reader cmq_reader;
@@ -265,6 +272,10 @@ cmq_status CMQ_MUST_CHECK cmq_reader_next(cmq_reader *reader, cmq_found_batch *b
 
 /* Where the reader stands in one queue: the next offset it would look at. CMQ_ERR_NOT_FOUND when it does not read that queue. */
 cmq_status CMQ_MUST_CHECK cmq_reader_position(const cmq_reader *reader, cmq_slice topic, int32_t queue_id, int64_t *offset_out);
+
+/* How many messages of what was to be read had expired: offsets of given starts that are below their queues' first, and what was deleted while
+ * the reader was on its way. A reader that begins at the oldest message misses none by that. */
+int64_t cmq_reader_expired(const cmq_reader *reader);
 
 /* ---- single look-ups; each result in a batch of capacity >= 1 ---- */
 

@@ -108,6 +108,77 @@ static void bounds(void)
     kit_close(store);
 }
 
+static cmq_read_start range(const char *topic, int32_t queue_id, int64_t from, int64_t end)
+{
+    return (cmq_read_start){.topic = kit_slice(topic), .queue_id = queue_id, .has_end = true, .offset = from, .end = end};
+}
+
+static void ranges(void)
+{
+    start();
+    fill(0, 24);   /* A0: m0 m4 m6 m10 m12 ..., A1: m1 m3 m7 m9 ..., B0: m2 m8 m14 m20, B1: m5 m11 m17 m23 */
+    const cmq_read_start some[] = {range("A", 0, 1, 3), range("B", 1, 0, 2), range("A", 0, 5, 6), range("A", 1, 2, 2), range("B", 0, 3, 99)};
+    cmq_read_options options = {.starts = some, .start_count = 5, .only_starts = true};
+    CHECK_TEXT(read_with(options, ""), "m4 m5 m6 m11 m16 m20");   /* merged; two ranges of one queue; an empty one */
+    options.has_end_time = true;
+    options.end_time_ms = atomic_load(&kit_now_ms) - 13000;   /* m11's */
+    CHECK_TEXT(read_with(options, ""), "m4 m5 m6");
+    options = (cmq_read_options){.starts = some, .start_count = 1, .only_starts = true, .has_start_time = true};
+    options.start_time_ms = atomic_load(&kit_now_ms) - 18000;   /* m6's */
+    CHECK_TEXT(read_with(options, ""), "m6");
+    const cmq_slice red = kit_slice("red");
+    options = (cmq_read_options){.starts = some, .start_count = 5, .only_starts = true, .tags = &red, .tag_count = 1};
+    CHECK_TEXT(read_with(options, ""), "m6");
+
+    /* Ends for good when every range is read, although the store grows; a range that is not full yet goes on. */
+    cmq_reader *reader;
+    bool end = false;
+    kit_found *found = kit_found_make(64);
+    options = (cmq_read_options){.starts = some + 3, .start_count = 2, .only_starts = true};
+    CHECK_OK(cmq_reader_open(store, &options, &reader));
+    CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
+    CHECK(found->batch.count == 1 && !end);
+    cmq_found_batch_release(&found->batch);
+    CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
+    CHECK(found->batch.count == 0 && !end);
+    fill(24, 6);
+    CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
+    CHECK(found->batch.count == 1 && kit_body_is(&found->items[0], "m26") && found->items[0].skip == 0 && found->items[0].behind == 0);
+    cmq_found_batch_release(&found->batch);
+    cmq_reader_close(reader);
+    options = (cmq_read_options){.starts = some, .start_count = 4, .only_starts = true};
+    CHECK_OK(cmq_reader_open(store, &options, &reader));
+    CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
+    CHECK(found->batch.count == 5 && !end && cmq_reader_expired(reader) == 0);
+    cmq_found_batch_release(&found->batch);
+    CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
+    CHECK(found->batch.count == 0 && end);
+    cmq_reader_close(reader);
+    kit_found_free(found);
+    kit_close(store);
+}
+
+static void bad_ranges(void)
+{
+    start();
+    fill(0, 6);
+    cmq_reader *reader;
+    const cmq_slice topic = kit_slice("A");
+    const cmq_read_start backwards = range("A", 0, 3, 2), negative = range("A", 0, -1, 2), missing = range("A", 7, 0, 2);
+    cmq_read_options options = {.starts = &backwards, .start_count = 1, .only_starts = true};
+    CHECK_STATUS(cmq_reader_open(store, &options, &reader), CMQ_ERR_ARGUMENT);
+    options.starts = &negative;
+    CHECK_STATUS(cmq_reader_open(store, &options, &reader), CMQ_ERR_ARGUMENT);
+    options.starts = &missing;
+    CHECK_STATUS(cmq_reader_open(store, &options, &reader), CMQ_ERR_NOT_FOUND);
+    options.may_be_missing = true;
+    CHECK_TEXT(read_with(options, ""), "");
+    options.topics = &topic;
+    options.topic_count = 1;
+    CHECK_STATUS(cmq_reader_open(store, &options, &reader), CMQ_ERR_ARGUMENT);
+    kit_close(store);
+}
+
 static void a_start_in_the_log(void)
 {
     start();
@@ -288,8 +359,17 @@ static void segments_expire(void)
         }
         CHECK_INT(last, i % 2 == 0 ? 999 : 1000 - count);
         CHECK(count > 500 && count < 1000);
+        if (i == 0) CHECK_INT(cmq_reader_expired(readers[i]), 1000 - 5 - count);
         cmq_reader_close(readers[i]);
     }
+    const int64_t min = kit_min(store, "B", 1);
+    const cmq_read_start from[] = {range("B", 1, 0, min + 2), range("B", 1, 1, min - 1)};
+    CHECK(min > 2);
+    CHECK_OK(cmq_reader_open(store, &(cmq_read_options){.starts = from, .start_count = 2, .only_starts = true}, &readers[0]));
+    CHECK_OK(cmq_reader_next(readers[0], &found->batch, &end));
+    CHECK(found->batch.count == 2 && cmq_reader_expired(readers[0]) == min + min - 2);
+    cmq_found_batch_release(&found->batch);
+    cmq_reader_close(readers[0]);
     kit_found_free(found);
     kit_found_free(pinned);
     kit_close(store);
@@ -338,5 +418,5 @@ static void damage_is_passed_over(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(forwards_and_backwards), CMQ_TEST(tags), CMQ_TEST(bounds), CMQ_TEST(a_start_in_the_log), CMQ_TEST(many),
+CMQ_TEST_MAIN(CMQ_TEST(forwards_and_backwards), CMQ_TEST(tags), CMQ_TEST(bounds), CMQ_TEST(ranges), CMQ_TEST(bad_ranges), CMQ_TEST(a_start_in_the_log), CMQ_TEST(many),
               CMQ_TEST(new_messages_and_queues_appear), CMQ_TEST(a_topic_goes), CMQ_TEST(segments_expire), CMQ_TEST(damage_is_passed_over))
