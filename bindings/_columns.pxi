@@ -13,7 +13,8 @@
 
 cdef enum _ColumnRole:
     _BODIES      # every message has one; text is refused, since nobody said how to encode it
-    _TEXTS       # tags, properties
+    _TEXTS       # properties
+    _TAGS        # texts that a subscription can name
     _KEYS        # an element may be a sequence of keys
 
 
@@ -93,6 +94,16 @@ cdef class _Column:
             values.append(PyBytes_FromStringAndSize(<const char *>slice.data, <Py_ssize_t>slice.bytes))
         return values
 
+    cdef _Column _checked_tags(self):
+        """The column itself, when every element can be a tag."""
+        cdef Py_ssize_t i
+        if self.column.kind == CMQ_COLUMN_ONE:
+            _check_tag(self.column.one, self.name)
+        else:
+            for i in range(self.count):
+                _check_tag(self._at(i), self.name, i)
+        return self
+
     # ---- elements of a sequence
 
     cdef int _from_tuple(self, tuple items) except -1:
@@ -142,7 +153,7 @@ cdef class _Column:
         elif self.role == _KEYS and not PyObject_CheckBuffer(item) and hasattr(item, "__iter__"):
             if self.made is None:
                 self.made = []
-            joined = _joined_keys(item)
+            joined = _joined_keys(item, self.name, at)
             self.made.append(joined)
             self.slices[at] = _slice_of_text(joined)
         else:
@@ -155,7 +166,10 @@ cdef class _Column:
             if self.buffers is NULL:
                 raise MemoryError
         cdef Py_buffer *buffer = &self.buffers[self.buffer_count]
-        PyObject_GetBuffer(item, buffer, PyBUF_SIMPLE)
+        try:
+            PyObject_GetBuffer(item, buffer, PyBUF_SIMPLE)
+        except BufferError as error:
+            raise BufferError(f"{self.name}[{at}]: {error}") from None
         self.buffer_count += 1
         self.slices[at].data = <const uint8_t *>buffer.buf
         self.slices[at].bytes = <size_t>buffer.len
@@ -458,7 +472,7 @@ cdef _Column _column_of(object values, str name, _ColumnRole role):
         self._from_buffer(values)
     else:
         self._from_tuple(tuple(values))
-    return self
+    return self._checked_tags() if role == _TAGS else self
 
 
 @cython.final
@@ -475,7 +489,7 @@ def column_values(bodies, tags, keys, properties):
     cdef _Column column = _column_of(bodies, "bodies", _BODIES)
     cdef Rows rows = Rows.__new__(Rows)
     rows.bodies = column._values(column.count)
-    rows.tags = _optional_values(tags, "tags", _TEXTS, column.count)
+    rows.tags = _optional_values(tags, "tags", _TAGS, column.count)
     rows.keys = _optional_values(keys, "keys", _KEYS, column.count)
     rows.properties = _optional_values(properties, "properties", _TEXTS, column.count)
     if rows.tags is not None:
@@ -549,7 +563,9 @@ cdef _Numbers _numbers_of(object source, str name, Py_ssize_t count):
         self.values = NULL
         self._allocate(len(items))
         for i in range(self.count):
+            if not hasattr(items[i], "__index__"):
+                raise TypeError(f"{name}[{i}] must be an int, not {type(items[i]).__name__}")
             self.values[i] = items[i]
     if self.count != count:
-        raise _errors.InvalidArgument(f"{name} has {self.count} elements for {count} bodies")
+        raise _errors.InvalidArgument(f"{name} and bodies must be of one length, not {self.count:,} and {count:,}")
     return self

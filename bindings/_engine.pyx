@@ -19,7 +19,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from _arrow_abi cimport *
@@ -28,6 +28,7 @@ from _cmq cimport *
 import threading as _threading
 
 from cometmq import errors as _errors
+from cometmq._plural import counted as _counted
 
 cdef extern from *:
     const char *CMQ_PACKAGE_VERSION

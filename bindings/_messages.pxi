@@ -34,6 +34,9 @@ cdef class Message:
     """One stored message. Immutable; any thread may use it; stays valid after the store is closed.
 
     It keeps the mapped file of its record in memory. Where messages are kept for long, keep ``bytes(message)`` instead.
+
+    Two messages are equal when they are the same stored message: the same place in the log, and the same bytes there; whichever call, handle
+    or process found them. The same body appended twice makes two messages, which differ.
     """
     cdef _Batch _batch
     cdef bytes _owner                # holds the bytes that the slices point into where that is not the map; else None
@@ -230,6 +233,24 @@ cdef class Message:
         """Physical offset of a transaction's half message, else 0."""
         self._parse()
         return self._view.prepared_transaction_offset
+
+    # ---- which one it is
+
+    def __eq__(self, other):
+        if type(other) is not Message:
+            return NotImplemented
+        cdef Message that = <Message>other
+        if self is that:
+            return True
+        if self._physical_offset != that._physical_offset or self._queue_offset != that._queue_offset:
+            return False
+        if self._record_bytes != that._record_bytes or self._is_element != that._is_element:
+            return False
+        # Another store, or the place after a cut, has other bytes: at least the time.
+        return self._record == that._record or memcmp(self._record, that._record, self._record_bytes) == 0
+
+    def __hash__(self):
+        return hash((self._physical_offset, self._queue_offset))
 
     def __repr__(self):
         self._parse()

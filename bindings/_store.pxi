@@ -93,7 +93,7 @@ cdef class AppendManyResult:
         if index < 0:
             index += self.count
         if not 0 <= index < self.count:
-            raise IndexError(f"the batch has {self.count} messages")
+            raise IndexError(f"the batch has {_counted(self.count, 'message')}")
         cdef AppendResult one = AppendResult.__new__(AppendResult)
         one.topic = self.topic
         one.queue_id = self.queue_id if self._queue_ids is None else (<const int32_t *>PyBytes_AS_STRING(<PyObject *>self._queue_ids))[index]
@@ -106,7 +106,7 @@ cdef class AppendManyResult:
 
     def __repr__(self):
         where = self.topic if self.queue_id is None else f"{self.topic}/{self.queue_id}"
-        return f"<AppendManyResult {where}: {self.count} messages up to {self.end}>"
+        return f"<AppendManyResult {where}: {_counted(self.count, 'message')} up to {self.end}>"
 
 
 def append_result_of(Message message not None):
@@ -386,6 +386,7 @@ cdef class StoreHandle:
         if tags is not None:
             request.tags.kind = CMQ_COLUMN_ONE
             request.tags.one = _slice_of_value(tags, "tags")
+            _check_tag(request.tags.one, "tags")
         if keys is not None:
             request.keys.kind = CMQ_COLUMN_ONE
             request.keys.one = _slice_of_value(keys, "keys")
@@ -436,7 +437,7 @@ cdef class StoreHandle:
         cdef cmq_status status
         cdef _Column body_column = _column_of(bodies, "bodies", _BODIES)
         cdef Py_ssize_t count = body_column.count
-        cdef _Column tag_column = _matching(_column_of(tags, "tags", _TEXTS), count)
+        cdef _Column tag_column = _matching(_column_of(tags, "tags", _TAGS), count)
         cdef _Column key_column = _matching(_column_of(keys, "keys", _KEYS), count)
         cdef _Column property_column = _matching(_column_of(properties, "properties", _TEXTS), count)
         cdef _Numbers born = None
@@ -769,7 +770,7 @@ cdef bint _is_of_topic(const cmq_queue *queue, cmq_slice topic) noexcept nogil:
 
 cdef _Column _matching(_Column column, Py_ssize_t count):
     if column.count not in (-1, count):
-        raise _errors.InvalidArgument(f"{column.name} has {column.count} elements for {count} bodies")
+        raise _errors.InvalidArgument(f"{column.name} and bodies must be of one length, not {column.count:,} and {count:,}")
     return column
 
 

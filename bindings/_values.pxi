@@ -34,12 +34,30 @@ cdef cmq_slice _slice_of_value(object value, str what) except *:
     raise TypeError(f"{what} must be str or bytes, not {type(value).__name__}")
 
 
+cdef inline int _check_tag(cmq_slice tag, str name, Py_ssize_t at=-1) except -1:
+    """Refuse a tag that no subscription could ever name: "||" divides tags there, and blanks around them are taken off."""
+    if tag.bytes == 0 or (tag.data[0] > 0x20 and tag.data[tag.bytes - 1] > 0x20 and memchr(tag.data, b'|', tag.bytes) is NULL):
+        return 0
+    return _look_at_tag(tag, _place(name, at))
+
+
+cdef int _look_at_tag(cmq_slice tag, str place) except -1:
+    cdef str text = _text(tag)
+    if "||" in text:
+        raise _errors.InvalidArgument(f"{place} is {text!r}: a message has one tag, and || divides tags where they are asked for, so that no "
+                                      "reader could ask for this one. Give one tag; keys and properties may be several")
+    if tag.data[0] <= 0x20 or tag.data[tag.bytes - 1] <= 0x20:
+        raise _errors.InvalidArgument(f"{place} is {text!r}: blanks around a tag are taken off where it is asked for, so that no reader could "
+                                      "ask for this one. Give it without them")
+    return 0
+
+
 cdef str _text(cmq_slice slice):
     """The slice as text. Bytes that are no UTF-8 become U+FFFD, as in Java."""
     return (<const char *>slice.data)[:slice.bytes].decode("utf-8", "replace") if slice.bytes else ""
 
 
-cdef object _joined_keys(object keys):
+cdef object _joined_keys(object keys, str name, Py_ssize_t at=-1):
     """Keys as one str or bytes: a message's keys are divided by single spaces. None, str and bytes pass."""
     if keys is None or isinstance(keys, (str, bytes)):
         return keys
@@ -48,16 +66,21 @@ cdef object _joined_keys(object keys):
         if isinstance(key, bytes):
             key = (<bytes>key).decode()
         elif not isinstance(key, str):
-            raise TypeError(f"a key must be str or bytes, not {type(key).__name__}")
+            raise TypeError(f"{_place(name, at)} has a {type(key).__name__}; a key must be str or bytes")
         if not key or " " in key:
-            raise _errors.InvalidArgument(f"the key {key!r} is empty or holds a space, which divides keys")
+            raise _errors.InvalidArgument(f"{_place(name, at)}: the key {key!r} is empty or holds a space, which divides keys")
         pieces.append(key)
     return " ".join(pieces)
 
 
+cdef str _place(str name, Py_ssize_t at):
+    """An argument's name, or its element's."""
+    return name if at < 0 else f"{name}[{at}]"
+
+
 def join_keys(keys):
     """Return keys (a text, or several) as they are stored: divided by single spaces."""
-    return _joined_keys(keys)
+    return _joined_keys(keys, "keys")
 
 
 # ---- hosts -----------------------------------------------------------------------------------------------------------
@@ -97,8 +120,9 @@ cdef bytes _encode_properties(object properties):
     for name, value in properties.items():
         if name in _OWN_ARGUMENTS:
             raise _errors.InvalidArgument(f"give {name} as the argument {name.lower()}, not among the properties")
-        _check(cmq_property_append(buffer, sizeof(buffer), &used, _slice_of_value(name, "a property's name"),
-                                   _slice_of_value(value, "a property's value")))
+        if not isinstance(value, (str, bytes)):
+            raise TypeError(f"the property {name!r} must be str or bytes, not {type(value).__name__}")
+        _check(cmq_property_append(buffer, sizeof(buffer), &used, _slice_of_value(name, "a property's name"), _slice_of_value(value, "")))
     return PyBytes_FromStringAndSize(<const char *>buffer, <Py_ssize_t>used)
 
 

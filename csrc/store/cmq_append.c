@@ -94,10 +94,10 @@ static cmq_status check_topic(cmq_slice topic)
 
 /* ---- one message ---- */
 
-static cmq_status fail_message(uint32_t i, cmq_status status)
+/* Which one of several was at fault; a message alone needs no number. */
+static cmq_status fail_message(const append_context *c, uint32_t i, cmq_status status)
 {
-    (void)status;
-    return cmq_fail_context("in message %u of the call", i);
+    return c->append->count > 1 ? cmq_fail_context("this is message %u of the batch, counted from 0", i) : status;
 }
 
 static cmq_status load_columns(append_context *c, uint32_t i)
@@ -107,7 +107,8 @@ static cmq_status load_columns(append_context *c, uint32_t i)
     cmq_status status = CMQ_OK;
     fields->body = column_at(&append->bodies, i);
     if (fields->body.bytes > c->store->options.body_bytes_max)
-        return cmq_fail(CMQ_ERR_TOO_LARGE, "the body has %zu bytes, maxMessageSize is %u", fields->body.bytes, c->store->options.body_bytes_max);
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "the body has %zu bytes; at most %u are allowed (maxMessageSize, body_bytes_max)", fields->body.bytes,
+                        c->store->options.body_bytes_max);
     if (c->tags_vary) {
         fields->tags = column_at(&append->tags, i);
         status = cmq_property_check_value(cmq_slice_of_text("TAGS"), fields->tags);
@@ -399,7 +400,7 @@ static cmq_status claim_together(append_context *c)
     for (uint32_t i = 0; i < c->append->count; i++) {
         const cmq_status status = foresee(c, i, &total, &keys);
         if (status == CMQ_AGAIN) return status;
-        if (status != CMQ_OK) return fail_message(i, status);
+        if (status != CMQ_OK) return fail_message(c, i, status);
     }
     if (total > UINT32_MAX) return cmq_fail(CMQ_ERR_TOO_LARGE, "the batch has %llu bytes", (unsigned long long)total);
     const cmq_status status = c->store->index != NULL ? grant_keys(c->store, keys) : CMQ_OK;
@@ -471,7 +472,7 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     while (status == CMQ_OK && *done < stop) {
         status = append_one(c, *done, stop - *done);
         if (status == CMQ_OK) (*done)++;
-        else if (status != CMQ_AGAIN) fail_message(*done, status);
+        else if (status != CMQ_AGAIN) status = fail_message(c, *done, status);
     }
     return status;
 }

@@ -44,6 +44,9 @@ class Message:
     """One stored message. Immutable; any thread may use it; stays valid after the store is closed.
 
     It keeps the mapped file of its record in memory. Where messages are kept for long, keep ``bytes(message)`` instead.
+
+    Two messages are equal when they are the same stored message: the same place in the log, and the same bytes there;
+    whichever call, handle or process found them. The same body appended twice makes two messages, which differ.
     """
 
     @property
@@ -98,6 +101,8 @@ class Message:
     def prepared_transaction_offset(self) -> int: ...
     def __bytes__(self) -> bytes: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
 
 @final
 class AppendResult:

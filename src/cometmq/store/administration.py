@@ -8,7 +8,7 @@ from cometmq._engine import StoreHandle
 from cometmq.errors import InvalidArgument, NotFound, TopicNotFound
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_files import CommitWork, new_work_id
-from cometmq.store.options import FlushMode, GroupProgress, QueueInfo, StoreInfo, StoreOpening, TopicInfo
+from cometmq.store.options import GroupProgress, QueueInfo, StoreInfo, StoreOpening, TopicInfo
 from cometmq.store.topic_book import READ_WRITE
 from cometmq.store_config.names import is_system_topic, validate_group
 
@@ -165,14 +165,14 @@ class Administration(StoreCore):
         return StoreInfo(
             path=self.path,
             read_only=self._read_only,
-            flush=FlushMode.SYNC if state["sync_flush"] else FlushMode.ASYNC,
+            flush=None if self._read_only else self.flush_mode,
             fenced=state["fenced"],
             disk_full=state["disk_full"],
             writer_alive=state["writer_alive"] or not self._read_only,
             writer_is_ours=state["writer_is_ours"] or not self._read_only,
             log_min=state["log_min"],
             log_end=state["log_end"],
-            flushed=state["flushed"],
+            flushed=None if self._read_only else state["flushed"],
             segment_bytes=state["segment_bytes"],
             queue_file_bytes=state["queue_file_bytes"],
             batch_file_bytes=state["batch_file_bytes"],

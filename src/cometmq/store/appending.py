@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -47,7 +48,7 @@ class Appending(StoreCore):
         Args:
             topic: letters, digits, ``%``, ``|``, ``-``, ``_``; up to 127.
             body: any bytes-like object, up to ``body_bytes_max``; may be empty.
-            tags: one tag, to filter by.
+            tags: one tag, to filter by; without ``||``, and without blanks at its ends.
             keys: keys to find it by: a list, or one text in which blanks divide them.
             properties: further names and values. ``UNIQ_KEY`` is found like a key.
             queue: queue of the topic; None for each in turn.
@@ -119,7 +120,7 @@ class Appending(StoreCore):
         Args:
             topic: as :meth:`append`.
             bodies: a body per message.
-            tags: None, one for all, or one per message (None in it: none).
+            tags: None, one for all, or one per message (None in it: none); as :meth:`append`.
             keys: None, one text for all, or per message a text or a list of keys.
             properties: None, one mapping for all, or a mapping per message.
             queue: None to deal the messages out over the queues in turn, one queue for all, or one per message.
@@ -279,7 +280,13 @@ def encode_each(
         return None
     if isinstance(properties, Mapping):
         return encode_properties(properties)
-    return [encode_properties(one) for one in properties]
+    return [_encode_one(at, one) for at, one in enumerate(properties)]
+
+
+def _encode_one(at: int, properties: Properties | None) -> bytes:
+    if properties is not None and not isinstance(properties, Mapping):
+        raise TypeError(f"properties[{at}] must be a mapping or None, not {type(properties).__name__}")
+    return encode_properties(properties)
 
 
 def per_message(values: int | Numbers | None, count: int, name: str) -> list[int] | None:
@@ -288,7 +295,7 @@ def per_message(values: int | Numbers | None, count: int, name: str) -> list[int
         return None
     if isinstance(values, int):
         return [values] * count
-    numbers = [int(value) for value in values]
+    numbers = [operator.index(value) for value in values]
     if len(numbers) != count:
-        raise InvalidArgument(f"{name} has {len(numbers)} elements for {count} bodies")
+        raise InvalidArgument(f"{name} and bodies must be of one length, not {len(numbers):,} and {count:,}")
     return numbers

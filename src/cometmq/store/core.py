@@ -120,7 +120,7 @@ class StoreCore:
 
     @property
     def flush_mode(self) -> FlushMode:
-        """When appends are acknowledged."""
+        """When this handle's appends are acknowledged. With mode "r" the store's writer decides, whatever this says."""
         return self._plan.flush
 
     @property

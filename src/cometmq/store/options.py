@@ -164,14 +164,15 @@ class StoreInfo:
     Attributes:
         path: the directory.
         read_only: opened with mode "r".
-        flush: when appends are acknowledged.
+        flush: when appends are acknowledged; None in a store opened to read: its writer decides.
         fenced: a write failed; no more appends until it is opened again.
         disk_full: appends are refused for now.
         writer_alive: somebody holds the writer lock (this process, for a store opened for writing).
         writer_is_ours: … and it is CometMQ, not a Java broker.
         log_min: physical offset of the oldest record.
         log_end: physical offset behind the newest readable record.
-        flushed: physical offset up to which the log is on disk.
+        flushed: physical offset up to which the log is on disk for certain; None in a store opened to read, where only
+            the writer knows.
         segment_bytes: size of a commit log file.
         queue_file_bytes: size of a consume queue file.
         batch_file_bytes: size of a batch consume queue file.
@@ -185,14 +186,14 @@ class StoreInfo:
 
     path: Path
     read_only: bool
-    flush: FlushMode
+    flush: FlushMode | None
     fenced: bool
     disk_full: bool
     writer_alive: bool
     writer_is_ours: bool
     log_min: int
     log_end: int
-    flushed: int
+    flushed: int | None
     segment_bytes: int
     queue_file_bytes: int
     batch_file_bytes: int
@@ -279,6 +280,9 @@ class GroupProgress:
     lag: int
 
 
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+"""What upstream's clients take off a tag (``String.trim``): U+00A0 and the like stay."""
+
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
@@ -321,5 +325,5 @@ def parse_tags(expression: str | None) -> tuple[str, ...]:
     """Return the tags of a subscription: ``"A || B"``; nothing (every tag) for None, an empty one or ``"*"``."""
     if expression is None:
         return ()
-    tags = tuple(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
+    tags = tuple(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip(_JAVA_BLANKS))))
     return () if "*" in tags else tags

@@ -83,6 +83,39 @@ def test_other_bodies_are_refused(store: Store, body: Any) -> None:
         store.append("t", body)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        ({"bodies": [b"a", None]}, r"bodies\[1\] must be bytes-like, not NoneType"),
+        ({"bodies": np.array([b"a", None], dtype=object)}, r"bodies\[1\] must be bytes-like, not NoneType"),
+        ({"keys": [None, [5]]}, r"keys\[1\] has a int"),
+        ({"tags": ["a", 5]}, r"tags\[1\] must be str, bytes or None, not int"),
+        ({"properties": [None, 5]}, r"properties\[1\] must be a mapping or None, not int"),
+        ({"properties": {"name": None}}, "the property 'name' must be str or bytes, not NoneType"),
+        ({"queue": [0, None]}, r"queue\[1\] must be an int, not NoneType"),
+        ({"born_timestamps_ms": [0, 1.5]}, r"born_timestamps_ms\[1\] must be an int, not float"),
+    ],
+)
+def test_the_element_at_fault_is_named(store: Store, arguments: dict[str, Any], place: str) -> None:
+    with pytest.raises(TypeError, match=place):
+        store.append_many("t", **{"bodies": [b"1", b"2"], **arguments})
+    with pytest.raises(errors.InvalidArgument, match=r"keys\[1\]: the key 'a b' is empty or holds a space"):
+        store.append_many("t", [b"1", b"2"], keys=[None, ["a b"]])
+    with pytest.raises(BufferError, match=r"bodies\[1\]: "):
+        store.append_many("t", [b"1", memoryview(b"abcd")[::2]])
+    assert list(store.read()) == []
+
+
+def test_which_of_a_batch_is_too_large(store: Store) -> None:
+    large = b"x" * (int(str(SMALL["maxMessageSize"])) + 1)
+    with pytest.raises(errors.MessageTooLarge, match="this is message 1 of the batch, counted from 0") as caught:
+        store.append_many("t", [b"1", large])
+    assert caught.value.appended == 1
+    with pytest.raises(errors.MessageTooLarge) as caught:
+        store.append("t", large)
+    assert "message" not in str(caught.value)
+
+
 def test_largest_body(store: Store) -> None:
     limit = int(str(SMALL["maxMessageSize"]))
     store.append("t", b"x" * limit)
@@ -323,7 +356,7 @@ def test_a_value_per_message(store: Store) -> None:
 @pytest.mark.parametrize("name", ["tags", "keys", "properties", "queue", "born_timestamps_ms"])
 def test_lengths_must_agree(store: Store, name: str) -> None:
     values: Any = {"properties": [{}], "queue": [0], "born_timestamps_ms": [1]}.get(name, ["x"])
-    with pytest.raises(errors.InvalidArgument, match="1 elements for 2 bodies"):
+    with pytest.raises(errors.InvalidArgument, match="one length, not 1 and 2"):
         store.append_many("t", [b"1", b"2"], **{name: values})
     assert list(store.read()) == []
 

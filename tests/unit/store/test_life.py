@@ -233,6 +233,16 @@ def test_sizes_that_contradict_the_files(tmp_path: Path) -> None:
         cometmq.open(tmp_path / "store", segment_bytes=2 << 20)
 
 
+def test_what_a_reader_knows_of_the_writer(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store", flush="async") as writer:
+        writer.append("t", b"x")
+        with open_small(tmp_path / "store", mode="r") as reader:
+            info = reader.info()
+            assert (info.read_only, info.flush, info.flushed) == (True, None, None)
+            assert (info.writer_alive, info.log_end) == (True, writer.info().log_end)
+        assert writer.info().flush is cometmq.FlushMode.ASYNC
+
+
 def test_settings_from_files(tmp_path: Path) -> None:
     (tmp_path / "broker.properties").write_text("mappedFileSizeCommitLog=1048576\nflushDiskType=ASYNC_FLUSH\n")
     (tmp_path / "cometmq.toml").write_text(

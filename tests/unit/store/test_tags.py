@@ -1,0 +1,74 @@
+"""Checks: a tag that no subscription can name is refused, with the reason, wherever it comes from; others match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cometmq import Store, errors
+from cometmq.store.options import parse_tags
+from support.small_store import open_small
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_small(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("tag", ["a||b", "||", "a || b", b"a||"])
+def test_a_tag_with_the_divider(store: Store, tag: str | bytes) -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"tags is '.*': a message has one tag, and \|\| divides tags"):
+        store.append("t", b"x", tags=tag)
+    assert list(store.read()) == []
+
+
+@pytest.mark.parametrize("tag", [" a", "a ", "\ta", "a\n", " "])
+def test_a_tag_with_blanks_at_its_ends(store: Store, tag: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="blanks around a tag are taken off"):
+        store.append("t", b"x", tags=tag)
+    assert list(store.read()) == []
+
+
+@pytest.mark.parametrize(
+    "tags", [["a", None, "b||c"], np.array([b"a", b"b", b"b||c"]), pa.array(["a", None, "b||c"]), ("a", b"b", "c ")]
+)
+def test_batches_name_the_element(store: Store, tags: Any) -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"tags\[2\] is"):
+        store.append_many("t", [b"1", b"2", b"3"], tags=tags)
+    assert list(store.read()) == []
+
+
+def test_one_tag_for_a_batch(store: Store) -> None:
+    with pytest.raises(errors.InvalidArgument, match="tags is 'a "):
+        store.append_many("t", [b"1"], tags="a ")
+
+
+def test_what_is_handed_off(store: Store) -> None:
+    store.append("t", b"x")
+    with open_small(store.path, mode="r") as reader:
+        with pytest.raises(errors.InvalidArgument, match=r"\|\| divides tags"):
+            reader.append("t", b"x", tags="a||b")
+        with pytest.raises(errors.InvalidArgument, match=r"tags\[1\]"):
+            reader.hand_off("t", [b"1", b"2"], tags=["a", "a||b"])
+
+
+@pytest.mark.parametrize("tag", ["a|b", "a b", "|", "*a", "ü", "\u00a0a"])
+def test_every_other_tag_can_be_asked_for(store: Store, tag: str) -> None:
+    store.append("t", b"with", tags=tag)
+    store.append_many("t", [b"other", b"with"], tags=["other", tag])
+    assert [bytes(message) for message in store.read("t", tags=f"none || {tag} ")] == [b"with", b"with"]
+
+
+def test_an_empty_tag_is_none(store: Store) -> None:
+    store.append("t", b"x", tags="")
+    assert [message.tags for message in store.read("t")] == [None]
+
+
+def test_blanks_are_java_s() -> None:
+    assert parse_tags(" a ||\tb\n|| \u00a0c") == ("a", "b", "\u00a0c")
