@@ -24,7 +24,7 @@ async def produce(store: cometmq.aio.AsyncStore, name: int) -> None:
 
 async def consume(store: cometmq.aio.AsyncStore, wanted: int) -> int:
     count = 0
-    async with await store.consumer("monitor", "readings", follow=True, timeout_s=30) as consumer:
+    async with store.consumer("monitor", "readings", follow=True, timeout_s=30) as consumer:
         async for _ in consumer:
             count += 1
             if count % 1000 == 0 or count == wanted:
@@ -36,7 +36,7 @@ async def consume(store: cometmq.aio.AsyncStore, wanted: int) -> int:
 
 async def main(folder: str) -> None:
     async with cometmq.aio.open(folder) as store:
-        store.store.create_topic("readings", exist_ok=True)
+        await store.create_topic("readings", exist_ok=True)
         begin = time.perf_counter()
         consuming = asyncio.create_task(consume(store, PRODUCERS * EACH))
         await asyncio.gather(*(produce(store, name) for name in range(PRODUCERS)))

@@ -1,4 +1,4 @@
-"""The store for asyncio: the same verbs, types and errors as :mod:`cometmq.store`, awaited.
+"""The store for asyncio: every method of :class:`cometmq.Store`, with the same arguments and errors.
 
 ::
 
@@ -6,6 +6,9 @@
         await store.append("orders", b"hello")
         async for message in store.read("orders", follow=True):
             ...
+
+What may wait is awaited; ``read`` and ``follow`` give what ``async for`` awaits, and ``consumer`` what ``async with``
+does. :class:`AsyncStore` has the rule.
 
 What waits, and where:
 
@@ -20,6 +23,7 @@ Cancelling is clean: a cancelled append may or may not have been stored, a cance
 
 from __future__ import annotations
 
-from cometmq.aio.store import AsyncConsumer, AsyncReader, AsyncStore, open
+from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader
+from cometmq.aio.store import AsyncStore, open
 
-__all__ = ["AsyncConsumer", "AsyncReader", "AsyncStore", "open"]
+__all__ = ["AsyncConsumer", "AsyncHandedOff", "AsyncReader", "AsyncStore", "open"]

@@ -1,29 +1,38 @@
-"""AsyncStore, AsyncReader, AsyncConsumer: thin shells around the synchronous ones."""
+"""AsyncStore: a thin shell around the synchronous store."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import cometmq.store
-from cometmq._engine import AppendManyResult, AppendResult, Message, Reader
+from cometmq._engine import AppendManyResult, AppendResult, Message, StoreHandle
+from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader, OpeningConsumer
 from cometmq.aio.waiting import DurableWaiter, MoreWaiter
-from cometmq.store import Consumer, FlushMode, StartFrom, Store, StoreInfo
-from cometmq.store.options import Time
+from cometmq.store import (
+    FlushMode,
+    GroupProgress,
+    QueueInfo,
+    StartFrom,
+    Store,
+    StoreInfo,
+    StoreOpening,
+    TopicInfo,
+)
+from cometmq.store.options import Time, timeout_ms
+from cometmq.store.topic_book import READ_WRITE
 
 if TYPE_CHECKING:
     from cometmq._types import Bodies, Body, Keys, Numbers, Properties, Values
 
-__all__ = ["AsyncConsumer", "AsyncReader", "AsyncStore", "open"]
+__all__ = ["AsyncStore", "open"]
 
 T = TypeVar("T")
-
-_FETCH = 512
 
 
 def open(path: str | os.PathLike[str], **options: Any) -> AsyncStore:
@@ -36,7 +45,13 @@ def open(path: str | os.PathLike[str], **options: Any) -> AsyncStore:
 
 
 class AsyncStore:
-    """A store for asyncio. Use it from one event loop; the :class:`Store` behind it may be shared with threads."""
+    """A store for asyncio. Use it from one event loop; the :class:`Store` behind it may be shared with threads.
+
+    It has every method of :class:`cometmq.Store`, with the same arguments, results and errors. What may wait, for the
+    disk, a lock or another process, is awaited. Plain are :meth:`read` and :meth:`follow`, whose iterators do the
+    waiting (``async for``), and what was known at opening: the properties, and :meth:`opening`. :meth:`consumer` is
+    entered with ``async with``, or awaited.
+    """
 
     def __init__(self, opener: Callable[[], Store]) -> None:
         """Use :func:`open`, or :meth:`wrap` for a store that is open already."""
@@ -59,10 +74,40 @@ class AsyncStore:
 
     @property
     def store(self) -> Store:
-        """The synchronous store: for calls that have no awaitable form here."""
+        """The synchronous store."""
         if self._store is None:
             raise RuntimeError("enter the store first: async with cometmq.aio.open(...) as store")
         return self._store
+
+    async def _call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        return await asyncio.to_thread(function, *arguments, **options)
+
+    # --- Life
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return self.store.path
+
+    @property
+    def read_only(self) -> bool:
+        """True for mode "r"."""
+        return self.store.read_only
+
+    @property
+    def flush_mode(self) -> FlushMode:
+        """When this handle's appends are acknowledged, as :attr:`Store.flush_mode`."""
+        return self.store.flush_mode
+
+    @property
+    def handle(self) -> StoreHandle:
+        """The engine's handle: for tools that look at units and records."""
+        return self.store.handle
+
+    @property
+    def closed(self) -> bool:
+        """True after :meth:`close`."""
+        return self.store.closed
 
     async def __aenter__(self) -> AsyncStore:
         """Open, in the executor: recovery may take a while."""
@@ -79,7 +124,7 @@ class AsyncStore:
     async def close(self) -> None:
         """Close the store, as :meth:`Store.close`; readers that wait end with StoreClosed."""
         if self._store is not None and self._owned:
-            await asyncio.to_thread(self._store.close)
+            await self._call(self._store.close)
 
     # --- Append
 
@@ -94,6 +139,7 @@ class AsyncStore:
         queue: int | None = None,
         flag: int = 0,
         born_timestamp_ms: int = 0,
+        wait: bool = True,
     ) -> AppendResult:
         """Append a message, as :meth:`Store.append`; many at a time share one sync of the disk."""
         call = partial(
@@ -108,9 +154,10 @@ class AsyncStore:
             born_timestamp_ms=born_timestamp_ms,
         )
         if not self._is_quick(topic):
-            return await asyncio.to_thread(call)
+            return await self._call(call, wait=wait)
         result = call(wait=False)
-        await self._until_durable(result.end)
+        if wait and self.flush_mode is FlushMode.SYNC:
+            await self._durable.wait(result.end)
         return result
 
     async def append_many(
@@ -124,9 +171,10 @@ class AsyncStore:
         queue: int | Numbers | None = None,
         flag: int = 0,
         born_timestamps_ms: int | Numbers | None = None,
+        wait: bool = True,
     ) -> AppendManyResult:
-        """Append messages of one topic, as :meth:`Store.append_many`, in the executor."""
-        return await asyncio.to_thread(
+        """Append messages of one topic, as :meth:`Store.append_many`."""
+        return await self._call(
             self.store.append_many,
             topic,
             bodies,
@@ -136,19 +184,50 @@ class AsyncStore:
             queue=queue,
             flag=flag,
             born_timestamps_ms=born_timestamps_ms,
+            wait=wait,
         )
 
     def _is_quick(self, topic: str) -> bool:
         """A topic's first append writes topics.json, and a reader's goes to the hand-off."""
         return topic in self.store._targets
 
-    async def _until_durable(self, end: int) -> None:
-        if self.store.flush_mode is FlushMode.SYNC:
-            await self._durable.wait(end)
+    async def wait_durable(self, end: int) -> None:
+        """Wait until everything up to the physical offset ``end`` can be read, as :meth:`Store.wait_durable`."""
+        await self._durable.wait(end)
 
     async def flush(self) -> None:
-        """Make everything that was appended durable."""
-        await asyncio.to_thread(self.store.flush)
+        """Make everything that was appended durable, whatever the flush mode."""
+        await self._call(self.store.flush)
+
+    async def hand_off(
+        self,
+        topic: str,
+        bodies: Bodies,
+        *,
+        tags: Values = None,
+        keys: Values = None,
+        properties: Properties | Sequence[Properties | None] | None = None,
+        queue: int | Numbers | None = None,
+        flag: int = 0,
+        born_timestamps_ms: int | Numbers | None = None,
+    ) -> AsyncHandedOff:
+        """Leave messages to the store's writer, as :meth:`Store.hand_off`."""
+        handed = await self._call(
+            self.store.hand_off,
+            topic,
+            bodies,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+            queue=queue,
+            flag=flag,
+            born_timestamps_ms=born_timestamps_ms,
+        )
+        return AsyncHandedOff(handed)
+
+    async def apply_handoffs(self) -> int:
+        """Append and commit what other processes left, as :meth:`Store.apply_handoffs`."""
+        return await self._call(self.store.apply_handoffs)
 
     # --- Read
 
@@ -219,16 +298,77 @@ class AsyncStore:
         """Return the message with a unique id, as :meth:`Store.find_unique`."""
         return await self._call(self.store.find_unique, topic, unique_id)
 
-    async def info(self) -> StoreInfo:
-        """Return the state of the store."""
-        return await self._call(self.store.info)
+    async def get_physical(self, physical_offset: int) -> Message:
+        """Return the message whose record begins there, as :meth:`Store.get_physical`."""
+        return await self._call(self.store.get_physical, physical_offset)
 
-    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.to_thread(function, *arguments)
+    async def offset_at(self, topic: str, queue: int, time: Time, *, last: bool = False) -> int:
+        """Return the queue offset of a time, as :meth:`Store.offset_at`."""
+        return await self._call(self.store.offset_at, topic, queue, time, last=last)
+
+    async def wait(self, seen_end: int, *, timeout_s: float | None = None) -> bool:
+        """Wait until messages beyond ``seen_end`` can be read, as :meth:`Store.wait`; False when the time is over."""
+        timeout_ms(timeout_s)  # that it is one
+        return await self._more.wait(seen_end, timeout_s)
+
+    # --- Topics and queues
+
+    async def topics(self, *, system: bool = False) -> list[str]:
+        """Return the names of all topics; RocketMQ's own only with ``system``."""
+        return await self._call(self.store.topics, system=system)
+
+    async def topic(self, name: str) -> TopicInfo:
+        """Return what is known of a topic, as :meth:`Store.topic`."""
+        return await self._call(self.store.topic, name)
+
+    async def queues(self, topic: str | None = None) -> list[QueueInfo]:
+        """Return every queue of a topic, or of all, as :meth:`Store.queues`."""
+        return await self._call(self.store.queues, topic)
+
+    async def queue(self, topic: str, queue: int = 0) -> QueueInfo:
+        """Return one queue, as :meth:`Store.queue`."""
+        return await self._call(self.store.queue, topic, queue)
+
+    async def min_offset(self, topic: str, queue: int = 0) -> int:
+        """Return the first queue offset that can be read."""
+        return await self._call(self.store.min_offset, topic, queue)
+
+    async def max_offset(self, topic: str, queue: int = 0) -> int:
+        """Return the queue offset that the next message will get."""
+        return await self._call(self.store.max_offset, topic, queue)
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        queues: int = 1,
+        perm: int = READ_WRITE,
+        batch: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> TopicInfo:
+        """Make a topic, durably, as :meth:`Store.create_topic`."""
+        return await self._call(
+            self.store.create_topic,
+            name,
+            queues=queues,
+            perm=perm,
+            batch=batch,
+            attributes=attributes,
+            exist_ok=exist_ok,
+        )
+
+    async def set_topic_queues(self, name: str, queues: int) -> TopicInfo:
+        """Change the number of a topic's queues, durably, as :meth:`Store.set_topic_queues`."""
+        return await self._call(self.store.set_topic_queues, name, queues)
+
+    async def delete_topic(self, name: str) -> None:
+        """Forget a topic, durably, as :meth:`Store.delete_topic`."""
+        await self._call(self.store.delete_topic, name)
 
     # --- Consumer groups
 
-    async def consumer(
+    def consumer(
         self,
         group: str,
         topic: str | Iterable[str],
@@ -238,107 +378,54 @@ class AsyncStore:
         start: StartFrom | Literal["earliest", "latest"] | Time = StartFrom.EARLIEST,
         follow: bool = False,
         timeout_s: float | None = None,
-    ) -> AsyncConsumer:
+    ) -> OpeningConsumer:
         """Open a consumer of a group; the arguments are :meth:`Store.consumer`'s.
 
-        ``async with await store.consumer("group", "orders", follow=True) as consumer: ...``
+        ``async with store.consumer("group", "orders", follow=True) as consumer: ...``, or ``await`` it and close it
+        yourself.
         """
         call = partial(self.store.consumer, group, topic, tags=tags, queues=queues, start=start)
-        consumer = await self._call(call)
-        return AsyncConsumer(consumer, self._more, follow=follow, timeout_s=timeout_s)
 
+        async def opened() -> AsyncConsumer:
+            consumer = await self._call(call)
+            return AsyncConsumer(consumer, self._more, follow=follow, timeout_s=timeout_s)
 
-class AsyncReader:
-    """Messages for ``async for``. One task at a time."""
+        return OpeningConsumer(opened)
 
-    def __init__(self, reader: Reader, more: MoreWaiter, *, follow: bool, timeout_s: float | None) -> None:
-        """Use :meth:`AsyncStore.read`."""
-        self._reader = reader
-        self._more = more
-        self._follow = follow
-        self._timeout_s = timeout_s
+    async def groups(self) -> list[str]:
+        """Return the names of all consumer groups."""
+        return await self._call(self.store.groups)
 
-    def __aiter__(self) -> AsyncIterator[Message]:
-        """Iterate; may be taken up again after it stopped."""
-        return self
+    async def progress(self, group: str | None = None, topic: str | None = None) -> list[GroupProgress]:
+        """Return how far groups are, in which topic and queue."""
+        return await self._call(self.store.progress, group, topic)
 
-    async def __anext__(self) -> Message:
-        """Return the next message; stops at the end, or when nothing has come for ``timeout_s``."""
-        messages = await self._fetch(1, self._timeout_s if self._follow else 0.0)
-        if not messages:
-            raise StopAsyncIteration
-        return messages[0]
+    async def set_progress(self, group: str, topic: str, queue: int, offset: int) -> None:
+        """Set a group's next offset to consume, durably, as :meth:`Store.set_progress`."""
+        await self._call(self.store.set_progress, group, topic, queue, offset)
 
-    async def fetch(self, max_messages: int = _FETCH, *, timeout_s: float | None = 0.0) -> list[Message]:
-        """Return up to ``max_messages`` messages; waits up to ``timeout_s`` for the first (None: for ever)."""
-        return await self._fetch(max_messages, timeout_s)
+    async def commit_progress(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Store a group's progress in (topic, queue) pairs, durably, as :meth:`Store.commit_progress`."""
+        await self._call(self.store.commit_progress, group, offsets)
 
-    async def _fetch(self, max_messages: int, timeout_s: float | None) -> list[Message]:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            messages = self._reader.fetch(max_messages, 0)
-            if messages or self._reader.ended:
-                return messages
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return messages
-            await self._more.wait(self._reader.seen_end, left)
+    async def delete_group(self, group: str) -> None:
+        """Forget a group and its progress, durably, as :meth:`Store.delete_group`."""
+        await self._call(self.store.delete_group, group)
 
-    def close(self) -> None:
-        """Let go."""
-        self._reader.close()
+    # --- The store itself
 
-    async def __aenter__(self) -> AsyncReader:
-        """Return the reader itself."""
-        return self
+    async def info(self) -> StoreInfo:
+        """Return the state of the store."""
+        return await self._call(self.store.info)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
+    def opening(self) -> StoreOpening:
+        """Return what opening the store found, as :meth:`Store.opening`."""
+        return self.store.opening()
 
+    async def maintain(self) -> None:
+        """Do what the background does, once, as :meth:`Store.maintain`."""
+        await self._call(self.store.maintain)
 
-class AsyncConsumer:
-    """Messages for a consumer group, for ``async for``; see :class:`cometmq.Consumer`. One task at a time."""
-
-    def __init__(self, consumer: Consumer, more: MoreWaiter, *, follow: bool, timeout_s: float | None) -> None:
-        """Use :meth:`AsyncStore.consumer`."""
-        self.consumer = consumer
-        self._more = more
-        self._follow = follow
-        self._timeout_s = timeout_s
-
-    def _reader(self) -> AsyncReader:
-        # The consumer's reader changes when it seeks.
-        return AsyncReader(self.consumer.reader, self._more, follow=self._follow, timeout_s=self._timeout_s)
-
-    def __aiter__(self) -> AsyncIterator[Message]:
-        """Iterate; may be taken up again after it stopped."""
-        return self
-
-    async def __anext__(self) -> Message:
-        """Return the next message."""
-        return await self._reader().__anext__()
-
-    async def fetch(self, max_messages: int = _FETCH, *, timeout_s: float | None = 0.0) -> list[Message]:
-        """Return up to ``max_messages`` messages; waits up to ``timeout_s`` for the first (None: for ever)."""
-        return await self._reader().fetch(max_messages, timeout_s=timeout_s)
-
-    def positions(self) -> dict[tuple[str, int], int]:
-        """Return what :meth:`commit` would store."""
-        return self.consumer.positions()
-
-    async def commit(self, message: Message | None = None) -> None:
-        """Store the group's progress, durably, as :meth:`cometmq.Consumer.commit`."""
-        await asyncio.to_thread(self.consumer.commit, message)
-
-    async def __aenter__(self) -> AsyncConsumer:
-        """Return the consumer itself."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close; nothing is committed."""
-        self.consumer.close()
+    async def expire(self) -> int:
+        """Delete commit log files that the retention says are due, as :meth:`Store.expire`."""
+        return await self._call(self.store.expire)

@@ -74,6 +74,8 @@ class MoreWaiter:
         Raises:
             StoreClosed: the store was closed meanwhile.
         """
+        if self._handle.wait_more(seen_end, 0):
+            return True
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
         with self._lock:

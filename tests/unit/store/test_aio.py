@@ -172,11 +172,20 @@ def test_a_loop_that_ends_with_waiters(tmp_path: Path) -> None:
 def test_consumers(tmp_path: Path) -> None:
     async def scene(store: AsyncStore) -> None:
         await store.append_many("t", [b"%d" % number for number in range(10)])
-        async with await store.consumer("g", "t") as consumer:
+        async with store.consumer("g", "t") as consumer:
+            assert (consumer.group, consumer.topics, consumer.closed) == ("g", ("t",), False)
             assert [bytes(message) for message in await consumer.fetch(4)] == [b"0", b"1", b"2", b"3"]
             await consumer.commit()
+            assert consumer.committed() == {("t", 0): 4}
             with pytest.raises(errors.GroupBusy):
                 await store.consumer("g", "t")
+        assert consumer.closed
+        waited_for = await store.consumer("g", "t")
+        await waited_for.seek("t", 0, 9)
+        assert [bytes(message) for message in await waited_for.fetch()] == [b"9"]
+        await waited_for.seek_time(0)
+        assert [bytes(message) for message in await waited_for.reader.fetch(1)] == [b"0"]
+        waited_for.close()
         async with await store.consumer("g", "t", follow=True, timeout_s=0.02) as consumer:
             assert len([message async for message in consumer]) == 6
             await store.append("t", b"new")
@@ -184,6 +193,52 @@ def test_consumers(tmp_path: Path) -> None:
             assert consumer.positions() == {("t", 0): 11}
 
     run(tmp_path / "store", scene)
+
+
+def test_topics_groups_and_the_store_itself(tmp_path: Path) -> None:
+    async def scene(store: AsyncStore) -> None:
+        assert (await store.create_topic("t", queues=2)).write_queues == 2
+        assert (await store.set_topic_queues("t", 3)).write_queues == 3
+        result = await store.append("t", b"x", queue=1, wait=False)
+        await store.wait_durable(result.end)
+        assert await store.wait(0, timeout_s=0)
+        assert not await store.wait(result.end, timeout_s=0.01)
+        with pytest.raises(errors.InvalidArgument):
+            await store.wait(0, timeout_s=-1)
+        assert await store.topics() == ["t"]
+        assert (await store.topic("t")).messages == 1
+        assert [queue.queue_id for queue in await store.queues("t")] == [1]
+        assert (await store.queue("t", 1)).max_offset == await store.max_offset("t", 1) == 1
+        assert await store.min_offset("t", 1) == await store.offset_at("t", 1, 0) == 0
+        assert bytes(await store.get_physical(result.physical_offset)) == b"x"
+        await store.set_progress("g", "t", 1, 1)
+        await store.commit_progress("g", {("t", 0): 0})
+        assert await store.groups() == ["g"]
+        assert [one.offset for one in await store.progress("g", "t")] == [0, 1]
+        await store.delete_group("g")
+        assert await store.apply_handoffs() == 0
+        await store.maintain()
+        with pytest.raises(errors.InvalidArgument, match="without a retention"):
+            await store.expire()
+        await store.delete_topic("t")
+        assert await store.topics() == []
+        assert (store.path, store.read_only, store.closed) == (tmp_path / "store", False, False)
+        assert store.opening().created
+
+    run(tmp_path / "store", scene, flush="sync")
+
+
+def test_handing_off(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as writer:
+        writer.append("t", b"x")
+
+        async def scene(store: AsyncStore) -> None:
+            handed = await store.hand_off("t", [b"y", b"z"])
+            assert (await handed.wait(30)).queue_offsets.tolist() == [1, 2]
+            assert handed.applied
+            assert repr(handed) == f"<AsyncHandedOff t: 2 messages, taken by the writer, id {handed.work_id}>"
+
+        run(tmp_path / "store", scene, mode="r")
 
 
 def test_errors_are_the_same(tmp_path: Path) -> None:
