@@ -14,9 +14,10 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 import cometmq
+from cometmq._plural import counted
 from cometmq.cli.arguments import Config, StorePath, parse_time
 from cometmq.cli.failures import ExitCode, fail, reported
-from cometmq.cli.terminal import counted, safe_text, time_text
+from cometmq.cli.terminal import safe_text, time_text
 from cometmq.errors import CorruptRecord, DecompressionError, Error, InvalidArgument, NotFound, OffsetOutOfRange
 
 __all__ = ["Format", "cat", "message_fields"]

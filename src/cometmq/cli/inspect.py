@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import cometmq
+from cometmq._plural import counted
 from cometmq.cli.arguments import Config, Json, StorePath
 from cometmq.cli.failures import reported
-from cometmq.cli.terminal import bytes_text, counted, print_json, safe_text, time_text
+from cometmq.cli.terminal import bytes_text, print_json, safe_text, time_text
 
 if TYPE_CHECKING:
     from rich.tree import Tree

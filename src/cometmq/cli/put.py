@@ -12,9 +12,10 @@ from typing import Annotated, BinaryIO
 import typer
 
 import cometmq
+from cometmq._plural import counted
 from cometmq.cli.arguments import Config, Json, StorePath
 from cometmq.cli.failures import fail, reported
-from cometmq.cli.terminal import Interruption, bytes_text, count_progress, counted, interruptible, print_json
+from cometmq.cli.terminal import Interruption, bytes_text, count_progress, interruptible, print_json
 from cometmq.errors import Error, StoreLocked
 
 __all__ = ["PutReport", "QueueRange", "put"]

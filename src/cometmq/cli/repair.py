@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cometmq._plural import counted
 from cometmq.cli.arguments import Config, Json, StorePath
 from cometmq.cli.failures import ExitCode, reported
-from cometmq.cli.terminal import byte_progress, bytes_text, counted, interruptible, print_json
+from cometmq.cli.terminal import byte_progress, bytes_text, interruptible, print_json
 
 if TYPE_CHECKING:
     from cometmq.store.repairing import RepairReport

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import typer
 
+from cometmq._plural import counted
+
 __all__ = [
     "Bar",
     "Interruption",
@@ -45,12 +47,6 @@ def bytes_text(count: int) -> str:
     while size >= 1024 and unit + 1 < len(_BYTE_UNITS):
         size, unit = size / 1024, unit + 1
     return f"{size:,.1f} {_BYTE_UNITS[unit]}" if unit else f"{count} B"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: ``1 message``, ``2,000 messages``."""
-    plural = noun[:-1] + "ies" if noun.endswith("y") and noun[-2] not in "aeiou" else noun + "s"
-    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def time_text(timestamp_ms: int | None) -> str:

@@ -241,8 +241,9 @@ class HandoffWatcher(threading.Thread):
         return True
 
     def stop(self) -> None:
-        """End the thread and wait for it."""
+        """End the thread and wait for it. Only while the store's lock is held: the FIFO goes, too."""
         self._stopping.set()
         self._folder.wake()
         if self.is_alive() and threading.current_thread() is not self:
             self.join()
+        self._folder.remove_wake()

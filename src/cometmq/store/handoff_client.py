@@ -16,6 +16,7 @@ from cometmq._engine import (
     append_many_result_of,
     lock_holder,
 )
+from cometmq._plural import counted
 from cometmq.errors import HandoffRejected, HandoffWaiting, StoreClosed, StoreLocked
 from cometmq.store.handoff import handoff_mark
 from cometmq.store.handoff_files import CommitWork, HandoffFolder, MessagesWork, Work
@@ -65,6 +66,11 @@ class HandedOff:
         self._client.wait_applied(self._name, deadline)
         messages = self._client.find_marked(self.work_id, self.count, self._log_end, deadline)
         return append_many_result_of(self._topic, messages)
+
+    def __repr__(self) -> str:
+        """Say what was left, and whether it still waits."""
+        state = "taken by the writer" if self.applied else "waiting"
+        return f"<HandedOff {self._topic}: {counted(self.count, 'message')}, {state}, id {self.work_id}>"
 
 
 class HandoffClient:
@@ -159,6 +165,7 @@ class HandoffClient:
                         found.setdefault(mark[1], message)
                 if not messages and deadline is not None and time.monotonic() >= deadline:
                     raise HandoffWaiting(
-                        f"the work was applied, but {count - len(found)} of its messages cannot be seen yet"
+                        f"the work was applied, but {count - len(found):,} of {counted(count, 'message')} cannot be "
+                        "seen yet"
                     )
         return [found[index] for index in range(count)]

@@ -181,7 +181,9 @@ def decode_work(data: bytes) -> Work:
         raise CorruptRecord(f"a hand-off file begins with {magic!r}, not {_MAGIC!r}", offset=0)
     payload = memoryview(data)[_HEADER.size :]
     if text_bytes + body_bytes != len(payload):
-        raise CorruptRecord(f"a hand-off file has {len(payload)} bytes of {text_bytes + body_bytes}", offset=8)
+        raise CorruptRecord(
+            f"a hand-off file holds {len(payload):,} bytes and its header says {text_bytes + body_bytes:,}", offset=8
+        )
     if zlib.crc32(payload) != crc:
         raise CorruptRecord("a hand-off file's checksum is wrong", offset=20)
     try:
@@ -394,6 +396,11 @@ class HandoffFolder:
         except OSError:
             # Some network file systems; then the writer looks by itself, a little later.
             return None
+
+    def remove_wake(self) -> None:
+        """Remove the FIFO: a store that nobody writes is plain files, which any tool can copy."""
+        with suppress(OSError):
+            (self.path / "wake").unlink()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -443,6 +444,21 @@ def test_damage_is_noticed(work: MessagesWork | CommitWork) -> None:
             decode_work(bytes(damaged))
 
 
+def test_what_was_handed_off_says_what_it_is(path: Path) -> None:
+    with open_small(path, background=False) as writer, open_small(path, mode="r") as reader:
+        handed = reader.hand_off("t", [b"a"])
+        assert repr(handed) == f"<HandedOff t: 1 message, waiting, id {handed.work_id}>"
+        writer.apply_handoffs()
+        assert repr(handed) == f"<HandedOff t: 1 message, taken by the writer, id {handed.work_id}>"
+
+
+def test_a_closed_store_can_be_copied(path: Path, tmp_path: Path) -> None:
+    """No FIFO is left in it, before which shutil.copytree stops."""
+    shutil.copytree(path, tmp_path / "copy")
+    with open_small(tmp_path / "copy") as store:
+        assert bodies(store) == [b"first"]
+
+
 def test_damaged_work_is_put_aside(path: Path) -> None:
     leave(path, [b"a"], [b"b"])
     damaged = sorted((path / "cometmq" / "handoff").glob("*.work"))[0]
@@ -451,7 +467,7 @@ def test_damaged_work_is_put_aside(path: Path) -> None:
         assert bodies(store) == [b"first", b"b"]
     reason = HandoffFolder(path).rejection(damaged.stem)
     assert reason is not None
-    assert "bytes of" in reason
+    assert "its header says" in reason
 
 
 def test_work_of_a_newer_version_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
