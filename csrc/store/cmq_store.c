@@ -65,7 +65,8 @@ static cmq_status check_directory(cmq_store *store, const cmq_layout *layout)
         return cmq_fail(CMQ_ERR_NOT_STORE, "%s is not a RocketMQ store: it has neither commitlog nor consumequeue nor checkpoint, and is not empty",
                         store->root);
     if (store->options.read_only || !store->options.create)
-        return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no store in %s; open it for writing with create to make one", store->root);
+        return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no store in %s: check the path, or open it for writing%s, which makes one", store->root,
+                        store->options.read_only ? "" : " with create");
     store->opening.created = true;
     return cmq_fs_make_directory(store->fs, store->root);
 }
