@@ -1,5 +1,6 @@
 /* cmq_arrow_abi: the structs of Arrow's C data and C stream interface, whose layout is Arrow's stable ABI.
  *
+ * Threads: none; declarations only.
  * Source: Apache Arrow, "The Arrow C data interface" and "The Arrow C stream interface".
  */
 #ifndef CMQ_ARROW_ABI_H
