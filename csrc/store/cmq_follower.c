@@ -178,11 +178,20 @@ static cmq_status find_end(cmq_store *store, const cmq_point *point, int64_t *en
     return status;
 }
 
+/* A store that looks empty is one, if its log is still not there after its point was read: a writer may have made both meanwhile. */
+static cmq_status check_not_lost(cmq_store *store)
+{
+    if (cmq_store_refuse_lost_log(store) == CMQ_OK) return CMQ_OK;
+    const cmq_status status = cmq_log_refresh(store->log);
+    return status == CMQ_OK ? cmq_store_refuse_lost_log(store) : status;
+}
+
 cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
 {
     int64_t end, dispatched_end, start;
     cmq_point point;
     cmq_status status = find_source(store);
+    if (status == CMQ_OK) status = check_not_lost(store);
     if (status != CMQ_OK) return status;
     store->opening.was_unclean = layout->has_abort && store->source == CMQ_FOLLOW_SOURCE_STATIC;
     const bool trusted = cmq_store_trusted_point(store, &point);

@@ -25,7 +25,7 @@
 
 /* The point of the last writer, if that was one of ours: what it says was durable. One for another checkpoint is of before a Java broker's visit, or of a
  * moment whose checkpoint a crash took. */
-static bool last_point(cmq_store *store, cmq_point *point_out)
+bool cmq_store_last_point(cmq_store *store, cmq_point *point_out)
 {
     bool found;
     *point_out = (cmq_point){0};
@@ -34,12 +34,25 @@ static bool last_point(cmq_store *store, cmq_point *point_out)
 
 bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out)
 {
-    if (!last_point(store, point_out)) return false;
+    if (!cmq_store_last_point(store, point_out)) return false;
     if (point_out->log_end < cmq_log_min(store->log) || point_out->log_end > cmq_log_last_file_end(store->log)) return false;
     if (point_out->last_bytes == 0) return point_out->log_end == cmq_log_min(store->log);
     int32_t bytes;
     uint32_t record_crc;
     return cmq_store_fingerprint(store, point_out->last_phy, &bytes, &record_crc) && bytes == point_out->last_bytes && record_crc == point_out->last_crc;
+}
+
+cmq_status cmq_store_refuse_lost_log(cmq_store *store)
+{
+    cmq_point point;
+    bool found;
+    if (cmq_log_last_file_end(store->log) > cmq_log_min(store->log)) return CMQ_OK;
+    /* Whatever checkpoint it was stored for: no program that uses a store removes its last segment. A point that cannot be read knows of nothing. */
+    if (cmq_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found) point.log_end = 0;
+    if (point.log_end == 0 && store->checkpoint.physic_ms == 0) return CMQ_OK;
+    return cmq_fail_at(CMQ_ERR_CORRUPT, 0,
+                       "the commit log has no segment file, but messages were on disk: all of its files are missing. Put them back (is their disk mounted?). "
+                       "If they were removed on purpose, remove checkpoint and " CMQ_SIDE_FOLDER "/point in %s too, and the store begins anew", store->root);
 }
 
 /* Is the segment that starts at `start` one that recovery may begin with? */
@@ -50,7 +63,8 @@ static bool may_begin(cmq_store *store, int64_t start, bool unclean, int64_t dis
     size_t available;
     cmq_record_head head;
     if (cmq_log_pin(store->log, start, &segment, &data, &available) != CMQ_OK) return false;
-    const bool sound = cmq_record_peek(data, available, &head) == CMQ_OK && head.store_timestamp_ms != 0;
+    /* In a file that took another's name the records are whole, but belong elsewhere: beginning there would cut all that lies before. */
+    const bool sound = cmq_record_peek(data, available, &head) == CMQ_OK && head.store_timestamp_ms != 0 && head.physical_offset == start;
     cmq_segment_unpin(segment);
     if (!sound) return false;
     return unclean ? head.store_timestamp_ms <= newest_ms : head.physical_offset <= dispatched_end;
@@ -160,7 +174,7 @@ static cmq_status refuse_damage(const walk *w, bool unclean)
 {
     cmq_record_view view;
     cmq_point point;
-    if (last_point(w->store, &point) && !reaches(w, point.log_end))
+    if (cmq_store_last_point(w->store, &point) && !reaches(w, point.log_end))
         return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
                            "the commit log can be read to %" PRId64 " only, but messages up to %" PRId64 " were on disk: a segment file is missing or damaged. "
                            "Put it back, or run `cometmq verify` and then `cometmq repair`", w->position, point.log_end);
@@ -229,13 +243,14 @@ cmq_status cmq_store_queue_folders(const cmq_store *store, bool *simple_out, boo
     return CMQ_OK;
 }
 
-/* Somebody removed a folder of queues that our point, or the first message, had made: all of the log must be read. */
+/* Somebody removed a folder of queues that our point, or the first message, had made: all of the log must be read. A log of prepared messages alone
+ * has none, which a point tells. */
 static cmq_status queues_are_gone(const cmq_store *store, const cmq_point *point, bool trusted, bool *gone_out)
 {
     bool simple, batch;
     const cmq_status status = cmq_store_queue_folders(store, &simple, &batch);
     if (status != CMQ_OK) return status;
-    *gone_out = (!simple && !batch) || (trusted && ((point->has_queues && !simple) || (point->has_batch_queues && !batch)));
+    *gone_out = trusted ? (point->has_queues && !simple) || (point->has_batch_queues && !batch) : !simple && !batch;
     return CMQ_OK;
 }
 
@@ -300,7 +315,8 @@ cmq_status cmq_store_recover(cmq_store *store, const cmq_layout *layout)
     const bool trusted = cmq_store_trusted_point(store, &point);
     const bool unclean = layout->has_abort;
     walk w = {.store = store, .last_phy = -1};
-    cmq_status status = unclean ? make_findings_durable(store) : CMQ_OK;
+    cmq_status status = cmq_store_refuse_lost_log(store);
+    if (status == CMQ_OK && unclean) status = make_findings_durable(store);
     if (status == CMQ_OK) status = prepare(store, &point, trusted, unclean, &w);
     if (status == CMQ_OK) status = read_log(&w);
     if (status == CMQ_OK) status = refuse_damage(&w, unclean);

@@ -167,7 +167,8 @@ static cmq_status CMQ_MUST_CHECK look(cmq_repair *repair)
     if (status == CMQ_OK) status = make_store(repair);
     if (status != CMQ_OK) return status;
     repair->store->options.lmq_enabled = options->lmq_enabled || has_light_queues(repair->raw);
-    return load_log(repair);
+    status = load_log(repair);
+    return status == CMQ_OK ? cmq_store_refuse_lost_log(repair->store) : status;   /* everything is built from the log */
 }
 
 /* ---- what lies behind the end ---- */

@@ -180,6 +180,12 @@ cmq_status cmq_store_fail_fenced(const cmq_store *store);
 cmq_status CMQ_MUST_CHECK cmq_store_recover(cmq_store *store, const cmq_layout *layout);
 cmq_status CMQ_MUST_CHECK cmq_store_follow(cmq_store *store, const cmq_layout *layout);
 
+/* The durable point of this store's last writer, if that was one of ours. */
+bool cmq_store_last_point(cmq_store *store, cmq_point *point_out);
+
+/* CMQ_ERR_CORRUPT when there is no segment at all, but the checkpoint or some durable point knows of messages: this is no empty store. */
+cmq_status CMQ_MUST_CHECK cmq_store_refuse_lost_log(cmq_store *store);
+
 /* Is the durable point of this store's last writer still true of its log? Fills *point_out either way. */
 bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out);
 

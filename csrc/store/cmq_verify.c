@@ -136,6 +136,11 @@ static void check_tail(cmq_verification *v)
         cmq_verify_report(v, &problem, "bytes that are no record end the readable log here, but flushed messages follow at %" PRId64, view.physical_offset);
         return;
     }
+    cmq_point point;
+    if (cmq_store_last_point(store, &point) && point.log_end > v->confirmed && point.log_end > cmq_log_last_file_end(store->log)) {
+        cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_RECORD, CMQ_SEVERITY_DAMAGED, v->confirmed);
+        cmq_verify_report(v, &problem, "the log ends here, but messages up to %" PRId64 " were on disk: later segment files are missing", point.log_end);
+    }
     if (last == 0) return;
     const cmq_status status = cmq_store_record_at(store, v->confirmed, cmq_log_last_file_end(store->log), 0, &segment, &view);
     if (status == CMQ_OK) cmq_segment_unpin(segment);

@@ -21,7 +21,7 @@ from cometmq.cli.terminal import (
     print_json,
     safe_text,
 )
-from cometmq.errors import SettingConflict, SettingNeeded
+from cometmq.errors import CorruptRecord, SettingConflict, SettingNeeded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,6 +106,9 @@ def _opened(path: Path, config: Path | None) -> cometmq.Store:
         fail(str(error))
         fail("where a queue or index file has become shorter or longer, `cometmq repair` builds all of them anew")
         raise typer.Exit(ExitCode.FAILED) from None
+    except CorruptRecord as error:  # the whole log is gone
+        fail(str(error))
+        raise typer.Exit(ExitCode.DAMAGED) from None
 
 
 def _run(store: cometmq.Store, findings: _Findings, bar: Bar, interrupted: Interruption) -> Verification:

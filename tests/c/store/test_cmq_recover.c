@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/cmq_repair.h"
 #include "support/cmq_ledger.h"
 #include "support/cmq_store_kit.h"
 
@@ -319,6 +320,24 @@ static void damage_below_the_point_is_refused(void)
 
 /* ---- segments ---- */
 
+/* The two newest segments have changed their names: what lies in either does not belong there, and recovery must not begin with it. */
+static void swapped_segments_are_refused(void)
+{
+    start();
+    cmq_store *store = kit_open_at(root);
+    while (cmq_store_confirmed(store) < 2 * KIT_SEGMENT_BYTES + KIT_SEGMENT_BYTES / 2) append_to(store, book.count + 1, 1000);
+    CHECK_OK(cmq_store_maintain(store, true));
+    while (cmq_store_confirmed(store) < 3 * KIT_SEGMENT_BYTES + KIT_SEGMENT_BYTES / 2) append_to(store, book.count + 1, 1000);
+    cmq_store_abandon(store);
+    CHECK_OK(cmq_fs_rename(cmq_fs_posix(), segment_file(root, 2 * KIT_SEGMENT_BYTES), kit_path(root, "aside")));
+    CHECK_OK(cmq_fs_rename(cmq_fs_posix(), segment_file(root, 3 * KIT_SEGMENT_BYTES), segment_file(root, 2 * KIT_SEGMENT_BYTES)));
+    CHECK_OK(cmq_fs_rename(cmq_fs_posix(), kit_path(root, "aside"), segment_file(root, 3 * KIT_SEGMENT_BYTES)));
+    /* Where the first file's records end is not foreseen: the blank at its end may be read, or not. */
+    const cmq_store_options options = kit_options(root);
+    CHECK_STATUS(cmq_store_open(&store, &options), CMQ_ERR_CORRUPT);
+    CHECK(cmq_last_error()->offset <= 2 * KIT_SEGMENT_BYTES);
+}
+
 /* A log whose last file ends with a blank: the next file never came to be. */
 static void blank_without_a_next_file(void)
 {
@@ -368,6 +387,46 @@ static void segments_made_ahead(void)
     }
 }
 
+/* Without any segment, but with a point or a checkpoint that knows of messages, the store is not empty: its log is lost, for a writer, a reader and a repair alike. */
+static void a_lost_log_is_no_empty_store(void)
+{
+    for (int way = 0; way < 4; way++) {
+        start();
+        cmq_store *store = kit_open_at(root);
+        append_to(store, 20, 10);
+        CHECK_OK(cmq_store_maintain(store, true));
+        end_store(store, way % 2 != 0);
+        if (way < 2) kit_remove_tree(kit_path(root, "checkpoint"));   /* the point is then one for another checkpoint */
+        if (way == 2) kit_remove_tree(kit_path(kit_path(root, "cometmq"), "point"));
+        if (way == 3) kit_remove_tree(kit_path(root, "consumequeue"));
+        const int64_t bytes = kit_file_bytes(segment_file(root, 0));
+        const char *aside = kit_path(root, "aside");
+        CHECK_OK(cmq_fs_rename(cmq_fs_posix(), segment_file(root, 0), aside));
+        for (int i = 0; i < 2; i++) {
+            cmq_store_options options = kit_options(root);
+            options.read_only = i == 0;
+            CHECK_STATUS(cmq_store_open(&store, &options), CMQ_ERR_CORRUPT);
+            CHECK(strstr(cmq_last_error()->text, "cometmq/point") != NULL);
+            const cmq_repair_options repair = {.store = &options, .dry_run = i == 0, .cut_damage = true, .cut_tail = true};
+            cmq_repair_report report;
+            CHECK_STATUS(cmq_store_repair(&repair, &report), CMQ_ERR_CORRUPT);
+        }
+        /* Put back it is what it was. */
+        CHECK_OK(cmq_fs_rename(cmq_fs_posix(), aside, segment_file(root, 0)));
+        CHECK_INT(kit_file_bytes(segment_file(root, 0)), bytes);
+        store = kit_open_at(root);
+        check_book(store, 20, true);
+        kit_close(store);
+        /* And without a trace it begins anew. */
+        kit_remove_tree(kit_path(root, "commitlog"));
+        kit_remove_tree(kit_path(root, "checkpoint"));
+        kit_remove_tree(kit_path(kit_path(root, "cometmq"), "point"));
+        store = kit_open_at(root);
+        CHECK_INT(kit_append(store, "T", 0, "first", NULL, NULL).first_physical_offset, 0);
+        kit_close(store);
+    }
+}
+
 /* A log that begins later, with nothing in it, goes on where it was; queues keep their offsets. */
 static void everything_expired(void)
 {
@@ -408,4 +467,5 @@ static void clock_in_the_past(void)
 CMQ_TEST_MAIN(CMQ_TEST(clean_stop_reads_nothing), CMQ_TEST(unclean_stop_reads_from_the_point), CMQ_TEST(derived_files_come_back),
               CMQ_TEST(lost_keys_are_told), CMQ_TEST(torn_at_every_byte), CMQ_TEST(stale_records_stay_away), CMQ_TEST(damage_in_the_middle_is_refused),
               CMQ_TEST(damage_behind_the_last_opening_is_refused), CMQ_TEST(damage_below_the_point_is_refused), CMQ_TEST(blank_without_a_next_file),
-              CMQ_TEST(segments_made_ahead), CMQ_TEST(everything_expired), CMQ_TEST(clock_in_the_past))
+              CMQ_TEST(segments_made_ahead), CMQ_TEST(swapped_segments_are_refused),
+              CMQ_TEST(a_lost_log_is_no_empty_store), CMQ_TEST(everything_expired), CMQ_TEST(clock_in_the_past))

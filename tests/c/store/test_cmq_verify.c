@@ -309,6 +309,20 @@ static void test_damage_over_a_segments_border_is_passed(void)
     CHECK(strstr(first_of(found, CMQ_PROBLEM_RECORD)->text, "16384 bytes") != NULL);
 }
 
+/* The newest segment file is gone, and all units that pointed into it with it: only the point knows. */
+static void test_a_lost_newest_segment_is_damage(void)
+{
+    const char *root = make_store();
+    const int64_t last = placed[MESSAGES - 1].first_physical_offset / KIT_SEGMENT_BYTES * KIT_SEGMENT_BYTES;
+    kit_remove_tree(segment_of(root, last));
+    kit_remove_tree(kit_path(root, "consumequeue"));
+    kit_remove_tree(kit_path(root, "index"));
+    const findings *found = verify(root);
+    CHECK_INT(found->verified.verdict, CMQ_SEVERITY_DAMAGED);
+    CHECK(strstr(first_of(found, CMQ_PROBLEM_RECORD)->text, "missing") != NULL);
+    CHECK_INT(found->verified.problems[CMQ_SEVERITY_DAMAGED], 1);
+}
+
 /* What a killed writer leaves: a copy of its directory while it is open. */
 static const char *crashed_store(int unflushed)
 {
@@ -619,6 +633,7 @@ static void test_every_kind_has_a_name(void)
 CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_has_no_problem), CMQ_TEST(test_an_empty_store_is_healthy), CMQ_TEST(test_the_writer_itself_may_verify),
               CMQ_TEST(test_beside_a_live_writer_nothing_is_wrong), CMQ_TEST(test_a_damaged_record_is_named),
               CMQ_TEST(test_damage_in_the_newest_segment_is_no_tail), CMQ_TEST(test_damage_over_a_segments_border_is_passed),
+              CMQ_TEST(test_a_lost_newest_segment_is_damage),
               CMQ_TEST(test_a_torn_tail_can_be_repaired), CMQ_TEST(test_what_opening_completes_is_a_note), CMQ_TEST(test_a_time_that_falls_back_is_a_note),
               CMQ_TEST(test_a_unit_that_is_zeroed_is_missing), CMQ_TEST(test_a_lost_queue_file_is_one_problem),
               CMQ_TEST(test_each_field_of_a_unit_is_checked), CMQ_TEST(test_a_unit_of_another_record_of_the_queue_is_wrong),

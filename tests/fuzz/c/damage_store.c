@@ -173,9 +173,10 @@ static void damage_file(size_t number)
         note("renamed", path);
         CHECK(rename(path, renamed) == 0);
     } else if (dice < 19) {
-        note("swapped", path);
         const char *other = files.paths[cmq_test_random_below(files.count)];
         if (kit_file_bytes(other) < 0 || other == path) return;
+        note("swapped", path);
+        note("with", other);
         snprintf(renamed, sizeof renamed, "%s.swap", trial);
         CHECK(rename(path, renamed) == 0 && rename(other, path) == 0 && rename(renamed, other) == 0);
     } else {

@@ -63,6 +63,16 @@ def test_a_wrong_unit_is_repairable(path: Path) -> None:
     )
 
 
+def test_a_lost_log_is_damage(path: Path) -> None:
+    shutil.rmtree(path / "commitlog")
+    shutil.rmtree(path / "consumequeue")
+    for command, code in ((["verify"], 4), (["repair", "--yes"], 3), (["inspect"], 3)):
+        outcome = run(*command, path)
+        assert "all of its files are missing" in outcome.err
+        assert "cometmq/point" in outcome.err
+        assert outcome.code == code
+
+
 def test_a_damaged_record_is_damage(path: Path) -> None:
     with cometmq.open(path, mode="r") as store:
         at = store.get("orders", 0, 1500).physical_offset
