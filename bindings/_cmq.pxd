@@ -338,6 +338,7 @@ cdef extern from "store/cmq_store.h" nogil:
         int64_t end_time_ms
         cbool has_start_physical
         int64_t start_physical
+        cbool only_queued
         cbool fetch_tails
 
     cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *options)

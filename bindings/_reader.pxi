@@ -6,7 +6,7 @@ cdef class Reader:
     """An iterator over stored messages. One thread at a time.
 
     With ``follow`` it waits for new messages, for ``timeout_ms`` at most (-1: for ever) each time; then, or at the end, iteration stops, and may
-    be taken up again later. ``starts`` says where to begin in single queues, and has the reader keep its positions. A damaged record raises CorruptRecord; iteration may go on behind it.
+    be taken up again later. Without ``topics`` it reads the whole log; ``only_queued`` leaves out what no queue has (deleted topics). ``starts`` says where to begin in single queues, and has the reader keep its positions. A damaged record raises CorruptRecord; iteration may go on behind it.
     """
     cdef StoreHandle _handle
     cdef cmq_reader *_reader
@@ -32,7 +32,7 @@ cdef class Reader:
     cdef object __weakref__
 
     def __init__(self, StoreHandle handle not None, *, topics=(), queue_ids=(), tags=(), bint backwards=False, start=None, end=None,
-                 start_time_ms=None, end_time_ms=None, start_physical=None, dict starts=None, bint may_be_missing=False,
+                 start_time_ms=None, end_time_ms=None, start_physical=None, bint only_queued=False, dict starts=None, bint may_be_missing=False,
                  bint follow=False, int64_t timeout_ms=-1, bint unwrap=True, uint32_t batch_messages=DEF_FETCH):
         if self._handle is not None:
             raise RuntimeError("this reader was opened before")
@@ -70,6 +70,7 @@ cdef class Reader:
         self._unwrap = unwrap
         self._backwards = backwards
         self._batch_messages = batch_messages
+        options.only_queued = only_queued
         options.may_be_missing = may_be_missing
         if starts is not None:
             self._starts = dict(starts)

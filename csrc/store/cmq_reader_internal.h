@@ -17,6 +17,14 @@ typedef struct cmq_cursor {
     cmq_unit units[];
 } cmq_cursor;
 
+/* Where the records that a queue has begin in the log. */
+typedef struct cmq_queue_floor {
+    const cmq_queue *queue;
+    int64_t first_phy;
+} cmq_queue_floor;
+
+#define CMQ_READER_FLOORS 64u
+
 struct cmq_reader {
     cmq_store *store;
     cmq_read_options options;    /* its pointers are not kept */
@@ -45,6 +53,7 @@ struct cmq_reader {
     uint32_t mark_count, mark_capacity;
     int64_t *block;              /* backwards: records of the block being given out, in order */
     uint32_t block_count;
+    cmq_queue_floor floors[CMQ_READER_FLOORS];   /* with only_queued: of queues met, in the place that their address gives */
 
     /* Reading ahead from the disk. */
     int64_t ahead_from;          /* at or behind it more is asked for … */

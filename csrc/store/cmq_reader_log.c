@@ -73,6 +73,29 @@ cmq_status cmq_reader_begin_log(cmq_reader *reader, int64_t confirmed)
     return CMQ_OK;
 }
 
+/* Where the queue's first record lies. A queue that cannot be read hides nothing: 0. */
+static int64_t first_of_queue(cmq_reader *reader, cmq_queue *queue)
+{
+    cmq_queue_floor *floor = &reader->floors[((uintptr_t)queue >> 6) % CMQ_READER_FLOORS];
+    if (floor->queue == queue) return floor->first_phy;
+    cmq_unit unit;
+    uint32_t count = 0;
+    int64_t next;
+    const cmq_status status = cmq_queue_read(queue, cmq_queue_min(queue), cmq_log_confirmed(reader->store->log), &unit, 1, &count, &next);
+    if (status == CMQ_OK && count == 0) return INT64_MAX;   /* not remembered: one will come */
+    *floor = (cmq_queue_floor){.queue = queue, .first_phy = status == CMQ_OK ? unit.phy : 0};
+    return floor->first_phy;
+}
+
+/* Does its queue have the record? Records of a deleted topic stay in the log, also those of before it was made again. */
+static bool is_queued(cmq_reader *reader, const cmq_record_view *view)
+{
+    const int32_t transaction = view->sys_flag & CMQ_SYS_TRANSACTION_MASK;
+    if (transaction != 0 && transaction != CMQ_SYS_TRANSACTION_COMMIT) return false;
+    cmq_queue *queue = cmq_queues_find(cmq_store_queues(reader->store), view->topic, view->queue_id);
+    return queue != NULL && view->physical_offset >= first_of_queue(reader, queue);
+}
+
 /* Add the record at `phy` to the batch if it is wanted. */
 static cmq_status take_record(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const cmq_record_head *head)
 {
@@ -84,11 +107,12 @@ static cmq_status take_record(cmq_reader *reader, cmq_found_batch *batch, int64_
     if (options->has_end_time && head->store_timestamp_ms >= options->end_time_ms) return CMQ_OK;
     cmq_status status = cmq_reader_pin(reader, batch, phy, &data, &available);
     if (status != CMQ_OK) return status;
-    if (options->tag_count > 0) {
+    if (options->tag_count > 0 || options->only_queued) {
         cmq_record_view view;
         status = cmq_record_parse(data, available, phy, 0, &view);
         if (status != CMQ_OK) return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, phy, "half a record");
-        if (!cmq_reader_tags_match(reader, &view)) return CMQ_OK;
+        if (options->only_queued && !is_queued(reader, &view)) return CMQ_OK;
+        if (options->tag_count > 0 && !cmq_reader_tags_match(reader, &view)) return CMQ_OK;
     }
     batch->items[batch->count++] = (cmq_found){
         .record = data, .physical_offset = phy, .queue_offset = head->queue_offset, .record_bytes = head->record_bytes, .count = 1};

@@ -256,6 +256,7 @@ typedef struct cmq_read_options {
     int64_t start_time_ms, end_time_ms;
     bool has_start_physical;        /* whole log: a record's physical offset to begin at */
     int64_t start_physical;
+    bool only_queued;               /* whole log: only what its queue has too; nothing of deleted topics, and no half or rolled back transactions */
     bool fetch_tails;               /* a hint: of each record not only the head will be read, but topic or properties too */
 } cmq_read_options;
 

@@ -293,6 +293,7 @@ class Reader:
         start_time_ms: int | None = None,
         end_time_ms: int | None = None,
         start_physical: int | None = None,
+        only_queued: bool = False,
         starts: dict[tuple[str, int], int] | None = None,
         may_be_missing: bool = False,
         follow: bool = False,

@@ -143,8 +143,8 @@ class Administration(StoreCore):
     def delete_topic(self, name: str) -> None:
         """Forget a topic, its queues and the groups' progress in it, durably.
 
-        Its records stay in the log until they expire. Do not append to the topic meanwhile: such a message may bring it
-        back.
+        Its records stay in the log until they expire; only their ids and physical offsets still find them. Do not
+        append to the topic meanwhile: such a message may bring it back.
 
         Raises:
             TopicNotFound: there is none.

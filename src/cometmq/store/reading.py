@@ -47,8 +47,12 @@ class Reading(StoreCore):
 
         Several queues and topics come merged in the order in which they were stored.
 
+        Without a topic it gives what all topics have, RocketMQ's own included: the same messages as reading each of
+        them. Records of a deleted topic, which stay in the log until they expire, are not among them, also when a topic
+        of that name was made again.
+
         Args:
-            topic: one topic, several, or None for everything.
+            topic: one topic, several, or None for all of them, also those that are made later.
             tags: only messages with one of these tags: ``"A || B"``; None or ``"*"`` for all.
             queues: only these queues.
             start: queue offset to begin at. Only with one topic; so is ``end``.
@@ -86,6 +90,7 @@ class Reading(StoreCore):
             end=end,
             start_time_ms=optional_time_ms(start_time),
             end_time_ms=optional_time_ms(end_time),
+            only_queued=not topics,
             follow=follow,
             timeout_ms=timeout_ms(timeout_s),
             unwrap=unwrap,
@@ -103,7 +108,7 @@ class Reading(StoreCore):
         """Iterate over the messages that come from now on: :meth:`read` with ``follow``, without what is there already.
 
         Args:
-            topic: one topic, several, or None for everything.
+            topic: one topic, several, or None for all of them, also those that are made later.
             tags: as :meth:`read`.
             queues: as :meth:`read`.
             timeout_s: stop when nothing has come for so long; None: never.
@@ -126,6 +131,7 @@ class Reading(StoreCore):
             tags=parse_tags(tags),
             starts=ends if topics else None,
             start_physical=None if topics else self._handle.confirmed_end,
+            only_queued=not topics,
             follow=True,
             timeout_ms=timeout_ms(timeout_s),
             may_be_missing=True,

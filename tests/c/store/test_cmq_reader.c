@@ -317,6 +317,28 @@ static void a_topic_goes(void)
     }
 }
 
+/* What a deleted topic leaves in the log is not what its queues have: neither before nor after it is made again. */
+static void only_what_queues_have(void)
+{
+    start();
+    fill(0, 12);
+    CHECK_TEXT(read_with((cmq_read_options){.only_queued = true}, ""), "m0 m1 m2 m3 m4 m5 m6 m7 m8 m9 m10 m11");
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("A")));
+    CHECK_TEXT(read_with((cmq_read_options){.only_queued = true}, ""), "m2 m5 m8 m11");
+    CHECK_TEXT(read_with((cmq_read_options){.only_queued = true, .backwards = true}, ""), "m11 m8 m5 m2");
+    const cmq_slice red = kit_slice("red");
+    CHECK_TEXT(read_with((cmq_read_options){.only_queued = true, .tags = &red, .tag_count = 1}, ""), "");
+    CHECK_TEXT(read_with((cmq_read_options){.tags = &red, .tag_count = 1}, ""), "m0 m3 m6 m9");   /* the log has them */
+    kit_append(store, "A", 0, "anew", NULL, NULL);
+    CHECK_TEXT(read_with((cmq_read_options){.only_queued = true}, ""), "m2 m5 m8 m11 anew");
+    kit_append(store, "A", 1, "other", NULL, NULL);
+    CHECK_TEXT(read_with((cmq_read_options){.only_queued = true, .backwards = true}, ""), "other anew m11 m8 m5 m2");
+    kit_close(store);
+    store = kit_open_at(root);
+    CHECK_TEXT(read_with((cmq_read_options){.only_queued = true}, ""), "m2 m5 m8 m11 anew other");
+    kit_close(store);
+}
+
 /* Segments that expire under readers: what is pinned stays readable, what is gone is passed over. */
 static void segments_expire(void)
 {
@@ -419,4 +441,4 @@ static void damage_is_passed_over(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(forwards_and_backwards), CMQ_TEST(tags), CMQ_TEST(bounds), CMQ_TEST(ranges), CMQ_TEST(bad_ranges), CMQ_TEST(a_start_in_the_log), CMQ_TEST(many),
-              CMQ_TEST(new_messages_and_queues_appear), CMQ_TEST(a_topic_goes), CMQ_TEST(segments_expire), CMQ_TEST(damage_is_passed_over))
+              CMQ_TEST(new_messages_and_queues_appear), CMQ_TEST(a_topic_goes), CMQ_TEST(only_what_queues_have), CMQ_TEST(segments_expire), CMQ_TEST(damage_is_passed_over))

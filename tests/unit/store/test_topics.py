@@ -111,6 +111,30 @@ def test_delete(tmp_path: Path) -> None:
         assert [bytes(message) for message in store.read("t")] == [b"again"]
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_reading_everything_leaves_deleted_topics_out(tmp_path: Path, backwards: bool) -> None:
+    def everything(store: Store) -> list[bytes]:
+        found = [bytes(message) for message in store.read(backwards=backwards)]
+        return found[::-1] if backwards else found
+
+    with open_small(tmp_path / "store") as store, open_small(tmp_path / "store", mode="r") as reader:
+        first = store.append("t", b"old", tags="a")
+        store.append("u", b"kept")
+        new = store.follow(timeout_s=0)
+        store.delete_topic("t")
+        assert everything(store) == [b"kept"]
+        assert list(store.read(tags="a")) == []
+        store.append("t", b"anew")
+        assert everything(store) == everything(reader) == [b"kept", b"anew"]
+        assert [bytes(message) for message in new] == [b"anew"]
+        assert bytes(store.get_by_id(first.message_id)) == b"old"  # until the log expires
+    with open_small(tmp_path / "store") as store:
+        assert everything(store) == [b"kept", b"anew"]
+        store.delete_topic("t")
+        store.delete_topic("u")
+        assert everything(store) == []
+
+
 def test_batch_topics_survive_a_restart(tmp_path: Path) -> None:
     for number in range(2):
         with open_small(tmp_path / "store") as store:
