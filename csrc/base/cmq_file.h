@@ -62,7 +62,7 @@ typedef struct cmq_fs_ops {
     cmq_status (*next_data)(cmq_file *file, uint64_t offset, uint64_t *data_out);
     cmq_status (*info)(cmq_file *file, cmq_file_info *info_out);
     cmq_status (*map)(cmq_file *file, uint64_t offset, size_t bytes, bool writable, uint8_t **address_out);
-    void (*unmap)(cmq_file *file, uint8_t *address, size_t bytes);
+    void (*unmap)(cmq_fs *self, uint8_t *address, size_t bytes);
     cmq_status (*sync_mapped)(cmq_file *file, uint8_t *address, size_t bytes);
     cmq_status (*lock)(cmq_file *file, int64_t *holder_pid_out);
     cmq_status (*lock_holder)(cmq_file *file, int64_t *holder_pid_out);
@@ -152,8 +152,11 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_map(cmq_file *file, uint64_t of
     return file->fs->ops->map(file, offset, bytes, writable, address_out);
 }
 
-/* `file` is the one it was mapped from, or another handle of the same file system if that one is closed. */
-static inline void cmq_file_unmap(cmq_file *file, uint8_t *address, size_t bytes) { file->fs->ops->unmap(file, address, bytes); }
+/* `file` is the one it was mapped from, or any of the same file system. */
+static inline void cmq_file_unmap(cmq_file *file, uint8_t *address, size_t bytes) { file->fs->ops->unmap(file->fs, address, bytes); }
+
+/* The same when no file is open any more. */
+static inline void cmq_fs_unmap(cmq_fs *fs, uint8_t *address, size_t bytes) { fs->ops->unmap(fs, address, bytes); }
 
 /* Make mapped bytes durable; `address` need not be page-aligned. Failure as in cmq_file_sync. */
 static inline cmq_status CMQ_MUST_CHECK cmq_file_sync_mapped(cmq_file *file, uint8_t *address, size_t bytes)

@@ -273,9 +273,9 @@ static cmq_status posix_map(cmq_file *file, uint64_t offset, size_t bytes, bool 
     return CMQ_OK;
 }
 
-static void posix_unmap(cmq_file *file, uint8_t *address, size_t bytes)
+static void posix_unmap(cmq_fs *self, uint8_t *address, size_t bytes)
 {
-    (void)file;
+    (void)self;
     const size_t lead = lead_bytes_of((uintptr_t)address);
     const int failed = munmap(address - lead, bytes + lead);
     CMQ_ASSERT(failed == 0);   /* only a range that was never mapped can fail */

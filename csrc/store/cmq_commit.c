@@ -69,6 +69,7 @@ static cmq_status write_group(cmq_store *store)
     pthread_mutex_unlock(&store->seat);
     const cmq_status status = staged != NULL ? cmq_log_write_staged(store->log, staged) : CMQ_OK;
     if (status != CMQ_OK) return cmq_store_fence(store);   /* the keys stay where they are: nothing is put any more */
+    cmq_log_close_flushed(store->log);
     cmq_store_put_keys(store, keys);
     cmq_store_publish(store, end, store_ms, last_phy);
     return CMQ_OK;

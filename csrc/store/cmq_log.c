@@ -217,8 +217,7 @@ static cmq_status open_found(cmq_log *log, const found_file *file)
     cmq_path_offset_name(name, file->start);
     cmq_status status = cmq_path_join(path, log->paths[file->path], name);
     if (status == CMQ_OK)
-        status = cmq_segment_open(log->family, log->fs, path, file->start, log->segment_bytes,
-                                  log->read_only ? CMQ_SEGMENT_READ : CMQ_SEGMENT_SEALED, &segment);
+        status = cmq_segment_open(log->family, log->fs, path, file->start, log->segment_bytes, CMQ_SEGMENT_READ, &segment);
     if (status != CMQ_OK) return status;
     pthread_mutex_lock(&log->make_mutex);
     if (atomic_load_explicit(&log->table, memory_order_relaxed) == NULL) atomic_store_explicit(&log->min, file->start, memory_order_release);
@@ -281,13 +280,10 @@ cmq_status cmq_log_reopen_replaced(cmq_log *log, int64_t start, bool *reopened_o
     CMQ_ASSERT(log->read_only);
     *reopened_out = false;
     cmq_segment *before = cmq_log_segment_at(log, start), *now;
-    cmq_file_info ours, named;
+    bool replaced;
     if (before == NULL) return CMQ_OK;
-    cmq_status status = cmq_file_info_of(cmq_segment_file(before), &ours);
-    if (status == CMQ_OK) status = cmq_fs_stat(log->fs, cmq_segment_path(before), &named);
-    if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;   /* not made again yet */
-    if (status != CMQ_OK) return status;
-    if ((ours.inode == named.inode && ours.device == named.device) || named.bytes != (uint64_t)log->segment_bytes) return CMQ_OK;
+    cmq_status status = cmq_segment_replaced(before, &replaced);
+    if (status != CMQ_OK || !replaced) return status;
     status = cmq_segment_open(log->family, log->fs, cmq_segment_path(before), cmq_segment_start(before), log->segment_bytes, CMQ_SEGMENT_READ, &now);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;   /* gone once more */
     if (status != CMQ_OK) return status;
@@ -333,7 +329,8 @@ static cmq_status blank_behind(cmq_log *log, cmq_segment *segment, int64_t end)
 {
     const uint64_t at = (uint64_t)(end - cmq_segment_start(segment));
     uint64_t data;
-    cmq_status status = cmq_file_next_data(cmq_segment_file(segment), at, &data);
+    cmq_status status = cmq_segment_keep_file(segment);
+    if (status == CMQ_OK) status = cmq_file_next_data(cmq_segment_file(segment), at, &data);
     if (status == CMQ_END) return CMQ_OK;
     if (status == CMQ_OK) status = cmq_file_punch(cmq_segment_file(segment), at, (uint64_t)log->segment_bytes - at);
     if (status == CMQ_OK) status = cmq_file_sync(cmq_segment_file(segment));
@@ -345,6 +342,7 @@ cmq_status cmq_log_set_end(cmq_log *log, int64_t end)
     CMQ_ASSERT(!log->read_only);
     CMQ_ASSERT(end >= cmq_log_min(log));
     log->end = log->reserved_end = log->touched_end = end;
+    log->files_closed = end - end % log->segment_bytes;
     log->current = NULL;
     cmq_status status = CMQ_OK;
     if (atomic_load_explicit(&log->table, memory_order_relaxed) != NULL) status = delete_after(log, end);
@@ -388,7 +386,17 @@ cmq_status cmq_log_first_info(cmq_log *log, cmq_file_info *info_out)
 {
     const int64_t min = cmq_log_min(log);
     if (min + log->segment_bytes >= cmq_log_last_file_end(log)) return CMQ_END;
-    return cmq_file_info_of(cmq_segment_file(cmq_log_segment_at(log, min)), info_out);
+    return cmq_fs_stat(log->fs, cmq_segment_path(cmq_log_segment_at(log, min)), info_out);
+}
+
+void cmq_log_close_flushed(cmq_log *log)
+{
+    for (const int64_t flushed = cmq_log_flushed(log); log->files_closed + log->segment_bytes <= flushed; log->files_closed += log->segment_bytes) {
+        cmq_segment *segment = cmq_log_segment_at(log, log->files_closed);
+        if (segment == NULL || !cmq_segment_try_pin(segment)) continue;   /* expired */
+        cmq_segment_close_file(segment);
+        cmq_segment_unpin(segment);
+    }
 }
 
 /* ---- readers ---- */

@@ -8,7 +8,7 @@
  *   confirmed  readers may see up to here: under async flush = end, under sync flush = flushed
  *   flushed    on disk for certain
  *
- * Owns:       the files under commitlog/, their descriptors and mappings.
+ * Owns:       the files under commitlog/ and their mappings; descriptors of the few that bytes come into.
  * Invariant:  flushed, confirmed <= end, and none ever moves back while the log is open; a record lies inside one segment, followed there by
  *             another record, a blank or zeros; bytes behind `end` are zero in a log that we wrote.
  * How bytes get in: sync: records are encoded into a staging buffer that group commit (cmq_commit) writes with pwrite and fdatasync, which
@@ -96,6 +96,9 @@ cmq_status CMQ_MUST_CHECK cmq_log_write_staged(cmq_log *log, cmq_staged *staged)
 
 /* Async: make everything up to `end` durable; moves `flushed`. */
 cmq_status CMQ_MUST_CHECK cmq_log_sync(cmq_log *log, int64_t end);
+
+/* Nothing comes into segments below `flushed` any more: close their files. Their mappings stay. */
+void cmq_log_close_flushed(cmq_log *log);
 
 /* Make the segment after the current one, reserve its blocks and (async) warm its pages, a step of 4 MiB at a time; CMQ_END when there is nothing
  * to do. Called by the prewarming helper without the seat. It never works in the segment that the writer is in: warming must be a whole

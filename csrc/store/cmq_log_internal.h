@@ -59,6 +59,7 @@ struct cmq_log {
 
     _Alignas(64) _Atomic int64_t confirmed;
     _Atomic int64_t flushed;
+    int64_t files_closed;              /* flush: segments that end at or before it have no open file */
 };
 
 cmq_segment *cmq_log_segment_at(const cmq_log *log, int64_t phy);

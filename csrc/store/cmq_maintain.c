@@ -48,14 +48,20 @@ static void read_confirmed(cmq_store *store, int64_t *end, int64_t *store_ms, in
     pthread_mutex_unlock(&store->commit_mutex);
 }
 
+/* Async: the log to disk. */
+static cmq_status sync_log(cmq_store *store, int64_t end)
+{
+    const cmq_status status = cmq_log_sync(store->log, end);
+    if (status != CMQ_OK) return cmq_store_fence(store);
+    cmq_log_close_flushed(store->log);
+    return CMQ_OK;
+}
+
 /* Log, queues and index to disk. A sync that failed took bytes along that no later one brings back: fence. */
 static cmq_status make_durable(cmq_store *store, int64_t end, int64_t *covered_out, cmq_index_position *index_out, int64_t *full_end_ms_out)
 {
-    cmq_status status = CMQ_OK;
-    if (store->options.flush == CMQ_FLUSH_ASYNC) {
-        status = cmq_log_sync(store->log, end);
-        if (status != CMQ_OK) return cmq_store_fence(store);
-    }
+    cmq_status status = store->options.flush == CMQ_FLUSH_ASYNC ? sync_log(store, end) : CMQ_OK;
+    if (status != CMQ_OK) return status;
     status = cmq_queues_flush(store->queues, end, true, covered_out);
     if (status != CMQ_OK) return cmq_queues_sync_failed(store->queues) ? cmq_store_fence(store) : status;
     if (store->index != NULL) status = cmq_index_flush(store->index, index_out, full_end_ms_out);
@@ -114,8 +120,7 @@ static cmq_status commit_unwaited(cmq_store *store)
 static cmq_status flush_log(cmq_store *store)
 {
     if (store->options.flush == CMQ_FLUSH_SYNC) return commit_unwaited(store);
-    const cmq_status status = cmq_log_sync(store->log, cmq_log_confirmed(store->log));
-    return status == CMQ_OK ? CMQ_OK : cmq_store_fence(store);
+    return sync_log(store, cmq_log_confirmed(store->log));
 }
 
 cmq_status cmq_store_flush(cmq_store *store)

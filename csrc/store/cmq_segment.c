@@ -11,7 +11,9 @@
 struct cmq_segment {
     cmq_segment_family *family;
     cmq_segment *next;            /* in the family's list, for freeing */
-    cmq_file *file;
+    cmq_fs *fs;
+    cmq_file *file;               /* NULL: closed, the mapping does not need it */
+    uint64_t device, inode;       /* of the file that is mapped */
     uint8_t *data;
     int64_t start;
     int64_t bytes;
@@ -85,20 +87,19 @@ static cmq_status make_full_length(cmq_fs *fs, cmq_file *file, const char *path,
     return cmq_fs_sync_directory(fs, directory);
 }
 
-static cmq_status open_file(cmq_fs *fs, const char *path, int64_t bytes, cmq_segment_access access, cmq_file **file_out)
+static cmq_status open_file(cmq_fs *fs, const char *path, int64_t bytes, cmq_segment_access access, cmq_file **file_out, cmq_file_info *info_out)
 {
     const bool may_create = access == CMQ_SEGMENT_STAGED || access == CMQ_SEGMENT_MAPPED;
     const cmq_open_mode mode = access == CMQ_SEGMENT_READ ? CMQ_OPEN_READ : may_create ? CMQ_OPEN_CREATE : CMQ_OPEN_WRITE;
     cmq_status status = cmq_file_open(fs, path, mode, file_out);
     if (status != CMQ_OK) return status;
-    cmq_file_info info;
-    status = cmq_file_info_of(*file_out, &info);
+    status = cmq_file_info_of(*file_out, info_out);
     if (status == CMQ_OK && may_create) {
-        if (info.bytes > 0) status = make_empty(*file_out, path);
+        if (info_out->bytes > 0) status = make_empty(*file_out, path);
         if (status == CMQ_OK) status = make_full_length(fs, *file_out, path, bytes);
-    } else if (status == CMQ_OK && info.bytes != (uint64_t)bytes)
+    } else if (status == CMQ_OK && info_out->bytes != (uint64_t)bytes)
         status = cmq_fail(CMQ_ERR_SETTING, "%s has %llu bytes, but segments of this log have %lld; set mappedFileSizeCommitLog to the length of "
-                          "its files", path, (unsigned long long)info.bytes, (long long)bytes);
+                          "its files", path, (unsigned long long)info_out->bytes, (long long)bytes);
     if (status != CMQ_OK) {
         cmq_file_close(*file_out);
         *file_out = NULL;
@@ -115,17 +116,22 @@ cmq_status cmq_segment_open(cmq_segment_family *family, cmq_fs *fs, const char *
     if (segment == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a segment of the commit log");
     memcpy(segment->path, path, path_bytes);
     segment->family = family;
+    segment->fs = fs;
     segment->start = start;
     segment->bytes = bytes;
     segment->writable = access == CMQ_SEGMENT_MAPPED || access == CMQ_SEGMENT_WRITABLE;
     atomic_init(&segment->pins, 1);
-    cmq_status status = open_file(fs, path, bytes, access, &segment->file);
+    cmq_file_info info;
+    cmq_status status = open_file(fs, path, bytes, access, &segment->file, &info);
     if (status == CMQ_OK) status = cmq_file_map(segment->file, 0, (size_t)bytes, segment->writable, &segment->data);
     if (status != CMQ_OK) {
         cmq_file_close(segment->file);
         free(segment);
         return status;
     }
+    segment->device = info.device;
+    segment->inode = info.inode;
+    if (access == CMQ_SEGMENT_READ) cmq_segment_close_file(segment);
     adopt(family, segment);
     *segment_out = segment;
     return CMQ_OK;
@@ -142,7 +148,30 @@ void cmq_segment_set_warm(cmq_segment *segment, int64_t bytes) { atomic_store_ex
 cmq_status cmq_segment_make_writable(cmq_segment *segment, cmq_segment **segment_out)
 {
     /* A second mapping under a new handle: readers that pinned the read-only one keep it, and the page cache is one. */
-    return cmq_segment_open(segment->family, segment->file->fs, segment->path, segment->start, segment->bytes, CMQ_SEGMENT_WRITABLE, segment_out);
+    return cmq_segment_open(segment->family, segment->fs, segment->path, segment->start, segment->bytes, CMQ_SEGMENT_WRITABLE, segment_out);
+}
+
+cmq_status cmq_segment_keep_file(cmq_segment *segment)
+{
+    return segment->file != NULL ? CMQ_OK : cmq_file_open(segment->fs, segment->path, CMQ_OPEN_WRITE, &segment->file);
+}
+
+void cmq_segment_close_file(cmq_segment *segment)
+{
+    cmq_file_close(segment->file);
+    segment->file = NULL;
+}
+
+cmq_status cmq_segment_replaced(const cmq_segment *segment, bool *replaced_out)
+{
+    cmq_file_info named;
+    *replaced_out = false;
+    const cmq_status status = cmq_fs_stat(segment->fs, segment->path, &named);
+    if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
+    if (status != CMQ_OK) return status;
+    /* One of another length is being made. */
+    *replaced_out = (named.inode != segment->inode || named.device != segment->device) && named.bytes == (uint64_t)segment->bytes;
+    return CMQ_OK;
 }
 
 bool cmq_segment_try_pin(cmq_segment *segment)
@@ -164,9 +193,8 @@ void cmq_segment_unpin(cmq_segment *segment)
     const int32_t before = atomic_fetch_sub_explicit(&segment->pins, 1, memory_order_acq_rel);
     CMQ_ASSERT(before > 0);
     if (before != 1) return;
-    cmq_file_unmap(segment->file, segment->data, (size_t)segment->bytes);
-    cmq_file_close(segment->file);
+    cmq_fs_unmap(segment->fs, segment->data, (size_t)segment->bytes);
+    cmq_segment_close_file(segment);
     segment->data = NULL;
-    segment->file = NULL;
     cmq_segment_family_release(segment->family);
 }

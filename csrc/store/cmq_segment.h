@@ -1,6 +1,7 @@
 /* cmq_segment: one file of the commit log, mapped, and the pins that keep its mapping alive.
  *
- * Owns:       one descriptor and one mapping, from open or create until the last pin is gone.
+ * Owns:       one mapping, from open or create until the last pin is gone; one descriptor, only while bytes come in: a log of thousands of segments
+ *             has two or three.
  * Invariant:  a segment's memory (not its mapping) lives until its family is released and every pin of every segment is gone, so a reader that
  *             holds a stale pointer may always try to pin it, and is told when it is too late.
  * Threads:    pin and unpin from any thread; the rest by the log's writer or, where said, the prewarming helper.
@@ -22,9 +23,8 @@ cmq_status CMQ_MUST_CHECK cmq_segment_family_create(cmq_segment_family **family_
 void cmq_segment_family_release(cmq_segment_family *family);   /* freed when the last segment's last pin is gone too */
 
 typedef enum cmq_segment_access {
-    CMQ_SEGMENT_READ,        /* an existing file, mapped read-only, opened read-only */
-    CMQ_SEGMENT_SEALED,      /* an existing file, mapped read-only, opened for writing (recovery may cut it) */
-    CMQ_SEGMENT_STAGED,      /* the same with creation: bytes come in by pwrite */
+    CMQ_SEGMENT_READ,        /* an existing file, mapped read-only and closed again */
+    CMQ_SEGMENT_STAGED,      /* mapped read-only, created when missing: bytes come in by pwrite */
     CMQ_SEGMENT_MAPPED,      /* mapped writable, created when missing: bytes come in by stores */
     CMQ_SEGMENT_WRITABLE     /* an existing file, mapped writable */
 } cmq_segment_access;
@@ -36,7 +36,15 @@ cmq_status CMQ_MUST_CHECK cmq_segment_open(cmq_segment_family *family, cmq_fs *f
 
 int64_t cmq_segment_start(const cmq_segment *segment);
 const char *cmq_segment_path(const cmq_segment *segment);
+
+/* The file of a segment that bytes come into: of one that was made, or for which keep_file was called, until close_file. */
 cmq_file *cmq_segment_file(const cmq_segment *segment);
+cmq_status CMQ_MUST_CHECK cmq_segment_keep_file(cmq_segment *segment);
+void cmq_segment_close_file(cmq_segment *segment);
+
+/* Has another file taken this one's name? False when there is none of that name. */
+cmq_status CMQ_MUST_CHECK cmq_segment_replaced(const cmq_segment *segment, bool *replaced_out);
+
 uint8_t *cmq_segment_data(const cmq_segment *segment);   /* the mapping; valid while pinned; writable with MAPPED only */
 bool cmq_segment_writable(const cmq_segment *segment);
 

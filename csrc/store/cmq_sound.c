@@ -11,14 +11,23 @@
 #define WINDOW_BYTES ((size_t)1 << 20)
 #define SECTOR_BYTES 512
 
-/* The next window of data at or behind *at within `available` bytes that begin at `from` of the segment: [*at, *end). */
-static bool next_window(cmq_segment *segment, int64_t from, size_t available, size_t *at, size_t *end)
+/* Open a segment's file to be asked where its data is; NULL when it cannot be: then all counts as data. */
+static cmq_file *open_to_ask(const cmq_store *store, const cmq_segment *segment)
+{
+    cmq_file *file = NULL;
+    return cmq_file_open(store->fs, cmq_segment_path(segment), CMQ_OPEN_READ, &file) == CMQ_OK ? file : NULL;
+}
+
+/* The next window of data at or behind *at within `available` bytes that begin at byte `base` of the file: [*at, *end). */
+static bool next_window(cmq_file *file, int64_t base, size_t available, size_t *at, size_t *end)
 {
     uint64_t data;
-    const int64_t base = from - cmq_segment_start(segment);
     if (*at >= available) return false;
-    if (cmq_file_next_data(cmq_segment_file(segment), (uint64_t)(base + (int64_t)*at), &data) != CMQ_OK) return false;
-    if ((int64_t)data - base > (int64_t)*at) *at = (size_t)((int64_t)data - base);
+    if (file != NULL) {
+        const cmq_status status = cmq_file_next_data(file, (uint64_t)(base + (int64_t)*at), &data);
+        if (status == CMQ_END) return false;
+        if (status == CMQ_OK && (int64_t)data - base > (int64_t)*at) *at = (size_t)((int64_t)data - base);
+    }
     if (*at >= available) return false;
     *end = available - *at > WINDOW_BYTES ? *at + WINDOW_BYTES : available;
     return true;
@@ -48,12 +57,14 @@ bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_
     size_t available, at = 0, end;
     bool found = false;
     if (cmq_log_pin(store->log, from, &segment, &data, &available) != CMQ_OK) return false;
-    while (!found && next_window(segment, from, available, &at, &end)) {
+    cmq_file *file = open_to_ask(store, segment);
+    while (!found && next_window(file, from - cmq_segment_start(segment), available, &at, &end)) {
         /* A record that begins before the window's data can not be whole, so nothing is missed between windows but at their seams, which the
          * search's overlap covers. */
         found = find_in_window(data, at, end, available, from, view_out);
         at = end;
     }
+    cmq_file_close(file);
     cmq_segment_unpin(segment);
     return found;
 }
@@ -89,7 +100,8 @@ int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
     const uint8_t *data;
     size_t available, at = 0, end, last = 0;
     if (end_of_log >= cmq_log_last_file_end(store->log) || cmq_log_pin(store->log, end_of_log, &segment, &data, &available) != CMQ_OK) return 0;
-    while (next_window(segment, end_of_log, available, &at, &end)) {
+    cmq_file *file = open_to_ask(store, segment);
+    while (next_window(file, end_of_log - cmq_segment_start(segment), available, &at, &end)) {
         for (size_t i = end; i > at; i--)
             if (data[i - 1] != 0) {
                 last = i;
@@ -97,6 +109,7 @@ int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
             }
         at = end;
     }
+    cmq_file_close(file);
     cmq_segment_unpin(segment);
     return (int64_t)last;
 }

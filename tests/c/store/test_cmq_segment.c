@@ -59,7 +59,7 @@ static void wrong_files_are_refused(void)
     start();
     CHECK_STATUS(cmq_segment_open(family, cmq_fs_posix(), kit_path(root, "none"), 0, BYTES, CMQ_SEGMENT_READ, &segment), CMQ_ERR_NOT_FOUND);
     kit_write_bytes(kit_path(root, "short"), BYTES - 2, "x", 1);
-    CHECK_STATUS(cmq_segment_open(family, cmq_fs_posix(), kit_path(root, "short"), 0, BYTES, CMQ_SEGMENT_SEALED, &segment), CMQ_ERR_SETTING);
+    CHECK_STATUS(cmq_segment_open(family, cmq_fs_posix(), kit_path(root, "short"), 0, BYTES, CMQ_SEGMENT_READ, &segment), CMQ_ERR_SETTING);
     CHECK(strstr(cmq_last_error()->text, "mappedFileSizeCommitLog") != NULL);
     /* Where a file is to be created, one with data is a mistake of ours: nothing is destroyed. */
     kit_write_bytes(kit_path(root, "full"), BYTES - 1, "x", 1);

@@ -282,16 +282,16 @@ static twin_mapping *find_mapping(cmq_file_twin *twin, const uint8_t *address, s
     cmq_test_fail(__FILE__, __LINE__, "%zu bytes at %p were not mapped through the twin", bytes, (const void *)address);
 }
 
-static void twin_unmap(cmq_file *file, uint8_t *address, size_t bytes)
+static void twin_unmap(cmq_fs *self, uint8_t *address, size_t bytes)
 {
-    cmq_file_twin *twin = opened(file)->twin;
+    cmq_file_twin *twin = twin_of(self);
     lock(twin);
     twin_mapping *mapping = find_mapping(twin, address, bytes);
     if (mapping->address != address || mapping->bytes != bytes) cmq_test_fail(__FILE__, __LINE__, "only a part of a mapping is unmapped");
     mapping->node->mappings--;
     if (mapping->writable) mapping->node->writable_mappings--;
     *mapping = twin->mappings[--twin->mapping_count];
-    cmq_file_unmap(opened(file)->inner, address, bytes);
+    cmq_fs_unmap(cmq_fs_posix(), address, bytes);
     unlock(twin);
 }
 

@@ -1,0 +1,102 @@
+/* test_cmq_descriptors: a store of far more segments than the process may have descriptors: written, read, followed, recovered, expired. */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "support/cmq_store_kit.h"
+
+#define SEGMENTS 1500
+#define DESCRIPTORS 256
+#define BODY_BYTES 3000   /* one message fills a segment of 4 KiB */
+
+static char body[BODY_BYTES + 1];
+
+static int open_descriptors(void)
+{
+    DIR *directory = opendir("/proc/self/fd");
+    int count = -1;   /* its own */
+    if (directory == NULL) return 0;
+    for (const struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) count += entry->d_name[0] != '.';
+    closedir(directory);
+    return count;
+}
+
+static cmq_store_options small_segments(const char *root, cmq_flush_mode flush)
+{
+    cmq_store_options options = kit_options(root);
+    options.segment_bytes = 4096;
+    options.queue_file_bytes = 200000;
+    options.flush = flush;
+    return options;
+}
+
+static void append(cmq_store *store, int count)
+{
+    for (int i = 0; i < count; i++) {
+        (void)kit_append(store, "T", 0, body, NULL, NULL);
+        if (i % 50 == 0) CHECK_OK(cmq_store_maintain(store, false));   /* async: what the background thread does */
+    }
+}
+
+static void check_all(cmq_store *store, int count)
+{
+    cmq_reader *reader;
+    kit_found *found = kit_found_make(100);
+    const cmq_slice topic = kit_slice("T");
+    bool end = false;
+    int read = 0;
+    CHECK_OK(cmq_reader_open(store, &(cmq_read_options){.topics = &topic, .topic_count = 1}, &reader));
+    for (bool more = true; more;) {
+        CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
+        more = found->batch.count > 0;
+        for (uint32_t i = 0; i < found->batch.count; i++, read++) CHECK(kit_body_is(&found->items[i], body));
+        cmq_found_batch_release(&found->batch);
+    }
+    CHECK_INT(read, count);
+    cmq_reader_close(reader);
+    kit_found_free(found);
+}
+
+static void many_segments(cmq_flush_mode flush)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    struct rlimit before, few;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    few = before;
+    few.rlim_cur = DESCRIPTORS;
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    memset(body, 'x', BODY_BYTES);
+    kit_set_clock();
+    cmq_store_options options = small_segments(root, flush);
+    cmq_store *store = kit_open(&options);
+    append(store, SEGMENTS);
+    CHECK_INT(cmq_store_confirmed(store) / 4096, SEGMENTS - 1);
+    CHECK(open_descriptors() < DESCRIPTORS / 2);
+    check_all(store, SEGMENTS);
+    cmq_store_options reading = options;
+    reading.read_only = true;
+    cmq_store *view = kit_open(&reading);
+    check_all(view, SEGMENTS);
+    append(store, 20);
+    check_all(view, SEGMENTS + 20);
+    CHECK(open_descriptors() < DESCRIPTORS / 2);
+    kit_close(view);
+    cmq_store_abandon(store);
+    options.retention = (cmq_retention){.enabled = true, .reserved_ms = 1, .files_per_round = 700};
+    store = kit_open(&options);
+    CHECK(open_descriptors() < DESCRIPTORS / 2);
+    check_all(store, SEGMENTS + 20);
+    uint32_t deleted;
+    CHECK_OK(cmq_store_expire(store, true, &deleted));
+    CHECK_INT(deleted, 700);
+    append(store, 5);
+    check_all(store, SEGMENTS + 25 - 700);
+    kit_close(store);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
+static void many_segments_sync(void) { many_segments(CMQ_FLUSH_SYNC); }
+static void many_segments_async(void) { many_segments(CMQ_FLUSH_ASYNC); }
+
+CMQ_TEST_MAIN(CMQ_TEST(many_segments_sync), CMQ_TEST(many_segments_async))
