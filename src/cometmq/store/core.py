@@ -19,6 +19,7 @@ from cometmq.store.handoff_client import HandoffClient
 from cometmq.store.handoff_files import HandoffFolder
 from cometmq.store.opening import Plan
 from cometmq.store.options import FlushMode
+from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import TopicBook, WriteTarget
 
 __all__ = ["StoreCore"]
@@ -58,6 +59,7 @@ class StoreCore:
         self._applier = HandoffApplier(self._handle, self._folder, self._topic_book, self._group_book)
         self._folder.sweep()
         self._applier.apply_all()
+        StagedFolder(self._plan.path).sweep()
         if self._plan.background:
             self._watcher = HandoffWatcher(self, self._folder)
             self._watcher.start()

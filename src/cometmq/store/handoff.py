@@ -12,6 +12,7 @@ import os
 import select
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -26,8 +27,11 @@ from cometmq.store.handoff_files import (
     Journal,
     MessagesWork,
     NewerWork,
+    StagedWork,
     Work,
 )
+from cometmq.store.staged_apply import apply_staged
+from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import TopicBook
 
 __all__ = ["HandoffApplier", "HandoffWatcher", "handoff_mark"]
@@ -58,6 +62,7 @@ class HandoffApplier:
         self._folder = folder
         self._topics = topics
         self._groups = groups
+        self._staged = StagedFolder(folder.root)
         self._applying = threading.Lock()
         self._told: set[str] = set()
 
@@ -76,18 +81,15 @@ class HandoffApplier:
                     return applied
                 applied += self._round(names, done)
 
-    def _round(self, names: Sequence[str], done: dict[str, set[int]]) -> int:
+    def _round(self, names: Sequence[str], done: dict[str, Counter[int]]) -> int:
         works: dict[str, Work] = {}
         for name in names:
-            try:
-                work = self._folder.read(name)
-            except NewerWork as error:
-                self._told.add(name)
-                _log.warning("%s: %s; it is left for a writer of that version", name, error)
-                continue
-            except CorruptRecord as error:
-                self._reject(name, str(error))
-                continue
+            work = self._read(name)
+            if isinstance(work, StagedWork):
+                # Staged work may take long: commits do not wait for it, and it has a round of its own.
+                if works:
+                    break
+                return self._staged_round(name, work, done.get(work.work_id, Counter()))
             if work is not None:
                 works[name] = work
         if not works:
@@ -96,20 +98,46 @@ class HandoffApplier:
         finished: list[str] = []
         with self._groups.committing() as commit:
             for name, work in works.items():
-                if self._apply(name, work, done.get(work.work_id, set()), commit):
+                if self._apply(name, work, done.get(work.work_id, Counter()), commit):
                     finished.append(name)
             self._handle.flush()
             commit.persist()
             self._folder.end_round(finished)
         return len(finished)
 
-    def _apply(self, name: str, work: Work, done: set[int], commit: Commit) -> bool:
+    def _read(self, name: str) -> Work | None:
+        try:
+            return self._folder.read(name)
+        except NewerWork as error:
+            self._told.add(name)
+            _log.warning("%s: %s; it is left for a writer of that version", name, error)
+        except CorruptRecord as error:
+            self._reject(name, str(error))
+        return None
+
+    def _staged_round(self, name: str, work: StagedWork, done: Counter[int]) -> int:
+        if not self._staged.is_done(work):
+            self._folder.begin_round(Journal(self._handle.info()["log_end"], (name,)))
+            try:
+                apply_staged(self._handle, self._topics, self._staged, work, done)
+            except (InvalidArgument, CorruptRecord) as error:
+                self._reject(name, str(error))
+                self._folder.end_round(())
+                self._staged.remove(work.folder)
+                return 0
+            self._handle.flush()
+            self._staged.set_done(work)
+        self._folder.end_round((name,))
+        self._staged.remove(work.folder)
+        return 1
+
+    def _apply(self, name: str, work: Work, done: Counter[int], commit: Commit) -> bool:
         try:
             if isinstance(work, CommitWork):
                 self._groups.require(work.group)
                 for topic, queue_id, offset in work.offsets:
                     commit.set(work.group, topic, queue_id, offset)
-            else:
+            elif isinstance(work, MessagesWork):
                 self._append(work, done)
         except InvalidArgument as error:
             # It can never be applied. What was appended of it before stays.
@@ -117,7 +145,7 @@ class HandoffApplier:
             return False
         return True
 
-    def _append(self, work: MessagesWork, done: set[int]) -> None:
+    def _append(self, work: MessagesWork, done: Counter[int]) -> None:
         target = self._topics.target(work.topic)
         left = [index for index in range(len(work.bodies)) if index not in done]
         if not left:
@@ -144,8 +172,8 @@ class HandoffApplier:
         _log.warning("handed-off work %s is put aside: %s", name, reason)
         self._folder.reject(name, reason)
 
-    def _applied_before_a_crash(self) -> dict[str, set[int]]:
-        """Return, by work id, the messages that a writer which died had appended already."""
+    def _applied_before_a_crash(self) -> dict[str, Counter[int]]:
+        """Return, by work id, how often each mark stands in the log: what a writer that died had appended already."""
         try:
             journal = self._folder.journal()
         except CorruptRecord as error:
@@ -159,13 +187,13 @@ class HandoffApplier:
         if not wanted:
             self._folder.end_round(())
             return {}
-        found: dict[str, set[int]] = {work_id: set() for work_id in wanted}
+        found: dict[str, Counter[int]] = {work_id: Counter() for work_id in wanted}
         self._handle.flush()  # where this very process failed half-way, it may not have waited for what it appended
         with self._reader_from(journal.log_end) as reader:
             for message in reader:
                 mark = handoff_mark(message)
                 if mark is not None and mark[0] in found:
-                    found[mark[0]].add(mark[1])
+                    found[mark[0]][mark[1]] += 1
         return found
 
     def _reader_from(self, log_end: int) -> Reader:

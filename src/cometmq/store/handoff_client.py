@@ -19,7 +19,7 @@ from cometmq._engine import (
 from cometmq._plural import counted
 from cometmq.errors import HandoffRejected, HandoffWaiting, StoreClosed, StoreLocked
 from cometmq.store.handoff import handoff_mark
-from cometmq.store.handoff_files import CommitWork, HandoffFolder, MessagesWork, Work
+from cometmq.store.handoff_files import CommitWork, HandoffFolder, MessagesWork, StagedWork, Work
 
 __all__ = ["HandedOff", "HandoffClient"]
 
@@ -97,6 +97,14 @@ class HandoffClient:
         """Leave a group's progress, durably; applied at once where nobody writes. Raises as :meth:`leave_messages`."""
         self.check_writer()
         self._leave(work)
+
+    def leave_staged(self, work: StagedWork) -> str:
+        """Leave files of messages; applied at once where nobody writes. Returns the work's name.
+
+        Raises as :meth:`leave_messages`.
+        """
+        self.check_writer()
+        return self._leave(work)
 
     def _leave(self, work: Work) -> str:
         name = self.folder.leave(work)

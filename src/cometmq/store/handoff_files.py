@@ -4,6 +4,7 @@ Files under ``<store>/cometmq/handoff/``, which no RocketMQ looks into::
 
     <time>-m-<id>.work     messages of one topic to append; work is applied in the order of names
     <time>-c-<id>.work     a group's progress
+    <time>-s-<id>.work     files of messages, which lie under cometmq/staged (:mod:`cometmq.store.staged_files`)
     .<name>.tmp            being written
     journal                names that the writer is applying, and where the log ended before
     rejected/<name>.work   what cannot be applied, with <name>.json that says why
@@ -58,6 +59,8 @@ __all__ = [
     "Journal",
     "MessagesWork",
     "NewerWork",
+    "StagedFile",
+    "StagedWork",
     "Work",
     "new_work_id",
 ]
@@ -79,6 +82,8 @@ class NewerWork(Error):
 _MAGIC = b"CMQWORK1"
 _HEADER = Struct("<8sIQI")
 _VERSION = 1
+_STAGED_VERSION = 2
+"""Of a kind that came later: who does not know it leaves it for one who does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +128,56 @@ class CommitWork:
     offsets: Sequence[tuple[str, int, int]]
 
 
-Work = MessagesWork | CommitWork
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A file of messages: Arrow's IPC file format.
+
+    Attributes:
+        name: its name in the folder.
+        rows: number of messages.
+        size_bytes: its length.
+        crc32: zlib's checksum of all of it.
+    """
+
+    name: str
+    rows: int
+    size_bytes: int
+    crc32: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedWork:
+    """Files of messages to append: too many for one piece of work, or of several topics.
+
+    Attributes:
+        work_id: 32 hexadecimal digits.
+        folder: name of their folder under ``cometmq/staged``.
+        files: the files, in the order in which they are appended.
+        topic: topic of rows that name none, or None.
+        topic_queues: queues of a topic that is not there yet.
+        done_key: name under which the work is applied once only, whoever leaves it again; or None.
+        done_number: with ``done_key``: applied only where it is above the number applied last under that name.
+        born_timestamp_ms: time of making.
+    """
+
+    work_id: str
+    folder: str
+    files: Sequence[StagedFile]
+    topic: str | None
+    topic_queues: int
+    done_key: str | None
+    done_number: int
+    born_timestamp_ms: int
+
+    @property
+    def rows(self) -> int:
+        """Number of messages."""
+        return sum(file.rows for file in self.files)
+
+
+Work = MessagesWork | CommitWork | StagedWork
+
+_KIND_LETTERS: dict[type, str] = {MessagesWork: "m", CommitWork: "c", StagedWork: "s"}
 
 
 def new_work_id() -> str:
@@ -152,8 +206,10 @@ def encode_work(work: Work) -> bytes:
             "flag": work.flag,
             "born": work.born_timestamps_ms,
         }
-    else:
+    elif isinstance(work, CommitWork):
         head |= {"kind": "commit", "group": work.group, "offsets": work.offsets}
+    else:
+        head |= {"version": _STAGED_VERSION, "kind": "staged", **_staged_head(work)}
     text = json.dumps(head, separators=(",", ":")).encode()
     payload = b"".join((text, *bodies))
     if len(payload) > WORK_BYTES_MAX:
@@ -161,6 +217,37 @@ def encode_work(work: Work) -> bytes:
             f"{len(payload)} bytes to hand off at once; at most {WORK_BYTES_MAX} are allowed: hand them off in parts"
         )
     return _HEADER.pack(_MAGIC, len(text), len(payload) - len(text), zlib.crc32(payload)) + payload
+
+
+def _staged_head(work: StagedWork) -> dict[str, Any]:
+    return {
+        "folder": work.folder,
+        "files": [(file.name, file.rows, file.size_bytes, file.crc32) for file in work.files],
+        "topic": work.topic,
+        "topicQueues": work.topic_queues,
+        "doneKey": work.done_key,
+        "doneNumber": work.done_number,
+        "born": work.born_timestamp_ms,
+    }
+
+
+def _decode_staged(head: dict[str, Any]) -> StagedWork:
+    names = [str(head["folder"]), *(str(file[0]) for file in head["files"])]
+    if any(not name or "/" in name or name in (".", "..") for name in names):
+        raise ValueError(f"names outside their folder: {names}")
+    return StagedWork(
+        work_id=str(head["id"]),
+        folder=names[0],
+        files=tuple(
+            StagedFile(name=str(name), rows=int(rows), size_bytes=int(size), crc32=int(crc))
+            for name, rows, size, crc in head["files"]
+        ),
+        topic=None if head["topic"] is None else str(head["topic"]),
+        topic_queues=int(head["topicQueues"]),
+        done_key=None if head["doneKey"] is None else str(head["doneKey"]),
+        done_number=int(head["doneNumber"]),
+        born_timestamp_ms=int(head["born"]),
+    )
 
 
 def _armoured(data: bytes) -> str:
@@ -193,8 +280,11 @@ def decode_work(data: bytes) -> Work:
 
 
 def _decode_payload(head: dict[str, Any], rest: memoryview) -> Work:
-    if head["version"] != _VERSION:
-        raise NewerWork(f"a hand-off file has version {head['version']}; this CometMQ knows {_VERSION}")
+    known = _STAGED_VERSION if head["kind"] == "staged" else _VERSION
+    if head["version"] != known:
+        raise NewerWork(f"a hand-off file has version {head['version']}; this CometMQ knows {known}")
+    if head["kind"] == "staged":
+        return _decode_staged(head)
     if head["kind"] == "commit":
         return CommitWork(
             work_id=str(head["id"]),
@@ -245,6 +335,7 @@ class HandoffFolder:
 
     def __init__(self, root: Path, *, file_ops: FileOps = SYSTEM_FILE_OPS) -> None:
         """Nothing is made yet. ``root`` is the store's directory."""
+        self.root = root
         self.path = root / "cometmq" / "handoff"
         self.rejected = self.path / "rejected"
         self._ops = file_ops
@@ -269,7 +360,7 @@ class HandoffFolder:
                     f"{WAITING_MAX} pieces of work wait in {self.path}; why does the store's writer not apply them?"
                 )
             self._last_time_ns = max(time.time_ns(), self._last_time_ns + 1)
-            kind = "m" if isinstance(work, MessagesWork) else "c"
+            kind = _KIND_LETTERS[type(work)]
             name = f"{self._last_time_ns:020d}-{kind}-{work.work_id}"
             temporary = self.path / f".{name}.tmp"
             self._ops.write_synced(temporary, data)

@@ -1,0 +1,76 @@
+"""Committing staged files from a process that is not the store's writer: the other side of ``staged_apply``."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+from cometmq.errors import HandoffRejected, InvalidArgument
+from cometmq.store.core import StoreCore
+from cometmq.store.handoff_client import HandoffClient
+from cometmq.store.handoff_files import StagedWork, new_work_id
+from cometmq.store.staged_files import StagedFolder
+
+__all__ = ["body_bytes_max", "check_writer", "commit_staged", "work_id_of"]
+
+
+def work_id_of(done_key: str | None, done_number: int) -> str:
+    """Return the id of work: the same for the same key and number, so that leaving it again is noticed."""
+    if done_key is None:
+        return new_work_id()
+    return hashlib.sha256(f"{done_key}\n{done_number}".encode()).hexdigest()[:32]
+
+
+def check_writer(store: StoreCore) -> None:
+    """Refuse where a Java broker holds the store.
+
+    Raises:
+        StoreLocked: it does.
+    """
+    _client(store).check_writer()
+
+
+def body_bytes_max(store: StoreCore) -> int:
+    """Return the largest body that the store takes, as it was opened."""
+    return store._plan.settings.max_message_size_bytes
+
+
+def commit_staged(store: StoreCore, work: StagedWork, *, timeout_s: float) -> bool:
+    """Leave staged work to the store's writer, or apply it where nobody writes, and wait until it is applied.
+
+    Args:
+        store: opened with mode "r".
+        work: the work; where its key and number were applied before, its files are removed and nothing else is done.
+        timeout_s: longest wait.
+
+    Returns:
+        False where the work had been applied, or left, before.
+
+    Raises:
+        HandoffWaiting: the time is over; the work is durable and will be applied.
+        HandoffRejected: the writer cannot apply it.
+        StoreLocked: a Java broker holds the store.
+    """
+    client = _client(store)
+    folder = StagedFolder(store.path)
+    deadline = time.monotonic() + timeout_s
+    if folder.is_done(work):
+        folder.remove(work.folder)
+        return False
+    waiting = [name for name in client.folder.waiting() if name.endswith(f"-s-{work.work_id}")]
+    if waiting:
+        # Left before the driver died: that one counts, whatever this run has staged.
+        folder.remove(work.folder)
+        client.wait_applied(waiting[0], deadline)
+        return False
+    name = client.leave_staged(work)
+    client.wait_applied(name, deadline)
+    if work.done_key is not None and not folder.is_done(work):
+        raise HandoffRejected(f"the store's writer did not apply the work {name}; see {client.folder.rejected}")
+    return True
+
+
+def _client(store: StoreCore) -> HandoffClient:
+    if store._client is None:
+        raise InvalidArgument("this store is the writer: append directly")
+    return store._client

@@ -1,0 +1,193 @@
+"""Files of messages on their way into the store, left by programs that are not its writer (Spark's tasks).
+
+Under ``<store>/cometmq/staged/``, which no RocketMQ looks into::
+
+    <job>/owner.json        which process of which host the job belongs to
+    <job>/<name>.arrow      messages, in Arrow's IPC file format; <name>.tmp while being written
+    done/<key>.json         the number applied last under a key
+
+Nothing here is in the log until a piece of work (:class:`~cometmq.store.handoff_files.StagedWork`) names the files.
+From then on they are the writer's, who removes the folder when they are applied.
+
+Nobody has to clean up for a job that dies: :meth:`StagedFolder.sweep` removes folders whose owner is gone, at each
+opening for writing and when the next job begins. A folder whose owner is on another host goes when nothing was written
+to it for a day.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from cometmq.errors import CorruptRecord
+from cometmq.store.handoff_files import HandoffFolder, NewerWork, StagedWork
+from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
+
+__all__ = ["Owner", "StagedFolder"]
+
+STALE_S = 86_400.0
+"""A job on another host, in whose folder nothing has changed for so long, is taken for dead."""
+
+_DONE = "done"
+_OWNER_BYTES_MAX = 1 << 16
+
+
+class Owner:
+    """A process, known beyond the reuse of its number and the restart of its host."""
+
+    def __init__(self, pid: int) -> None:
+        """Note what is known of a process that lives."""
+        self.content = {"host": socket.gethostname(), "boot": _boot_id(), "pid": pid, "started": _started(pid)}
+
+    def encoded(self) -> bytes:
+        """Return the file's content."""
+        return json.dumps(self.content).encode()
+
+
+def is_gone(owner: bytes | None) -> bool | None:
+    """Tell whether the process of an owner file is gone; None where this host cannot tell."""
+    try:
+        content = json.loads(owner or b"")
+        if content["host"] != socket.gethostname():
+            return None
+        return bool(content["boot"] != _boot_id() or content["started"] != _started(int(content["pid"])))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> int:
+    """Return when a process began, in ticks since the host's start; 0 where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return 0
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+class StagedFolder:
+    """The files. Threads and processes: any; a job's folder belongs to the job."""
+
+    def __init__(self, root: Path, *, file_ops: FileOps = SYSTEM_FILE_OPS) -> None:
+        """Nothing is made yet. ``root`` is the store's directory."""
+        self.path = root / "cometmq" / "staged"
+        self._handoff = HandoffFolder(root)
+        self._ops = file_ops
+
+    # --- Jobs
+
+    def begin(self, job: str, owner: Owner) -> Path:
+        """Make a job's folder and return it."""
+        folder = self.path / job
+        self._ops.make_folder(folder)
+        self._ops.write_synced(folder / "owner.json", owner.encoded())
+        return folder
+
+    def jobs(self, prefix: str) -> list[str]:
+        """Return the names of jobs that begin with ``prefix-``."""
+        try:
+            return sorted(entry.name for entry in self.path.iterdir() if entry.name.startswith(f"{prefix}-"))
+        except FileNotFoundError:
+            return []
+
+    def remove(self, job: str) -> None:
+        """Remove a job's folder, whole: under another name first, so that nobody finds a part of it.
+
+        A task that is still writing, or only begins, fails then: it finds no folder and makes none.
+        """
+        doomed = self.path / f".removed-{uuid.uuid4().hex}"
+        with suppress(FileNotFoundError):
+            (self.path / job).rename(doomed)
+            shutil.rmtree(doomed, ignore_errors=True)
+
+    def sweep(self, *, besides: Iterable[str] = ()) -> None:
+        """Remove what jobs left that are gone, but not what waits to be applied.
+
+        Args:
+            besides: further folders to keep.
+        """
+        try:
+            entries = sorted(entry for entry in self.path.iterdir() if entry.is_dir() and entry.name != _DONE)
+        except FileNotFoundError:
+            return
+        stale = [entry for entry in entries if entry.name.startswith(".removed-") or self._is_stale(entry)]
+        if not stale:
+            return
+        # Looked at after the owners: whoever is gone by now leaves no more work.
+        kept = {*besides, *self._waiting()}
+        for entry in stale:
+            if entry.name.startswith(".removed-"):
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name not in kept:
+                self.remove(entry.name)
+
+    def _waiting(self) -> set[str]:
+        found = set()
+        for name in self._handoff.waiting():
+            if "-s-" in name:
+                with suppress(CorruptRecord, NewerWork):
+                    work = self._handoff.read(name)
+                    if isinstance(work, StagedWork):
+                        found.add(work.folder)
+        return found
+
+    def _is_stale(self, folder: Path) -> bool:
+        gone = is_gone(self._ops.read(folder / "owner.json", bytes_max=_OWNER_BYTES_MAX))
+        if gone is not None:
+            return gone
+        newest = 0.0
+        with suppress(FileNotFoundError):
+            newest = max(entry.stat().st_mtime for entry in (folder, *folder.iterdir()))
+        return newest < time.time() - STALE_S
+
+    # --- What was applied
+
+    def is_done(self, work: StagedWork) -> bool:
+        """Tell whether work was applied before, under its key."""
+        return work.done_key is not None and self.done_number(work.done_key) >= work.done_number
+
+    def done_number(self, key: str) -> int:
+        """Return the number applied last under a key; -1 where nothing was.
+
+        Raises:
+            CorruptRecord: the note is damaged.
+        """
+        file = self._done_file(key)
+        data = self._ops.read(file, bytes_max=_OWNER_BYTES_MAX)
+        if data is None:
+            return -1
+        try:
+            return int(json.loads(data)["number"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptRecord(f"{file} is damaged: {error!r}; it says what was written once already") from error
+
+    def set_done(self, work: StagedWork) -> None:
+        """Note, durably, that work was applied. Work without a key needs no note."""
+        if work.done_key is None:
+            return
+        file = self._done_file(work.done_key)
+        self._ops.make_folder(file.parent)
+        text = json.dumps({"number": work.done_number, "rows": work.rows, "work": work.work_id}).encode()
+        temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+        self._ops.write_synced(temporary, text)
+        self._ops.rename(temporary, file)
+        self._ops.sync_folder(file.parent)
+
+    def _done_file(self, key: str) -> Path:
+        if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,220}", key) or key.startswith("."):
+            raise ValueError(f"the key {key!r} cannot name a file")
+        return self.path / _DONE / f"{key}.json"
