@@ -115,6 +115,7 @@ static cmq_status CMQ_MUST_CHECK take_paths(cmq_repair *repair)
 {
     const char *path = repair->options->store->path;
     if (path == NULL || path[0] == '\0') return cmq_fail(CMQ_ERR_ARGUMENT, "the path of the store is empty");
+    if (repair->options->cut_damage && repair->options->fill_damage) return cmq_fail(CMQ_ERR_ARGUMENT, "damage is cut off or filled, not both");
     repair->root = path;
     cmq_status status = strlen(path) < CMQ_PATH_BYTES ? CMQ_OK : cmq_fail(CMQ_ERR_ARGUMENT, "the path of the store has more than %d bytes", CMQ_PATH_BYTES - 1);
     if (status == CMQ_OK) status = cmq_path_join(repair->built, path, CMQ_REPAIR_BUILT);
@@ -287,6 +288,7 @@ static cmq_status CMQ_MUST_CHECK decide(cmq_repair *repair)
     if (status == CMQ_OK) status = keep_file(repair, "checkpoint");
     if (status == CMQ_OK) status = keep_file(repair, "abort");
     if (status == CMQ_OK) status = keep_cut(repair);
+    if (status == CMQ_OK) status = cmq_repair_keep_fills(repair);
     if (status == CMQ_OK) status = cmq_fs_sync_directory(repair->fs, repair->side);
     if (status == CMQ_OK) status = cmq_path_join(removed, repair->root, CMQ_REPAIR_REMOVED);
     if (status == CMQ_OK) status = cmq_fs_sync_directory(repair->fs, removed);
@@ -402,6 +404,7 @@ cmq_status cmq_store_repair(const cmq_repair_options *options, cmq_repair_report
     free_store(repair->store);
     cmq_rawqueues_free(repair->raw);
     free(repair->pending.keys);
+    free(repair->fills);
     cmq_lock_release(lock);
     free(repair);
     return status;

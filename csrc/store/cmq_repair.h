@@ -4,7 +4,8 @@
  * there. The log is not touched unless a cut was asked for, and then what it loses is kept there too. No file's length is changed.
  *
  *   - Damage in the log is passed over: the messages behind it stay, and the store opens. (A RocketMQ broker whose recovery reads that far back would
- *     cut the log there.) With `cut_damage` the log ends at the first damage.
+ *     cut the log there.) With `cut_damage` the log ends at the first damage. With `fill_damage` it is kept aside and records without a message
+ *     are put in its place, which nobody stumbles over.
  *   - A torn tail stays, and opening cuts it, as always. With `cut_tail` it is kept aside and blanked here.
  *   - Queues all of whose messages have expired keep their last file, and with it the offset that their next message gets.
  *   - Bit maps of consumequeue_ext (filters of SQL consumers) are not made again: such messages are then filtered one by one.
@@ -26,7 +27,8 @@ typedef struct cmq_repair_options {
     const cmq_store_options *store;      /* path, features, and sizes where the directory does not tell them; read_only and create are not used */
     bool dry_run;                        /* write nothing: read the log and say what would be done */
     bool cut_tail;
-    bool cut_damage;
+    bool cut_damage;                     /* end the log at the first damage … */
+    bool fill_damage;                    /* … or put records without a message in the place of all damage; not both */
     /* Shall a queue be made of which there is no file? The records of a deleted topic stay in the log until they expire. NULL: yes. */
     bool (*wanted)(void *context, cmq_slice topic);
     /* Called every few MiB with bytes of the log read so far and in all; false ends the repair and leaves the store as it was. NULL: none. */
@@ -49,6 +51,7 @@ typedef struct cmq_repair_report {
     int64_t gaps;                    /* queue offsets without a message */
     int64_t unwanted;                /* records of topics that are not wanted */
     int64_t damaged_places, damaged_bytes;
+    int64_t filled_bytes;            /* of the damaged ones, those in whose place there are fillers now */
     int64_t first_damage;            /* physical offset, -1: none */
     int64_t tail_at, tail_bytes;     /* what lies behind the last whole record; 0 bytes: zeros */
     int64_t cut_at;                  /* where the log was cut, -1: nowhere */

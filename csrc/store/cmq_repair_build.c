@@ -71,13 +71,13 @@ static cmq_status CMQ_MUST_CHECK place(cmq_repair *repair, const cmq_record_view
     cmq_dispatch_facts facts;
     cmq_dispatch_learn(repair->store, view, &facts);
     if (repair->counting) {
-        repair->report->cut_messages += facts.count;
+        if (facts.in_queue) repair->report->cut_messages += facts.count;
         return CMQ_OK;
     }
     cmq_status status = place_units(repair, view, &facts);
     if (status != CMQ_OK) return status;
     repair->report->records++;
-    repair->report->messages += facts.count;
+    if (facts.in_queue) repair->report->messages += facts.count;
     if (repair->store->options.index_disabled) return CMQ_OK;
     status = cmq_dispatch_keys(view, &facts, cmq_topic_index_seed(view->topic), &repair->pending);
     return status == CMQ_OK ? put_lot(repair, KEYS_PER_LOT) : status;
@@ -114,12 +114,15 @@ static cmq_status CMQ_MUST_CHECK pass_damage(cmq_repair *repair, int64_t *phy)
     if (report->damaged_places++ == 0) report->first_damage = *phy;
     report->damaged_bytes += bytes;
     if (repair->options->damage != NULL) repair->options->damage(repair->options->context, *phy, bytes, reason);
+    cmq_status status = CMQ_OK;
     if (repair->options->cut_damage && !repair->counting) {
         report->cut_at = repair->end = *phy;
         repair->counting = true;
+    } else if (repair->options->fill_damage) {
+        status = cmq_repair_note_fill(repair, *phy, next.physical_offset, repair->last_phy >= 0 ? repair->last_ms : next.store_timestamp_ms);
     }
     *phy = next.physical_offset;
-    return CMQ_OK;
+    return status;
 }
 
 /* A whole record at `phy` goes into queues and index, unless it is torn where no CRC covers it. */

@@ -4,6 +4,7 @@
  *   cmq_repair_build.c   the walk over the log; queues and index beside the old ones
  *   cmq_repair_sizes.c   which sizes the derived files get
  *   cmq_repair_swap.c    what is written down before the swap, and carrying it out
+ *   cmq_repair_fill.c    records without a message in the place of damage
  *   cmq_repair_files.c   copies, moves, folders
  */
 #ifndef CMQ_REPAIR_INTERNAL_H
@@ -32,6 +33,12 @@ typedef struct cmq_repair_journal {
     cmq_point point;
 } cmq_repair_journal;
 
+/* A damaged place, or what of it lies in one segment, that a filler goes to. */
+typedef struct cmq_repair_fill {
+    int64_t from, bytes;
+    int64_t store_ms;             /* of the filler: that of the record before */
+} cmq_repair_fill;
+
 /* One repair. */
 typedef struct cmq_repair {
     const cmq_repair_options *options;
@@ -50,6 +57,8 @@ typedef struct cmq_repair {
     int64_t known_end;            /* of the last writer's durable point, if it is still true; else 0 */
     int64_t torn_from;            /* records from here on may lack sectors */
     int64_t progressed;
+    cmq_repair_fill *fills;       /* rising */
+    uint32_t fill_count, fill_capacity;
     cmq_pending_keys pending;
     char asked_topic[256];        /* the last topic that `wanted` was asked for … */
     bool asked_answer;            /* … and its answer */
@@ -67,6 +76,23 @@ cmq_status CMQ_MUST_CHECK cmq_repair_complete(cmq_repair *repair);
 
 cmq_status CMQ_MUST_CHECK cmq_repair_write_journal(cmq_fs *fs, const char *root, const cmq_repair_journal *journal);
 cmq_status CMQ_MUST_CHECK cmq_repair_pending(cmq_fs *fs, const char *root, bool *pending_out);
+
+/* ---- cmq_repair_fill.c ---- */
+
+/* Remember that [from, end) of the log is to be filled; counts it in the report. Places too small for a record are left as they are. */
+cmq_status CMQ_MUST_CHECK cmq_repair_note_fill(cmq_repair *repair, int64_t from, int64_t end, int64_t store_ms);
+/* Keep what lies at the places noted, durably, in the repair's side folder: which is also the list for cmq_repair_fill_log. */
+cmq_status CMQ_MUST_CHECK cmq_repair_keep_fills(cmq_repair *repair);
+
+typedef struct cmq_repair_filling {
+    cmq_fs *fs;
+    const char *const *log_paths;
+    uint32_t log_path_count;
+    int64_t segment_bytes;
+} cmq_repair_filling;
+
+/* Put fillers, durably, where the files kept in `side` come from. May be done again. */
+cmq_status CMQ_MUST_CHECK cmq_repair_fill_log(const cmq_repair_filling *of, const char *side);
 
 /* ---- cmq_repair_sizes.c ---- */
 

@@ -2,7 +2,7 @@
  * left: the next repair, or the next opening for writing.
  *
  * Each step may be done again: a folder is swapped while its new one lies in cometmq/rebuild; segments behind the cut are moved while they are
- * there; blanking zeros is nothing; checkpoint and point are written anew.
+ * there; blanking zeros is nothing; fillers are the same bytes again; checkpoint and point are written anew.
  *
  * The file, big-endian:
  *   0 magic u64   8 version u32   12 flags u32 (1: remove abort)   16 segment_bytes   24 cut_at   32 crc of `checkpoint` before u32   36 last_bytes i32
@@ -242,6 +242,13 @@ static cmq_status CMQ_MUST_CHECK cut_log(const swap *of)
     return status == CMQ_OK ? blank_rest(of) : status;
 }
 
+static cmq_status CMQ_MUST_CHECK fill_log(const swap *of)
+{
+    const cmq_repair_filling filling = {
+        .fs = of->fs, .log_paths = of->log_paths, .log_path_count = of->log_path_count, .segment_bytes = of->journal->segment_bytes};
+    return cmq_repair_fill_log(&filling, of->side);
+}
+
 /* ---- marks ---- */
 
 /* Checkpoint and point, as a durable point of the store's writer leaves them. */
@@ -289,6 +296,7 @@ static cmq_status CMQ_MUST_CHECK carry_out(const swap *of)
     status = cmq_point_forget(of->fs, of->root);
     for (int i = 0; i < CMQ_REPAIR_FOLDERS && status == CMQ_OK; i++) status = swap_folder(of, cmq_repair_folders[i]);
     if (status == CMQ_OK) status = cut_log(of);
+    if (status == CMQ_OK) status = fill_log(of);
     if (status == CMQ_OK) status = store_marks(of);
     return status == CMQ_OK ? forget_journal(of) : status;
 }

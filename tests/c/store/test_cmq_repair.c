@@ -531,6 +531,79 @@ static void test_a_cut_keeps_what_it_takes(void)
     }
 }
 
+/* Bytes of the log, over segments. */
+static void read_log(const char *root, int64_t phy, uint8_t *into, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes;) {
+        const int64_t inside = (phy + at) % KIT_SEGMENT_BYTES, left = KIT_SEGMENT_BYTES - inside;
+        const int64_t part = bytes - at < left ? bytes - at : left;
+        kit_read_bytes(segment_of(root, phy + at), inside, into + at, (size_t)part);
+        at += part;
+    }
+}
+
+static void zero_log(const char *root, int64_t phy, int64_t end)
+{
+    static const uint8_t zeros[KIT_SEGMENT_BYTES];
+    while (phy < end) {
+        const int64_t inside = phy % KIT_SEGMENT_BYTES, left = KIT_SEGMENT_BYTES - inside;
+        const int64_t part = end - phy < left ? end - phy : left;
+        kit_write_bytes(segment_of(root, phy), inside, zeros, (size_t)part);
+        phy += part;
+    }
+}
+
+/* What was put aside of [from, end): one file for each segment that it lies in. */
+static void check_kept(int64_t from, int64_t end, const uint8_t *before, int64_t store_ms)
+{
+    static uint8_t kept[KIT_SEGMENT_BYTES];
+    for (int64_t at = from; at < end;) {
+        char name[80];
+        const int64_t segment_end = (at / KIT_SEGMENT_BYTES + 1) * KIT_SEGMENT_BYTES, bytes = (end < segment_end ? end : segment_end) - at;
+        snprintf(name, sizeof name, "commitlog/%020" PRId64 "-%" PRId64 ".damaged", at, store_ms);
+        CHECK_INT(kit_file_bytes(kit_path(report.kept, name)), bytes);
+        kit_read_bytes(kit_path(report.kept, name), 0, kept, (size_t)bytes);
+        CHECK_BYTES(kept, (size_t)bytes, before + (at - from), (size_t)bytes);
+        at += bytes;
+    }
+}
+
+/* One record, several, up to the end of a segment, and whole segments: fillers take their place, and nothing else changes. */
+static void test_damage_is_filled(void)
+{
+    const int ranges[][2] = {{5, 6}, {MESSAGES - 4, MESSAGES - 3}, {10, 30}, {3, MESSAGES - 2}, {0, 1}};
+    static uint8_t before[1 << 20];
+    for (size_t n = 0; n < sizeof ranges / sizeof ranges[0]; n++) {
+        const char *root = make_store();
+        const int64_t from = placed[ranges[n][0]].first_physical_offset, end = placed[ranges[n][1]].first_physical_offset;
+        if (n == 0) damage_record(root, from);
+        else zero_log(root, from, end);
+        const int64_t bytes = n == 0 ? placed[5].end - from : end - from;   /* a message of b may lie between two of a */
+        CHECK(bytes <= (int64_t)sizeof before);
+        read_log(root, from, before, bytes);
+        CHECK_OK(try_repair(root, (cmq_repair_options){.fill_damage = true}));
+        CHECK(report.complete);
+        CHECK_INT(report.damaged_bytes, bytes);
+        CHECK_INT(report.filled_bytes, bytes);
+        CHECK_INT(report.log_end, placed[MESSAGES - 1].end);
+        check_kept(from, from + bytes, before, from > 0 ? placed[ranges[n][0]].store_timestamp_ms - 7 : placed[1].store_timestamp_ms);
+        cmq_verified verified;
+        const int *counts = verify(root, &verified);
+        CHECK_INT(verified.verdict, CMQ_SEVERITY_NOTE);
+        CHECK_INT(counts[CMQ_PROBLEM_RECORD] + counts[CMQ_PROBLEM_TAIL] + counts[CMQ_PROBLEM_TIME], 0);
+        cmq_store *store = kit_open_at(root);
+        CHECK_INT(kit_max(store, "a", 0), MESSAGES);
+        CHECK_INT(kit_append(store, "a", 0, "goes on", NULL, NULL).first_queue_offset, MESSAGES);
+        kit_close(store);
+        const int64_t messages = report.messages;
+        CHECK_OK(try_repair(root, (cmq_repair_options){0}));
+        CHECK_INT(report.damaged_places, 0);
+        CHECK_INT(report.messages, messages + 1);
+        kit_remove_tree(root);
+    }
+    CHECK_STATUS(try_repair("nowhere", (cmq_repair_options){.fill_damage = true, .cut_damage = true}), CMQ_ERR_ARGUMENT);
+}
+
 static const uint8_t torn[64] = {0, 0, 1, 0, 0xDA, 0xA3, 0x20, 0xA7, 1, 2, 3, 4};
 
 static void test_a_torn_tail_stays_unless_asked(void)
@@ -686,10 +759,18 @@ static void make_sick_store(const char *into)
     kit_write_bytes(segment_of(into, end), end % KIT_SEGMENT_BYTES, torn, sizeof torn);
 }
 
+/* What is done with damage in the log. */
+typedef enum treatment { PASS, CUT, FILL } treatment;
+
+static cmq_repair_options options_of(treatment damage)
+{
+    return (cmq_repair_options){.cut_damage = damage == CUT, .fill_damage = damage == FILL, .cut_tail = true};
+}
+
 typedef struct crash_plan {
     cmq_file_twin *twin;
     const char *image;
-    bool cut;
+    treatment damage;
     int images;
     int64_t max;          /* of queue a/0 after the repair */
 } crash_plan;
@@ -697,7 +778,7 @@ typedef struct crash_plan {
 /* Whatever the image is: either the repair is completed by opening, or it had not begun; a repair mends it. */
 static void check_image(const crash_plan *plan)
 {
-    const cmq_repair_options options = {.cut_damage = plan->cut, .cut_tail = true};
+    const cmq_repair_options options = options_of(plan->damage);
     if (cmq_test_random_below(2) == 0) {
         const cmq_store_options store_options = kit_options(plan->image);
         cmq_store *store;
@@ -715,7 +796,7 @@ static void check_image(const crash_plan *plan)
     cmq_verified verified;
     const int *counts = verify(plan->image, &verified);
     CHECK_INT(verified.problems[CMQ_SEVERITY_REPAIRABLE], 0);
-    CHECK_INT(counts[CMQ_PROBLEM_RECORD], plan->cut ? 0 : 1);
+    CHECK_INT(counts[CMQ_PROBLEM_RECORD], plan->damage == PASS ? 1 : 0);
     CHECK_INT(counts[CMQ_PROBLEM_INDEX_MISSING], 0);
     cmq_store *store = kit_open_at(plan->image);
     CHECK_INT(kit_max(store, "quiet", 0), 23);
@@ -735,18 +816,21 @@ static void crash_here(void *context, const cmq_twin_call *call)
     plan->images++;
 }
 
-static void crash_at_any_call(bool cut)
+static void crash_at_any_call(treatment damage)
 {
     const char *base = kit_directory();
     char sick[CMQ_PATH_BYTES], image[CMQ_PATH_BYTES];
-    snprintf(sick, sizeof sick, "%s/sick%d", base, cut);
-    snprintf(image, sizeof image, "%s/image%d", base, cut);
+    snprintf(sick, sizeof sick, "%s/sick%d", base, damage);
+    snprintf(image, sizeof image, "%s/image%d", base, damage);
     make_sick_store(sick);
-    crash_plan plan = {.twin = cmq_file_twin_create(sick, cmq_test_random()), .image = image, .cut = cut, .max = cut ? MESSAGES + 40 : 2 * MESSAGES};
+    const int64_t max = damage == CUT ? MESSAGES + 40 : 2 * MESSAGES;
+    crash_plan plan = {.twin = cmq_file_twin_create(sick, cmq_test_random()), .image = image, .damage = damage, .max = max};
     cmq_file_twin_on_call(plan.twin, 0, crash_here, &plan);
     cmq_store_options options = kit_options(sick);
     options.fs = cmq_file_twin_fs(plan.twin);
-    CHECK_OK(try_repair(sick, (cmq_repair_options){.store = &options, .cut_damage = cut, .cut_tail = true}));
+    cmq_repair_options asked = options_of(damage);
+    asked.store = &options;
+    CHECK_OK(try_repair(sick, asked));
     cmq_file_twin_on_call(plan.twin, 0, NULL, NULL);
     for (int i = 0; i < 4; i++) {
         cmq_file_twin_crash_image(plan.twin, image);
@@ -756,17 +840,18 @@ static void crash_at_any_call(bool cut)
     CHECK(plan.images > 20);
 }
 
-static void test_power_loss_at_any_call(void) { crash_at_any_call(false); }
-static void test_power_loss_at_any_call_of_a_cut(void) { crash_at_any_call(true); }
+static void test_power_loss_at_any_call(void) { crash_at_any_call(PASS); }
+static void test_power_loss_at_any_call_of_a_cut(void) { crash_at_any_call(CUT); }
+static void test_power_loss_at_any_call_of_a_filling(void) { crash_at_any_call(FILL); }
 
-static void fail_at_any_call(bool cut, int sys_errno)
+static void fail_at_any_call(treatment damage, int sys_errno)
 {
     const char *base = kit_directory();
     char sick[CMQ_PATH_BYTES], root[CMQ_PATH_BYTES];
-    snprintf(sick, sizeof sick, "%s/sick%d-%d", base, cut, sys_errno);
-    snprintf(root, sizeof root, "%s/store%d-%d", base, cut, sys_errno);
+    snprintf(sick, sizeof sick, "%s/sick%d-%d", base, damage, sys_errno);
+    snprintf(root, sizeof root, "%s/store%d-%d", base, damage, sys_errno);
     make_sick_store(sick);
-    const crash_plan plan = {.image = root, .cut = cut, .max = cut ? MESSAGES + 40 : 2 * MESSAGES};
+    const crash_plan plan = {.image = root, .damage = damage, .max = damage == CUT ? MESSAGES + 40 : 2 * MESSAGES};
     bool failed = true;
     for (uint64_t nth = 1; failed; nth += getenv("CMQ_LONG") == NULL ? 1 + cmq_test_random_below(12) : 1) {
         kit_copy_tree(sick, root);
@@ -774,7 +859,9 @@ static void fail_at_any_call(bool cut, int sys_errno)
         cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = nth, .times = 1, .sys_errno = sys_errno, .halfway = true});
         cmq_store_options options = kit_options(root);
         options.fs = cmq_file_twin_fs(twin);
-        const cmq_status status = try_repair(root, (cmq_repair_options){.store = &options, .cut_damage = cut, .cut_tail = true});
+        cmq_repair_options asked = options_of(damage);
+        asked.store = &options;
+        const cmq_status status = try_repair(root, asked);
         failed = cmq_file_twin_failures(twin) > 0;
         if (failed && status == CMQ_OK) CHECK(report.complete);   /* a failure that did not matter */
         cmq_file_twin_close(twin);
@@ -784,8 +871,9 @@ static void fail_at_any_call(bool cut, int sys_errno)
 
 static void test_failures_at_any_call(void)
 {
-    fail_at_any_call(false, EIO);
-    fail_at_any_call(true, ENOSPC);
+    fail_at_any_call(PASS, EIO);
+    fail_at_any_call(CUT, ENOSPC);
+    fail_at_any_call(FILL, EIO);
 }
 
 /* A broker that starts between a crash in the swap and the next repair: what was decided is not done to its messages. */
@@ -905,12 +993,12 @@ static void test_any_damage_of_the_log_can_be_lived_with(void)
             const int64_t phy = (int64_t)cmq_test_random_below((uint64_t)placed[MESSAGES - 1].end);
             kit_flip(segment_of(root, phy), phy % KIT_SEGMENT_BYTES, (uint8_t)(1u << cmq_test_random_below(8)));
         }
-        const bool cut = cmq_test_random_below(3) == 0;
-        CHECK_OK(try_repair(root, (cmq_repair_options){.cut_damage = cut, .cut_tail = true}));
+        const treatment damage = (treatment)cmq_test_random_below(3);
+        CHECK_OK(try_repair(root, options_of(damage)));
         CHECK(report.records + (int64_t)flips + report.cut_messages >= MESSAGES + (MESSAGES + 3) / 4);
         cmq_verified verified;
         (void)verify(root, &verified);
-        if (cut) CHECK_INT(verified.problems[CMQ_SEVERITY_DAMAGED], 0);
+        if (damage != PASS) CHECK_INT(verified.problems[CMQ_SEVERITY_DAMAGED], 0);
         store = kit_open_at(root);
         kit_append(store, "a", 0, "goes on", NULL, NULL);
         kit_close(store);
@@ -933,10 +1021,11 @@ static void test_a_damaged_journal_is_named(void)
 CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_stays_as_it_is), CMQ_TEST(test_lost_and_damaged_files_come_back), CMQ_TEST(test_all_derived_files_may_be_gone),
               CMQ_TEST(test_files_of_odd_lengths_are_outvoted), CMQ_TEST(test_a_crashed_store_is_clean_afterwards),
               CMQ_TEST(test_an_empty_store_can_be_repaired), CMQ_TEST(test_batch_light_and_extended_queues), CMQ_TEST(test_deleted_topics_stay_deleted),
-              CMQ_TEST(test_queues_without_messages_keep_their_offset), CMQ_TEST(test_damage_is_passed_over), CMQ_TEST(test_a_cut_keeps_what_it_takes),
+              CMQ_TEST(test_queues_without_messages_keep_their_offset), CMQ_TEST(test_damage_is_passed_over), CMQ_TEST(test_damage_is_filled), CMQ_TEST(test_a_cut_keeps_what_it_takes),
               CMQ_TEST(test_a_torn_tail_stays_unless_asked), CMQ_TEST(test_whole_records_in_an_unflushed_tail_are_a_tail),
               CMQ_TEST(test_a_store_in_use_is_refused), CMQ_TEST(test_what_is_no_store_is_refused), CMQ_TEST(test_a_log_that_cannot_be_read_is_refused),
               CMQ_TEST(test_a_dry_run_writes_nothing), CMQ_TEST(test_stopping_leaves_the_store_alone), CMQ_TEST(test_power_loss_at_any_call),
-              CMQ_TEST(test_power_loss_at_any_call_of_a_cut), CMQ_TEST(test_failures_at_any_call),
+              CMQ_TEST(test_power_loss_at_any_call_of_a_cut), CMQ_TEST(test_power_loss_at_any_call_of_a_filling),
+              CMQ_TEST(test_failures_at_any_call),
               CMQ_TEST(test_any_damage_of_derived_files_is_mended), CMQ_TEST(test_any_damage_of_the_log_can_be_lived_with),
               CMQ_TEST(test_an_interrupted_repair_is_dropped_after_another_program), CMQ_TEST(test_a_damaged_journal_is_named))
