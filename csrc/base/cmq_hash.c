@@ -72,6 +72,12 @@ uint32_t cmq_jhash_extend(uint32_t hash, const uint8_t *utf8, size_t bytes)
             hash = hash * POW_8 + at[0] * POW_7 + at[1] * POW_6 + at[2] * POW_5 + at[3] * POW_4 + at[4] * POW_3 +
                    at[5] * POW_2 + at[6] * 31u + at[7];
         }
+        uint32_t half;
+        if (bytes >= 4 && (memcpy(&half, at, sizeof half), (half & 0x80808080u) == 0)) {
+            hash = hash * POW_4 + at[0] * POW_3 + at[1] * POW_2 + at[2] * 31u + at[3];
+            bytes -= 4;
+            at += 4;
+        }
         for (; bytes > 0 && at[0] < 0x80; bytes--, at++) hash = hash * 31 + at[0];
         if (bytes > 0) {
             const size_t used = hash_character(&hash, at, bytes);

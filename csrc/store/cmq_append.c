@@ -2,7 +2,8 @@
  *
  * Per message, 128 B body, one queue, no keys: the record's bytes once (into the map, or into staging), one 24-byte unit in the queue's tail,
  * no system call, no allocation, no lock, no clock. Per chunk of up to 4096: one lock, one clock read, one publish. With keys: a hash
- * per key, 24 bytes in the pending list, and the index's entry and slot behind prefetches.
+ * per key, 24 bytes in the pending list, and the index's entry and slot behind prefetches. What many messages of a call have in common is made once:
+ * cmq_append_run.c.
  *
  * Invariant: a failure is found before the message that it is about has changed anything, so what was appended before it stands.
  * Threads:   the seat is taken per chunk; columns are read while it is held, so they must not wait for anything.
@@ -14,48 +15,15 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_hash.h"
-#include "store/cmq_store_internal.h"
+#include "store/cmq_append_internal.h"
 
 /* Keys are granted room in the index in lots, so that most messages ask nobody. */
 #define KEY_GRANT 4096u
 
-/* What stays the same, or is remembered, from message to message of one call. */
-typedef struct append_context {
-    cmq_store *store;
-    const cmq_append *append;
-    cmq_record_fields fields;
-    cmq_record_sizes sizes;
-    cmq_property_known known;       /* of fields.properties */
-    bool properties_vary;
-    bool tags_vary;
-    bool multi;                     /* multi-dispatch may apply */
-    bool schedule;                  /* the schedule topic: tags code is a time */
-    uint32_t tag_hash;              /* of a tag that stays the same */
-    cmq_queue *queue;               /* of queue_id */
-    uint32_t queue_room;            /* units granted in it */
-    int64_t first_queue_offset, first_phy;         /* of the call's first message; -1 */
-    unsigned scratch_used;                         /* the one whose bytes the properties are now */
-    uint8_t scratch[2][CMQ_PROPERTY_BYTES_MAX + 1];   /* properties made anew for inner batches and light queues */
-} append_context;
-
-static inline cmq_slice column_at(const cmq_column *column, uint32_t i)
-{
-    switch (column->kind) {
-    case CMQ_COLUMN_ONE: return column->one;
-    case CMQ_COLUMN_SLICES: return column->slices[i];
-    case CMQ_COLUMN_FIXED: return (cmq_slice){.data = column->data + (int64_t)i * column->stride, .bytes = column->width};
-    case CMQ_COLUMN_OFFSETS32:
-        return (cmq_slice){.data = column->data + column->offsets32[i], .bytes = (size_t)(column->offsets32[i + 1] - column->offsets32[i])};
-    case CMQ_COLUMN_OFFSETS64:
-        return (cmq_slice){.data = column->data + column->offsets64[i], .bytes = (size_t)(column->offsets64[i + 1] - column->offsets64[i])};
-    case CMQ_COLUMN_NONE: break;
-    }
-    return CMQ_SLICE_NONE;
-}
-
 /* Arrow offsets come from outside: they must not fall. */
 static cmq_status check_column(const cmq_column *column, uint32_t count, const char *name)
 {
+    if (column->kind < CMQ_COLUMN_OFFSETS32) return CMQ_OK;
     for (uint32_t i = 0; i < count; i++) {
         const bool wrong = (column->kind == CMQ_COLUMN_OFFSETS32 && (column->offsets32[i] < 0 || column->offsets32[i + 1] < column->offsets32[i])) ||
                            (column->kind == CMQ_COLUMN_OFFSETS64 && (column->offsets64[i] < 0 || column->offsets64[i + 1] < column->offsets64[i]));
@@ -148,7 +116,7 @@ static int64_t tags_code_of(const append_context *c, cmq_slice tags)
     return tags.bytes > 0 ? (int32_t)cmq_jhash(tags) : 0;
 }
 
-static cmq_status enter_queue(append_context *c, int32_t queue_id)
+cmq_status cmq_append_enter_queue(append_context *c, int32_t queue_id)
 {
     if (c->queue != NULL && cmq_queue_id(c->queue) == queue_id) return CMQ_OK;
     if (queue_id < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue id %d is negative", queue_id);
@@ -176,7 +144,7 @@ static cmq_status grant_unit(append_context *c, uint32_t left)
     return CMQ_OK;
 }
 
-static cmq_status grant_keys(cmq_store *store, uint32_t keys)
+cmq_status cmq_append_grant_keys(cmq_store *store, uint32_t keys)
 {
     cmq_pending_keys *pending = &store->pending[store->filling_keys];
     cmq_status status = cmq_pending_keys_reserve(pending, keys);
@@ -192,22 +160,17 @@ static cmq_status grant_keys(cmq_store *store, uint32_t keys)
     return status;
 }
 
-static void add_key(append_context *c, cmq_slice key, int64_t phy)
+void cmq_append_add_keys(append_context *c, cmq_slice keys, int64_t phy)
 {
     cmq_store *store = c->store;
     cmq_pending_keys *pending = &store->pending[store->filling_keys];
-    const uint32_t hash = cmq_jhash_extend(cmq_queue_index_seed(c->queue), key.data, key.bytes);
-    pending->keys[pending->count++] =
-        (cmq_index_key){.phy = phy, .store_ms = c->fields.store_timestamp_ms, .hash = (uint32_t)cmq_index_hash(hash)};
-    store->keys_granted--;
-}
-
-static void add_keys(append_context *c, cmq_slice keys, int64_t phy)
-{
-    cmq_slice rest = keys, key;
+    const uint32_t seed = cmq_queue_index_seed(c->queue), before = pending->count;
+    const int64_t store_ms = c->fields.store_timestamp_ms;
     const cmq_slice unique = c->known.value[CMQ_PROPERTY_UNIQ_KEY];
-    if (unique.bytes > 0) add_key(c, unique, phy);
-    while (cmq_dispatch_next_key(&rest, &key)) add_key(c, key, phy);
+    cmq_slice rest = keys, key;
+    if (unique.bytes > 0) cmq_append_add_key(pending, seed, unique, phy, store_ms);
+    while (cmq_dispatch_next_key(&rest, &key)) cmq_append_add_key(pending, seed, key, phy, store_ms);
+    store->keys_granted -= pending->count - before;
 }
 
 /* The properties again without `name`, into scratch; returns how many bytes. */
@@ -326,7 +289,7 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
     const int32_t transaction = fields->sys_flag & CMQ_SYS_TRANSACTION_MASK;
     const bool in_queue = transaction == 0 || transaction == CMQ_SYS_TRANSACTION_COMMIT;
     fields->queue_id = c->append->queue_ids != NULL ? c->append->queue_ids[i] : c->append->common.queue_id;
-    status = enter_queue(c, fields->queue_id);
+    status = cmq_append_enter_queue(c, fields->queue_id);
     int32_t count = 1;
     if (status == CMQ_OK) status = prepare_inner_batch(c, &count);
     const bool multi = c->multi && in_queue && c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH].bytes > 0;
@@ -336,7 +299,7 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
     const cmq_slice keys = effective(c, CMQ_PROPERTY_KEYS, fields->keys);
     const bool indexed = store->index != NULL && transaction != CMQ_SYS_TRANSACTION_ROLLBACK &&
                          (keys.bytes > 0 || c->known.value[CMQ_PROPERTY_UNIQ_KEY].bytes > 0);
-    if (status == CMQ_OK && indexed) status = grant_keys(store, (uint32_t)keys.bytes / 2 + 2);
+    if (status == CMQ_OK && indexed) status = cmq_append_grant_keys(store, (uint32_t)keys.bytes / 2 + 2);
     uint8_t *into;
     if (status == CMQ_OK) status = cmq_log_claim(store->log, c->sizes.record_bytes, &into, &fields->physical_offset);
     if (status != CMQ_OK) return status;
@@ -350,7 +313,7 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
         c->queue_room--;
         if (multi) put_multi(c, fields->physical_offset, tags_code);
     }
-    if (indexed) add_keys(c, keys, fields->physical_offset);
+    if (indexed) cmq_append_add_keys(c, keys, fields->physical_offset);
     cmq_log_commit(store->log, c->sizes.record_bytes);
     store->last_phy = fields->physical_offset;
     if (i == 0) {
@@ -371,7 +334,7 @@ static cmq_status foresee(append_context *c, uint32_t i, uint64_t *total, uint32
     cmq_status status = load_columns(c, i);
     if (status == CMQ_OK && c->properties_vary) learn_properties(c);
     const cmq_queue *before = c->queue;
-    if (status == CMQ_OK) status = enter_queue(c, append->queue_ids != NULL ? append->queue_ids[i] : append->common.queue_id);
+    if (status == CMQ_OK) status = cmq_append_enter_queue(c, append->queue_ids != NULL ? append->queue_ids[i] : append->common.queue_id);
     if (status == CMQ_OK && c->queue != before) status = cmq_queue_make_room(c->queue, append->count, confirmed);
     if (status == CMQ_OK) status = prepare_inner_batch(c, &count);
     cmq_slice names = c->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH], name;
@@ -403,7 +366,7 @@ static cmq_status claim_together(append_context *c)
         if (status != CMQ_OK) return fail_message(c, i, status);
     }
     if (total > UINT32_MAX) return cmq_fail(CMQ_ERR_TOO_LARGE, "the batch has %llu bytes", (unsigned long long)total);
-    const cmq_status status = c->store->index != NULL ? grant_keys(c->store, keys) : CMQ_OK;
+    const cmq_status status = c->store->index != NULL ? cmq_append_grant_keys(c->store, keys) : CMQ_OK;
     return status != CMQ_OK ? status : cmq_log_claim_together(c->store->log, (uint32_t)total);
 }
 
@@ -469,7 +432,11 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     if (append->common.born_timestamp_ms == 0) c->fields.born_timestamp_ms = store->store_ms;
     const uint32_t stop = append->count - *done < CMQ_APPEND_CHUNK_MAX ? append->count : *done + CMQ_APPEND_CHUNK_MAX;
     if (append->one_segment) status = claim_together(c);
+    c->alike = stop - *done > 1 && cmq_append_run_begin(c);
     while (status == CMQ_OK && *done < stop) {
+        const uint32_t taken = c->alike ? cmq_append_run(c, *done, stop - *done) : 0;
+        *done += taken;
+        if (taken > 0) continue;
         status = append_one(c, *done, stop - *done);
         if (status == CMQ_OK) (*done)++;
         else if (status != CMQ_AGAIN) status = fail_message(c, *done, status);

@@ -31,6 +31,7 @@ typedef struct cmq_indexfile {
     _Atomic uint32_t references;
     _Atomic uint32_t version;         /* odd while the writer stores the header; only this process's writer moves it */
     cmq_index_position at;            /* writer: the header as it stands */
+    uint64_t slots_warm;              /* writer: bytes from the file's start on whose pages were made ahead of their use */
     bool slots_reserved;              /* writer: header and slots have blocks on disk */
     int32_t ready;                    /* writer: entries below this number may be stored: they have blocks, and their
                                        * pages are in memory */

@@ -67,6 +67,9 @@ cmq_status CMQ_MUST_CHECK cmq_log_set_end(cmq_log *log, int64_t end);
  * CMQ_AGAIN: the staging buffer is full, commit first. CMQ_ERR_TOO_LARGE: never fits a segment. CMQ_ERR_DISK_FULL: no blocks; try later. */
 cmq_status CMQ_MUST_CHECK cmq_log_claim(cmq_log *log, uint32_t bytes, uint8_t **into_out, int64_t *phy_out);
 
+/* The same within the current segment: CMQ_AGAIN also where that has no room left. */
+cmq_status CMQ_MUST_CHECK cmq_log_claim_here(cmq_log *log, uint32_t bytes, uint8_t **into_out, int64_t *phy_out);
+
 /* Before a batch of several claims that must not cross a segment, nor be told CMQ_AGAIN between: room for all of them. Statuses as above. */
 cmq_status CMQ_MUST_CHECK cmq_log_claim_together(cmq_log *log, uint32_t bytes);
 

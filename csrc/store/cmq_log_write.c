@@ -138,6 +138,13 @@ static cmq_status roll(cmq_log *log)
     return enter_segment(log);
 }
 
+/* Where the bytes at the log's end are written to; there is room. */
+static uint8_t *place(cmq_log *log)
+{
+    if (log->staged) return log->filling->data + log->filling->used;
+    return cmq_segment_data(log->current) + (log->end - cmq_segment_start(log->current));
+}
+
 cmq_status cmq_log_claim(cmq_log *log, uint32_t bytes, uint8_t **into_out, int64_t *phy_out)
 {
     *into_out = NULL;
@@ -150,7 +157,19 @@ cmq_status cmq_log_claim(cmq_log *log, uint32_t bytes, uint8_t **into_out, int64
     if (status == CMQ_OK && log->end + bytes + CMQ_RECORD_BLANK_BYTES_MIN > cmq_segment_start(log->current) + log->segment_bytes) status = roll(log);
     if (status == CMQ_OK) status = make_room(log, bytes);
     if (status != CMQ_OK) return status;
-    *into_out = log->staged ? log->filling->data + log->filling->used : cmq_segment_data(log->current) + (log->end - cmq_segment_start(log->current));
+    *into_out = place(log);
+    *phy_out = log->end;
+    return CMQ_OK;
+}
+
+cmq_status cmq_log_claim_here(cmq_log *log, uint32_t bytes, uint8_t **into_out, int64_t *phy_out)
+{
+    *into_out = NULL;
+    *phy_out = -1;
+    if (log->current == NULL || log->end + bytes + CMQ_RECORD_BLANK_BYTES_MIN > cmq_segment_start(log->current) + log->segment_bytes) return CMQ_AGAIN;
+    const cmq_status status = make_room(log, bytes);
+    if (status != CMQ_OK) return status;
+    *into_out = place(log);
     *phy_out = log->end;
     return CMQ_OK;
 }

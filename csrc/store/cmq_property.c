@@ -263,7 +263,7 @@ void cmq_property_find_known(cmq_slice properties, cmq_property_known *known_out
     }
 }
 
-static bool has_separator(cmq_slice text)
+bool cmq_property_has_separator(cmq_slice text)
 {
     for (size_t done = 0; done < text.bytes; done += BLOCK_BYTES) {
         const places found = find_places(text.data + done, block_bytes(text.bytes - done));
@@ -278,7 +278,7 @@ static bool has_separator(cmq_slice text)
 cmq_status cmq_property_check_name(cmq_slice name)
 {
     if (name.bytes == 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a property name is empty");
-    if (has_separator(name))
+    if (cmq_property_has_separator(name))
         return cmq_fail(CMQ_ERR_ARGUMENT, "property name \"%.*s\" holds byte 1 or 2, which separate properties",
                         SHOWN(name));
     if (cmq_slice_starts_with(name, TRANSIENT_PREFIX))
@@ -288,7 +288,7 @@ cmq_status cmq_property_check_name(cmq_slice name)
 
 cmq_status cmq_property_check_value(cmq_slice name, cmq_slice value)
 {
-    if (!has_separator(value)) return CMQ_OK;
+    if (!cmq_property_has_separator(value)) return CMQ_OK;
     return cmq_fail(CMQ_ERR_ARGUMENT, "the value of property \"%.*s\" holds byte 1 or 2, which separate properties",
                     SHOWN(name));
 }

@@ -58,6 +58,9 @@ void cmq_property_find_known(cmq_slice properties, cmq_property_known *known_out
 CMQ_MUST_CHECK cmq_status cmq_property_check_name(cmq_slice name);
 CMQ_MUST_CHECK cmq_status cmq_property_check_value(cmq_slice name, cmq_slice value);
 
+/* Whether the text holds 0x01 or 0x02. */
+bool cmq_property_has_separator(cmq_slice text);
+
 /* Bytes of one encoded pair, with its 0x02. */
 static inline size_t cmq_property_pair_bytes(cmq_slice name, cmq_slice value) { return name.bytes + value.bytes + 2; }
 

@@ -16,13 +16,13 @@
 _Static_assert(CMQ_RECORD_AT_BORN_HOST == 4 * 5 + 8 + 8 + 4 + 8, "bornHost follows ten fixed fields");
 _Static_assert(CMQ_RECORD_AT_STORE_TIMESTAMP == CMQ_RECORD_AT_BORN_HOST + 4 + 4, "an IPv4 host is address and port");
 _Static_assert(CMQ_RECORD_AT_STORE_HOST == CMQ_RECORD_AT_STORE_TIMESTAMP + 8, "storeHost follows storeTimestamp");
+_Static_assert(CMQ_RECORD_HEAD_BYTES == CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8 + 4, "reconsumeTimes, preparedTransactionOffset and the body's length");
 _Static_assert(CMQ_RECORD_BYTES_MIN == CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8 + 4 + 1 + 2,
                "reconsumeTimes, preparedTransactionOffset and three lengths close the fixed part");
 _Static_assert(CMQ_RECORD_PROPERTY_CRC_BYTES == sizeof "__CRC32#" - 1 + 1 + 10 + 1, "name, 0x01, ten digits, 0x02");
 
 #define TOPIC_BYTES_MAX_V1 127
 #define TOPIC_BYTES_MAX_V2 32767
-#define PAIR_BYTES 6   /* `TAGS` or `KEYS`, 0x01 and 0x02 */
 
 /* Whether a 0x02 goes between `properties` and `properties_more`. */
 static inline bool joins_more(const cmq_record_fields *fields)
@@ -65,8 +65,8 @@ cmq_status cmq_record_measure(const cmq_record_fields *fields, cmq_record_sizes 
         fields->properties_more.bytes > most)
         return cmq_fail(CMQ_ERR_TOO_LARGE, "one property is over %zu bytes, the most for all of a message", most);
     size_t properties = fields->properties.bytes + fields->properties_more.bytes;
-    if (fields->tags.bytes > 0) properties += fields->tags.bytes + PAIR_BYTES;
-    if (fields->keys.bytes > 0) properties += fields->keys.bytes + PAIR_BYTES;
+    if (fields->tags.bytes > 0) properties += fields->tags.bytes + CMQ_RECORD_PAIR_BYTES;
+    if (fields->keys.bytes > 0) properties += fields->keys.bytes + CMQ_RECORD_PAIR_BYTES;
     if (joins_more(fields)) properties++;
     if (fields->property_crc != CMQ_RECORD_PROPERTY_CRC_NONE)
         properties += CMQ_RECORD_PROPERTY_CRC_BYTES + (closes_properties(fields) ? 1u : 0u);
@@ -197,6 +197,53 @@ void cmq_record_encode(uint8_t *into, const cmq_record_fields *fields, const cmq
         at += CMQ_RECORD_PROPERTY_CRC_BYTES;
     }
     CMQ_ASSERT(at == into + sizes->record_bytes);
+}
+
+/* ---- moulds ---- */
+
+bool cmq_record_mould_make(const cmq_record_fields *fields, bool tags_vary, cmq_record_mould *mould_out)
+{
+    if (fields->property_crc != CMQ_RECORD_PROPERTY_CRC_NONE || fields->has_body_crc || fields->properties_more.bytes > 0) return false;
+    cmq_record_fields common = *fields;
+    cmq_record_sizes sizes;
+    common.body = common.keys = common.properties = CMQ_SLICE_NONE;
+    if (tags_vary) common.tags = CMQ_SLICE_NONE;
+    if (common.topic.bytes + common.tags.bytes > CMQ_RECORD_MOULD_LEAD_MAX - 16 || cmq_record_measure(&common, &sizes) != CMQ_OK) return false;
+    uint8_t record[CMQ_RECORD_HEAD_BYTES_MAX + CMQ_RECORD_MOULD_LEAD_MAX];
+    cmq_record_encode(record, &common, &sizes);
+    const uint32_t topic = sizes.topic_bytes + (sizes.v2 ? 2u : 1u);
+    mould_out->lead_bytes = topic + 2 + sizes.property_bytes;
+    mould_out->head_bytes = sizes.record_bytes - mould_out->lead_bytes;
+    mould_out->property_bytes_at = topic;
+    mould_out->property_bytes = sizes.property_bytes + (uint32_t)fields->properties.bytes;
+    mould_out->rest = fields->properties;
+    memcpy(mould_out->head, record, mould_out->head_bytes);
+    memcpy(mould_out->lead, record + mould_out->head_bytes, mould_out->lead_bytes);
+    return fields->properties.bytes <= CMQ_PROPERTY_BYTES_MAX;
+}
+
+
+void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const cmq_record_cast *cast, int64_t queue_offset, int64_t physical_offset)
+{
+    const uint32_t head_bytes = mould->head_bytes;
+    if (head_bytes == CMQ_RECORD_HEAD_BYTES)
+        memcpy(into, mould->head, CMQ_RECORD_HEAD_BYTES);   /* a known size stays in line */
+    else
+        memcpy(into, mould->head, head_bytes);
+    cmq_store_u32(into + CMQ_RECORD_AT_SIZE, cast->record_bytes);
+    cmq_store_u32(into + CMQ_RECORD_AT_BODY_CRC, cmq_crc31(cast->body.data, cast->body.bytes));
+    cmq_store_i64(into + CMQ_RECORD_AT_QUEUE_OFFSET, queue_offset);
+    cmq_store_i64(into + CMQ_RECORD_AT_PHYSICAL_OFFSET, physical_offset);
+    cmq_store_u32(into + head_bytes - 4, (uint32_t)cast->body.bytes);
+    uint8_t *at = into + head_bytes;
+    if (cast->body.bytes > 0) at = put_bytes(at, cast->body.data, cast->body.bytes);
+    uint8_t *const lead = at;
+    at = put_bytes(at, mould->lead, mould->lead_bytes);
+    cmq_store_u16(lead + mould->property_bytes_at, (uint16_t)cast->property_bytes);
+    at = put_pair(at, "TAGS", cast->tags);
+    at = put_pair(at, "KEYS", cast->keys);
+    if (mould->rest.bytes > 0) at = put_bytes(at, mould->rest.data, mould->rest.bytes);
+    CMQ_ASSERT(at == into + cast->record_bytes);
 }
 
 void cmq_record_write_blank(uint8_t *into, uint32_t bytes)

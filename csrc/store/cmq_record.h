@@ -37,7 +37,11 @@ enum {
     CMQ_RECORD_AT_STORE_HOST = 64,        /* with an IPv4 born host */
     CMQ_RECORD_IPV6_MORE = 12,
     CMQ_RECORD_BYTES_MIN = 91,            /* v1, IPv4 hosts, no body, topic or properties */
+    CMQ_RECORD_HEAD_BYTES = 88,           /* up to the body, IPv4 hosts */
+    CMQ_RECORD_HEAD_BYTES_MAX = 88 + 2 * 12,
     CMQ_RECORD_BLANK_BYTES_MIN = 8,
+    CMQ_RECORD_PAIR_BYTES = 6,            /* `TAGS` or `KEYS`, 0x01 and 0x02 */
+    CMQ_RECORD_PROPERTY_BYTES_MAX = 32767,
     CMQ_RECORD_PROPERTY_CRC_BYTES = 20    /* `__CRC32#` 0x01, ten digits, 0x02 */
 };
 
@@ -125,6 +129,48 @@ CMQ_MUST_CHECK cmq_status cmq_record_measure(const cmq_record_fields *fields, cm
 /* Write the record that was measured, with unchanged fields but for the offsets, timestamps, ids, flags and hosts of
  * the same family, to into[0, sizes->record_bytes). Writes every byte of it and none behind. */
 void cmq_record_encode(uint8_t *into, const cmq_record_fields *fields, const cmq_record_sizes *sizes);
+
+/* What many records have in common: their head up to the body, the topic, the pair TAGS unless that differs, and properties. */
+#define CMQ_RECORD_MOULD_LEAD_MAX 512
+typedef struct cmq_record_mould {
+    uint32_t head_bytes;
+    uint32_t lead_bytes;              /* of what follows the body */
+    uint32_t property_bytes_at;       /* in lead: the length of the properties */
+    uint32_t property_bytes;          /* of lead and rest */
+    uint8_t head[CMQ_RECORD_HEAD_BYTES_MAX];
+    uint8_t lead[CMQ_RECORD_MOULD_LEAD_MAX];
+    cmq_slice rest;                   /* properties behind TAGS and KEYS; borrowed */
+} cmq_record_mould;
+
+/* What differs from record to record, and its sizes from cmq_record_mould_measure. tags is empty where the mould has them. */
+typedef struct cmq_record_cast {
+    cmq_slice body, tags, keys;
+    uint32_t record_bytes;
+    uint32_t property_bytes;
+} cmq_record_cast;
+
+/* Make a mould of `fields` but for its body, its keys and, if they vary, its tags. False for what has none: a second part of properties, a property
+ * CRC, a body CRC that is known, or a topic and tags of over half a KiB; and for what cmq_record_measure refuses. */
+bool cmq_record_mould_make(const cmq_record_fields *fields, bool tags_vary, cmq_record_mould *mould_out);
+
+/* Measure; false where cmq_record_measure would say that it is too large. */
+static inline bool cmq_record_mould_measure(const cmq_record_mould *mould, cmq_record_cast *cast)
+{
+    const size_t most = CMQ_RECORD_PROPERTY_BYTES_MAX;
+    if (cast->tags.bytes > most || cast->keys.bytes > most) return false;
+    size_t differing = 0;
+    if (cast->tags.bytes > 0) differing += cast->tags.bytes + CMQ_RECORD_PAIR_BYTES;
+    if (cast->keys.bytes > 0) differing += cast->keys.bytes + CMQ_RECORD_PAIR_BYTES;
+    const size_t properties = mould->property_bytes + differing;
+    const size_t others = mould->head_bytes + mould->lead_bytes + mould->rest.bytes + differing;
+    if (properties > most || cast->body.bytes > (size_t)INT32_MAX - others) return false;
+    cast->property_bytes = (uint32_t)properties;
+    cast->record_bytes = (uint32_t)(others + cast->body.bytes);
+    return true;
+}
+
+/* Write the record that was measured to into[0, cast->record_bytes): the bytes that cmq_record_encode writes. */
+void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const cmq_record_cast *cast, int64_t queue_offset, int64_t physical_offset);
 
 /* Write the 8 bytes of a blank record that takes the `bytes` (>= 8) up to the end of the segment. */
 void cmq_record_write_blank(uint8_t *into, uint32_t bytes);
