@@ -13,46 +13,10 @@
 #include <unistd.h>
 
 #include "store/cmq_index.h"
-#include "store/cmq_verify.h"
 #include "support/cmq_file_twin.h"
-#include "support/cmq_store_kit.h"
+#include "support/cmq_repair_kit.h"
 
-#define MESSAGES 210
 #define TEXT_BYTES 65536
-
-static cmq_appended placed[MESSAGES];
-
-/* ---- stores ---- */
-
-static void body_of(int i, char into[160]) { snprintf(into, 160, "body-%d-%0*d", i, 20 + i % 90, i); }
-
-static void fill(cmq_store *store)
-{
-    for (int i = 0; i < MESSAGES; i++) {
-        char body[160], keys[40];
-        body_of(i, body);
-        snprintf(keys, sizeof keys, "k%d common%d", i, i % 5);
-        placed[i] = kit_append(store, "a", 0, body, i % 3 == 0 ? "red" : "blue", keys);
-        if (i % 4 == 0) kit_append(store, "b", i % 8 == 0 ? 0 : 3, body, NULL, NULL);
-        atomic_fetch_add(&kit_now_ms, 7);
-    }
-}
-
-static const char *new_root(void)
-{
-    static char kept[CMQ_PATH_BYTES];
-    strcpy(kept, kit_path(kit_directory(), "store"));
-    return kept;
-}
-
-static const char *make_store(void)
-{
-    const char *root = new_root();
-    cmq_store *store = kit_open_at(root);
-    fill(store);
-    kit_close(store);
-    return root;
-}
 
 /* What a killed writer leaves: a copy of its directory while it is open. */
 static const char *make_crashed_store(void)
@@ -62,74 +26,11 @@ static const char *make_crashed_store(void)
     const char *root = kit_path(base, "living");
     strcpy(copy, kit_path(base, "store"));
     cmq_store *store = kit_open_at(root);
-    fill(store);
+    kit_fill(store);
     CHECK_OK(cmq_store_maintain(store, true));
     kit_copy_tree(root, copy);
     kit_close(store);
     return copy;
-}
-
-static const char *segment_of(const char *root, int64_t phy)
-{
-    char name[64];
-    snprintf(name, sizeof name, "commitlog/%020" PRId64, phy / KIT_SEGMENT_BYTES * KIT_SEGMENT_BYTES);
-    return kit_path(root, name);
-}
-
-static void damage_record(const char *root, int64_t phy)
-{
-    kit_flip(segment_of(root, phy), phy % KIT_SEGMENT_BYTES + CMQ_RECORD_BYTES_MIN, 0x40);
-}
-
-/* ---- repairing ---- */
-
-static cmq_repair_report report;
-
-static cmq_status try_repair(const char *root, cmq_repair_options options)
-{
-    const cmq_store_options store = kit_options(root);
-    if (options.store == NULL) options.store = &store;
-    return cmq_store_repair(&options, &report);
-}
-
-static void repair(const char *root)
-{
-    CHECK_OK(try_repair(root, (cmq_repair_options){0}));
-    CHECK(report.complete);
-}
-
-static bool keep_problem(void *context, const cmq_problem *problem)
-{
-    int *counts = context;
-    counts[problem->kind]++;
-    if (getenv("CMQ_SHOW") != NULL)
-        printf("%s at %" PRId64 ", %s/%d@%" PRId64 ": %s\n", cmq_problem_name(problem->kind), problem->physical_offset,
-               problem->topic == NULL ? "-" : problem->topic, problem->queue_id, problem->queue_offset, problem->text);
-    return true;
-}
-
-/* Verify as a reader, nothing given but the path; how often each kind of problem came. */
-static const int *verify(const char *root, cmq_verified *verified_out)
-{
-    static int counts[CMQ_PROBLEM_TIME + 1];
-    memset(counts, 0, sizeof counts);
-    const cmq_store_options options = {.path = root, .read_only = true, .clock = kit_clock()};
-    cmq_store *store = kit_open(&options);
-    const cmq_verify_options verify_options = {.problem = keep_problem, .context = counts};
-    CHECK_OK(cmq_store_verify(store, &verify_options, verified_out));
-    CHECK(verified_out->complete);
-    kit_close(store);
-    return counts;
-}
-
-static void check_healthy(const char *root)
-{
-    cmq_verified verified;
-    const int *counts = verify(root, &verified);
-    for (int kind = 0; kind <= CMQ_PROBLEM_TIME; kind++)
-        if (counts[kind] != 0) cmq_test_fail(__FILE__, __LINE__, "%d times %s", counts[kind], cmq_problem_name((cmq_problem_kind)kind));
-    CHECK_INT(verified.keys_missing, 0);
-    CHECK_INT(verified.index_entries, verified.keys);
 }
 
 static const char *read_all_of(const char *root)
@@ -174,7 +75,7 @@ static void check_opens_and_goes_on(const char *root)
     CHECK_INT(kit_append(store, "a", 0, "goes on", "red", "knew").first_queue_offset, MESSAGES);
     check_key(store, "knew", 1);
     kit_close(store);
-    check_healthy(root);
+    kit_check_healthy(root);
 }
 
 /* ---- trees ---- */
@@ -232,26 +133,26 @@ static const char *folder_text(const char *root, const char *folder)
 
 static void test_a_healthy_store_stays_as_it_is(void)
 {
-    const char *root = make_store();
+    const char *root = kit_make_store();
     char *before = strdup(read_all_of(root));
     char *log = strdup(folder_text(root, "commitlog")), *queues = strdup(folder_text(root, "consumequeue"));
-    repair(root);
-    CHECK_INT(report.messages, MESSAGES + (MESSAGES + 3) / 4);
-    CHECK_INT(report.records, report.messages);
-    CHECK_INT(report.keys, 2 * MESSAGES);
-    CHECK_INT(report.queues, 3);
-    CHECK_INT(report.queues_kept, 0);
-    CHECK_INT(report.damaged_places, 0);
-    CHECK_INT(report.tail_bytes, 0);
-    CHECK_INT(report.cut_at, -1);
-    CHECK(!report.finished_earlier && !report.was_unclean);
+    kit_repair(root);
+    CHECK_INT(kit_report.messages, MESSAGES + (MESSAGES + 3) / 4);
+    CHECK_INT(kit_report.records, kit_report.messages);
+    CHECK_INT(kit_report.keys, 2 * MESSAGES);
+    CHECK_INT(kit_report.queues, 3);
+    CHECK_INT(kit_report.queues_kept, 0);
+    CHECK_INT(kit_report.damaged_places, 0);
+    CHECK_INT(kit_report.tail_bytes, 0);
+    CHECK_INT(kit_report.cut_at, -1);
+    CHECK(!kit_report.finished_earlier && !kit_report.was_unclean);
     CHECK_TEXT(folder_text(root, "commitlog"), log);
     CHECK_TEXT(folder_text(root, "consumequeue"), queues);       /* built anew, byte for byte the same */
-    CHECK_TEXT(folder_text(report.kept, "consumequeue"), queues);
-    CHECK(kit_exists(kit_path(report.kept, "index")) && kit_exists(kit_path(report.kept, "checkpoint")));
+    CHECK_TEXT(folder_text(kit_report.kept, "consumequeue"), queues);
+    CHECK(kit_exists(kit_path(kit_report.kept, "index")) && kit_exists(kit_path(kit_report.kept, "checkpoint")));
     CHECK(!kit_exists(kit_path(root, "cometmq/rebuild")) && !kit_exists(kit_path(root, "cometmq/repair")));
     CHECK_TEXT(read_all_of(root), before);
-    check_healthy(root);
+    kit_check_healthy(root);
     check_opens_and_goes_on(root);
     free(before);
     free(log);
@@ -260,26 +161,26 @@ static void test_a_healthy_store_stays_as_it_is(void)
 
 static void test_lost_and_damaged_files_come_back(void)
 {
-    const char *root = make_store();
+    const char *root = kit_make_store();
     const uint8_t zeros[CMQ_UNIT_BYTES] = {0};
     kit_write_bytes(kit_path(root, "consumequeue/a/0/00000000000000000400"), 5 * CMQ_UNIT_BYTES, zeros, sizeof zeros);
     kit_flip(kit_path(root, "consumequeue/a/0/00000000000000000800"), 7, 1);
     kit_remove_tree(kit_path(root, "consumequeue/b/3"));
     kit_remove_tree(kit_path(root, "index"));
-    repair(root);
-    check_healthy(root);
+    kit_repair(root);
+    kit_check_healthy(root);
     check_opens_and_goes_on(root);
 }
 
 static void test_all_derived_files_may_be_gone(void)
 {
-    const char *root = make_store();
+    const char *root = kit_make_store();
     kit_remove_tree(kit_path(root, "consumequeue"));
     kit_remove_tree(kit_path(root, "index"));
     kit_remove_tree(kit_path(root, "cometmq"));
     CHECK_INT(remove(kit_path(root, "checkpoint")), 0);
-    repair(root);
-    check_healthy(root);
+    kit_repair(root);
+    kit_check_healthy(root);
     check_opens_and_goes_on(root);
 }
 
@@ -291,7 +192,7 @@ static void cut_file_short(void *context, const char *path, int64_t bytes)
 
 static void test_files_of_odd_lengths_are_outvoted(void)
 {
-    const char *root = make_store();
+    const char *root = kit_make_store();
     kit_resize(kit_path(root, "consumequeue/a/0/00000000000000000400"), 333);
     int first = 0;
     kit_each_file(kit_path(root, "index"), cut_file_short, &first);
@@ -299,12 +200,12 @@ static void test_files_of_odd_lengths_are_outvoted(void)
     cmq_store *store;
     CHECK(cmq_store_open(&store, &plain) != CMQ_OK);
     const cmq_store_options only_path = {.path = root, .clock = kit_clock()};
-    CHECK_OK(try_repair(root, (cmq_repair_options){.store = &only_path}));
-    CHECK_INT(report.sizes.queue_file_bytes, KIT_QUEUE_UNITS * CMQ_UNIT_BYTES);
-    CHECK_INT(report.sizes.index_slots, KIT_INDEX_SLOTS);
-    CHECK_INT(report.sizes.index_entries, KIT_INDEX_ENTRIES);
-    CHECK_INT(kit_file_bytes(kit_path(report.kept, "consumequeue/a/0/00000000000000000400")), 333);
-    check_healthy(root);
+    CHECK_OK(kit_try_repair(root, (cmq_repair_options){.store = &only_path}));
+    CHECK_INT(kit_report.sizes.queue_file_bytes, KIT_QUEUE_UNITS * CMQ_UNIT_BYTES);
+    CHECK_INT(kit_report.sizes.index_slots, KIT_INDEX_SLOTS);
+    CHECK_INT(kit_report.sizes.index_entries, KIT_INDEX_ENTRIES);
+    CHECK_INT(kit_file_bytes(kit_path(kit_report.kept, "consumequeue/a/0/00000000000000000400")), 333);
+    kit_check_healthy(root);
     check_opens_and_goes_on(root);
 }
 
@@ -312,24 +213,24 @@ static void test_a_crashed_store_is_clean_afterwards(void)
 {
     const char *root = make_crashed_store();
     CHECK(kit_exists(kit_path(root, "abort")));
-    repair(root);
-    CHECK(report.was_unclean);
-    CHECK(!kit_exists(kit_path(root, "abort")) && kit_exists(kit_path(report.kept, "abort")));
-    check_healthy(root);
+    kit_repair(root);
+    CHECK(kit_report.was_unclean);
+    CHECK(!kit_exists(kit_path(root, "abort")) && kit_exists(kit_path(kit_report.kept, "abort")));
+    kit_check_healthy(root);
     check_opens_and_goes_on(root);
 }
 
 static void test_an_empty_store_can_be_repaired(void)
 {
-    const char *root = new_root();
+    const char *root = kit_new_root();
     kit_close(kit_open_at(root));
-    repair(root);
-    CHECK_INT(report.records, 0);
+    kit_repair(root);
+    CHECK_INT(kit_report.records, 0);
     cmq_store *store = kit_open_at(root);
     kit_append(store, "a", 0, "first", NULL, NULL);
     CHECK_TEXT(kit_read_all(store), "first");
     kit_close(store);
-    check_healthy(root);
+    kit_check_healthy(root);
 }
 
 /* A message that is put into a light queue besides, as a broker's multi-dispatch stores it. */
@@ -353,7 +254,7 @@ static void append_light(cmq_store *store, int offset)
 
 static void test_batch_light_and_extended_queues(void)
 {
-    const char *root = new_root();
+    const char *root = kit_new_root();
     static const char *const batch_topics[] = {"batch"};
     cmq_store_options options = kit_options(root);
     options.batch_topics = batch_topics;
@@ -361,18 +262,18 @@ static void test_batch_light_and_extended_queues(void)
     options.ext_enabled = true;
     options.lmq_enabled = true;
     cmq_store *store = kit_open(&options);
-    fill(store);
+    kit_fill(store);
     for (int i = 0; i < 50; i++) kit_append(store, "batch", 0, "in a batch queue", "red", "kb");
     for (int i = 0; i < 30; i++) append_light(store, i);
     kit_close(store);
-    check_healthy(root);
+    kit_check_healthy(root);
     char *queues = strdup(folder_text(root, "batchconsumequeue")), *ext = strdup(folder_text(root, "consumequeue_ext"));
     kit_remove_tree(kit_path(root, "consumequeue/a"));
     const cmq_store_options only_path = {.path = root, .clock = kit_clock()};   /* kinds, extensions and light queues are seen in the files */
-    CHECK_OK(try_repair(root, (cmq_repair_options){.store = &only_path}));
+    CHECK_OK(kit_try_repair(root, (cmq_repair_options){.store = &only_path}));
     CHECK_TEXT(folder_text(root, "batchconsumequeue"), queues);
     CHECK_TEXT(folder_text(root, "consumequeue_ext"), ext);
-    check_healthy(root);
+    kit_check_healthy(root);
     store = kit_open(&options);
     CHECK_INT(kit_max(store, "batch", 0), 50);
     CHECK_INT(kit_max(store, "%LMQ%light", 0), 30);
@@ -392,24 +293,24 @@ static bool wants_no_b(void *context, cmq_slice topic)
 
 static void test_deleted_topics_stay_deleted(void)
 {
-    const char *root = new_root();
+    const char *root = kit_new_root();
     cmq_store *store = kit_open_at(root);
-    fill(store);
+    kit_fill(store);
     CHECK_OK(cmq_store_delete_topic(store, kit_slice("b")));
     kit_close(store);
     int asked = 0;
-    CHECK_OK(try_repair(root, (cmq_repair_options){.wanted = wants_no_b, .context = &asked}));
+    CHECK_OK(kit_try_repair(root, (cmq_repair_options){.wanted = wants_no_b, .context = &asked}));
     CHECK(asked > 0);
-    CHECK_INT(report.unwanted, (MESSAGES + 3) / 4);
+    CHECK_INT(kit_report.unwanted, (MESSAGES + 3) / 4);
     CHECK(!kit_exists(kit_path(root, "consumequeue/b")));
-    repair(root);   /* nobody asked: they come back */
+    kit_repair(root);   /* nobody asked: they come back */
     CHECK(kit_exists(kit_path(root, "consumequeue/b/3")));
-    check_healthy(root);
+    kit_check_healthy(root);
 }
 
 static void test_queues_without_messages_keep_their_offset(void)
 {
-    const char *root = new_root();
+    const char *root = kit_new_root();
     cmq_store_options options = kit_options(root);
     static const char *const batch_topics[] = {"quietbatch"};
     options.batch_topics = batch_topics;
@@ -418,7 +319,7 @@ static void test_queues_without_messages_keep_their_offset(void)
     cmq_store *store = kit_open(&options);
     for (int i = 0; i < 47; i++) kit_append(store, "quiet", 0, "soon gone", "red", NULL);
     for (int i = 0; i < 9; i++) kit_append(store, "quietbatch", 2, "soon gone", NULL, NULL);
-    fill(store);
+    kit_fill(store);
     CHECK_OK(cmq_store_maintain(store, true));
     uint32_t deleted;
     CHECK_OK(cmq_store_expire(store, true, &deleted));
@@ -428,11 +329,11 @@ static void test_queues_without_messages_keep_their_offset(void)
     const int64_t min = kit_min(store, "a", 0), batch_max = kit_max(store, "quietbatch", 2);
     CHECK(min > 0 && batch_max == 9);
     kit_close(store);
-    repair(root);
-    CHECK_INT(report.queues_kept, 2);
-    repair(root);   /* and again, from what the first one kept */
-    CHECK_INT(report.queues_kept, 2);
-    check_healthy(root);
+    kit_repair(root);
+    CHECK_INT(kit_report.queues_kept, 2);
+    kit_repair(root);   /* and again, from what the first one kept */
+    CHECK_INT(kit_report.queues_kept, 2);
+    kit_check_healthy(root);
     options.retention.enabled = false;
     store = kit_open(&options);
     CHECK_INT(kit_min(store, "a", 0), min);
@@ -441,7 +342,7 @@ static void test_queues_without_messages_keep_their_offset(void)
     CHECK_INT(kit_append(store, "quiet", 0, "back", NULL, NULL).first_queue_offset, 47);
     CHECK_INT(kit_append(store, "quietbatch", 2, "back", NULL, NULL).first_queue_offset, 9);
     kit_close(store);
-    check_healthy(root);
+    kit_check_healthy(root);
 }
 
 /* ---- the log ---- */
@@ -462,7 +363,7 @@ static void test_damage_is_passed_over(void)
         const int i = numbers[n];
         int64_t place[2];
         char *log;
-        damage_record(root, placed[i].first_physical_offset);
+        kit_damage_record(root, kit_placed[i].first_physical_offset);
         log = strdup(folder_text(root, "commitlog"));
         cmq_store *store;
         if (n == 1) {
@@ -470,17 +371,17 @@ static void test_damage_is_passed_over(void)
             const cmq_store_options options = kit_options(root);
             CHECK_STATUS(cmq_store_open(&store, &options), CMQ_ERR_CORRUPT);
         }
-        CHECK_OK(try_repair(root, (cmq_repair_options){.damage = on_damage, .context = place}));
-        CHECK_INT(report.damaged_places, 1);
-        CHECK_INT(report.first_damage, placed[i].first_physical_offset);
-        CHECK_INT(place[0], placed[i].first_physical_offset);
-        CHECK_INT(place[1], placed[i].end - placed[i].first_physical_offset);
-        CHECK_INT(report.damaged_bytes, place[1]);
-        CHECK_INT(report.cut_at, -1);
-        CHECK_INT(report.gaps, 1);
+        CHECK_OK(kit_try_repair(root, (cmq_repair_options){.damage = on_damage, .context = place}));
+        CHECK_INT(kit_report.damaged_places, 1);
+        CHECK_INT(kit_report.first_damage, kit_placed[i].first_physical_offset);
+        CHECK_INT(place[0], kit_placed[i].first_physical_offset);
+        CHECK_INT(place[1], kit_placed[i].end - kit_placed[i].first_physical_offset);
+        CHECK_INT(kit_report.damaged_bytes, place[1]);
+        CHECK_INT(kit_report.cut_at, -1);
+        CHECK_INT(kit_report.gaps, 1);
         CHECK_TEXT(folder_text(root, "commitlog"), log);   /* not touched */
         cmq_verified verified;
-        const int *counts = verify(root, &verified);
+        const int *counts = kit_verify(root, &verified);
         CHECK_INT(counts[CMQ_PROBLEM_RECORD], 1);
         CHECK_INT(counts[CMQ_PROBLEM_GAP], 1);
         CHECK_INT(verified.problems[CMQ_SEVERITY_REPAIRABLE], 0);
@@ -497,111 +398,38 @@ static void test_a_cut_keeps_what_it_takes(void)
 {
     const int numbers[] = {60, MESSAGES - 4};
     for (size_t n = 0; n < 2; n++) {
-        const char *root = make_store();
+        const char *root = kit_make_store();
         const int i = numbers[n];
-        const int64_t at = placed[i].first_physical_offset, inside = at % KIT_SEGMENT_BYTES;
-        damage_record(root, at);
+        const int64_t at = kit_placed[i].first_physical_offset, inside = at % KIT_SEGMENT_BYTES;
+        kit_damage_record(root, at);
         static uint8_t segment[KIT_SEGMENT_BYTES], kept[KIT_SEGMENT_BYTES], rest[KIT_SEGMENT_BYTES];
-        kit_read_bytes(segment_of(root, at), 0, segment, sizeof segment);
-        CHECK_OK(try_repair(root, (cmq_repair_options){.cut_damage = true}));
-        CHECK_INT(report.cut_at, at);
-        CHECK_INT(report.log_end, at);
-        CHECK_INT(report.messages + report.cut_messages, MESSAGES + (MESSAGES + 3) / 4 - 1);
-        CHECK_INT(report.cut_files, n == 0 ? placed[MESSAGES - 1].end / KIT_SEGMENT_BYTES - at / KIT_SEGMENT_BYTES : 0);
+        kit_read_bytes(kit_segment_of(root, at), 0, segment, sizeof segment);
+        CHECK_OK(kit_try_repair(root, (cmq_repair_options){.cut_damage = true}));
+        CHECK_INT(kit_report.cut_at, at);
+        CHECK_INT(kit_report.log_end, at);
+        CHECK_INT(kit_report.messages + kit_report.cut_messages, MESSAGES + (MESSAGES + 3) / 4 - 1);
+        CHECK_INT(kit_report.cut_files, n == 0 ? kit_placed[MESSAGES - 1].end / KIT_SEGMENT_BYTES - at / KIT_SEGMENT_BYTES : 0);
         char name[64];
         snprintf(name, sizeof name, "commitlog/%020" PRId64 ".cut", at);
-        const int64_t bytes = kit_file_bytes(kit_path(report.kept, name));
-        CHECK(bytes > 0 && bytes == report.cut_bytes && bytes <= KIT_SEGMENT_BYTES - inside);
-        kit_read_bytes(kit_path(report.kept, name), 0, kept, (size_t)bytes);
+        const int64_t bytes = kit_file_bytes(kit_path(kit_report.kept, name));
+        CHECK(bytes > 0 && bytes == kit_report.cut_bytes && bytes <= KIT_SEGMENT_BYTES - inside);
+        kit_read_bytes(kit_path(kit_report.kept, name), 0, kept, (size_t)bytes);
         CHECK_BYTES(kept, (size_t)bytes, segment + inside, (size_t)bytes);
-        CHECK_INT(kit_file_bytes(segment_of(root, at)), KIT_SEGMENT_BYTES);
-        kit_read_bytes(segment_of(root, at), inside, rest, (size_t)(KIT_SEGMENT_BYTES - inside));
+        CHECK_INT(kit_file_bytes(kit_segment_of(root, at)), KIT_SEGMENT_BYTES);
+        kit_read_bytes(kit_segment_of(root, at), inside, rest, (size_t)(KIT_SEGMENT_BYTES - inside));
         for (int64_t k = 0; k < KIT_SEGMENT_BYTES - inside; k++) CHECK_INT(rest[k], 0);
         if (n == 0) {
             snprintf(name, sizeof name, "commitlog/%020" PRId64, (at / KIT_SEGMENT_BYTES + 1) * KIT_SEGMENT_BYTES);
-            CHECK_INT(kit_file_bytes(kit_path(report.kept, name)), KIT_SEGMENT_BYTES);
+            CHECK_INT(kit_file_bytes(kit_path(kit_report.kept, name)), KIT_SEGMENT_BYTES);
             CHECK(!kit_exists(kit_path(root, name)));
         }
-        check_healthy(root);
+        kit_check_healthy(root);
         cmq_store *store = kit_open_at(root);
         CHECK_INT(kit_max(store, "a", 0), i);
         CHECK_INT(kit_append(store, "a", 0, "goes on", NULL, NULL).first_queue_offset, i);
         kit_close(store);
-        check_healthy(root);
+        kit_check_healthy(root);
     }
-}
-
-/* Bytes of the log, over segments. */
-static void read_log(const char *root, int64_t phy, uint8_t *into, int64_t bytes)
-{
-    for (int64_t at = 0; at < bytes;) {
-        const int64_t inside = (phy + at) % KIT_SEGMENT_BYTES, left = KIT_SEGMENT_BYTES - inside;
-        const int64_t part = bytes - at < left ? bytes - at : left;
-        kit_read_bytes(segment_of(root, phy + at), inside, into + at, (size_t)part);
-        at += part;
-    }
-}
-
-static void zero_log(const char *root, int64_t phy, int64_t end)
-{
-    static const uint8_t zeros[KIT_SEGMENT_BYTES];
-    while (phy < end) {
-        const int64_t inside = phy % KIT_SEGMENT_BYTES, left = KIT_SEGMENT_BYTES - inside;
-        const int64_t part = end - phy < left ? end - phy : left;
-        kit_write_bytes(segment_of(root, phy), inside, zeros, (size_t)part);
-        phy += part;
-    }
-}
-
-/* What was put aside of [from, end): one file for each segment that it lies in. */
-static void check_kept(int64_t from, int64_t end, const uint8_t *before, int64_t store_ms)
-{
-    static uint8_t kept[KIT_SEGMENT_BYTES];
-    for (int64_t at = from; at < end;) {
-        char name[80];
-        const int64_t segment_end = (at / KIT_SEGMENT_BYTES + 1) * KIT_SEGMENT_BYTES, bytes = (end < segment_end ? end : segment_end) - at;
-        snprintf(name, sizeof name, "commitlog/%020" PRId64 "-%" PRId64 ".damaged", at, store_ms);
-        CHECK_INT(kit_file_bytes(kit_path(report.kept, name)), bytes);
-        kit_read_bytes(kit_path(report.kept, name), 0, kept, (size_t)bytes);
-        CHECK_BYTES(kept, (size_t)bytes, before + (at - from), (size_t)bytes);
-        at += bytes;
-    }
-}
-
-/* One record, several, up to the end of a segment, and whole segments: fillers take their place, and nothing else changes. */
-static void test_damage_is_filled(void)
-{
-    const int ranges[][2] = {{5, 6}, {MESSAGES - 4, MESSAGES - 3}, {10, 30}, {3, MESSAGES - 2}, {0, 1}};
-    static uint8_t before[1 << 20];
-    for (size_t n = 0; n < sizeof ranges / sizeof ranges[0]; n++) {
-        const char *root = make_store();
-        const int64_t from = placed[ranges[n][0]].first_physical_offset, end = placed[ranges[n][1]].first_physical_offset;
-        if (n == 0) damage_record(root, from);
-        else zero_log(root, from, end);
-        const int64_t bytes = n == 0 ? placed[5].end - from : end - from;   /* a message of b may lie between two of a */
-        CHECK(bytes <= (int64_t)sizeof before);
-        read_log(root, from, before, bytes);
-        CHECK_OK(try_repair(root, (cmq_repair_options){.fill_damage = true}));
-        CHECK(report.complete);
-        CHECK_INT(report.damaged_bytes, bytes);
-        CHECK_INT(report.filled_bytes, bytes);
-        CHECK_INT(report.log_end, placed[MESSAGES - 1].end);
-        check_kept(from, from + bytes, before, from > 0 ? placed[ranges[n][0]].store_timestamp_ms - 7 : placed[1].store_timestamp_ms);
-        cmq_verified verified;
-        const int *counts = verify(root, &verified);
-        CHECK_INT(verified.verdict, CMQ_SEVERITY_NOTE);
-        CHECK_INT(counts[CMQ_PROBLEM_RECORD] + counts[CMQ_PROBLEM_TAIL] + counts[CMQ_PROBLEM_TIME], 0);
-        cmq_store *store = kit_open_at(root);
-        CHECK_INT(kit_max(store, "a", 0), MESSAGES);
-        CHECK_INT(kit_append(store, "a", 0, "goes on", NULL, NULL).first_queue_offset, MESSAGES);
-        kit_close(store);
-        const int64_t messages = report.messages;
-        CHECK_OK(try_repair(root, (cmq_repair_options){0}));
-        CHECK_INT(report.damaged_places, 0);
-        CHECK_INT(report.messages, messages + 1);
-        kit_remove_tree(root);
-    }
-    CHECK_STATUS(try_repair("nowhere", (cmq_repair_options){.fill_damage = true, .cut_damage = true}), CMQ_ERR_ARGUMENT);
 }
 
 static const uint8_t torn[64] = {0, 0, 1, 0, 0xDA, 0xA3, 0x20, 0xA7, 1, 2, 3, 4};
@@ -609,27 +437,27 @@ static const uint8_t torn[64] = {0, 0, 1, 0, 0xDA, 0xA3, 0x20, 0xA7, 1, 2, 3, 4}
 static void test_a_torn_tail_stays_unless_asked(void)
 {
     const char *root = make_crashed_store();
-    const int64_t end = placed[MESSAGES - 1].end;
+    const int64_t end = kit_placed[MESSAGES - 1].end;
     uint8_t now[sizeof torn];
-    kit_write_bytes(segment_of(root, end), end % KIT_SEGMENT_BYTES, torn, sizeof torn);
-    repair(root);
-    CHECK_INT(report.tail_at, end);
-    CHECK_INT(report.tail_bytes, 12);
-    CHECK_INT(report.cut_at, -1);
+    kit_write_bytes(kit_segment_of(root, end), end % KIT_SEGMENT_BYTES, torn, sizeof torn);
+    kit_repair(root);
+    CHECK_INT(kit_report.tail_at, end);
+    CHECK_INT(kit_report.tail_bytes, 12);
+    CHECK_INT(kit_report.cut_at, -1);
     CHECK(kit_exists(kit_path(root, "abort")));   /* the next opening must know */
-    kit_read_bytes(segment_of(root, end), end % KIT_SEGMENT_BYTES, now, sizeof now);
+    kit_read_bytes(kit_segment_of(root, end), end % KIT_SEGMENT_BYTES, now, sizeof now);
     CHECK_BYTES(now, sizeof now, torn, sizeof torn);
-    CHECK_OK(try_repair(root, (cmq_repair_options){.cut_tail = true}));
-    CHECK_INT(report.cut_at, end);
-    CHECK_INT(report.cut_bytes, 12);
-    CHECK_INT(report.cut_messages, 0);
+    CHECK_OK(kit_try_repair(root, (cmq_repair_options){.cut_tail = true}));
+    CHECK_INT(kit_report.cut_at, end);
+    CHECK_INT(kit_report.cut_bytes, 12);
+    CHECK_INT(kit_report.cut_messages, 0);
     char name[64];
     snprintf(name, sizeof name, "commitlog/%020" PRId64 ".cut", end);
-    CHECK_INT(kit_file_bytes(kit_path(report.kept, name)), 12);
-    kit_read_bytes(kit_path(report.kept, name), 0, now, 12);
+    CHECK_INT(kit_file_bytes(kit_path(kit_report.kept, name)), 12);
+    kit_read_bytes(kit_path(kit_report.kept, name), 0, now, 12);
     CHECK_BYTES(now, 12, torn, 12);
     CHECK(!kit_exists(kit_path(root, "abort")));
-    check_healthy(root);
+    kit_check_healthy(root);
     check_opens_and_goes_on(root);
 }
 
@@ -643,17 +471,17 @@ static void test_whole_records_in_an_unflushed_tail_are_a_tail(void)
     cmq_store_options options = kit_options(living);
     options.flush = CMQ_FLUSH_ASYNC;
     cmq_store *store = kit_open(&options);
-    fill(store);
+    kit_fill(store);
     CHECK_OK(cmq_store_maintain(store, true));
     const cmq_appended first = kit_append(store, "a", 0, "torn", NULL, NULL);
     kit_append_many(store, "a", "behind", 5);
     kit_copy_tree(living, root);
     kit_close(store);
-    damage_record(root, first.first_physical_offset);
-    CHECK_OK(try_repair(root, (cmq_repair_options){.cut_tail = true}));
-    CHECK_INT(report.damaged_places, 0);
-    CHECK_INT(report.cut_at, first.first_physical_offset);
-    check_healthy(root);
+    kit_damage_record(root, first.first_physical_offset);
+    CHECK_OK(kit_try_repair(root, (cmq_repair_options){.cut_tail = true}));
+    CHECK_INT(kit_report.damaged_places, 0);
+    CHECK_INT(kit_report.cut_at, first.first_physical_offset);
+    kit_check_healthy(root);
     check_opens_and_goes_on(root);
 }
 
@@ -661,60 +489,60 @@ static void test_whole_records_in_an_unflushed_tail_are_a_tail(void)
 
 static void test_a_store_in_use_is_refused(void)
 {
-    const char *root = new_root();
+    const char *root = kit_new_root();
     cmq_store *store = kit_open_at(root);
     kit_append(store, "a", 0, "body", NULL, NULL);
     char pid[24];
     snprintf(pid, sizeof pid, "%d", (int)getpid());
-    CHECK_STATUS(try_repair(root, (cmq_repair_options){0}), CMQ_ERR_LOCKED);
+    CHECK_STATUS(kit_try_repair(root, (cmq_repair_options){0}), CMQ_ERR_LOCKED);
     CHECK(strstr(cmq_last_error()->text, "process") != NULL);
-    CHECK_STATUS(try_repair(root, (cmq_repair_options){.dry_run = true}), CMQ_ERR_LOCKED);
+    CHECK_STATUS(kit_try_repair(root, (cmq_repair_options){.dry_run = true}), CMQ_ERR_LOCKED);
     CHECK(strstr(cmq_last_error()->text, pid) != NULL);
     kit_append(store, "a", 0, "still", NULL, NULL);   /* the refusal dropped no lock */
     kit_close(store);
-    repair(root);
+    kit_repair(root);
 }
 
 static void test_what_is_no_store_is_refused(void)
 {
     const char *base = kit_directory();
-    CHECK_STATUS(try_repair(kit_path(base, "nothing"), (cmq_repair_options){0}), CMQ_ERR_NOT_FOUND);
+    CHECK_STATUS(kit_try_repair(kit_path(base, "nothing"), (cmq_repair_options){0}), CMQ_ERR_NOT_FOUND);
     char folder[CMQ_PATH_BYTES];
     strcpy(folder, kit_path(base, "folder"));
     CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), folder));
-    CHECK_STATUS(try_repair(folder, (cmq_repair_options){0}), CMQ_ERR_NOT_STORE);
+    CHECK_STATUS(kit_try_repair(folder, (cmq_repair_options){0}), CMQ_ERR_NOT_STORE);
     CHECK(!kit_exists(kit_path(folder, "lock")));
-    CHECK_STATUS(try_repair("", (cmq_repair_options){0}), CMQ_ERR_ARGUMENT);
+    CHECK_STATUS(kit_try_repair("", (cmq_repair_options){0}), CMQ_ERR_ARGUMENT);
 }
 
 static void test_a_log_that_cannot_be_read_is_refused(void)
 {
-    const char *root = make_store();
-    kit_resize(segment_of(root, KIT_SEGMENT_BYTES), 5000);
+    const char *root = kit_make_store();
+    kit_resize(kit_segment_of(root, KIT_SEGMENT_BYTES), 5000);
     tree_text *before = tree_of(root);
-    CHECK(try_repair(root, (cmq_repair_options){0}) != CMQ_OK);
+    CHECK(kit_try_repair(root, (cmq_repair_options){0}) != CMQ_OK);
     check_same_tree(before, root);
 }
 
 static void test_a_dry_run_writes_nothing(void)
 {
-    const char *root = make_store();
-    damage_record(root, placed[60].first_physical_offset);
+    const char *root = kit_make_store();
+    kit_damage_record(root, kit_placed[60].first_physical_offset);
     kit_remove_tree(kit_path(root, "index"));
     tree_text *before = tree_of(root);
-    CHECK_OK(try_repair(root, (cmq_repair_options){.dry_run = true, .cut_damage = true, .cut_tail = true}));
-    CHECK(report.complete);
-    CHECK_INT(report.cut_at, placed[60].first_physical_offset);
-    const int64_t cut_messages = report.cut_messages, messages = report.messages, bytes = report.cut_bytes, files = report.cut_files, keys = report.keys;
+    CHECK_OK(kit_try_repair(root, (cmq_repair_options){.dry_run = true, .cut_damage = true, .cut_tail = true}));
+    CHECK(kit_report.complete);
+    CHECK_INT(kit_report.cut_at, kit_placed[60].first_physical_offset);
+    const int64_t cut_messages = kit_report.cut_messages, messages = kit_report.messages, bytes = kit_report.cut_bytes, files = kit_report.cut_files, keys = kit_report.keys;
     CHECK(cut_messages > 0 && messages > 0 && bytes > 0 && files > 0);
-    CHECK_TEXT(report.kept, "");
+    CHECK_TEXT(kit_report.kept, "");
     check_same_tree(before, root);
-    CHECK_OK(try_repair(root, (cmq_repair_options){.cut_damage = true, .cut_tail = true}));
-    CHECK_INT(report.cut_messages, cut_messages);
-    CHECK_INT(report.messages, messages);
-    CHECK_INT(report.cut_bytes, bytes);
-    CHECK_INT(report.cut_files, files);
-    CHECK_INT(report.keys, keys);
+    CHECK_OK(kit_try_repair(root, (cmq_repair_options){.cut_damage = true, .cut_tail = true}));
+    CHECK_INT(kit_report.cut_messages, cut_messages);
+    CHECK_INT(kit_report.messages, messages);
+    CHECK_INT(kit_report.cut_bytes, bytes);
+    CHECK_INT(kit_report.cut_files, files);
+    CHECK_INT(kit_report.keys, keys);
 }
 
 static bool stop_now(void *context, int64_t done_bytes, int64_t all_bytes)
@@ -725,11 +553,11 @@ static bool stop_now(void *context, int64_t done_bytes, int64_t all_bytes)
 
 static void test_stopping_leaves_the_store_alone(void)
 {
-    const char *root = make_store();
+    const char *root = kit_make_store();
     tree_text *before = tree_of(root);
     int calls = 0;
-    CHECK_OK(try_repair(root, (cmq_repair_options){.progress = stop_now, .context = &calls}));
-    CHECK(!report.complete && calls == 1);
+    CHECK_OK(kit_try_repair(root, (cmq_repair_options){.progress = stop_now, .context = &calls}));
+    CHECK(!kit_report.complete && calls == 1);
     check_same_tree(before, root);
     check_opens_and_goes_on(root);
 }
@@ -744,19 +572,19 @@ static void make_sick_store(const char *into)
     options.retention = (cmq_retention){.enabled = true, .reserved_ms = 1, .files_per_round = 100};
     cmq_store *store = kit_open(&options);
     for (int i = 0; i < 23; i++) kit_append(store, "quiet", 0, "soon gone", "red", NULL);
-    fill(store);
+    kit_fill(store);
     CHECK_OK(cmq_store_maintain(store, true));
     uint32_t deleted;
     CHECK_OK(cmq_store_expire(store, true, &deleted));
-    fill(store);
+    kit_fill(store);
     CHECK_OK(cmq_store_maintain(store, true));
     kit_copy_tree(living, into);
     kit_close(store);
     kit_remove_tree(living);
-    damage_record(into, placed[40].first_physical_offset);
+    kit_damage_record(into, kit_placed[40].first_physical_offset);
     kit_remove_tree(kit_path(into, "index"));
-    const int64_t end = placed[MESSAGES - 1].end;
-    kit_write_bytes(segment_of(into, end), end % KIT_SEGMENT_BYTES, torn, sizeof torn);
+    const int64_t end = kit_placed[MESSAGES - 1].end;
+    kit_write_bytes(kit_segment_of(into, end), end % KIT_SEGMENT_BYTES, torn, sizeof torn);
 }
 
 /* What is done with damage in the log. */
@@ -791,10 +619,10 @@ static void check_image(const crash_plan *plan)
             CHECK_INT(status, CMQ_ERR_CORRUPT);   /* the damage, as before */
         }
     }
-    CHECK_OK(try_repair(plan->image, options));
-    CHECK(report.complete);
+    CHECK_OK(kit_try_repair(plan->image, options));
+    CHECK(kit_report.complete);
     cmq_verified verified;
-    const int *counts = verify(plan->image, &verified);
+    const int *counts = kit_verify(plan->image, &verified);
     CHECK_INT(verified.problems[CMQ_SEVERITY_REPAIRABLE], 0);
     CHECK_INT(counts[CMQ_PROBLEM_RECORD], plan->damage == PASS ? 1 : 0);
     CHECK_INT(counts[CMQ_PROBLEM_INDEX_MISSING], 0);
@@ -830,7 +658,7 @@ static void crash_at_any_call(treatment damage)
     options.fs = cmq_file_twin_fs(plan.twin);
     cmq_repair_options asked = options_of(damage);
     asked.store = &options;
-    CHECK_OK(try_repair(sick, asked));
+    CHECK_OK(kit_try_repair(sick, asked));
     cmq_file_twin_on_call(plan.twin, 0, NULL, NULL);
     for (int i = 0; i < 4; i++) {
         cmq_file_twin_crash_image(plan.twin, image);
@@ -861,9 +689,9 @@ static void fail_at_any_call(treatment damage, int sys_errno)
         options.fs = cmq_file_twin_fs(twin);
         cmq_repair_options asked = options_of(damage);
         asked.store = &options;
-        const cmq_status status = try_repair(root, asked);
+        const cmq_status status = kit_try_repair(root, asked);
         failed = cmq_file_twin_failures(twin) > 0;
-        if (failed && status == CMQ_OK) CHECK(report.complete);   /* a failure that did not matter */
+        if (failed && status == CMQ_OK) CHECK(kit_report.complete);   /* a failure that did not matter */
         cmq_file_twin_close(twin);
         check_image(&plan);
     }
@@ -889,19 +717,19 @@ static void test_an_interrupted_repair_is_dropped_after_another_program(void)
     options.fs = cmq_file_twin_fs(twin);
     /* The removals in the swap fail: the journal stays. */
     cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_PUNCH, .nth = 1, .times = 0, .sys_errno = EIO});
-    CHECK_STATUS(try_repair(sick, (cmq_repair_options){.store = &options, .cut_damage = true}), CMQ_ERR_IO);
+    CHECK_STATUS(kit_try_repair(sick, (cmq_repair_options){.store = &options, .cut_damage = true}), CMQ_ERR_IO);
     CHECK(strstr(cmq_last_error()->text, "run it again") != NULL);
     cmq_file_twin_close(twin);
     CHECK(kit_exists(kit_path(sick, "cometmq/repair")));
-    CHECK_OK(try_repair(sick, (cmq_repair_options){.dry_run = true}));
-    CHECK(report.finished_earlier);
+    CHECK_OK(kit_try_repair(sick, (cmq_repair_options){.dry_run = true}));
+    CHECK(kit_report.finished_earlier);
     kit_copy_tree(sick, image);
     kit_flip(kit_path(image, "checkpoint"), 7, 1);
     uint8_t before[64], after[64];
-    const int64_t at = placed[40].first_physical_offset;
-    kit_read_bytes(segment_of(image, at), at % KIT_SEGMENT_BYTES, before, sizeof before);
-    CHECK_OK(try_repair(image, (cmq_repair_options){0}));
-    kit_read_bytes(segment_of(image, at), at % KIT_SEGMENT_BYTES, after, sizeof after);
+    const int64_t at = kit_placed[40].first_physical_offset;
+    kit_read_bytes(kit_segment_of(image, at), at % KIT_SEGMENT_BYTES, before, sizeof before);
+    CHECK_OK(kit_try_repair(image, (cmq_repair_options){0}));
+    kit_read_bytes(kit_segment_of(image, at), at % KIT_SEGMENT_BYTES, after, sizeof after);
     CHECK_BYTES(after, sizeof after, before, sizeof before);
     CHECK(!kit_exists(kit_path(image, "cometmq/repair")));
     /* Without another program in between, opening completes the cut. */
@@ -910,7 +738,7 @@ static void test_an_interrupted_repair_is_dropped_after_another_program(void)
     CHECK_INT(kit_max(store, "quiet", 0), 23);
     kit_close(store);
     CHECK(!kit_exists(kit_path(sick, "cometmq/repair")) && !kit_exists(kit_path(sick, "cometmq/rebuild")));
-    check_healthy(sick);
+    kit_check_healthy(sick);
 }
 
 /* ---- random damage ---- */
@@ -953,7 +781,7 @@ static void test_any_damage_of_derived_files_is_mended(void)
     strcpy(sound, kit_path(base, "sound"));
     strcpy(root, kit_path(base, "store"));
     cmq_store *store = kit_open_at(sound);
-    fill(store);
+    kit_fill(store);
     kit_close(store);
     const int rounds = getenv("CMQ_LONG") == NULL ? 25 : 1000;
     for (int round = 0; round < rounds; round++) {
@@ -969,8 +797,8 @@ static void test_any_damage_of_derived_files_is_mended(void)
             CHECK_OK(cmq_store_verify(store, &nothing, &verified));
             kit_close(store);
         }
-        repair(root);
-        check_healthy(root);
+        kit_repair(root);
+        kit_check_healthy(root);
         check_opens_and_goes_on(root);
     }
 }
@@ -983,21 +811,21 @@ static void test_any_damage_of_the_log_can_be_lived_with(void)
     strcpy(sound, kit_path(base, "sound"));
     strcpy(root, kit_path(base, "store"));
     cmq_store *store = kit_open_at(sound);
-    fill(store);
+    kit_fill(store);
     kit_close(store);
     const int rounds = getenv("CMQ_LONG") == NULL ? 25 : 1000;
     for (int round = 0; round < rounds; round++) {
         kit_copy_tree(sound, root);
         const uint64_t flips = 1 + cmq_test_random_below(5);
         for (uint64_t i = 0; i < flips; i++) {
-            const int64_t phy = (int64_t)cmq_test_random_below((uint64_t)placed[MESSAGES - 1].end);
-            kit_flip(segment_of(root, phy), phy % KIT_SEGMENT_BYTES, (uint8_t)(1u << cmq_test_random_below(8)));
+            const int64_t phy = (int64_t)cmq_test_random_below((uint64_t)kit_placed[MESSAGES - 1].end);
+            kit_flip(kit_segment_of(root, phy), phy % KIT_SEGMENT_BYTES, (uint8_t)(1u << cmq_test_random_below(8)));
         }
         const treatment damage = (treatment)cmq_test_random_below(3);
-        CHECK_OK(try_repair(root, options_of(damage)));
-        CHECK(report.records + (int64_t)flips + report.cut_messages >= MESSAGES + (MESSAGES + 3) / 4);
+        CHECK_OK(kit_try_repair(root, options_of(damage)));
+        CHECK(kit_report.records + (int64_t)flips + kit_report.cut_messages >= MESSAGES + (MESSAGES + 3) / 4);
         cmq_verified verified;
-        (void)verify(root, &verified);
+        (void)kit_verify(root, &verified);
         if (damage != PASS) CHECK_INT(verified.problems[CMQ_SEVERITY_DAMAGED], 0);
         store = kit_open_at(root);
         kit_append(store, "a", 0, "goes on", NULL, NULL);
@@ -1007,9 +835,9 @@ static void test_any_damage_of_the_log_can_be_lived_with(void)
 
 static void test_a_damaged_journal_is_named(void)
 {
-    const char *root = make_store();
+    const char *root = kit_make_store();
     kit_write_bytes(kit_path(root, "cometmq/repair"), 0, "nonsense", 8);
-    CHECK_STATUS(try_repair(root, (cmq_repair_options){0}), CMQ_ERR_CORRUPT);
+    CHECK_STATUS(kit_try_repair(root, (cmq_repair_options){0}), CMQ_ERR_CORRUPT);
     CHECK(strstr(cmq_last_error()->text, "cometmq/repair") != NULL);
     const cmq_store_options options = kit_options(root);
     cmq_store *store;
@@ -1021,7 +849,7 @@ static void test_a_damaged_journal_is_named(void)
 CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_stays_as_it_is), CMQ_TEST(test_lost_and_damaged_files_come_back), CMQ_TEST(test_all_derived_files_may_be_gone),
               CMQ_TEST(test_files_of_odd_lengths_are_outvoted), CMQ_TEST(test_a_crashed_store_is_clean_afterwards),
               CMQ_TEST(test_an_empty_store_can_be_repaired), CMQ_TEST(test_batch_light_and_extended_queues), CMQ_TEST(test_deleted_topics_stay_deleted),
-              CMQ_TEST(test_queues_without_messages_keep_their_offset), CMQ_TEST(test_damage_is_passed_over), CMQ_TEST(test_damage_is_filled), CMQ_TEST(test_a_cut_keeps_what_it_takes),
+              CMQ_TEST(test_queues_without_messages_keep_their_offset), CMQ_TEST(test_damage_is_passed_over), CMQ_TEST(test_a_cut_keeps_what_it_takes),
               CMQ_TEST(test_a_torn_tail_stays_unless_asked), CMQ_TEST(test_whole_records_in_an_unflushed_tail_are_a_tail),
               CMQ_TEST(test_a_store_in_use_is_refused), CMQ_TEST(test_what_is_no_store_is_refused), CMQ_TEST(test_a_log_that_cannot_be_read_is_refused),
               CMQ_TEST(test_a_dry_run_writes_nothing), CMQ_TEST(test_stopping_leaves_the_store_alone), CMQ_TEST(test_power_loss_at_any_call),
