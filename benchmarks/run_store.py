@@ -4,8 +4,9 @@
     python benchmarks/run_store.py --scale [--keep]          1 million against 100 million messages
 
 ``--only`` takes parts of steps' names (bench_append, api, rivals/lmdb); ``bench_append=async warm`` also passes
-``--only`` to the C program. Every step verifies its own results and fails rather than print a wrong figure. The figures
-are saved in ``CMQ_BENCH_RESULTS``, by default ``build/bench``, with the machine's facts and the load at each step.
+``--only`` to the C program. Every step verifies its own results and fails rather than print a wrong figure; the others
+go on, and the command ends with 1. The figures are saved in ``CMQ_BENCH_RESULTS``, by default ``build/bench``, with the
+machine's facts and the load at each step.
 Stores are made in ``CMQ_BENCH_DIR``, by default ``build/bench/data``: it should lie on the disk that is to be measured.
 """
 
@@ -52,6 +53,7 @@ class Run:
         self._console = console
         self._environment = environment
         self.figures: list[Figure] = []
+        self.failed: list[str] = []
 
     def all(self, steps: list[Step]) -> None:
         for number, step in enumerate(steps, 1):
@@ -61,6 +63,8 @@ class Run:
                 one |= {"step": step.name, "load_before": before, "load_after": load()}
             self.figures += found
             seconds = time.monotonic() - begin
+            if not found:
+                continue
             self._console.print(
                 f"[{number}/{len(steps)}] {step.name}: {len(found)} figures in {seconds:.0f} s, load {load():.1f}",
                 highlight=False,
@@ -85,7 +89,9 @@ class Run:
             text = output.read()
         if process.returncode != 0:
             self._console.print("".join(lines[-30:]) + text[-4000:], highlight=False, markup=False)
-            raise SystemExit(f"{step.name} failed: see above. No figure of it is kept.")
+            self._console.print(f"{title} failed: see above. No figure of it is kept.", highlight=False, markup=False)
+            self.failed.append(step.name)
+            return []
         if step.collect is not None:
             return step.collect()
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
@@ -253,6 +259,12 @@ def all_steps(arguments: argparse.Namespace, build: Path, directory: Path, folde
     yield from rival_steps(arguments.quick)
 
 
+def report_failures(run: Run) -> None:
+    """End with 1 where a step failed."""
+    if run.failed:
+        raise SystemExit(f"failed: {', '.join(run.failed)}")
+
+
 def main() -> None:
     """Run what was asked for."""
     arguments = parse()
@@ -275,6 +287,7 @@ def main() -> None:
     path = save(run, when, machine, arguments.quick)
     if arguments.json:
         print(path.read_text(encoding="utf-8"))
+        report_failures(run)
         return
     title = (
         f"{when}, commit {commit()}, {machine['processor']}, {machine['processors']} cores, {machine['file_system']}"
@@ -283,6 +296,7 @@ def main() -> None:
     console.print(
         f"saved as {path.relative_to(ROOT)}; load was {machine['load_at_start']:.1f} at the start", highlight=False
     )
+    report_failures(run)
 
 
 if __name__ == "__main__":
