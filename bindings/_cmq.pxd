@@ -363,8 +363,19 @@ cdef extern from "store/cmq_store.h" nogil:
 
     cmq_status cmq_store_read_physical(cmq_store *store, int64_t physical_offset, cmq_found_batch *batch)
     cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset, cmq_found_batch *batch)
-    cmq_status cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms,
-                                  cmq_found_batch *batch)
+    ctypedef struct cmq_key_search_options:
+        cmq_slice topic
+        cmq_slice key
+        int64_t begin_ms
+        int64_t end_ms
+        uint64_t limit
+
+    ctypedef struct cmq_key_search:
+        pass
+
+    cmq_status cmq_key_search_open(cmq_store *store, const cmq_key_search_options *options, cmq_key_search **search_out)
+    void cmq_key_search_close(cmq_key_search *search)
+    cmq_status cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch)
     cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms, cmq_boundary boundary,
                                    int64_t *offset_out)
     cmq_status cmq_store_earliest_ms(cmq_store *store, int64_t *time_ms_out)

@@ -312,6 +312,78 @@ cdef class Reader:
         return dict(self._positions)
 
 
+cdef enum:
+    DEF_KEY_BATCH = 16               # messages of a key search's first step: most often the newest few are wanted
+
+
+@cython.final
+cdef class KeySearch:
+    """An iterator over the messages of a topic that have a key, or that unique id, newest first. One thread at a time.
+
+    It gives what there was when it was made; what expires meanwhile is passed over. It reads a step at a time, and holds no more than that.
+    """
+    cdef StoreHandle _handle
+    cdef cmq_key_search *_search
+    cdef _Batch _batch               # being handed out
+    cdef uint32_t _at
+    cdef uint32_t _step
+    cdef bint _busy
+
+    def __init__(self, StoreHandle handle not None, str topic not None, str key not None, *, int64_t begin_ms=0,
+                 int64_t end_ms=0x7FFFFFFFFFFFFFFF, uint64_t limit=0):
+        if self._handle is not None:
+            raise RuntimeError("this search was made before")
+        cdef cmq_key_search_options options
+        cdef cmq_status status
+        options.topic = _slice_of_text(topic)
+        options.key = _slice_of_text(key)
+        options.begin_ms = begin_ms
+        options.end_ms = end_ms
+        options.limit = limit
+        self._step = DEF_KEY_BATCH
+        self._handle = handle
+        handle.enter()
+        with nogil:
+            status = cmq_key_search_open(handle._store, &options, &self._search)
+        handle.leave()
+        _check_topic(status, topic)
+
+    def __dealloc__(self):
+        cmq_key_search_close(self._search)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._batch is None or self._at >= self._batch.found.count:
+            self._fill()
+        if self._batch.found.count == 0:
+            raise StopIteration
+        self._at += 1
+        return _message_of(self._batch, &self._batch.found.items[self._at - 1])
+
+    cdef int _fill(self) except -1:
+        """Take the next step; an empty batch is the end."""
+        cdef cmq_status status
+        cdef _Batch batch
+        if self._search is NULL:
+            raise TypeError("a search is made by find()")
+        if self._busy:
+            raise _errors.StoreBusy("another thread is inside this search; give each thread one of its own")
+        batch = _Batch.make(self._step)
+        self._handle.enter()
+        self._busy = True
+        with nogil:
+            status = cmq_key_search_next(self._search, &batch.found)
+        self._busy = False
+        self._handle.leave()
+        _check(status)
+        self._step = min(self._step * 2, <uint32_t>DEF_FETCH)
+        self._batch = batch
+        self._at = 0
+        return 0
+
+
 cdef tuple _queue_key(const cmq_queue *queue):
     return (<const char *>cmq_queue_topic(queue))[:cmq_queue_topic_bytes(queue)].decode("utf-8", "replace"), cmq_queue_id(queue)
 

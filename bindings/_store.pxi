@@ -672,19 +672,6 @@ cdef class StoreHandle:
                                         offset=message._physical_offset)
         return elements[0]
 
-    def find_key(self, str topic not None, str key not None, int64_t begin_ms, int64_t end_ms, uint32_t limit):
-        """Messages of a topic that have the key or unique id, newest first, at most ``limit``."""
-        cdef _Batch batch = _Batch.make(limit)
-        cdef cmq_slice name = _slice_of_text(topic)
-        cdef cmq_slice wanted = _slice_of_text(key)
-        cdef cmq_status status
-        self.enter()
-        with nogil:
-            status = cmq_store_find_key(self._store, name, wanted, begin_ms, end_ms, &batch.found)
-        self.leave()
-        _check_topic(status, topic)
-        return [_message_of(batch, &batch.found.items[i]) for i in range(batch.found.count)]
-
     def offset_at(self, str topic not None, int32_t queue_id, int64_t time_ms, bint upper=False):
         """The queue offset of the first message stored at or after the time, or of the last at or before it."""
         cdef cmq_slice name = _slice_of_text(topic)

@@ -51,7 +51,6 @@ QUEUES = 8
 FLIGHTS_IN_PACKAGE = 336_776
 TAILS_LOOKED_UP = 100
 FOLLOW_TIMEOUT_S = 60
-FIND_LIMIT = 64
 
 
 # --- The flights, from the CSV ----------------------------------------------------------------------------------------
@@ -372,18 +371,8 @@ def read_by_key(store: cometmq.Store, flights: list[Flight], report: Report) -> 
 
 
 def find_all(store: cometmq.Store, key: str) -> list[cometmq.Message]:
-    """Return every message that has a key, oldest first. A look-up gives the newest 64, so it is repeated."""
-    found: dict[int, cometmq.Message] = {}
-    end_ms = None
-    while True:
-        page = store.find(TOPIC, key, end_time=end_ms, limit=FIND_LIMIT)
-        before = len(found)
-        found.update((message.physical_offset, message) for message in page)
-        if len(page) < FIND_LIMIT:
-            return [found[offset] for offset in sorted(found)]
-        if len(found) == before:
-            raise Mismatch(f"more than {FIND_LIMIT} messages with the key {key} were stored within one millisecond")
-        end_ms = page[-1].store_timestamp_ms
+    """Return every message that has a key, oldest first."""
+    return list(store.find(TOPIC, key))[::-1]
 
 
 def read_by_time(store: cometmq.Store, flights: list[Flight], month_begins: dict[int, int], report: Report) -> None:

@@ -120,7 +120,7 @@ def test_find(meter: Any, store: cometmq.Store) -> None:
     keys = [f"order-{pick(i):08d}" for i in range(LOOKUPS)]
 
     def work(_: Any) -> list[int]:
-        return [store.find(TOPIC, key)[0].queue_offset for key in keys]
+        return [next(store.find(TOPIC, key)).queue_offset for key in keys]
 
     def check(_: Any, found: list[int]) -> None:
         assert found == [pick(i) for i in range(LOOKUPS)]

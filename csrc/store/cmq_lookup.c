@@ -1,14 +1,12 @@
-/* cmq_lookup: single messages: by physical offset, queue offset, key; queue offsets by time.
+/* cmq_lookup: single messages: by physical offset, queue offset; queue offsets by time. By key: cmq_keysearch.
  *
  * Threads: any.
- * Way:     cmq_queue, cmq_index -> [cmq_lookup] -> a found record
- * Source:  upstream's DefaultMessageStore.queryMessage, getOffsetInQueueByTime; spec store 4.5, 8.3, 8.4.
+ * Way:     cmq_queue -> [cmq_lookup] -> a found record
+ * Source:  upstream's DefaultMessageStore.getOffsetInQueueByTime; spec store 8.3, 8.4.
  */
 #include <string.h>
 
 #include "store/cmq_store_internal.h"
-
-#define KEY_LOT 64u
 
 static bool is_pinned(const cmq_found_batch *batch, const cmq_segment *segment)
 {
@@ -17,8 +15,7 @@ static bool is_pinned(const cmq_found_batch *batch, const cmq_segment *segment)
     return false;
 }
 
-/* Put the record at `phy` into the batch; its segment's pin goes along, once for all records of it. CMQ_AGAIN: no room. */
-static cmq_status take(cmq_store *store, int64_t phy, cmq_found_batch *batch, cmq_record_view *view_out)
+cmq_status cmq_store_take(cmq_store *store, int64_t phy, cmq_found_batch *batch, cmq_record_view *view_out)
 {
     cmq_segment *segment;
     if (batch->count == batch->capacity) return CMQ_AGAIN;
@@ -46,19 +43,12 @@ static cmq_status take(cmq_store *store, int64_t phy, cmq_found_batch *batch, cm
     return CMQ_OK;
 }
 
-/* Take back the last found record, and its pin if there were so many before. */
-static void drop_last(cmq_found_batch *batch, uint32_t pins_before)
-{
-    batch->count--;
-    while (batch->pin_count > pins_before) cmq_segment_unpin(batch->pins[--batch->pin_count]);
-}
-
 cmq_status cmq_store_read_physical(cmq_store *store, int64_t physical_offset, cmq_found_batch *batch)
 {
     cmq_record_view view;
     if (physical_offset < 0) return cmq_fail_at(CMQ_ERR_OFFSET, physical_offset, "physical offset %lld is negative", (long long)physical_offset);
     const cmq_status refreshed = cmq_store_refresh(store);
-    return refreshed == CMQ_OK ? take(store, physical_offset, batch, &view) : refreshed;
+    return refreshed == CMQ_OK ? cmq_store_take(store, physical_offset, batch, &view) : refreshed;
 }
 
 static cmq_status find_queue(cmq_store *store, cmq_slice topic, int32_t queue_id, cmq_queue **queue_out)
@@ -88,66 +78,13 @@ cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queu
     if (count == 0 || unit.offset > offset)
         return cmq_fail_at(CMQ_ERR_NOT_FOUND, offset, "there is no message at queue offset %lld: its unit is a filler", (long long)offset);
     cmq_record_view view;
-    status = take(store, unit.phy, batch, &view);
+    status = cmq_store_take(store, unit.phy, batch, &view);
     if (status != CMQ_OK) return status;
     cmq_found *found = &batch->items[batch->count - 1];
     found->queue = queue;
     found->queue_offset = unit.offset;
     found->count = unit.count;
     return CMQ_OK;
-}
-
-/* ---- keys ---- */
-
-static bool carries_key(const cmq_record_view *view, cmq_slice topic, cmq_slice key)
-{
-    cmq_property_known known;
-    if (!cmq_slice_equal(view->topic, topic)) return false;
-    cmq_property_find_known(view->properties, &known);
-    if (cmq_slice_equal(known.value[CMQ_PROPERTY_UNIQ_KEY], key)) return true;
-    cmq_slice rest = known.value[CMQ_PROPERTY_KEYS], piece;
-    while (cmq_dispatch_next_key(&rest, &piece))
-        if (cmq_slice_equal(piece, key)) return true;
-    return false;
-}
-
-/* A record may be in the index twice for one key (indexed again by recovery, or the same key twice). */
-static bool already_found(const cmq_found_batch *batch, uint32_t from, int64_t phy)
-{
-    for (uint32_t i = from; i < batch->count; i++)
-        if (batch->items[i].physical_offset == phy) return true;
-    return false;
-}
-
-cmq_status cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms, cmq_found_batch *batch)
-{
-    if (store->index == NULL) return cmq_fail(CMQ_ERR_SETTING, "messageIndexEnable is off: this store keeps no index of keys");
-    cmq_status status = cmq_store_refresh(store);
-    if (status == CMQ_OK && store->options.read_only) status = cmq_index_refresh(store->index);
-    const uint32_t first = batch->count;
-    cmq_index_cursor cursor = {0};
-    while (status == CMQ_OK && !cursor.done) {
-        int64_t phys[KEY_LOT];
-        uint32_t count;
-        /* An entry's time may be up to 999 ms early. */
-        const int64_t begin = begin_ms > INT64_MIN + 1000 ? begin_ms - 1000 : begin_ms;
-        status = cmq_index_query(store->index, topic, key, begin, end_ms, cmq_log_min(store->log), &cursor, phys, KEY_LOT, &count);
-        for (uint32_t i = 0; status == CMQ_OK && i < count; i++) {
-            cmq_record_view view;
-            if (already_found(batch, first, phys[i])) continue;
-            const uint32_t pins_before = batch->pin_count;
-            status = take(store, phys[i], batch, &view);
-            if (status == CMQ_AGAIN) return CMQ_OK;   /* the batch is full */
-            if (status == CMQ_ERR_OFFSET || status == CMQ_ERR_CORRUPT) {   /* an entry of a record that expired, was cut or is not confirmed yet */
-                status = CMQ_OK;
-                continue;
-            }
-            if (status == CMQ_OK &&
-                (!carries_key(&view, topic, key) || view.store_timestamp_ms < begin_ms || view.store_timestamp_ms > end_ms))
-                drop_last(batch, pins_before);
-        }
-    }
-    return status;
 }
 
 /* ---- time ---- */

@@ -283,9 +283,27 @@ int64_t cmq_reader_expired(const cmq_reader *reader);
 cmq_status CMQ_MUST_CHECK cmq_store_read_physical(cmq_store *store, int64_t physical_offset, cmq_found_batch *batch);
 cmq_status CMQ_MUST_CHECK cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t offset, cmq_found_batch *batch);
 
-/* Records whose KEYS hold `key` or whose UNIQ_KEY equals it, newest first, collisions removed, up to the batch's capacity. */
+/* Records whose KEYS hold `key` or whose UNIQ_KEY equals it, newest first, collisions removed, up to the batch's capacity or as many as have room in
+ * its pins. For all of them: a search. */
 cmq_status CMQ_MUST_CHECK cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms,
                                              cmq_found_batch *batch);
+
+/* ---- all records of a key, in steps ---- */
+
+typedef struct cmq_key_search_options {
+    cmq_slice topic, key;           /* copied */
+    int64_t begin_ms, end_ms;       /* store times, both inclusive */
+    uint64_t limit;                 /* at most so many records; 0: all */
+} cmq_key_search_options;
+
+/* What it finds is what there was when it was opened, less what expires meanwhile; messages appended later do not come. It holds nothing but some
+ * memory, the same for one record as for millions, so it may stay open for long; close it before the store or after. One thread at a time. */
+typedef struct cmq_key_search cmq_key_search;
+cmq_status CMQ_MUST_CHECK cmq_key_search_open(cmq_store *store, const cmq_key_search_options *options, cmq_key_search **search_out);
+void cmq_key_search_close(cmq_key_search *search);   /* NULL is fine */
+
+/* Fill the batch (release it before), newest first, going on where the last call stopped. Count 0: there are no more. */
+cmq_status CMQ_MUST_CHECK cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch);
 
 /* The queue offset for a store time (spec store 8.3), clamped to [min, max]. */
 cmq_status CMQ_MUST_CHECK cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_id, int64_t time_ms, cmq_boundary boundary,

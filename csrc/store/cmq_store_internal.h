@@ -9,7 +9,8 @@
  *   cmq_maintain.c   flushes, durable points, the background thread
  *   cmq_retention.c  old segments, dead queues
  *   cmq_reader.c     iteration
- *   cmq_lookup.c     by offset, key and time
+ *   cmq_lookup.c     by offset and time
+ *   cmq_keysearch.c  by key
  *   cmq_sound.c      bytes and records where there should be none
  *   cmq_verify*.c    everything held against everything
  *   cmq_repair*.c    what a store is made whole with
@@ -214,6 +215,9 @@ cmq_status CMQ_MUST_CHECK cmq_store_expire_due(cmq_store *store, int64_t now_ms)
 /* Pin the record at `phy` and parse it up to `checks`; unpin *segment_out. CMQ_END for a blank. */
 cmq_status CMQ_MUST_CHECK cmq_store_record_at(cmq_store *store, int64_t phy, int64_t limit, unsigned checks, cmq_segment **segment_out,
                                               cmq_record_view *view_out);
+
+/* Put the record at `phy` into the batch; its segment's pin goes along, once for all records of it. CMQ_AGAIN: no room. */
+cmq_status CMQ_MUST_CHECK cmq_store_take(cmq_store *store, int64_t phy, cmq_found_batch *batch, cmq_record_view *view_out);
 
 /* After an unclean end: has this record, sound by its body's CRC, lost a sector of its topic or properties, which no CRC covers? */
 bool cmq_store_is_torn(const cmq_store *store, const cmq_record_view *view);

@@ -109,7 +109,7 @@ def test_a_crashed_store_opens_after_its_repair(name: str, golden_store: GoldenS
         assert store.max_offset(topic, queue_id) == end
         store.create_topic("AfterRepair")
         store.append("AfterRepair", b"goes on", keys="after")
-        assert len(store.find("AfterRepair", "after")) == 1
+        assert len(list(store.find("AfterRepair", "after"))) == 1
     assert run("verify", path).code == 0
 
 

@@ -178,7 +178,7 @@ def test_each_key_in_the_index_is_found(case: tuple[Store, list[Record], bool], 
             wanted[record["topic"], key].add(record["physicalOffset"])
     lost = 0
     for (topic, key), offsets in wanted.items():
-        messages = store.find(topic, key)
+        messages = list(store.find(topic, key))
         found = [message.physical_offset for message in messages]
         assert found == sorted(set(found), reverse=True), "newest first, each once"
         assert set(found) <= offsets, f"{key} was found where it is not"
@@ -187,7 +187,7 @@ def test_each_key_in_the_index_is_found(case: tuple[Store, list[Record], bool], 
             newest = messages[0]
             times = {"start_time": newest.store_timestamp_ms, "end_time": newest.store_timestamp_ms}
             assert newest.physical_offset in [other.physical_offset for other in store.find(topic, key, **times)]
-            assert store.find(topic, key, end_time=min(records[0]["storeTimestamp"] - 1, 0)) == []
+            assert list(store.find(topic, key, end_time=min(records[0]["storeTimestamp"] - 1, 0))) == []
     name = request.node.callspec.id.rpartition("-")[0].rpartition("-")[0]
     assert lost == (KEYS_LOST.get(name, 0) if has_lost_keys else 0)
 

@@ -288,10 +288,13 @@ class AsyncStore:
         *,
         start_time: Time | None = None,
         end_time: Time | None = None,
-        limit: int = 64,
+        limit: int | None = None,
     ) -> list[Message]:
-        """Return the messages that have a key, as :meth:`Store.find`."""
-        call = partial(self.store.find, topic, key, start_time=start_time, end_time=end_time, limit=limit)
+        """Return the messages that have a key, newest first, all at once; otherwise as :meth:`Store.find`."""
+
+        def call() -> list[Message]:
+            return list(self.store.find(topic, key, start_time=start_time, end_time=end_time, limit=limit))
+
         return await self._call(call)
 
     async def find_unique(self, topic: str, unique_id: str) -> Message | None:

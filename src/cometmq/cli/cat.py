@@ -23,7 +23,6 @@ from cometmq.errors import CorruptRecord, DecompressionError, Error, InvalidArgu
 __all__ = ["Format", "cat", "message_fields"]
 
 _WRITE_BYTES = 256 * 1024
-_FIND_MESSAGES = 1024
 
 
 class Format(enum.Enum):
@@ -185,30 +184,17 @@ def _by_id(store: cometmq.Store, topic: str | None, message_id: str) -> cometmq.
 
 def _by_key(store: cometmq.Store, query: _Query, key: str, *, backwards: bool) -> Iterable[cometmq.Message]:
     """Find the messages with a key that fit the other filters, oldest first."""
+    from cometmq._engine import KeySearch
     from cometmq.store.options import INT64_MAX, parse_tags
 
     assert query.topic is not None
     store.topic(query.topic)  # that there is such a topic
     wanted = frozenset(parse_tags(query.tags))
-    found: list[cometmq.Message] = []
-    seen: set[int] = set()
     begin = query.start_time_ms or 0
     until = INT64_MAX if query.end_time_ms is None else query.end_time_ms - 1
-    limit = _FIND_MESSAGES
-    while until >= begin:
-        # Newest first, so the next page begins at the oldest one's time; those of the same millisecond come again.
-        page = store.handle.find_key(query.topic, key, begin, until, limit)
-        fresh = [message for message in page if message.physical_offset not in seen]
-        if fresh:
-            seen.update(message.physical_offset for message in fresh)
-            found += fresh
-            until = page[-1].store_timestamp_ms
-        elif len(page) == limit:
-            limit *= 4
-        else:
-            break
-    matching = [message for message in found if _fits(query, wanted, message)]
-    return matching if backwards else reversed(matching)
+    found = KeySearch(store.handle, query.topic, key, begin_ms=begin, end_ms=until)
+    matching = (message for message in found if _fits(query, wanted, message))
+    return matching if backwards else reversed(list(matching))
 
 
 def _fits(query: _Query, tags: frozenset[str], message: cometmq.Message) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cometmq._engine import Message, Reader, parse_message_id
+from cometmq._engine import KeySearch, Message, Reader, parse_message_id
 from cometmq.errors import InvalidArgument, NotFound, TopicNotFound
 from cometmq.store.core import StoreCore
 from cometmq.store.options import (
@@ -20,9 +20,6 @@ from cometmq.store.options import (
 )
 
 __all__ = ["Reading"]
-
-_FIND_LIMIT = 64
-"""Most messages of one look-up by key, as upstream's ``maxMsgsNumBatch``."""
 
 
 class Reading(StoreCore):
@@ -201,26 +198,30 @@ class Reading(StoreCore):
         *,
         start_time: Time | None = None,
         end_time: Time | None = None,
-        limit: int = _FIND_LIMIT,
-    ) -> list[Message]:
-        """Return the messages of a topic that have a key (or that unique id), newest first.
+        limit: int | None = None,
+    ) -> KeySearch:
+        """Return an iterator over the messages of a topic that have a key (or that unique id), newest first.
+
+        It looks messages up as it goes, in constant memory, so a key with very many may be asked for. It gives what
+        the store has now: messages appended later do not come. One thread at a time.
 
         Args:
             topic: topic.
             key: one key.
             start_time: stored at this time or later.
             end_time: stored at this time or before.
-            limit: most messages to return, up to 64. For more, ask again with the oldest one's time as ``end_time``.
+            limit: most messages to give; None for all.
 
         Raises:
             TopicNotFound: there is no such topic.
+            StoreClosed: (while iterating) the store was closed.
         """
         self._require_topic(topic)
-        if not 1 <= limit <= _FIND_LIMIT:
-            raise InvalidArgument(f"limit is {limit}; it must be 1 to {_FIND_LIMIT}: narrow the time instead")
+        if limit is not None and limit < 1:
+            raise InvalidArgument(f"limit is {limit}; it must be 1 or more, or None for all")
         begin = 0 if start_time is None else time_ms(start_time)
-        end = (1 << 63) - 1 if end_time is None else time_ms(end_time)
-        return self._handle.find_key(topic, key, begin, end, limit)
+        end = INT64_MAX if end_time is None else time_ms(end_time)
+        return KeySearch(self._handle, topic, key, begin_ms=begin, end_ms=end, limit=limit or 0)
 
     def find_unique(self, topic: str, unique_id: str) -> Message | None:
         """Return the newest message with a unique id (property ``UNIQ_KEY``), or None."""

@@ -67,7 +67,7 @@ def test_tags_keys_properties(path: Path) -> None:
         (message,) = store.read("orders")
         assert (message.tags, message.keys) == ("paid", ("o-1", "c-7"))
         assert (message.properties["shop"], message.properties["note"]) == ("7", "a=b")
-        assert len(store.find("orders", "c-7")) == 1
+        assert len(list(store.find("orders", "c-7"))) == 1
 
 
 def test_queues(path: Path) -> None:

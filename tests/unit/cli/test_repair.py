@@ -102,7 +102,7 @@ def test_damage_is_passed_over(path: Path) -> None:
     assert "1 queue offset without a message" in outcome.out
     with cometmq.open(path) as store:
         assert store.max_offset("orders") == MESSAGES
-        assert len(store.find("orders", "o-2400")) == 1
+        assert len(list(store.find("orders", "o-2400"))) == 1
     assert run("verify", path).code == 4  # the log is as it was
 
 

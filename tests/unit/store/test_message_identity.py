@@ -18,7 +18,7 @@ def test_the_same_message_found_in_every_way(tmp_path: Path) -> None:
                 store.get("t", 0, 0),
                 store.get_by_id(first.message_id),
                 store.get_physical(first.physical_offset),
-                store.find("t", "k")[-1],
+                [*store.find("t", "k")][-1],
                 next(store.read("t")),
                 next(store.read()),
                 reader.get("t", 0, 0),

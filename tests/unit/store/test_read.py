@@ -6,7 +6,7 @@ import gc
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def bodies(messages: Iterator[Message] | Reader) -> list[bytes]:
+def bodies(messages: Iterable[Message]) -> list[bytes]:
     return [bytes(message) for message in messages]
 
 
@@ -258,20 +258,42 @@ def test_find(store: Store) -> None:
     for number in range(10):
         store.append("t", b"%d" % number, keys=["all", f"k{number}"], properties={"UNIQ_KEY": f"u{number}"})
     store.append("other", b"other", keys="all")
-    assert bodies(iter(store.find("t", "all"))) == numbered(10)[::-1]
-    assert bodies(iter(store.find("t", "all", limit=2))) == [b"9", b"8"]
-    assert bodies(iter(store.find("t", "k3"))) == [b"3"]
-    assert bodies(iter(store.find("t", "u4"))) == [b"4"]
+    assert bodies(store.find("t", "all")) == numbered(10)[::-1]
+    assert bodies(store.find("t", "all", limit=2)) == [b"9", b"8"]
+    assert bodies(store.find("t", "k3")) == [b"3"]
+    assert bodies(store.find("t", "u4")) == [b"4"]
     found = store.find_unique("t", "u5")
     assert found is not None
     assert bytes(found) == b"5"
     assert store.find_unique("t", "k5") is None
-    assert store.find("t", "none") == []
-    assert store.find("t", "all", end_time=1) == []
+    assert list(store.find("t", "none")) == []
+    assert list(store.find("t", "all", end_time=1)) == []
     with pytest.raises(errors.TopicNotFound):
         store.find("nowhere", "all")
     with pytest.raises(errors.InvalidArgument):
         store.find("t", "all", limit=0)
+
+
+def test_find_gives_every_message_of_a_key_lazily(store: Store) -> None:
+    count = 5000  # over two index files; one step takes at most 512
+    store.append_many("t", numbered(count), keys=["all other"] * count)
+    found = store.find("t", "all")
+    assert bytes(next(found)) == b"4999"
+    store.append("t", b"later", keys="all")
+    assert bodies(found) == numbered(count - 1)[::-1]
+    assert list(found) == []
+    assert bytes(next(store.find("t", "all"))) == b"later"
+    assert bodies(store.find("t", "all", limit=1000)) == [b"later", *numbered(count)[: count - 1000 : -1]]
+
+
+def test_a_search_ends_with_its_store(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as store:
+        store.append_many("t", numbered(100), keys=["k"] * 100)
+        found = store.find("t", "k")
+        first = next(found)
+    with pytest.raises(errors.StoreClosed):
+        list(found)
+    assert bytes(first) == b"99"
 
 
 def test_a_store_without_an_index_says_so(tmp_path: Path) -> None:
