@@ -60,3 +60,4 @@ cdef extern from *:
         int (*get_next)(ArrowArrayStream *, ArrowArray *out) noexcept
         const char *(*get_last_error)(ArrowArrayStream *) noexcept
         void (*release)(ArrowArrayStream *) noexcept
+        void *private_data

@@ -1,6 +1,8 @@
 # Every extern declaration of the C engine that the bindings use, and nothing else. Mirrors csrc/**/*.h.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from _arrow_abi cimport ArrowArray, ArrowSchema
+
 
 cdef extern from "<stdbool.h>" nogil:
     ctypedef bint cbool "bool"
@@ -38,6 +40,7 @@ cdef extern from "base/cmq_status.h" nogil:
 
     const cmq_error *cmq_last_error()
     const char *cmq_status_name(cmq_status status)
+    cmq_status cmq_fail(cmq_status status, const char *format, ...)
 
 
 cdef extern from "base/cmq_bytes.h" nogil:
@@ -447,6 +450,7 @@ cdef extern from "store/cmq_repair.h" nogil:
         cbool dry_run
         cbool cut_tail
         cbool cut_damage
+        cbool fill_damage
         cbool (*wanted)(void *context, cmq_slice topic) noexcept nogil
         cbool (*progress)(void *context, int64_t done_bytes, int64_t all_bytes) noexcept nogil
         void (*damage)(void *context, int64_t physical_offset, int64_t byte_count, const char *reason) noexcept nogil
@@ -468,6 +472,7 @@ cdef extern from "store/cmq_repair.h" nogil:
         int64_t unwanted
         int64_t damaged_places
         int64_t damaged_bytes
+        int64_t filled_bytes
         int64_t first_damage
         int64_t tail_at
         int64_t tail_bytes
@@ -478,3 +483,83 @@ cdef extern from "store/cmq_repair.h" nogil:
         const char *kept
 
     cmq_status cmq_store_repair(const cmq_repair_options *options, cmq_repair_report *report_out)
+
+
+# ---- columns (_scan.pxi) ----
+
+cdef extern from "export/cmq_scan.h" nogil:
+    ctypedef enum cmq_scan_kind:
+        CMQ_SCAN_TOPIC
+        CMQ_SCAN_QUEUE_ID
+        CMQ_SCAN_QUEUE_OFFSET
+        CMQ_SCAN_BODY
+        CMQ_SCAN_BODY_BYTES
+        CMQ_SCAN_TAGS
+        CMQ_SCAN_KEYS
+        CMQ_SCAN_UNIQUE_ID
+        CMQ_SCAN_BORN_TIMESTAMP
+        CMQ_SCAN_STORE_TIMESTAMP
+        CMQ_SCAN_PROPERTIES
+        CMQ_SCAN_PROPERTY
+        CMQ_SCAN_FLAG
+        CMQ_SCAN_SYS_FLAG
+        CMQ_SCAN_RECONSUME_TIMES
+        CMQ_SCAN_MESSAGE_ID
+        CMQ_SCAN_PHYSICAL_OFFSET
+        CMQ_SCAN_BORN_HOST
+        CMQ_SCAN_STORE_HOST
+        CMQ_SCAN_BODY_CRC
+        CMQ_SCAN_PREPARED_OFFSET
+        CMQ_SCAN_CONSTANT
+
+    ctypedef enum cmq_scan_form:
+        CMQ_SCAN_FORM_DEFAULT
+        CMQ_SCAN_FORM_VIEW
+        CMQ_SCAN_FORM_PLAIN
+        CMQ_SCAN_FORM_DICTIONARY
+        CMQ_SCAN_FORM_MS
+        CMQ_SCAN_FORM_US
+
+    ctypedef struct cmq_scan_column:
+        cmq_scan_kind kind
+        cmq_scan_form form
+        const char *name
+        const char *property
+
+    ctypedef struct cmq_scan_room:
+        pass
+
+    uint8_t *cmq_scan_room_take(cmq_scan_room *room, size_t bytes)
+
+    ctypedef cmq_status (*cmq_scan_decompress)(void *context, int32_t sys_flag, cmq_slice stored, cmq_scan_room *room) noexcept
+
+    ctypedef struct cmq_scan_options:
+        cmq_read_options read
+        const cmq_slice *keys
+        uint32_t key_count
+        const cmq_scan_column *columns
+        uint32_t column_count
+        uint32_t batch_rows
+        uint32_t batch_bytes
+        int64_t limit_rows
+        cbool follow
+        cbool raw_bodies
+        cbool check_crc
+        cbool skip_corrupt
+        cmq_scan_decompress decompress
+        void *decompress_context
+
+    ctypedef struct cmq_scan:
+        pass
+
+    cmq_status cmq_scan_open(cmq_store *store, const cmq_scan_options *options, cmq_scan **scan_out)
+    void cmq_scan_close(cmq_scan *scan)
+    cmq_status cmq_scan_schema(const cmq_scan *scan, ArrowSchema *schema_out)
+    cmq_status cmq_scan_next(cmq_scan *scan, ArrowArray *array_out, cbool *end_out)
+
+    ctypedef struct cmq_scan_skipped:
+        uint64_t records
+        uint64_t invalid_texts
+        uint64_t expired
+
+    void cmq_scan_skipped_of(const cmq_scan *scan, cmq_scan_skipped *skipped_out, int64_t *offsets, uint32_t capacity, uint32_t *count_out)

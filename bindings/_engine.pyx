@@ -9,6 +9,7 @@ cmq_core is linked statically and must be in the process once.
     _messages.pxi  Message: one stored message, over the mapped log
     _store.pxi     StoreHandle: life, append, look-ups
     _reader.pxi    Reader: iteration
+    _scan.pxi      ColumnScan: messages as Arrow columns
     _verify.pxi    verification and repair
 
 Every call into the engine holds its handle (StoreHandle.enter, leave), so that close() never frees it under a call.
@@ -18,7 +19,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
@@ -48,17 +49,21 @@ cdef extern from "Python.h":
     PyObject *PyList_GET_ITEM(PyObject *items, Py_ssize_t index)
     Py_ssize_t PyList_GET_SIZE(PyObject *items)
     void Py_INCREF_BORROWED "Py_INCREF"(PyObject *item)
+    void Py_DECREF_BORROWED "Py_DECREF"(PyObject *item)
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     object PyMemoryView_FromObject(object exporter)
+    object PyMemoryView_FromMemory(char *memory, Py_ssize_t size, int flags)
     int PyBuffer_FillInfo(Py_buffer *view, object exporter, void *data, Py_ssize_t size, int read_only, int flags) except -1
     int PyObject_GetBuffer(object exporter, Py_buffer *view, int flags) except -1
     void PyBuffer_Release(Py_buffer *view)
     int PyObject_CheckBuffer(object item)
     int PyBuffer_IsContiguous(const Py_buffer *view, char order)
     void *PyCapsule_GetPointer(object capsule, const char *name) except NULL
+    object PyCapsule_New(void *pointer, const char *name, void (*destructor)(object) noexcept)
     int PyErr_ResourceWarning(object source, Py_ssize_t stack_level, const char *format, ...) except -1
     int PyBUF_SIMPLE
     int PyBUF_RECORDS_RO
+    int PyBUF_READ
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil, void (*child)() noexcept nogil)
@@ -137,4 +142,5 @@ include "_columns.pxi"
 include "_messages.pxi"
 include "_store.pxi"
 include "_reader.pxi"
+include "_scan.pxi"
 include "_verify.pxi"

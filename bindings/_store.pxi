@@ -207,6 +207,7 @@ cdef class StoreHandle:
     cdef object _drained             # Event: the last call under way has left
     cdef object _gone                # Event: close() has finished
     cdef PyObject *_first_reader     # borrowed: open readers, linked
+    cdef PyObject *_first_scan       # the same of scans
     cdef object __weakref__
 
     def __cinit__(self):
@@ -360,6 +361,8 @@ cdef class StoreHandle:
     cdef int _close_readers(self) except -1:
         while self._first_reader is not NULL:
             (<Reader>self._first_reader)._detach()
+        while self._first_scan is not NULL:
+            (<ColumnScan>self._first_scan)._detach()
         return 0
 
     # ---- append

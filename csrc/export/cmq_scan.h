@@ -3,7 +3,7 @@
  * Owns:      a cmq_reader, and one batch while it is being made. A batch that was given out owns its buffers and its pins, and nothing of the scan.
  * Invariant: every array is valid Arrow (offsets rise, views lie inside their buffers, strings are UTF-8) whatever the log holds.
  * Threads:   one at a time per scan; a batch may be released by any thread, at any time, also after the store is closed.
- * Way:       cmq_reader, cmq_lookup -> [cmq_scan, cmq_scan_columns] -> ArrowArray -> bindings/_scan.pxi -> Arrow, export, Spark
+ * Way:       cmq_reader, cmq_keyplaces -> [cmq_scan, cmq_scan_columns] -> ArrowArray -> bindings/_scan.pxi -> Arrow, export, Spark
  * Source:    docs/decisions/0008; Arrow's columnar format; spec spark 1, 2.
  */
 #ifndef CMQ_SCAN_H
@@ -72,13 +72,15 @@ typedef cmq_status (*cmq_scan_decompress)(void *context, int32_t sys_flag, cmq_s
 
 typedef struct cmq_scan_options {
     cmq_read_options read;         /* which messages; not backwards */
-    const cmq_slice *keys;         /* none: all; else messages of read.topics (one at least) that have one of the keys, through the index */
+    const cmq_slice *keys;         /* none: all; else messages that have one of these keys (KEYS or UNIQ_KEY), found through the index where it covers
+                                    * the log, and by reading where it does not */
     uint32_t key_count;
     const cmq_scan_column *columns;   /* at least one */
     uint32_t column_count;
     uint32_t batch_rows;           /* 0: CMQ_SCAN_BATCH_ROWS */
-    uint32_t batch_bytes;          /* of gathered bodies, or of the records viewed; 0: CMQ_SCAN_BATCH_BYTES */
+    uint32_t batch_bytes;          /* of bodies that are gathered, or decompressed; 0: CMQ_SCAN_BATCH_BYTES. Viewed bodies count nothing */
     int64_t limit_rows;            /* 0: none */
+    bool follow;                   /* more will be waited for: with keys, new messages are filtered instead of looked up once */
     bool raw_bodies;               /* compressed bodies and inner batches as stored: a row per record */
     bool check_crc;                /* compare every body with its CRC: reads all of it */
     bool skip_corrupt;             /* count damage and go on, instead of failing */
@@ -91,7 +93,7 @@ typedef struct cmq_scan cmq_scan;
 /* Open. Options and what they point to are borrowed for the call (but the hook). Statuses as cmq_reader_open, and CMQ_ERR_ARGUMENT naming the
  * column that cannot be. *scan_out owned: cmq_scan_close. */
 cmq_status CMQ_MUST_CHECK cmq_scan_open(cmq_store *store, const cmq_scan_options *options, cmq_scan **scan_out);
-void cmq_scan_close(cmq_scan *scan);
+void cmq_scan_close(cmq_scan *scan);   /* before the store's; batches stay */
 
 /* The schema: a struct of the columns. *schema_out is the caller's to release. */
 cmq_status CMQ_MUST_CHECK cmq_scan_schema(const cmq_scan *scan, struct ArrowSchema *schema_out);
@@ -101,10 +103,13 @@ cmq_status CMQ_MUST_CHECK cmq_scan_schema(const cmq_scan *scan, struct ArrowSche
  * batches, the next call goes on behind it. */
 cmq_status CMQ_MUST_CHECK cmq_scan_next(cmq_scan *scan, struct ArrowArray *array_out, bool *end_out);
 
-/* What skip_corrupt passed over. `offsets`: the first up to `capacity` physical offsets, in order. */
+/* What did not come as it was stored. `offsets`: of records that skip_corrupt passed over the first physical offsets, in the order in which they
+ * were met, CMQ_SCAN_SKIPPED_MAX at most are kept. */
+#define CMQ_SCAN_SKIPPED_MAX 1024u
 typedef struct cmq_scan_skipped {
     uint64_t records;
     uint64_t invalid_texts;        /* strings that were no UTF-8 and were mended */
+    uint64_t expired;              /* messages that were to be read and had expired (cmq_reader_expired) */
 } cmq_scan_skipped;
 void cmq_scan_skipped_of(const cmq_scan *scan, cmq_scan_skipped *skipped_out, int64_t *offsets, uint32_t capacity, uint32_t *count_out);
 

@@ -326,6 +326,59 @@ class KeySearch:
     def __iter__(self) -> Iterator[Message]: ...
     def __next__(self) -> Message: ...
 
+SCAN_KINDS: tuple[str, ...]
+SCAN_FORMS: tuple[str, ...]
+
+@final
+class ColumnScan:
+    """Messages as Arrow columns. One thread at a time; what it gives may go to any thread."""
+
+    def __init__(
+        self,
+        handle: StoreHandle,
+        *,
+        columns: Iterable[tuple[str, str | None, str, str | None]],
+        topics: Iterable[str] = (),
+        tags: Iterable[str] = (),
+        keys: Iterable[str] = (),
+        queue_ids: Iterable[int] = (),
+        start: int | None = None,
+        end: int | None = None,
+        start_time_ms: int | None = None,
+        end_time_ms: int | None = None,
+        ranges: Iterable[tuple[str, int, int, int | None]] | None = None,
+        only_queued: bool = True,
+        may_be_missing: bool = False,
+        batch_rows: int = 0,
+        batch_bytes: int = 0,
+        limit_rows: int = 0,
+        raw_bodies: bool = False,
+        check_crc: bool = False,
+        skip_corrupt: bool = False,
+        follow: bool = False,
+        timeout_ms: int = -1,
+    ) -> None: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def failure(self) -> BaseException | None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+    def next_batch(self) -> tuple[object, object] | None: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+    def skipped(self) -> _Skipped: ...
+
+@type_check_only
+class _Skipped(TypedDict):
+    records: int
+    offsets: list[int]
+    invalid_texts: int
+    expired: int
+
 @type_check_only
 class _Problem(TypedDict):
     kind: str
@@ -376,6 +429,7 @@ class _Repaired(TypedDict):
     unwanted: int
     damaged_places: int
     damaged_bytes: int
+    filled_bytes: int
     first_damage: int | None
     tail_at: int
     tail_bytes: int
@@ -396,6 +450,7 @@ def repair_store(
     dry_run: bool = False,
     cut_tail: bool = False,
     cut_damage: bool = False,
+    fill_damage: bool = False,
     wants: Callable[[str], bool] | None = None,
     on_progress: Callable[[int, int], bool] | None = None,
     on_damage: Callable[[int, int, str], object] | None = None,

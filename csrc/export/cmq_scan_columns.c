@@ -1,0 +1,126 @@
+/* cmq_scan_columns: numbers and bodies: one column at a time over a block of rows whose heads are in the first-level cache.
+ *
+ * Per row: one big-endian load and a store; a view 16 bytes; a gathered body its bytes. Room is made once per block.
+ */
+#include <string.h>
+
+#include "export/cmq_scan_internal.h"
+
+#define AT_RECONSUME (CMQ_RECORD_AT_STORE_HOST + 8)
+#define AT_PREPARED (AT_RECONSUME + 4)
+
+static size_t behind_hosts(const cmq_scan_row *row) { return cmq_scan_born_more(row->sys_flag) + cmq_scan_store_more(row->sys_flag); }
+
+#define FOR_ROWS for (uint32_t i = 0; i < scan->block_count; i++)
+
+static cmq_status append_int32(const cmq_scan *scan, cmq_scan_builder *builder)
+{
+    const cmq_scan_row *rows = scan->block;
+    const cmq_status status = cmq_scan_buffer_reserve(&builder->values, scan->block_count * sizeof(int32_t));
+    if (status != CMQ_OK) return status;
+    int32_t *into = (int32_t *)(void *)cmq_scan_buffer_end(&builder->values);
+    builder->values.used += scan->block_count * sizeof(int32_t);
+    if (builder->kind == CMQ_SCAN_QUEUE_ID) FOR_ROWS into[i] = cmq_load_i32(rows[i].record + CMQ_RECORD_AT_QUEUE_ID);
+    else if (builder->kind == CMQ_SCAN_FLAG) FOR_ROWS into[i] = rows[i].flag;
+    else if (builder->kind == CMQ_SCAN_SYS_FLAG) FOR_ROWS into[i] = rows[i].sys_flag;
+    else if (builder->kind == CMQ_SCAN_BODY_CRC) FOR_ROWS into[i] = cmq_load_i32(rows[i].record + CMQ_RECORD_AT_BODY_CRC);
+    else FOR_ROWS into[i] = cmq_load_i32(rows[i].record + AT_RECONSUME + behind_hosts(&rows[i]));
+    return CMQ_OK;
+}
+
+/* Anything may stand in the log; what has no microseconds becomes the farthest time that has. */
+static int64_t in_micros(int64_t ms)
+{
+    if (ms > INT64_MAX / 1000) return INT64_MAX;
+    if (ms < INT64_MIN / 1000) return INT64_MIN;
+    return ms * 1000;
+}
+
+static cmq_status append_int64(const cmq_scan *scan, cmq_scan_builder *builder)
+{
+    const cmq_scan_row *rows = scan->block;
+    const cmq_status status = cmq_scan_buffer_reserve(&builder->values, scan->block_count * sizeof(int64_t));
+    if (status != CMQ_OK) return status;
+    int64_t *into = (int64_t *)(void *)cmq_scan_buffer_end(&builder->values);
+    builder->values.used += scan->block_count * sizeof(int64_t);
+    if (builder->kind == CMQ_SCAN_QUEUE_OFFSET) FOR_ROWS into[i] = rows[i].queue_offset;
+    else if (builder->kind == CMQ_SCAN_PHYSICAL_OFFSET) FOR_ROWS into[i] = rows[i].physical_offset;
+    else if (builder->kind == CMQ_SCAN_BODY_BYTES) FOR_ROWS into[i] = rows[i].stored_bytes;
+    else if (builder->kind == CMQ_SCAN_BORN_TIMESTAMP) FOR_ROWS into[i] = cmq_load_i64(rows[i].record + CMQ_RECORD_AT_BORN_TIMESTAMP);
+    else if (builder->kind == CMQ_SCAN_STORE_TIMESTAMP)
+        FOR_ROWS into[i] = cmq_load_i64(rows[i].record + CMQ_RECORD_AT_STORE_TIMESTAMP + cmq_scan_born_more(rows[i].sys_flag));
+    else FOR_ROWS into[i] = cmq_load_i64(rows[i].record + AT_PREPARED + behind_hosts(&rows[i]));
+    if (builder->micros) FOR_ROWS into[i] = in_micros(into[i]);
+    return CMQ_OK;
+}
+
+/* Arrow's view: the length, then the bytes themselves or their first four and their place. */
+typedef struct view {
+    int32_t bytes;
+    uint8_t prefix[4];
+    int32_t buffer;
+    int32_t offset;
+} view;
+_Static_assert(sizeof(view) == 16 && CMQ_SCAN_INLINE_BYTES == sizeof(view) - 4, "a view is 16 bytes");
+
+static cmq_status append_views(const cmq_scan *scan, cmq_scan_builder *builder)
+{
+    const cmq_status status = cmq_scan_buffer_reserve(&builder->values, scan->block_count * sizeof(view));
+    if (status != CMQ_OK) return status;
+    uint8_t *into = cmq_scan_buffer_end(&builder->values);
+    builder->values.used += scan->block_count * sizeof(view);
+    FOR_ROWS {
+        const cmq_scan_row *row = &scan->block[i];
+        view made = {.bytes = (int32_t)row->body_bytes};
+        if (row->body_bytes > CMQ_SCAN_INLINE_BYTES) {
+            memcpy(made.prefix, row->body, sizeof made.prefix);
+            made.buffer = (int32_t)row->home;
+            made.offset = (int32_t)(row->body - scan->homes[row->home].low);
+            memcpy(into, &made, sizeof made);
+        } else {
+            memcpy(into, &made, sizeof made);
+            if (row->body_bytes > 0) memcpy(into + 4, row->body, row->body_bytes);
+        }
+        into += sizeof made;
+    }
+    return CMQ_OK;
+}
+
+static cmq_status append_bytes(const cmq_scan *scan, cmq_scan_builder *builder)
+{
+    size_t bytes = 0;
+    FOR_ROWS bytes += scan->block[i].body_bytes;
+    cmq_scan_strings *strings = &builder->strings;
+    const bool first = strings->offsets.used == 0;
+    cmq_status status = cmq_scan_buffer_reserve(&strings->offsets, (scan->block_count + 1) * sizeof(int32_t));
+    if (status == CMQ_OK) status = cmq_scan_buffer_reserve(&strings->data, bytes);
+    if (status != CMQ_OK) return status;
+    int32_t *offsets = (int32_t *)(void *)cmq_scan_buffer_end(&strings->offsets);
+    if (first) *offsets++ = 0;
+    uint8_t *into = cmq_scan_buffer_end(&strings->data);
+    size_t used = strings->data.used;
+    FOR_ROWS {
+        const cmq_scan_row *row = &scan->block[i];
+        if (row->body_bytes > 0) memcpy(into, row->body, row->body_bytes);
+        into += row->body_bytes;
+        used += row->body_bytes;
+        offsets[i] = (int32_t)used;
+    }
+    strings->data.used = used;
+    strings->offsets.used += (scan->block_count + first) * sizeof(int32_t);
+    return CMQ_OK;
+}
+
+cmq_status cmq_scan_append_block(cmq_scan *scan, cmq_scan_builder *builder)
+{
+    switch (builder->shape) {
+    case CMQ_SCAN_SHAPE_INT32: return append_int32(scan, builder);
+    case CMQ_SCAN_SHAPE_INT64: return append_int64(scan, builder);
+    case CMQ_SCAN_SHAPE_VIEW: return append_views(scan, builder);
+    case CMQ_SCAN_SHAPE_BYTES: return append_bytes(scan, builder);
+    case CMQ_SCAN_SHAPE_TEXT:
+    case CMQ_SCAN_SHAPE_DICTIONARY: return cmq_scan_append_texts(scan, builder);
+    case CMQ_SCAN_SHAPE_MAP: return cmq_scan_append_map(scan, builder);
+    }
+    return CMQ_OK;
+}

@@ -1,0 +1,290 @@
+/* cmq_scan_keys: found records by key: through the index where it covers the log, by reading where it does not; in the order of the log.
+ *
+ * Invariant: the rows are those that reading every message of the topics, and comparing, would give. So a candidate counts only if its topic's queue
+ *            has it at its place (not a prepared transaction, not of a deleted topic), and the row's own keys decide.
+ * Way:       cmq_keyplaces -> [cmq_scan_keys] -> rows
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/cmq_scan_internal.h"
+#include "store/cmq_keyplaces.h"
+#include "store/cmq_property.h"
+#include "store/cmq_store_internal.h"
+
+#define GAP_RECORDS 256u
+
+typedef struct topic_text {
+    char *text;
+    uint32_t bytes;
+} topic_text;
+
+/* What was asked for, but the keys; and the places that are left. */
+struct cmq_scan_places {
+    cmq_places places;
+    uint32_t at;
+    topic_text *topics;           /* a topic per range where only ranges are read */
+    uint32_t topic_count;
+    cmq_read_start *ranges;
+    uint32_t range_count;
+    topic_text *tags;
+    uint32_t tag_count;
+    int32_t *queue_ids;
+    uint32_t queue_id_count;
+    cmq_read_options options;     /* its numbers; pointers are not kept */
+};
+
+static cmq_slice slice_of(const topic_text *text) { return (cmq_slice){.data = (const uint8_t *)text->text, .bytes = text->bytes}; }
+
+bool cmq_scan_has_key(const cmq_scan *scan, const cmq_scan_row *row)
+{
+    const cmq_slice properties = {.data = row->properties, .bytes = row->property_bytes};
+    cmq_property_known known;
+    cmq_property_find_known(properties, &known);
+    for (uint32_t i = 0; i < scan->key_count; i++) {
+        if (cmq_slice_equal(known.value[CMQ_PROPERTY_UNIQ_KEY], scan->keys[i])) return true;
+        cmq_slice rest = known.value[CMQ_PROPERTY_KEYS], piece;
+        while (cmq_dispatch_next_key(&rest, &piece))
+            if (cmq_slice_equal(piece, scan->keys[i])) return true;
+    }
+    return false;
+}
+
+/* ---- candidates ---- */
+
+static bool has_topic(const struct cmq_scan_places *places, cmq_slice topic)
+{
+    for (uint32_t i = 0; i < places->topic_count; i++)
+        if (cmq_slice_equal(slice_of(&places->topics[i]), topic)) return true;
+    return false;
+}
+
+/* Records of a part of the log that may be wanted. An inner batch always may: its messages have keys of their own. Damage is passed over: it is no
+ * message with a key. */
+static cmq_status read_gap(cmq_scan *scan, const cmq_gap *gap)
+{
+    static const cmq_read_options everything = {0};
+    cmq_read_options options = everything;
+    cmq_found items[GAP_RECORDS];
+    cmq_found_batch batch = {.items = items, .capacity = GAP_RECORDS};
+    cmq_reader *reader;
+    bool end = false, more = true;
+    options.has_start_physical = gap->from > cmq_log_min(scan->store->log);
+    options.start_physical = gap->from;
+    options.fetch_tails = true;
+    cmq_status status = cmq_reader_open(scan->store, &options, &reader);
+    if (status == CMQ_ERR_ARGUMENT) status = cmq_reader_open(scan->store, &everything, &reader);   /* no record begins there: from the first one */
+    if (status != CMQ_OK) return status;
+    while (status == CMQ_OK && more) {
+        status = cmq_reader_next(reader, &batch, &end);
+        if (status == CMQ_ERR_CORRUPT) {
+            status = cmq_last_error()->offset < gap->end ? CMQ_OK : CMQ_END;
+            continue;
+        }
+        more = status == CMQ_OK && batch.count > 0;
+        for (uint32_t i = 0; i < batch.count && status == CMQ_OK; i++) {
+            cmq_record_view view;
+            const cmq_found *found = &items[i];
+            more = found->physical_offset < gap->end;
+            if (!more) break;
+            if (cmq_record_parse(found->record, found->record_bytes, found->physical_offset, 0, &view) != CMQ_OK || !has_topic(scan->places, view.topic))
+                continue;
+            const cmq_scan_row row = {.properties = view.properties.data, .property_bytes = (uint32_t)view.properties.bytes};
+            if ((view.sys_flag & CMQ_SYS_INNER_BATCH) != 0 || cmq_scan_has_key(scan, &row))
+                status = cmq_places_add(&scan->places->places, found->physical_offset);
+        }
+        cmq_found_batch_release(&batch);
+    }
+    cmq_reader_close(reader);
+    return status == CMQ_END ? CMQ_OK : status;
+}
+
+/* A batch queue's messages have keys that the index knows nothing of: then everything is read. */
+static bool has_batch_queue(const cmq_store *store, const struct cmq_scan_places *places)
+{
+    const uint32_t count = cmq_queues_count(store->queues);
+    for (uint32_t i = 0; i < count; i++) {
+        const cmq_queue *queue = cmq_queues_at(store->queues, i);
+        const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
+        if (cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH && !cmq_queue_deleted(queue) && has_topic(places, topic)) return true;
+    }
+    return false;
+}
+
+static cmq_status find_places(cmq_scan *scan)
+{
+    struct cmq_scan_places *places = scan->places;
+    cmq_gap *gaps;
+    uint32_t count;
+    const int64_t confirmed = cmq_log_confirmed(scan->store->log);
+    cmq_status status = cmq_store_index_gaps(scan->store, confirmed, &gaps, &count);
+    if (status != CMQ_OK) return status;
+    for (uint32_t i = 0; i < places->topic_count && status == CMQ_OK; i++) {
+        bool seen = false;
+        for (uint32_t j = 0; j < i; j++) seen = seen || cmq_slice_equal(slice_of(&places->topics[j]), slice_of(&places->topics[i]));
+        for (uint32_t key = 0; key < scan->key_count && status == CMQ_OK && !seen; key++)
+            status = cmq_store_key_places(scan->store, slice_of(&places->topics[i]), scan->keys[key], INT64_MIN, INT64_MAX, &places->places);
+    }
+    for (uint32_t i = 0; i < count && status == CMQ_OK; i++) status = read_gap(scan, &gaps[i]);
+    free(gaps);
+    cmq_places_sort(&places->places);
+    return status;
+}
+
+/* ---- opening ---- */
+
+static cmq_status copy_text(topic_text *into, cmq_slice text)
+{
+    into->text = malloc(text.bytes + 1);
+    if (into->text == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to read by key");
+    if (text.bytes > 0) memcpy(into->text, text.data, text.bytes);
+    into->bytes = (uint32_t)text.bytes;
+    return CMQ_OK;
+}
+
+static cmq_status copy_options(struct cmq_scan_places *places, const cmq_read_options *read)
+{
+    const uint32_t topics = read->only_starts ? read->start_count : read->topic_count;
+    places->options = *read;
+    places->topics = calloc(topics + 1, sizeof *places->topics);
+    places->tags = calloc(read->tag_count + 1, sizeof *places->tags);
+    places->ranges = calloc(read->start_count + 1, sizeof *places->ranges);
+    places->queue_ids = calloc(read->queue_id_count + 1, sizeof *places->queue_ids);
+    if (places->topics == NULL || places->tags == NULL || places->ranges == NULL || places->queue_ids == NULL)
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory to read by key");
+    cmq_status status = CMQ_OK;
+    for (; places->topic_count < topics && status == CMQ_OK; places->topic_count++) {
+        const uint32_t i = places->topic_count;
+        status = copy_text(&places->topics[i], read->only_starts ? read->starts[i].topic : read->topics[i]);
+    }
+    for (; places->tag_count < read->tag_count && status == CMQ_OK; places->tag_count++)
+        status = copy_text(&places->tags[places->tag_count], read->tags[places->tag_count]);
+    if (status != CMQ_OK) return status;
+    if (read->only_starts) places->range_count = read->start_count;
+    for (uint32_t i = 0; i < places->range_count; i++) {
+        places->ranges[i] = read->starts[i];
+        places->ranges[i].topic = slice_of(&places->topics[i]);
+    }
+    places->queue_id_count = read->queue_id_count;
+    if (read->queue_id_count > 0) memcpy(places->queue_ids, read->queue_ids, read->queue_id_count * sizeof *places->queue_ids);
+    return CMQ_OK;
+}
+
+cmq_status cmq_scan_places_open(cmq_scan *scan, const cmq_scan_options *options)
+{
+    /* What is wrong with the options, the reader says; it also brings a follower's view up to date. */
+    cmq_status status = cmq_reader_open(scan->store, &options->read, &scan->reader);
+    if (status != CMQ_OK) return status;
+    if (!options->read.only_starts && options->read.start_count > 0) return CMQ_OK;   /* a consumer's progress: filtered as it comes */
+    scan->places = calloc(1, sizeof *scan->places);
+    if (scan->places == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to read by key");
+    status = copy_options(scan->places, &options->read);
+    const bool by_reading = status == CMQ_OK && (scan->store->index == NULL || has_batch_queue(scan->store, scan->places));
+    if (status == CMQ_OK && !by_reading) status = find_places(scan);
+    if (status != CMQ_OK) return status;
+    if (by_reading) {
+        cmq_scan_places_close(scan);
+        return CMQ_OK;
+    }
+    cmq_reader_close(scan->reader);
+    scan->reader = NULL;
+    return CMQ_OK;
+}
+
+void cmq_scan_places_close(cmq_scan *scan)
+{
+    struct cmq_scan_places *places = scan->places;
+    if (places == NULL) return;
+    for (uint32_t i = 0; places->topics != NULL && i < places->topic_count; i++) free(places->topics[i].text);
+    for (uint32_t i = 0; places->tags != NULL && i < places->tag_count; i++) free(places->tags[i].text);
+    cmq_places_free(&places->places);
+    free(places->topics);
+    free(places->tags);
+    free(places->ranges);
+    free(places->queue_ids);
+    free(places);
+    scan->places = NULL;
+}
+
+/* ---- one place after another ---- */
+
+static bool in_ranges(const struct cmq_scan_places *places, const cmq_record_view *view)
+{
+    const cmq_read_options *options = &places->options;
+    if (!options->only_starts) {
+        if (options->has_start && view->queue_offset < options->start) return false;
+        return !options->has_end || view->queue_offset < options->end;
+    }
+    for (uint32_t i = 0; i < places->range_count; i++) {
+        const cmq_read_start *range = &places->ranges[i];
+        if (range->queue_id != view->queue_id || !cmq_slice_equal(range->topic, view->topic)) continue;
+        if (view->queue_offset >= range->offset && (!range->has_end || view->queue_offset < range->end)) return true;
+    }
+    return false;
+}
+
+static bool is_wanted(const struct cmq_scan_places *places, const cmq_record_view *view)
+{
+    const cmq_read_options *options = &places->options;
+    cmq_slice tags;
+    bool id = places->queue_id_count == 0, tag = places->tag_count == 0;
+    if (!has_topic(places, view->topic) || !in_ranges(places, view)) return false;
+    if (options->has_start_time && view->store_timestamp_ms < options->start_time_ms) return false;
+    if (options->has_end_time && view->store_timestamp_ms >= options->end_time_ms) return false;
+    for (uint32_t i = 0; i < places->queue_id_count && !id; i++) id = places->queue_ids[i] == view->queue_id;
+    if (!tag && !cmq_property_find(view->properties, cmq_slice_of_text("TAGS"), &tags)) return false;
+    for (uint32_t i = 0; i < places->tag_count && !tag; i++) tag = cmq_slice_equal(slice_of(&places->tags[i]), tags);
+    return id && tag;
+}
+
+/* Does its queue have the record at its place? */
+static cmq_status is_queued(cmq_scan *scan, const cmq_record_view *view, cmq_queue **queue_out, bool *queued_out)
+{
+    cmq_unit unit;
+    uint32_t count = 0;
+    int64_t next;
+    *queued_out = false;
+    *queue_out = cmq_queues_find(scan->store->queues, view->topic, view->queue_id);
+    if (*queue_out == NULL || view->queue_offset < 0) return CMQ_OK;
+    const int64_t confirmed = cmq_log_confirmed(scan->store->log);
+    const cmq_status status = cmq_queue_read(*queue_out, view->queue_offset, confirmed, &unit, 1, &count, &next);
+    *queued_out = status == CMQ_OK && count == 1 && unit.phy == view->physical_offset && unit.offset == view->queue_offset;
+    return status;
+}
+
+/* The record at a place, into the batch. Its body's CRC is looked at where every body's is. CMQ_ERR_OFFSET, CMQ_ERR_CORRUPT: there is none. */
+static cmq_status take_place(cmq_scan *scan, int64_t phy, cmq_record_view *view_out)
+{
+    cmq_found_batch *batch = &scan->found;
+    cmq_segment *segment;
+    const int64_t confirmed = cmq_log_confirmed(scan->store->log);
+    if (phy >= confirmed) return CMQ_ERR_OFFSET;
+    const cmq_status status = cmq_store_record_at(scan->store, phy, confirmed, 0, &segment, view_out);
+    if (status != CMQ_OK) return status == CMQ_END || status == CMQ_AGAIN ? CMQ_ERR_CORRUPT : status;
+    batch->pins[batch->pin_count++] = segment;
+    batch->items[batch->count++] = (cmq_found){.record = cmq_segment_data(segment) + (phy - cmq_segment_start(segment)), .physical_offset = phy,
+                                               .queue_offset = view_out->queue_offset, .record_bytes = view_out->record_bytes, .count = 1};
+    return CMQ_OK;
+}
+
+cmq_status cmq_scan_places_next(cmq_scan *scan)
+{
+    struct cmq_scan_places *places = scan->places;
+    while (scan->found.count == 0) {
+        if (places->at == places->places.count) {
+            scan->ended = true;
+            return CMQ_END;
+        }
+        cmq_record_view view;
+        cmq_queue *queue;
+        bool queued = false;
+        /* The index may lead to what has expired, was cut or is not confirmed yet: those are no messages. */
+        cmq_status status = take_place(scan, places->places.phys[places->at++], &view);
+        if (status == CMQ_ERR_OFFSET || status == CMQ_ERR_CORRUPT) continue;
+        if (status == CMQ_OK && is_wanted(places, &view)) status = is_queued(scan, &view, &queue, &queued);
+        if (status == CMQ_OK && queued) scan->found.items[0].queue = queue;
+        else cmq_found_batch_release(&scan->found);
+        if (status != CMQ_OK) return status;
+    }
+    return CMQ_OK;
+}
