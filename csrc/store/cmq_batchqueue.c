@@ -23,14 +23,22 @@ void cmq_batchqueue_encode(uint8_t image[CMQ_BATCH_UNIT_BYTES], const cmq_unit *
     cmq_store_i32(image + 42, 0);
 }
 
+/* Damaged files may say anything; offset + count must not overflow, whoever computes it. */
+static int64_t plausible_offset(int64_t offset)
+{
+    if (offset < 0) return 0;
+    return offset > INT64_MAX - INT16_MAX ? INT64_MAX - INT16_MAX : offset;
+}
+
 void cmq_batchqueue_decode(const uint8_t image[CMQ_BATCH_UNIT_BYTES], cmq_unit *unit_out)
 {
-    *unit_out = (cmq_unit){.offset = cmq_load_i64(image + 28),
+    const int16_t count = cmq_load_i16(image + 36);
+    *unit_out = (cmq_unit){.offset = plausible_offset(cmq_load_i64(image + 28)),
                            .phy = cmq_load_i64(image),
                            .tags_code = cmq_load_i64(image + 12),
                            .store_ms = cmq_load_i64(image + 20),
                            .bytes = cmq_load_i32(image + 8),
-                           .count = cmq_load_i16(image + 36)};
+                           .count = count > 0 ? count : 0};
 }
 
 bool cmq_batchqueue_valid(const uint8_t image[CMQ_BATCH_UNIT_BYTES])

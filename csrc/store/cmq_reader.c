@@ -219,7 +219,7 @@ static cmq_status add_starts(cmq_reader *reader, const cmq_read_options *options
 
 static inline void fetch(const cmq_reader *reader, const cmq_unit *unit)
 {
-    const uint64_t into = (uint64_t)(unit->phy - reader->window_start);
+    const uint64_t into = (uint64_t)unit->phy - (uint64_t)reader->window_start;   /* a damaged unit may say any number */
     if (into >= (uint64_t)cmq_log_segment_bytes(reader->store->log)) return;
     const uintptr_t record = reader->window_data + into;
     __builtin_prefetch((const void *)record);
@@ -396,6 +396,8 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
     size_t available;
     cmq_record_head head;
     *keep_out = false;
+    if (unit->phy < 0 || unit->count < 1)
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the unit at queue offset %lld is damaged; run `cometmq verify`", (long long)unit->offset);
     cmq_status status = cmq_reader_pin(reader, batch, unit->phy, &data, &available);
     if (status == CMQ_ERR_OFFSET && unit->phy < cmq_log_min(reader->store->log)) {   /* expired meanwhile */
         reader->expired += unit->count;
@@ -417,8 +419,9 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
     }
     *found_out = (cmq_found){.record = data, .queue = cursor->queue, .physical_offset = unit->phy, .queue_offset = unit->offset,
                              .record_bytes = head.record_bytes, .count = unit->count};
-    if (cursor->first > unit->offset) found_out->skip = (int32_t)(cursor->first - unit->offset);
-    if (cursor->end - unit->count < unit->offset) found_out->behind = (int32_t)(unit->offset + unit->count - cursor->end);
+    const int64_t skip = cursor->first - unit->offset, behind = unit->offset + unit->count - cursor->end;
+    if (skip > 0) found_out->skip = (int32_t)(skip < unit->count ? skip : unit->count);
+    if (behind > 0) found_out->behind = (int32_t)(behind < unit->count ? behind : unit->count);
     *keep_out = found_out->skip + found_out->behind < unit->count;
     return CMQ_OK;
 }
