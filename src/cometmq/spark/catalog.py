@@ -1,0 +1,196 @@
+"""What there is to read: a store opened to read, its topics, the ends of its queues, and the size of messages."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+import cometmq
+from cometmq.errors import Error, NotFound
+from cometmq.spark.errors import OptionError, PathMissing
+from cometmq.spark.offsets import QueueKey, parse_assigned
+from cometmq.spark.options import Subscription
+from cometmq.spark.planning import QueueRange
+from cometmq.store_config.names import is_system_topic
+
+__all__ = ["Catalog", "Ends", "StoreCatalog", "open_store", "selected_topics"]
+
+_SAMPLES = 8
+_UNITS_PER_SAMPLE = 16
+_UNKNOWN_ROW_BYTES = 1024.0
+
+
+class Ends:
+    """First and last offsets of a queue: what can be read is ``low`` to before ``high``."""
+
+    __slots__ = ("high", "low")
+
+    def __init__(self, low: int, high: int) -> None:
+        """Keep both."""
+        self.low = low
+        self.high = high
+
+    def __repr__(self) -> str:
+        """Say both."""
+        return f"Ends({self.low}, {self.high})"
+
+
+class Catalog(Protocol):
+    """What planning has to know of a source. A store is one; a cluster over the wire can be another."""
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+        ...
+
+    def ends(self, topic: str) -> dict[int, Ends]:
+        """Return each queue of a topic, those without a message too.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        ...
+
+    def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """Return the offset of the first message stored at a time or later."""
+        ...
+
+    def row_bytes(self, one: QueueRange) -> float:
+        """Return about how many bytes a message of a range has."""
+        ...
+
+
+def open_store(path: str, config: str | None, *, on_executor: bool = False) -> cometmq.Store:
+    """Open the store to read, beside whoever writes.
+
+    Raises:
+        PathMissing: the directory is not there; the text names this host.
+        OptionError: it is no store, or it needs its broker's settings.
+    """
+    if not Path(path).is_dir():
+        host = socket.gethostname()
+        where = f"on the executor {host}" if on_executor else f"on the driver {host}"
+        hint = "every executor must see the store under the same path as the driver"
+        raise PathMissing("path", f"{path} is not there {where}; {hint}")
+    try:
+        return cometmq.open(path, mode="r", config=config, background=False)
+    except cometmq.SettingNeeded as error:
+        raise OptionError("config", f"give the broker's settings file: {error}") from error
+    except (cometmq.NotAStore, NotFound) as error:
+        raise OptionError("path", f"{path} cannot be read as a store: {error}") from error
+
+
+class StoreCatalog:
+    """A store as a catalog; a context manager. One thread at a time."""
+
+    def __init__(self, path: str, config: str | None = None) -> None:
+        """Open the store. Raises as :func:`open_store`."""
+        self._store = open_store(path, config)
+
+    @property
+    def store(self) -> cometmq.Store:
+        """The store."""
+        return self._store
+
+    def refresh(self) -> None:
+        """Look at what was written since."""
+        self._store.handle.refresh()
+
+    def topics(self) -> list[str]:
+        """See :class:`Catalog`."""
+        return self._store.topics(system=True)
+
+    def ends(self, topic: str) -> dict[int, Ends]:
+        """See :class:`Catalog`."""
+        found = self._store.topic(topic)
+        ends = {queue: Ends(0, 0) for queue in range(max(found.read_queues, found.write_queues))}
+        return ends | {queue.queue_id: Ends(queue.min_offset, queue.max_offset) for queue in found.queues}
+
+    def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """See :class:`Catalog`."""
+        return self._store.offset_at(topic, queue_id, time_ms)
+
+    def row_bytes(self, one: QueueRange) -> float:
+        """See :class:`Catalog`: the mean of some units spread over the range, which a queue keeps beside the log."""
+        step = max(one.rows // _SAMPLES, 1)
+        size = messages = 0
+        for start in range(one.start, one.end, step)[:_SAMPLES]:
+            limit = min(_UNITS_PER_SAMPLE, one.end - start)
+            try:
+                units, _ = self._store.handle.queue_units(one.topic, one.queue_id, start, limit)
+            except Error:
+                continue  # a gap, or it expired just now: a sample is missing, no more
+            size += sum(unit[2] for unit in units)
+            messages += sum(max(unit[4], 1) for unit in units)
+        return size / messages if messages else _UNKNOWN_ROW_BYTES
+
+    def close(self) -> None:
+        """Let the store go."""
+        self._store.close()
+
+    def __enter__(self) -> StoreCatalog:
+        """Return the catalog itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def selected_topics(catalog: Catalog, subscription: Subscription) -> dict[str, frozenset[int] | None]:
+    """Return the topics that a subscription chooses, each with the queues it may be read from, or None for all.
+
+    Raises:
+        OptionError: a topic is not there, or the pattern matches none.
+    """
+    known = catalog.topics()
+    if subscription.pattern is not None:
+        pattern = re.compile(subscription.pattern)
+        matching = [topic for topic in known if not is_system_topic(topic) and pattern.fullmatch(topic)]
+        if not matching:
+            raise OptionError(
+                "subscribePattern", f"{subscription.pattern!r} matches no topic; there are {_listed(known)}"
+            )
+        return dict.fromkeys(matching)
+    if subscription.assigned is not None:
+        assigned = parse_assigned(subscription.assigned)
+        _require(assigned, known, "assign")
+        return dict(assigned)
+    _require(subscription.topics, known, "topic")
+    return dict.fromkeys(subscription.topics)
+
+
+def _require(topics: Iterable[str], known: list[str], option: str) -> None:
+    for topic in topics:
+        if topic not in known:
+            raise OptionError(option, f"there is no topic {topic!r}; there are {_listed(known)}")
+
+
+def _listed(topics: list[str], *, most: int = 10) -> str:
+    own = [topic for topic in topics if not is_system_topic(topic)]
+    if not own:
+        return "none"
+    return ", ".join(own[:most]) + (f" and {len(own) - most} more" if len(own) > most else "")
+
+
+def selected_queues(
+    catalog: Catalog, topics: Mapping[str, frozenset[int] | None], *, strict: bool = True
+) -> dict[QueueKey, Ends]:
+    """Return the queues of chosen topics.
+
+    Raises:
+        OptionError: with ``strict``, an assigned queue is not there.
+    """
+    found: dict[QueueKey, Ends] = {}
+    for topic, queues in topics.items():
+        ends = catalog.ends(topic)
+        missing = sorted((queues or frozenset()) - ends.keys())
+        if missing and strict:
+            raise OptionError("assign", f"the topic {topic!r} has no queue {missing[0]}; there are {sorted(ends)}")
+        found |= {(topic, queue): one for queue, one in ends.items() if queues is None or queue in queues}
+    return found

@@ -1,0 +1,89 @@
+"""The class that Spark registers: it reads the options and makes readers and writers."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+__all__ = ["CometMQSource", "RocketMQSource"]
+
+
+class CometMQSource(DataSource):
+    """``format("cometmq")``. ``docs/spark.md`` teaches it."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Take the options over.
+
+        Raises:
+            OptionError: there is no such option.
+        """
+        from cometmq.spark.options import OptionMap
+
+        super().__init__(options)
+        self._checkpoint = dict(options).get("checkpointlocation") or dict(options).get("checkpointLocation")
+        self._options = OptionMap(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "cometmq"
+
+    def schema(self) -> str:
+        """Return the columns that the options choose.
+
+        Raises:
+            OptionError: an option cannot be used.
+        """
+        from cometmq.spark.options import ReadOptions
+        from cometmq.spark.schema import chosen_columns, ddl
+
+        return ddl(chosen_columns(ReadOptions.of(self._options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a batch reader; Spark gives the schema by that name."""
+        from cometmq.spark.options import ReadOptions
+        from cometmq.spark.source import BatchReader, PushingReader
+
+        options = ReadOptions.for_batch(self._options)
+        return (PushingReader if options.pushdown else BatchReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a stream reader."""
+        from cometmq.spark.options import ReadOptions
+        from cometmq.spark.stream import StreamReader
+
+        return StreamReader(ReadOptions.for_stream(self._options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return a batch writer."""
+        from cometmq.spark.options import WriteOptions
+        from cometmq.spark.writer import BatchWriter
+
+        return BatchWriter(WriteOptions.of(self._options, streaming=False), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return a stream writer."""
+        from cometmq.spark.options import WriteOptions
+        from cometmq.spark.writer import StreamWriter
+
+        return StreamWriter(WriteOptions.of(self._options, streaming=True), schema, overwrite, self._checkpoint)
+
+
+class RocketMQSource(CometMQSource):
+    """The same as ``format("rocketmq")``, for those who register it: ``spark.dataSource.register(RocketMQSource)``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "rocketmq"

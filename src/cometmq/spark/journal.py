@@ -1,0 +1,126 @@
+"""The driver's side of a write: begin a job, commit its files exactly once, or leave nothing.
+
+A job's files are staged by tasks (:mod:`cometmq.spark.staging`). Committing leaves one piece of work in the store's
+hand-off folder that names them; the store's writer appends them, whoever that is: this process where nobody else holds
+the store, or the user's own, whose store looks into that folder anyway. The log itself shows what was appended
+(:mod:`cometmq.store.staged_apply`), so that a writer which dies half-way is gone on from.
+
+A key says what may be written once only: a batch's ``jobId``, or a stream's query and the number of its micro-batch.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import cometmq
+from cometmq.errors import HandoffRejected, HandoffWaiting
+from cometmq.spark.catalog import open_store
+from cometmq.spark.errors import OptionError
+from cometmq.spark.options import WriteOptions
+from cometmq.store.handoff_files import StagedFile, StagedWork
+from cometmq.store.staged_client import body_bytes_max as store_body_bytes_max
+from cometmq.store.staged_client import check_writer, commit_staged, work_id_of
+from cometmq.store.staged_files import Owner, StagedFolder
+
+__all__ = ["abandon", "abandon_all", "begin", "body_bytes_max", "commit"]
+
+
+def begin(options: WriteOptions, scope: str) -> str:
+    """Make sure that the store can be written to, and make a job's folder; returns its name.
+
+    A directory that is not there, or empty, becomes a store. The name begins with ``scope``.
+
+    Raises:
+        StoreLocked: a RocketMQ broker holds the store.
+        OptionError: the path is no store.
+    """
+    path = Path(options.path)
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        cometmq.open(path, config=options.config, background=False).close()
+    with open_store(options.path, options.config) as store:
+        check_writer(store)
+    folder = StagedFolder(path)
+    folder.sweep()
+    job = f"{scope}-{uuid.uuid4().hex}"
+    folder.begin(job, Owner(_driver_pid()))
+    return job
+
+
+def body_bytes_max(options: WriteOptions) -> int:
+    """Return the largest body that the store takes."""
+    with open_store(options.path, options.config) as store:
+        return store_body_bytes_max(store)
+
+
+def _driver_pid() -> int:
+    """Return the process whose end ends the job: the JVM above this Python process, or this one."""
+    pid = os.getpid()
+    for _ in range(16):
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
+            parent = int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+        if name == "java":
+            return pid
+        if parent <= 1:
+            break
+        pid = parent
+    return os.getpid()
+
+
+def commit(
+    options: WriteOptions, job: str, files: Sequence[StagedFile], *, done_key: str | None, done_number: int
+) -> bool:
+    """Have a job's files appended, once, and wait for it. Returns False where it had been done before.
+
+    Raises:
+        HandoffWaiting: the store's writer has not taken the work in time. It is durable and will be appended.
+        HandoffRejected: the writer cannot append it; nothing of it stays.
+        StoreLocked: a RocketMQ broker has taken the store over.
+    """
+    folder = StagedFolder(Path(options.path))
+    if not files:
+        folder.remove(job)
+        return True
+    work = StagedWork(
+        work_id=work_id_of(done_key, done_number),
+        folder=job,
+        files=files,
+        topic=options.topic,
+        topic_queues=options.topic_queues,
+        done_key=done_key,
+        done_number=done_number,
+        born_timestamp_ms=time.time_ns() // 1_000_000,
+    )
+    with open_store(options.path, options.config) as store:
+        try:
+            return commit_staged(store, work, timeout_s=options.commit_timeout_ms / 1000)
+        except HandoffWaiting as error:
+            raise HandoffWaiting(
+                f"{error} (option commitTimeoutMs; do not run the job again, it would write twice, unless it has a "
+                "jobId or is a stream)"
+            ) from None
+        except HandoffRejected as error:
+            raise OptionError("path", str(error)) from error
+
+
+def abandon(options: WriteOptions, job: str) -> None:
+    """Remove what a job has staged."""
+    StagedFolder(Path(options.path)).remove(job)
+
+
+def abandon_all(options: WriteOptions, scope: str) -> None:
+    """Remove every job of a scope."""
+    folder = StagedFolder(Path(options.path))
+    for job in folder.jobs(scope):
+        folder.remove(job)
+
+
+def sorted_files(messages: Iterable[Sequence[StagedFile]]) -> list[StagedFile]:
+    """Return all tasks' files in one fixed order, that of their names, which begin with the partition's number."""
+    return sorted((file for files in messages for file in files), key=lambda file: file.name)

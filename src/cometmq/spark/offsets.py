@@ -1,0 +1,135 @@
+"""Where reading begins and ends: offsets as JSON, and their meaning for the queues that are there.
+
+A position is a queue's *next* offset to read, so an end is exclusive. In JSON::
+
+    {"orders": {"0": 23, "1": -2}}                topic, queue, offset; -2 is earliest, -1 latest
+    {"orders": {"broker-a": {"0": 23}}}           the same with the broker between, as rocketmq-spark has it
+
+A stream's offset is ``{"orders/0": 23}``: one text per queue, since Spark keeps it as JSON, whose names are texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from cometmq.spark.errors import OptionError
+from cometmq.store.options import INT32_MAX, INT64_MAX
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Position",
+    "QueueKey",
+    "decode_stream_offset",
+    "encode_stream_offset",
+    "parse_assigned",
+    "parse_offsets",
+]
+
+QueueKey: TypeAlias = tuple[str, int]
+"""Topic and queue id."""
+Position: TypeAlias = dict[QueueKey, int]
+
+EARLIEST = -2
+LATEST = -1
+_WORDS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def parse_offsets(text: str, option: str, *, lowest: int = EARLIEST) -> int | Position:
+    """Return EARLIEST or LATEST for a word, or each queue's number for JSON.
+
+    Args:
+        text: the option's value.
+        option: its name, for errors.
+        lowest: smallest number allowed: EARLIEST, or 0 for timestamps, which have no words either.
+
+    Raises:
+        OptionError: neither a word nor such a JSON.
+    """
+    if lowest == EARLIEST and text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    topics = _json_object(text, option, words=lowest == EARLIEST)
+    found: Position = {}
+    for topic, queues in topics.items():
+        if not isinstance(queues, dict):
+            raise OptionError(option, f"the topic {topic!r} needs its queues: {json.dumps({topic: {'0': 23}})}")
+        for name, value in queues.items():
+            pairs = value.items() if isinstance(value, dict) else ((name, value),)
+            for queue, number in pairs:
+                key = (topic, _queue_id(queue, topic, option))
+                if key in found:
+                    raise OptionError(
+                        option,
+                        f"the queue {queue} of {topic!r} stands under two brokers; a store is one broker's",
+                    )
+                found[key] = _number(number, key, option, lowest)
+    return found
+
+
+def _json_object(text: str, option: str, *, words: bool) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        either = "neither earliest nor latest nor JSON" if words else "not JSON"
+        raise OptionError(option, f"{text!r} is {either} ({error})") from None
+    if not isinstance(content, dict):
+        raise OptionError(option, f'{text!r} is no JSON object such as {{"orders": {{"0": 23}}}}')
+    return content
+
+
+def _queue_id(name: object, topic: str, option: str) -> int:
+    text = str(name)
+    if not (text.isascii() and text.isdigit() and int(text) <= INT32_MAX):
+        raise OptionError(option, f"{name!r} is no queue of {topic!r}: queues are numbers from 0 up, as texts")
+    return int(text)
+
+
+def _number(value: object, key: QueueKey, option: str, lowest: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= INT64_MAX:
+        what = "an offset from 0 up, -2 (earliest) or -1 (latest)" if lowest < 0 else "a time in milliseconds"
+        raise OptionError(option, f"{value!r} for queue {key[1]} of {key[0]!r} is not {what}")
+    return value
+
+
+def parse_assigned(text: str) -> dict[str, frozenset[int]]:
+    """Return topics and their queues: ``{"orders": [0, 1]}``.
+
+    Raises:
+        OptionError: the text is not of that form.
+    """
+    option = "assign"
+    found = {}
+    for topic, queues in _json_object(text, option, words=False).items():
+        if not isinstance(queues, list) or not queues:
+            example = json.dumps({topic: [0, 1]})
+            raise OptionError(option, f"the topic {topic!r} needs a list of its queues: {example}")
+        found[topic] = frozenset(_queue_id(queue, topic, option) for queue in queues)
+    if not found:
+        raise OptionError(option, "names no topic")
+    return found
+
+
+# --- Streams
+
+
+def encode_stream_offset(position: Mapping[QueueKey, int]) -> dict[str, int]:
+    """Return a position as Spark keeps it. Equal positions give equal JSON."""
+    return {f"{topic}/{queue}": position[topic, queue] for topic, queue in sorted(position)}
+
+
+def decode_stream_offset(offset: Mapping[str, Any]) -> Position:
+    """Return the position that :func:`encode_stream_offset` wrote."""
+    found: Position = {}
+    for name, value in offset.items():
+        topic, _, queue = name.rpartition("/")
+        found[topic, int(queue)] = int(value)
+    return found
+
+
+def queue_names(keys: Iterable[QueueKey], *, most: int = 5) -> str:
+    """Return queues as a text for people."""
+    listed = sorted(keys)
+    names = ", ".join(f"{topic}/{queue}" for topic, queue in listed[:most])
+    return names if len(listed) <= most else f"{names} and {len(listed) - most} more"

@@ -1,0 +1,125 @@
+"""The options' starts and ends, resolved against the queues that are there; and what is missing of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from cometmq.spark.catalog import Catalog, Ends
+from cometmq.spark.errors import DataLoss, OptionError
+from cometmq.spark.offsets import EARLIEST, LATEST, Position, QueueKey, parse_offsets
+from cometmq.spark.options import ReadOptions
+from cometmq.spark.planning import QueueRange
+
+__all__ = ["LossPolicy", "batch_ranges", "starting_position"]
+
+_log = logging.getLogger("cometmq.spark")
+
+
+class LossPolicy:
+    """What happens where messages are missing: fail, or tell it and go on."""
+
+    def __init__(self, *, fail: bool) -> None:
+        """``fail``: the option failOnDataLoss."""
+        self._fail = fail
+
+    def lost(self, what: str) -> None:
+        """Fail or tell.
+
+        Raises:
+            DataLoss: messages must not be missing.
+        """
+        if self._fail:
+            raise DataLoss(f"{what}; option failOnDataLoss=false reads what is left")
+        _log.warning("%s; what is left is read, as failOnDataLoss=false says", what)
+
+
+def batch_ranges(catalog: Catalog, queues: Mapping[QueueKey, Ends], options: ReadOptions) -> list[QueueRange]:
+    """Return what a batch reads of each queue. Its ends are fixed here, once.
+
+    Raises:
+        OptionError: a start or an end cannot be used.
+        DataLoss: messages that were asked for have expired.
+    """
+    policy = LossPolicy(fail=options.fail_on_data_loss)
+    starts = _resolved(catalog, queues, options, "starting", EARLIEST)
+    ends = _resolved(catalog, queues, options, "ending", LATEST)
+    ranges = []
+    for (topic, queue), limits in sorted(queues.items()):
+        start, end = starts[topic, queue], ends[topic, queue]
+        start = _checked(start, (topic, queue), limits, "startingOffsets", policy)
+        end = _checked(end, (topic, queue), limits, "endingOffsets", policy)
+        ranges.append(QueueRange(topic, queue, start, max(start, end)))
+    return ranges
+
+
+def starting_position(catalog: Catalog, queues: Mapping[QueueKey, Ends], options: ReadOptions) -> Position:
+    """Return where a stream begins in each queue that is there. Raises as :func:`batch_ranges`."""
+    policy = LossPolicy(fail=options.fail_on_data_loss)
+    starts = _resolved(catalog, queues, options, "starting", LATEST)
+    return {key: _checked(starts[key], key, queues[key], "startingOffsets", policy) for key in queues}
+
+
+def _checked(offset: int, key: QueueKey, limits: Ends, option: str, policy: LossPolicy) -> int:
+    """Return an offset within the queue."""
+    topic, queue = key
+    if offset > limits.high:
+        raise OptionError(
+            option, f"{offset} is beyond the end of queue {queue} of {topic!r}, which has {limits.low} to {limits.high}"
+        )
+    if offset < limits.low:
+        policy.lost(
+            f"option {option}: {offset} in queue {queue} of {topic!r} has expired; its first message is {limits.low}"
+        )
+        return limits.low
+    return offset
+
+
+def _resolved(
+    catalog: Catalog, queues: Mapping[QueueKey, Ends], options: ReadOptions, side: str, otherwise: int
+) -> Position:
+    """Return an offset for every queue; those that JSON leaves out get ``otherwise``."""
+    starting = side == "starting"
+    time_ms = options.starting_timestamp_ms if starting else options.ending_timestamp_ms
+    by_time = options.starting_offsets_by_timestamp if starting else options.ending_offsets_by_timestamp
+    text = options.starting_offsets if starting else options.ending_offsets
+    asked: int | Position = otherwise
+    if time_ms is not None:
+        return {(topic, queue): catalog.offset_at(topic, queue, time_ms) for topic, queue in queues}
+    if by_time is not None:
+        option = f"{side}OffsetsByTimestamp"
+        times = parse_offsets(by_time, option, lowest=0)
+        asked = {key: catalog.offset_at(*key, time) for key, time in _known(times, queues, option).items()}
+    elif text is not None:
+        option = f"{side}Offsets"
+        asked = parse_offsets(text, option)
+        if isinstance(asked, dict):
+            asked = _known(asked, queues, option)
+    found = {}
+    for key, limits in queues.items():
+        offset = asked.get(key, otherwise) if isinstance(asked, dict) else asked
+        found[key] = limits.low if offset == EARLIEST else limits.high if offset == LATEST else offset
+    _refuse_latest_start(asked, options, starting=starting, batch=otherwise == EARLIEST)
+    return found
+
+
+def _refuse_latest_start(asked: int | Position, options: ReadOptions, *, starting: bool, batch: bool) -> None:
+    if starting and batch and options.starting_offsets is not None:
+        latest = asked == LATEST or (isinstance(asked, dict) and LATEST in asked.values())
+        if latest:
+            raise OptionError("startingOffsets", "a batch cannot start at latest: there would be nothing to read")
+    if not starting and options.ending_offsets is not None:
+        earliest = asked == EARLIEST or (isinstance(asked, dict) and EARLIEST in asked.values())
+        if earliest:
+            raise OptionError("endingOffsets", "a batch cannot end at earliest: there would be nothing to read")
+
+
+def _known(asked: int | Position, queues: Mapping[QueueKey, Ends], option: str) -> Position:
+    if not isinstance(asked, dict):
+        return {}
+    for topic, queue in asked:
+        if (topic, queue) not in queues:
+            there = sorted(one for name, one in queues if name == topic)
+            what = f"the topic {topic!r} has no queue {queue}; there are {there}" if there else f"{topic!r} is not read"
+            raise OptionError(option, what)
+    return asked

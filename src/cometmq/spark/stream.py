@@ -1,0 +1,201 @@
+"""``spark.readStream.format("cometmq")``.
+
+Spark keeps an offset per micro-batch in its checkpoint and asks again for what lies between two of them, also after a
+crash. So the rows of a range must be the same each time: what has expired in between is a loss that is told, never
+something passed over. Nothing is kept in memory that a restart would miss, and nothing needs an orderly stop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from cometmq.spark.admission import limit_bytes, limit_rows
+from cometmq.spark.catalog import Ends, StoreCatalog, selected_queues, selected_topics
+from cometmq.spark.fetch import record_batches
+from cometmq.spark.group_offsets import GroupOffsets
+from cometmq.spark.offsets import (
+    Position,
+    QueueKey,
+    decode_stream_offset,
+    encode_stream_offset,
+    queue_names,
+)
+from cometmq.spark.options import ReadOptions
+from cometmq.spark.planning import QueueRange
+from cometmq.spark.ranges import LossPolicy, starting_position
+from cometmq.spark.source import RangePartition, partitions_of, read_plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["StreamReader"]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a store as a stream. Spark has one for the driver, and copies that only :meth:`read`."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        """Check the columns. The store is opened when it is first asked for."""
+        self._options = options
+        self._plan = read_plan(options, schema)
+        self._loss = LossPolicy(fail=options.fail_on_data_loss)
+        self._catalog: StoreCatalog | None = None
+        self._groups: GroupOffsets | None = None
+        self._target: Position | None = None
+        self._advanced_at = time.monotonic()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy for tasks: without the store that is open here."""
+        return {**self.__dict__, "_catalog": None, "_groups": None}
+
+    # --- On the driver
+
+    def initialOffset(self) -> dict[str, int]:
+        """Return where a stream without a checkpoint begins.
+
+        Raises:
+            OptionError, DataLoss: an option does not fit what is there.
+        """
+        catalog = self._opened()
+        queues = selected_queues(catalog, selected_topics(catalog, self._options.subscription))
+        return encode_stream_offset(starting_position(catalog, queues, self._options))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return a limit that says that there are some; :meth:`latestOffset` applies all of them."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of a run that stops at what is there now."""
+        self._target = {key: ends.high for key, ends in self._queues().items()}
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        """Return the ends of all queues, for Spark's report on the stream."""
+        return encode_stream_offset({key: ends.high for key, ends in self._queues().items()})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, int]:
+        """Return where the next micro-batch ends.
+
+        Raises:
+            DataLoss: a queue was read further than it reaches, or is gone.
+        """
+        begin = decode_stream_offset(start)
+        end = self._ends(begin)
+        if not isinstance(limit, ReadAllAvailable):
+            end = self._limited(begin, end, limit)
+        if end != begin:
+            self._advanced_at = time.monotonic()
+        return encode_stream_offset(end)
+
+    def _ends(self, begin: Position) -> Position:
+        """Return the end of every queue, those of ``begin`` that are gone included."""
+        queues = self._queues()
+        end: Position = {}
+        for key, ends in queues.items():
+            high = ends.high if self._target is None else min(ends.high, self._target.get(key, begin.get(key, 0)))
+            if ends.high < begin.get(key, 0):
+                self._loss.lost(
+                    f"the stream has read queue {key[1]} of {key[0]!r} up to {begin[key]}, and it ends at {ends.high}: "
+                    "the store was cut or made anew"
+                )
+                end[key] = ends.high
+            elif self._target is None or key in self._target or key in begin:
+                end[key] = max(high, begin.get(key, 0))
+        gone = begin.keys() - queues.keys()
+        if gone:
+            self._loss.lost(f"the stream has read {queue_names(gone)}, which the store or the options have no more")
+        return end | {key: begin[key] for key in gone}
+
+    def _limited(self, begin: Position, end: Position, limit: ReadLimit) -> Position:
+        options = self._options
+        rows = sum(end[key] - begin.get(key, 0) for key in end if end[key] > begin.get(key, 0))
+        least = limit.min_rows if isinstance(limit, ReadMinRows) else options.min_offsets_per_trigger
+        waited_ms = (time.monotonic() - self._advanced_at) * 1000
+        # Up to a target nothing comes any more that could be waited for.
+        if least is not None and rows < least and waited_ms < options.max_trigger_delay_ms and self._target is None:
+            return dict(begin)
+        most_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else options.max_offsets_per_trigger
+        most_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else options.max_bytes_per_trigger
+        if most_rows is not None:
+            end = limit_rows(begin, end, most_rows)
+        if most_bytes is not None:
+            end = limit_bytes(begin, end, most_bytes, self._row_bytes)
+        return end
+
+    def _row_bytes(self, key: QueueKey, start: int, end: int) -> float:
+        return self._opened().row_bytes(QueueRange(*key, start, end))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Deal a micro-batch out to tasks; none for an empty one.
+
+        Raises:
+            DataLoss: messages of it have expired.
+        """
+        begin, stop = decode_stream_offset(start), decode_stream_offset(end)
+        queues = self._queues()
+        ranges = []
+        for (topic, queue), high in sorted(stop.items()):
+            low = begin.get((topic, queue), 0)
+            if low < high:
+                ranges.append(self._there(QueueRange(topic, queue, low, high), queues.get((topic, queue), Ends(0, 0))))
+        return partitions_of(self._opened(), [one for one in ranges if one.rows > 0], self._options)
+
+    def _there(self, one: QueueRange, ends: Ends) -> QueueRange:
+        start, end = min(max(one.start, ends.low), one.end), min(one.end, ends.high)
+        if (start, end) == (one.start, one.end):
+            return one
+        self._loss.lost(
+            f"the messages {one.start} to {one.end - 1} of queue {one.queue_id} of {one.topic!r} are not all there any "
+            f"more: the queue has {ends.low} to {ends.high}"
+        )
+        return QueueRange(one.topic, one.queue_id, start, max(start, end))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Advance the consumer group's offset where ``commitOffsets`` asks for it. Advisory: Spark says it late."""
+        if self._options.commit_offsets and self._options.group_id is not None:
+            if self._groups is None:
+                self._groups = GroupOffsets(self._opened().store, self._options.group_id)
+            self._groups.commit(decode_stream_offset(end))
+
+    def stop(self) -> None:
+        """Let the store go. Spark often ends the process instead, which does the same."""
+        catalog, self._catalog = self._catalog, None
+        if catalog is not None:
+            catalog.close()
+
+    def _opened(self) -> StoreCatalog:
+        if self._catalog is None:
+            self._catalog = StoreCatalog(self._options.path, self._options.config)
+        return self._catalog
+
+    def _queues(self) -> dict[QueueKey, Ends]:
+        """Return the queues as they are now; new ones, and new topics that match a pattern, are among them."""
+        catalog = self._opened()
+        catalog.refresh()
+        return selected_queues(catalog, selected_topics(catalog, self._options.subscription), strict=False)
+
+    # --- In tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a task's rows."""
+        if isinstance(partition, RangePartition) and partition.ranges:
+            yield from record_batches(self._plan, partition.queue_ranges())

@@ -1,0 +1,183 @@
+"""``df.write`` and ``df.writeStream`` into a store.
+
+Spark makes a writer on the driver, sends it to every task, and has another process on the driver commit or abort with
+it. So it holds plain values only. Names of staged files begin with the partition's number, for one fixed order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from cometmq.errors import InvalidArgument
+from cometmq.spark import journal
+from cometmq.spark.errors import OptionError
+from cometmq.spark.options import WriteOptions
+from cometmq.spark.staging import RowEncoder, WriteSchema, stage
+from cometmq.store.handoff_files import StagedFile
+from cometmq.store.staged_files import StagedFolder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["BatchWriter", "Staged", "StreamWriter"]
+
+_QUERY_ID = "sql.streaming.queryId"
+"""The local property by which Spark tells a task its stream's id, which is its checkpoint's."""
+
+
+class Staged(WriterCommitMessage):
+    """What a task tells the driver: its job and files, and for a stream the query's id."""
+
+    def __init__(self, job: str, files: Sequence[StagedFile], query_id: str | None = None) -> None:
+        """Plain values; they are pickled."""
+        self.job = job
+        self.files = tuple(files)
+        self.query_id = query_id
+
+
+class _Job:
+    """What both writers do. Everything that can be checked on the driver is checked when it is made."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, scope: str) -> None:
+        """Check the columns.
+
+        Raises:
+            InvalidArgument: a column cannot be written.
+        """
+        self.options = options
+        self.scope = scope
+        self.schema = WriteSchema.of(schema, options.topic)
+        self.job: str | None = None
+        self.body_bytes_max = 0
+
+    def begin(self) -> None:
+        """Make the job's folder.
+
+        Raises:
+            StoreLocked: a RocketMQ broker holds the store.
+        """
+        if self.job is None:
+            self.job = journal.begin(self.options, self.scope)
+            self.body_bytes_max = journal.body_bytes_max(self.options)
+
+    def stage(self, batches: Iterator[pa.RecordBatch], query_id: str | None) -> Staged:
+        """Write a task's rows down."""
+        assert self.job is not None
+        encoder = RowEncoder(self.schema, topic=self.options.topic, body_bytes_max=self.body_bytes_max)
+        folder = StagedFolder(Path(self.options.path))
+        return Staged(self.job, stage(batches, encoder, folder, self.job, _task_prefix()), query_id)
+
+
+def _task_prefix() -> str:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return "00000000" if context is None else f"{context.partitionId():08d}-{context.taskAttemptId():010d}"
+
+
+def _query_id() -> str | None:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(_QUERY_ID)
+
+
+def refuse_overwrite(overwrite: bool) -> None:
+    """Refuse ``mode("overwrite")``.
+
+    Raises:
+        OptionError: it was asked for.
+    """
+    if overwrite:
+        raise OptionError("mode", 'a log is only ever appended to: write with mode("append")')
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """``df.write.format("cometmq").mode("append")``."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        """Begin a job.
+
+        Raises:
+            OptionError: mode("overwrite").
+            InvalidArgument: a column cannot be written.
+            StoreLocked: a RocketMQ broker holds the store.
+        """
+        refuse_overwrite(overwrite)
+        self._job = _Job(options, schema, "batch")
+        self._job.begin()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage a task's rows."""
+        return self._job.stage(iterator, None)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Have them appended, all or, where a done ``jobId`` is run again, none."""
+        assert self._job.job is not None
+        job_id = self._job.options.job_id
+        key = None if job_id is None else f"job-{job_id}"
+        files = journal.sorted_files(one.files for one in messages if isinstance(one, Staged))
+        journal.commit(self._job.options, self._job.job, files, done_key=key, done_number=0)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave nothing. The messages tell little: a task that fails sends none, and one may still be writing."""
+        if self._job.job is not None:
+            journal.abandon(self._job.options, self._job.job)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """``df.writeStream.format("cometmq")``.
+
+    For each micro-batch Spark makes two of them: one that it sends to the tasks, and one that commits. They have
+    nothing in common but the options. So a job begins where a writer is sent off, its name comes back with the
+    messages, and where none comes back it is found by the stream's checkpoint.
+    """
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool, checkpoint: str | None) -> None:
+        """Check.
+
+        Raises:
+            OptionError: output mode "complete": a log takes nothing back.
+            InvalidArgument: a column cannot be written.
+        """
+        if overwrite:
+            raise OptionError(
+                "outputMode", 'a log is only ever appended to: use outputMode("append") or outputMode("update")'
+            )
+        self._checkpoint = checkpoint
+        scope = "stream" if checkpoint is None else f"stream-{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}"
+        self._job = _Job(options, schema, scope)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Begin the job: this writer is being sent to tasks."""
+        self._job.begin()
+        return dict(self.__dict__)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage a task's rows."""
+        query_id = _query_id()
+        if query_id is None:
+            raise InvalidArgument("Spark did not tell the stream's id; without it nothing can be written exactly once")
+        return self._job.stage(iterator, query_id)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Have a micro-batch appended; one that was appended before the driver died is not appended again."""
+        staged = [one for one in messages if isinstance(one, Staged)]
+        if staged:
+            files = journal.sorted_files(one.files for one in staged)
+            key = f"query-{staged[0].query_id}"
+            journal.commit(self._job.options, staged[0].job, files, done_key=key, done_number=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Leave nothing."""
+        for job in {one.job for one in messages if isinstance(one, Staged)}:
+            journal.abandon(self._job.options, job)
+        if self._checkpoint is not None:
+            # A stream has one micro-batch at a time, and its checkpoint is nobody else's.
+            journal.abandon_all(self._job.options, self._job.scope)
