@@ -120,8 +120,8 @@ def verify_store(StoreHandle handle not None, on_problem=None, on_progress=None)
     }
 
 
-def repair_store(path, *, bint dry_run=False, bint cut_tail=False, bint cut_damage=False, wants=None, on_progress=None, on_damage=None,
-                 int64_t segment_bytes=0, int64_t queue_file_bytes=0, int64_t batch_file_bytes=0, int64_t ext_file_bytes=0,
+def repair_store(path, *, bint dry_run=False, bint cut_tail=False, bint cut_damage=False, bint fill_damage=False, wants=None, on_progress=None,
+                 on_damage=None, int64_t segment_bytes=0, int64_t queue_file_bytes=0, int64_t batch_file_bytes=0, int64_t ext_file_bytes=0,
                  int32_t index_slots=0, int32_t index_entries=0, commitlog_paths=(), delay_levels=None, batch_topics=(),
                  bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False, bint check_property_crc=False):
     """Build what is derived from a store's log anew; see csrc/store/cmq_repair.h.
@@ -171,6 +171,7 @@ def repair_store(path, *, bint dry_run=False, bint cut_tail=False, bint cut_dama
     options.dry_run = dry_run
     options.cut_tail = cut_tail
     options.cut_damage = cut_damage
+    options.fill_damage = fill_damage
     if wants is not None:
         options.wanted = _watch_wanted
     options.progress = _watch_progress
@@ -209,6 +210,7 @@ cdef dict _report_of(const cmq_repair_report *report):
         "unwanted": report.unwanted,
         "damaged_places": report.damaged_places,
         "damaged_bytes": report.damaged_bytes,
+        "filled_bytes": report.filled_bytes,
         "first_damage": report.first_damage if report.first_damage >= 0 else None,
         "tail_at": report.tail_at,
         "tail_bytes": report.tail_bytes,

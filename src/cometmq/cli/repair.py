@@ -30,6 +30,7 @@ class _Job:
     config: Path | None
     cut_tail: bool
     cut_damage: bool
+    fill_damage: bool
     places: list[tuple[int, int, str]] = field(default_factory=list)
 
     def run(self, *, dry_run: bool) -> RepairReport:
@@ -48,6 +49,7 @@ class _Job:
                 config=self.config,
                 cut_tail=self.cut_tail,
                 cut_damage=self.cut_damage,
+                fill_damage=self.fill_damage,
                 dry_run=dry_run,
                 on_progress=progress,
                 on_damage=lambda offset, count, reason: self.places.append((offset, count, reason)),
@@ -61,6 +63,13 @@ def _can_ask() -> bool:
 @reported()
 def repair(
     path: StorePath,
+    fill: Annotated[
+        bool,
+        typer.Option(
+            "--fill",
+            help="Keep damaged bytes of the log aside and put records without a message in their place. With --cut-tail.",
+        ),
+    ] = False,
     cut: Annotated[
         bool,
         typer.Option(
@@ -81,7 +90,8 @@ def repair(
 ) -> None:
     """Build queues, extensions and index anew from the commit log. Nobody may have the store open.
 
-    The log is not touched, unless a cut is asked for: damage in it is passed over, and every whole message stays.
+    The log is not touched, unless --fill or a cut is asked for: damage in it is passed over, and every whole message
+    stays. --fill makes a store with a damaged log healthy again, for a RocketMQ broker too.
     What is removed or overwritten is kept under cometmq/removed in the store; delete it when you need it no more.
     No file's length is changed. An interrupted repair is completed by the next one, or by the next opening for writing.
 
@@ -91,9 +101,11 @@ def repair(
     Examples:
       cometmq repair data/ --dry-run
       cometmq repair data/
-      cometmq repair data/ --cut --yes
+      cometmq repair data/ --fill --yes
     """
-    job = _Job(path=path, config=config, cut_tail=cut_tail or cut, cut_damage=cut)
+    if fill and cut:
+        raise typer.BadParameter("--fill keeps what lies behind damage, --cut does not: give one of them")
+    job = _Job(path=path, config=config, cut_tail=cut_tail or cut or fill, cut_damage=cut, fill_damage=fill)
     if not yes and not dry_run and (json or not _can_ask()):
         raise typer.BadParameter("nobody can be asked here: give --yes, or --dry-run to see what would be done")
     if not yes or dry_run:
@@ -125,15 +137,23 @@ def _completed(report: RepairReport, json: bool) -> RepairReport:
 
 def _damage_lines(job: _Job, report: RepairReport) -> list[str]:
     lines = [
-        f"damaged at physical offset {at:,}: {count:,} bytes: {reason}"
+        f"damaged at physical offset {at:,}: {counted(count, 'byte')}: {reason}"
         for at, count, reason in job.places[:_PLACES_SHOWN]
     ]
     if len(job.places) > _PLACES_SHOWN:
         lines.append(f"{counted(len(job.places) - _PLACES_SHOWN, 'more damaged place')}")
-    if report.cut_at is None and report.damaged_places:
+    if report.filled_bytes:
+        tense = "will be put" if report.dry_run else "are"
         lines.append(
-            f"the damage stays in the log and is passed over: {bytes_text(report.damaged_bytes)} are lost. "
-            "A RocketMQ broker whose recovery reads that far back would cut the log there; --cut does"
+            f"records without a message {tense} in the place of {bytes_text(report.filled_bytes)} of damage, which "
+            f"{'will be' if report.dry_run else 'is'} kept aside"
+        )
+    if not job.cut_damage and report.damaged_bytes > report.filled_bytes:
+        lines.append(
+            f"{bytes_text(report.damaged_bytes - report.filled_bytes)} of damage stay in the log and are passed over: "
+            "`cometmq verify` goes on naming them, and a RocketMQ broker whose recovery reads that far back would cut "
+            "the log there"
+            + ("" if job.fill_damage else ". --fill puts records without a message in their place, and nobody does")
         )
     return lines
 
@@ -157,7 +177,9 @@ def _print_plan(job: _Job, plan: RepairReport) -> None:
         typer.echo(f"{counted(plan.unwanted, 'record')} of deleted topics: no queue is built for them")
     if plan.finished_earlier:
         typer.echo("will first complete a repair that was interrupted")
-    if plan.cut_at is not None:
+    if plan.cut_at is not None and not plan.cut_messages and not job.cut_damage:
+        typer.echo(f"will keep a torn tail of {bytes_text(plan.cut_bytes)} aside and blank it")
+    elif plan.cut_at is not None:
         files = f" and {counted(plan.cut_files, 'log file')}" if plan.cut_files else ""
         typer.echo(
             f"will cut the log at physical offset {plan.cut_at:,}, keeping {bytes_text(plan.cut_bytes)}{files} aside: "
@@ -178,7 +200,9 @@ def _print_done(job: _Job, done: RepairReport) -> None:
         f"built {counted(done.queues, 'queue')} of {counted(done.messages, 'message')} and an index of "
         f"{counted(done.keys, 'key')}{kept}{gaps}"
     )
-    if done.cut_at is not None:
+    if done.cut_at is not None and not done.cut_messages and not job.cut_damage:
+        typer.echo(f"kept a torn tail of {bytes_text(done.cut_bytes)} aside and blanked it")
+    elif done.cut_at is not None:
         typer.echo(
             f"cut the log at physical offset {done.cut_at:,}: {counted(done.cut_messages, 'message')} behind it cut off"
         )

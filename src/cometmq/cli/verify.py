@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import cometmq
+from cometmq._plural import counted
 from cometmq.cli.arguments import Config, Json, StorePath
 from cometmq.cli.failures import ExitCode, fail, reported
 from cometmq.cli.terminal import (
@@ -16,7 +18,6 @@ from cometmq.cli.terminal import (
     Interruption,
     byte_progress,
     bytes_text,
-    counted,
     interruptible,
     print_json,
     safe_text,
@@ -26,7 +27,7 @@ from cometmq.errors import CorruptRecord, SettingConflict, SettingNeeded
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cometmq.store.verification import Problem, Severity, Verification
+    from cometmq.store.verification import Problem, Verification
 
 __all__ = ["verify"]
 
@@ -42,11 +43,14 @@ class _Findings:
     kept: list[Problem] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
+    repairable: set[str] = field(default_factory=set)
     kept_per_kind: int = _KEPT_MAX
 
     def take(self, problem: Problem) -> None:
         """Keep it, or count it."""
         self.seen[problem.kind] += 1
+        if problem.severity.value == "repairable":
+            self.repairable.add(problem.kind)
         if self.seen[problem.kind] > self.kept_per_kind or len(self.kept) >= _KEPT_MAX:
             self.left_out[problem.kind] += 1
         else:
@@ -69,10 +73,10 @@ def verify(
     \b
     Exit codes:
       0   healthy (notes may have been printed)
-      1   repairable: `cometmq repair` puts it right, no message is lost
+      1   repairable: the last lines say how; no message is lost
       2   the command line cannot be used
       3   the store could not be looked at; stderr says why
-      4   damaged: messages in the log are lost
+      4   damaged: messages in the log are lost; the last lines say what can be done
       130 stopped by Ctrl-C; what was found so far is printed
 
     \b
@@ -161,7 +165,7 @@ def _print_text(result: Verification, findings: _Findings) -> None:
     for problem in findings.kept:
         typer.echo(_line(problem))
     for kind, count in findings.left_out.items():
-        typer.echo(f"{count:,} more of kind {kind} (--all names them)")
+        typer.echo(f"{count:,} more of the kind {kind} (--all names them)")
     looked_at = (
         f"{counted(result.records, 'record')} ({bytes_text(result.log_end - result.log_min)} of log), "
         f"{counted(result.units, 'unit')} in {counted(result.queues, 'queue')}, "
@@ -171,9 +175,8 @@ def _print_text(result: Verification, findings: _Findings) -> None:
         typer.echo(f"stopped: {_tally(result)} so far in {looked_at}")
         return
     typer.echo(f"{_VERDICTS[result.verdict.value]}: {_tally(result)} in {looked_at}")
-    advice = _advice(result.verdict)
-    if advice:
-        typer.echo(advice)
+    for line in _advice(result, findings):
+        typer.echo(line)
 
 
 def _tally(result: Verification) -> str:
@@ -185,9 +188,18 @@ def _tally(result: Verification) -> str:
     return ", ".join(counts) or "no problem"
 
 
-def _advice(verdict: Severity) -> str:
-    if verdict.value == "repairable":
-        return "`cometmq repair` builds what is derived anew; no message is lost."
-    if verdict.value == "damaged":
-        return "`cometmq repair` passes the damage over and keeps every whole message; `--cut` would cut the log there."
-    return ""
+def _advice(result: Verification, findings: _Findings) -> Iterator[str]:
+    """What can be done, by what was found: a repair without options leaves damage and a torn tail in the log."""
+    if result.damaged:
+        yield (
+            "What is damaged is lost, everything else can be read. `cometmq repair --fill` keeps the damaged bytes aside "
+            "and puts records without a message in their place: the store is healthy then, for a RocketMQ broker too. "
+            "Without --fill they stay in the log and are passed over, and this goes on naming them."
+        )
+    if findings.repairable - {"tail"}:
+        yield "`cometmq repair` builds what is derived from the log anew; no message is lost by it."
+    if "tail" in findings.repairable:
+        yield (
+            "The tail is the rest of what was being written when a writer died. The next opening for writing blanks it, or "
+            "`cometmq repair --cut-tail`, which keeps it aside."
+        )

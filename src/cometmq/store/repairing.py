@@ -40,6 +40,7 @@ class RepairReport:
         unwanted: records of deleted topics, for which no queue was built.
         damaged_places: places in the log that are no whole records, with flushed records behind.
         damaged_bytes: bytes of them.
+        filled_bytes: of these, those in whose place records without a message were put.
         first_damage: physical offset of the first, or None.
         tail_at: physical offset of the tail.
         tail_bytes: bytes there that are no whole record; 0: none.
@@ -71,6 +72,7 @@ class RepairReport:
     unwanted: int
     damaged_places: int
     damaged_bytes: int
+    filled_bytes: int
     first_damage: int | None
     tail_at: int
     tail_bytes: int
@@ -88,13 +90,15 @@ def repair(
     settings: Mapping[str, object] | None = None,
     cut_tail: bool = False,
     cut_damage: bool = False,
+    fill_damage: bool = False,
     dry_run: bool = False,
     on_progress: Callable[[int, int], bool] | None = None,
     on_damage: Callable[[int, int, str], object] | None = None,
 ) -> RepairReport:
     """Build queues, extensions and index of a store anew, and put what was there before aside.
 
-    The commit log is only touched by the two cuts. Damage in it is passed over: every whole message stays.
+    The commit log is only touched by a cut, or where damage is filled. Otherwise damage is passed over: every whole
+    message stays.
 
     Args:
         path: a store that nobody has open.
@@ -102,6 +106,9 @@ def repair(
         settings: as :func:`cometmq.open`.
         cut_tail: keep a torn tail aside and blank it. Without, the next opening for writing blanks it.
         cut_damage: end the log at the first damage, and put what lies behind aside: those messages are lost to readers.
+        fill_damage: put records without a message in the place of damage, and keep what was there aside. Every whole
+            message stays, and nobody who reads the log stumbles any more, a RocketMQ broker neither. Not together with
+            ``cut_damage``.
         dry_run: read the log and say what would be done.
         on_progress: called every few MiB with bytes of the log done and in all; False stops and leaves the store alone.
         on_damage: called with physical offset, bytes and reason of each damaged place.
@@ -131,6 +138,7 @@ def repair(
         dry_run=dry_run,
         cut_tail=cut_tail,
         cut_damage=cut_damage,
+        fill_damage=fill_damage,
         wants=known.has,
         on_progress=on_progress,
         on_damage=on_damage,

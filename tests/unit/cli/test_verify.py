@@ -91,7 +91,7 @@ def test_many_problems_are_cut_short_unless_asked(path: Path) -> None:
         flip(folder / f"{0:020d}", offset * 20 + 11)
     short, whole = run("verify", path), run("verify", path, "--all")
     assert sum("unit-wrong" in line for line in short.lines) == 21
-    assert "70 more of kind unit-wrong (--all names them)" in short.out
+    assert "70 more of the kind unit-wrong (--all names them)" in short.out
     assert sum("unit-wrong" in line for line in whole.lines) == 90
     assert len(run_json("verify", path, "--json")["problems"]) == 90
 
