@@ -19,6 +19,7 @@ cdef class Reader:
     cdef dict _positions             # (topic, queue id) -> next offset, of queues with a given start or a message handed out; None: not kept
     cdef list _elements              # of an inner batch being handed out
     cdef Py_ssize_t _element_at
+    cdef object _failure             # what fetch() met behind messages that it gave: raised by the next call
     cdef bint _ended
     cdef bint _busy
     cdef bint _follow
@@ -210,6 +211,8 @@ cdef class Reader:
 
     def __next__(self):
         cdef Message message
+        if self._failure is not None:
+            self._raise_failure()
         while True:
             message = self._take()
             if message is not None:
@@ -229,19 +232,30 @@ cdef class Reader:
             self._busy = False
 
     def fetch(self, Py_ssize_t max_messages=DEF_FETCH, int64_t timeout_ms=0):
-        """Up to ``max_messages`` messages; when there is none, wait up to ``timeout_ms`` (-1: for ever) for the first. Empty: nothing now."""
+        """Up to ``max_messages`` messages; when there is none, wait up to ``timeout_ms`` (-1: for ever) for the first. Empty: nothing now.
+
+        A failure behind messages that were found is raised by the next call; this one gives the messages.
+        """
         cdef list messages = []
         cdef Message message
         cdef int64_t deadline = _monotonic_ms() + timeout_ms if timeout_ms >= 0 else -1
         cdef int64_t left = -1
         self._hold()
+        if self._failure is not None:
+            self._raise_failure()
         while len(messages) < max_messages:
-            message = self._take()
-            if message is not None:
-                messages.append(message)
-                continue
-            if self._fill():
-                continue
+            try:
+                message = self._take()
+                if message is not None:
+                    messages.append(message)
+                    continue
+                if self._fill():
+                    continue
+            except _errors.Error as error:
+                if not messages:
+                    raise
+                self._failure = error
+                break
             if messages or self._ended or timeout_ms == 0:
                 break
             if deadline >= 0:
@@ -250,6 +264,11 @@ cdef class Reader:
                     break
             self._wait(left)
         return messages
+
+    cdef int _raise_failure(self) except -1:
+        failure = self._failure
+        self._failure = None
+        raise failure
 
     @property
     def ended(self):
@@ -302,7 +321,7 @@ cdef class Reader:
         self._handle.enter()
         try:
             self._fold()
-            if not self._pending():
+            if not self._pending() and self._failure is None:
                 for key in list(self._positions):
                     name = _slice_of_text(key[0])
                     if cmq_reader_position(self._reader, name, key[1], &offset) == CMQ_OK:

@@ -389,3 +389,24 @@ def test_a_damaged_record_is_told_and_passed(tmp_path: Path) -> None:
             next(reader)
         assert caught.value.offset == places[4]
         assert bodies(reader) == numbered(5, start=5)
+
+
+@pytest.mark.parametrize("by_iteration", [False, True])
+def test_fetch_gives_what_it_found_before_the_damage(tmp_path: Path, by_iteration: bool) -> None:
+    path = tmp_path / "store"
+    with open_small(path) as store:
+        places = [store.append("t", body).physical_offset for body in numbered(10)]
+    log = path / "commitlog" / ("0" * 20)
+    with log.open("r+b") as file:
+        file.seek(places[4])
+        file.write(b"\xff" * 8)
+    with open_small(path, mode="r") as store:
+        reader = Reader(store.handle, topics=["t"], starts={("t", 0): 0})
+        assert bodies(reader.fetch(10)) == numbered(4)
+        assert reader.positions() == {("t", 0): 4}  # not behind what nobody was told of
+        with pytest.raises(errors.CorruptRecord) as caught:
+            next(reader) if by_iteration else reader.fetch(10)
+        assert caught.value.offset == places[4]
+        assert bodies(reader.fetch(10)) == numbered(5, start=5)
+        assert reader.fetch(10) == []
+        assert reader.positions() == {("t", 0): 10}
