@@ -16,6 +16,7 @@ except ImportError as error:
     ) from error
 
 from cometmq.errors import (
+    BodyMismatch,
     CorruptRecord,
     DecompressionError,
     DiskFull,
@@ -27,6 +28,7 @@ from cometmq.errors import (
     InvalidTopic,
     LimitReached,
     MessageTooLarge,
+    MissingLibrary,
     NotAStore,
     NotFound,
     OffsetOutOfRange,
@@ -65,6 +67,7 @@ from cometmq.store import (
 __all__ = [
     "AppendManyResult",
     "AppendResult",
+    "BodyMismatch",
     "Consumer",
     "CorruptRecord",
     "DecompressionError",
@@ -81,6 +84,7 @@ __all__ = [
     "LimitReached",
     "Message",
     "MessageTooLarge",
+    "MissingLibrary",
     "NotAStore",
     "NotFound",
     "OffsetOutOfRange",

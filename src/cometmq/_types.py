@@ -9,7 +9,18 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-__all__ = ["ArrowArrayLike", "ArrowStreamLike", "Bodies", "Body", "Host", "Keys", "Numbers", "Properties", "Values"]
+__all__ = [
+    "ArrowArrayLike",
+    "ArrowSchemaLike",
+    "ArrowStreamLike",
+    "Bodies",
+    "Body",
+    "Host",
+    "Keys",
+    "Numbers",
+    "Properties",
+    "Values",
+]
 
 
 class ArrowArrayLike(Protocol):
@@ -17,6 +28,14 @@ class ArrowArrayLike(Protocol):
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
         """Return the capsules of schema and array."""
+        ...
+
+
+class ArrowSchemaLike(Protocol):
+    """Anything with an Arrow C schema: a schema of pyarrow, nanoarrow, …"""
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the capsule of the schema."""
         ...
 
 

@@ -14,6 +14,7 @@ import io
 from typing import Any
 
 __all__ = [
+    "BodyMismatch",
     "CorruptRecord",
     "DecompressionError",
     "DiskFull",
@@ -25,6 +26,7 @@ __all__ = [
     "InvalidTopic",
     "LimitReached",
     "MessageTooLarge",
+    "MissingLibrary",
     "NotAStore",
     "NotFound",
     "OffsetOutOfRange",
@@ -188,6 +190,27 @@ class DecompressionError(Error, ValueError):
     """
 
 
+class BodyMismatch(Error, ValueError):
+    """A body does not fit the schema that it was to be decoded by.
+
+    Mend the schema, or ask for nulls in such rows instead: ``on_bad_body="null"`` counts them.
+
+    Attributes:
+        topic: the message's topic, or None.
+        queue_id: its queue, or None.
+        queue_offset: its queue offset, or None.
+    """
+
+    def __init__(
+        self, message: str, *, topic: str | None = None, queue_id: int | None = None, queue_offset: int | None = None
+    ) -> None:
+        """Keep where the message is."""
+        super().__init__(message)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+
+
 class NotAStore(Error, ValueError):
     """The directory is not a RocketMQ store, or has foreign or newer files where the store's should be.
 
@@ -307,6 +330,10 @@ class ReadOnlyStore(Error, io.UnsupportedOperation):
     """The store was opened read-only. Open it for writing to append, commit or repair."""
 
     status = Status.ERR_READ_ONLY
+
+
+class MissingLibrary(Error, ImportError):
+    """A library that this call needs is not installed. The text has the command that installs it."""
 
 
 class OutOfMemory(Error, MemoryError):

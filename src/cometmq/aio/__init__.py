@@ -7,8 +7,8 @@
         async for message in store.read("orders", follow=True):
             ...
 
-What may wait is awaited; ``read`` and ``follow`` give what ``async for`` awaits, and ``consumer`` what ``async with``
-does. :class:`AsyncStore` has the rule.
+What may wait is awaited; ``read``, ``follow`` and ``scan`` give what ``async for`` awaits, and ``consumer`` what
+``async with`` does. :class:`AsyncStore` has the rule.
 
 What waits, and where:
 
@@ -24,6 +24,7 @@ Cancelling is clean: a cancelled append may or may not have been stored, a cance
 from __future__ import annotations
 
 from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader
+from cometmq.aio.scans import AsyncScan
 from cometmq.aio.store import AsyncStore, open
 
-__all__ = ["AsyncConsumer", "AsyncHandedOff", "AsyncReader", "AsyncStore", "open"]
+__all__ = ["AsyncConsumer", "AsyncHandedOff", "AsyncReader", "AsyncScan", "AsyncStore", "open"]

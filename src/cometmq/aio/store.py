@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import cometmq.store
 from cometmq._engine import AppendManyResult, AppendResult, Message, StoreHandle
 from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader, OpeningConsumer
+from cometmq.aio.scans import AsyncScan
 from cometmq.aio.waiting import DurableWaiter, MoreWaiter
 from cometmq.store import (
     FlushMode,
@@ -28,7 +29,9 @@ from cometmq.store.options import Time, timeout_ms
 from cometmq.store.topic_book import READ_WRITE
 
 if TYPE_CHECKING:
-    from cometmq._types import Bodies, Body, Keys, Numbers, Properties, Values
+    import pyarrow
+
+    from cometmq._types import ArrowSchemaLike, Bodies, Body, Keys, Numbers, Properties, Values
 
 __all__ = ["AsyncStore", "open"]
 
@@ -272,6 +275,57 @@ class AsyncStore:
         """Iterate over the messages that come from now on; the arguments are :meth:`Store.follow`'s."""
         reader = self.store.follow(topic, tags=tags, queues=queues)
         return AsyncReader(reader, self._more, follow=True, timeout_s=timeout_s)
+
+    def scan(
+        self,
+        topic: str | Iterable[str] | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        queues: Iterable[int] | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
+        limit: int | None = None,
+        follow: bool = False,
+        timeout_s: float | None = None,
+        body: Literal["view", "binary"] = "view",
+        compressed: Literal["decompress", "raw"] = "decompress",
+        schema: pyarrow.Schema | ArrowSchemaLike | Mapping[str, object] | None = None,
+        body_format: Literal["json", "csv"] = "json",
+        on_bad_body: Literal["null", "fail"] = "null",
+        on_corrupt: Literal["fail", "skip"] = "fail",
+        check_crc: bool = False,
+        batch_rows: int = 8192,
+        batch_bytes: int = 4 << 20,
+    ) -> AsyncScan:
+        """Return messages as Arrow columns, for ``async for``; the arguments are :meth:`Store.scan`'s."""
+        scan = self.store.scan(
+            topic,
+            columns=columns,
+            tags=tags,
+            keys=keys,
+            queues=queues,
+            start=start,
+            end=end,
+            start_time=start_time,
+            end_time=end_time,
+            limit=limit,
+            follow=follow,
+            timeout_s=timeout_s,
+            body=body,
+            compressed=compressed,
+            schema=schema,
+            body_format=body_format,
+            on_bad_body=on_bad_body,
+            on_corrupt=on_corrupt,
+            check_crc=check_crc,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+        )
+        return AsyncScan(self.store, scan, self._more, timeout_s=timeout_s)
 
     async def get(self, topic: str, queue: int, offset: int) -> Message:
         """Return the message at a queue offset, as :meth:`Store.get`."""

@@ -12,7 +12,7 @@ from cometmq.store.appending import Appending
 from cometmq.store.consumer import Consumer
 from cometmq.store.opening import plan_opening
 from cometmq.store.options import FlushMode, Retention, StartFrom, Time, parse_tags
-from cometmq.store.reading import Reading
+from cometmq.store.scanning import Scanning
 from cometmq.store_config.names import validate_group
 
 __all__ = ["Store", "open"]
@@ -74,7 +74,7 @@ def open(
     return Store(plan, read_only=mode == "r")
 
 
-class Store(Appending, Reading, Administration):
+class Store(Appending, Scanning, Administration):
     """A store directory, open. Made by :func:`cometmq.open`.
 
     Any thread may call any method at any time. :meth:`close` waits for calls under way; calls after it raise

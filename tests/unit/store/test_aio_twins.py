@@ -19,7 +19,7 @@ TWINS = [
 ]
 PLAIN = {
     # What was known at opening, and what only lets go or looks at what was handed out.
-    AsyncStore: {"opening", "read", "follow", "consumer", "wrap"},
+    AsyncStore: {"opening", "read", "follow", "scan", "consumer", "wrap"},
     AsyncConsumer: {"positions", "committed", "close"},
     AsyncReader: {"positions", "close"},
     AsyncHandedOff: set(),

@@ -1,0 +1,13 @@
+"""Messages as Arrow columns, without an export: what :meth:`cometmq.Store.scan` gives. ``docs/arrow.md`` teaches it.
+
+:class:`Scan` is an Arrow stream for pyarrow, Polars, DuckDB and pandas. The columns are made in C; this package names
+them, decodes structured bodies by Arrow's own readers, and hands everything on. pyarrow, Polars, DuckDB and pandas are
+imported by the calls that need them.
+"""
+
+from __future__ import annotations
+
+from cometmq.arrow.columns import COLUMN_NAMES, DEFAULT_COLUMNS
+from cometmq.arrow.scan import Scan, ScanReport
+
+__all__ = ["COLUMN_NAMES", "DEFAULT_COLUMNS", "Scan", "ScanReport"]

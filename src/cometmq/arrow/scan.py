@@ -1,0 +1,439 @@
+"""Scan: messages as an Arrow stream, and the ways to hand it on.
+
+A scan is a question, not an answer: each use of it (a table, a query of DuckDB, a loop over its batches) is a *pass*
+of its own through the log, which sees what is confirmed at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from cometmq._engine import ColumnScan
+from cometmq.arrow.columns import Column
+from cometmq.arrow.libraries import library
+from cometmq.errors import BodyMismatch, Error, InvalidArgument
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+    from cometmq._engine import StoreHandle
+    from cometmq.arrow.bodies import BodyDecoder
+
+__all__ = ["OnBadBody", "Query", "Scan", "ScanPass", "ScanReport"]
+
+OnBadBody: TypeAlias = Literal["null", "fail"]
+
+_BODY = "__cometmq_body"
+_PLACE = ("__cometmq_topic", "__cometmq_queue_id", "__cometmq_queue_offset")
+_HIDDEN = (
+    Column("body", "plain", _BODY),
+    Column("topic", "dictionary", _PLACE[0]),
+    Column("queue_id", "default", _PLACE[1]),
+    Column("queue_offset", "default", _PLACE[2]),
+)
+_BAD_ROWS_KEPT = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What a scan asks the engine for. Offsets are queue offsets, times milliseconds.
+
+    Attributes:
+        columns: the columns, in order.
+        topics: topics; none: all.
+        ranges: (topic, queue, start, end) instead of ``queue_ids``, ``start`` and ``end``.
+        filtered: True where some messages of the queues and offsets may not be wanted.
+    """
+
+    columns: tuple[Column, ...]
+    topics: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    queue_ids: tuple[int, ...] = ()
+    start: int | None = None
+    end: int | None = None
+    start_time_ms: int | None = None
+    end_time_ms: int | None = None
+    ranges: tuple[tuple[str, int, int, int], ...] | None = None
+    batch_rows: int = 0
+    batch_bytes: int = 0
+    limit_rows: int | None = None
+    raw_bodies: bool = False
+    check_crc: bool = False
+    skip_corrupt: bool = False
+    follow: bool = False
+    timeout_ms: int = -1
+
+    @property
+    def filtered(self) -> bool:
+        """True where messages of the chosen queues and offsets may be left out, or be told apart by reading only."""
+        timed = self.start_time_ms is not None or self.end_time_ms is not None
+        return bool(self.tags or self.keys or timed or self.raw_bodies or self.check_crc)
+
+    def open(self, handle: StoreHandle) -> ColumnScan:
+        """Begin a pass."""
+        return ColumnScan(
+            handle,
+            columns=[column.as_tuple() for column in self.columns],
+            topics=self.topics,
+            tags=self.tags,
+            keys=self.keys,
+            queue_ids=self.queue_ids,
+            start=self.start,
+            end=self.end,
+            start_time_ms=self.start_time_ms,
+            end_time_ms=self.end_time_ms,
+            ranges=self.ranges,
+            may_be_missing=True,
+            batch_rows=self.batch_rows,
+            batch_bytes=self.batch_bytes,
+            limit_rows=self.limit_rows or 0,
+            raw_bodies=self.raw_bodies,
+            check_crc=self.check_crc,
+            skip_corrupt=self.skip_corrupt,
+            follow=self.follow,
+            timeout_ms=self.timeout_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanReport:
+    """What the latest pass passed over.
+
+    Attributes:
+        skipped: damaged records, with ``on_corrupt="skip"``.
+        skipped_offsets: physical offsets of the first of them.
+        mended_texts: tags, keys and the like that were no UTF-8; U+FFFD stands for what could not be read.
+        expired: messages that were to be read and were deleted, by age, before the pass came to them.
+        bad_bodies: bodies that did not fit ``schema=``; their rows are null.
+        bad_rows: (topic, queue, queue offset) of the first of them.
+    """
+
+    skipped: int = 0
+    skipped_offsets: tuple[int, ...] = ()
+    mended_texts: int = 0
+    expired: int = 0
+    bad_bodies: int = 0
+    bad_rows: tuple[tuple[str, int, int], ...] = ()
+
+
+class _Capsules:
+    """A batch of the engine, for ``pyarrow.record_batch``."""
+
+    def __init__(self, capsules: tuple[object, object]) -> None:
+        self._capsules = capsules
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        return self._capsules
+
+
+class _Exported:
+    """A table's stream and nothing else: Polars then imports the buffers as they are."""
+
+    def __init__(self, table: pyarrow.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+class ScanPass:
+    """One pass through the log, batch by batch. One thread at a time."""
+
+    def __init__(
+        self,
+        handle: StoreHandle,
+        query: Query,
+        *,
+        decoder: BodyDecoder | None = None,
+        on_bad_body: OnBadBody = "null",
+    ) -> None:
+        """Begin. What ``query`` asks for comes first in each batch, then what the decoder makes."""
+        self._shown = len(query.columns)
+        self._decoder = decoder
+        self._on_bad_body = on_bad_body
+        self._bad_bodies = 0
+        self._bad_rows: list[tuple[str, int, int]] = []
+        self._final: ScanReport | None = None
+        self._failure: BaseException | None = None
+        # With a decoder there are hidden columns behind those that were asked for.
+        asked = query if decoder is None else replace(query, columns=(*query.columns, *_HIDDEN))
+        self.engine = asked.open(handle)
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The columns' names and types."""
+        pa = library("pyarrow")
+        found = pa.schema(self.engine)
+        return found if self._decoder is None else pa.schema([*list(found)[: self._shown], *self._decoder.schema])
+
+    def next(self) -> pyarrow.RecordBatch | None:
+        """Return the next batch, or None: nothing more, or with ``follow`` nothing for so long."""
+        try:
+            capsules = self.engine.next_batch()
+            if capsules is None:
+                return None
+            batch = library("pyarrow").record_batch(_Capsules(capsules))
+            return batch if self._decoder is None else self._decoded(batch, self._decoder)
+        except Error as error:
+            self._failure = error
+            raise
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the last batch failed by, or None."""
+        return self._failure or self.engine.failure
+
+    def _decoded(self, batch: pyarrow.RecordBatch, decoder: BodyDecoder) -> pyarrow.RecordBatch:
+        """Put the decoded columns in the place of the hidden ones."""
+        pa = library("pyarrow")
+        failing = self._on_bad_body == "fail"
+        decoded = decoder.decode(batch.column(_BODY), stop_at_bad=failing)
+        if failing and len(decoded.bad):
+            topic, queue_id, offset = _place(batch, int(decoded.bad[0]))
+            raise BodyMismatch(
+                f"the body of {topic}/{queue_id} at offset {offset} does not fit the schema; "
+                'on_bad_body="null" gives a null row and counts it',
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=offset,
+            )
+        self._bad_bodies += len(decoded.bad)
+        room = _BAD_ROWS_KEPT - len(self._bad_rows)
+        self._bad_rows += [_place(batch, int(row)) for row in decoded.bad[:room]]
+        arrays = [*batch.columns[: self._shown], *decoded.columns]
+        fields = [*(batch.schema.field(index) for index in range(self._shown)), *decoder.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def report(self) -> ScanReport:
+        """Return what was passed over so far."""
+        if self._final is not None or self.engine.closed:
+            return self._final or ScanReport()
+        found = self.engine.skipped()
+        return ScanReport(
+            skipped=found["records"],
+            skipped_offsets=tuple(found["offsets"]),
+            mended_texts=found["invalid_texts"],
+            expired=found["expired"],
+            bad_bodies=self._bad_bodies,
+            bad_rows=tuple(self._bad_rows),
+        )
+
+    def close(self) -> None:
+        """Let go. Batches stay valid."""
+        self._final = self.report()
+        self.engine.close()
+
+    def __enter__(self) -> ScanPass:
+        """Return the pass itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def _place(batch: pyarrow.RecordBatch, row: int) -> tuple[str, int, int]:
+    topic, queue_id, offset = (batch.column(name)[row].as_py() for name in _PLACE)
+    return topic, queue_id, offset
+
+
+class Scan:
+    """Messages as columns. Made by :meth:`cometmq.Store.scan`.
+
+    Anything that takes an Arrow stream takes a scan: ``pyarrow.table(scan)``, ``polars.DataFrame(scan)``,
+    ``duckdb.sql("select … from scan")``. Each use is a new pass through the log. Any thread may use it, several at a
+    time too. What came out of it stays valid after the store is closed, and after its files have expired: it holds the
+    mapped files that it points into.
+    """
+
+    def __init__(
+        self,
+        handle: StoreHandle,
+        query: Query,
+        *,
+        decoder: BodyDecoder | None = None,
+        on_bad_body: OnBadBody = "null",
+    ) -> None:
+        """Use :meth:`cometmq.Store.scan`."""
+        self._handle = handle
+        self._query = query
+        self._decoder = decoder
+        self._on_bad_body = on_bad_body
+        self._latest: ScanPass | None = None
+
+    @property
+    def query(self) -> Query:
+        """What the engine is asked for, without what a schema adds."""
+        return self._query
+
+    # --- As an Arrow stream
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Begin a pass and return it as an Arrow C stream capsule.
+
+        Damage fails the stream with a text that names the place; :meth:`to_table` raises CorruptRecord instead.
+        """
+        if self._decoder is not None:
+            return self.to_reader().__arrow_c_stream__(requested_schema)
+        return self.begin().engine.__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema as an Arrow C schema capsule."""
+        if self._decoder is not None:
+            return self.schema.__arrow_c_schema__()
+        with closing(self._query.open(self._handle)) as engine:
+            return engine.__arrow_c_schema__()
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The columns' names and types."""
+        with ScanPass(self._handle, self._query, decoder=self._decoder) as run:
+            return run.schema
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns' names."""
+        decoded = () if self._decoder is None else tuple(self._decoder.schema.names)
+        return tuple(column.name for column in self._query.columns) + decoded
+
+    # --- As something else
+
+    def batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """Iterate over record batches, one pass. With ``follow`` it waits for new messages.
+
+        Raises:
+            CorruptRecord: (while iterating) a damaged record, after every row before it.
+            BodyMismatch: (while iterating) with ``on_bad_body="fail"``, a body that does not fit ``schema``.
+        """
+        library("pyarrow")
+        return self._batches()
+
+    def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
+        """Iterate as :meth:`batches`."""
+        return self.batches()
+
+    def to_reader(self) -> pyarrow.RecordBatchReader:
+        """Return one pass as a ``pyarrow.RecordBatchReader``."""
+        pa = library("pyarrow")
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def to_table(self) -> pyarrow.Table:
+        """Return everything as a ``pyarrow.Table``. Bodies stay where they are, in the mapped log, unless gathered."""
+        self._require_end()
+        pa = library("pyarrow")
+        schema = self.schema
+        return pa.Table.from_batches(list(self._batches()), schema=schema)
+
+    def to_pandas(self, *, arrow_types: bool = False, **options: Any) -> pandas.DataFrame:
+        """Return everything as a ``pandas.DataFrame``.
+
+        Args:
+            arrow_types: keep Arrow's types (``pandas.ArrowDtype``), which copies no body. Without, pandas' usual ones:
+                each body becomes a Python ``bytes``.
+            options: further ones for ``pyarrow.Table.to_pandas``.
+        """
+        arrow_dtype = library("pandas").ArrowDtype
+        if arrow_types:
+            options = {"types_mapper": arrow_dtype, **options}
+        frame: pandas.DataFrame = self.to_table().to_pandas(**options)
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return everything as a ``polars.DataFrame``; no body is copied."""
+        make = library("polars").DataFrame
+        frame: polars.DataFrame = make(_Exported(self.to_table()))
+        return frame
+
+    def count(self, *, exact: bool = False) -> int:
+        """Return the number of rows.
+
+        Without tags, keys, times and the like it is arithmetic on queue offsets, however large the store: an offset
+        without a message, as a crash or damage may leave, counts too. With filters the messages that remain are read.
+
+        Args:
+            exact: read in any case, and count only what a pass gives.
+        """
+        from cometmq.arrow.count import offsets_of
+
+        self._require_end()
+        limit = self._query.limit_rows
+        if self._query.filtered or exact:
+            return self._count_by_reading()
+        found = sum(max(end - start, 0) for _, _, start, end in offsets_of(self._handle, self._query))
+        return found if limit is None else min(found, limit)
+
+    def _count_by_reading(self) -> int:
+        one = Column("queue_offset", "default", "queue_offset")
+        narrow = replace(self._query, columns=(one,), batch_rows=65_536)
+        total = 0
+        with ScanPass(self._handle, narrow) as run:
+            self._latest = run
+            while (batch := run.next()) is not None:
+                total += batch.num_rows
+        return total
+
+    @property
+    def report(self) -> ScanReport:
+        """What the latest pass passed over: damage, texts that were no UTF-8, bodies that did not fit."""
+        latest = self._latest
+        return ScanReport() if latest is None else latest.report()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What the latest pass failed by, or None: libraries that read a scan say it in words of their own."""
+        return None if self._latest is None else self._latest.failure
+
+    def __repr__(self) -> str:
+        """Say what is asked for."""
+        query = self._query
+        parts = [", ".join(map(repr, query.topics)) or "every topic", f"columns {', '.join(self.columns)}"]
+        for name, value in (
+            ("tags", " || ".join(query.tags)),
+            ("keys", ", ".join(query.keys)),
+            ("queues", ", ".join(map(str, query.queue_ids))),
+            ("start", query.start),
+            ("end", query.end),
+            ("start_time_ms", query.start_time_ms),
+            ("end_time_ms", query.end_time_ms),
+            ("limit", query.limit_rows),
+            ("follow", query.follow or None),
+        ):
+            if value not in (None, ""):
+                parts.append(f"{name} {value}")
+        return f"<Scan of {'; '.join(parts)}>"
+
+    # --- Passes
+
+    def begin(self, *, timeout_ms: int | None = None) -> ScanPass:
+        """Begin a pass by hand; close it.
+
+        Args:
+            timeout_ms: with ``follow``, instead of what the scan was made with.
+        """
+        query = self._query if timeout_ms is None else replace(self._query, timeout_ms=timeout_ms)
+        return self._begin(query)
+
+    def _begin(self, query: Query) -> ScanPass:
+        found = ScanPass(self._handle, query, decoder=self._decoder, on_bad_body=self._on_bad_body)
+        self._latest = found
+        return found
+
+    def _batches(self) -> Generator[pyarrow.RecordBatch]:
+        with self.begin() as run:
+            while (batch := run.next()) is not None:
+                yield batch
+
+    def _require_end(self) -> None:
+        if self._query.follow and self._query.timeout_ms < 0:
+            raise InvalidArgument(
+                "with follow=True and no timeout_s the scan never ends: iterate over its batches, or give timeout_s"
+            )

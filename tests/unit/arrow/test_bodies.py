@@ -1,0 +1,236 @@
+"""Checks: JSON and CSV bodies become rows; whatever a body holds, no other row moves and none is invented."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+
+from cometmq import errors
+from cometmq.arrow.bodies import BodyDecoder, body_schema
+
+SCHEMA = {"id": "int64", "name": "string"}
+
+
+def decode(bodies: list[bytes], body_format: Any = "json", schema: Any = SCHEMA) -> tuple[list[Any], list[int]]:
+    """Return the rows as tuples, None where a body does not fit, and the bad rows."""
+    decoder = BodyDecoder(body_schema(schema), body_format)
+    decoded = decoder.decode(pa.array(bodies, pa.binary()))
+    bad = decoded.bad.tolist()
+    for column, field in zip(decoded.columns, decoder.schema, strict=True):
+        assert len(column) == len(bodies)
+        assert column.type == field.type
+        column.validate(full=True)
+        assert all(not column[row].is_valid for row in bad)
+    rows = list(zip(*(column.to_pylist() for column in decoded.columns), strict=True))
+    return [None if row in bad else values for row, values in enumerate(rows)], bad
+
+
+# --- JSON
+
+BAD_JSON = [
+    b"",
+    b" ",
+    b"\n\n",
+    b"null",
+    b" null",
+    b"true",
+    b"1",
+    b'"text"',
+    b"[]",
+    b'[{"id": 1}]',
+    b'{"id": 1',
+    b'"id": 1}',
+    b"{",
+    b"}",
+    b"}{",
+    b'{"id": 1} x',
+    b'{"id": 1},',
+    b'{"id": 1}]',
+    b'{"id": 1}{"id": 2}',
+    b'{"id": 1}\n{"id": 2}',
+    b'{"id": 1}\n\n{"id": 2}\n',
+    b'{"id": 1},{"id": 2}',
+    b'{"id": 1} null',
+    b'{"id": 1}, "name": "outside"',
+    b'{"id": 1}], "name": ["outside"',
+    b'{"name": "not closed',
+    b'{"name": {"a": {',
+    b'{"id": "text"}',
+    b'{"id": 1.5}',
+    b'{"id": 99999999999999999999}',
+    b'{"id": 1, "id": 2}',
+    b'{"name": "\xff"}',
+    b'{"name": "\\ud800"}',
+    b'{"name": "a\nb"}',
+    b"\xef\xbb\xbf{}",
+    b"\x00",
+]
+
+
+def test_json_bodies() -> None:
+    rows, bad = decode(
+        [
+            b'{"id": 1, "name": "one"}',
+            b'{"name": "two", "other": [1, {"deep": null}], "id": 2}',
+            b"{}",
+            b' \r\n\t{"id":\n3,\n"name":\n"three"}\n',
+            b'{"id": null, "name": "a\\nb\\u0000"}',
+        ]
+    )
+    assert bad == []
+    assert rows == [(1, "one"), (2, "two"), (None, None), (3, "three"), (None, "a\nb\0")]
+
+
+@pytest.mark.parametrize("body", BAD_JSON)
+def test_a_body_that_is_no_object_is_one_null_row(body: bytes) -> None:
+    good = b'{"id": 7, "name": "x"}'
+    for bodies in ([body], [good, body, good], [body, good], [good, body, body, good, good]):
+        rows, bad = decode(bodies)
+        assert bad == [row for row, one in enumerate(bodies) if one == body]
+        assert [row for row in rows if row is not None] == [(7, "x")] * bodies.count(good)
+
+
+def test_halves_in_two_bodies_are_no_row() -> None:
+    rows, bad = decode([b'{"id": 1', b', "name": "x"}', b'{"id": 2}', b'{"name": "', b'"}', b'{"name": {"a":', b"}}"])
+    assert bad == [0, 1, 3, 4, 5, 6]
+    assert rows[2] == (2, None)
+
+
+def test_two_objects_do_not_stand_in_for_a_missing_one() -> None:
+    """The number of rows alone would fit."""
+    rows, bad = decode([b'{"id": 1}{"id": 2}', b"", b'{"id": 3}'])
+    assert bad == [0, 1]
+    assert rows == [None, None, (3, None)]
+
+
+def test_nested_types() -> None:
+    schema = {"at": pa.timestamp("ms"), "tags": pa.list_(pa.string()), "place": pa.struct([("x", pa.float64())])}
+    rows, bad = decode(
+        [
+            b'{"at": "2026-11-21 10:00:00", "tags": ["a", null], "place": {"x": 1.5}}',
+            b"[]",
+            b'{"tags": [], "place": {}}',
+        ],
+        schema=schema,
+    )
+    assert bad == [1]
+    assert rows[0][1:] == (["a", None], {"x": 1.5})
+    assert rows[0][0].isoformat() == "2026-11-21T10:00:00"
+    assert rows[2] == (None, [], {"x": None})
+
+
+BODIES = st.lists(
+    st.one_of(
+        st.sampled_from(BAD_JSON),
+        st.binary(max_size=12),
+        st.fixed_dictionaries({"id": st.integers(-(2**63), 2**63 - 1), "name": st.text(max_size=5)}).map(
+            lambda value: json.dumps(value).encode()
+        ),
+        st.lists(st.sampled_from([b"{", b"}", b'"id"', b":", b"1", b",", b" ", b"null", b"\n"]), max_size=8).map(
+            b"".join
+        ),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(BODIES)
+@example([b'{"id": 1}{"id": 2}', b"", b"null"])
+def test_any_json_bodies_give_the_rows_that_each_gives_alone(bodies: list[bytes]) -> None:
+    alone = [decode([body])[0][0] for body in bodies]
+    rows, bad = decode(bodies)
+    assert rows == alone
+    for body, row in zip(bodies, rows, strict=True):
+        try:
+            value = json.loads(body)
+        except ValueError:
+            continue  # Arrow takes NaN and the like, and so may we
+        if isinstance(value, dict) and isinstance(value.get("id"), int) and body.count(b'"id"') == 1:
+            assert row is not None or not -(2**63) <= value["id"] < 2**63 or "\\ud" in body.decode("ascii")
+    assert bad == [index for index, row in enumerate(rows) if row is None]
+
+
+# --- CSV
+
+BAD_CSV = [b"", b"\n", b"1", b"1,a,b", b"x,a", b"1,a\n2,b", b'1,"a', b'"1,a', b"1,\xff", b"\n1,a", b"1\r,a"]
+
+
+def test_csv_bodies() -> None:
+    rows, bad = decode([b"1,one", b"2,two\n", b"3,three\r\n", b',""', b'"4","a""b"', b'5,"x\ny,z"', b"6,"], "csv")
+    assert bad == []
+    assert rows == [(1, "one"), (2, "two"), (3, "three"), (None, ""), (4, 'a"b'), (5, "x\ny,z"), (6, "")]
+
+
+@pytest.mark.parametrize("body", BAD_CSV)
+def test_a_body_that_is_no_line_is_one_null_row(body: bytes) -> None:
+    good = b"7,x"
+    for bodies in ([body], [good, body, good], [body, good], [good, body, body, good, good]):
+        rows, bad = decode(bodies, "csv")
+        assert bad == [row for row, one in enumerate(bodies) if one == body]
+        assert [row for row in rows if row is not None] == [(7, "x")] * bodies.count(good)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(BAD_CSV),
+            st.lists(st.sampled_from([b"1", b",", b'"', b"\n", b"\r", b"a", b" "]), max_size=8).map(b"".join),
+        ),
+        max_size=40,
+    )
+)
+def test_any_csv_bodies_give_the_rows_that_each_gives_alone(bodies: list[bytes]) -> None:
+    assert decode(bodies, "csv")[0] == [decode([body], "csv")[0][0] for body in bodies]
+
+
+# --- Both
+
+
+@pytest.mark.parametrize("body_format", ["json", "csv"])
+def test_nothing_to_decode(body_format: str) -> None:
+    assert decode([], body_format) == ([], [])
+    assert decode([b""], body_format) == ([None], [0])
+
+
+def test_a_slice_of_bodies() -> None:
+    bodies = pa.array([b'{"id": %d}' % number for number in range(10)], pa.binary()).slice(3, 4)
+    decoded = BodyDecoder(body_schema({"id": "int64"}), "json").decode(bodies)
+    assert decoded.columns[0].to_pylist() == [3, 4, 5, 6]
+
+
+def test_the_first_bad_row_is_found_without_decoding_the_rest() -> None:
+    bodies = [b'{"id": %d}' % number for number in range(1000)]
+    bodies[700], bodies[800] = b'{"id": "x"}', b""
+    decoded = BodyDecoder(body_schema(SCHEMA), "json").decode(pa.array(bodies, pa.binary()), stop_at_bad=True)
+    assert decoded.bad[0] == 700
+    assert decoded.columns == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{}, 17, {"a": "no such type"}, {"a": 5}, pa.schema([("a", pa.int8()), ("a", pa.int8())]), ["a"]],
+)
+def test_no_schema(schema: Any) -> None:
+    with pytest.raises(errors.InvalidArgument):
+        body_schema(schema)
+
+
+def test_types_that_the_reader_does_not_make() -> None:
+    with pytest.raises(errors.InvalidArgument, match="'a' of the schema cannot be map"):
+        BodyDecoder(body_schema({"a": pa.map_(pa.string(), pa.string())}), "json")
+    with pytest.raises(errors.InvalidArgument, match="list"):
+        BodyDecoder(body_schema({"a": pa.list_(pa.int8())}), "csv")
+    with pytest.raises(errors.InvalidArgument, match="body_format"):
+        BodyDecoder(body_schema({"a": "int8"}), "xml")  # type: ignore[arg-type]
+
+
+def test_fields_come_nullable() -> None:
+    schema = body_schema(pa.schema([pa.field("a", pa.int8(), nullable=False)]))
+    assert schema.field("a").nullable
