@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cmq_counted.h"
 #include "store/cmq_verify_internal.h"
 
 #define PROGRESS_BYTES (INT64_C(8) << 20)
@@ -91,7 +92,7 @@ static int64_t pass_damage(cmq_verification *v, int64_t phy)
     }
     if (v->damaged_count < CMQ_VERIFY_RANGES_MAX) v->damaged[v->damaged_count++] = (cmq_verify_range){.from = phy, .end = next};
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_RECORD, CMQ_SEVERITY_DAMAGED, phy);
-    cmq_verify_report(v, &problem, "%" PRId64 " bytes are no whole record: %s", next - phy, reason);
+    cmq_verify_report(v, &problem, "%s %s no whole record: %s", cmq_counted(next - phy, "byte").text, cmq_verb(next - phy, "is", "are"), reason);
     return next;
 }
 
@@ -123,6 +124,19 @@ static cmq_status walk_log(cmq_verification *v)
 
 /* ---- the end ---- */
 
+/* Does the log end before what the last writer knew to be on disk? A blank ends its segment in order. */
+static bool falls_short(cmq_verification *v, bool at_blank)
+{
+    cmq_point point;
+    const int64_t bytes = v->store->sizes.segment_bytes, end = at_blank ? v->confirmed - v->confirmed % bytes + bytes : v->confirmed;
+    if (!cmq_store_last_point(v->store, &point) || point.log_end <= end) return false;
+    const bool missing = point.log_end > cmq_log_last_file_end(v->store->log);
+    cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_RECORD, CMQ_SEVERITY_DAMAGED, v->confirmed);
+    cmq_verify_report(v, &problem, "the log ends here, but messages up to %" PRId64 " were on disk: %s", point.log_end,
+                      missing ? "later segment files are missing" : "the bytes in between are no whole record");
+    return true;
+}
+
 /* Behind the end there should be zeros, or a blank. Only where nobody is writing. */
 static void check_tail(cmq_verification *v)
 {
@@ -136,18 +150,12 @@ static void check_tail(cmq_verification *v)
         cmq_verify_report(v, &problem, "bytes that are no record end the readable log here, but flushed messages follow at %" PRId64, view.physical_offset);
         return;
     }
-    cmq_point point;
-    if (cmq_store_last_point(store, &point) && point.log_end > v->confirmed && point.log_end > cmq_log_last_file_end(store->log)) {
-        cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_RECORD, CMQ_SEVERITY_DAMAGED, v->confirmed);
-        cmq_verify_report(v, &problem, "the log ends here, but messages up to %" PRId64 " were on disk: later segment files are missing", point.log_end);
-    }
-    if (last == 0) return;
     const cmq_status status = cmq_store_record_at(store, v->confirmed, cmq_log_last_file_end(store->log), 0, &segment, &view);
     if (status == CMQ_OK) cmq_segment_unpin(segment);
-    if (status == CMQ_END) return;
+    if (falls_short(v, status == CMQ_END) || last == 0 || status == CMQ_END) return;
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_TAIL, CMQ_SEVERITY_REPAIRABLE, v->confirmed);
-    cmq_verify_report(v, &problem, "%" PRId64 " bytes behind the last whole record are a torn tail, or left from before a cut; opening the store for writing cuts them",
-                      last);
+    cmq_verify_report(v, &problem, "%s behind the last whole record: a torn tail, or left from before a cut; opening the store for writing blanks them",
+                      cmq_counted(last, "byte").text);
 }
 
 /* ---- the whole ---- */

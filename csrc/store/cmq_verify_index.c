@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cmq_counted.h"
 #include "store/cmq_verify_internal.h"
 
 static cmq_status CMQ_MUST_CHECK entry_at(const cmq_verification *v, uint32_t file, int32_t entry, cmq_index_key *key_out)
@@ -133,7 +134,7 @@ static cmq_status CMQ_MUST_CHECK check_chains(cmq_verification *v, uint32_t file
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
     if (status != CMQ_OK || fits) return status;
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_INDEX_CHAIN, CMQ_SEVERITY_REPAIRABLE, info.begin_phy);
-    cmq_verify_report(v, &problem, "the slots and chains of %s do not lead to its %d entries: look-ups by key may miss messages", name, info.count - 1);
+    cmq_verify_report(v, &problem, "the slots and chains of %s do not lead to all of its entries (%d): look-ups by key may miss messages", name, info.count - 1);
     return CMQ_OK;
 }
 
@@ -152,8 +153,8 @@ cmq_status cmq_verify_index_rest(cmq_verification *v)
     if (v->out->keys_missing == 0 || v->stopped) return CMQ_OK;
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_INDEX_MISSING, CMQ_SEVERITY_NOTE, index->missing_first_phy);
     problem.count = v->out->keys_missing;
-    cmq_verify_report(v, &problem, "%" PRId64 " of %" PRId64 " keys are not in the index (RocketMQ drops the newest index file after a crash); repair indexes them",
-                      v->out->keys_missing, v->out->keys);
+    cmq_verify_report(v, &problem, "%" PRId64 " of %s %s not in the index (RocketMQ drops the newest index file after a crash); a repair puts it in order",
+                      v->out->keys_missing, cmq_counted(v->out->keys, "key").text, cmq_verb(v->out->keys_missing, "is", "are"));
     return CMQ_OK;
 }
 

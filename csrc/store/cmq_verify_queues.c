@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
+#include "base/cmq_counted.h"
 #include "store/cmq_verify_internal.h"
 
 /* ---- reporting ---- */
@@ -37,10 +38,11 @@ static void report_run(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_
                                      run.first_phy);
     problem.count = run.count;
     if (run.completed_at_opening)
-        cmq_verify_report(v, &problem, "%" PRId64 " records from queue offset %" PRId64 " on are not in the queue yet; opening the store puts them there",
-                          run.count, run.first_offset);
+        cmq_verify_report(v, &problem, "%s from queue offset %" PRId64 " on %s not in the queue yet; opening the store completes it",
+                          cmq_counted(run.count, "record").text, run.first_offset, cmq_verb(run.count, "is", "are"));
     else
-        cmq_verify_report(v, &problem, "%" PRId64 " records from queue offset %" PRId64 " on have no unit in the queue's files", run.count, run.first_offset);
+        cmq_verify_report(v, &problem, "%s from queue offset %" PRId64 " on %s no unit in the queue's files", cmq_counted(run.count, "record").text,
+                          run.first_offset, cmq_verb(run.count, "has", "have"));
 }
 
 static void note_missing(cmq_verification *v, const cmq_rawqueue *raw, cmq_verify_queue *state, int64_t offset, int64_t phy)
@@ -226,7 +228,7 @@ static cmq_status CMQ_MUST_CHECK check_found(cmq_verification *v, const cmq_rawq
     if (!known && state->ext_missing++ == 0) state->ext_first = offset;
     if (unit->bytes == (int32_t)view->record_bytes && unit->count == count && unit->offset == offset && (!known || unit_tags == tags_code)) return CMQ_OK;
     cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_WRONG, CMQ_SEVERITY_REPAIRABLE, offset, view->physical_offset);
-    cmq_verify_report(v, &problem, "the unit at queue offset %" PRId64 " says %d bytes, %d messages, tags code %" PRId64 ", the record %u, %d, %" PRId64, offset,
+    cmq_verify_report(v, &problem, "the unit at queue offset %" PRId64 " says size %d, count %d, tags code %" PRId64 "; the record has %u, %d, %" PRId64, offset,
                       unit->bytes, unit->count, unit_tags, view->record_bytes, count, tags_code);
     return CMQ_OK;
 }
@@ -256,7 +258,7 @@ static cmq_status CMQ_MUST_CHECK check_absent(cmq_verification *v, const cmq_raw
     report_run(v, raw, state);
     state->matched++;   /* so that it is not looked for as a unit without a record */
     cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_WRONG, CMQ_SEVERITY_REPAIRABLE, offset, view->physical_offset);
-    cmq_verify_report(v, &problem, "the unit at queue offset %" PRId64 " says %d bytes at %" PRId64 ", the record has %u at %" PRId64, offset, unit->bytes,
+    cmq_verify_report(v, &problem, "the unit at queue offset %" PRId64 " says size %d at %" PRId64 "; the record has %u at %" PRId64, offset, unit->bytes,
                       unit->phy, view->record_bytes, view->physical_offset);
     return CMQ_OK;
 }
@@ -336,7 +338,8 @@ static void look_at_unit(cmq_verification *v, const cmq_rawqueue *raw, const cmq
     if (!of->name_dangling && of->begun && of->fillers > 0) {
         cmq_problem problem = problem_of(raw, CMQ_PROBLEM_GAP, CMQ_SEVERITY_NOTE, unit->offset - of->fillers, -1);
         problem.count = of->fillers;
-        cmq_verify_report(v, &problem, "%" PRId64 " queue offsets from %" PRId64 " on have no message", of->fillers, problem.queue_offset);
+        cmq_verify_report(v, &problem, "%s from %" PRId64 " on %s no message", cmq_counted(of->fillers, "queue offset").text, problem.queue_offset,
+                          cmq_verb(of->fillers, "has", "have"));
     }
     of->begun = true;
     of->fillers = 0;
@@ -345,7 +348,7 @@ static void look_at_unit(cmq_verification *v, const cmq_rawqueue *raw, const cmq
     bool same_offset;
     if (!of->name_dangling || cmq_verify_is_damaged(v, unit->phy) || has_record(v, raw, unit, &same_offset)) return;
     cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_DANGLING, CMQ_SEVERITY_REPAIRABLE, unit->offset, unit->phy);
-    cmq_verify_report(v, &problem, "the unit at queue offset %" PRId64 " points to %d bytes at %" PRId64 ", where no such record is", unit->offset, unit->bytes,
+    cmq_verify_report(v, &problem, "the unit at queue offset %" PRId64 " points to a record of size %d at %" PRId64 ", which is not there", unit->offset, unit->bytes,
                       unit->phy);
 }
 
@@ -383,7 +386,8 @@ static cmq_status CMQ_MUST_CHECK check_queue(cmq_verification *v, const cmq_rawq
     if (state->ext_missing > 0) {
         cmq_problem problem = problem_of(raw, CMQ_PROBLEM_UNIT_WRONG, CMQ_SEVERITY_REPAIRABLE, state->ext_first, -1);
         problem.count = state->ext_missing;
-        cmq_verify_report(v, &problem, "%" PRId64 " units name extensions (consumequeue_ext) that are not there; they pass every tag filter", problem.count);
+        cmq_verify_report(v, &problem, "%s %s an extension (consumequeue_ext) that is not there, and %s every tag filter",
+                          cmq_counted(problem.count, "unit").text, cmq_verb(problem.count, "names", "name"), cmq_verb(problem.count, "passes", "pass"));
     }
     status = scan_units(v, raw, state, &counted);
     if (status == CMQ_OK && !state->gone && counted.units != state->matched) status = scan_units(v, raw, state, &named);
@@ -400,19 +404,21 @@ static void report_notes(cmq_verification *v)
         problem.topic = missing->topic;
         problem.queue_id = missing->queue_id;
         problem.count = missing->count;
-        cmq_verify_report(v, &problem, later ? "%" PRId64 " records are of a queue that has no file yet; opening the store makes it"
-                                             : "%" PRId64 " records are of a queue that is not there: its topic was deleted, or its files are lost",
-                          missing->count);
+        cmq_verify_report(v, &problem, later ? "%s %s of a queue that has no file yet; opening the store makes it"
+                                             : "%s %s of a queue that is not there: its topic was deleted, or its files are lost",
+                          cmq_counted(missing->count, "record").text, cmq_verb(missing->count, "is", "are"));
     }
     if (v->superseded > 0 && !v->stopped) {
         cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_UNIT_MISSING, CMQ_SEVERITY_NOTE, v->superseded_first_phy);
         problem.count = v->superseded;
-        cmq_verify_report(v, &problem, "%" PRId64 " records are of topics that were deleted and made again", v->superseded);
+        cmq_verify_report(v, &problem, "%s %s of topics that were deleted and made again", cmq_counted(v->superseded, "record").text,
+                          cmq_verb(v->superseded, "is", "are"));
     }
     if (v->displaced > 0 && !v->stopped) {
         cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_UNIT_WRONG, CMQ_SEVERITY_NOTE, v->displaced_first_phy);
         problem.count = v->displaced;
-        cmq_verify_report(v, &problem, "%" PRId64 " records are in their queues at other offsets than they say", v->displaced);
+        cmq_verify_report(v, &problem, "%s %s in a queue at another offset than the record says", cmq_counted(v->displaced, "record").text,
+                          cmq_verb(v->displaced, "is", "are"));
     }
 }
 

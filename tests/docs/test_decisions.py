@@ -10,9 +10,7 @@ LINE = re.compile(r"^- \[(\d{4})\]\((\S+)\): (.+)$", re.MULTILINE)
 
 
 def test_every_decision_is_listed() -> None:
-    listed = [
-        (number, name, title) for number, name, title in LINE.findall((DECISIONS / "README.md").read_text("utf-8"))
-    ]
+    listed = LINE.findall((DECISIONS / "README.md").read_text("utf-8"))
     there = []
     for page in sorted(DECISIONS.glob("[0-9]*.md")):
         number, _, title = page.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(": ")

@@ -116,7 +116,7 @@ def _add_topic(tree: Tree, topic: TopicReport, *, all_queues: bool) -> None:
     for name, value in topic.attributes.items():
         branch.add(Text(f"{safe_text(name)} = {safe_text(value)}", style="dim"))
     if len(topic.queues) > _QUEUES_SHOWN and not all_queues:
-        branch.add(Text(f"{len(topic.queues)} queues: --topic {safe_text(topic.name)} shows them", style="dim"))
+        branch.add(Text(f"{counted(len(topic.queues), 'queue')}: --topic {safe_text(topic.name)} shows them", style="dim"))
         return
     for queue in topic.queues:
         branch.add(Text(f"queue {queue.queue_id}: {counted(queue.messages, 'message')}, {_range(queue)}"))
@@ -150,8 +150,9 @@ def _health_lines(report: StoreReport) -> list[str]:
     lines = [writer]
     if health.checkpoint_log_ms is not None:
         lines.append(
-            f"checkpoint: log {time_text(health.checkpoint_log_ms)}, queues {time_text(health.checkpoint_queues_ms)}, "
-            f"index {time_text(health.checkpoint_index_ms) if health.checkpoint_index_ms else 'none'}"
+            f"on disk for certain up to: log {time_text(health.checkpoint_log_ms)}, "
+            f"queues {time_text(health.checkpoint_queues_ms)}, "
+            + (f"index {time_text(health.checkpoint_index_ms)}" if health.checkpoint_index_ms else "the index not yet")
         )
     lines.append(f"index: {counted(index.keys, 'key')} in {counted(index.files, 'file')}")
     return lines

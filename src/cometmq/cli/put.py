@@ -142,14 +142,15 @@ def put(
 
 
 def _print_text(report: PutReport) -> None:
-    rate = f", {report.messages / report.elapsed_s:,.0f} a second" if report.messages and report.elapsed_s else ""
+    rate = f", {report.messages / report.elapsed_s:,.0f} a second" if report.messages and report.elapsed_s >= 1 else ""
+    how = "by the store's writer" if report.flush == "writer" else f"flush {report.flush}"
     typer.echo(
-        f"appended {counted(report.messages, 'message')} ({bytes_text(report.body_bytes)}) to {report.topic}, flush "
-        f"{report.flush}{rate}"
+        f"appended {counted(report.messages, 'message')} ({bytes_text(report.body_bytes)}) to {report.topic}, {how}{rate}"
     )
     for one in report.queues:
         typer.echo(
-            f"  queue {one.queue_id}: {counted(one.messages, 'message')}, queue offsets {one.first:,} to {one.last:,}"
+            f"  queue {one.queue_id}: {counted(one.messages, 'message')}, "
+            + (f"queue offsets {one.first:,} to {one.last:,}" if one.last > one.first else f"queue offset {one.first:,}")
         )
 
 

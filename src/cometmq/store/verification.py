@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cometmq._engine import verify_store
+from cometmq._plural import counted, verb
 from cometmq.store_config.config_file import Origin
 from cometmq.store_config.errors import ConfigError
 from cometmq.store_config.names import is_light_queue, is_system_topic
@@ -169,7 +170,8 @@ def verify(
             text=found["text"],
         )
         if problem.kind == "queue-missing" and not known.has(problem.topic or "", problem.queue_id or 0):
-            text = f"{problem.count} records are of a topic or queue that was deleted; they go with their segments"
+            records = f"{counted(problem.count, 'record')} {verb(problem.count)}"
+            text = f"{records} of a topic or queue that was deleted; the log keeps what it has until it expires"
             problem = replace(problem, severity=Severity.NOTE, text=text)
         counts[problem.severity] += 1
         if on_problem is not None:

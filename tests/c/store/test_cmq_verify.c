@@ -323,6 +323,26 @@ static void test_a_lost_newest_segment_is_damage(void)
     CHECK_INT(found->verified.problems[CMQ_SEVERITY_DAMAGED], 1);
 }
 
+/* The very last record of a store that was closed is no torn tail: it was acknowledged. */
+static void test_a_damaged_last_record_is_no_tail(void)
+{
+    for (int in_head = 0; in_head < 2; in_head++) {
+        const char *root = make_store();
+        cmq_store *store = kit_open_at(root);
+        const cmq_appended last = kit_append(store, "a", 0, "the last of all", NULL, NULL);
+        kit_close(store);
+        flip_log(root, last.first_physical_offset + (in_head ? CMQ_RECORD_AT_MAGIC : CMQ_RECORD_BYTES_MIN));
+        const findings *found = verify(root);
+        CHECK_INT(found->verified.verdict, CMQ_SEVERITY_DAMAGED);
+        CHECK_INT(first_of(found, CMQ_PROBLEM_RECORD)->physical_offset, last.first_physical_offset);
+        CHECK_INT(count_of(found, CMQ_PROBLEM_TAIL), 0);
+        const cmq_store_options options = kit_options(root);
+        CHECK_STATUS(cmq_store_open(&store, &options), in_head ? CMQ_ERR_CORRUPT : CMQ_OK);   /* what lies before the point is not read */
+        if (!in_head) kit_close(store);
+        kit_remove_tree(root);
+    }
+}
+
 /* What a killed writer leaves: a copy of its directory while it is open. */
 static const char *crashed_store(int unflushed)
 {
@@ -633,7 +653,7 @@ static void test_every_kind_has_a_name(void)
 CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_has_no_problem), CMQ_TEST(test_an_empty_store_is_healthy), CMQ_TEST(test_the_writer_itself_may_verify),
               CMQ_TEST(test_beside_a_live_writer_nothing_is_wrong), CMQ_TEST(test_a_damaged_record_is_named),
               CMQ_TEST(test_damage_in_the_newest_segment_is_no_tail), CMQ_TEST(test_damage_over_a_segments_border_is_passed),
-              CMQ_TEST(test_a_lost_newest_segment_is_damage),
+              CMQ_TEST(test_a_lost_newest_segment_is_damage), CMQ_TEST(test_a_damaged_last_record_is_no_tail),
               CMQ_TEST(test_a_torn_tail_can_be_repaired), CMQ_TEST(test_what_opening_completes_is_a_note), CMQ_TEST(test_a_time_that_falls_back_is_a_note),
               CMQ_TEST(test_a_unit_that_is_zeroed_is_missing), CMQ_TEST(test_a_lost_queue_file_is_one_problem),
               CMQ_TEST(test_each_field_of_a_unit_is_checked), CMQ_TEST(test_a_unit_of_another_record_of_the_queue_is_wrong),

@@ -102,7 +102,7 @@ def test_records_of_a_deleted_topic_are_a_note(path: Path) -> None:
         store.delete_topic("orders")
     outcome = run("verify", path)
     assert outcome.code == 0
-    assert f"note       queue-missing at orders/0, physical offset 0: {MESSAGES} records" in outcome.out
+    assert f"note       queue-missing at orders/0, physical offset 0: {MESSAGES:,} records are" in outcome.out
 
 
 def test_a_lost_queue_of_a_topic_is_repairable(path: Path) -> None:
