@@ -89,8 +89,7 @@ def _check_every_key(path: Path) -> None:
                 for key in {*message.keys, message.unique_id} - {None}:
                     records[message.topic, key].add(message.physical_offset)
         for (topic, key), expected in records.items():
-            found = store.handle.find_key(topic, key, 0, (1 << 63) - 1, len(expected) + 8)
-            assert {message.physical_offset for message in found} == expected
+            assert {message.physical_offset for message in store.find(topic, key)} == expected
     assert records
 
 
