@@ -10,6 +10,10 @@
  *   128  files_end i64                                     flush
  *   192  log_min i64                                       retention
  *   256  beat_ms i64                                       the beat
+ *   320  announced i64, completed i64                      deletions
+ *  1024  96 deletions in turn: at i64, expired_below i64, topic u64, 0
+ *
+ * A page that an older version made has zeros where later fields are: no deletions.
  */
 #include "store/cmq_follow.h"
 
@@ -34,6 +38,13 @@
 #define PAGE_BYTES 4096
 #define POLL_MS 2   /* of a follower that nobody wakes: below what a person notices, above what costs a core anything */
 
+#define DELETIONS 96
+
+typedef struct page_deletion {
+    _Atomic int64_t at, expired_below;
+    _Atomic uint64_t topic, unused;
+} page_deletion;
+
 typedef struct page_head {
     uint64_t magic;
     uint32_t version;
@@ -51,11 +62,15 @@ typedef struct follow_page {
     alignas(64) _Atomic int64_t files_end;
     alignas(64) _Atomic int64_t log_min;
     alignas(64) _Atomic int64_t beat_ms;
+    alignas(64) _Atomic int64_t announced;
+    _Atomic int64_t completed;
+    alignas(1024) page_deletion deletions[DELETIONS];
 } follow_page;
 
 _Static_assert(offsetof(follow_page, confirmed_end) == 64 && offsetof(follow_page, signal) == 80, "layout of the page");
 _Static_assert(offsetof(follow_page, files_end) == 128 && offsetof(follow_page, log_min) == 192, "layout of the page");
-_Static_assert(offsetof(follow_page, beat_ms) == 256, "layout of the page");
+_Static_assert(offsetof(follow_page, beat_ms) == 256 && offsetof(follow_page, announced) == 320, "layout of the page");
+_Static_assert(offsetof(follow_page, deletions) == 1024 && sizeof(page_deletion) == 32, "layout of the page");
 _Static_assert(sizeof(follow_page) <= PAGE_BYTES, "one page holds it");
 _Static_assert(sizeof(_Atomic int64_t) == 8 && sizeof(_Atomic uint32_t) == 4, "atomics are plain words");
 
@@ -122,6 +137,8 @@ static void begin_generation(follow_page *page, int64_t now_ms, int64_t confirme
     atomic_store_explicit(&page->files_end, files_end, memory_order_relaxed);
     atomic_store_explicit(&page->log_min, log_min, memory_order_relaxed);
     atomic_store_explicit(&page->beat_ms, now_ms, memory_order_relaxed);
+    atomic_store_explicit(&page->completed, atomic_load_explicit(&page->announced, memory_order_relaxed),
+                          memory_order_relaxed);
     /* The clock keeps it rising when the page was lost or a writer died while it stood at 0. */
     const int64_t generation = before >= now_ms ? before + 1 : now_ms;
     atomic_store_explicit(&page->head.generation, generation > 0 ? generation : 1, memory_order_seq_cst);
@@ -222,6 +239,44 @@ void cmq_follow_set_log_min(cmq_follow *follow, int64_t log_min)
     atomic_store_explicit(&follow->page->log_min, log_min, memory_order_release);
 }
 
+uint64_t cmq_follow_topic(cmq_slice name)
+{
+    uint64_t hash = UINT64_C(0xCBF29CE484222325);   /* FNV-1a: the same in every version */
+    for (size_t i = 0; i < name.bytes; i++) hash = (hash ^ name.data[i]) * UINT64_C(0x100000001B3);
+    return hash != 0 ? hash : 1;
+}
+
+void cmq_follow_announce(cmq_follow *follow, const cmq_follow_deletion *deletion)
+{
+    follow_page *page = follow->page;
+    const int64_t number = atomic_load_explicit(&page->announced, memory_order_relaxed);
+    page_deletion *place = &page->deletions[(uint64_t)number % DELETIONS];
+    atomic_store_explicit(&place->at, deletion->at, memory_order_relaxed);
+    atomic_store_explicit(&place->expired_below, deletion->expired_below, memory_order_relaxed);
+    atomic_store_explicit(&place->topic, deletion->topic, memory_order_relaxed);
+    atomic_store_explicit(&page->announced, number + 1, memory_order_release);
+    signal_change(page);
+}
+
+void cmq_follow_complete(cmq_follow *follow)
+{
+    follow_page *page = follow->page;
+    atomic_store_explicit(&page->completed, atomic_load_explicit(&page->announced, memory_order_relaxed),
+                          memory_order_release);
+}
+
+bool cmq_follow_deletion_of(const cmq_follow *follow, int64_t number, cmq_follow_deletion *deletion_out)
+{
+    const follow_page *page = follow->page;
+    const page_deletion *place = &page->deletions[(uint64_t)number % DELETIONS];
+    deletion_out->at = atomic_load_explicit(&place->at, memory_order_relaxed);
+    deletion_out->expired_below = atomic_load_explicit(&place->expired_below, memory_order_relaxed);
+    deletion_out->topic = atomic_load_explicit(&place->topic, memory_order_relaxed);
+    /* The writer fills a place before it counts it, so the one behind the last may be half new already. */
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&page->announced, memory_order_acquire) - number < DELETIONS;
+}
+
 void cmq_follow_beat(cmq_follow *follow, int64_t now_ms)
 {
     atomic_store_explicit(&follow->page->beat_ms, now_ms, memory_order_relaxed);
@@ -254,6 +309,9 @@ static bool read_page(const follow_page *page, cmq_follow_state *state)
     state->files_end = atomic_load_explicit(&page->files_end, memory_order_acquire);
     state->log_min = atomic_load_explicit(&page->log_min, memory_order_acquire);
     state->confirmed_end = atomic_load_explicit(&page->confirmed_end, memory_order_acquire);
+    /* After it: a deletion is announced before anything that is appended behind it is confirmed. */
+    state->announced = atomic_load_explicit(&page->announced, memory_order_acquire);
+    state->completed = atomic_load_explicit(&page->completed, memory_order_acquire);
     state->store_ms = atomic_load_explicit(&page->store_ms, memory_order_acquire);
     state->beat_ms = atomic_load_explicit(&page->beat_ms, memory_order_acquire);
     state->generation = generation;

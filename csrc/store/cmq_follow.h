@@ -7,9 +7,13 @@
  *   follower: set the bit; is the sequence still what I saw? FUTEX_WAIT(sequence with the bit)
  *   writer:   confirmed_end = ...; word = next sequence without the bit; was the bit set? FUTEX_WAKE(all)
  *
+ * Queues that the writer deletes are announced there too, with the log's end at that moment: a follower that has come
+ * so far forgets them, and takes later records of the same topic as a new life of it.
+ *
  * Owns:       the file <root>/cometmq/follow; it is never shortened or replaced, because followers have it mapped.
  * Invariant:  within one generation confirmed_end, files_end and log_min never go back.
- * Threads:    publish, files_end, log_min, beat, close: one thread at a time each (fields do not share a writer).
+ * Threads:    publish, files_end, log_min, beat, close, announce with complete: one thread at a time each (fields do
+ *             not share a writer).
  *             snapshot and wait: any thread, on a writer's or a follower's handle; destroy comes after the last of
  *             them.
  * Way:        writer -> [cmq_follow] -> followers, waiting reads
@@ -21,6 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/cmq_bytes.h"
 #include "base/cmq_file.h"
 #include "base/cmq_status.h"
 
@@ -37,6 +42,8 @@ typedef struct cmq_follow_state {
     int64_t store_ms;          /* store timestamp of the last confirmed record (may be one publish ahead of or behind
                                 * confirmed_end) */
     int64_t beat_ms;           /* the writer's clock at its last beat */
+    int64_t announced;         /* deletions so far, at least those that lie before confirmed_end; never goes back */
+    int64_t completed;         /* … whose files are gone, too */
     uint32_t sequence;         /* changes with every publish */
     bool closed;               /* the writer closed in order: nothing more will come in this generation */
 } cmq_follow_state;
@@ -69,6 +76,23 @@ void cmq_follow_set_files_end(cmq_follow *follow, int64_t files_end);
 
 /* writer: the log begins here now. */
 void cmq_follow_set_log_min(cmq_follow *follow, int64_t log_min);
+
+/* Queues that were deleted. */
+typedef struct cmq_follow_deletion {
+    int64_t at;                /* the log's end then: of records before it, these queues have no unit any more */
+    int64_t expired_below;     /* with topic 0: those all of whose records end at or before it, but system topics */
+    uint64_t topic;            /* cmq_follow_topic of its name, or 0 */
+} cmq_follow_deletion;
+
+uint64_t cmq_follow_topic(cmq_slice name);   /* never 0 */
+
+/* writer: announce a deletion before its files go (nothing may be appended in between), complete it when they are gone.
+ * Wakes followers. */
+void cmq_follow_announce(cmq_follow *follow, const cmq_follow_deletion *deletion);
+void cmq_follow_complete(cmq_follow *follow);
+
+/* any: deletion number `number` (below announced). False when newer ones have taken its place: the last 95 are kept. */
+bool cmq_follow_deletion_of(const cmq_follow *follow, int64_t number, cmq_follow_deletion *deletion_out);
 
 /* writer: still alive at this time. */
 void cmq_follow_beat(cmq_follow *follow, int64_t now_ms);

@@ -9,6 +9,9 @@
  * Bytes behind a cut may be whole records of before the cut. Walking starts at a segment's start, which is always a record's, and stops where a store
  * time falls back: a record written after the cut is newer than any left from before it.
  *
+ * What a writer of ours deletes (a topic, queues that are empty) it announces in the page, with the log's end at that moment. The view forgets those
+ * queues when it has come so far, neither before nor after: later records of the same name begin anew.
+ *
  * Invariant: the view never passes what its source confirms, and never goes back within one generation of the writer.
  * Threads:   refresh_mutex makes one refresher at a time, which is the "writer" of the queues' tails; readers go on beside it.
  * Way:       other process -> page, log -> [cmq_follower] -> queues' tails -> readers
@@ -31,16 +34,29 @@ static cmq_status find_holder(cmq_store *store, int64_t *holder_out)
     return status;
 }
 
+static cmq_status find_page(cmq_store *store)
+{
+    if (store->follow != NULL) return CMQ_OK;
+    const cmq_status status = cmq_follow_open(store->fs, store->root, &store->follow);
+    return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
+}
+
+cmq_status cmq_store_note_deletions(cmq_store *store)
+{
+    cmq_follow_state page;
+    const cmq_status status = find_page(store);
+    if (status != CMQ_OK || store->follow == NULL) return status;   /* a page that comes later has only later deletions */
+    cmq_follow_snapshot(store->follow, &page);
+    store->deletions = page.completed;
+    return CMQ_OK;
+}
+
 static cmq_status find_source(cmq_store *store)
 {
     int64_t holder;
     cmq_status status = find_holder(store, &holder);
+    if (status == CMQ_OK) status = find_page(store);
     if (status != CMQ_OK) return status;
-    if (store->follow == NULL) {
-        status = cmq_follow_open(store->fs, store->root, &store->follow);
-        if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;
-        if (status != CMQ_OK) return status;
-    }
     cmq_follow_state page = {0};
     if (store->follow != NULL) cmq_follow_snapshot(store->follow, &page);
     const bool page_lives = page.generation != 0 && !page.closed && (page.writer_pid == holder || holder == CMQ_LOCK_HOLDER_UNKNOWN);
@@ -216,6 +232,53 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     return CMQ_OK;
 }
 
+/* ---- deletions ---- */
+
+void cmq_store_announce(cmq_store *store, const cmq_slice *topic)
+{
+    const cmq_follow_deletion deletion = {.at = cmq_log_end(store->log), .expired_below = cmq_log_min(store->log),
+                                          .topic = topic != NULL ? cmq_follow_topic(*topic) : 0};
+    if (store->follow != NULL) cmq_follow_announce(store->follow, &deletion);
+}
+
+void cmq_store_announced(cmq_store *store)
+{
+    if (store->follow != NULL) cmq_follow_complete(store->follow);
+}
+
+/* Does the queue begin with a record of before the deletion? One that was made again while this view was being opened does not. */
+static bool begins_before(cmq_queue *queue, int64_t at)
+{
+    cmq_unit unit;
+    uint32_t count = 0;
+    int64_t next;
+    if (cmq_queue_read(queue, cmq_queue_min(queue), INT64_MAX, &unit, 1, &count, &next) != CMQ_OK || count == 0) return true;   /* its files are gone */
+    return unit.phy < at;
+}
+
+static bool is_dead(void *context, cmq_queue *queue)
+{
+    const cmq_follow_deletion *deletion = context;
+    const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
+    if (deletion->topic != 0) return cmq_follow_topic(topic) == deletion->topic && begins_before(queue, deletion->at);
+    return cmq_queue_expired(queue, deletion->expired_below) && !cmq_store_is_system_topic(NULL, topic);
+}
+
+/* Walk to each announced deletion that lies within `limit`, and carry it out. */
+static cmq_status apply_deletions(cmq_store *store, const cmq_follow_state *page, int64_t limit)
+{
+    while (store->deletions < page->announced) {
+        cmq_follow_deletion deletion;
+        if (!cmq_follow_deletion_of(store->follow, store->deletions, &deletion))
+            return cmq_fail(CMQ_ERR_CLOSED, "the writer has deleted more topics than a view can catch up with; open it again");
+        const cmq_status status = walk_to(store, deletion.at < limit ? deletion.at : limit, WALK_DISPATCH);
+        if (status != CMQ_OK || store->walked < deletion.at) return status;
+        cmq_queues_forget(store->queues, is_dead, &deletion);
+        store->deletions++;
+    }
+    return CMQ_OK;
+}
+
 /* ---- growing ---- */
 
 /* A new writer: it may have cut what we had seen of a crashed one's tail. */
@@ -241,14 +304,16 @@ static cmq_status walk_replaced(cmq_store *store, int64_t limit)
     return status;
 }
 
-static cmq_status grow(cmq_store *store, int64_t limit, int64_t files_end)
+/* `page`: what a writer of ours says; NULL without one. */
+static cmq_status grow(cmq_store *store, int64_t limit, const cmq_follow_state *page)
 {
     const int64_t min = cmq_log_min(store->log);
     if (store->walked < min)
         return cmq_fail_at(CMQ_ERR_CLOSED, min, "the writer's retention deleted messages up to %lld, and this view had come to %lld only; open it again",
                            (long long)min, (long long)store->walked);
-    if (files_end > 0) cmq_queues_follow_files(store->queues, files_end);
-    cmq_status status = walk_to(store, limit, WALK_DISPATCH);
+    if (page != NULL && page->files_end > 0) cmq_queues_follow_files(store->queues, page->files_end);
+    cmq_status status = page != NULL ? apply_deletions(store, page, limit) : CMQ_OK;
+    if (status == CMQ_OK) status = walk_to(store, limit, WALK_DISPATCH);
     if (status == CMQ_OK) status = walk_replaced(store, limit);
     if (status != CMQ_OK) return status;
     if (store->source == CMQ_FOLLOW_SOURCE_FOREIGN) cmq_queues_follow_files(store->queues, store->walked);
@@ -266,7 +331,7 @@ static cmq_status refresh_from_page(cmq_store *store)
     if (page.generation == 0) return CMQ_OK;
     cmq_status status = CMQ_OK;
     if (page.generation != store->generation) status = enter_generation(store, &page);
-    if (status == CMQ_OK && page.confirmed_end == store->walked && page.log_min == cmq_log_min(store->log)) {
+    if (status == CMQ_OK && page.confirmed_end == store->walked && page.log_min == cmq_log_min(store->log) && page.announced == store->deletions) {
         if (page.closed) store->source = CMQ_FOLLOW_SOURCE_STATIC;
         return CMQ_OK;
     }
@@ -274,7 +339,7 @@ static cmq_status refresh_from_page(cmq_store *store)
         status = cmq_log_refresh(store->log);
         if (status == CMQ_OK && page.log_min > 0) status = cmq_queues_expire(store->queues, cmq_log_min(store->log));
     }
-    return status == CMQ_OK ? grow(store, page.confirmed_end, page.files_end) : status;
+    return status == CMQ_OK ? grow(store, page.confirmed_end, &page) : status;
 }
 
 static cmq_status refresh_by_walking(cmq_store *store)
@@ -286,7 +351,7 @@ static cmq_status refresh_by_walking(cmq_store *store)
     if (store->walked + CMQ_RECORD_BYTES_MIN + CMQ_RECORD_BLANK_BYTES_MIN >= cmq_log_last_file_end(store->log)) status = cmq_log_refresh(store->log);
     if (status != CMQ_OK) return status;
     const int64_t before = store->walked;
-    status = grow(store, cmq_log_last_file_end(store->log), 0);
+    status = grow(store, cmq_log_last_file_end(store->log), NULL);
     if (status != CMQ_OK || store->walked > before) return status;
     /* Standing before a blank, whose next segment may have come since. */
     cmq_segment *segment;
@@ -295,7 +360,7 @@ static cmq_status refresh_by_walking(cmq_store *store)
     if (status == CMQ_OK) cmq_segment_unpin(segment);
     if (status != CMQ_END) return CMQ_OK;
     status = cmq_log_refresh(store->log);
-    return status == CMQ_OK ? grow(store, cmq_log_last_file_end(store->log), 0) : status;
+    return status == CMQ_OK ? grow(store, cmq_log_last_file_end(store->log), NULL) : status;
 }
 
 cmq_status cmq_store_refresh(cmq_store *store)

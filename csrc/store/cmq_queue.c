@@ -356,11 +356,30 @@ cmq_status cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cm
     return CMQ_OK;
 }
 
+/* The position that a failed read really missed: the file of `position` itself may still be open in the cache, and the
+ * one behind it not. What lies before is gone, too, or else this is no retention but damage. */
+static int64_t missed_position(const cmq_queue *queue, int64_t position)
+{
+    const int64_t missed = cmq_last_error()->offset / cmq_queue_unit_bytes(queue);
+    const int64_t file_bytes = cmq_queue_file_bytes(queue);
+    char path[CMQ_PATH_BYTES];
+    cmq_file_info info;
+    if (!queue->set->read_only || missed <= position) return position;
+    const int64_t start = position * cmq_queue_unit_bytes(queue) / file_bytes * file_bytes;
+    const cmq_error error = *cmq_last_error();
+    cmq_status status = cmq_queuefile_path(queue, cmq_queue_folder(queue), start, path);
+    if (status == CMQ_OK) status = cmq_fs_stat(queue->set->fs, path, &info);
+    if (status == CMQ_ERR_NOT_FOUND) return missed;
+    (void)cmq_fail_at(error.status, error.offset, "%s", error.text);
+    return position;
+}
+
 bool cmq_queue_was_expired(const cmq_queue *queue, cmq_status status, int64_t position, int64_t *min_out)
 {
     if (status != CMQ_ERR_NOT_FOUND) return false;
     _Atomic int64_t *at = (_Atomic int64_t *)&queue->min;
     int64_t min = atomic_load_explicit(at, memory_order_acquire);
+    position = missed_position(queue, position);
     if (min <= position && queue->set->read_only && position < cmq_queuetail_flushed(&queue->tail)) {
         /* Another process deletes files here, and nobody else may have noticed yet: the next file, if there is one, is
          * the first. */

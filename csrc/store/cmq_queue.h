@@ -96,6 +96,8 @@ cmq_queue_kind cmq_queue_kind_of(const cmq_queue *queue);
 bool cmq_queue_deleted(const cmq_queue *queue);
 /* jhash of "topic#", to be extended by a key: the start of every index hash of this topic. */
 uint32_t cmq_queue_index_seed(const cmq_queue *queue);
+/* Had it messages, all of whose records end at or before min_phy? */
+bool cmq_queue_expired(const cmq_queue *queue, int64_t min_phy);
 
 /* ---- writer ---- */
 
@@ -172,6 +174,10 @@ bool cmq_queues_sync_failed(const cmq_queues *queues);
 /* Retention: delete files (never a queue's last) whose last unit's record starts below min_phy, then correct every min
  * offset. */
 cmq_status CMQ_MUST_CHECK cmq_queues_expire(cmq_queues *queues, int64_t min_phy);
+
+/* follower: another process has deleted the queues that `dead` says yes to: forget them. Their next record begins a new
+ * life of them. */
+void cmq_queues_forget(cmq_queues *queues, bool (*dead)(void *context, cmq_queue *queue), void *context);
 
 /* follower: another process has written everything up to files_end into the files; tails may drop it (new files are
  * looked up when read). */

@@ -281,16 +281,15 @@ cmq_status cmq_queue_correct_min(cmq_queue *queue, int64_t min_phy)
     cmq_unit unit;
     uint32_t count;
     cmq_status status;
+    const cmq_queue_probe probe = {.reached = cmq_unit_starts_at_or_after, .context = &min_phy};
+    int64_t corrected = next;
     do {
         if (min >= next) return CMQ_OK;
         status = cmq_queue_fetch(queue, min, next, &unit, 1, &count);
+        /* most often: nothing expired */
+        if (status == CMQ_OK && count == 1 && !cmq_unit_is_filler(&unit) && unit.phy >= min_phy) return CMQ_OK;
+        if (status == CMQ_OK) status = cmq_queue_first(queue, min, next, &probe, &corrected);
     } while (cmq_queue_was_expired(queue, status, min, &min));
-    if (status != CMQ_OK) return status;
-    /* most often: nothing expired */
-    if (count == 1 && !cmq_unit_is_filler(&unit) && unit.phy >= min_phy) return CMQ_OK;
-    const cmq_queue_probe probe = {.reached = cmq_unit_starts_at_or_after, .context = &min_phy};
-    int64_t corrected;
-    status = cmq_queue_first(queue, min, next, &probe, &corrected);
     if (status != CMQ_OK) return status;
     if (queue->tail.kind == CMQ_QUEUE_BATCH) return cmq_batchqueue_set_min(queue, corrected);
     atomic_store_explicit(&queue->min, corrected, memory_order_release);

@@ -376,6 +376,23 @@ cmq_status cmq_queues_delete_topic(cmq_queues *queues, cmq_slice topic)
     return status == CMQ_OK && !queues->read_only ? sync_deletion(queues) : status;
 }
 
+void cmq_queues_forget(cmq_queues *queues, bool (*dead)(void *context, cmq_queue *queue), void *context)
+{
+    CMQ_ASSERT(queues->read_only);
+    for (uint32_t i = 0; i < cmq_queues_count(queues); i++) {
+        cmq_queue *queue = cmq_queues_at(queues, i);
+        if (cmq_queue_deleted(queue) || !dead(context, queue)) continue;
+        const cmq_status status = delete_queue(queue);
+        CMQ_ASSERT(status == CMQ_OK);   /* a read-only set has no file to remove */
+    }
+}
+
+bool cmq_queue_expired(const cmq_queue *queue, int64_t min_phy)
+{
+    const int64_t last_end = atomic_load_explicit(&queue->last_end, memory_order_acquire);
+    return last_end != 0 && last_end <= min_phy;
+}
+
 cmq_status cmq_queues_delete_expired(cmq_queues *queues, int64_t min_phy, bool (*keep)(void *context, cmq_slice topic),
                                      void *context, uint32_t *deleted_out)
 {
@@ -383,9 +400,8 @@ cmq_status cmq_queues_delete_expired(cmq_queues *queues, int64_t min_phy, bool (
     cmq_status status = CMQ_OK;
     for (uint32_t i = 0; i < cmq_queues_count(queues) && status == CMQ_OK; i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);
-        const int64_t last_end = atomic_load_explicit(&queue->last_end, memory_order_acquire);
         const cmq_slice name = {.data = (const uint8_t *)queue->topic->name, .bytes = queue->topic->bytes};
-        if (cmq_queue_deleted(queue) || last_end == 0 || last_end > min_phy || (keep != NULL && keep(context, name)))
+        if (cmq_queue_deleted(queue) || !cmq_queue_expired(queue, min_phy) || (keep != NULL && keep(context, name)))
             continue;
         status = delete_queue(queue);
         if (status == CMQ_OK) *deleted_out += 1;

@@ -240,6 +240,16 @@ static void count_expired(cmq_reader *reader, cmq_cursor *cursor, int64_t from)
     cursor->counts_expired = true;
 }
 
+/* Did reading fail because the queue was deleted meanwhile, here or in the process that writes? */
+static bool was_deleted(cmq_reader *reader, const cmq_queue *queue)
+{
+    const cmq_error error = *cmq_last_error();
+    if (reader->store->options.read_only && cmq_store_refresh(reader->store) != CMQ_OK) return false;
+    if (cmq_queue_deleted(queue)) return true;
+    (void)cmq_fail_at(error.status, error.offset, "%s", error.text);
+    return false;
+}
+
 /* Fill an empty cursor; it stays empty when there is nothing visible in its range. */
 static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed)
 {
@@ -258,6 +268,7 @@ static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirm
         if (!options->backwards) count_expired(reader, cursor, before);
         if (cursor->count == 0 && cursor->next == before) break;
     }
+    if (status == CMQ_ERR_CORRUPT && was_deleted(reader, cursor->queue)) return CMQ_OK;
     if (status != CMQ_OK) return status;
     /* Bounds by offset cut the buffer; what lies behind them never comes. */
     for (uint32_t i = 0; i < cursor->count; i++) {

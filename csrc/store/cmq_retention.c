@@ -108,7 +108,7 @@ cmq_status cmq_store_expire(cmq_store *store, bool manual, uint32_t *deleted_out
     return status;
 }
 
-static bool is_system_topic(void *context, cmq_slice topic)
+bool cmq_store_is_system_topic(void *context, cmq_slice topic)
 {
     static const char *const names[] = {"SELF_TEST_TOPIC",       "TBW102",
                                         "BenchmarkTest",         "OFFSET_MOVED_EVENT",
@@ -127,7 +127,9 @@ cmq_status cmq_store_delete_expired_queues(cmq_store *store, uint32_t *deleted_o
     if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
     pthread_mutex_lock(&store->maintain_mutex);
     pthread_mutex_lock(&store->seat);
-    cmq_status status = cmq_queues_delete_expired(store->queues, cmq_log_min(store->log), is_system_topic, NULL, deleted_out);
+    cmq_store_announce(store, NULL);
+    cmq_status status = cmq_queues_delete_expired(store->queues, cmq_log_min(store->log), cmq_store_is_system_topic, NULL, deleted_out);
+    cmq_store_announced(store);
     pthread_mutex_unlock(&store->seat);
     /* The point before says that they are there: an opening that believed it would look for them in the whole log. */
     if (status == CMQ_OK && *deleted_out > 0 && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);

@@ -164,6 +164,7 @@ static cmq_status open_parts(cmq_store *store)
         store->sizes = layout.sizes;
     }
     if (status == CMQ_OK) status = cmq_checkpoint_load(store->fs, store->root, &store->checkpoint);
+    if (status == CMQ_OK && store->options.read_only) status = cmq_store_note_deletions(store);
     if (status == CMQ_OK) status = create_log(store);
     if (status == CMQ_OK) status = create_queues(store);
     if (status == CMQ_OK) status = create_index(store);
@@ -375,7 +376,9 @@ cmq_status cmq_store_delete_topic(cmq_store *store, cmq_slice topic)
     if (status != CMQ_OK) return status;
     pthread_mutex_lock(&store->maintain_mutex);   /* no flush may be writing the queues' files */
     pthread_mutex_lock(&store->seat);
+    cmq_store_announce(store, &topic);
     status = cmq_queues_delete_topic(store->queues, topic);
+    cmq_store_announced(store);
     pthread_mutex_unlock(&store->seat);
     /* Recovery must not read the topic's records again: they would bring its queues back. */
     if (status == CMQ_OK && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);

@@ -118,6 +118,7 @@ struct cmq_store {
     int64_t walked;                     /* the log was dispatched up to here */
     int64_t walked_ms;                  /* store time of the last record walked */
     int64_t generation;                 /* of the page */
+    int64_t deletions;                  /* of the page: so many are known here */
 };
 
 /* ---- cmq_dispatch.c ---- */
@@ -180,6 +181,16 @@ cmq_status cmq_store_fail_fenced(const cmq_store *store);
 
 cmq_status CMQ_MUST_CHECK cmq_store_recover(cmq_store *store, const cmq_layout *layout);
 cmq_status CMQ_MUST_CHECK cmq_store_follow(cmq_store *store, const cmq_layout *layout);
+
+/* Read-only: before the queues are loaded, note which deletions their files already show. */
+cmq_status CMQ_MUST_CHECK cmq_store_note_deletions(cmq_store *store);
+
+/* The writer's side: announce a deletion to followers before its files go (under the seat), and say that they are gone. */
+void cmq_store_announce(cmq_store *store, const cmq_slice *topic);   /* NULL: of what has expired */
+void cmq_store_announced(cmq_store *store);
+
+/* Is this one of RocketMQ's own topics, which stay when they are empty? */
+bool cmq_store_is_system_topic(void *context, cmq_slice topic);
 
 /* The durable point of this store's last writer, if that was one of ours. */
 bool cmq_store_last_point(cmq_store *store, cmq_point *point_out);
