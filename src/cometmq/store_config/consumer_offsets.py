@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import ClassVar, cast
 
 from cometmq.errors import InvalidArgument
-from cometmq.store_config.data_version import DataVersion, wall_clock_ms
-from cometmq.store_config.fastjson import JsonObject, JsonValue, bean
+from cometmq.store_config.data_version import wall_clock_ms
+from cometmq.store_config.fastjson import JsonObject, JsonValue
 from cometmq.store_config.fields import INT32_MAX, INT64_MAX, INT64_MIN, Fields, as_int
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 from cometmq.store_config.java_hash import hash_map_order
-from cometmq.store_config.managed import ManagedFile
 from cometmq.store_config.names import is_light_queue
+from cometmq.store_config.versioned import VersionedFile
 
 __all__ = ["BROADCAST_SUFFIX", "ConsumerOffsets", "LightQueueOffsets", "offset_key"]
 
@@ -46,11 +46,11 @@ def _split(key: str) -> tuple[str, str] | None:
     return (parts[0], parts[1]) if len(parts) == 2 else None
 
 
-class ConsumerOffsets(ManagedFile):
+class ConsumerOffsets(VersionedFile):
     """Progress of all groups. Threads and processes: see :class:`ManagedFile`."""
 
     file_name: ClassVar[str] = "consumerOffset.json"
-    _known: ClassVar[tuple[str, ...]] = ("dataVersion", "groupTopicMap", "offsetTable")
+    _known: ClassVar[tuple[str, ...]] = ("groupTopicMap", "offsetTable")
 
     def __init__(
         self,
@@ -68,34 +68,21 @@ class ConsumerOffsets(ManagedFile):
             file_ops: the file operations to use.
             now_ms: the clock for the data version.
         """
-        super().__init__(folder, file_ops=file_ops, now_ms=now_ms)
-        self._version_step = version_step
-        self._commits = 0
-        self._reset()
+        super().__init__(folder, version_step=version_step, file_ops=file_ops, now_ms=now_ms)
 
-    def _reset(self) -> None:
+    def _clear(self) -> None:
         self._table: dict[str, dict[int, int]] = {}
-        self._version = DataVersion.first(self._now_ms())
-        self._unknown: JsonObject = {}
 
-    def _decode(self, fields: Fields) -> Callable[[], None]:
+    def _decode_members(self, fields: Fields) -> Callable[[], None]:
         table = {key: Fields(value, path).as_integers() for key, value, path in fields.items("offsetTable")}
-        version = DataVersion.decode(fields.fields("dataVersion"), now_ms=self._now_ms())
-        unknown = fields.others(self._known)
 
         def take_over() -> None:
             self._table = table
-            self._version = version
-            self._unknown = unknown
 
         return take_over
 
-    def _encode(self) -> JsonObject:
-        return bean(self._members(), self._unknown)
-
     def _members(self) -> dict[str, JsonValue]:
         return {
-            "dataVersion": self._version.encode(),
             "groupTopicMap": self._group_topic_map(),
             "offsetTable": {key: cast(JsonObject, dict(queues)) for key, queues in self._table.items()},
         }
@@ -110,12 +97,6 @@ class ConsumerOffsets(ManagedFile):
             group: cast("list[JsonValue]", hash_map_order(topics_of[group], initial_capacity=_TOPICS_CAPACITY))
             for group in hash_map_order(topics_of, initial_capacity=_GROUPS_CAPACITY)
         }
-
-    @property
-    def data_version(self) -> DataVersion:
-        """The version of the content."""
-        with self._lock:
-            return self._version
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the next offset to consume, or None where the group never committed one for this queue."""
@@ -150,10 +131,7 @@ class ConsumerOffsets(ManagedFile):
             queues = self._table.setdefault(key, {})
             before = queues.get(queue_id)
             queues[queue_id] = offset
-            self._changed = True
-            self._commits += 1
-            if self._commits % self._version_step == 0:
-                self._version = self._version.next(self._now_ms())
+            self._count_change()
             return before
 
     def topics_of(self, group: str) -> tuple[str, ...]:
@@ -215,19 +193,19 @@ class LightQueueOffsets(ConsumerOffsets):
     file_name: ClassVar[str] = "lmqConsumerOffset.json"
     _known: ClassVar[tuple[str, ...]] = (*ConsumerOffsets._known, "lmqOffsetTable")
 
-    def _reset(self) -> None:
-        super()._reset()
+    def _clear(self) -> None:
+        super()._clear()
         self._light: dict[str, int] = {}
 
-    def _decode(self, fields: Fields) -> Callable[[], None]:
-        take_over_table = super()._decode(fields)
+    def _decode_members(self, fields: Fields) -> Callable[[], None]:
+        take_table = super()._decode_members(fields)
         light = {
             key: as_int(value, minimum=INT64_MIN, maximum=INT64_MAX, member=path)
             for key, value, path in fields.items("lmqOffsetTable")
         }
 
         def take_over() -> None:
-            take_over_table()
+            take_table()
             self._light = light
 
         return take_over

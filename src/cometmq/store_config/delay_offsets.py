@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import ClassVar, cast
 
 from cometmq.errors import InvalidArgument
-from cometmq.store_config.data_version import DataVersion, wall_clock_ms
-from cometmq.store_config.fastjson import JsonObject, bean
+from cometmq.store_config.data_version import wall_clock_ms
+from cometmq.store_config.fastjson import JsonObject, JsonValue
 from cometmq.store_config.fields import INT32_MAX, INT64_MAX, Fields
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
-from cometmq.store_config.managed import ManagedFile
+from cometmq.store_config.versioned import VersionedFile
 
 __all__ = ["DelayOffsets"]
 
 
-class DelayOffsets(ManagedFile):
+class DelayOffsets(VersionedFile):
     """Progress of the delay levels. Threads and processes: see :class:`ManagedFile`."""
 
     file_name: ClassVar[str] = "delayOffset.json"
+    _known: ClassVar[tuple[str, ...]] = ("offsetTable",)
 
     def __init__(
         self,
@@ -41,37 +42,21 @@ class DelayOffsets(ManagedFile):
             file_ops: the file operations to use.
             now_ms: the clock for the data version.
         """
-        super().__init__(folder, file_ops=file_ops, now_ms=now_ms)
-        self._version_step = version_step
-        self._updates = 0
-        self._reset()
+        super().__init__(folder, version_step=version_step, file_ops=file_ops, now_ms=now_ms)
 
-    def _reset(self) -> None:
+    def _clear(self) -> None:
         self._table: dict[int, int] = {}
-        self._version = DataVersion.first(self._now_ms())
-        self._unknown: JsonObject = {}
 
-    def _decode(self, fields: Fields) -> Callable[[], None]:
+    def _decode_members(self, fields: Fields) -> Callable[[], None]:
         table = fields.integers("offsetTable")
-        version = DataVersion.decode(fields.fields("dataVersion"), now_ms=self._now_ms())
-        unknown = fields.others(("dataVersion", "offsetTable"))
 
         def take_over() -> None:
             self._table = table
-            self._version = version
-            self._unknown = unknown
 
         return take_over
 
-    def _encode(self) -> JsonObject:
-        table = cast(JsonObject, dict(self._table))
-        return bean({"dataVersion": self._version.encode(), "offsetTable": table}, self._unknown)
-
-    @property
-    def data_version(self) -> DataVersion:
-        """The version of the content."""
-        with self._lock:
-            return self._version
+    def _members(self) -> dict[str, JsonValue]:
+        return {"offsetTable": cast(JsonObject, dict(self._table))}
 
     def get(self, level: int) -> int | None:
         """Return the next queue offset of a level, or None where it was never looked at."""
@@ -95,7 +80,4 @@ class DelayOffsets(ManagedFile):
             raise InvalidArgument(f"offset {offset} is outside 0 to {INT64_MAX}")
         with self._lock:
             self._table[level] = offset
-            self._changed = True
-            self._updates += 1
-            if self._updates % self._version_step == 0:
-                self._version = self._version.next(self._now_ms())
+            self._count_change()

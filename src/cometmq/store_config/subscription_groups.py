@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import ClassVar, cast
 
 from cometmq.errors import InvalidArgument
-from cometmq.store_config.data_version import DataVersion, wall_clock_ms
-from cometmq.store_config.fastjson import JsonObject, JsonValue, bean
+from cometmq.store_config.fastjson import JsonObject, JsonValue
 from cometmq.store_config.fields import Fields
-from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
-from cometmq.store_config.managed import ManagedFile
-from cometmq.store_config.names import is_light_queue, validate_group
+from cometmq.store_config.named_table import NamedTable
+from cometmq.store_config.names import validate_group
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 
 __all__ = ["SYSTEM_GROUPS", "SubscriptionGroups"]
@@ -32,113 +29,56 @@ SYSTEM_GROUPS: tuple[SubscriptionGroupConfig, ...] = tuple(
 )
 """The groups that a broker makes at its start. A stored entry of the same name wins."""
 
-_KNOWN = ("dataVersion", "forbiddenTable", "subscriptionGroupTable")
 _FORBIDDEN_BITS = 31
 
 
-class SubscriptionGroups(ManagedFile):
-    """The consumer groups of a store. Threads and processes: see :class:`ManagedFile`."""
+class SubscriptionGroups(NamedTable[SubscriptionGroupConfig]):
+    """The consumer groups of a store, over the system groups given (:data:`SYSTEM_GROUPS`).
+
+    Threads and processes: see :class:`ManagedFile`.
+    """
 
     file_name: ClassVar[str] = "subscriptionGroup.json"
+    _known: ClassVar[tuple[str, ...]] = ("forbiddenTable", "subscriptionGroupTable")
+    _table_member: ClassVar[str] = "subscriptionGroupTable"
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        system: Iterable[SubscriptionGroupConfig] = (),
-        light_queues: bool = False,
-        file_ops: FileOps = SYSTEM_FILE_OPS,
-        now_ms: Callable[[], int] = wall_clock_ms,
-    ) -> None:
-        """Start with the system groups alone.
+    @staticmethod
+    def _name_of(entry: SubscriptionGroupConfig) -> str:
+        return entry.group_name
 
-        Args:
-            folder: the store's ``config`` folder.
-            system: groups that are there before the file is read (:data:`SYSTEM_GROUPS`); stored ones win.
-            light_queues: True where the broker has ``enableLmq``: names with ``%LMQ%`` are groups without an entry.
-            file_ops: the file operations to use.
-            now_ms: the clock for the data version.
-        """
-        super().__init__(folder, file_ops=file_ops, now_ms=now_ms)
-        self._system = {group.group_name: group for group in system}
-        self._light_queues = light_queues
-        self._reset()
+    @staticmethod
+    def _decode_entry(fields: Fields, name: str) -> SubscriptionGroupConfig:
+        return SubscriptionGroupConfig.decode(fields, name=name)
 
-    def _reset(self) -> None:
-        self._table = dict(self._system)
+    @staticmethod
+    def _encode_entry(entry: SubscriptionGroupConfig) -> JsonValue:
+        return entry.encode()
+
+    @staticmethod
+    def _light_entry(name: str) -> SubscriptionGroupConfig:
+        return SubscriptionGroupConfig(group_name=name)
+
+    @staticmethod
+    def _check(entry: SubscriptionGroupConfig) -> None:
+        validate_group(entry.group_name)
+
+    def _clear(self) -> None:
+        super()._clear()
         self._forbidden: dict[str, dict[str, int]] = {}
-        self._version = DataVersion.first(self._now_ms())
-        self._unknown: JsonObject = {}
 
-    def _decode(self, fields: Fields) -> Callable[[], None]:
-        stored = {
-            name: SubscriptionGroupConfig.decode(Fields(value, path), name=name)
-            for name, value, path in fields.items("subscriptionGroupTable")
-        }
+    def _decode_members(self, fields: Fields) -> Callable[[], None]:
+        take_table = super()._decode_members(fields)
         forbidden = {group: Fields(value, path).as_int32s() for group, value, path in fields.items("forbiddenTable")}
-        version = DataVersion.decode(fields.fields("dataVersion"), now_ms=self._now_ms())
-        unknown = fields.others(_KNOWN)
 
         def take_over() -> None:
-            self._table = {**stored, **{name: group for name, group in self._system.items() if name not in stored}}
+            take_table()
             self._forbidden = forbidden
-            self._version = version
-            self._unknown = unknown
 
         return take_over
 
-    def _encode(self) -> JsonObject:
-        table: JsonObject = {name: group.encode() for name, group in self._table.items()}
+    def _members(self) -> dict[str, JsonValue]:
         forbidden: JsonObject = {group: cast(JsonObject, dict(masks)) for group, masks in self._forbidden.items()}
-        known: dict[str, JsonValue] = {
-            "dataVersion": self._version.encode(),
-            "forbiddenTable": forbidden,
-            "subscriptionGroupTable": table,
-        }
-        return bean(known, self._unknown)
-
-    @property
-    def data_version(self) -> DataVersion:
-        """The version of the content."""
-        with self._lock:
-            return self._version
-
-    def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return a group, or None where there is none. With light queues every ``%LMQ%`` name is a group."""
-        with self._lock:
-            found = self._table.get(group)
-        if found is None and self._light_queues and is_light_queue(group):
-            return SubscriptionGroupConfig(group_name=group)
-        return found
-
-    def __contains__(self, group: str) -> bool:
-        """Tell whether :meth:`get` finds the group."""
-        return self.get(group) is not None
-
-    def __len__(self) -> int:
-        """Return the number of groups with an entry."""
-        with self._lock:
-            return len(self._table)
-
-    def all(self) -> tuple[SubscriptionGroupConfig, ...]:
-        """Return every group with an entry, in the file's order."""
-        with self._lock:
-            return tuple(self._table.values())
-
-    def put(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig | None:
-        """Store a group as it is, new or in place of another, and count the change. Returns the entry before.
-
-        Raises:
-            InvalidArgument: the name is not allowed, or names a light queue, which has no entry.
-        """
-        validate_group(group.group_name)
-        if self._light_queues and is_light_queue(group.group_name):
-            raise InvalidArgument(f"{group.group_name} is a light queue; those have no entry")
-        with self._lock:
-            before = self._table.get(group.group_name)
-            self._table[group.group_name] = group
-            self._count_change()
-            return before
+        return {**super()._members(), "forbiddenTable": forbidden}
 
     def get_or_create(self, group: str) -> SubscriptionGroupConfig:
         """Return the group, made with the defaults where it is not there.
@@ -146,18 +86,13 @@ class SubscriptionGroups(ManagedFile):
         Raises:
             InvalidArgument: as :meth:`put`, only where the group has to be made.
         """
-        with self._lock:
-            found = self.get(group)
-            if found is None:
-                found = SubscriptionGroupConfig(group_name=group)
-                self.put(found)
-            return found
+        return self._get_or_put(group, lambda: SubscriptionGroupConfig(group_name=group))
 
-    def remove(self, group: str) -> SubscriptionGroupConfig | None:
+    def remove(self, name: str) -> SubscriptionGroupConfig | None:
         """Remove a group's entry and what is forbidden to it. Returns the entry, or None where there was none."""
         with self._lock:
-            removed = self._table.pop(group, None)
-            forbidden = self._forbidden.pop(group, None)
+            removed = self._table.pop(name, None)
+            forbidden = self._forbidden.pop(name, None)
             if removed is not None or forbidden is not None:
                 self._count_change()
             return removed
@@ -188,7 +123,3 @@ class SubscriptionGroups(ManagedFile):
                 if not masks:
                     del self._forbidden[group]
             self._count_change()
-
-    def _count_change(self) -> None:
-        self._version = self._version.next(self._now_ms())
-        self._changed = True
