@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import cometmq
-from cometmq.cli import cat, inspect, put, repair, verify
+from cometmq.cli import cat, export, inspect, put, repair, sql, verify
 
 __all__ = ["app", "main"]
 
@@ -23,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (inspect.inspect, verify.verify, repair.repair, cat.cat, put.put):
+for command in (inspect.inspect, verify.verify, repair.repair, cat.cat, export.export, sql.sql, put.put):
     app.command()(command)
 
 

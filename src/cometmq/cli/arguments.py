@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-__all__ = ["Config", "Json", "StorePath", "parse_time"]
+__all__ = ["Config", "Json", "StorePath", "parse_bound", "parse_bytes", "parse_time"]
 
 StorePath: TypeAlias = Annotated[
     Path,
@@ -27,6 +27,7 @@ Config: TypeAlias = Annotated[
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -53,3 +54,33 @@ def parse_time(text: str) -> int:
         raise typer.BadParameter(
             f"{text!r} is no time: give 2026-11-21T14:00, milliseconds since 1970, or how long ago (10m)"
         ) from None
+
+
+def parse_bound(place: str | None, moment: str | None) -> tuple[int | None, int | None]:
+    """Return what ``--start`` and ``--from-time`` (or the ends) say: a queue offset, a time in milliseconds.
+
+    Args:
+        place: an offset, or a time.
+        moment: a time.
+
+    Raises:
+        typer.BadParameter: two times.
+    """
+    is_offset = place is not None and place.isdecimal()
+    if place is not None and not is_offset and moment is not None:
+        raise typer.BadParameter("--start and --end as times are the same as --from-time and --to-time: give one")
+    time = moment if moment is not None else None if is_offset else place
+    return int(place) if place is not None and is_offset else None, None if time is None else parse_time(time)
+
+
+def parse_bytes(text: str) -> int:
+    """Return a number of bytes: ``268435456``, ``256M``, ``256MiB``, ``1.5G``.
+
+    Raises:
+        typer.BadParameter: it is none, or less than one.
+    """
+    found = _BYTES.fullmatch(text.strip())
+    size = 0 if found is None else int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+    if size < 1:
+        raise typer.BadParameter(f"{text!r} is no size: give bytes, or 256M, 1.5G")
+    return size

@@ -27,6 +27,7 @@ __all__ = [
     "counted",
     "interruptible",
     "print_json",
+    "row_progress",
     "safe_text",
     "time_text",
 ]
@@ -126,6 +127,33 @@ def count_progress(title: str, unit: str) -> Iterator[Bar]:
         def show(done: int, total: int | None = None) -> None:
             speed = progress.tasks[task].speed
             progress.update(task, completed=done, rate=f"{speed:,.0f}/s" if speed else "")
+
+        yield show
+
+
+@contextmanager
+def row_progress(title: str) -> Iterator[Bar]:
+    """Show messages done of so many, with rate and time left, on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda done, total=None: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} of {task.fields[of]} messages"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
+        task = progress.add_task(title, total=None, rate="", of="?")
+
+        def show(done: int, total: int | None = None) -> None:
+            speed = progress.tasks[task].speed
+            rate = f"{speed:,.0f}/s" if speed else ""
+            progress.update(task, completed=done, total=total, rate=rate, of="?" if total is None else f"{total:,}")
 
         yield show
 

@@ -1,0 +1,214 @@
+"""Topics as tables of DuckDB.
+
+Only topics that a query names become tables, so that a store may have any number of them. A table is a pyarrow dataset
+that knows its own way of being scanned: DuckDB says which columns it needs, and no others are read. What a WHERE says
+is DuckDB's to apply.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from cometmq.arrow.libraries import library
+from cometmq.arrow.scan import Scan
+from cometmq.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from cometmq.store import Store
+    from cometmq.store.options import Time
+
+__all__ = ["ALL_MESSAGES", "Answer", "Database", "connect"]
+
+ALL_MESSAGES = "messages"
+"""The table of everything."""
+
+_NAMES_SHOWN = 10
+_BATCH_ROWS = 65_536
+
+
+class Answer:
+    """The rows of a query, batch by batch; once."""
+
+    def __init__(self, reader: pyarrow.RecordBatchReader | None, failing: Callable[[Exception], BaseException]) -> None:
+        """``failing`` turns an error of the reader into the one to raise."""
+        self._reader = reader
+        self._failing = failing
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The columns; none for a statement without rows."""
+        return library("pyarrow").schema([]) if self._reader is None else self._reader.schema
+
+    def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
+        """Iterate over the batches."""
+        pa = library("pyarrow")
+        if self._reader is None:
+            return
+        while True:
+            try:
+                batch = self._reader.read_next_batch()
+            except StopIteration:
+                return
+            except (OSError, ValueError, pa.ArrowException, library("duckdb").Error) as error:
+                raise self._failing(error) from error
+            yield batch
+
+
+class Database:
+    """DuckDB with a store's topics for tables. Use :func:`connect`."""
+
+    def __init__(self, connection: Any, store: Store, scan_of: Callable[..., Scan]) -> None:
+        """``scan_of`` makes the scan of a topic, or of None for all."""
+        self._connection = connection
+        self._store = store
+        self._scan_of = scan_of
+        self._scans: list[Scan] = []
+        self._tables: dict[str, str] = {}
+        self.notes: list[str] = []
+
+    @contextmanager
+    def run(self, query: str) -> Generator[Answer]:
+        """Run a statement.
+
+        Raises:
+            InvalidArgument: DuckDB refuses it; the text says why, and which topics there are.
+            CorruptRecord: (while iterating) a damaged record.
+        """
+        duckdb = library("duckdb")
+        try:
+            for name in self._names_in(query):
+                self._make_table(name)
+            relation = self._connection.sql(query)
+            reader = None if relation is None else library("pyarrow").RecordBatchReader.from_stream(relation)
+        except duckdb.CatalogException as error:
+            raise InvalidArgument(f"{str(error).splitlines()[0]} {self._topics_text(query)}") from error
+        except duckdb.Error as error:
+            raise self._failure(error) from error
+        yield Answer(reader, self._failure)
+
+    def _failure(self, error: Exception) -> BaseException:
+        """Return what the engine said, where DuckDB only passed it on; else DuckDB's words."""
+        for scan in self._scans:
+            if scan.failure is not None:
+                return scan.failure
+        lines = [line.strip() for line in str(error).splitlines()]
+        return InvalidArgument("; ".join(line for line in lines if line.strip("^~ ")))
+
+    def _names_in(self, query: str) -> list[str]:
+        """Return the names of tables in a query; of a statement that DuckDB does not look into, whatever may be one."""
+        duckdb = library("duckdb")
+        try:
+            return sorted(self._connection.get_table_names(query))
+        except duckdb.Error:
+            text = query.casefold()
+            return [name for name in (ALL_MESSAGES, *self._store.topics(system=True)) if name.casefold() in text]
+
+    def _make_table(self, name: str) -> None:
+        """Make a topic's table; a name that is no topic is DuckDB's: a file, a name in the query itself."""
+        topic = self._topic_of(name)
+        if topic is None and name.casefold() != ALL_MESSAGES:
+            return
+        known = self._tables.setdefault(name.casefold(), topic or "")
+        if known != (topic or ""):
+            raise InvalidArgument(f"DuckDB cannot tell the topics {known!r} and {topic!r} apart in one query")
+        if topic == ALL_MESSAGES:
+            self.notes.append(f"{ALL_MESSAGES} is this store's topic of that name, not all of them")
+
+        def scan_of(columns: list[str] | None) -> Scan:
+            scan = self._scan_of(topic, columns)
+            self._scans.append(scan)
+            return scan
+
+        self._connection.register(name, _table(scan_of))
+
+    def _topic_of(self, name: str) -> str | None:
+        """Return the topic that a table's name means; DuckDB's names are the same in capitals."""
+        names = self._store.topics(system=True)
+        if name in names:
+            return name
+        same = [topic for topic in names if topic.casefold() == name.casefold()]
+        if len(same) > 1:
+            raise InvalidArgument(f"{name!r} may be any of the topics {', '.join(same)}: write it as one of them")
+        return same[0] if same else None
+
+    def _topics_text(self, query: str) -> str:
+        names = self._store.topics()
+        near = [
+            near
+            for word in self._names_in(query)
+            if self._topic_of(word) is None
+            for near in difflib.get_close_matches(word, names, n=1)
+        ]
+        if near:
+            return f"Did you mean the topic {' or '.join(map(repr, near))}?"
+        shown = ", ".join(map(repr, names[:_NAMES_SHOWN])) or "none"
+        return f"Tables are {ALL_MESSAGES} and the topics: {shown}{', …' if len(names) > _NAMES_SHOWN else ''}."
+
+
+@contextmanager
+def connect(
+    store: Store,
+    *,
+    columns: Iterable[str] | None = None,
+    tags: str | None = None,
+    start_time: Time | None = None,
+    end_time: Time | None = None,
+) -> Generator[Database]:
+    """Open a DuckDB in memory whose tables are a store's topics.
+
+    Args:
+        store: the store.
+        columns: columns of the tables; None for the usual ones.
+        tags: what tables hold, as :meth:`cometmq.Store.scan`.
+        start_time: the same.
+        end_time: the same.
+
+    Raises:
+        MissingLibrary: DuckDB is not installed.
+    """
+    duckdb = library("duckdb")
+    chosen = None if columns is None else list(columns)
+
+    def scan_of(topic: str | None, names: list[str] | None) -> Scan:
+        wanted = chosen if names is None else names
+        return store.scan(
+            topic, columns=wanted, tags=tags, start_time=start_time, end_time=end_time, batch_rows=_BATCH_ROWS
+        )
+
+    scan_of(None, None)  # options that cannot be are told at once
+    with duckdb.connect() as connection:
+        # A name is a topic or a table, never a variable of this program.
+        connection.execute("SET python_enable_replacements = false; SET TimeZone = 'UTC'")
+        yield Database(connection, store, scan_of)
+
+
+def _table(scan_of: Callable[[list[str] | None], Scan]) -> Any:
+    """Return a dataset for DuckDB, which asks it for a scanner of some columns."""
+    pa = library("pyarrow")
+    datasets = library("pyarrow.dataset")
+    schema = scan_of(None).schema
+
+    class Table(datasets.Dataset):  # type: ignore[misc, name-defined]
+        """A topic as pyarrow's datasets are; only what DuckDB calls is there."""
+
+        def __init__(self) -> None:
+            """Nothing of a dataset's own."""
+
+        @property
+        def schema(self) -> Any:
+            """All columns."""
+            return schema
+
+        def scanner(self, columns: list[str] | None = None, filter: Any = None, **options: Any) -> Any:
+            """Return a scanner of columns. An older DuckDB hands filters over too, which may name other columns."""
+            names = None if filter is not None or columns is None else columns or schema.names[:1]
+            scan = scan_of(names)
+            reader = pa.RecordBatchReader.from_batches(scan.schema, scan.batches())
+            return datasets.Scanner.from_batches(reader, columns=columns, filter=filter, use_threads=False)
+
+    return Table()

@@ -1,0 +1,204 @@
+"""``cometmq export``: messages into Parquet, Arrow, CSV or JSON lines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import cometmq
+from cometmq.arrow.writing import BytesAs, FileFormat, FileKind, file_kind
+from cometmq.cli.arguments import Config, Json, StorePath, parse_bound, parse_bytes
+from cometmq.cli.failures import ExitCode, fail, reported
+from cometmq.cli.terminal import bytes_text, counted, interruptible, print_json, row_progress
+
+if TYPE_CHECKING:
+    from cometmq.arrow.exporting import ExportReport
+    from cometmq.arrow.scan import Query
+
+__all__ = ["export"]
+
+
+@reported()
+def export(
+    path: StorePath,
+    topics: Annotated[list[str] | None, typer.Argument(help="Topics; none: all of them.", show_default=False)] = None,
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUT", help="A file by its suffix, or a folder of parts.")
+    ],
+    format: Annotated[
+        FileFormat | None,
+        typer.Option("--format", "-f", help="Else what the name says; for a folder parquet.", show_default=False),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", metavar="A,B,…", help="These columns, e.g. queue_offset,body,prop:region."),
+    ] = None,
+    tags: Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Only these tags: "A || B".')] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--key", "--keys", metavar="KEY", help="Only messages with this key; repeatable."),
+    ] = None,
+    queues: Annotated[
+        list[int] | None, typer.Option("--queue", "-q", metavar="N", help="Only this queue; repeatable.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option("--start", metavar="OFFSET|TIME", help="Begin at this queue offset, or time.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--end", metavar="OFFSET|TIME", help="End before this queue offset, or time.")
+    ] = None,
+    from_time: Annotated[
+        str | None, typer.Option("--from-time", metavar="TIME", help="Stored at this time or later, or 10m ago.")
+    ] = None,
+    to_time: Annotated[str | None, typer.Option("--to-time", metavar="TIME", help="Stored before this time.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many.")] = None,
+    body: Annotated[
+        BytesAs | None,
+        typer.Option("--body", help="Bodies as bytes, as UTF-8 text, or base64. Text in csv and jsonl, else binary."),
+    ] = None,
+    compression: Annotated[
+        str | None,
+        typer.Option("--compression", metavar="NAME", help="none, zstd, gzip, …; parquet: zstd by default."),
+    ] = None,
+    part_size: Annotated[
+        str, typer.Option("--part-size", metavar="BYTES", help="In a folder: size at which a file ends.")
+    ] = "256M",
+    raw_bodies: Annotated[
+        bool, typer.Option("--raw-bodies", help="Compressed bodies and inner batches as stored.")
+    ] = False,
+    check_crc: Annotated[bool, typer.Option("--check-crc", help="Compare every body with its CRC.")] = False,
+    skip_damaged: Annotated[
+        bool, typer.Option("--skip-damaged", help="Pass damaged records over, instead of stopping there.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the export in this folder.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file, or the export in the folder.")
+    ] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Write messages into a file, or into a folder of files that can be gone on with.
+
+    A file appears under its name when it is whole. A folder gets parts (part-00000.parquet, …), each whole; after
+    Ctrl-C, a crash or a full disk --resume goes on behind the last one, with each message exactly once. What is
+    exported is what is in the store when the export begins.
+
+    Exit codes: 0 done, 2 usage, 3 it could not be done (stderr says why), 4 damaged records were passed over,
+    130 stopped by Ctrl-C.
+
+    \b
+    Examples:
+      cometmq export data/ orders -o orders.parquet
+      cometmq export data/ orders --tags "paid || shipped" --from-time 1d -o orders.csv
+      cometmq export data/ -o everything/ --part-size 1G
+      cometmq export data/ -o everything/ --part-size 1G --resume
+      cometmq export data/ orders --columns queue_offset,body,prop:region -o orders.jsonl.gz
+    """
+    kind = file_kind(output, format, compression)
+    to_folder = output.is_dir() or resume or kind is None or file_kind(output, None, None) is None
+    if kind is None:
+        kind = file_kind(output, FileFormat.PARQUET, compression)
+        assert kind is not None
+    bytes_as = body or (BytesAs.TEXT if kind.format.is_text else BytesAs.BINARY)
+    began = time.monotonic()
+    with (
+        interruptible() as interrupted,
+        cometmq.open(path, mode="r", config=config) as store,
+        row_progress("exporting") as bar,
+    ):
+        query = _query(
+            store,
+            topics,
+            bounds=(parse_bound(start, from_time), parse_bound(end, to_time)),
+            columns=None if columns is None else [name.strip() for name in columns.split(",")],
+            tags=tags,
+            keys=keys,
+            queues=queues,
+            limit=limit,
+            compressed="raw" if raw_bodies else "decompress",
+            on_corrupt="skip" if skip_damaged else "fail",
+            check_crc=check_crc,
+        )
+        from cometmq.arrow.exporting import Exporter
+
+        exporter = Exporter(
+            store,
+            query,
+            kind,
+            bytes_as=bytes_as,
+            part_bytes=parse_bytes(part_size),
+            stopped=interrupted.is_set,
+            progress=bar,
+        )
+        try:
+            if to_folder:
+                report = exporter.to_folder(output, resume=resume, overwrite=overwrite)
+            else:
+                report = exporter.to_file(output, overwrite=overwrite)
+        except cometmq.CorruptRecord:
+            kept = "; what came before it is kept, and --resume goes on" if to_folder else ""
+            fail(f"a damaged record: --skip-damaged passes such records over{kept}")
+            raise
+    report.elapsed_s = round(time.monotonic() - began, 3)
+    _say(report, kind, as_json=json, to_folder=to_folder)
+
+
+def _query(
+    store: cometmq.Store,
+    topics: list[str] | None,
+    *,
+    bounds: tuple[tuple[int | None, int | None], tuple[int | None, int | None]],
+    **options: Any,
+) -> Query:
+    """Return what is asked for, in the form for files."""
+    from dataclasses import replace
+
+    from cometmq.arrow.columns import plain
+
+    (start, start_time), (end, end_time) = bounds
+    scan = store.scan(
+        topics or None, start=start, end=end, start_time=start_time, end_time=end_time, body="binary", **options
+    )
+    return replace(scan.query, columns=plain(scan.query.columns))
+
+
+def _say(report: ExportReport, kind: FileKind, *, as_json: bool, to_folder: bool) -> None:
+    if as_json:
+        print_json({**_fields(report), "compression": kind.compression})
+    else:
+        what = "exported" if report.complete else "stopped after"
+        files = f" in {counted(len(report.parts), 'file')}" if to_folder else ""
+        typer.echo(
+            f"{what} {counted(report.messages, 'message')} ({bytes_text(report.bytes)}){files} to {report.output}, "
+            f"{kind.format.value}, compression {kind.compression}, in {report.elapsed_s:.1f} s"
+        )
+    if report.expired:
+        fail(
+            f"warning: {counted(report.expired, 'message')} expired before the export came to them, and are in no file"
+        )
+    if not report.complete:
+        way = "--resume goes on" if to_folder else "nothing was written; an export into a folder can be gone on with"
+        fail(f"the export is not complete: {way}")
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if report.skipped:
+        fail(f"passed over {counted(report.skipped, 'damaged record')}; `cometmq verify` names all of them")
+        raise typer.Exit(ExitCode.DAMAGED)
+
+
+def _fields(report: ExportReport) -> dict[str, Any]:
+    return {
+        "output": str(report.output),
+        "format": report.format,
+        "complete": report.complete,
+        "resumed": report.resumed,
+        "messages": report.messages,
+        "bytes": report.bytes,
+        "parts": [{"name": part.name, "rows": part.rows, "bytes": part.bytes} for part in report.parts],
+        "skipped": report.skipped,
+        "expired": report.expired,
+        "elapsed_s": report.elapsed_s,
+    }

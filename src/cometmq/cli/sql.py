@@ -1,0 +1,170 @@
+"""``cometmq sql``: SQL over a store's topics, by DuckDB."""
+
+from __future__ import annotations
+
+import json as json_text
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import cometmq
+from cometmq.arrow.writing import BytesAs, FileFormat, FileKind, OutputFile, file_kind, plain_rows, texts, writer_of
+from cometmq.cli.arguments import Config, Json, StorePath, parse_time
+from cometmq.cli.failures import fail, reported
+from cometmq.cli.terminal import counted, print_json, safe_text
+
+if TYPE_CHECKING:
+    from cometmq.arrow.sql import Answer
+
+__all__ = ["sql"]
+
+_CELL = 60
+
+
+@reported()
+def sql(
+    path: StorePath,
+    query: Annotated[str, typer.Argument(help='SQL, e.g. "select count(*) from orders"; -: from standard input.')],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write a file: .parquet, .arrow, .csv, .jsonl."),
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Print at most so many rows.")] = 100,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", metavar="A,B,…", help="Columns of the tables, e.g. body,prop:region."),
+    ] = None,
+    tags: Annotated[
+        str | None, typer.Option("--tags", metavar="EXPR", help='Tables hold only these tags: "A || B".')
+    ] = None,
+    from_time: Annotated[
+        str | None,
+        typer.Option("--from-time", metavar="TIME", help="Tables hold what was stored since this time."),
+    ] = None,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", metavar="TIME", help="Tables hold what was stored before it.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
+    json: Json = False,
+    config: Config = None,
+) -> None:
+    """Query topics as tables, live and without an export; needs DuckDB (pip install cometmq[duckdb]).
+
+    Each topic is a table; `messages` is all of them. Names with other signs than letters, digits and _ go in double
+    quotes. Columns: topic, queue_id, queue_offset, body, tags, keys, born_timestamp, store_timestamp; a body is a
+    blob: body::varchar, or decode(body), makes it text. Only the columns that a query names are read; --tags,
+    --from-time and --to-time keep what they leave out from being read at all, which a WHERE does not.
+
+    Exit codes: 0 done, 2 usage, 3 it could not be done (stderr says why), 130 stopped by Ctrl-C.
+
+    \b
+    Examples:
+      cometmq sql data/ "select tags, count(*) from orders group by tags"
+      cometmq sql data/ "select sum(octet_length(body)) from messages" --from-time 1d
+      cometmq sql data/ 'select * from "%RETRY%mailer"' -o retries.parquet
+      cometmq sql data/ "select decode(body) ->> 'city' as city, count(*) from orders group by city" --csv
+    """
+    from cometmq.arrow.sql import connect
+
+    if csv + json + (output is not None) > 1:
+        raise typer.BadParameter("--csv, --json and --output exclude each other")
+    kind = None if output is None else _kind(output, overwrite=overwrite)
+    text = sys.stdin.read() if query == "-" else query
+    with (
+        cometmq.open(path, mode="r", config=config) as store,
+        connect(
+            store,
+            columns=None if columns is None else [name.strip() for name in columns.split(",")],
+            tags=tags,
+            start_time=None if from_time is None else parse_time(from_time),
+            end_time=None if to_time is None else parse_time(to_time),
+        ) as database,
+        database.run(text) as answer,
+    ):
+        for note in database.notes:
+            fail(f"note: {note}")
+        if output is not None and kind is not None:
+            _write(output, kind, answer)
+        elif csv:
+            _print_csv(answer)
+        elif json:
+            print_json([row for batch in answer for row in _rows(batch)])
+        else:
+            _print_table(answer, rows)
+
+
+def _kind(path: Path, *, overwrite: bool) -> FileKind:
+    kind = file_kind(path, None, None)
+    if kind is None:
+        raise typer.BadParameter(f"the suffix of {path} is none of .parquet, .arrow, .csv, .jsonl (also .gz, .zst)")
+    if path.exists() and not overwrite:
+        raise typer.BadParameter(f"{path} is there already: give another name, or --overwrite")
+    return kind
+
+
+def _write(path: Path, kind: FileKind, answer: Answer) -> None:
+    bytes_as = BytesAs.TEXT if kind.format.is_text else BytesAs.BINARY
+    with OutputFile(path, kind, _as_text(answer) if kind.format.is_text else answer.schema) as file:
+        for batch in answer:
+            file.write(texts(batch, bytes_as))
+        file.finish()
+    typer.echo(f"wrote {counted(file.rows, 'row')} to {path}")
+
+
+def _as_text(answer: Answer) -> Any:
+    """Return the schema with text for bytes."""
+    import pyarrow as pa
+
+    return texts(pa.RecordBatch.from_pylist([], schema=answer.schema), BytesAs.TEXT).schema
+
+
+def _print_csv(answer: Answer) -> None:
+    writer = writer_of(FileKind(FileFormat.CSV, "none"), sys.stdout.buffer, _as_text(answer))
+    for batch in answer:
+        writer.write(texts(batch, BytesAs.TEXT))
+    writer.close()
+
+
+def _rows(batch: Any) -> Iterator[dict[str, Any]]:
+    """Return rows as JSON and tables show them: bytes and times as text."""
+    yield from plain_rows(texts(batch, BytesAs.TEXT))
+
+
+def _print_table(answer: Answer, most: int) -> None:
+    names = list(answer.schema.names)
+    if not names:
+        typer.echo("done")
+        return
+    shown: list[list[str]] = []
+    total = 0
+    for batch in answer:
+        if len(shown) < most:
+            shown += [[_cell(row[name]) for name in names] for row in _rows(batch.slice(0, most - len(shown)))]
+        total += batch.num_rows
+    right = [_is_number(field.type) for field in answer.schema]
+    widths = [max(map(len, [name, *(row[at] for row in shown)])) for at, name in enumerate(names)]
+    for cells in ([safe_text(name) for name in names], ["-" * width for width in widths], *shown):
+        line = "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(cells, widths, right, strict=True)
+        )
+        typer.echo(line.rstrip())
+    left_out = f", {len(shown):,} shown: --rows, --csv, --json or -o gives more" if total > len(shown) else ""
+    typer.echo(f"({counted(total, 'row')}{left_out})")
+
+
+def _cell(value: Any) -> str:
+    text = "NULL" if value is None else value if isinstance(value, str) else json_text.dumps(value, default=str)
+    text = safe_text(text)
+    return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -1,0 +1,408 @@
+"""``cometmq export``: formats, filters, parts, going on after whatever ended a run."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+
+import cometmq
+from cometmq.arrow.columns import DEFAULT_COLUMNS, plain
+from cometmq.arrow.exporting import STATE_NAME, Exporter, ExportReport
+from cometmq.arrow.writing import BytesAs, FileFormat, FileKind
+from support.command_line import run, run_json
+from support.small_store import open_small
+
+COUNT = 500
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """500 orders in three queues, two tags; a few others that are no text."""
+    path = tmp_path / "store"
+    with open_small(path) as store:
+        store.create_topic("orders", queues=3)
+        store.append_many(
+            "orders",
+            [b"order %d, \xc3\xbc" % number for number in range(COUNT)],
+            tags=["paid" if number % 2 else "open" for number in range(COUNT)],
+            keys=[f"o-{number} every" for number in range(COUNT)],
+            properties=[{"region": f"r{number % 5}"} for number in range(COUNT)],
+            queue=[number % 3 for number in range(COUNT)],
+        )
+        store.append_many("others", [b"\xff\x00", b"", b'a "quoted", line\nand another'])
+    return path
+
+
+def all_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a folder's parts, in order."""
+    return [row for part in sorted(folder.glob("part-*")) for row in pq.read_table(part).to_pylist()]
+
+
+def expected(path: Path, topic: str | None = "orders", **options: Any) -> list[dict[str, Any]]:
+    with cometmq.open(path, mode="r") as store:
+        return store.scan(topic, **options).to_table().to_pylist()
+
+
+def names(folder: Path) -> set[str]:
+    return {entry.name for entry in folder.iterdir()}
+
+
+# --- Formats
+
+
+def test_parquet(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "orders.parquet"
+    outcome = run("export", path, "orders", "-o", out)
+    assert outcome.code == 0, outcome.err
+    assert "exported 500 messages" in outcome.out
+    table = pq.read_table(out)
+    assert tuple(table.column_names) == DEFAULT_COLUMNS
+    assert table.schema.field("body").type == pa.binary()
+    assert table.schema.field("topic").type == pa.string()
+    assert table.to_pylist() == expected(path)
+    assert pq.ParquetFile(out).metadata.row_group(0).column(0).compression == "ZSTD"
+    assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_arrow(path: Path, tmp_path: Path, compression: str) -> None:
+    out = tmp_path / "orders.arrow"
+    assert run("export", path, "-o", out, "--compression", compression).code == 0
+    with pyarrow.ipc.open_file(out) as reader:
+        assert reader.read_all().to_pylist() == expected(path, None)
+
+
+def test_csv(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "all.csv"
+    assert run("export", path, "-o", out, "--columns", "topic,body,tags,store_timestamp,properties").code == 0
+    with out.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == COUNT + 3
+    assert rows[1]["body"] == "order 1, ü"
+    assert json.loads(rows[1]["properties"]) == {"TAGS": "paid", "KEYS": "o-1 every", "region": "r1"}
+    assert rows[1]["store_timestamp"].endswith("Z")
+    assert [row["body"] for row in rows[-3:]] == ["\ufffd\x00", "", 'a "quoted", line\nand another']
+    assert rows[-1]["tags"] == ""
+
+
+def test_json_lines(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "all.jsonl.gz"
+    assert run("export", path, "-o", out, "--columns", "topic,queue_offset,body,properties,prop:region").code == 0
+    with gzip.open(out, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    assert rows[3] == {
+        "topic": "orders",
+        "queue_offset": 1,
+        "body": "order 3, ü",
+        "properties": {"TAGS": "paid", "KEYS": "o-3 every", "region": "r3"},
+        "prop:region": "r3",
+    }
+    assert rows[-3]["body"] == "\ufffd\x00"
+
+
+def test_bodies_as_base64(path: Path, tmp_path: Path) -> None:
+    for name in ("b.jsonl", "b.csv"):
+        assert run("export", path, "others", "-o", tmp_path / name, "--columns", "body", "--body", "base64").code == 0
+    rows = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [base64.b64decode(row["body"]) for row in rows][:2] == [b"\xff\x00", b""]
+    assert run("export", path, "others", "-o", tmp_path / "b.parquet", "--body", "text").code == 0
+    assert pq.read_schema(tmp_path / "b.parquet").field("body").type == pa.string()
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "csv", "jsonl", "csv.zst"])
+def test_nothing_to_export(path: Path, tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"none.{suffix}"
+    assert run("export", path, "orders", "--tags", "none", "-o", out).code == 0
+    assert out.exists()
+    if suffix == "parquet":
+        assert tuple(pq.read_table(out).column_names) == DEFAULT_COLUMNS
+    if suffix == "csv":
+        assert out.read_text(encoding="utf-8").startswith('"topic","queue_id"')
+
+
+# --- Filters and summary
+
+
+def test_filters(path: Path, tmp_path: Path) -> None:
+    def count(*options: str) -> int:
+        report = run_json("export", path, *options, "-o", tmp_path / "f.parquet", "--overwrite", "--json")
+        assert report["complete"]
+        rows: int = report["messages"]
+        assert rows == pq.read_metadata(tmp_path / "f.parquet").num_rows
+        return rows
+
+    assert count() == COUNT + 3
+    assert count("orders", "others") == COUNT + 3
+    assert count("orders", "--tags", "paid") == COUNT // 2
+    assert count("orders", "--tags", "paid || open", "--limit", "7") == 7
+    assert count("orders", "--key", "o-17", "--key", "o-18") == 2
+    assert count("orders", "--queue", "0", "--queue", "1") == 334
+    assert count("orders", "--start", "3", "--end", "5") == 6
+    assert count("orders", "--from-time", "1d") == COUNT
+    assert count("orders", "--to-time", "1d") == 0
+    assert count("orders", "--start", "2100-01-01") == 0
+
+
+def test_summary(path: Path, tmp_path: Path) -> None:
+    report = run_json("export", path, "orders", "-o", tmp_path / "orders.parquet", "--json")
+    size = (tmp_path / "orders.parquet").stat().st_size
+    assert report.pop("elapsed_s") >= 0
+    assert report == {
+        "output": str(tmp_path / "orders.parquet"),
+        "format": "parquet",
+        "compression": "zstd",
+        "complete": True,
+        "resumed": False,
+        "messages": COUNT,
+        "bytes": size,
+        "parts": [{"name": "orders.parquet", "rows": COUNT, "bytes": size}],
+        "skipped": 0,
+        "expired": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["nowhere", "-o", "x.csv"], 3, "no topic 'nowhere'"),
+        (["-o", "x.csv", "--compression", "lz4"], 3, "none, gzip, zstd"),
+        (["-o", "x.csv", "--body", "binary"], 3, "text or base64"),
+        (["-o", "x.csv", "--columns", "bdoy"], 3, "did you mean 'body'"),
+        (["-o", "x.csv", "--start", "5"], 3, "one topic"),
+        (["-o", "x.csv", "--start", "10m", "--from-time", "10m"], 2, "give one"),
+        (["-o", "x", "--part-size", "much"], 2, "256M"),
+        (["-o", "new", "--resume"], 3, "leave --resume out"),
+        ([], 2, "--output"),
+    ],
+)
+def test_wrong_options(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = run("export", path, *arguments)
+    assert outcome.code == code
+    assert text in " ".join(outcome.err.split())
+    assert names(tmp_path) == {"store"}
+
+
+def test_a_file_is_not_replaced_unless_asked(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "orders.csv"
+    out.write_text("mine", encoding="utf-8")
+    outcome = run("export", path, "orders", "-o", out)
+    assert outcome.code == 3
+    assert "--overwrite" in outcome.err
+    assert out.read_text(encoding="utf-8") == "mine"
+    assert run("export", path, "orders", "-o", out, "--overwrite").code == 0
+    assert len(out.read_text(encoding="utf-8").splitlines()) == COUNT + 1
+
+
+# --- Parts
+
+
+def test_a_folder_of_parts(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    report = run_json("export", path, "orders", "-o", out, "--json")
+    assert [part["name"] for part in report["parts"]] == ["part-00000.parquet"]
+    assert all_rows(out) == expected(path)
+    outcome = run("export", path, "orders", "-o", out)
+    assert outcome.code == 3
+    assert "is complete; --overwrite" in outcome.err
+    again = run_json("export", path, "orders", "-o", out, "--resume", "--json")
+    assert again["complete"]
+    assert again["resumed"]
+    assert again["messages"] == COUNT
+    assert all_rows(out) == expected(path)
+    assert run("export", path, "others", "-o", out, "--overwrite", "--format", "jsonl").code == 0
+    assert names(out) == {STATE_NAME, "part-00000.jsonl"}
+
+
+def test_a_folder_with_something_else_in_it(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("x", encoding="utf-8")
+    for more in ([], ["--overwrite"]):
+        outcome = run("export", path, "-o", tmp_path / "out", *more)
+        assert outcome.code == 3
+        assert "something else in it" in outcome.err
+    assert names(tmp_path / "out") == {"mine.txt"}
+
+
+Export: TypeAlias = Callable[..., ExportReport]
+
+
+@pytest.fixture
+def export(monkeypatch: pytest.MonkeyPatch) -> Export:
+    """An export in batches of 17 rows, of which two or three fill a part; begun, or gone on with."""
+    monkeypatch.setattr("cometmq.arrow.exporting._BATCH_ROWS", 17)
+
+    def run_export(path: Path, out: Path, stopped: Callable[[], bool], **more: Any) -> ExportReport:
+        with cometmq.open(path, mode="r") as store:
+            query = store.scan("orders", body="binary", **more).query
+            exporter = Exporter(
+                store,
+                replace(query, columns=plain(query.columns)),
+                FileKind(FileFormat.PARQUET, "none"),
+                bytes_as=BytesAs.BINARY,
+                part_bytes=4000,
+                stopped=stopped,
+            )
+            return exporter.to_folder(out, resume=(out / STATE_NAME).exists(), overwrite=False)
+
+    return run_export
+
+
+def stop_after(calls: int) -> Callable[[], bool]:
+    left = iter(range(calls))
+    return lambda: next(left, None) is None
+
+
+@pytest.mark.parametrize("more", [{}, {"tags": "paid"}, {"limit": 123}, {"start": 7, "end": 150}, {"queues": [0, 2]}])
+def test_stopped_anywhere_it_goes_on_and_has_each_row_once(
+    path: Path, tmp_path: Path, export: Export, more: dict[str, Any]
+) -> None:
+    wanted = expected(path, **more)
+    for calls in (0, 1, 2, 3, 5, 8, 13):
+        out = tmp_path / f"out-{calls}"
+        runs = 0
+        while not export(path, out, stop_after(calls if runs < 6 else 1_000), **more).complete:
+            runs += 1
+            assert json.loads((out / STATE_NAME).read_text(encoding="utf-8"))["complete"] is False
+        assert all_rows(out) == wanted
+
+
+def test_a_part_that_the_state_does_not_know_is_written_again(path: Path, tmp_path: Path, export: Export) -> None:
+    """As after a crash between the two."""
+    out = tmp_path / "out"
+    export(path, out, stop_after(4))
+    before = (out / STATE_NAME).read_bytes()
+    parts = names(out)
+    export(path, out, stop_after(4))
+    assert names(out) > parts
+    (out / STATE_NAME).write_bytes(before)
+    (out / "part-00007.parquet.partial").write_bytes(b"torn")
+    assert export(path, out, lambda: False).complete
+    assert all_rows(out) == expected(path)
+    assert not list(out.glob("*.partial"))
+
+
+def test_messages_that_came_later_are_not_in_it(path: Path, tmp_path: Path, export: Export) -> None:
+    wanted = expected(path)
+    export(path, tmp_path / "out", stop_after(4))
+    with open_small(path) as store:
+        store.append_many("orders", [b"later"] * 50)
+    assert export(path, tmp_path / "out", lambda: False).complete
+    assert all_rows(tmp_path / "out") == wanted
+
+
+def test_going_on_with_other_options_is_refused(path: Path, tmp_path: Path, export: Export) -> None:
+    out = tmp_path / "out"
+    export(path, out, stop_after(4))
+    outcome = run("export", path, "orders", "-o", out, "--resume", "--tags", "paid", "--compression", "none")
+    assert outcome.code == 3
+    assert "--tags [], not ['paid']" in outcome.err
+    outcome = run("export", path, "orders", "-o", out)
+    assert "can be gone on with: --resume" in outcome.err
+    assert run("export", path, "orders", "-o", out, "--resume", "--compression", "none").code == 0
+    assert all_rows(out) == expected(path)
+    other = tmp_path / "other"
+    with open_small(other) as store:
+        store.append("orders", b"x")
+    state = json.loads((out / STATE_NAME).read_text(encoding="utf-8"))
+    (out / STATE_NAME).write_text(json.dumps({**state, "complete": False}), encoding="utf-8")
+    outcome = run("export", other, "orders", "-o", out, "--resume", "--compression", "none")
+    assert "not the store" in outcome.err
+    (out / STATE_NAME).write_text("{", encoding="utf-8")
+    assert "cannot be read" in run("export", path, "orders", "-o", out, "--resume").err
+
+
+def test_by_keys_into_a_folder(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run("export", path, "orders", "--key", "every", "-o", out).code == 0
+    assert len(all_rows(out)) == COUNT
+    assert "by keys" in run("export", path, "orders", "--key", "every", "-o", out, "--resume").err
+
+
+# --- Damage, Ctrl-C
+
+
+@pytest.fixture
+def damaged(path: Path) -> Path:
+    with cometmq.open(path, mode="r") as store:
+        place = store.get("orders", 1, 100)
+    log = next((path / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        file.seek(place.physical_offset + 4)
+        file.write(b"\xff" * 4)
+    return path
+
+
+def test_damage(damaged: Path, tmp_path: Path) -> None:
+    out = tmp_path / "orders.parquet"
+    outcome = run("export", damaged, "orders", "-o", out)
+    assert outcome.code == 3
+    assert "--skip-damaged" in outcome.err
+    assert not out.exists()
+    folder = tmp_path / "out"
+    outcome = run("export", damaged, "orders", "-o", folder)
+    assert outcome.code == 3
+    assert "--resume goes on" in outcome.err
+    assert len(all_rows(folder)) == 301
+    outcome = run("export", damaged, "orders", "-o", folder, "--resume", "--skip-damaged")
+    assert outcome.code == 4
+    assert "1 damaged record" in outcome.err
+    assert len(all_rows(folder)) == COUNT - 1
+    report = run_json("export", damaged, "orders", "-o", out, "--skip-damaged", "--json")
+    assert report["skipped"] == 1
+    assert report["messages"] == COUNT - 1
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Iterator[Path]:
+    with open_small(tmp_path / "large") as store:
+        for _ in range(4):
+            store.append_many("orders", [b"%d" % number for number in range(10_000)])
+    return tmp_path / "large"
+
+
+def begin(path: Path, out: Path) -> subprocess.Popen[bytes]:
+    """Start an export of many small parts, and wait for the first of them."""
+    command = [sys.executable, "-m", "cometmq", "export", path, "-o", out, "--format", "jsonl", "--part-size", "100K"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not list(out.glob("part-*.jsonl")) and process.poll() is None:
+        time.sleep(0.002)
+    return process
+
+
+def jsonl_bodies(out: Path) -> list[int]:
+    lines = (line for part in sorted(out.glob("part-*.jsonl")) for line in part.read_text("utf-8").splitlines())
+    return [int(json.loads(line)["body"]) for line in lines]
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
+def test_ended_by_a_signal_it_goes_on(large: Path, tmp_path: Path, kind: signal.Signals) -> None:
+    out = tmp_path / "out"
+    process = begin(large, out)
+    os.kill(process.pid, kind)
+    _, error = process.communicate(timeout=60)
+    if kind == signal.SIGINT and process.returncode != 0:
+        assert process.returncode == 130
+        assert b"--resume goes on" in error
+        assert not list(out.glob("*.partial"))
+    outcome = run("export", large, "-o", out, "--format", "jsonl", "--part-size", "100K", "--resume", "--json")
+    assert json.loads(outcome.out)["messages"] == 40_000
+    assert jsonl_bodies(out) == list(range(10_000)) * 4

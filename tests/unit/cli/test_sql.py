@@ -1,0 +1,202 @@
+"""``cometmq sql``: topics as DuckDB's tables; output; what is not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import cometmq
+from cometmq import errors
+from cometmq.arrow import Scan
+from support.command_line import run, run_json
+from support.small_store import open_small
+
+pytest.importorskip("duckdb", reason="duckdb is not installed (pip install cometmq[duckdb])")
+
+COUNT = 300
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    with open_small(path) as store:
+        store.create_topic("orders", queues=2)
+        store.append_many(
+            "orders",
+            [b'{"id": %d, "city": "c%d"}' % (number, number % 3) for number in range(COUNT)],
+            tags=["paid" if number % 2 else None for number in range(COUNT)],
+            properties=[{"region": f"r{number % 5}"} for number in range(COUNT)],
+            queue=[number % 2 for number in range(COUNT)],
+        )
+        store.append("%RETRY%mailer", b"\xff\x00")
+        store.append("Other-Topic", b"x")
+    return path
+
+
+def rows(path: Path, query: str, *options: str) -> Any:
+    outcome = run("sql", path, query, "--json", *options)
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+def test_topics_are_tables(path: Path) -> None:
+    found = rows(
+        path, "select tags, count(*) as n, sum(octet_length(body)) as b from orders group by 1 order by 1"
+    )
+    with cometmq.open(path, mode="r") as store:
+        sizes = [(message.tags, len(message.body)) for message in store.read("orders")]
+    assert found == [
+        {"tags": tag, "n": 150, "b": sum(size for other, size in sizes if other == tag)} for tag in ("paid", None)
+    ]
+    assert rows(path, 'select body, topic from "%RETRY%mailer"') == [{"body": "\ufffd\x00", "topic": "%RETRY%mailer"}]
+    assert rows(path, 'select count(*) as n from "other-topic"') == [{"n": 1}]
+    assert rows(path, "select topic, count(*) as n from messages group by topic order by n desc, topic") == [
+        {"topic": "orders", "n": COUNT},
+        {"topic": "%RETRY%mailer", "n": 1},
+        {"topic": "Other-Topic", "n": 1},
+    ]
+
+
+def test_joins_and_subqueries(path: Path) -> None:
+    query = """
+        with cities as (select decode(body) ->> 'city' as city, queue_offset from orders where queue_id = 0)
+        select city, count(*) as n from cities join orders using (queue_offset) where orders.queue_id = 1
+        group by city order by city
+    """
+    assert rows(path, query) == [{"city": f"c{number}", "n": 50} for number in range(3)]
+    assert rows(path, "select (select count(*) from messages) - count(*) as n from orders") == [{"n": 2}]
+
+
+def test_columns_and_what_tables_hold(path: Path) -> None:
+    query = 'select "prop:region" as r, count(*) as n from orders group by r order by r'
+    assert rows(path, query, "--columns", "prop:region") == [{"r": f"r{number}", "n": 60} for number in range(5)]
+    assert rows(path, "select count(*) as n from orders", "--tags", "paid") == [{"n": 150}]
+    assert rows(path, "select count(*) as n from orders", "--from-time", "1d") == [{"n": COUNT}]
+    assert rows(path, "select count(*) as n from orders", "--to-time", "1d") == [{"n": 0}]
+    described = rows(path, "describe orders")
+    assert [row["column_name"] for row in described][:3] == ["topic", "queue_id", "queue_offset"]
+
+
+def test_only_the_columns_that_are_needed_are_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    batches = Scan.batches
+
+    def noting(scan: Scan) -> Any:
+        asked.append(scan.columns)
+        return batches(scan)
+
+    monkeypatch.setattr(Scan, "batches", noting)
+    assert rows(path, "select max(queue_offset) as m from orders where tags = 'paid'") == [{"m": 149}]
+    assert sorted(asked[0]) == ["queue_offset", "tags"]
+    assert rows(path, "select count(*) as n from orders") == [{"n": COUNT}]
+    assert "body" not in asked[1]
+
+
+def test_only_topics_that_are_named_become_tables(path: Path) -> None:
+    assert rows(path, "show tables") == []
+    assert {row["name"] for row in rows(path, "select 1 as one from orders limit 1; show tables")} >= {"orders"}
+
+
+def test_a_table_for_people(path: Path) -> None:
+    query = "select queue_offset as o, tags, body from orders where queue_id = 1 order by 1"
+    outcome = run("sql", path, query, "--rows", "2")
+    assert outcome.lines == [
+        "o  tags  body",
+        "-  ----  -----------------------",
+        '0  paid  {"id": 1, "city": "c1"}',
+        '1  paid  {"id": 3, "city": "c0"}',
+        "(150 rows, 2 shown: --rows, --csv, --json or -o gives more)",
+    ]
+    assert run("sql", path, "select null as a, 'x\ty' as b").lines[2] == "NULL  x\\ty"
+    assert run("sql", path, "select 1 as a where false").lines == ["a", "-", "(0 rows)"]
+
+
+def test_csv_and_files(path: Path, tmp_path: Path) -> None:
+    outcome = run("sql", path, "select queue_id, count(*) as n from orders group by 1 order by 1", "--csv")
+    assert outcome.out == '"queue_id","n"\n0,150\n1,150\n'
+    out = tmp_path / "cities.parquet"
+    query = "select decode(body) ->> 'city' as city, count(*) as n from orders group by city order by city"
+    assert run("sql", path, query, "-o", out).out == f"wrote 3 rows to {out}\n"
+    assert pq.read_table(out).to_pylist() == [{"city": f"c{number}", "n": 100} for number in range(3)]
+    outcome = run("sql", path, query, "-o", out)
+    assert outcome.code == 2
+    assert "--overwrite" in outcome.err
+    assert run("sql", path, query, "-o", out, "--overwrite").code == 0
+    assert run("sql", path, "select body from orders", "-o", tmp_path / "x.jsonl").code == 0
+    assert json.loads((tmp_path / "x.jsonl").read_text("utf-8").splitlines()[0])["body"].startswith('{"id": 0')
+
+
+def test_the_query_from_standard_input(path: Path) -> None:
+    assert run("sql", path, "-", "--csv", input="select 17 as n").out == '"n"\n17\n'
+
+
+def test_a_topic_called_messages(path: Path) -> None:
+    with open_small(path) as store:
+        store.append("messages", b"only one")
+    outcome = run("sql", path, "select count(*) as n from messages", "--csv")
+    assert outcome.out == '"n"\n1\n'
+    assert "not all of them" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "code", "text"),
+    [
+        ("select * from ordres", [], 3, "Did you mean the topic 'orders'?"),
+        ("select * from nothing_like_it", [], 3, "Tables are messages and the topics: "),
+        ("select * from store", [], 3, "Table with name store"),
+        ("selec 1", [], 3, "syntax error"),
+        ("select nothing from orders", [], 3, "nothing"),
+        ("select error('boom') from orders", [], 3, "boom"),
+        ("select 1", ["--csv", "--json"], 2, "exclude"),
+        ("select 1", ["-o", "x.txt"], 2, ".parquet"),
+        ("select 1", ["--columns", "bdoy"], 3, "did you mean 'body'"),
+    ],
+)
+def test_wrong_questions(path: Path, query: str, options: list[str], code: int, text: str) -> None:
+    outcome = run("sql", path, query, *options)
+    assert outcome.code == code
+    assert text in " ".join(outcome.err.split())
+
+
+def test_names_that_duckdb_cannot_tell_apart(path: Path) -> None:
+    with open_small(path) as store:
+        store.append("ORDERS", b"x")
+    assert rows(path, "select count(*) as n from ORDERS") == [{"n": 1}]
+    assert rows(path, "select count(*) as n from orders") == [{"n": COUNT}]
+    assert "Orders" in run("sql", path, "select * from Orders").err
+    assert "apart" in run("sql", path, "select * from orders, ORDERS").err
+
+
+def test_damage_is_told_as_ours(path: Path) -> None:
+    with cometmq.open(path, mode="r") as store:
+        place = store.get("orders", 0, 100)
+    log = next((path / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        file.seek(place.physical_offset + 4)
+        file.write(b"\xff" * 4)
+    outcome = run("sql", path, "select sum(octet_length(body)) from orders")
+    assert outcome.code == 3
+    assert str(place.physical_offset) in outcome.err
+    assert "Error:" not in outcome.err
+
+
+def test_without_duckdb(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise errors.MissingLibrary(f"this needs {name}: pip install cometmq[{name}]")
+
+    monkeypatch.setattr("cometmq.arrow.sql.library", missing)
+    outcome = run("sql", path, "select 1")
+    assert outcome.code == 3
+    assert "pip install cometmq[duckdb]" in outcome.err
+
+
+def test_many_topics(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as store:
+        for number in range(100):
+            store.append(f"t{number}", b"%d" % number)
+    assert run_json("sql", tmp_path / "store", "select count(*) as n from t7, t70", "--json") == [{"n": 1}]
+    assert rows(tmp_path / "store", "select count(*) as n from messages") == [{"n": 100}]
