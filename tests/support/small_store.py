@@ -7,7 +7,7 @@ from typing import Any
 
 import cometmq
 
-__all__ = ["SMALL", "open_small"]
+__all__ = ["SMALL", "open_small", "spoil"]
 
 SMALL: dict[str, object] = {
     "mappedFileSizeCommitLog": 1 << 20,
@@ -21,3 +21,14 @@ SMALL: dict[str, object] = {
 def open_small(path: Path, **options: Any) -> cometmq.Store:
     """Open a store with small files; asynchronous flush unless asked otherwise, since few tests are about the disk."""
     return cometmq.open(path, **{"settings": SMALL, "flush": "async", **options})
+
+
+def spoil(path: Path, topic: str, queue: int, offset: int) -> int:
+    """Spoil a message's record in the log of a small store that nobody has open; returns its physical offset."""
+    with open_small(path, mode="r") as store:
+        physical = store.get(topic, queue, offset).physical_offset
+    segment = 1 << 20
+    with (path / "commitlog" / f"{physical - physical % segment:020d}").open("r+b") as file:
+        file.seek(physical % segment + 4)
+        file.write(b"\0\0\0\0")
+    return physical

@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
         self._pushed = Pushed()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Fix the ends of all queues, and deal the ranges out. Spark asks once per query.
+        """Fix the ends of all queues, and deal the ranges out. Spark asks once per ``load()``, in its first query.
 
         Raises:
             OptionError, DataLoss: an option does not fit what is there.
@@ -107,7 +107,11 @@ class BatchReader(DataSourceReader):
 
 
 class PushingReader(BatchReader):
-    """The same, and takes what follows from Spark's filters away before it is read."""
+    """The same, and takes what follows from Spark's filters away before it is read.
+
+    Spark (4.2, 4.3) keeps what the latest ``pushFilters`` of a loaded frame made, and uses it for all later queries of
+    that frame, those without filters too. So a frame with ``pushdown=true`` is good for one query.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Note the bounds; every filter goes back to Spark, which applies it again."""

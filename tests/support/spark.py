@@ -1,0 +1,78 @@
+"""A Spark session for tests, and what is needed for one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["missing", "new_session", "stop_session"]
+
+JAVA_MIN = 17
+
+
+def missing() -> str | None:
+    """Return what is missing for Spark, or None."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed: pip install 'cometmq[spark]'"
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        return f"Spark needs Java {JAVA_MIN} or newer; there is none (on Debian: apt install openjdk-17-jre-headless)"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < JAVA_MIN:
+        return f"Spark needs Java {JAVA_MIN} or newer; {java} is {told.splitlines()[0] if told else 'not one'}"
+    return None
+
+
+def new_session(folder: Path) -> SparkSession:
+    """Start a session that keeps everything under ``folder`` and listens on loopback only."""
+    # Workers take python3 from the path otherwise, which need not be the environment of the tests.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    with warnings.catch_warnings():
+        # Spark says things about the versions of other libraries.
+        warnings.simplefilter("ignore")
+        from pyspark.sql import SparkSession
+
+        session: SparkSession = (
+            SparkSession.builder.master("local[2]")
+            .appName("cometmq-tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.memory", "1g")
+            .config("spark.local.dir", str(folder))
+            .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.streaming.metricsEnabled", "false")
+            .config("spark.python.unix.domain.socket.enabled", "true")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", "false")
+            .getOrCreate()
+        )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stop the session and its JVM."""
+    gateway = session.sparkContext._gateway
+    session.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        process = getattr(gateway, "proc", None)
+        if process is not None:
+            process.stdin.close()
+            process.wait(timeout=30)

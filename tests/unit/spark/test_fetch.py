@@ -1,0 +1,100 @@
+"""Checks: a task's rows, without Spark: types, limits of batches, damage, what has expired, a missing path."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cometmq import CorruptRecord
+from cometmq.spark.errors import DataLoss, PathMissing
+from cometmq.spark.fetch import ReadPlan, record_batches
+from cometmq.spark.options import OptionMap, ReadOptions
+from cometmq.spark.planning import QueueRange
+from cometmq.spark.schema import chosen_columns, spark_arrow_schema
+from support.small_store import open_small, spoil
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with open_small(tmp_path / "store") as store:
+        store.create_topic("t", queues=2)
+        store.append_many(
+            "t", [b"%d" % number for number in range(200)], queue=[0, 1] * 100, tags=["a", "b", None, "a"] * 50
+        )
+    return tmp_path / "store"
+
+
+def plan(path: Path, **options: str) -> ReadPlan:
+    found = ReadOptions.of(OptionMap({"path": str(path), "topic": "t", **options}))
+    return ReadPlan(
+        path=found.path,
+        config=None,
+        columns=chosen_columns(found),
+        tags=found.tags,
+        keys=found.keys,
+        time_low_ms=None,
+        time_high_ms=None,
+        batch_rows=found.batch_rows,
+        batch_bytes=found.batch_bytes,
+        skip_corrupt=found.skip_corrupt,
+        fail_on_data_loss=found.fail_on_data_loss,
+    )
+
+
+BOTH = [QueueRange("t", 0, 0, 100), QueueRange("t", 1, 0, 100)]
+
+
+def bodies(batches: list[pa.RecordBatch]) -> list[int]:
+    return sorted(int(body) for batch in batches for body in batch.column("body").to_pylist())
+
+
+def test_rows(path: Path) -> None:
+    one = plan(path)
+    batches = list(record_batches(one, BOTH))
+    assert bodies(batches) == list(range(200))
+    for batch in batches:
+        batch.validate(full=True)
+        assert batch.schema.equals(spark_arrow_schema(one.columns))
+
+
+def test_ranges_and_tags(path: Path) -> None:
+    batches = list(record_batches(plan(path, tags="b"), [QueueRange("t", 1, 10, 14), QueueRange("t", 0, 0, 100)]))
+    assert bodies(batches) == [21, 25]
+
+
+def test_limits_of_batches(path: Path) -> None:
+    assert {batch.num_rows for batch in record_batches(plan(path, batchRows="50"), BOTH)} == {50}
+    sizes = [batch.num_rows for batch in record_batches(plan(path, batchBytes="100"), BOTH)]
+    assert sum(sizes) == 200
+    assert max(sizes) <= 100
+
+
+def test_damage(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    offset = spoil(path, "t", 1, 50)
+    with pytest.raises(CorruptRecord, match=rf"{offset}.*option onCorrupt=skip"):
+        list(record_batches(plan(path), BOTH))
+    with caplog.at_level(logging.WARNING, "cometmq.spark"):
+        assert bodies(list(record_batches(plan(path, onCorrupt="skip"), BOTH))) == sorted({*range(200)} - {101})
+    assert (
+        f"passed over 1 damaged records while reading t/0, t/1 of {path}, at the physical offsets {offset}"
+        in caplog.text
+    )
+
+
+def test_what_is_gone(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    beyond = [QueueRange("t", 0, 90, 110)]
+    with pytest.raises(DataLoss, match=r"the messages 90 to 109 of queue 0 .* failOnDataLoss=false"):
+        list(record_batches(plan(path), beyond))
+    with caplog.at_level(logging.WARNING, "cometmq.spark"):
+        assert len(bodies(list(record_batches(plan(path, failOnDataLoss="false"), beyond)))) == 10
+    assert "not all there any more" in caplog.text
+
+
+def test_no_path(path: Path) -> None:
+    gone = replace(plan(path), path=str(path / "nowhere"))
+    with pytest.raises(PathMissing, match=r"option path: .*nowhere is not there on the executor"):
+        list(record_batches(gone, BOTH))
