@@ -7,7 +7,7 @@
  *   static    nobody holds the lock: the end is the last whole record.
  *
  * Bytes behind a cut may be whole records of before the cut. Walking starts at a segment's start, which is always a record's, and stops where a store
- * time falls back: a record written after the cut is newer than any left from before it.
+ * time falls back, unless cmq_stale finds a proof that it is the broker's clock which stepped back.
  *
  * What a writer of ours deletes (a topic, queues that are empty) it announces in the page, with the log's end at that moment. The view forgets those
  * queues when it has come so far, neither before nor after: later records of the same name begin anew.
@@ -88,7 +88,8 @@ static bool confirmed_by_later(cmq_store *store, int64_t from, int64_t limit)
         cmq_dispatch_facts facts;
         cmq_dispatch_learn(store, &view, &facts);
         from += view.record_bytes;
-        const bool there = facts.in_queue && view.store_timestamp_ms >= store->walked_ms && unit_is_there(store, &view, &facts);
+        const bool in_order = view.store_timestamp_ms >= store->newest_ms || view.physical_offset < store->proven_end;
+        const bool there = facts.in_queue && in_order && unit_is_there(store, &view, &facts);
         cmq_segment_unpin(segment);
         if (there) {
             store->unit_end = from;
@@ -130,11 +131,14 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
         store->walked = next;
         return CMQ_OK;
     }
-    if (status != CMQ_OK) return CMQ_END;
+    if (status != CMQ_OK) {
+        if (store->source == CMQ_FOLLOW_SOURCE_FOREIGN) store->nothing_at = store->walked;
+        return CMQ_END;
+    }
     bool has_unit = true;
     /* Below a page's end each record is confirmed, also one of a time at which a Java broker's clock stepped back. */
     const bool told = store->source == CMQ_FOLLOW_SOURCE_PAGE;
-    if (!told && view.store_timestamp_ms < store->walked_ms) status = CMQ_END;   /* stale */
+    if (!told && view.store_timestamp_ms < store->newest_ms && !cmq_stale_is_live(store, store->walked, limit)) status = CMQ_END;
     if (!told && store->opening.was_unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
     if (status == CMQ_OK) cmq_dispatch_learn(store, &view, &facts);
     if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = confirm_foreign(store, &view, &facts, limit, &has_unit);
@@ -142,6 +146,7 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     if (status == CMQ_OK) {
         store->walked += view.record_bytes;
         store->walked_ms = view.store_timestamp_ms;
+        if (store->walked_ms > store->newest_ms) store->newest_ms = store->walked_ms;
     }
     cmq_segment_unpin(segment);
     return status;
@@ -176,6 +181,8 @@ static int64_t newest_segment(cmq_store *store)
 static cmq_status find_end(cmq_store *store, const cmq_point *point, int64_t *end_out)
 {
     cmq_follow_state page;
+    const int64_t newest = newest_segment(store);
+    cmq_stale_begin(store, newest);
     if (store->source == CMQ_FOLLOW_SOURCE_PAGE) {
         cmq_follow_snapshot(store->follow, &page);
         store->generation = page.generation;
@@ -183,8 +190,8 @@ static cmq_status find_end(cmq_store *store, const cmq_point *point, int64_t *en
         if (page.confirmed_end > cmq_log_last_file_end(store->log)) return cmq_log_refresh(store->log);
         return CMQ_OK;
     }
-    store->walked = point != NULL ? point->log_end : newest_segment(store);
-    store->walked_ms = point != NULL ? point->store_ms : 0;
+    store->walked = point != NULL ? point->log_end : newest;
+    store->walked_ms = store->newest_ms = point != NULL ? point->store_ms : 0;
     /* Units are asked for only behind what is known already, not of every record of the newest segment: this walk finds whole records. */
     const int source = store->source;
     store->source = CMQ_FOLLOW_SOURCE_STATIC;
@@ -222,8 +229,10 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     if (start > end) start = end;
     store->unit_end = dispatched_end;
     store->opening.scanned_from = store->walked = start;
-    store->walked_ms = trusted && start == point.log_end ? point.store_ms : 0;
+    store->walked_ms = store->newest_ms = trusted && start == point.log_end ? point.store_ms : 0;
+    if (store->source != CMQ_FOLLOW_SOURCE_FOREIGN && end > store->proven_end) store->proven_end = end;   /* as it was found, or is published */
     status = walk_to(store, end, WALK_DISPATCH);
+    if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = cmq_stale_watch(store);
     if (status != CMQ_OK) return status;
     store->opening.scanned_to = store->walked;
     store->opening.gaps = cmq_queues_gaps(store->queues);
@@ -285,7 +294,7 @@ static cmq_status apply_deletions(cmq_store *store, const cmq_follow_state *page
 static cmq_status enter_generation(cmq_store *store, const cmq_follow_state *page)
 {
     store->generation = page->generation;
-    store->walked_ms = 0;
+    store->walked_ms = store->newest_ms = 0;
     return page->confirmed_end < store->walked
                ? cmq_fail_at(CMQ_ERR_CLOSED, page->confirmed_end, "the store was recovered by a new writer, which cut its log at %lld, before what was "
                              "read here; open it again", (long long)page->confirmed_end)
@@ -342,11 +351,9 @@ static cmq_status refresh_from_page(cmq_store *store)
     return status == CMQ_OK ? grow(store, page.confirmed_end, &page) : status;
 }
 
-static cmq_status refresh_by_walking(cmq_store *store)
+static cmq_status walk_on(cmq_store *store)
 {
-    cmq_status status = find_source(store);
-    if (status != CMQ_OK) return status;
-    if (store->source == CMQ_FOLLOW_SOURCE_PAGE) return refresh_from_page(store);
+    cmq_status status = CMQ_OK;
     /* The next segment's file is looked for only when this one is used up. */
     if (store->walked + CMQ_RECORD_BYTES_MIN + CMQ_RECORD_BLANK_BYTES_MIN >= cmq_log_last_file_end(store->log)) status = cmq_log_refresh(store->log);
     if (status != CMQ_OK) return status;
@@ -361,6 +368,17 @@ static cmq_status refresh_by_walking(cmq_store *store)
     if (status != CMQ_END) return CMQ_OK;
     status = cmq_log_refresh(store->log);
     return status == CMQ_OK ? grow(store, cmq_log_last_file_end(store->log), NULL) : status;
+}
+
+static cmq_status refresh_by_walking(cmq_store *store)
+{
+    cmq_status status = find_source(store);
+    if (status != CMQ_OK) return status;
+    if (store->source == CMQ_FOLLOW_SOURCE_PAGE) return refresh_from_page(store);
+    const bool foreign = store->source == CMQ_FOLLOW_SOURCE_FOREIGN;
+    if (foreign) cmq_stale_look(store);
+    status = walk_on(store);
+    return status == CMQ_OK && foreign ? cmq_stale_watch(store) : status;
 }
 
 cmq_status cmq_store_refresh(cmq_store *store)

@@ -205,6 +205,7 @@ static void destroy_locks(cmq_store *store)
 static void free_store(cmq_store *store)
 {
     cmq_follow_destroy(store->follow);
+    free(store->watch);
     cmq_point_close(store->points);
     cmq_index_destroy(store->index);
     cmq_queues_destroy(store->queues);

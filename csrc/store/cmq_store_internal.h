@@ -6,6 +6,7 @@
  *   cmq_dispatch.c   a stored record to its queue units and keys (recovery and followers)
  *   cmq_recover.c    what a writer does when it opens
  *   cmq_follower.c   what a read-only store does when it opens, and when the log grows
+ *   cmq_stale.c      records that are older than one before them
  *   cmq_maintain.c   flushes, durable points, the background thread
  *   cmq_retention.c  old segments, dead queues
  *   cmq_reader.c     iteration
@@ -52,6 +53,8 @@ typedef enum cmq_follow_source {
     CMQ_FOLLOW_SOURCE_PAGE,      /* a writer of ours publishes it */
     CMQ_FOLLOW_SOURCE_FOREIGN    /* a Java broker writes: queue units say what is confirmed */
 } cmq_follow_source;
+
+typedef struct cmq_tail_watch cmq_tail_watch;
 
 struct cmq_store {
     cmq_fs *fs;
@@ -117,6 +120,12 @@ struct cmq_store {
     int64_t unit_end;                   /* foreign: a record that ends at or before it had its unit made */
     int64_t walked;                     /* the log was dispatched up to here */
     int64_t walked_ms;                  /* store time of the last record walked */
+    int64_t newest_ms;                  /* the latest store time walked: what is older behind it may be stale … */
+    int64_t proven_end;                 /* … unless it begins below */
+    int64_t nothing_at;                 /* no whole record began here at the last look, -1: not looked */
+    int64_t chain_at, chain_end;        /* whole, older records lead from here to there; -1: not looked */
+    cmq_tail_watch *watch;              /* NULL: none yet */
+    bool watch_taken;
     int64_t generation;                 /* of the page */
     int64_t deletions;                  /* of the page: so many are known here */
 };
@@ -176,6 +185,18 @@ cmq_status CMQ_MUST_CHECK cmq_store_commit(cmq_store *store, int64_t end);
 /* Nothing more will be acknowledged; keeps the thread's last error as the reason. Returns CMQ_ERR_FENCED. */
 cmq_status cmq_store_fence(cmq_store *store);
 cmq_status cmq_store_fail_fenced(const cmq_store *store);
+
+/* ---- cmq_stale.c ---- */
+
+/* Begin to walk; the log is known to have reached this segment. */
+void cmq_stale_begin(cmq_store *store, int64_t newest_segment);
+
+/* Is the whole record at `phy`, which is older than one before it, the log's own? */
+bool cmq_stale_is_live(cmq_store *store, int64_t phy, int64_t limit);
+
+/* Foreign: before walking on, learn from what changed behind the view's end; after it, remember what is there. */
+void cmq_stale_look(cmq_store *store);
+cmq_status CMQ_MUST_CHECK cmq_stale_watch(cmq_store *store);
 
 /* ---- the rest ---- */
 
