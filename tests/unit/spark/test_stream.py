@@ -1,0 +1,249 @@
+"""Checks: a stream's offsets over a real store, without Spark: limits, replay, new queues and topics, what is lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cometmq
+from cometmq.spark.errors import DataLoss, OptionError
+from support.small_store import open_small
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from cometmq.spark.default_source import CometMQSource
+from cometmq.spark.stream import StreamReader
+
+SCHEMA = StructType([StructField("topic", StringType()), StructField("queueOffset", LongType())])
+
+
+OPEN: list[StreamReader] = []
+
+
+@pytest.fixture(autouse=True)
+def _stopped() -> Iterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().stop()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[cometmq.Store]:
+    with open_small(path) as opened:
+        opened.create_topic("t", queues=2)
+        append(opened, 10)
+        yield opened
+
+
+def append(store: cometmq.Store, count: int, topic: str = "t", queue: int | None = None) -> None:
+    store.append_many(topic, [b"x" * 100] * count, queue=queue)
+
+
+def stream(path: Path, **options: str) -> StreamReader:
+    given = {"path": str(path), "topic": "t", "startingOffsets": "earliest", **options}
+    if "subscribePattern" in options:
+        del given["topic"]
+    reader = CometMQSource(given).streamReader(SCHEMA)
+    assert isinstance(reader, StreamReader)
+    OPEN.append(reader)
+    return reader
+
+
+def through_json(offset: dict[str, int]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found
+
+
+def latest(reader: StreamReader, start: dict[str, int]) -> dict[str, int]:
+    return reader.latestOffset(through_json(start), reader.getDefaultReadLimit())
+
+
+def read(reader: StreamReader, start: dict[str, int], end: dict[str, int]) -> list[tuple[str, int]]:
+    """Return topics and offsets of a micro-batch, through pickled partitions and a pickled reader, as in tasks."""
+    task: StreamReader = pickle.loads(pickle.dumps(reader))
+    found = []
+    for partition in reader.partitions(through_json(start), through_json(end)):
+        for batch in task.read(pickle.loads(pickle.dumps(partition))):
+            found += [(row["topic"], row["queueOffset"]) for row in batch.to_pylist()]
+    return sorted(found)
+
+
+def test_everything_then_what_is_new(path: Path, store: cometmq.Store) -> None:
+    reader = stream(path)
+    start = reader.initialOffset()
+    assert start == {"t/0": 0, "t/1": 0}
+    end = latest(reader, start)
+    assert end == {"t/0": 5, "t/1": 5}
+    assert len(read(reader, start, end)) == 10
+    assert latest(reader, end) == end
+    assert read(reader, end, end) == []
+    append(store, 2)
+    assert latest(reader, end) == {"t/0": 6, "t/1": 6}
+    assert reader.reportLatestOffset() == {"t/0": 6, "t/1": 6}
+
+
+def test_a_stream_begins_at_the_end_by_default(path: Path, store: cometmq.Store) -> None:
+    reader = CometMQSource({"path": str(path), "topic": "t"}).streamReader(SCHEMA)
+    assert reader.initialOffset() == {"t/0": 5, "t/1": 5}
+    reader.stop()
+
+
+def test_replay_gives_the_same(path: Path, store: cometmq.Store) -> None:
+    reader = stream(path, maxOffsetsPerTrigger="7")
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    before = read(reader, start, end)
+    assert len(before) == 7
+    append(store, 50)
+    again = stream(path, maxOffsetsPerTrigger="3")
+    assert read(again, start, end) == before
+
+
+def test_limits(path: Path, store: cometmq.Store) -> None:
+    append(store, 990)
+    reader = stream(path, maxOffsetsPerTrigger="100")
+    position, seen = reader.initialOffset(), 0
+    while (end := latest(reader, position)) != position:
+        rows = sum(end.values()) - sum(position.values())
+        assert 0 < rows <= 100
+        position, seen = end, seen + rows
+    assert seen == 1000
+    everything = reader.latestOffset({}, ReadAllAvailable())
+    assert sum(everything.values()) == 1000
+    by_bytes = stream(path, maxBytesPerTrigger="20k")
+    rows = sum(latest(by_bytes, {"t/0": 0, "t/1": 0}).values())
+    assert 50 < rows < 150
+    both = stream(path, maxBytesPerTrigger="20k", maxOffsetsPerTrigger="10")
+    assert sum(latest(both, {"t/0": 0, "t/1": 0}).values()) == 10
+
+
+def test_waiting_for_enough(path: Path, store: cometmq.Store) -> None:
+    reader = stream(path, minOffsetsPerTrigger="11")
+    start = reader.initialOffset()
+    assert latest(reader, start) == start
+    append(store, 1)
+    assert sum(latest(reader, start).values()) == 11
+    patient = stream(path, minOffsetsPerTrigger="1000", maxTriggerDelay="1ms")
+    time.sleep(0.002)
+    assert sum(latest(patient, start).values()) == 11
+
+
+def test_available_now(path: Path, store: cometmq.Store) -> None:
+    reader = stream(path, maxOffsetsPerTrigger="4", minOffsetsPerTrigger="5000")
+    position = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    append(store, 100)
+    append(store, 3, topic="other")
+    rounds = 0
+    while (end := latest(reader, position)) != position:
+        position, rounds = end, rounds + 1
+    assert (position, rounds) == ({"t/0": 5, "t/1": 5}, 3)
+
+
+def test_new_queues_and_topics(path: Path, store: cometmq.Store) -> None:
+    reader = stream(path, subscribePattern="t.*")
+    start = reader.initialOffset()
+    first = latest(reader, start)
+    store.set_topic_queues("t", 3)
+    append(store, 4, queue=2)
+    append(store, 3, topic="t2")
+    second = latest(reader, first)
+    assert second == {"t/0": 5, "t/1": 5, "t/2": 4, "t2/0": 3}
+    assert read(reader, first, second) == [("t", n) for n in range(4)] + [("t2", n) for n in range(3)]
+    # A new stream over a checkpoint that knows fewer queues.
+    assert read(stream(path, subscribePattern="t.*"), start, second)[-3:] == [("t2", n) for n in range(3)]
+
+
+def test_the_end_moves_back(path: Path, store: cometmq.Store, caplog: pytest.LogCaptureFixture) -> None:
+    ahead = {"t/0": 9, "t/1": 5}
+    with pytest.raises(DataLoss, match=r"read queue 0 of 't' up to 9, and it ends at 5.*failOnDataLoss=false"):
+        latest(stream(path), ahead)
+    with caplog.at_level(logging.WARNING, "cometmq.spark"):
+        lenient = stream(path, failOnDataLoss="false")
+        assert latest(lenient, ahead) == {"t/0": 5, "t/1": 5}
+    assert "cut or made anew" in caplog.text
+    assert read(lenient, ahead, {"t/0": 5, "t/1": 5}) == []
+
+
+def test_a_checkpoint_of_what_is_gone(path: Path, store: cometmq.Store) -> None:
+    with pytest.raises(DataLoss, match="t/7"):
+        latest(stream(path), {"t/0": 1, "t/7": 3})
+    with pytest.raises(DataLoss, match="messages 3 to 7 of queue 0"):
+        stream(path).partitions({"t/0": 3}, {"t/0": 8})
+    lenient = stream(path, failOnDataLoss="false")
+    assert latest(lenient, {"t/0": 1, "t/1": 0, "t/7": 3}) == {"t/0": 5, "t/1": 5, "t/7": 3}
+    assert read(lenient, {"t/0": 3}, {"t/0": 8}) == [("t", 3), ("t", 4)]
+
+
+def test_expired_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "expiring"
+    with open_small(path) as store:
+        for _ in range(6):
+            append(store, 2000)
+    for segment in sorted((path / "commitlog").iterdir()):
+        os.utime(segment, (1000, 1000))
+    with open_small(path, retention=cometmq.Retention(reserved_hours=72), background=False) as store:
+        assert store.expire() > 0
+        low = store.min_offset("t")
+        assert low > 0
+        with pytest.raises(DataLoss, match="are not all there any more"):
+            stream(path).partitions({"t/0": 0}, {"t/0": 12_000})
+        with caplog.at_level(logging.WARNING, "cometmq.spark"):
+            lenient = stream(path, failOnDataLoss="false")
+            assert len(read(lenient, {"t/0": 0}, {"t/0": 12_000})) == 12_000 - low
+        # What a new stream calls earliest is there.
+        assert stream(path).initialOffset() == {"t/0": low}
+
+
+def test_group_offsets(path: Path, store: cometmq.Store) -> None:
+    reader = stream(path, groupId="spark", commitOffsets="true")
+    reader.commit(through_json({"t/0": 3, "t/1": 2}))
+    deadline = time.monotonic() + 20
+    while len(store.progress("spark")) < 2 and time.monotonic() < deadline:
+        time.sleep(0.005)  # the hand-off waits for nobody
+    assert {(one.queue_id, one.offset) for one in store.progress("spark")} == {(0, 3), (1, 2)}
+    silent = stream(path)
+    silent.commit({"t/0": 5})
+    assert {one.group for one in store.progress("spark")} == {"spark"}
+
+
+def test_group_offsets_never_end_a_stream(
+    path: Path, store: cometmq.Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = stream(path, groupId="spark", commitOffsets="true")
+
+    def fail(*_: object) -> None:
+        raise cometmq.StoreLocked("a broker holds it")
+
+    monkeypatch.setattr(cometmq.Store, "commit_progress", fail)
+    with caplog.at_level(logging.WARNING, "cometmq.spark"):
+        reader.commit({"t/0": 3})
+    assert "a broker holds it" in caplog.text
+
+
+def test_what_travels_is_small(path: Path, store: cometmq.Store) -> None:
+    reader = stream(path)
+    latest(reader, reader.initialOffset())
+    assert len(pickle.dumps(reader)) < 4000
+    assert len(pickle.dumps(reader.partitions({"t/0": 0}, {"t/0": 5})[0])) < 300
+
+
+def test_unknown_topics_at_the_start(path: Path, store: cometmq.Store) -> None:
+    with pytest.raises(OptionError, match="no topic 'nope'"):
+        stream(path, topic="nope").initialOffset()
