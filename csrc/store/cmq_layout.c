@@ -17,6 +17,7 @@ typedef struct probe {
     cmq_fs *fs;
     const char *root;
     cmq_layout_sizes settings;
+    cmq_layout_sizes normal;   /* where neither settings nor files say anything */
     cmq_layout *layout;
 } probe;
 
@@ -156,7 +157,7 @@ static cmq_status probe_log(probe *look)
         if (status == CMQ_OK && taken && look->layout->segment_count++ == 0) look->layout->segment_first = start;
     }
     free_names(names, count);
-    if (status == CMQ_OK) give_size(look, &kind, CMQ_FOUND_SEGMENT, CMQ_SEGMENT_BYTES_DEFAULT, &look->layout->sizes.segment_bytes);
+    if (status == CMQ_OK) give_size(look, &kind, CMQ_FOUND_SEGMENT, look->normal.segment_bytes, &look->layout->sizes.segment_bytes);
     return status;
 }
 
@@ -239,9 +240,9 @@ static cmq_status probe_queues(probe *look)
     if (status == CMQ_OK) status = look_at_queues(look, &ext, "consumequeue_ext");
     if (status != CMQ_OK) return status;
     cmq_layout_sizes *sizes = &look->layout->sizes;
-    give_size(look, &simple, CMQ_FOUND_QUEUE, CMQ_QUEUE_FILE_BYTES_DEFAULT, &sizes->queue_file_bytes);
-    give_size(look, &batch, CMQ_FOUND_BATCH, CMQ_BATCH_FILE_BYTES_DEFAULT, &sizes->batch_file_bytes);
-    give_size(look, &ext, CMQ_FOUND_EXT, CMQ_EXT_FILE_BYTES_DEFAULT, &sizes->ext_file_bytes);
+    give_size(look, &simple, CMQ_FOUND_QUEUE, look->normal.queue_file_bytes, &sizes->queue_file_bytes);
+    give_size(look, &batch, CMQ_FOUND_BATCH, look->normal.batch_file_bytes, &sizes->batch_file_bytes);
+    give_size(look, &ext, CMQ_FOUND_EXT, look->normal.ext_file_bytes, &sizes->ext_file_bytes);
     return CMQ_OK;
 }
 
@@ -288,7 +289,13 @@ static cmq_status find_split(probe *look, char (*paths)[CMQ_PATH_BYTES], size_t 
         if (status != CMQ_OK && status != CMQ_ERR_AMBIGUOUS) return status;
         return check_setting(look, paths[0], bytes, status == CMQ_OK, slots, entries);
     }
-    if (status == CMQ_ERR_AMBIGUOUS && bytes == split_bytes(CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT)) return CMQ_OK;   /* empty ones */
+    /* Empty ones: as long as those that were made here before, or as upstream's. */
+    if (status == CMQ_ERR_AMBIGUOUS && bytes == split_bytes(look->normal.index_slots, look->normal.index_entries)) return CMQ_OK;
+    if (status == CMQ_ERR_AMBIGUOUS && bytes == split_bytes(CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT)) {
+        look->layout->sizes.index_slots = CMQ_INDEX_SLOTS_DEFAULT;
+        look->layout->sizes.index_entries = CMQ_INDEX_ENTRIES_DEFAULT;
+        return CMQ_OK;
+    }
     if (status != CMQ_OK) return status;
     look->layout->sizes.index_slots = slots;
     look->layout->sizes.index_entries = entries;
@@ -327,8 +334,8 @@ static cmq_status probe_index(probe *look)
     const cmq_layout_sizes *set = &look->settings;
     if (set->index_slots < 0 || set->index_entries < 0 || set->index_entries == 1)
         return cmq_fail(CMQ_ERR_SETTING, "maxHashSlotNum %d must be at least 1 and maxIndexNum %d at least 2", set->index_slots, set->index_entries);
-    look->layout->sizes.index_slots = set->index_slots != 0 ? set->index_slots : CMQ_INDEX_SLOTS_DEFAULT;
-    look->layout->sizes.index_entries = set->index_entries != 0 ? set->index_entries : CMQ_INDEX_ENTRIES_DEFAULT;
+    look->layout->sizes.index_slots = set->index_slots != 0 ? set->index_slots : look->normal.index_slots;
+    look->layout->sizes.index_entries = set->index_entries != 0 ? set->index_entries : look->normal.index_entries;
     char folder[CMQ_PATH_BYTES];
     cmq_status status = cmq_path_join(folder, look->root, "index");
     if (status != CMQ_OK) return status;
@@ -391,11 +398,39 @@ static cmq_status probe_root(probe *look)
     return status == CMQ_OK ? refuse_rocksdb_config(look) : status;
 }
 
+static void prefer_i64(int64_t *size, int64_t remembered)
+{
+    if (remembered > 0) *size = remembered;
+}
+
+static void prefer_i32(int32_t *size, int32_t remembered)
+{
+    if (remembered > 0) *size = remembered;
+}
+
+cmq_layout_sizes cmq_layout_normal(cmq_fs *fs, const char *root)
+{
+    cmq_point point;
+    bool found;
+    cmq_layout_sizes sizes = {CMQ_SEGMENT_BYTES_DEFAULT, CMQ_QUEUE_FILE_BYTES_DEFAULT, CMQ_BATCH_FILE_BYTES_DEFAULT, CMQ_EXT_FILE_BYTES_DEFAULT,
+                              CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT};
+    /* A point that cannot be read remembers nothing. */
+    if (cmq_point_load(fs, root, &point, &found) != CMQ_OK || !found) return sizes;
+    prefer_i64(&sizes.segment_bytes, point.sizes.segment_bytes);
+    prefer_i64(&sizes.queue_file_bytes, point.sizes.queue_file_bytes);
+    prefer_i64(&sizes.batch_file_bytes, point.sizes.batch_file_bytes);
+    prefer_i64(&sizes.ext_file_bytes, point.sizes.ext_file_bytes);
+    prefer_i32(&sizes.index_slots, point.sizes.index_slots);
+    prefer_i32(&sizes.index_entries, point.sizes.index_entries);
+    return sizes;
+}
+
 cmq_status cmq_layout_probe(cmq_fs *fs, const char *root, const cmq_layout_sizes *settings, cmq_layout *layout_out)
 {
     memset(layout_out, 0, sizeof *layout_out);
     probe look = {.fs = fs, .root = root, .layout = layout_out};
     if (settings != NULL) look.settings = *settings;
+    look.normal = cmq_layout_normal(fs, root);
     cmq_status status = probe_root(&look);
     if (status == CMQ_OK) status = probe_log(&look);
     if (status == CMQ_OK) status = probe_queues(&look);

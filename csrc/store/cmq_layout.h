@@ -3,8 +3,8 @@
  * RocketMQ's files do not name their sizes; a broker knows them from its configuration. We learn them from lengths (and the index's split
  * from its own chains), so that a store opens without its broker.properties. Only a few files of each kind are looked at: the loaders check the rest.
  *
- * Invariant:  a size in the result is either what the caller set and no file contradicts, or what the files say, or upstream's default where
- *             there are no files of that kind; `found` says which. Nothing is written.
+ * Invariant:  a size in the result is either what the caller set and no file contradicts, or what the files say, or, where there are no files of that
+ *             kind, what the last writer of ours was opened with (cometmq/point) or upstream's default; `found` says which. Nothing is written.
  * Threads:    any; nothing is kept.
  * Way:        open -> [cmq_layout] -> log, queues, index
  * Source:     upstream's MappedFileQueue.doLoad, MessageStoreConfig; spec store 1.1 to 1.3, 15.
@@ -52,6 +52,9 @@ typedef struct cmq_layout {
     int64_t segment_first;       /* start of the first log segment; 0 when there is none */
     uint32_t segment_count;      /* without a zero-length last one, which does not count (spec store 1.3) */
 } cmq_layout;
+
+/* Sizes for kinds of which there are no files: the last writer's, or upstream's defaults. */
+cmq_layout_sizes cmq_layout_normal(cmq_fs *fs, const char *root);
 
 /* Look at `root`. `settings` may be NULL. Fails with
  *   CMQ_ERR_NOT_STORE   a kind of store that we do not read (DLedger, RocksDB queues or configuration), or a foreign file in a data folder: named

@@ -4,7 +4,10 @@
  *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues)   16 sequence u64   24 log_end   32 store_ms
  *   40 index: file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy (48 bytes in all)
  *   88 last_phy   96 last_bytes i32   100 last_crc u32   104 checkpoint_crc u32   108 queues u64
- *   116 crc32 of the bytes before
+ *   116 sizes: segment_bytes, queue_file_bytes, batch_file_bytes, ext_file_bytes i64, index_slots, index_entries i32
+ *   156 crc32 of the bytes before
+ *
+ * Version 2, which is still read, has no sizes, and its crc32 at 116.
  */
 #include "store/cmq_point.h"
 
@@ -16,11 +19,13 @@
 #include "store/cmq_side.h"
 
 #define MAGIC 0x434D51504F494E54u   /* "CMQPOINT" */
-#define VERSION 2u
+#define VERSION 3u
+#define VERSION_WITHOUT_SIZES 2u
 #define FLAG_CLEAN 1u
 #define FLAG_QUEUES 2u
 #define FLAG_BATCH_QUEUES 4u
-#define SLOT_BYTES 120
+#define SLOT_BYTES 160
+#define SIZES_AT 116
 #define SLOT_STEP 4096   /* a page each: no write of one slot can tear the other */
 #define SLOTS 2
 
@@ -52,13 +57,33 @@ static void encode(const cmq_point *point, uint64_t sequence, uint8_t at[SLOT_BY
     cmq_store_u32(at + 100, point->last_crc);
     cmq_store_u32(at + 104, point->checkpoint_crc);
     cmq_store_u64(at + 108, point->queues);
-    cmq_store_u32(at + 116, cmq_crc32(at, SLOT_BYTES - 4));
+    cmq_store_i64(at + SIZES_AT, point->sizes.segment_bytes);
+    cmq_store_i64(at + SIZES_AT + 8, point->sizes.queue_file_bytes);
+    cmq_store_i64(at + SIZES_AT + 16, point->sizes.batch_file_bytes);
+    cmq_store_i64(at + SIZES_AT + 24, point->sizes.ext_file_bytes);
+    cmq_store_i32(at + SIZES_AT + 32, point->sizes.index_slots);
+    cmq_store_i32(at + SIZES_AT + 36, point->sizes.index_entries);
+    cmq_store_u32(at + SLOT_BYTES - 4, cmq_crc32(at, SLOT_BYTES - 4));
+}
+
+static cmq_layout_sizes decode_sizes(const uint8_t at[SLOT_BYTES])
+{
+    return (cmq_layout_sizes){
+        .segment_bytes = cmq_load_i64(at + SIZES_AT),
+        .queue_file_bytes = cmq_load_i64(at + SIZES_AT + 8),
+        .batch_file_bytes = cmq_load_i64(at + SIZES_AT + 16),
+        .ext_file_bytes = cmq_load_i64(at + SIZES_AT + 24),
+        .index_slots = cmq_load_i32(at + SIZES_AT + 32),
+        .index_entries = cmq_load_i32(at + SIZES_AT + 36),
+    };
 }
 
 static bool decode(const uint8_t at[SLOT_BYTES], cmq_point *point_out, uint64_t *sequence_out)
 {
-    if (cmq_load_u64(at) != MAGIC || cmq_load_u32(at + 8) != VERSION) return false;
-    if (cmq_load_u32(at + 116) != cmq_crc32(at, SLOT_BYTES - 4)) return false;
+    const uint32_t version = cmq_load_u32(at + 8);
+    if (cmq_load_u64(at) != MAGIC || (version != VERSION && version != VERSION_WITHOUT_SIZES)) return false;
+    const size_t crc_at = version == VERSION ? SLOT_BYTES - 4 : SIZES_AT;
+    if (cmq_load_u32(at + crc_at) != cmq_crc32(at, crc_at)) return false;
     *sequence_out = cmq_load_u64(at + 16);
     *point_out = (cmq_point){
         .clean = (cmq_load_u32(at + 12) & FLAG_CLEAN) != 0,
@@ -79,6 +104,7 @@ static bool decode(const uint8_t at[SLOT_BYTES], cmq_point *point_out, uint64_t 
         .checkpoint_crc = cmq_load_u32(at + 104),
         .queues = cmq_load_u64(at + 108),
     };
+    if (version == VERSION) point_out->sizes = decode_sizes(at);
     return true;
 }
 

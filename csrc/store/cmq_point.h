@@ -19,6 +19,7 @@
 #include "base/cmq_file.h"
 #include "base/cmq_status.h"
 #include "store/cmq_index.h"
+#include "store/cmq_layout.h"
 
 typedef struct cmq_point {
     int64_t log_end;           /* P: every record that ends at or before it is in the log, its queue units and keys in the files, all durable */
@@ -34,6 +35,8 @@ typedef struct cmq_point {
     int64_t last_phy;          /* where it starts */
     int32_t last_bytes;        /* its size */
     uint32_t last_crc;         /* crc32 of its header, as much as the store chooses */
+
+    cmq_layout_sizes sizes;    /* with which the store is open: files of a kind that has none yet get them also after the next opening. 0: not known */
 } cmq_point;
 
 typedef struct cmq_point_file cmq_point_file;   /* the file, opened by a writer */

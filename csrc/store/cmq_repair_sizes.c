@@ -93,14 +93,15 @@ static cmq_status CMQ_MUST_CHECK choose(cmq_fs *fs, const char *root, const char
 }
 
 /* The first index file of the winning length that tells its split. */
-static cmq_status CMQ_MUST_CHECK choose_index(cmq_fs *fs, const char *root, const cmq_layout_sizes *given, cmq_layout_sizes *sizes)
+static cmq_status CMQ_MUST_CHECK choose_index(cmq_fs *fs, const char *root, const cmq_layout_sizes *given, const cmq_layout_sizes *normal,
+                                              cmq_layout_sizes *sizes)
 {
     char folder[CMQ_PATH_BYTES], path[CMQ_PATH_BYTES];
     votes of = {0};
     char **names;
     size_t count;
-    sizes->index_slots = given->index_slots > 0 ? given->index_slots : CMQ_INDEX_SLOTS_DEFAULT;
-    sizes->index_entries = given->index_entries > 0 ? given->index_entries : CMQ_INDEX_ENTRIES_DEFAULT;
+    sizes->index_slots = given->index_slots > 0 ? given->index_slots : normal->index_slots;
+    sizes->index_entries = given->index_entries > 0 ? given->index_entries : normal->index_entries;
     if (given->index_slots > 0 && given->index_entries > 0) return CMQ_OK;
     cmq_status status = cmq_path_join(folder, root, "index");
     if (status == CMQ_OK) status = ask_folder(fs, folder, 0, 17, 4, &of);
@@ -116,6 +117,11 @@ static cmq_status CMQ_MUST_CHECK choose_index(cmq_fs *fs, const char *root, cons
     }
     cmq_fs_free_names(names, count);
     if (status != CMQ_ERR_AMBIGUOUS) return status;
+    if (winner(&of) == cmq_indexfile_bytes(normal->index_slots, normal->index_entries)) {   /* as long as those that were made here before */
+        sizes->index_slots = normal->index_slots;
+        sizes->index_entries = normal->index_entries;
+        return CMQ_OK;
+    }
     if (winner(&of) == cmq_indexfile_bytes(CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT)) {   /* as long as upstream's are */
         sizes->index_slots = CMQ_INDEX_SLOTS_DEFAULT;
         sizes->index_entries = CMQ_INDEX_ENTRIES_DEFAULT;
@@ -125,27 +131,28 @@ static cmq_status CMQ_MUST_CHECK choose_index(cmq_fs *fs, const char *root, cons
 }
 
 /* All segments must be of one length: the log cannot be made anew. */
-static cmq_status CMQ_MUST_CHECK take_segment(cmq_fs *fs, const char *root, int64_t given, int64_t *size_out)
+static cmq_status CMQ_MUST_CHECK take_segment(cmq_fs *fs, const char *root, int64_t given, int64_t normal, int64_t *size_out)
 {
     char path[CMQ_PATH_BYTES];
     votes of = {0};
     cmq_status status = cmq_path_join(path, root, "commitlog");
     if (status == CMQ_OK) status = ask_folder(fs, path, 0, CMQ_OFFSET_NAME_BYTES - 1, 1, &of);
     if (status != CMQ_OK) return status;
-    *size_out = of.count > 0 ? (int64_t)of.bytes[0] : given > 0 ? given : CMQ_SEGMENT_BYTES_DEFAULT;
+    *size_out = of.count > 0 ? (int64_t)of.bytes[0] : given > 0 ? given : normal;
     return of.count > 1 || (given > 0 && given != *size_out) ? CMQ_ERR_AMBIGUOUS : CMQ_OK;
 }
 
 static cmq_status CMQ_MUST_CHECK probe_by_votes(cmq_fs *fs, const char *root, const cmq_layout_sizes *given, cmq_layout *layout)
 {
+    const cmq_layout_sizes normal = cmq_layout_normal(fs, root);
     cmq_layout_sizes *sizes = &layout->sizes;
     char path[CMQ_PATH_BYTES];
-    cmq_status status = take_segment(fs, root, given->segment_bytes, &sizes->segment_bytes);
-    if (status == CMQ_OK) status = choose(fs, root, "consumequeue", CMQ_UNIT_BYTES, given->queue_file_bytes, CMQ_QUEUE_FILE_BYTES_DEFAULT, &sizes->queue_file_bytes);
+    cmq_status status = take_segment(fs, root, given->segment_bytes, normal.segment_bytes, &sizes->segment_bytes);
+    if (status == CMQ_OK) status = choose(fs, root, "consumequeue", CMQ_UNIT_BYTES, given->queue_file_bytes, normal.queue_file_bytes, &sizes->queue_file_bytes);
     if (status == CMQ_OK)
-        status = choose(fs, root, "batchconsumequeue", CMQ_BATCH_UNIT_BYTES, given->batch_file_bytes, CMQ_BATCH_FILE_BYTES_DEFAULT, &sizes->batch_file_bytes);
-    if (status == CMQ_OK) status = choose(fs, root, "consumequeue_ext", 1, given->ext_file_bytes, CMQ_EXT_FILE_BYTES_DEFAULT, &sizes->ext_file_bytes);
-    if (status == CMQ_OK) status = choose_index(fs, root, given, sizes);
+        status = choose(fs, root, "batchconsumequeue", CMQ_BATCH_UNIT_BYTES, given->batch_file_bytes, normal.batch_file_bytes, &sizes->batch_file_bytes);
+    if (status == CMQ_OK) status = choose(fs, root, "consumequeue_ext", 1, given->ext_file_bytes, normal.ext_file_bytes, &sizes->ext_file_bytes);
+    if (status == CMQ_OK) status = choose_index(fs, root, given, &normal, sizes);
     if (status == CMQ_OK) status = cmq_path_join(path, root, "abort");
     if (status == CMQ_OK) status = cmq_repair_exists(fs, path, &layout->has_abort);
     layout->exists = layout->is_store = true;   /* the probe came as far as the sizes */

@@ -257,6 +257,8 @@ static cmq_status CMQ_MUST_CHECK store_marks(const swap *of)
     const cmq_repair_journal *journal = of->journal;
     cmq_checkpoint checkpoint;
     cmq_point_file *points;
+    cmq_point point = journal->point;
+    point.sizes = cmq_layout_normal(of->fs, of->root);   /* a repair changes none of them */
     cmq_status status = cmq_checkpoint_load(of->fs, of->root, &checkpoint);
     if (status != CMQ_OK) return status;
     checkpoint.physic_ms = journal->checkpoint.physic_ms;
@@ -266,7 +268,7 @@ static cmq_status CMQ_MUST_CHECK store_marks(const swap *of)
     checkpoint.confirm_phy = journal->checkpoint.confirm_phy;
     status = cmq_point_open(of->fs, of->root, &points);
     if (status != CMQ_OK) return status;
-    status = cmq_point_store(points, &journal->point);
+    status = cmq_point_store(points, &point);
     cmq_point_close(points);
     if (status == CMQ_OK) status = cmq_checkpoint_store(of->fs, of->root, &checkpoint);
     if (status == CMQ_OK && journal->remove_abort) status = cmq_abort_remove(of->fs, of->root);

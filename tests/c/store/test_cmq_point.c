@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cmq_bytes.h"
+#include "base/cmq_crc32.h"
 #include "support/cmq_test.h"
 
 static cmq_point some(void)
@@ -22,7 +24,13 @@ static cmq_point some(void)
                        .clean = cmq_test_random_below(2) == 0,
                        .last_phy = 77,
                        .last_bytes = 182,
-                       .last_crc = (uint32_t)cmq_test_random()};
+                       .last_crc = (uint32_t)cmq_test_random(),
+                       .sizes = {.segment_bytes = 1 + (int64_t)cmq_test_random_below(1u << 30),
+                                 .queue_file_bytes = 20,
+                                 .batch_file_bytes = 46,
+                                 .ext_file_bytes = 77,
+                                 .index_slots = 5,
+                                 .index_entries = 6}};
 }
 
 static bool equal(const cmq_point *a, const cmq_point *b)
@@ -30,7 +38,7 @@ static bool equal(const cmq_point *a, const cmq_point *b)
     return a->log_end == b->log_end && a->store_ms == b->store_ms &&
            memcmp(&a->index, &b->index, sizeof a->index) == 0 && a->checkpoint_crc == b->checkpoint_crc &&
            a->queues == b->queues && a->clean == b->clean && a->last_phy == b->last_phy && a->last_bytes == b->last_bytes &&
-           a->last_crc == b->last_crc;
+           a->last_crc == b->last_crc && memcmp(&a->sizes, &b->sizes, sizeof a->sizes) == 0;
 }
 
 static void check_loads(const char *root, const cmq_point *expected)
@@ -88,7 +96,7 @@ static void torn(void)
     CHECK_OK(cmq_point_store(file, &before));   /* slot 1 */
     CHECK_OK(cmq_point_store(file, &newest));   /* slot 0 */
     cmq_point_close(file);
-    for (uint64_t at = 0; at < 120; at++) {
+    for (uint64_t at = 0; at < 160; at++) {
         const uint8_t mask = (uint8_t)(1 + cmq_test_random_below(255));
         flip(root, at, mask);
         check_loads(root, &before);
@@ -120,13 +128,13 @@ static void files_of_other_lengths(void)
     cmq_point_close(point_file);
     char path[CMQ_PATH_BYTES];
     CHECK_OK(cmq_path_join(path, root, "cometmq/point"));
-    static const uint64_t lengths[] = {8191, 4096 + 120, 4096 + 119, 120, 119, 0};
+    static const uint64_t lengths[] = {8191, 4096 + 160, 4096 + 159, 160, 159, 0};
     for (size_t i = 0; i < 6; i++) {
         cmq_file *file;
         CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
         CHECK_OK(cmq_file_resize(file, lengths[i]));
         cmq_file_close(file);
-        check_loads(root, lengths[i] >= 120 ? &second : NULL);
+        check_loads(root, lengths[i] >= 160 ? &second : NULL);
     }
     CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &point_file));
     CHECK_OK(cmq_point_store(point_file, &first));
@@ -134,4 +142,28 @@ static void files_of_other_lengths(void)
     check_loads(root, &first);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(store_and_load), CMQ_TEST(torn), CMQ_TEST(files_of_other_lengths))
+/* A slot of the version before: everything but the sizes. */
+static void without_sizes(void)
+{
+    const char *root = cmq_test_directory();
+    cmq_point_file *point_file;
+    CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &point_file));
+    cmq_point point = some();
+    CHECK_OK(cmq_point_store(point_file, &point));
+    cmq_point_close(point_file);
+    char path[CMQ_PATH_BYTES];
+    CHECK_OK(cmq_path_join(path, root, "cometmq/point"));
+    cmq_file *file;
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
+    uint8_t slot[160];
+    CHECK_OK(cmq_file_read(file, 4096, slot, sizeof slot));
+    cmq_store_u32(slot + 8, 2);
+    cmq_store_u32(slot + 116, cmq_crc32(slot, 116));
+    memset(slot + 120, 0, sizeof slot - 120);
+    CHECK_OK(cmq_file_write(file, 4096, slot, sizeof slot));
+    cmq_file_close(file);
+    memset(&point.sizes, 0, sizeof point.sizes);
+    check_loads(root, &point);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(without_sizes), CMQ_TEST(store_and_load), CMQ_TEST(torn), CMQ_TEST(files_of_other_lengths))

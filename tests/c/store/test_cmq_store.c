@@ -447,5 +447,54 @@ static void idle_and_small(void)
     kit_close(store);
 }
 
+static cmq_store_info info_at(bool read_only, int64_t ext_file_bytes)
+{
+    cmq_store_options plain = kit_options(root);
+    plain.segment_bytes = plain.queue_file_bytes = plain.batch_file_bytes = 0;
+    plain.ext_file_bytes = ext_file_bytes;
+    plain.index_slots = plain.index_entries = 0;
+    plain.read_only = read_only;
+    cmq_store *opened = kit_open(&plain);
+    cmq_store_info info;
+    CHECK_OK(cmq_store_info_of(opened, &info));
+    kit_close(opened);
+    return info;
+}
+
+/* Sizes that no file shows yet are those of the last opening; a setting changes them. */
+static void sizes_are_remembered(void)
+{
+    const char *directory = kit_directory();
+    CHECK_OK(cmq_path_join(root, directory, "store"));
+    kit_set_clock();
+    options = kit_options(root);
+    options.batch_file_bytes = 9 * CMQ_BATCH_UNIT_BYTES;
+    options.ext_file_bytes = 777;
+    for (int round = 0; round < 3; round++) {   /* empty; with messages, but without keys; after a crash */
+        store = kit_open(&options);
+        if (round > 0) kit_append_many(store, "T", "m", 3);
+        if (round < 2) kit_close(store);
+        else cmq_store_abandon(store);
+        for (int way = 0; way < 2; way++) {
+            const cmq_store_info info = info_at(way == 0, 0);
+            CHECK_INT(info.segment_bytes, options.segment_bytes);
+            CHECK_INT(info.queue_file_bytes, options.queue_file_bytes);
+            CHECK_INT(info.batch_file_bytes, options.batch_file_bytes);
+            CHECK_INT(info.ext_file_bytes, 777);
+            CHECK_INT(info.index_slots, KIT_INDEX_SLOTS);
+            CHECK_INT(info.index_entries, KIT_INDEX_ENTRIES);
+        }
+    }
+    CHECK_INT(info_at(false, 888).ext_file_bytes, 888);
+    CHECK_INT(info_at(false, 0).ext_file_bytes, 888);
+    /* An index file without a key, which a crash leaves, fits every split. */
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), kit_path(root, "index")));
+    const char *empty = kit_path(root, "index/20260101000000000");
+    kit_write_bytes(empty, 0, "", 0);
+    kit_resize(empty, 40 + 4 * KIT_INDEX_SLOTS + 20 * KIT_INDEX_ENTRIES);
+    CHECK_INT(info_at(false, 0).index_slots, KIT_INDEX_SLOTS);
+    CHECK_INT(info_at(true, 0).index_entries, KIT_INDEX_ENTRIES);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(against_a_model), CMQ_TEST(a_second_writer_is_told_who), CMQ_TEST(what_is_no_store), CMQ_TEST(sizes_come_from_the_files),
-              CMQ_TEST(idle_and_small))
+              CMQ_TEST(idle_and_small), CMQ_TEST(sizes_are_remembered))
