@@ -6,6 +6,7 @@ since the store's writer takes Arrow arrays as they are.
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import uuid
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["RowEncoder", "WriteSchema", "stage"]
 
 _PROPERTIES_BYTES_MAX = 32_767
+_OWN_PROPERTIES_BYTES = 256
+"""Room for the properties' names and those that the store adds."""
 _TEXT = ("string", "binary")
 _FORMS: dict[str, tuple[str, ...]] = {
     "body": _TEXT,
@@ -111,6 +114,7 @@ class RowEncoder:
             arrays["queue"] = _queue_ids(columns["queue"])
         if "shardKey" in columns:
             arrays["shard"] = _shards(columns["shardKey"])
+        _check_properties(arrays)
         return pa.record_batch(list(arrays.values()), names=list(arrays))
 
     def _bodies(self, column: pa.Array) -> pa.Array:
@@ -173,12 +177,22 @@ def _properties(column: pa.Array) -> pa.Array:
             one = None if pairs is None else encode_properties(_without_nulls(pairs))
         except (Error, TypeError, ValueError) as error:
             raise InvalidArgument(f"the column properties: {error}") from None
-        if one is not None and len(one) > _PROPERTIES_BYTES_MAX:
-            raise InvalidArgument(
-                f"the column properties: one row's have {len(one)} bytes; at most {_PROPERTIES_BYTES_MAX} are allowed"
-            )
         encoded.append(one)
     return pa.array(encoded, pa.binary())
+
+
+def _check_properties(arrays: dict[str, pa.Array]) -> None:
+    """Tags and keys are properties too, and all of them have 32,767 bytes in a record."""
+    names = [name for name in ("tags", "keys", "properties") if name in arrays]
+    if not names:
+        return
+    lengths = [pc.fill_null(pc.binary_length(arrays[name]), 0) for name in names]
+    longest = pc.max(functools.reduce(pc.add, lengths)).as_py() or 0
+    most = _PROPERTIES_BYTES_MAX - _OWN_PROPERTIES_BYTES
+    if longest > most:
+        raise InvalidArgument(
+            f"the columns {', '.join(names)} of a row together have {longest} bytes; at most {most} are allowed"
+        )
 
 
 def _without_nulls(pairs: list[tuple[str, str | None]]) -> dict[str, str | bytes]:
