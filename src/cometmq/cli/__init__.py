@@ -12,6 +12,7 @@ import typer
 
 import cometmq
 from cometmq.cli import cat, export, inspect, put, repair, sql, verify
+from cometmq.cli.terminal import open_standard_streams
 
 __all__ = ["app", "main"]
 
@@ -44,4 +45,5 @@ def _options(
 
 def main() -> None:
     """Run the command line; what the console script calls."""
+    open_standard_streams()
     app(prog_name="cometmq")

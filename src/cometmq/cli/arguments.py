@@ -14,7 +14,8 @@ __all__ = ["Config", "Json", "StorePath", "parse_bound", "parse_bytes", "parse_t
 
 StorePath: TypeAlias = Annotated[
     Path,
-    typer.Argument(help="The store's directory: the one that holds commitlog.", show_default=False),
+    # Whether it can be read is said by the store, with the exit code of a store that cannot be used.
+    typer.Argument(help="The store's directory: the one that holds commitlog.", show_default=False, readable=False),
 ]
 Config: TypeAlias = Annotated[
     Path | None,

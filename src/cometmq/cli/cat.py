@@ -102,7 +102,9 @@ def cat(
     ] = r"\n",
     config: Config = None,
 ) -> None:
-    """Print messages: in the order in which they were stored, from the oldest on.
+    """Print messages as text, JSON lines or raw.
+
+    In the order in which they were stored, from the oldest on.
 
     Text shows when a message was stored, where it is, its tags and keys, and its body with control characters escaped.
     JSON lines have every field; a body that is no UTF-8 text is base64 (body_encoding says which).
@@ -117,6 +119,8 @@ def cat(
       cometmq cat data/ --from-time 10m
       cometmq cat data/ orders --format raw > bodies.txt
     """
+    if keys and not all(keys):
+        raise typer.BadParameter("a --key is empty")
     if topic is None and (keys or queues):
         raise typer.BadParameter("--key and --queue need a TOPIC")
     if follow and backwards:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import cometmq
+from cometmq._plural import counted
 from cometmq.arrow.writing import BytesAs, FileFormat, FileKind, file_kind
 from cometmq.cli.arguments import Config, Json, StorePath, parse_bound, parse_bytes
 from cometmq.cli.failures import ExitCode, fail, reported
-from cometmq.cli.terminal import bytes_text, counted, interruptible, print_json, row_progress
+from cometmq.cli.terminal import bytes_text, interruptible, print_json, row_progress
 
 if TYPE_CHECKING:
     from cometmq.arrow.exporting import ExportReport

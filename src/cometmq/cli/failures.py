@@ -76,6 +76,18 @@ def reported() -> Iterator[None]:
             if error.holder_pid == os.getpid():
                 fail("this process has it open already")
             raise typer.Exit(ExitCode.FAILED) from None
-        except (Error, OSError) as error:
+        except Error as error:
             fail(str(error))
             raise typer.Exit(ExitCode.FAILED) from None
+        except OSError as error:
+            fail(_system_text(error))
+            raise typer.Exit(ExitCode.FAILED) from None
+
+
+def _system_text(error: OSError) -> str:
+    """What the system said about a file that is none of the store's, or about a stream, which has no name."""
+    if error.strerror is None:
+        return str(error)
+    if error.filename is None:
+        return f"input or output failed: {error.strerror}"
+    return f"cannot use {os.fsdecode(error.filename)}: {error.strerror}"

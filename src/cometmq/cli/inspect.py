@@ -35,7 +35,9 @@ def inspect(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show topics, queues, offsets, sizes, time span, consumer groups and lag, and the store's health.
+    """Show what is in a store, and how it is.
+
+    Topics, queues, offsets, sizes, time span, consumer groups and lag, and the store's health.
 
     Disturbs nobody: the store may be open for writing by CometMQ or by a RocketMQ broker, closed, or crashed.
 
@@ -116,7 +118,8 @@ def _add_topic(tree: Tree, topic: TopicReport, *, all_queues: bool) -> None:
     for name, value in topic.attributes.items():
         branch.add(Text(f"{safe_text(name)} = {safe_text(value)}", style="dim"))
     if len(topic.queues) > _QUEUES_SHOWN and not all_queues:
-        branch.add(Text(f"{counted(len(topic.queues), 'queue')}: --topic {safe_text(topic.name)} shows them", style="dim"))
+        queues = counted(len(topic.queues), "queue")
+        branch.add(Text(f"{queues}: --topic {safe_text(topic.name)} shows them", style="dim"))
         return
     for queue in topic.queues:
         branch.add(Text(f"queue {queue.queue_id}: {counted(queue.messages, 'message')}, {_range(queue)}"))
@@ -151,8 +154,8 @@ def _health_lines(report: StoreReport) -> list[str]:
     if health.checkpoint_log_ms is not None:
         lines.append(
             f"on disk for certain up to: log {time_text(health.checkpoint_log_ms)}, "
-            f"queues {time_text(health.checkpoint_queues_ms)}, "
-            + (f"index {time_text(health.checkpoint_index_ms)}" if health.checkpoint_index_ms else "the index not yet")
+            f"queues {time_text(health.checkpoint_queues_ms)}"
+            + (f", index {time_text(health.checkpoint_index_ms)}" if health.checkpoint_index_ms else "")
         )
     lines.append(f"index: {counted(index.keys, 'key')} in {counted(index.files, 'file')}")
     return lines

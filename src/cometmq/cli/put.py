@@ -106,7 +106,7 @@ def put(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Append lines of text, or whole files, as messages.
+    """Append lines or whole files as messages.
 
     A line is a message without its line end. Lines that come slowly are appended as they come. Where CometMQ holds the
     store open in another process, the messages are left to that one, which appends them; a broker is refused.
@@ -121,6 +121,8 @@ def put(
       tail -F app.log | cometmq put data/ logs --flush async
     """
     pairs = _properties(properties or [])
+    for name in files or []:
+        _check_file(name)
     report = PutReport(topic=topic)
     began = time.monotonic()
     try:
@@ -137,21 +139,18 @@ def put(
         report.queues.sort(key=lambda one: one.queue_id)
         if json:
             print_json(report)
-        else:
+        elif report.messages or sys.exc_info()[0] in (None, KeyboardInterrupt):
             _print_text(report)
 
 
 def _print_text(report: PutReport) -> None:
     rate = f", {report.messages / report.elapsed_s:,.0f} a second" if report.messages and report.elapsed_s >= 1 else ""
     how = "by the store's writer" if report.flush == "writer" else f"flush {report.flush}"
-    typer.echo(
-        f"appended {counted(report.messages, 'message')} ({bytes_text(report.body_bytes)}) to {report.topic}, {how}{rate}"
-    )
+    size = bytes_text(report.body_bytes)
+    typer.echo(f"appended {counted(report.messages, 'message')} ({size}) to {report.topic}, {how}{rate}")
     for one in report.queues:
-        typer.echo(
-            f"  queue {one.queue_id}: {counted(one.messages, 'message')}, "
-            + (f"queue offsets {one.first:,} to {one.last:,}" if one.last > one.first else f"queue offset {one.first:,}")
-        )
+        offsets = f"offsets {one.first:,} to {one.last:,}" if one.last > one.first else f"offset {one.first:,}"
+        typer.echo(f"  queue {one.queue_id}: {counted(one.messages, 'message')}, queue {offsets}")
 
 
 def _properties(texts: list[str]) -> dict[str, str]:
@@ -207,6 +206,13 @@ def _append(
 
 
 # --- Input
+
+
+def _check_file(name: str) -> None:
+    """Refuse a file that cannot be read before anything is appended, or a store is made."""
+    if name != "-":
+        with Path(name).open("rb"):
+            pass
 
 
 def _bodies(files: list[str], interruption: Interruption, *, whole_file: bool, batch: int) -> Iterator[list[bytes]]:

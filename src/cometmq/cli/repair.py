@@ -67,7 +67,7 @@ def repair(
         bool,
         typer.Option(
             "--fill",
-            help="Keep damaged bytes of the log aside and put records without a message in their place. With --cut-tail.",
+            help="Keep damaged bytes aside and put records without a message in their place. With --cut-tail.",
         ),
     ] = False,
     cut: Annotated[
@@ -88,7 +88,9 @@ def repair(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Build queues, extensions and index anew from the commit log. Nobody may have the store open.
+    """Build queues and index anew from the commit log.
+
+    And extensions, where there are some. Nobody may have the store open.
 
     The log is not touched, unless --fill or a cut is asked for: damage in it is passed over, and every whole message
     stays. --fill makes a store with a damaged log healthy again, for a RocketMQ broker too.

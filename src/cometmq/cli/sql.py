@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import cometmq
+from cometmq._plural import counted
 from cometmq.arrow.writing import BytesAs, FileFormat, FileKind, OutputFile, file_kind, plain_rows, texts, writer_of
 from cometmq.cli.arguments import Config, Json, StorePath, parse_time
 from cometmq.cli.failures import fail, reported
-from cometmq.cli.terminal import counted, print_json, safe_text
+from cometmq.cli.terminal import print_json, safe_text
 
 if TYPE_CHECKING:
     from cometmq.arrow.sql import Answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import os
 import signal
 import sys
 import threading
@@ -16,16 +17,14 @@ from typing import Any, Protocol
 
 import typer
 
-from cometmq._plural import counted
-
 __all__ = [
     "Bar",
     "Interruption",
     "byte_progress",
     "bytes_text",
     "count_progress",
-    "counted",
     "interruptible",
+    "open_standard_streams",
     "print_json",
     "row_progress",
     "safe_text",
@@ -33,6 +32,17 @@ __all__ = [
 ]
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def open_standard_streams() -> None:
+    """Give a process that was started without one of the standard streams (``>&-``) an empty one.
+
+    Otherwise the next file that is opened, the store's perhaps, would get its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # It gets the lowest number that is free: the stream's own.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 
 
 class Bar(Protocol):

@@ -66,8 +66,9 @@ def verify(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Check every record's CRC, and every queue unit and index entry against the log. Changes nothing.
+    """Check every record, queue unit and index entry.
 
+    Every record's CRC, and every queue unit and index entry against the log. Nothing is changed.
     Also beside a writer: what was confirmed when it began is checked. Each problem is named with its offset.
 
     \b
@@ -192,14 +193,14 @@ def _advice(result: Verification, findings: _Findings) -> Iterator[str]:
     """What can be done, by what was found: a repair without options leaves damage and a torn tail in the log."""
     if result.damaged:
         yield (
-            "What is damaged is lost, everything else can be read. `cometmq repair --fill` keeps the damaged bytes aside "
-            "and puts records without a message in their place: the store is healthy then, for a RocketMQ broker too. "
-            "Without --fill they stay in the log and are passed over, and this goes on naming them."
+            "What is damaged is lost, everything else can be read. `cometmq repair --fill` keeps the damaged bytes "
+            "aside and puts records without a message in their place: the store is healthy then, for a RocketMQ broker "
+            "too. Without --fill they stay in the log and are passed over, and this goes on naming them."
         )
     if findings.repairable - {"tail"}:
         yield "`cometmq repair` builds what is derived from the log anew; no message is lost by it."
     if "tail" in findings.repairable:
         yield (
-            "The tail is the rest of what was being written when a writer died. The next opening for writing blanks it, or "
-            "`cometmq repair --cut-tail`, which keeps it aside."
+            "The tail is the rest of what was being written when a writer died. The next opening for writing blanks "
+            "it, or `cometmq repair --cut-tail`, which keeps it aside."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cometmq._engine import StoreHandle
-from cometmq.errors import InvalidArgument
+from cometmq.errors import InvalidArgument, NotAStore
 from cometmq.store.options import FlushMode, Retention
 from cometmq.store_config.setting_sources import LoadedSettings, load_settings
 from cometmq.store_config.settings import FlushDiskType, StoreSettings, StoreType
@@ -20,6 +21,7 @@ from cometmq.store_config.topics import Topics
 __all__ = ["Plan", "plan_opening"]
 
 _LIGHT_OFFSETS = "lmqConsumerOffset.json"
+_NAMES_TOLD = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,7 @@ def plan_opening(
     Raises:
         SettingError: a setting cannot be used.
         InvalidArgument: an argument cannot be used, or the store is of a kind that CometMQ does not read.
+        NotAStore: the path is a file.
     """
     overrides: dict[str, Any] = dict(settings or {})
     overrides |= {name: value for name, value in named.items() if value is not None}
@@ -140,6 +143,9 @@ def plan_opening(
     is_toml = file is not None and file.suffix == ".toml"
     loaded = load_settings(properties=None if is_toml else file, toml=file if is_toml else None, overrides=overrides)
     _refuse_foreign(loaded.settings)
+    _tell_unknown(file, loaded)
+    if Path(path).exists() and not Path(path).is_dir():
+        raise NotAStore(f"{os.fspath(path)} is a file; a store is a directory")
     if not 1 <= default_queues <= 65_536:
         raise InvalidArgument(f"default_queues is {default_queues}; it must be 1 to 65,536")
     return Plan(
@@ -167,6 +173,16 @@ def _refuse_foreign(settings: StoreSettings) -> None:
         raise InvalidArgument("storeType is defaultRocksDB: CometMQ reads stores whose consume queues are files")
     if settings.enable_dleger_commit_log:
         raise InvalidArgument("enableDLegerCommitLog is set: CometMQ does not read DLedger's log")
+
+
+def _tell_unknown(file: Path | None, loaded: LoadedSettings) -> None:
+    """Tell of names in a broker's file that no broker knows, which may be slips; a file of only such is another's."""
+    if not loaded.unknown:
+        return
+    names = ", ".join(loaded.unknown[:_NAMES_TOLD]) + (", …" if len(loaded.unknown) > _NAMES_TOLD else "")
+    if not loaded.unused and str(file) not in loaded.given.values():
+        raise InvalidArgument(f"{file} has no setting of a RocketMQ broker, but {names}")
+    warnings.warn(f"{file}: no RocketMQ broker knows {names}", RuntimeWarning, stacklevel=5)
 
 
 def _store_host(settings: StoreSettings) -> tuple[bytes, int]:

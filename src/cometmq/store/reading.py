@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cometmq._engine import KeySearch, Message, Reader, parse_message_id
+from cometmq._plural import verb
 from cometmq.errors import InvalidArgument, NotFound, TopicNotFound
 from cometmq.store.core import StoreCore
 from cometmq.store.options import (
@@ -151,7 +152,8 @@ class Reading(StoreCore):
             raise InvalidArgument("queues are the numbers of a topic's queues: give a topic, and at least one of them")
         for queue in chosen:
             if not any(self._has_queue(topic, queue) for topic in topics):
-                raise TopicNotFound(f"{' and '.join(topics)} have no queue {queue}", topic=topics[0])
+                names = f"the {'topic' if len(topics) == 1 else 'topics'} {' and '.join(topics)}"
+                raise TopicNotFound(f"{names} {verb(len(topics), 'has', 'have')} no queue {queue}", topic=topics[0])
         return chosen
 
     def _has_queue(self, topic: str, queue: int) -> bool:

@@ -44,9 +44,7 @@ def rows(path: Path, query: str, *options: str) -> Any:
 
 
 def test_topics_are_tables(path: Path) -> None:
-    found = rows(
-        path, "select tags, count(*) as n, sum(octet_length(body)) as b from orders group by 1 order by 1"
-    )
+    found = rows(path, "select tags, count(*) as n, sum(octet_length(body)) as b from orders group by 1 order by 1")
     with cometmq.open(path, mode="r") as store:
         sizes = [(message.tags, len(message.body)) for message in store.read("orders")]
     assert found == [
