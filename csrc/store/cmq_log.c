@@ -7,6 +7,8 @@
 
 #include "base/cmq_assert.h"
 
+#define TRY_BYTES (INT64_C(256) << 10)
+
 /* ---- the table ---- */
 
 static cmq_status grow_table(cmq_log *log, int64_t origin, uint32_t capacity)
@@ -397,6 +399,15 @@ void cmq_log_close_flushed(cmq_log *log)
         cmq_segment_close_file(segment);
         cmq_segment_unpin(segment);
     }
+}
+
+cmq_status cmq_log_try_room(cmq_log *log)
+{
+    cmq_segment *segment = log->current;
+    cmq_status status = segment == NULL ? cmq_log_make_segment(log, log->end, &segment) : CMQ_OK;
+    if (status != CMQ_OK) return status;
+    const int64_t from = (log->reserved_end > log->end ? log->reserved_end : log->end) - cmq_segment_start(segment), left = log->segment_bytes - from;
+    return left <= 0 ? CMQ_OK : cmq_file_reserve(cmq_segment_file(segment), (uint64_t)from, (uint64_t)(left < TRY_BYTES ? left : TRY_BYTES));
 }
 
 /* ---- readers ---- */

@@ -76,6 +76,9 @@ cmq_status CMQ_MUST_CHECK cmq_log_claim_together(cmq_log *log, uint32_t bytes);
 /* The claimed bytes are a record now (or several); moves `end`. */
 void cmq_log_commit(cmq_log *log, uint32_t bytes);
 
+/* Is there room to go on? Asks for what the next claim might ask for, and moves nothing. CMQ_ERR_DISK_FULL when not. */
+cmq_status CMQ_MUST_CHECK cmq_log_try_room(cmq_log *log);
+
 /* Publish: readers may see up to confirmed_end. Never moves back. */
 void cmq_log_confirm(cmq_log *log, int64_t confirmed_end);
 

@@ -40,7 +40,7 @@ static void fill_point(cmq_store *store, int64_t end, int64_t store_ms, int64_t 
 static void read_confirmed(cmq_store *store, int64_t *end, int64_t *store_ms, int64_t *last_phy)
 {
     pthread_mutex_lock(&store->commit_mutex);
-    while (store->leader) pthread_cond_wait(&store->commit_done, &store->commit_mutex);
+    while (store->leader) pthread_cond_wait(&store->leader_gone, &store->commit_mutex);
     pthread_mutex_lock(&store->seat);
     *end = cmq_log_confirmed(store->log);
     *store_ms = atomic_load_explicit(&store->confirmed_ms, memory_order_relaxed);
@@ -194,8 +194,28 @@ cmq_status cmq_store_maintain(cmq_store *store, bool force_durable_point)
     if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
     pthread_mutex_lock(&store->maintain_mutex);
     const cmq_status status = maintain(store, force_durable_point);
+    atomic_store_explicit(&store->upkeep_full, status == CMQ_ERR_DISK_FULL, memory_order_relaxed);
     pthread_mutex_unlock(&store->maintain_mutex);
     return status;
+}
+
+bool cmq_store_is_full(cmq_store *store)
+{
+    if (atomic_load_explicit(&store->disk_full, memory_order_relaxed)) {
+        if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return true;
+        pthread_mutex_lock(&store->seat);
+        cmq_status status = cmq_log_try_room(store->log);
+        pthread_mutex_unlock(&store->seat);
+        if (status == CMQ_OK && store->index != NULL && cmq_index_files(store->index) > 0) {
+            pthread_mutex_lock(&store->index_mutex);
+            status = cmq_index_make_room(store->index, 1);
+            pthread_mutex_unlock(&store->index_mutex);
+        }
+        if (status != CMQ_OK) return true;
+        atomic_store_explicit(&store->disk_full, false, memory_order_relaxed);
+    }
+    /* Upkeep tries again by itself, as long as it has something to write. */
+    return atomic_load_explicit(&store->upkeep_full, memory_order_relaxed);
 }
 
 /* ---- the threads ---- */
@@ -240,9 +260,9 @@ static void *background(void *argument)
         const bool early = store->options.flush == CMQ_FLUSH_ASYNC && now_ms >= log_flushed_ms && now_ms - log_flushed_ms < LOG_FLUSH_MS;
         if (early && !cmq_queues_flush_wanted(store->queues)) continue;
         log_flushed_ms = now_ms;
+        /* A full disk is noted, and shows itself in the store's state; all else that can fail here fenced the store or is tried again at the next look. */
         const cmq_status status = cmq_store_maintain(store, false);
-        /* A full disk shows itself at the next append; all else that can fail here fenced the store or is tried again at the next look. */
-        if (status == CMQ_ERR_DISK_FULL) atomic_store_explicit(&store->disk_full, true, memory_order_relaxed);
+        (void)status;
     }
     return NULL;
 }

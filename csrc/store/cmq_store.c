@@ -314,7 +314,7 @@ cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
     *info_out = (cmq_store_info){
         .read_only = store->options.read_only,
         .fenced = atomic_load_explicit(&store->fenced, memory_order_acquire),
-        .disk_full = atomic_load_explicit(&store->disk_full, memory_order_relaxed),
+        .disk_full = cmq_store_is_full(store),
         .log_min = cmq_log_min(store->log),
         .log_end = cmq_log_confirmed(store->log),
         .flushed = cmq_log_flushed(store->log),

@@ -92,7 +92,8 @@ struct cmq_store {
     pthread_mutex_t index_mutex;        /* one caller of the index's writer functions at a time */
 
     _Atomic bool fenced;
-    _Atomic bool disk_full;
+    _Atomic bool disk_full;             /* the last append found no space … */
+    _Atomic bool upkeep_full;           /* … or the last round of upkeep */
     _Atomic bool disk_above_warning;    /* retention's warning_ratio is passed: appends are refused */
     _Atomic int64_t confirmed_ms;       /* store time of the last confirmed record */
     _Atomic int64_t confirmed_last_phy; /* its start, -1: none */
@@ -240,6 +241,9 @@ void cmq_store_wake_thread(cmq_store *store);
 
 /* A durable point: log, queues, index, checkpoint and our side file, in this order. maintain_mutex held. */
 cmq_status CMQ_MUST_CHECK cmq_store_durable_point(cmq_store *store, bool clean);
+
+/* Does the disk refuse appends? Where the last one was refused, space is asked for again. */
+bool cmq_store_is_full(cmq_store *store);
 
 /* Retention when it is due. maintain_mutex held. */
 cmq_status CMQ_MUST_CHECK cmq_store_expire_due(cmq_store *store, int64_t now_ms);

@@ -96,5 +96,52 @@ static void test_a_clock_that_steps_back_puts_nothing_off(void)
     kit_set_clock();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_retention_goes_on_when_the_disk_is_full), CMQ_TEST(test_retention_that_fails_part_way),
+static bool is_full(cmq_store *store)
+{
+    cmq_store_info info;
+    CHECK_OK(cmq_store_info_of(store, &info));
+    return info.disk_full;
+}
+
+/* What has its blocks can still be written. */
+static void fill_disk(cmq_file_twin *twin, bool written_too)
+{
+    static const cmq_twin_kind kinds[] = {CMQ_TWIN_RESERVE, CMQ_TWIN_RESIZE, CMQ_TWIN_CREATE, CMQ_TWIN_WRITE};
+    for (size_t i = 0; i < (written_too ? 4 : 3); i++)
+        cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = kinds[i], .nth = 1, .times = 0, .sys_errno = ENOSPC});
+}
+
+/* Whoever found the disk full, the state says so as long as it is, and no longer, without another append. */
+static void test_a_disk_that_was_full(void)
+{
+    for (int way = 0; way < 3; way++) {
+        const char *root = kit_directory();
+        cmq_file_twin *twin = cmq_file_twin_create(root, 1);
+        cmq_store_options options = kit_options(root);
+        options.fs = cmq_file_twin_fs(twin);
+        cmq_store *store = kit_open(&options);
+        cmq_appended appended;
+        cmq_status status = CMQ_OK;
+        if (way > 0) kit_append(store, "T", 0, "one", NULL, "key");
+        CHECK(!is_full(store));
+        fill_disk(twin, way == 2);
+        if (way < 2) {   /* an append: without a segment yet; when the segment is used up */
+            for (int i = 0; i < 1000 && status == CMQ_OK; i++) status = kit_try_append(store, "T", 0, "another message", NULL, NULL, &appended);
+        } else {
+            atomic_fetch_add(&kit_now_ms, 5000);
+            status = cmq_store_maintain(store, false);
+        }
+        CHECK_STATUS(status, CMQ_ERR_DISK_FULL);
+        CHECK(is_full(store));
+        CHECK(is_full(store));
+        cmq_file_twin_clear_faults(twin);
+        if (way == 2) CHECK_OK(cmq_store_maintain(store, false));   /* as the background thread does ten times a second */
+        CHECK(!is_full(store));
+        kit_append(store, "T", 0, "last", NULL, "key");
+        kit_close(store);
+        cmq_file_twin_close(twin);
+    }
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(test_a_disk_that_was_full), CMQ_TEST(test_retention_goes_on_when_the_disk_is_full), CMQ_TEST(test_retention_that_fails_part_way),
               CMQ_TEST(test_a_clock_that_steps_back_puts_nothing_off))
