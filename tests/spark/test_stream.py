@@ -1,0 +1,176 @@
+"""Checks: streams through Spark end where they should, go on where they were, and write each row once into files."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import cometmq
+from support.small_store import open_small
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+PROGRAM = Path(__file__).with_name("stream_to_files.py")
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[cometmq.Store]:
+    with open_small(path) as opened:
+        opened.create_topic("t", queues=3)
+        append(opened, 0, 900)
+        yield opened
+
+
+def append(store: cometmq.Store, start: int, count: int, topic: str = "t") -> None:
+    store.append_many(topic, [b"%d" % number for number in range(start, start + count)])
+
+
+def load(spark: SparkSession, path: Path, **options: str) -> DataFrame:
+    given = {"path": str(path), "startingOffsets": "earliest", **options}
+    return spark.readStream.format("cometmq").options(**given).load()
+
+
+def run(frame: DataFrame, folder: Path) -> StreamingQuery:
+    """Write what is there now into files; returns the ended query."""
+    query = (
+        frame.selectExpr("topic", "queueId", "queueOffset", "CAST(body AS STRING) AS body")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "files"))
+    )
+    query.awaitTermination(100)
+    assert query.exception() is None
+    return query
+
+
+def written(spark: SparkSession, folder: Path) -> list[int]:
+    return sorted(int(row["body"]) for row in spark.read.parquet(str(folder / "files")).collect())
+
+
+def test_available_now_in_pieces_and_again(
+    spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path
+) -> None:
+    query = run(load(spark, path, topic="t", maxOffsetsPerTrigger="400"), tmp_path)
+    sizes = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+    assert (len(sizes), max(sizes), sum(sizes)) == (3, 400, 900)
+    assert written(spark, tmp_path) == list(range(900))
+    append(store, 900, 100)
+    run(load(spark, path, topic="t", maxBytesPerTrigger="1m"), tmp_path)
+    assert written(spark, tmp_path) == list(range(1000))
+
+
+def test_new_topics_while_it_runs(spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path) -> None:
+    rows: list[Any] = []
+
+    def take(frame: DataFrame, _: int) -> None:
+        rows.extend(frame.select("topic", "body").collect())
+
+    query = (
+        load(spark, path, subscribePattern="t.*", groupId="g", commitOffsets="true")
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        assert len(rows) == 900
+        append(store, 0, 10, topic="t2")
+        query.processAllAvailable()
+        append(store, 10, 10, topic="t2")
+        query.processAllAvailable()
+        assert sorted(int(row["body"]) for row in rows if row["topic"] == "t2") == list(range(20))
+        assert len(rows) == 920
+        # A micro-batch late, and only for those who look.
+        assert {one.topic for one in store.progress("g")} >= {"t"}
+    finally:
+        query.stop()
+
+
+def test_a_stream_writes_into_a_store(spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+
+    def copy() -> None:
+        query = (
+            load(spark, path, topic="t", maxOffsetsPerTrigger="300")
+            .selectExpr("body", "concat('q', queueId) AS tags", "CAST(queueOffset AS STRING) AS keys")
+            .writeStream.format("cometmq")
+            .option("path", str(target))
+            .option("topic", "copy")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(100)
+        assert query.exception() is None
+
+    copy()
+    append(store, 900, 50)
+    copy()
+    with cometmq.open(target, mode="r") as copied:
+        assert sorted(int(bytes(message)) for message in copied.read("copy")) == list(range(950))
+    # The last micro-batch is run again, as after a crash between its commit here and its commit in Spark.
+    commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    copy()
+    with cometmq.open(target, mode="r") as copied:
+        assert sorted(int(bytes(message)) for message in copied.read("copy")) == list(range(950))
+    staged = target / "cometmq" / "staged"
+    assert [entry.name for entry in staged.iterdir()] == ["done"]
+
+
+def test_complete_mode_is_refused(spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path) -> None:
+    frame = load(spark, path, topic="t").groupBy("topic").count().selectExpr("topic", "CAST(count AS STRING) AS body")
+    query = (
+        frame.writeStream.format("cometmq")
+        .outputMode("complete")
+        .option("path", str(tmp_path / "target"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+    )
+    with pytest.raises(Exception, match="outputMode"):
+        query.start().awaitTermination(60)
+
+
+def kill_and_finish(path: Path, folder: Path, kills: int, seed: int) -> None:
+    """Run the program, killing driver and JVM at random moments, and once more to its end."""
+    chosen = random.Random(seed)
+    for attempt in range(kills + 1):
+        last = attempt == kills
+        with subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(path), str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        ) as program:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "started\n"
+            if not last:
+                time.sleep(chosen.uniform(0, 4))
+                os.killpg(program.pid, signal.SIGKILL)
+            else:
+                assert program.wait(300) == 0
+
+
+@pytest.mark.timeout(7200)
+def test_each_row_once_whenever_the_driver_dies(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    kills = 100 if os.environ.get("CMQ_LONG") else 2
+    rows = 1250 * kills
+    with open_small(path) as store:
+        store.create_topic("t", queues=3)
+        append(store, 0, rows)
+    kill_and_finish(path, tmp_path / "out", kills, seed=7)
+    assert written(spark, tmp_path / "out") == list(range(rows))
