@@ -5,8 +5,8 @@
 
 ``--only`` takes parts of steps' names (bench_append, api, rivals/lmdb); ``bench_append=async warm`` also passes
 ``--only`` to the C program. Every step verifies its own results and fails rather than print a wrong figure; the others
-go on, and the command ends with 1. The figures are saved in ``CMQ_BENCH_RESULTS``, by default ``build/bench``, with the
-machine's facts and the load at each step.
+go on, and the command ends with 1. The figures are saved after each step in ``CMQ_BENCH_RESULTS``, by default
+``build/bench``, with the machine's facts and the load.
 Stores are made in ``CMQ_BENCH_DIR``, by default ``build/bench/data``: it should lie on the disk that is to be measured.
 """
 
@@ -55,13 +55,14 @@ class Run:
         self.figures: list[Figure] = []
         self.failed: list[str] = []
 
-    def all(self, steps: list[Step]) -> None:
+    def all(self, steps: list[Step], after_each: Callable[[], object]) -> None:
         for number, step in enumerate(steps, 1):
             begin, before = time.monotonic(), load()
             found = self._one(step, f"[{number}/{len(steps)}] {step.name}")
             for one in found:
                 one |= {"step": step.name, "load_before": before, "load_after": load()}
             self.figures += found
+            after_each()
             seconds = time.monotonic() - begin
             if not found:
                 continue
@@ -279,9 +280,11 @@ def main() -> None:
     run = Run(console, environment)
     with tempfile.TemporaryDirectory() as folder:
         if arguments.scale:
-            run.all(scale_steps(build, arguments.quick, directory, arguments.keep, console))
+            steps = scale_steps(build, arguments.quick, directory, arguments.keep, console)
         else:
-            run.all(wanted_steps(all_steps(arguments, build, directory, Path(folder)), arguments.only))
+            steps = wanted_steps(all_steps(arguments, build, directory, Path(folder)), arguments.only)
+        # After each step: a run that is interrupted keeps what it has.
+        run.all(steps, lambda: save(run, when, machine, arguments.quick))
     run.figures = join_rounds(run.figures)
     add_ratios(run.figures)
     path = save(run, when, machine, arguments.quick)

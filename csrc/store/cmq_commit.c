@@ -2,7 +2,8 @@
  *
  * An appender that must wait becomes the leader when there is none: it takes what is staged, writes it, syncs it, confirms it and wakes the
  * others, of whom the next becomes leader of what came meanwhile. No thread is handed anything, so a lone appender pays one pwrite and
- * one fdatasync and no wake-up; with many, the group grows by itself to what arrives during one sync.
+ * one fdatasync and no wake-up; with many, the group grows by itself to what arrives during one sync. Those whose group is written are woken, and before
+ * them one of those who wait for the next, so that the disk does not wait until the others have run.
  *
  * Invariant: keys and confirmation follow the sync; a failed write or sync fences the store and is never retried.
  * Way:       cmq_append -> [cmq_commit] -> confirmed: queues, index, followers
@@ -55,6 +56,27 @@ cmq_status cmq_store_fail_fenced(const cmq_store *store)
                     "disk and open it again", store->fence_reason);
 }
 
+/* The last bit of the number of the group taken last. */
+static int64_t taken_group(const cmq_store *store) { return atomic_load_explicit(&store->taken, memory_order_acquire) & 1; }
+
+/* Wait for the group that the record ending at `end` is in: the one that the leader has taken, or the one that is taken next, by this leader, who may
+ * be about to, or by another. commit_mutex. */
+static void wait_for_group(cmq_store *store, int64_t end)
+{
+    const int64_t taken = atomic_load_explicit(&store->taken, memory_order_acquire);
+    const int64_t group = end <= taken >> 1 ? taken & 1 : ~taken & 1;
+    pthread_cond_wait(&store->group_done[group], &store->commit_mutex);
+}
+
+/* The leader has done its group. commit_mutex. */
+static void wake_waiting(cmq_store *store)
+{
+    const int64_t group = taken_group(store);
+    pthread_cond_signal(&store->group_done[group ^ 1]);   /* becomes the leader, unless somebody else just has */
+    pthread_cond_broadcast(&store->group_done[group]);
+    pthread_cond_broadcast(&store->leader_gone);
+}
+
 /* One group, as the leader. */
 static cmq_status write_group(cmq_store *store)
 {
@@ -66,6 +88,7 @@ static cmq_status write_group(cmq_store *store)
     const int64_t store_ms = store->store_ms, last_phy = store->last_phy;
     /* Nothing is staged where the log's end went to the next segment over a rest too small for a blank. */
     const int64_t end = staged != NULL ? cmq_staged_end(staged) : cmq_log_end(store->log);
+    atomic_store_explicit(&store->taken, end * 2 + (~taken_group(store) & 1), memory_order_release);
     pthread_mutex_unlock(&store->seat);
     const cmq_status status = staged != NULL ? cmq_log_write_staged(store->log, staged) : CMQ_OK;
     if (status != CMQ_OK) return cmq_store_fence(store);   /* the keys stay where they are: nothing is put any more */
@@ -82,15 +105,16 @@ cmq_status cmq_store_commit(cmq_store *store, int64_t end)
     while (status == CMQ_OK && cmq_log_confirmed(store->log) < end) {
         if (atomic_load_explicit(&store->fenced, memory_order_acquire)) {
             status = cmq_store_fail_fenced(store);
+            for (int i = 0; i < 2; i++) pthread_cond_broadcast(&store->group_done[i]);   /* nobody leads any more */
         } else if (store->leader) {
-            pthread_cond_wait(&store->commit_done, &store->commit_mutex);
+            wait_for_group(store, end);
         } else {
             store->leader = true;
             pthread_mutex_unlock(&store->commit_mutex);
             status = write_group(store);
             pthread_mutex_lock(&store->commit_mutex);
             store->leader = false;
-            pthread_cond_broadcast(&store->commit_done);
+            wake_waiting(store);
         }
     }
     pthread_mutex_unlock(&store->commit_mutex);

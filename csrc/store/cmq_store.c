@@ -178,7 +178,8 @@ static void init_locks(cmq_store *store)
 {
     pthread_mutex_init(&store->seat, NULL);
     pthread_mutex_init(&store->commit_mutex, NULL);
-    pthread_cond_init(&store->commit_done, NULL);
+    for (int i = 0; i < 2; i++) pthread_cond_init(&store->group_done[i], NULL);
+    pthread_cond_init(&store->leader_gone, NULL);
     pthread_mutex_init(&store->index_mutex, NULL);
     pthread_mutex_init(&store->maintain_mutex, NULL);
     pthread_mutex_init(&store->wake_mutex, NULL);
@@ -194,7 +195,8 @@ static void destroy_locks(cmq_store *store)
 {
     pthread_mutex_destroy(&store->seat);
     pthread_mutex_destroy(&store->commit_mutex);
-    pthread_cond_destroy(&store->commit_done);
+    for (int i = 0; i < 2; i++) pthread_cond_destroy(&store->group_done[i]);
+    pthread_cond_destroy(&store->leader_gone);
     pthread_mutex_destroy(&store->index_mutex);
     pthread_mutex_destroy(&store->maintain_mutex);
     pthread_mutex_destroy(&store->wake_mutex);

@@ -2,6 +2,7 @@
  *
  *   cmq_store.c      open, close, settings, what is there
  *   cmq_append.c     messages in, under the writer seat
+ *   cmq_append_run.c many that are alike, as one claim
  *   cmq_commit.c     group commit, confirming, fencing
  *   cmq_dispatch.c   a stored record to its queue units and keys (recovery and followers)
  *   cmq_recover.c    what a writer does when it opens
@@ -87,8 +88,10 @@ struct cmq_store {
 
     /* Group commit. */
     pthread_mutex_t commit_mutex;
-    pthread_cond_t commit_done;
+    pthread_cond_t group_done[2];       /* who waits for the group that is being written, and for the one behind it; by the group's number */
+    pthread_cond_t leader_gone;
     bool leader;                        /* somebody is writing a group out. commit_mutex */
+    _Atomic int64_t taken;              /* the group taken last: its end * 2, and its number's last bit. Stored under the seat */
     pthread_mutex_t index_mutex;        /* one caller of the index's writer functions at a time */
 
     _Atomic bool fenced;
