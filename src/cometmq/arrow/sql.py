@@ -28,7 +28,7 @@ ALL_MESSAGES = "messages"
 """The table of everything."""
 
 _NAMES_SHOWN = 10
-_BATCH_ROWS = 65_536
+_BATCH_ROWS = 16_384
 
 
 class Answer:
