@@ -7,7 +7,8 @@
 
 #include "base/cmq_assert.h"
 
-#define TRY_BYTES (INT64_C(256) << 10)
+#define TRY_BYTES_MIN (INT64_C(256) << 10)   /* as a claim reserves: twice as much as the last time, within these */
+#define TRY_BYTES_MAX (INT64_C(16) << 20)
 
 /* ---- the table ---- */
 
@@ -407,7 +408,9 @@ cmq_status cmq_log_try_room(cmq_log *log)
     cmq_status status = segment == NULL ? cmq_log_make_segment(log, log->end, &segment) : CMQ_OK;
     if (status != CMQ_OK) return status;
     const int64_t from = (log->reserved_end > log->end ? log->reserved_end : log->end) - cmq_segment_start(segment), left = log->segment_bytes - from;
-    return left <= 0 ? CMQ_OK : cmq_file_reserve(cmq_segment_file(segment), (uint64_t)from, (uint64_t)(left < TRY_BYTES ? left : TRY_BYTES));
+    int64_t bytes = log->reserve_step * 2 < TRY_BYTES_MIN ? TRY_BYTES_MIN : log->reserve_step * 2;
+    if (bytes > TRY_BYTES_MAX) bytes = TRY_BYTES_MAX;
+    return left <= 0 ? CMQ_OK : cmq_file_reserve(cmq_segment_file(segment), (uint64_t)from, (uint64_t)(left < bytes ? left : bytes));
 }
 
 /* ---- readers ---- */

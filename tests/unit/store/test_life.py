@@ -522,7 +522,11 @@ def test_a_full_disk_refuses_appends_until_there_is_space(small_disk: Path, flus
         assert len(list(store.read("t"))) == count
         assert store.info().disk_full
         assert not store.info().fenced
+        with pytest.raises(errors.DiskFull):
+            store.append("other", b"x" * 200_000)
+        assert store.handle.queues("other") == []
         filler.unlink()
+        assert not store.info().disk_full  # without another append
         assert store.append("t", b"again").queue_offset == count
         assert not store.info().disk_full
     with open_small(small_disk / "store") as store:
