@@ -183,10 +183,10 @@ cdef class Hold:
     cdef StoreHandle _handle
 
     def __enter__(self):
-        self._handle.enter()
+        self._handle.enter_hold()
 
     def __exit__(self, *exc):
-        self._handle.leave()
+        self._handle.leave_hold()
 
 
 @cython.final
@@ -200,6 +200,7 @@ cdef class StoreHandle:
     cdef cmq_store *_store
     cdef cmq_append _template        # what every append starts from
     cdef Py_ssize_t _in_flight
+    cdef dict _holding               # thread -> how many of its calls are under way that run code of the caller's
     cdef bint _closing
     cdef bint _keep_gil              # async flush: an append waits for nothing
     cdef unsigned long _opened_forks
@@ -302,6 +303,23 @@ cdef class StoreHandle:
             self._drained.set()
         return 0
 
+    cdef int enter_hold(self) except -1:
+        """The same around code of the caller's, which may try to close the store: that would wait for itself."""
+        self.enter()
+        if self._holding is None:
+            self._holding = {}
+        thread = _threading.get_ident()
+        self._holding[thread] = self._holding.get(thread, 0) + 1
+        return 0
+
+    cdef int leave_hold(self) except -1:
+        thread = _threading.get_ident()
+        if self._holding[thread] == 1:
+            del self._holding[thread]
+        else:
+            self._holding[thread] -= 1
+        return self.leave()
+
     cdef object _refusal(self):
         if self._opened_forks != _forks:
             return _errors.StoreClosed(f"{self._path} was opened by the parent process; open it again in this one, for reading while the "
@@ -324,6 +342,12 @@ cdef class StoreHandle:
         """True when no call is answered any more."""
         return self._store is NULL or self._closing or self._opened_forks != _forks
 
+    def check_close(self):
+        """Raise StoreBusy where close() would wait for a call that this very thread is inside of."""
+        if self._holding and self._opened_forks == _forks and _threading.get_ident() in self._holding:
+            raise _errors.StoreBusy(f"{self._path} cannot be closed here: this thread is inside a call that holds it open (a callback, a hold()); "
+                                    "close it behind that call, or from another thread")
+
     def close(self):
         """Refuse new calls, wait for those under way, close readers, flush and let go. A second call waits for the first."""
         if self._opened_forks != _forks:
@@ -331,6 +355,7 @@ cdef class StoreHandle:
             # its locks: so it is left as it is, a copy-on-write image that goes with the child.
             self._store = NULL
             return
+        self.check_close()
         if self._closing:
             self._gone.wait()
             return

@@ -95,13 +95,13 @@ def verify_store(StoreHandle handle not None, on_problem=None, on_progress=None)
     options.problem = _watch_problem
     options.progress = _watch_progress
     options.context = <void *>watcher
-    handle.enter()
+    handle.enter_hold()
     try:
         with nogil:
             status = cmq_store_verify(handle._store, &options, &verified)
         watcher.check(status)
     finally:
-        handle.leave()
+        handle.leave_hold()
     return {
         "verdict": _SEVERITIES[<int>verified.verdict],
         "complete": verified.complete,

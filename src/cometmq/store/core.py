@@ -137,8 +137,11 @@ class StoreCore:
         store. After StoreFenced it raises again, and the next opening recovers.
 
         Raises:
+            StoreBusy: this thread is inside a call that holds the store open, such as a callback of ``verify``. The store
+                stays open.
             StorageError: something could not be written. The store is closed all the same.
         """
+        self._handle.check_close()
         watcher, self._watcher = self._watcher, None
         if os.getpid() == self._pid and watcher is not None:
             watcher.stop()

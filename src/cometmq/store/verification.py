@@ -151,7 +151,7 @@ def verify(
     Raises:
         Error: something could not be read.
 
-    What a callback raises ends the verification and is raised again. The callbacks must not close the store.
+    What a callback raises ends the verification and is raised again. Closing the store inside one raises StoreBusy.
     """
     began = time.monotonic()
     known = KnownTopics(store.path / "config")

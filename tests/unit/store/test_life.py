@@ -19,6 +19,7 @@ import pytest
 
 import cometmq
 from cometmq import Retention, Store, errors
+from cometmq.store.verification import verify
 from support.small_store import SMALL, open_small
 
 
@@ -64,6 +65,27 @@ def test_closing_twice_and_calls_afterwards(tmp_path: Path) -> None:
         with pytest.raises(errors.StoreClosed):
             call()
     reader.close()
+
+
+def test_closing_inside_a_call_that_holds_the_store_is_refused(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as store:
+        store.append("t", b"x")
+        with store.handle.hold(), store.handle.hold():
+            for close in (store.close, store.handle.close):
+                with pytest.raises(errors.StoreBusy, match="inside a call"):
+                    close()
+            thread = threading.Thread(target=store.close)  # another thread waits for the end, and is no mistake
+            thread.start()
+            while not store.closed:
+                time.sleep(0.001)
+        thread.join()
+        assert store.closed
+    store = open_small(tmp_path / "store")
+    with pytest.raises(errors.StoreBusy):
+        verify(store, on_progress=lambda done, total: store.close() is None)
+    assert store.append("t", b"x").queue_offset == 1
+    store.close()
+    assert store.closed
 
 
 def test_closing_ends_calls_that_wait(tmp_path: Path) -> None:
