@@ -101,6 +101,7 @@ cdef extern from "store/cmq_queue.h" nogil:
     int32_t cmq_queue_id(const cmq_queue *queue)
     cmq_queue_kind cmq_queue_kind_of(const cmq_queue *queue)
     cbool cmq_queue_deleted(const cmq_queue *queue)
+    cbool cmq_queue_begun(const cmq_queue *queue)
     int64_t cmq_queue_min(const cmq_queue *queue)
     int64_t cmq_queue_max(const cmq_queue *queue, int64_t confirmed_end)
     cmq_status cmq_queue_read(cmq_queue *queue, int64_t start, int64_t confirmed_end, cmq_unit *units_out, uint32_t capacity,

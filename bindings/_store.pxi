@@ -620,7 +620,7 @@ cdef class StoreHandle:
             end = cmq_store_confirmed(self._store)
             for i in range(cmq_queues_count(queues)):
                 queue = cmq_queues_at(queues, i)
-                if cmq_queue_deleted(queue) or (topic is not None and not _is_of_topic(queue, wanted)):
+                if cmq_queue_deleted(queue) or not cmq_queue_begun(queue) or (topic is not None and not _is_of_topic(queue, wanted)):
                     continue
                 name = topic if topic is not None else _queue_key(queue)[0]
                 found.append((name, cmq_queue_id(queue), cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH, cmq_queue_min(queue),
@@ -639,7 +639,7 @@ cdef class StoreHandle:
                 status = cmq_store_refresh(self._store)
             _check(status)
             queue = cmq_queues_find(cmq_store_queues(self._store), _slice_of_text(topic), queue_id)
-            if queue is NULL:
+            if queue is NULL or not cmq_queue_begun(queue):
                 return None
             return (cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH, cmq_queue_min(queue), cmq_queue_max(queue, cmq_store_confirmed(self._store)))
         finally:

@@ -416,6 +416,8 @@ int64_t cmq_queue_visible(cmq_queue *queue, int64_t confirmed_end)
 
 /* ---- reader ---- */
 
+bool cmq_queue_begun(const cmq_queue *queue) { return cmq_queuetail_next(&queue->tail) > 0; }
+
 int64_t cmq_queue_min(const cmq_queue *queue)
 {
     if (queue->tail.kind == CMQ_QUEUE_BATCH)

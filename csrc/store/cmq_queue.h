@@ -94,6 +94,9 @@ uint32_t cmq_queue_topic_bytes(const cmq_queue *queue);
 int32_t cmq_queue_id(const cmq_queue *queue);
 cmq_queue_kind cmq_queue_kind_of(const cmq_queue *queue);
 bool cmq_queue_deleted(const cmq_queue *queue);
+/* Has it ever had a message, confirmed or not? One that has not is no queue to show: an append made it, and failed (disk
+ * full, too large, fenced), or there are empty files. */
+bool cmq_queue_begun(const cmq_queue *queue);
 /* jhash of "topic#", to be extended by a key: the start of every index hash of this topic. */
 uint32_t cmq_queue_index_seed(const cmq_queue *queue);
 /* Had it messages, all of whose records end at or before min_phy? */

@@ -311,6 +311,16 @@ static cmq_status learn_writer(cmq_store *store, cmq_store_info *info_out)
     return CMQ_OK;
 }
 
+static uint32_t count_queues(const cmq_queues *queues)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < cmq_queues_count(queues); i++) {
+        const cmq_queue *queue = cmq_queues_at(queues, i);
+        count += !cmq_queue_deleted(queue) && cmq_queue_begun(queue);
+    }
+    return count;
+}
+
 cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
 {
     *info_out = (cmq_store_info){
@@ -327,7 +337,7 @@ cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
         .index_slots = store->sizes.index_slots,
         .index_entries = store->sizes.index_entries,
         .store_timestamp_ms = atomic_load_explicit(&store->confirmed_ms, memory_order_relaxed),
-        .queue_count = cmq_queues_count(store->queues),
+        .queue_count = count_queues(store->queues),
         .flush = store->options.flush,
     };
     return store->options.read_only ? learn_writer(store, info_out) : CMQ_OK;

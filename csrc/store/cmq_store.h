@@ -178,7 +178,7 @@ typedef struct cmq_store_info {
     int64_t queue_file_bytes, batch_file_bytes, ext_file_bytes;
     int32_t index_slots, index_entries;
     int64_t store_timestamp_ms;     /* of the last readable record, 0 when unknown */
-    uint32_t queue_count;
+    uint32_t queue_count;           /* that ever had a message, and were not deleted */
     cmq_flush_mode flush;
 } cmq_store_info;
 cmq_status CMQ_MUST_CHECK cmq_store_info_of(cmq_store *store, cmq_store_info *info_out);

@@ -134,6 +134,13 @@ static void test_a_disk_that_was_full(void)
         CHECK_STATUS(status, CMQ_ERR_DISK_FULL);
         CHECK(is_full(store));
         CHECK(is_full(store));
+        if (way == 0) {   /* the queue that the append would have begun is none */
+            cmq_store_info info;
+            CHECK_OK(cmq_store_info_of(store, &info));
+            CHECK_INT(info.queue_count, 0);
+            const cmq_queue *queue = cmq_queues_find(cmq_store_queues(store), kit_slice("T"), 0);
+            CHECK(queue == NULL || !cmq_queue_begun(queue));
+        }
         cmq_file_twin_clear_faults(twin);
         if (way == 2) CHECK_OK(cmq_store_maintain(store, false));   /* as the background thread does ten times a second */
         CHECK(!is_full(store));

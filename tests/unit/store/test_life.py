@@ -553,3 +553,16 @@ def test_a_full_disk_refuses_appends_until_there_is_space(small_disk: Path, flus
         assert not store.info().disk_full
     with open_small(small_disk / "store") as store:
         assert len(list(store.read("t"))) == count + 1
+
+
+def test_a_failed_first_append_leaves_no_queue(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as store:
+        store.create_topic("t", queues=2)
+        with pytest.raises(errors.MessageTooLarge):
+            store.append("t", b"x" * 300_001, queue=1)
+        assert store.handle.queues("t") == []
+        assert store.handle.queue("t", 1) is None
+        assert store.info().queue_count == 0
+        assert store.append("t", b"x", queue=1).queue_offset == 0
+        assert [queue[1] for queue in store.handle.queues("t")] == [1]
+        assert store.info().queue_count == 1
