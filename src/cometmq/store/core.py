@@ -137,7 +137,7 @@ class StoreCore:
         store. After StoreFenced it raises again, and the next opening recovers.
 
         Raises:
-            StoreBusy: this thread is inside a call that holds the store open, such as a callback of ``verify``. The store
+            StoreBusy: this thread is inside a call that holds the store open, such as a callback of ``verify``. It
                 stays open.
             StorageError: something could not be written. The store is closed all the same.
         """
