@@ -373,6 +373,7 @@ cdef extern from "store/cmq_store.h" nogil:
         int64_t begin_ms
         int64_t end_ms
         uint64_t limit
+        cbool only_queued
 
     ctypedef struct cmq_key_search:
         pass

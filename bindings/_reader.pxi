@@ -129,6 +129,10 @@ cdef class Reader:
         """Confirmed end before the last look: what ``wait_more`` takes to wait for something new."""
         return self._seen_end
 
+    def __repr__(self):
+        state = "closed" if self.closed else "at its end" if self._ended and not self._pending() else "open"
+        return f"<Reader {state}; iterate over it>"
+
     def close(self):
         """Let go. Messages that were handed out stay valid."""
         if self._reader is NULL:
@@ -349,7 +353,7 @@ cdef class KeySearch:
     cdef bint _busy
 
     def __init__(self, StoreHandle handle not None, str topic not None, str key not None, *, int64_t begin_ms=0,
-                 int64_t end_ms=0x7FFFFFFFFFFFFFFF, uint64_t limit=0):
+                 int64_t end_ms=0x7FFFFFFFFFFFFFFF, uint64_t limit=0, bint only_queued=False):
         if self._handle is not None:
             raise RuntimeError("this search was made before")
         cdef cmq_key_search_options options
@@ -359,6 +363,7 @@ cdef class KeySearch:
         options.begin_ms = begin_ms
         options.end_ms = end_ms
         options.limit = limit
+        options.only_queued = only_queued
         self._step = DEF_KEY_BATCH
         self._handle = handle
         handle.enter()
@@ -369,6 +374,9 @@ cdef class KeySearch:
 
     def __dealloc__(self):
         cmq_key_search_close(self._search)
+
+    def __repr__(self):
+        return "<KeySearch; iterate over it>"
 
     def __iter__(self):
         return self

@@ -25,6 +25,7 @@ struct cmq_key_search {
     cmq_slice topic, key;
     int64_t begin_ms, end_ms;
     uint64_t left;
+    bool only_queued;
     cmq_index_cursor cursor;
     int64_t lot[LOT];            /* physical offsets to read */
     uint32_t lot_at, lot_count;
@@ -45,9 +46,18 @@ static bool carries_key(const cmq_record_view *view, cmq_slice topic, cmq_slice 
     return false;
 }
 
+/* Where it was asked for: is the record one of its queue? Half transactions, which no queue has, are found by key. */
+static bool is_kept(const cmq_key_search *search, const cmq_record_view *view)
+{
+    const int32_t transaction = view->sys_flag & CMQ_SYS_TRANSACTION_MASK;
+    if (!search->only_queued || transaction == CMQ_SYS_TRANSACTION_PREPARED || transaction == CMQ_SYS_TRANSACTION_ROLLBACK) return true;
+    return cmq_store_is_queued(search->store, view);
+}
+
 static bool is_wanted(const cmq_key_search *search, const cmq_record_view *view)
 {
-    return carries_key(view, search->topic, search->key) && view->store_timestamp_ms >= search->begin_ms && view->store_timestamp_ms <= search->end_ms;
+    return carries_key(view, search->topic, search->key) && view->store_timestamp_ms >= search->begin_ms && view->store_timestamp_ms <= search->end_ms &&
+           is_kept(search, view);
 }
 
 static bool was_given(const cmq_key_search *search, int64_t phy)
@@ -115,6 +125,7 @@ static cmq_status begin(cmq_store *store, cmq_key_search *search, const cmq_key_
     search->key = options->key;
     search->begin_ms = options->begin_ms;
     search->end_ms = options->end_ms;
+    search->only_queued = options->only_queued;
     search->left = options->limit > 0 ? options->limit : UINT64_MAX;
     const cmq_status status = cmq_store_refresh(store);
     return status == CMQ_OK && store->options.read_only ? cmq_index_refresh(store->index) : status;

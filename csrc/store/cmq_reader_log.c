@@ -73,27 +73,15 @@ cmq_status cmq_reader_begin_log(cmq_reader *reader, int64_t confirmed)
     return CMQ_OK;
 }
 
-/* Where the queue's first record lies. A queue that cannot be read hides nothing: 0. */
-static int64_t first_of_queue(cmq_reader *reader, cmq_queue *queue)
-{
-    cmq_queue_floor *floor = &reader->floors[((uintptr_t)queue >> 6) % CMQ_READER_FLOORS];
-    if (floor->queue == queue) return floor->first_phy;
-    cmq_unit unit;
-    uint32_t count = 0;
-    int64_t next;
-    const cmq_status status = cmq_queue_read(queue, cmq_queue_min(queue), cmq_log_confirmed(reader->store->log), &unit, 1, &count, &next);
-    if (status == CMQ_OK && count == 0) return INT64_MAX;   /* not remembered: one will come */
-    *floor = (cmq_queue_floor){.queue = queue, .first_phy = status == CMQ_OK ? unit.phy : 0};
-    return floor->first_phy;
-}
-
-/* Does its queue have the record? Records of a deleted topic stay in the log, also those of before it was made again. */
+/* As cmq_store_is_queued, which is asked once for each queue. */
 static bool is_queued(cmq_reader *reader, const cmq_record_view *view)
 {
-    const int32_t transaction = view->sys_flag & CMQ_SYS_TRANSACTION_MASK;
-    if (transaction != 0 && transaction != CMQ_SYS_TRANSACTION_COMMIT) return false;
-    cmq_queue *queue = cmq_queues_find(cmq_store_queues(reader->store), view->topic, view->queue_id);
-    return queue != NULL && view->physical_offset >= first_of_queue(reader, queue);
+    cmq_queue *queue = cmq_store_queue_of(reader->store, view);
+    if (queue == NULL) return false;
+    cmq_queue_floor *floor = &reader->floors[((uintptr_t)queue >> 6) % CMQ_READER_FLOORS];
+    if (floor->queue != queue) *floor = (cmq_queue_floor){.queue = queue, .first_phy = cmq_store_first_of_queue(reader->store, queue)};
+    if (floor->first_phy == INT64_MAX) floor->queue = NULL;   /* its first record is still to come */
+    return view->physical_offset >= floor->first_phy;
 }
 
 /* Add the record at `phy` to the batch if it is wanted. */

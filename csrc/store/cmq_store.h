@@ -294,6 +294,7 @@ typedef struct cmq_key_search_options {
     cmq_slice topic, key;           /* copied */
     int64_t begin_ms, end_ms;       /* store times, both inclusive */
     uint64_t limit;                 /* at most so many records; 0: all */
+    bool only_queued;               /* nothing that its queue does not have any more: of a deleted topic, or of before it was made again */
 } cmq_key_search_options;
 
 /* What it finds is what there was when it was opened, less what expires meanwhile; messages appended later do not come. It holds nothing but some

@@ -261,6 +261,15 @@ cmq_status CMQ_MUST_CHECK cmq_store_take(cmq_store *store, int64_t phy, cmq_foun
 /* After an unclean end: has this record, sound by its body's CRC, lost a sector of its topic or properties, which no CRC covers? */
 bool cmq_store_is_torn(const cmq_store *store, const cmq_record_view *view);
 
+/* ---- cmq_queued.c ---- */
+
+/* Where the queue's first record lies; INT64_MAX: it has none yet. A queue that cannot be read hides nothing: 0. */
+int64_t cmq_store_first_of_queue(cmq_store *store, cmq_queue *queue);
+/* The queue that takes such a record; NULL when there is none (its topic was deleted), or none takes it (a half or rolled back transaction). */
+cmq_queue *cmq_store_queue_of(cmq_store *store, const cmq_record_view *view);
+/* Does the record's queue still have it? */
+bool cmq_store_is_queued(cmq_store *store, const cmq_record_view *view);
+
 /* The first whole record of this log that starts at or behind `from` within the segment of `from`; false when there is none. Slices of *view_out
  * are not valid: nothing is pinned. */
 bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_out);

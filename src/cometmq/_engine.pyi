@@ -322,7 +322,15 @@ class KeySearch:
     """An iterator over the messages of a topic that have a key, or that unique id, newest first."""
 
     def __init__(
-        self, handle: StoreHandle, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = ..., limit: int = 0
+        self,
+        handle: StoreHandle,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = ...,
+        limit: int = 0,
+        only_queued: bool = False,
     ) -> None: ...
     def __iter__(self) -> Iterator[Message]: ...
     def __next__(self) -> Message: ...

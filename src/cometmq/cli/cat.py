@@ -196,7 +196,7 @@ def _by_key(store: cometmq.Store, query: _Query, key: str, *, backwards: bool) -
     wanted = frozenset(parse_tags(query.tags))
     begin = query.start_time_ms or 0
     until = INT64_MAX if query.end_time_ms is None else query.end_time_ms - 1
-    found = KeySearch(store.handle, query.topic, key, begin_ms=begin, end_ms=until)
+    found = KeySearch(store.handle, query.topic, key, begin_ms=begin, end_ms=until, only_queued=True)
     matching = (message for message in found if _fits(query, wanted, message))
     return matching if backwards else reversed(list(matching))
 

@@ -205,7 +205,8 @@ class Reading(StoreCore):
         """Return an iterator over the messages of a topic that have a key (or that unique id), newest first.
 
         It looks messages up as it goes, in constant memory, so a key with very many may be asked for. It gives what
-        the store has now: messages appended later do not come. One thread at a time.
+        the store has now: messages appended later do not come, nor those of before the topic was deleted and made
+        again. One thread at a time.
 
         Args:
             topic: topic.
@@ -223,7 +224,7 @@ class Reading(StoreCore):
             raise InvalidArgument(f"limit is {limit}; it must be 1 or more, or None for all")
         begin = 0 if start_time is None else time_ms(start_time)
         end = INT64_MAX if end_time is None else time_ms(end_time)
-        return KeySearch(self._handle, topic, key, begin_ms=begin, end_ms=end, limit=limit or 0)
+        return KeySearch(self._handle, topic, key, begin_ms=begin, end_ms=end, limit=limit or 0, only_queued=True)
 
     def find_unique(self, topic: str, unique_id: str) -> Message | None:
         """Return the newest message with a unique id (property ``UNIQ_KEY``), or None."""

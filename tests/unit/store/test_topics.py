@@ -118,15 +118,17 @@ def test_reading_everything_leaves_deleted_topics_out(tmp_path: Path, backwards:
         return found[::-1] if backwards else found
 
     with open_small(tmp_path / "store") as store, open_small(tmp_path / "store", mode="r") as reader:
-        first = store.append("t", b"old", tags="a")
+        first = store.append("t", b"old", tags="a", keys="k")
         store.append("u", b"kept")
         new = store.follow(timeout_s=0)
         store.delete_topic("t")
         assert everything(store) == [b"kept"]
         assert list(store.read(tags="a")) == []
-        store.append("t", b"anew")
+        store.append("t", b"anew", keys="k")
         assert everything(store) == everything(reader) == [b"kept", b"anew"]
         assert [bytes(message) for message in new] == [b"anew"]
+        assert [bytes(message) for message in store.find("t", "k")] == [b"anew"]
+        assert [bytes(message) for message in reader.find("t", "k")] == [b"anew"]
         assert bytes(store.get_by_id(first.message_id)) == b"old"  # until the log expires
     with open_small(tmp_path / "store") as store:
         assert everything(store) == [b"kept", b"anew"]
