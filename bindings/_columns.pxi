@@ -56,7 +56,8 @@ cdef class _Column:
 
     cdef object _wrong(self, Py_ssize_t at, object value):
         cdef str wanted = "bytes-like" if self.role == _BODIES else "str, bytes or None"
-        return TypeError(f"{self.name}[{at}] must be {wanted}, not {type(value).__name__}")
+        cdef str hint = ": encode it" if self.role == _BODIES and isinstance(value, str) else ""
+        return TypeError(f"{self.name}[{at}] must be {wanted}, not {type(value).__name__}{hint}")
 
     cdef int _allocate(self, Py_ssize_t count) except -1:
         self.slices = <cmq_slice *>malloc(<size_t>(count if count else 1) * sizeof(cmq_slice))

@@ -117,6 +117,8 @@ cdef bytes _encode_properties(object properties):
     cdef size_t used = 0
     if properties is None:
         return b""
+    if not hasattr(properties, "items"):
+        raise TypeError(f"properties must be a mapping of names to values, not {type(properties).__name__}")
     for name, value in properties.items():
         if name in _OWN_ARGUMENTS:
             raise _errors.InvalidArgument(f"give {name} as the argument {name.lower()}, not among the properties")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cometmq._engine import AppendManyResult, AppendResult, column_values, encode_properties, join_keys
+from cometmq._plural import counted
 from cometmq.errors import InvalidArgument, MessageTooLarge
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_client import HandedOff
@@ -80,8 +81,8 @@ class Appending(StoreCore):
             target = self._new_target(topic)
         if queue is None:
             queue = target.next_queue()
-        elif not 0 <= queue < target.queues:
-            raise self._no_queue(topic, queue, target.queues)
+        elif type(queue) is not int or not 0 <= queue < target.queues:
+            queue = self._checked_queue(topic, queue, target.queues)
         if keys is not None and type(keys) is not str:
             keys = join_keys(keys)
         if flag or born_timestamp_ms:
@@ -169,10 +170,15 @@ class Appending(StoreCore):
             return self._topic_book.target(topic)
 
     @staticmethod
-    def _no_queue(topic: str, queue: int, queues: int) -> InvalidArgument:
-        return InvalidArgument(
-            f"the topic {topic} has the queues 0 to {queues - 1}, and no {queue}; set_topic_queues changes their number"
-        )
+    def _checked_queue(topic: str, queue: int, queues: int) -> int:
+        """Return a queue as an int of Python's own; numpy has others."""
+        number = in_range(queue, "queue", -INT64_MAX, INT64_MAX)
+        if not 0 <= number < queues:
+            raise InvalidArgument(
+                f"the topic {topic} has {counted(queues, 'queue')}, counted from 0, and no {number}; set_topic_queues "
+                "changes their number"
+            )
+        return number
 
     def wait_durable(self, end: int) -> None:
         """Wait until everything up to the physical offset ``end`` (``result.end``) can be read, and is on disk.

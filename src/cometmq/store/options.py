@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
+import operator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -291,8 +292,13 @@ def in_range(value: int, name: str, low: int, high: int) -> int:
     """Return an integer that lies within [low, high].
 
     Raises:
+        TypeError: it is no integer.
         InvalidArgument: it does not.
     """
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}") from None
     if not low <= value <= high:
         raise InvalidArgument(f"{name} is {value}; it must be {low} to {high}")
     return value

@@ -106,6 +106,23 @@ def test_the_element_at_fault_is_named(store: Store, arguments: dict[str, Any], 
     assert list(store.read()) == []
 
 
+def test_what_is_no_number_or_mapping_is_named(store: Store) -> None:
+    with pytest.raises(TypeError, match="queue must be an int, not str"):
+        store.append("t", b"x", queue="1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="properties must be a mapping of names to values, not list"):
+        store.append("t", b"x", properties=[1])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not str: encode it"):
+        store.append("t", "text")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"bodies\[0\] must be bytes-like, not str: encode it"):
+        store.append_many("t", ["text"])  # type: ignore[list-item]
+    store.append("t", b"x")
+    with pytest.raises(TypeError, match="start must be an int, not str"):
+        store.read("t", start="5")  # type: ignore[arg-type]
+    with pytest.raises(errors.InvalidArgument, match="has 1 queue, counted from 0, and no 5"):
+        store.append("t", b"x", queue=5)
+    assert store.append("t", b"x", queue=np.int64(0)).queue_offset == 1
+
+
 def test_which_of_a_batch_is_too_large(store: Store) -> None:
     large = b"x" * (int(str(SMALL["maxMessageSize"])) + 1)
     with pytest.raises(errors.MessageTooLarge, match="this is message 1 of the batch, counted from 0") as caught:
@@ -156,7 +173,7 @@ def test_queues_take_turns(store: Store) -> None:
     assert [store.append("t", b"x").queue_id for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
     assert store.append("t", b"x", queue=2).queue_offset == 2
     for queue in (3, -1):
-        with pytest.raises(errors.InvalidArgument, match="queues 0 to 2"):
+        with pytest.raises(errors.InvalidArgument, match="3 queues, counted from 0"):
             store.append("t", b"x", queue=queue)
 
 

@@ -31,6 +31,16 @@ def numbered(count: int, *, start: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(start, start + count)]
 
 
+def test_what_is_iterated_over_says_so(store: Store) -> None:
+    store.append("t", b"x", keys="k")
+    reader = store.read("t")
+    assert repr(reader) == "<Reader open; iterate over it>"
+    assert len(list(reader)) == 1
+    reader.close()
+    assert repr(reader) == "<Reader closed; iterate over it>"
+    assert repr(store.find("t", "k")) == "<KeySearch; iterate over it>"
+
+
 # --- Bounds and order
 
 
