@@ -77,6 +77,7 @@ static cmq_status open_source(cmq_scan *scan, const cmq_scan_options *options)
     }
     cmq_read_options read = options->read;
     read.fetch_tails = scan->reads_tails;
+    read.only_queued = whole_log;   /* what deleted topics left is no message any more */
     return cmq_reader_open(scan->store, &read, &scan->reader);
 }
 
