@@ -157,6 +157,12 @@ bench-store: $(BUILT) ## benchmarks of the store: C, Python, rivals; one table (
 	$(call configure_and_build,release,)
 	@$(BIN)/python benchmarks/run_store.py $(BENCH_ARGS)
 
+.PHONY: bench-query
+bench-query: $(BUILT) ## DuckDB and Polars over the live log against Parquet of the same rows; one table (BENCH_ARGS=--quick)
+	@$(BIN)/python -c 'import duckdb, polars' 2>/dev/null || { \
+		echo "bench-query: installing DuckDB and Polars"; $(PIP_INSTALL) -e '.[duckdb,polars]'; }
+	@$(BIN)/python benchmarks/run_query.py $(BENCH_ARGS)
+
 .PHONY: bench-100m
 bench-100m: $(BUILT) ## the store with 1 million against 100 million messages (26 GiB of disk; goes on where it stopped; --keep)
 	$(call configure_and_build,release,)

@@ -70,6 +70,9 @@ GOALS = [
         (r"queues/50,000: memory when idle.*", "16 MiB", _at_most(16)),
         (r"queues/50,000: memory after the restart", "16 MiB", _at_most(16)),
         (r"queues/50,000: (make and put|first flush|restart).*", "seconds", _at_most(10)),
+        (r"query/1024B/hash every byte/(duckdb|polars)/cometmq", "2x Parquet", _ratio(2)),
+        (r"query/100B/hash every byte/(duckdb|polars)/cometmq", "1x Parquet", _ratio(1)),
+        (r"scan/1024B/body views and five columns", "20 M/s", _at_least(20e6)),
         (
             r"scale/100 million/(append of one|.*random reads, newest).*",
             "as with 1 million",

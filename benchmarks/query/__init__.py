@@ -1,0 +1,1 @@
+"""Queries over the live log against Parquet files of the same rows."""

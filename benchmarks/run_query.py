@@ -1,0 +1,131 @@
+"""Runs the query benchmarks and prints one table: ``make bench-query``, or
+
+    python benchmarks/run_query.py [--quick] [--only TEXT ...] [--json]
+
+DuckDB and Polars over the live log, against Parquet of the same rows, uncompressed and ZSTD, in one warmed session per
+data set (100 B and 1 KiB bodies). ``--only`` takes parts of steps' names (local/100B); ``local=hash`` asks only
+questions with that in their name. Results, directories and the file of figures are as of ``run_store.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from bench_goals import goal_of
+from bench_machine import ROOT, commit, facts
+from bench_support import Figure
+from bench_table import number
+from query.data import FULL, ROW_GROUP_ROWS
+from run_store import Run, Step, save, wanted_steps
+
+
+def local_steps(quick: bool) -> Iterator[Step]:
+    """Engines in the process that reads the log."""
+    for data in FULL:
+        command = [sys.executable, "-m", "query.local_main", data.name]
+        yield Step(f"local/{data.name}", [*command, *(["--quick"] if quick else [])])
+
+
+def all_steps(quick: bool) -> Iterator[Step]:
+    """Every session; what takes another kind of session (Spark's) is a step of its own here."""
+    yield from local_steps(quick)
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
+
+SOURCES = ("cometmq", "parquet none", "parquet zstd")
+
+
+def print_queries(console: Console, figures: list[Figure], title: str) -> None:
+    """Print a line per question and engine: milliseconds, and how many times as fast the log is.
+
+    By the clock against both files, and by processor time against uncompressed Parquet.
+    """
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("question")
+    for column in ("log, ms", "Parquet, ms", "ZSTD, ms", "to Parquet", "to ZSTD", "by CPU", "goal"):
+        table.add_column(column, justify="right")
+    by_name = {figure["name"]: figure for figure in figures}
+    for figure in figures:
+        name, _, source = figure["name"].rpartition("/")
+        if not name.startswith("query/") or source != "cometmq":
+            continue
+        ours, none, zstd = (by_name[f"{name}/{one}"]["value"] for one in SOURCES)
+        goal = goal_of(figure)
+        reached = None if goal is None else goal.judge(figure, by_name)
+        judged = "" if goal is None else f"{goal.text}: {'yes' if reached else 'no'}"
+        row = [
+            *map(number, (ours, none, zstd)),
+            f"{none / ours:.2f}x",
+            f"{zstd / ours:.2f}x",
+            f"{figure['cpu_ratio']:.2f}x",
+            judged,
+        ]
+        table.add_row(name.removeprefix("query/"), *row)
+    console.print(table)
+
+
+def print_scans(console: Console, figures: list[Figure]) -> None:
+    """Print the rates of the scan alone."""
+    table = Table(
+        title="the scan alone, one thread, batches released at once", box=box.SIMPLE_HEAD, title_justify="left"
+    )
+    table.add_column("columns")
+    for column in ("rows/s", "ns/row", "goal"):
+        table.add_column(column, justify="right")
+    by_name = {figure["name"]: figure for figure in figures}
+    for figure in figures:
+        if figure["name"].startswith("scan/"):
+            goal = goal_of(figure)
+            judged = "" if goal is None else f"{goal.text}: {'yes' if goal.judge(figure, by_name) else 'no'}"
+            rate = figure["value"]
+            table.add_row(figure["name"].removeprefix("scan/"), number(rate), number(1e9 / rate), judged)
+    console.print(table)
+
+
+# --- The command ------------------------------------------------------------------------------------------------------
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: proves that all works")
+    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="steps with this in their name")
+    parser.add_argument("--json", action="store_true", help="print the document instead of the table")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run what was asked for."""
+    arguments = parse()
+    console = Console(stderr=arguments.json)
+    directory = Path(os.environ.get("CMQ_BENCH_DIR", ROOT / "build" / "bench" / "data"))
+    directory.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"CMQ_BENCH_DIR": str(directory), "PYTHONPATH": str(ROOT / "benchmarks")}
+    machine, when = facts(directory), time.strftime("%Y-%m-%d-%H%M%S")
+    run = Run(console, environment)
+    steps = wanted_steps(all_steps(arguments.quick), arguments.only)
+    run.all(steps, lambda: save(run, f"query-{when}", machine, arguments.quick))
+    path = save(run, f"query-{when}", machine, arguments.quick)
+    if arguments.json:
+        print(path.read_text(encoding="utf-8"))
+        raise SystemExit(1 if run.failed else 0)
+    title = f"{when}, commit {commit()}, {machine['processor']}, {machine['processors']} cores"
+    print_queries(console, run.figures, title + (": QUICK, these figures mean nothing" if arguments.quick else ""))
+    print_scans(console, run.figures)
+    for versions in sorted({figure["versions"] for figure in run.figures if "versions" in figure}):
+        console.print(f"{versions}; Parquet by pyarrow, row groups of {ROW_GROUP_ROWS:,}", highlight=False)
+    console.print(f"saved as {path}; load was {machine['load_at_start']:.1f} at the start", highlight=False)
+    raise SystemExit(1 if run.failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Checks: the query benchmarks work in their short form, and their answers agree whatever they are read from."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MISSING = [name for name in ("duckdb", "polars") if importlib.util.find_spec(name) is None]
+
+pytestmark = pytest.mark.skipif(
+    bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (pip install cometmq[polars,duckdb])"
+)
+
+
+def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "run_query.py"), "--quick", *arguments],
+        cwd=directory,
+        env=os.environ
+        | {"CMQ_BENCH_DIR": str(directory), "CMQ_BENCH_RESULTS": str(directory / "results"), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_engines_in_this_process(tmp_path: Path) -> None:
+    done = run(tmp_path, "--only", "local/100B", "--json")
+    assert done.returncode == 0, done.stderr[-4000:]
+    document = json.loads(done.stdout)
+    assert document["quick"]
+    figures: dict[str, dict[str, Any]] = {figure["name"]: figure for figure in document["figures"]}
+    for question in ("hash every byte", "sum of lengths", "tag, 1 %", "one key", "time range, 1 %", "count"):
+        for engine in ("duckdb", "polars"):
+            ours = figures[f"query/100B/{question}/{engine}/cometmq"]
+            none = figures[f"query/100B/{question}/{engine}/parquet none"]
+            assert ours["ratio"] == pytest.approx(none["value"] / ours["value"])
+            assert f"query/100B/{question}/{engine}/parquet zstd" in figures
+    assert figures["scan/100B/body views and five columns"]["unit"] == "msg/s"
+    assert all(figure["min"] <= figure["value"] <= figure["max"] for figure in figures.values())
+    assert list(tmp_path.glob("cmq-bench-*")) == []
+
+
+def test_the_table(tmp_path: Path) -> None:
+    done = run(tmp_path, "--only", "local/1024B=one key")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "1024B/one key/duckdb" in done.stdout
+    assert "these figures mean nothing" in done.stdout
+    assert "1024B/body views and five columns" in done.stdout
+    assert "hash every byte" not in done.stdout
