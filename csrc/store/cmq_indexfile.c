@@ -11,7 +11,9 @@
 #define ENTRY_PHY 4
 #define ENTRY_SECONDS 12
 #define ENTRY_PREVIOUS 16
-#define WINDOW_STEP_BYTES (256 << 10)   /* of entries written with zeros ahead: 13,000 keys */
+#define WINDOW_BYTES (256u << 10)        /* of entries written with zeros ahead: 13,000 keys */
+#define WINDOW_BYTES_MANY (1u << 20)     /* of a file that has many: larger pages cost half */
+#define MANY_KEYS 50000
 #define WARM_SLOTS_AFTER 2000             /* keys */
 #define WARM_STEP_BYTES (2u << 20)
 #define PUT_CHUNK 64                     /* slots prefetched ahead: more than a core has misses in flight; 16 to 512
@@ -177,12 +179,12 @@ static void warm_slots(cmq_indexfile *file)
  * and costs 20 ns per key where writing ahead costs 5 (bench_index). */
 cmq_status cmq_indexfile_reserve(cmq_indexfile *file, int32_t number)
 {
-    static const uint8_t zeros[65536];
+    static uint8_t zeros[WINDOW_BYTES_MANY];   /* never written */
     warm_slots(file);
     if (number <= file->ready) return CMQ_OK;
     cmq_status status = reserve_slots(file);
     uint64_t at = entry_offset(file, file->ready > file->at.count ? file->ready : file->at.count);
-    const uint64_t step_end = entry_offset(file, number) + WINDOW_STEP_BYTES;
+    const uint64_t step_end = entry_offset(file, number) + (number < MANY_KEYS ? WINDOW_BYTES : WINDOW_BYTES_MANY);
     const uint64_t end = step_end < file->bytes ? step_end : file->bytes;
     while (status == CMQ_OK && at < end) {
         const size_t bytes = end - at < sizeof zeros ? (size_t)(end - at) : sizeof zeros;
