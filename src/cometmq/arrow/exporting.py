@@ -63,7 +63,7 @@ class ExportReport:
         bytes: bytes of files.
         parts: the files.
         skipped: damaged records that were passed over by this run.
-        expired: offsets that expired between this run and the last; their messages are in no file.
+        expired: messages that were deleted by age before this run came to them; they are in no file.
         elapsed_s: seconds that this run took.
     """
 
@@ -188,7 +188,7 @@ class Exporter:
             else:
                 report.parts.append(Part(path.name, file.rows, file.finish()))
                 report.complete = True
-            report.skipped = run.report().skipped
+            self._note(report, run)
         return self._finished(report, report.parts, began)
 
     def to_folder(self, folder: Path, *, resume: bool, overwrite: bool) -> ExportReport:
@@ -209,6 +209,13 @@ class Exporter:
             self._finished(report, state.parts, began)
         report.complete = state.complete
         return report
+
+    @staticmethod
+    def _note(report: ExportReport, run: ScanPass) -> None:
+        """Take over what the pass did not give."""
+        found = run.report()
+        report.skipped = found.skipped
+        report.expired += found.expired
 
     @staticmethod
     def _finished(report: ExportReport, parts: list[Part], began: float) -> ExportReport:
@@ -369,7 +376,7 @@ class Exporter:
                 while not ended and not self._stopped():
                     ended = self._write_part(folder, schema, batches, state)
             finally:
-                report.skipped = run.report().skipped
+                self._note(report, run)
         if ended:
             state.complete = True
             state.save(folder)

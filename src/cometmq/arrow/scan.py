@@ -290,13 +290,18 @@ class Scan:
         """Return the schema as an Arrow C schema capsule."""
         if self._decoder is not None:
             return self.schema.__arrow_c_schema__()
-        with closing(self._query.open(self._handle)) as engine:
+        with closing(self._nothing.open(self._handle)) as engine:
             return engine.__arrow_c_schema__()
+
+    @property
+    def _nothing(self) -> Query:
+        """The columns of no queue: what a schema needs, however many queues there are."""
+        return Query(columns=self._query.columns, ranges=())
 
     @property
     def schema(self) -> pyarrow.Schema:
         """The columns' names and types."""
-        with ScanPass(self._handle, self._query, decoder=self._decoder) as run:
+        with ScanPass(self._handle, self._nothing, decoder=self._decoder) as run:
             return run.schema
 
     @property

@@ -83,6 +83,20 @@ def test_gathered_bodies(store: Store) -> None:
     assert table.column("body").to_pylist() == [body_of(number) for number in range(COUNT)]
 
 
+def test_a_schema_needs_no_queue(store: Store) -> None:
+    for options in (
+        {},
+        {"tags": "paid"},
+        {"start": 5},
+        {"keys": ["o-1"]},
+        {"follow": True},
+        {"columns": [], "schema": {"a": "int8"}},
+    ):
+        scan = store.scan("orders", **options)  # type: ignore[arg-type]
+        assert pa.schema(scan) == scan.schema
+        assert tuple(scan.schema.names) == scan.columns
+
+
 def test_an_arrow_stream_for_everybody(store: Store) -> None:
     scan = store.scan("orders")
     assert pa.table(scan).equals(scan.to_table())

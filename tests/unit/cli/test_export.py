@@ -136,6 +136,15 @@ def test_nothing_to_export(path: Path, tmp_path: Path, suffix: str) -> None:
         assert out.read_text(encoding="utf-8").startswith('"topic","queue_id"')
 
 
+def test_a_topic_without_messages(path: Path, tmp_path: Path) -> None:
+    with open_small(path) as store:
+        store.create_topic("empty")
+    assert run_json("export", path, "empty", "-o", tmp_path / "empty.parquet", "--json")["messages"] == 0
+    report = run_json("export", path, "empty", "-o", tmp_path / "empty", "--json")
+    assert report["complete"]
+    assert tuple(pq.read_table(tmp_path / "empty" / "part-00000.parquet").column_names) == DEFAULT_COLUMNS
+
+
 # --- Filters and summary
 
 
