@@ -152,10 +152,11 @@ def _tags(column: pa.Array) -> pa.Array:
 
 def _keys(column: pa.Array) -> pa.Array:
     if pa.types.is_list(column.type):
-        blanks = pc.any(pc.match_substring_regex(column.flatten(), r"\s"))
-        if blanks.as_py():
-            raise InvalidArgument("the column keys: a key of a list has a blank; blanks divide keys")
-        column = pc.binary_join(column, " ")
+        single = column.flatten()
+        if single.null_count or pc.any(pc.match_substring_regex(single, r"\s")).as_py():
+            raise InvalidArgument("the column keys: a key of a list is null or has a blank; blanks divide keys")
+        # There is no kernel for lists whose elements are declared not to be null.
+        column = pc.binary_join(column.cast(pa.list_(pa.string())), " ")
     _refuse(column, _has_marks(column), "keys", "it has a control character 1 or 2, which divide properties")
     return column
 

@@ -1,0 +1,35 @@
+"""Checks: the programs for Spark in examples/ run as their heads say, and print what they should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.spark import missing
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+EXPECTED = {
+    "spark_batch.py": "Kiel: 56,175.00\nLima: 56,175.00\nOslo: 56,325.00\n{'paid': 2250, 'refused': 750}\n",
+    "spark_stream.py": "2000 visits, 2000 different ones\ndesktop: 667\nmobile: 1333\n",
+    "spark_write.py": "1000 orders in 4 queues\n{'id': 17, 'customer': 'c7', 'cents': 85} small\n",
+}
+
+
+def test_all_of_them_are_here() -> None:
+    assert sorted(EXPECTED) == sorted(path.name for path in EXAMPLES.glob("spark_*.py"))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", EXPECTED)
+def test_example_runs(name: str, tmp_path: Path) -> None:
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    command = [sys.executable, str(EXAMPLES / name)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.startswith(EXPECTED[name]), ended.stdout
