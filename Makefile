@@ -96,6 +96,7 @@ test-install: $(BUILT) ## build a wheel, install it into an environment of its o
 	$(call side_environment,build/venv-install)
 	@$(BIN)/python -m pip --python build/venv-install/bin/python install -q --no-deps --no-index build/wheel/*.whl
 	@cd build && venv-install/bin/python -c 'import cometmq; assert "venv-install" in cometmq.__file__, cometmq.__file__'
+	@cd build && venv-install/bin/python -c 'import importlib.util as u; s = u.find_spec("pyspark_cometmq"); assert s and "venv-install" in s.origin, s'
 	@cd build && printf 'the installed wheel answers: cometmq ' && venv-install/bin/cometmq --version
 
 .PHONY: test-py-asan

@@ -176,6 +176,10 @@ def test_kafkas_form(spark: SparkSession, orders: Path) -> None:
     assert bodies(frame, "value") == list(range(4000))
 
 
+def test_load_takes_the_path(spark: SparkSession, orders: Path) -> None:
+    assert spark.read.format("cometmq").option("topic", "refunds").load(str(orders)).count() == 100
+
+
 def test_sql(spark: SparkSession, orders: Path) -> None:
     spark.sql(f"CREATE TEMPORARY VIEW orders USING cometmq OPTIONS (path '{orders}', topic 'orders')")
     assert spark.sql("SELECT count(*), max(queueOffset) FROM orders WHERE tags = 'green'").collect()[0][0] == 1333

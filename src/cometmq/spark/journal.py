@@ -22,17 +22,19 @@ from cometmq.spark.catalog import open_store
 from cometmq.spark.errors import OptionError
 from cometmq.spark.options import WriteOptions
 from cometmq.store.handoff_files import StagedFile, StagedWork
-from cometmq.store.staged_client import body_bytes_max as store_body_bytes_max
-from cometmq.store.staged_client import check_writer, commit_staged, work_id_of
+from cometmq.store.staged_client import body_bytes_max, check_writer, commit_staged, work_id_of
 from cometmq.store.staged_files import Owner, StagedFolder
 
-__all__ = ["abandon", "abandon_all", "begin", "body_bytes_max", "commit"]
+__all__ = ["abandon", "abandon_all", "begin", "commit", "sorted_files"]
 
 
-def begin(options: WriteOptions, scope: str) -> str:
-    """Make sure that the store can be written to, and make a job's folder; returns its name.
+def begin(options: WriteOptions, scope: str) -> tuple[str, int]:
+    """Make sure that the store can be written to, and make a job's folder.
 
-    A directory that is not there, or empty, becomes a store. The name begins with ``scope``.
+    A directory that is not there, or empty, becomes a store.
+
+    Returns:
+        The job's name, which begins with ``scope``, and the largest body that the store takes.
 
     Raises:
         StoreLocked: a RocketMQ broker holds the store.
@@ -43,17 +45,12 @@ def begin(options: WriteOptions, scope: str) -> str:
         cometmq.open(path, config=options.config, background=False).close()
     with open_store(options.path, options.config) as store:
         check_writer(store)
+        largest = body_bytes_max(store)
     folder = StagedFolder(path)
     folder.sweep()
     job = f"{scope}-{uuid.uuid4().hex}"
     folder.begin(job, Owner(_driver_pid()))
-    return job
-
-
-def body_bytes_max(options: WriteOptions) -> int:
-    """Return the largest body that the store takes."""
-    with open_store(options.path, options.config) as store:
-        return store_body_bytes_max(store)
+    return job, largest
 
 
 def _driver_pid() -> int:

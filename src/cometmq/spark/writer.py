@@ -63,8 +63,7 @@ class _Job:
             StoreLocked: a RocketMQ broker holds the store.
         """
         if self.job is None:
-            self.job = journal.begin(self.options, self.scope)
-            self.body_bytes_max = journal.body_bytes_max(self.options)
+            self.job, self.body_bytes_max = journal.begin(self.options, self.scope)
 
     def stage(self, batches: Iterator[pa.RecordBatch], query_id: str | None) -> Staged:
         """Write a task's rows down."""
