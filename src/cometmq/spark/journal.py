@@ -19,7 +19,6 @@ from pathlib import Path
 import cometmq
 from cometmq.errors import HandoffRejected, HandoffWaiting
 from cometmq.spark.catalog import open_store
-from cometmq.spark.errors import OptionError
 from cometmq.spark.options import WriteOptions
 from cometmq.store.handoff_files import StagedFile, StagedWork
 from cometmq.store.staged_client import body_bytes_max, check_writer, commit_staged, work_id_of
@@ -103,7 +102,7 @@ def commit(
                 "jobId or is a stream)"
             ) from None
         except HandoffRejected as error:
-            raise OptionError("path", str(error)) from error
+            raise HandoffRejected(f"{error} (columns topic and queue, options topic and topicQueues)") from None
 
 
 def abandon(options: WriteOptions, job: str) -> None:

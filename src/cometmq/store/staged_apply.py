@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq._engine import StoreHandle, encode_properties
-from cometmq.errors import CorruptRecord, InvalidArgument
+from cometmq.errors import CorruptRecord, Error, InvalidArgument
 from cometmq.store.handoff_files import HANDOFF_PROPERTY, StagedFile, StagedWork
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import READ_WRITE, TopicBook, WriteTarget
@@ -61,8 +61,20 @@ def apply_staged(
         InvalidArgument: the rows cannot be appended; nothing was, unless the text says otherwise.
         CorruptRecord: a file is missing or damaged; nothing was appended.
     """
-    for file in work.files:
-        _check_file(folder.path / work.folder / file.name, file)
+    try:
+        for file in work.files:
+            _check_file(folder.path / work.folder / file.name, file)
+        _apply(handle, topics, folder, work, done)
+    except Error:
+        raise
+    except (TypeError, ValueError, KeyError) as error:
+        # Whole, by its checksum, but no such file as a task leaves. (Arrow's own errors are ValueErrors.)
+        raise CorruptRecord(
+            f"a staged file of {folder.path / work.folder} is not what it should be: {error}"
+        ) from error
+
+
+def _apply(handle: StoreHandle, topics: TopicBook, folder: StagedFolder, work: StagedWork, done: Counter[int]) -> None:
     targets = _prepare_targets(topics, folder, work)
     unsynced = 0
     for chunk in _chunks(folder, work, bodies=True):

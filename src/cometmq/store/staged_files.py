@@ -45,7 +45,7 @@ class Owner:
 
     def __init__(self, pid: int) -> None:
         """Note what is known of a process that lives."""
-        self.content = {"host": socket.gethostname(), "boot": _boot_id(), "pid": pid, "started": _started(pid)}
+        self.content = {**_place(), "boot": _boot_id(), "pid": pid, "started": _started(pid)}
 
     def encoded(self) -> bytes:
         """Return the file's content."""
@@ -56,11 +56,20 @@ def is_gone(owner: bytes | None) -> bool | None:
     """Tell whether the process of an owner file is gone; None where this host cannot tell."""
     try:
         content = json.loads(owner or b"")
-        if content["host"] != socket.gethostname():
+        if {name: content[name] for name in _place()} != _place():
             return None
         return bool(content["boot"] != _boot_id() or content["started"] != _started(int(content["pid"])))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _place() -> dict[str, str]:
+    """Return where process numbers mean what they mean here: containers share a host's name, and not its numbers."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - what it names is no path
+    except OSError:
+        namespace = ""
+    return {"host": socket.gethostname(), "processes": namespace}
 
 
 def _boot_id() -> str:

@@ -257,6 +257,24 @@ def test_a_damaged_file(path: Path, reader: Store) -> None:
     assert bodies(reader) == [b"first"]
 
 
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pa.record_batch({"text": pa.array(["x"])}),
+        pa.record_batch({"body": pa.array(["text"])}),
+        pa.record_batch({"body": pa.array([b"x"]), "queue": pa.array(["first"])}),
+    ],
+)
+def test_files_that_no_task_leaves(path: Path, batch: pa.RecordBatch) -> None:
+    """They are put aside, and the writer goes on."""
+    with open_small(path) as writer, open_small(path, mode="r") as reader:
+        with pytest.raises(errors.HandoffRejected, match="not what it should be"):
+            commit_staged(reader, work(stage(path, batch)), timeout_s=30)
+        one = stage(path, rows(b"goes on"), job="job-2")
+        assert commit_staged(reader, work(one, folder="job-2"), timeout_s=30)
+        assert bodies(writer) == [b"first", b"goes on"]
+
+
 def test_the_writer_does_not_come(path: Path, reader: Store) -> None:
     with open_small(path, background=False):
         with pytest.raises(errors.HandoffWaiting):
@@ -272,7 +290,7 @@ def test_the_writer_does_not_come(path: Path, reader: Store) -> None:
 
 def test_dead_jobs_are_swept(path: Path) -> None:
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    for job in ("dead", "alive", "waits", "foreign", "old"):
+    for job in ("dead", "alive", "waits", "foreign", "container", "old"):
         stage(path, rows(b"x"), job=job)
     folder = StagedFolder(path).path
     for job in ("dead", "waits"):
@@ -281,6 +299,8 @@ def test_dead_jobs_are_swept(path: Path) -> None:
     for job in ("foreign", "old"):
         owner = json.loads((folder / job / "owner.json").read_bytes())
         (folder / job / "owner.json").write_text(json.dumps(owner | {"host": "elsewhere"}))
+    owner = json.loads((folder / "container" / "owner.json").read_bytes())
+    (folder / "container" / "owner.json").write_text(json.dumps(owner | {"processes": "pid:[1]", "started": 1}))
     day_before = time.time() - 100_000
     for entry in ((folder / "old"), *(folder / "old").iterdir()):
         os.utime(entry, (day_before, day_before))
@@ -289,10 +309,10 @@ def test_dead_jobs_are_swept(path: Path) -> None:
     file = StagedFile(name="a.arrow", rows=1, size_bytes=len(content), crc32=zlib.crc32(content))
     HandoffFolder(path).leave(work(file, folder="waits"))
     StagedFolder(path).sweep()
-    assert left_over(path) == ["alive", "foreign", "waits"]
+    assert left_over(path) == ["alive", "container", "foreign", "waits"]
     with open_small(path) as store:
         assert bodies(store) == [b"first", b"x"]
-    assert left_over(path) == ["alive", "foreign"]
+    assert left_over(path) == ["alive", "container", "foreign"]
 
 
 def test_a_host_that_was_restarted(path: Path) -> None:
