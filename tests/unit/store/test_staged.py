@@ -261,7 +261,7 @@ def test_a_damaged_file(path: Path, reader: Store) -> None:
     "batch",
     [
         pa.record_batch({"text": pa.array(["x"])}),
-        pa.record_batch({"body": pa.array(["text"])}),
+        pa.record_batch({"body": pa.array([1])}),
         pa.record_batch({"body": pa.array([b"x"]), "queue": pa.array(["first"])}),
     ],
 )
