@@ -22,6 +22,7 @@
 #define QUEUE_FLUSH_MS 1000
 #define EXPIRE_MS 10000
 #define TRIM_MS 10000
+#define TRASH_REMOVALS 200u   /* a round: files and folders of deleted queues */
 #define WARM_AFTER_BYTES (INT64_C(32) << 20)     /* appended since opening: fewer are no steady load */
 
 /* ---- durable points ---- */
@@ -177,6 +178,10 @@ static cmq_status maintain(cmq_store *store, bool force)
         const cmq_status expired = cmq_store_expire_due(store, now_ms);
         if (status == CMQ_OK) status = expired;
     }
+    if (cmq_queues_has_trash(store->queues)) {
+        const cmq_status emptied = cmq_queues_empty_trash(store->queues, TRASH_REMOVALS);
+        if (status == CMQ_OK) status = emptied;
+    }
     if (store->follow != NULL) cmq_follow_beat(store->follow, now_ms);
     if (is_due(now_ms, store->trimmed_at_ms, TRIM_MS)) {
         store->trimmed_at_ms = now_ms;
@@ -238,7 +243,7 @@ static bool wait_for_work(cmq_store *store)
 {
     pthread_mutex_lock(&store->wake_mutex);
     /* With nothing appended since the last durable point there is nothing to look at, but retention goes by the clock. */
-    const bool idle = !atomic_load_explicit(&store->dirty, memory_order_relaxed);
+    const bool idle = !atomic_load_explicit(&store->dirty, memory_order_relaxed) && !cmq_queues_has_trash(store->queues);
     if (!store->stopping) {
         const struct timespec until = after_ms(idle ? EXPIRE_MS : LOOK_EVERY_MS);
         if (idle && !store->options.retention.enabled) pthread_cond_wait(&store->wake, &store->wake_mutex);

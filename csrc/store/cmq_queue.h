@@ -144,8 +144,8 @@ uint64_t cmq_queues_fingerprint(const cmq_queues *queues, int64_t confirmed_end)
 /* Cut every queue at the first unit whose record does not end at or before log_end (upstream's truncateDirty). */
 cmq_status CMQ_MUST_CHECK cmq_queues_truncate(cmq_queues *queues, int64_t log_end);
 
-/* writer: forget a topic: its queues are deleted with their folders; a later require starts again at 0.
- * CMQ_ERR_NOT_FOUND. */
+/* writer, with no flush under way: forget a topic: its queues are deleted with their folders, durably; a later require
+ * starts again at 0. Their files go later (cmq_queues_empty_trash). CMQ_ERR_NOT_FOUND. */
 cmq_status CMQ_MUST_CHECK cmq_queues_delete_topic(cmq_queues *queues, cmq_slice topic);
 
 /* writer: delete queues whose every unit lies below min_phy (upstream's cleanExpired), not those `keep` says yes to. */
@@ -170,6 +170,10 @@ bool cmq_queues_flush_wanted(const cmq_queues *queues);
  * put before the caller learnt confirmed_end. After a failed fsync every durable flush is CMQ_ERR_FENCED. */
 cmq_status CMQ_MUST_CHECK cmq_queues_flush(cmq_queues *queues, int64_t confirmed_end, bool durable,
                                            int64_t *covered_out);
+
+/* flush: remove files of deleted queues, at most so many. */
+bool cmq_queues_has_trash(const cmq_queues *queues);
+cmq_status CMQ_MUST_CHECK cmq_queues_empty_trash(cmq_queues *queues, uint32_t removals);
 
 /* flush: a sync failed; what it should have made durable may be lost, and no later sync tells. */
 bool cmq_queues_sync_failed(const cmq_queues *queues);

@@ -7,6 +7,7 @@
  *   cmq_queuerecover  recover, cut, truncate                    cmq_batchqueue    offsets of batch units
  *   cmq_queuereput    units that the log says must be there     cmq_queueext      extension units
  *   cmq_queueflush    flush, durability, retention              cmq_queuefile     bytes of a queue's files by position
+ *   cmq_queuedelete   deletion                              cmq_queuetail, cmq_tailpool, cmq_filecache
  *   cmq_queuetable    (topic, id) -> queue                      cmq_queuetail, cmq_tailpool, cmq_filecache
  *
  * Positions: a unit's number in its queue's files, from 0: byte offset / unit size. For a simple queue it is the queue
@@ -121,6 +122,9 @@ struct cmq_queues {
     cmq_reputwindows *windows;        /* writer, during recovery */
     int64_t covered, covered_durable; /* flush */
     bool sync_failed;                 /* flush: an fsync failed; nothing is durable any more */
+    _Atomic bool has_trash;           /* cometmq/deleted holds something */
+    bool trash_made;                  /* writer, with no flush under way */
+    uint32_t trash_next;              /* likewise: the next name in it */
     pthread_mutex_t locks[CMQ_QUEUE_LOCKS];
 };
 
@@ -159,7 +163,7 @@ static inline cmq_queueext *cmq_queue_ext_of(const cmq_queue *queue)
 
 static inline bool cmq_image_is_filler(const uint8_t *image)
 {
-    return cmq_load_i64(image) == 0 && cmq_load_i32(image + 8) == CMQ_FILLER_SIZE;
+    return (cmq_load_i64(image) == 0 && cmq_load_i32(image + 8) == CMQ_FILLER_SIZE) || cmq_load_i64(image + 12) == CMQ_GAP_TAGS_CODE;
 }
 
 /* Where the record of a unit ends. Both kinds of units begin alike; saturating, for damaged files. */
@@ -177,6 +181,10 @@ static inline void cmq_queue_mark_dirty(const cmq_queue *queue)
     atomic_store_explicit(queue->dirty, 1, memory_order_release);
 }
 void cmq_queue_mark_unsynced(cmq_queue *queue);
+
+/* ---- cmq_queuedelete ---- */
+
+void cmq_queues_look_for_trash(cmq_queues *queues);
 
 /* ---- cmq_queues ---- */
 
@@ -223,7 +231,10 @@ cmq_status cmq_queue_told(cmq_status status);
  * after the reader had looked at `min`. Then go on at *min_out. */
 bool cmq_queue_was_expired(const cmq_queue *queue, cmq_status status, int64_t position, int64_t *min_out);
 
-static inline bool cmq_unit_is_filler(const cmq_unit *unit) { return unit->phy == 0 && unit->bytes == CMQ_FILLER_SIZE; }
+static inline bool cmq_unit_is_filler(const cmq_unit *unit)
+{
+    return (unit->phy == 0 && unit->bytes == CMQ_FILLER_SIZE) || unit->tags_code == CMQ_GAP_TAGS_CODE;
+}
 
 /* writer, with the queue's lock: an empty tail at `position`, all below in the files. */
 void cmq_queue_reset_tail(cmq_queue *queue, int64_t position);

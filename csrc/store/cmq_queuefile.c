@@ -221,15 +221,19 @@ cmq_status cmq_queuefile_write(cmq_queue *queue, cmq_queuefolder folder, cmq_que
 
 /* ---- cutting and removing ---- */
 
+void cmq_queuefile_drop(const cmq_queue *queue, cmq_queuefolder folder, int64_t start)
+{
+    cmq_filecache_drop(queue->set->files, owner_of(queue, folder), start);
+    cmq_filecache_drop(queue->set->maps, owner_of(queue, folder), start);
+}
+
 cmq_status cmq_queuefile_remove(const cmq_queue *queue, cmq_queuefolder folder, int64_t start)
 {
     char path[CMQ_PATH_BYTES];
     cmq_status status = cmq_queuefile_path(queue, folder, start, path);
     if (status == CMQ_OK) status = cmq_fs_remove(queue->set->fs, path);
     if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;
-    /* After the removal: who opened it in between gets it out of the cache again. */
-    cmq_filecache_drop(queue->set->files, owner_of(queue, folder), start);
-    cmq_filecache_drop(queue->set->maps, owner_of(queue, folder), start);
+    cmq_queuefile_drop(queue, folder, start);   /* after the removal: who opened it in between gets it out of the cache again */
     return status;
 }
 
@@ -328,9 +332,14 @@ cmq_status cmq_queuefile_remove_all(const cmq_queue *queue, cmq_queuefolder fold
         status = empty_folder(fs, directory);
         if (status != CMQ_OK) return status;
         /* A folder that is still not empty (a foreign folder inside), or is not there, stays as it is. */
-        if (cmq_fs_remove_directory(fs, directory) != CMQ_OK) return CMQ_OK;
+        (void)!cmq_fs_remove_directory(fs, directory);
     }
-    status = cmq_queuefile_topic_path(queue, folder, directory);
-    if (status == CMQ_OK) (void)!cmq_fs_remove_directory(fs, directory);
-    return status;
+    return CMQ_OK;
+}
+
+void cmq_queuefile_remove_topic(const cmq_queue *queue, cmq_queuefolder folder)
+{
+    char directory[CMQ_PATH_BYTES];
+    if (cmq_queuefile_topic_path(queue, folder, directory) == CMQ_OK)
+        (void)!cmq_fs_remove_directory(queue->set->fs, directory);
 }

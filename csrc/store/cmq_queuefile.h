@@ -51,12 +51,19 @@ cmq_status CMQ_MUST_CHECK cmq_queuefile_write(cmq_queue *queue, cmq_queuefolder 
 cmq_status CMQ_MUST_CHECK cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
                                             int64_t offset, int64_t zero_until);
 
+/* Forget one file in the caches. */
+void cmq_queuefile_drop(const cmq_queue *queue, cmq_queuefolder folder, int64_t start);
+
 /* Remove one file and forget it in the caches; being gone already is fine. Does not touch `files`. */
 cmq_status CMQ_MUST_CHECK cmq_queuefile_remove(const cmq_queue *queue, cmq_queuefolder folder, int64_t start);
 
-/* Remove all of a queue's files and its folder, and the topic's folder when that was its last queue. */
+/* Remove all of a queue's files and its folder. The topic's folder stays: remove_topic, once its last queue is gone. */
 cmq_status CMQ_MUST_CHECK cmq_queuefile_remove_all(const cmq_queue *queue, cmq_queuefolder folder,
                                                    cmq_queuefiles *files);
+
+/* Remove the folder of the queue's topic, if it is empty. For each queue this would cost the square of their number: the
+ * file system looks through the folder to see that it is not empty. */
+void cmq_queuefile_remove_topic(const cmq_queue *queue, cmq_queuefolder folder);
 
 #define CMQ_QUEUEFILES_NONE ((cmq_queuefiles){.first = -1, .end = -1, .unsynced = CMQ_NOTHING_UNSYNCED})
 

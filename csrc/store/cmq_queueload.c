@@ -171,5 +171,6 @@ cmq_status cmq_queues_load(cmq_queues *queues)
     status = learn_folder(queues, CMQ_FOLDER_SIMPLE);
     if (status == CMQ_OK) status = learn_folder(queues, CMQ_FOLDER_BATCH);
     if (status == CMQ_OK && queues->ext_seen) status = learn_folder(queues, CMQ_FOLDER_EXT);
+    if (status == CMQ_OK && !queues->read_only) cmq_queues_look_for_trash(queues);
     return status;
 }

@@ -134,5 +134,6 @@ cmq_status cmq_store_delete_expired_queues(cmq_store *store, uint32_t *deleted_o
     /* The point before says that they are there: an opening that believed it would look for them in the whole log. */
     if (status == CMQ_OK && *deleted_out > 0 && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);
     pthread_mutex_unlock(&store->maintain_mutex);
+    cmq_store_wake_thread(store);   /* files to remove */
     return status;
 }

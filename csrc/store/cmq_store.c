@@ -396,5 +396,6 @@ cmq_status cmq_store_delete_topic(cmq_store *store, cmq_slice topic)
     /* Recovery must not read the topic's records again: they would bring its queues back. */
     if (status == CMQ_OK && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);
     pthread_mutex_unlock(&store->maintain_mutex);
+    cmq_store_wake_thread(store);   /* files to remove */
     return status;
 }
