@@ -60,7 +60,7 @@ static inline void store_unit(_Atomic uint32_t *words, int64_t phy, int32_t byte
  * file. */
 static void put_ext(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms)
 {
-    const int64_t place = bytes == CMQ_FILLER_SIZE ? -1 : cmq_queueext_place(queue);
+    const int64_t place = tags_code == CMQ_GAP_TAGS_CODE ? -1 : cmq_queueext_place(queue);
     _Atomic uint32_t *words = cmq_queuetail_slot(&queue->tail, CMQ_QUEUE_EXT_WORDS);
     store_unit(words, phy, bytes, place < 0 ? tags_code : cmq_queueext_address(place));
     store_word(words + CMQ_QUEUE_WORDS, (uint32_t)tags_code);
@@ -101,7 +101,7 @@ void cmq_queue_put(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_co
 {
     CMQ_ASSERT(next_position(queue) < queue->room_until);
     /* Before `next`: who sees the unit sees where the last record ends. A filler says nothing about the log. */
-    if (__builtin_expect(bytes != CMQ_FILLER_SIZE, 1))
+    if (__builtin_expect(tags_code != CMQ_GAP_TAGS_CODE, 1))
         atomic_store_explicit(&queue->last_end, phy + bytes, memory_order_release);
     if (__builtin_expect(queue->tail.unit_words != CMQ_QUEUE_WORDS, 0)) {
         put_long(queue, phy, bytes, tags_code, store_ms, count);

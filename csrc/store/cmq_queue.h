@@ -38,6 +38,10 @@ typedef enum cmq_queue_kind {
 #define CMQ_UNIT_BYTES 20
 #define CMQ_BATCH_UNIT_BYTES 46
 #define CMQ_FILLER_SIZE 0x7FFFFFFF   /* unit (0, this, 0): no message at this ordinal (spec store 3.3) */
+/* Tags code of a filler between two units: such a one names the record of the unit behind it. A broker that meets (0, CMQ_FILLER_SIZE, 0) in a pull
+ * passes over everything that follows in the log's first file; here it gives the next message twice, with one offset, which its clients take for one.
+ * No hash (32 bits), no deliver time and no extension's address (negative). */
+#define CMQ_GAP_TAGS_CODE INT64_C(0x434D51475F474150)
 
 /* One unit, decoded. */
 typedef struct cmq_unit {

@@ -192,7 +192,7 @@ static cmq_status CMQ_MUST_CHECK put_newest(cmq_queue *queue, const cmq_unit *un
                            "the record at %" PRId64 " says offset %" PRId64 " in queue %s/%" PRId32
                            ", which ends at %" PRId64,
                            unit->phy, unit->offset, queue->topic->name, queue->id, next);
-    const cmq_unit filler = {.phy = 0, .bytes = CMQ_FILLER_SIZE, .count = 1};
+    const cmq_unit filler = {.phy = unit->phy, .bytes = unit->bytes, .tags_code = CMQ_GAP_TAGS_CODE, .count = 1};
     while (cmq_queue_next(queue) < unit->offset) {
         status = put_one(queue, &filler);
         if (status != CMQ_OK) return status;

@@ -103,3 +103,39 @@ def test_a_broker_opens_what_a_cut_left(peer: Peer, tmp_path: Path) -> None:
         assert len(client.pull_all(TOPIC)) == left + more
         broker.kill()
     assert run("verify", path).code == 0
+
+
+def places_pulled(client: Client) -> set[int]:
+    """Where the messages are that a client pulls. At a gap it gets the next one twice, with the same queue offset."""
+    return {row["physical_offset"] for row in client.pull_all(TOPIC)}
+
+
+@pytest.mark.java(full=True)
+def test_a_broker_opens_what_a_filling_left(peer: Peer, tmp_path: Path) -> None:
+    path, client = tmp_path / "store", peer.client
+    with peer.broker(path) as broker:
+        sent = send(client, broker, seed=51)
+        broker.stop()
+    with cometmq.open(path, mode="r") as store, store.read(TOPIC) as reader:
+        places = [message.physical_offset for message in reader]
+        segment_bytes = store.info().segment_bytes
+    for at in (places.pop(len(places) // 3), places.pop(len(places) * 2 // 3), places.pop(-10)):
+        with (path / "commitlog" / f"{at // segment_bytes * segment_bytes:020d}").open("r+b") as file:
+            file.seek(at % segment_bytes + 8)
+            file.write(b"\xff\xff\xff\xff")  # the body's CRC
+    assert run("verify", path).code == 4
+    report = repair(path, fill_damage=True)
+    assert (report.damaged_places, report.filled_bytes) == (3, report.damaged_bytes)
+    assert run("verify", path).code == 0
+    left = sent - 3
+
+    with peer.broker(path) as broker:
+        assert places_pulled(client) == set(places)
+        left += send(client, broker, seed=61)
+        broker.kill()
+    with peer.broker(path) as broker:  # recovers after a crash, over the fillers
+        assert len(places_pulled(client)) == left
+        broker.stop()
+    assert run("verify", path).code == 0
+    with cometmq.open(path) as store:
+        assert len(list(store.read(TOPIC))) == left

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "store/cmq_queue.h"
 #include "support/cmq_repair_kit.h"
 
 /* Bytes of the log, over segments. */
@@ -80,4 +81,28 @@ static void test_damage_is_filled(void)
     CHECK_STATUS(kit_try_repair("nowhere", (cmq_repair_options){.fill_damage = true, .cut_damage = true}), CMQ_ERR_ARGUMENT);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_damage_is_filled))
+/* A gap names the record behind it: a broker that meets a unit it cannot read passes over what follows in the log's first file. */
+static void test_a_gap_names_the_record_behind_it(void)
+{
+    const char *root = kit_make_store();
+    kit_damage_record(root, kit_placed[5].first_physical_offset);
+    kit_damage_record(root, kit_placed[6].first_physical_offset);
+    CHECK_OK(kit_try_repair(root, (cmq_repair_options){.fill_damage = true}));
+    uint8_t units[3][CMQ_UNIT_BYTES];
+    kit_read_bytes(kit_path(root, "consumequeue/a/0/00000000000000000000"), 5 * CMQ_UNIT_BYTES, units, sizeof units);
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(cmq_load_i64(units[i]), kit_placed[7].first_physical_offset);
+        CHECK_INT(cmq_load_i32(units[i] + 8), kit_placed[7].end - kit_placed[7].first_physical_offset);
+        CHECK(i == 2 || cmq_load_i64(units[i] + 12) == CMQ_GAP_TAGS_CODE);
+    }
+    cmq_verified verified;
+    CHECK_INT(kit_verify(root, &verified)[CMQ_PROBLEM_GAP], 1);
+    cmq_store *store = kit_open_at(root);
+    kit_found *found = kit_found_make(1);
+    CHECK_STATUS(cmq_store_read_offset(store, kit_slice("a"), 0, 5, &found->batch), CMQ_ERR_NOT_FOUND);
+    CHECK_OK(cmq_store_read_offset(store, kit_slice("a"), 0, 7, &found->batch));
+    kit_found_free(found);
+    kit_close(store);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(test_damage_is_filled), CMQ_TEST(test_a_gap_names_the_record_behind_it))
