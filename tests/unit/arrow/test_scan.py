@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -415,3 +416,50 @@ def test_damage(tmp_path: Path) -> None:
         assert passing.to_table().num_rows == 99
         assert passing.report.skipped == 1
         assert passing.report.skipped_offsets == (place.physical_offset,)
+
+
+def test_a_body_that_changed_is_found_by_its_crc(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as opened:
+        opened.append_many("t", [b"a body that has some length"] * 10)
+        place = opened.get("t", 0, 5)
+    log = next((tmp_path / "store" / "commitlog").iterdir())
+    data = log.read_bytes()
+    with log.open("r+b") as file:
+        file.seek(data.index(b"a body", place.physical_offset))
+        file.write(b"A")
+    with cometmq.open(tmp_path / "store", mode="r") as damaged:
+        assert damaged.scan("t").to_table().num_rows == 10
+        with pytest.raises(errors.CorruptRecord) as caught:
+            damaged.scan("t", check_crc=True).to_table()
+        assert caught.value.offset == place.physical_offset
+        passing = damaged.scan("t", check_crc=True, on_corrupt="skip")
+        assert passing.to_table().column("queue_offset").to_pylist() == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+        assert passing.report.skipped == 1
+
+
+def test_beside_a_writer_each_pass_sees_what_is_confirmed(store: Store) -> None:
+    with cometmq.open(store.path, mode="r") as reader:
+        scan = reader.scan("others")
+        assert scan.to_table().num_rows == 10
+        store.append_many("others", [b"y"] * 5)
+        assert scan.to_table().num_rows == scan.count() == 15
+        follow = reader.scan("others", start=15, follow=True, timeout_s=20).batches()
+        store.append("others", b"live")
+        assert next(follow).column("body").to_pylist() == [b"live"]
+
+
+def test_messages_that_expired_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_small(path) as opened:
+        opened.append_many("t", [b"x" * 1000] * 5000)
+    for segment in (path / "commitlog").iterdir():
+        os.utime(segment, (0, 0))
+    with open_small(path, retention=cometmq.Retention(reserved_hours=1)) as opened:
+        assert opened.expire() > 0
+        low = opened.min_offset("t")
+        scan = opened.scan("t", start=0)
+        assert scan.to_table().num_rows == scan.count() == 5000 - low
+        assert scan.report.expired == low > 0
+        whole = opened.scan("t")
+        assert whole.to_table().num_rows == 5000 - low
+        assert whole.report.expired == 0

@@ -415,3 +415,33 @@ def test_ended_by_a_signal_it_goes_on(large: Path, tmp_path: Path, kind: signal.
     outcome = run("export", large, "-o", out, "--format", "jsonl", "--part-size", "100K", "--resume", "--json")
     assert json.loads(outcome.out)["messages"] == 40_000
     assert jsonl_bodies(out) == list(range(10_000)) * 4
+
+
+def test_messages_that_expired_meanwhile_are_told(tmp_path: Path, export: Export) -> None:
+    path, out = tmp_path / "store", tmp_path / "out"
+    with open_small(path) as store:
+        store.append_many("orders", [b"x" * 1000] * 5000)
+    export(path, out, stop_after(4))
+    done = len(all_rows(out))
+    for segment in (path / "commitlog").iterdir():
+        os.utime(segment, (0, 0))
+    with open_small(path, retention=cometmq.Retention(reserved_hours=1)) as store:
+        assert store.expire() > 0
+        low = store.min_offset("orders")
+    assert 0 < done < low
+    outcome = run("export", path, "orders", "-o", out, "--resume", "--compression", "none")
+    assert outcome.code == 0
+    assert f"{low - done:,} messages expired" in outcome.err
+    assert [row["queue_offset"] for row in all_rows(out)] == [*range(done), *range(low, 5000)]
+
+
+def test_progress_is_for_terminals(path: Path, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m cometmq export {path} orders -o {tmp_path / 'orders.csv'}"
+    leader, follower = os.openpty()
+    try:
+        done = subprocess.run(command.split(), stdout=subprocess.PIPE, stderr=follower, timeout=60, check=True)
+        assert b"exported 500 messages" in done.stdout
+        assert b"exporting" in os.read(leader, 1 << 16)
+    finally:
+        os.close(leader)
+        os.close(follower)
