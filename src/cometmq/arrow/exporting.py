@@ -39,6 +39,7 @@ _PLACE = (
 )
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 8 << 20
+_BATCH_BYTES_MIN = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +318,7 @@ class Exporter:
             columns=(*self._query.columns, *_PLACE),
             limit_rows=None if self._query.limit_rows is None else self._query.limit_rows - done,
             batch_rows=_BATCH_ROWS,
-            batch_bytes=_BATCH_BYTES,
+            batch_bytes=min(_BATCH_BYTES, max(self._part_bytes, _BATCH_BYTES_MIN)),
         )
         if not query.keys:
             left = tuple((one.topic, one.queue_id, one.next, one.end) for one in state.ranges if one.next < one.end)

@@ -54,7 +54,7 @@ class Answer:
                 batch = self._reader.read_next_batch()
             except StopIteration:
                 return
-            except (OSError, ValueError, pa.ArrowException, library("duckdb").Error) as error:
+            except (OSError, ValueError, RuntimeError, pa.ArrowException, library("duckdb").Error) as error:
                 raise self._failing(error) from error
             yield batch
 
@@ -87,12 +87,14 @@ class Database:
             reader = None if relation is None else library("pyarrow").RecordBatchReader.from_stream(relation)
         except duckdb.CatalogException as error:
             raise InvalidArgument(f"{str(error).splitlines()[0]} {self._topics_text(query)}") from error
-        except duckdb.Error as error:
+        except (duckdb.Error, RuntimeError) as error:
             raise self._failure(error) from error
         yield Answer(reader, self._failure)
 
     def _failure(self, error: Exception) -> BaseException:
         """Return what the engine said, where DuckDB only passed it on; else DuckDB's words."""
+        if "interrupted" in str(error).casefold():
+            return KeyboardInterrupt()
         for scan in self._scans:
             if scan.failure is not None:
                 return scan.failure

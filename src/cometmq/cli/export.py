@@ -82,11 +82,11 @@ def export(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Write messages into a file, or into a folder of files that can be gone on with.
+    """Write messages into Parquet, Arrow, CSV, JSON lines.
 
-    A file appears under its name when it is whole. A folder gets parts (part-00000.parquet, …), each whole; after
-    Ctrl-C, a crash or a full disk --resume goes on behind the last one, with each message exactly once. What is
-    exported is what is in the store when the export begins.
+    Into a file, or into a folder of files that can be gone on with. A file appears under its name when it is whole. A
+    folder gets parts (part-00000.parquet, …), each whole; after Ctrl-C, a crash or a full disk --resume goes on behind
+    the last one, with each message exactly once. What is exported is what is in the store when the export begins.
 
     Exit codes: 0 done, 2 usage, 3 it could not be done (stderr says why), 4 damaged records were passed over,
     130 stopped by Ctrl-C.
@@ -99,6 +99,8 @@ def export(
       cometmq export data/ -o everything/ --part-size 1G --resume
       cometmq export data/ orders --columns queue_offset,body,prop:region -o orders.jsonl.gz
     """
+    from cometmq.arrow.exporting import STATE_NAME, Exporter
+
     kind = file_kind(output, format, compression)
     to_folder = output.is_dir() or resume or kind is None or file_kind(output, None, None) is None
     if kind is None:
@@ -124,8 +126,6 @@ def export(
             on_corrupt="skip" if skip_damaged else "fail",
             check_crc=check_crc,
         )
-        from cometmq.arrow.exporting import Exporter
-
         exporter = Exporter(
             store,
             query,
@@ -140,9 +140,11 @@ def export(
                 report = exporter.to_folder(output, resume=resume, overwrite=overwrite)
             else:
                 report = exporter.to_file(output, overwrite=overwrite)
-        except cometmq.CorruptRecord:
-            kept = "; what came before it is kept, and --resume goes on" if to_folder else ""
-            fail(f"a damaged record: --skip-damaged passes such records over{kept}")
+        except (cometmq.CorruptRecord, OSError) as error:
+            if isinstance(error, cometmq.CorruptRecord):
+                fail("a damaged record: --skip-damaged passes such records over")
+            if to_folder and (output / STATE_NAME).exists():
+                fail("the parts that are whole are kept: --resume goes on behind them")
             raise
     report.elapsed_s = round(time.monotonic() - began, 3)
     _say(report, kind, as_json=json, to_folder=to_folder)

@@ -54,12 +54,13 @@ def sql(
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Query topics as tables, live and without an export; needs DuckDB (pip install cometmq[duckdb]).
+    """Query topics as tables, by DuckDB.
 
-    Each topic is a table; `messages` is all of them. Names with other signs than letters, digits and _ go in double
-    quotes. Columns: topic, queue_id, queue_offset, body, tags, keys, born_timestamp, store_timestamp; a body is a
-    blob: body::varchar, or decode(body), makes it text. Only the columns that a query names are read; --tags,
-    --from-time and --to-time keep what they leave out from being read at all, which a WHERE does not.
+    Needs pip install cometmq[duckdb]. The log itself is read, live and without an export. Each topic is a table;
+    `messages` is all of them. Names with other signs than letters, digits and _ go in double quotes. Columns: topic,
+    queue_id, queue_offset, body, tags, keys, born_timestamp, store_timestamp; a body is a blob, which decode(body)
+    makes text. Only the columns that a query names are read; --tags, --from-time and --to-time keep what they leave out
+    from being read at all, which a WHERE does not.
 
     Exit codes: 0 done, 2 usage, 3 it could not be done (stderr says why), 130 stopped by Ctrl-C.
 

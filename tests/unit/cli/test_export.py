@@ -445,3 +445,27 @@ def test_progress_is_for_terminals(path: Path, tmp_path: Path) -> None:
     finally:
         os.close(leader)
         os.close(follower)
+
+
+def test_a_full_disk(path: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        with open_small(tmp_path / "store") as store:
+            store.append_many("orders", [b"%d" % number * 200 for number in range(1000)])
+        out = disk / "out"
+        arguments = ("export", path, "orders", "-o", out, "--format", "jsonl", "--part-size", "64K")
+        outcome = run(*arguments)
+        assert outcome.code == 3
+        assert "No space left" in outcome.err
+        assert "--resume goes on" in outcome.err
+        assert not list(out.glob("*.partial"))
+        subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
+        assert run(*arguments, "--resume").code == 0
+        lines = [line for part in sorted(out.glob("part-*")) for line in part.read_text("utf-8").splitlines()]
+        assert [json.loads(line)["body"] for line in lines] == [row["body"].decode() for row in expected(path)]
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 import cometmq
 from cometmq import errors
 from cometmq.arrow import Scan
-from support.command_line import run, run_json
+from support.command_line import run, run_json, start
 from support.small_store import open_small
 
 pytest.importorskip("duckdb", reason="duckdb is not installed (pip install cometmq[duckdb])")
@@ -198,3 +200,15 @@ def test_many_topics(tmp_path: Path) -> None:
             store.append(f"t{number}", b"%d" % number)
     assert run_json("sql", tmp_path / "store", "select count(*) as n from t7, t70", "--json") == [{"n": 1}]
     assert rows(tmp_path / "store", "select count(*) as n from messages") == [{"n": 100}]
+
+
+def test_ctrl_c(path: Path) -> None:
+    process = start("sql", str(path), "select count(*) from range(100000000) a, range(1000000) b")
+    maps = Path(f"/proc/{process.pid}/maps")
+    while "duckdb" not in maps.read_text(encoding="utf-8"):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error.decode()
+    assert b"Traceback" not in error
+    assert not out
