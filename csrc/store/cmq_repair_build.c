@@ -105,9 +105,9 @@ static bool find_next(const cmq_repair *repair, int64_t from, cmq_record_view *v
 static cmq_status CMQ_MUST_CHECK pass_damage(cmq_repair *repair, int64_t *phy)
 {
     cmq_repair_report *report = repair->report;
-    char reason[160];
+    char reason[CMQ_DAMAGE_REASON_BYTES];
     cmq_record_view next;
-    snprintf(reason, sizeof reason, "%.*s", (int)sizeof reason - 1, cmq_last_error()->text);
+    cmq_store_damage_reason(reason);
     if (!cmq_store_flushed_behind(repair->store, *phy, repair->last_phy, repair->last_ms, report->was_unclean, &next)) return CMQ_END;
     if (!find_next(repair, *phy + 1, &next)) return CMQ_END;
     const int64_t bytes = next.physical_offset - *phy;

@@ -4,6 +4,7 @@
  *
  * A segment is mostly hole behind the end (1 GiB, sparse), so only what the file system calls data is read, a window at a time.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "store/cmq_store_internal.h"
@@ -67,6 +68,14 @@ bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_
     cmq_file_close(file);
     cmq_segment_unpin(segment);
     return found;
+}
+
+void cmq_store_damage_reason(char into[CMQ_DAMAGE_REASON_BYTES])
+{
+    static const char opening[] = "no record: ";
+    const char *text = cmq_last_error()->text;
+    if (strncmp(text, opening, sizeof opening - 1) == 0) text += sizeof opening - 1;
+    snprintf(into, CMQ_DAMAGE_REASON_BYTES, "%.*s", CMQ_DAMAGE_REASON_BYTES - 1, text);
 }
 
 static bool is_zero(const uint8_t *bytes, size_t count)

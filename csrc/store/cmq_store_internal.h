@@ -270,6 +270,10 @@ cmq_queue *cmq_store_queue_of(cmq_store *store, const cmq_record_view *view);
 /* Does the record's queue still have it? */
 bool cmq_store_is_queued(cmq_store *store, const cmq_record_view *view);
 
+#define CMQ_DAMAGE_REASON_BYTES 160
+/* Why the bytes that were just read are no record: the last error's text, without what every such text begins with. */
+void cmq_store_damage_reason(char into[CMQ_DAMAGE_REASON_BYTES]);
+
 /* The first whole record of this log that starts at or behind `from` within the segment of `from`; false when there is none. Slices of *view_out
  * are not valid: nothing is pinned. */
 bool cmq_store_find_sound(cmq_store *store, int64_t from, cmq_record_view *view_out);

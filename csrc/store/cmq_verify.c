@@ -10,7 +10,6 @@
 #include "store/cmq_verify_internal.h"
 
 #define PROGRESS_BYTES (INT64_C(8) << 20)
-#define REASON_BYTES 160
 
 const char *cmq_problem_name(cmq_problem_kind kind)
 {
@@ -80,8 +79,8 @@ static cmq_status check_record(cmq_verification *v, const cmq_record_view *view)
 /* Where the log goes on behind the bytes at `phy`, which are no record. */
 static int64_t pass_damage(cmq_verification *v, int64_t phy)
 {
-    char reason[REASON_BYTES];
-    snprintf(reason, sizeof reason, "%.*s", REASON_BYTES - 1, cmq_last_error()->text);
+    char reason[CMQ_DAMAGE_REASON_BYTES];
+    cmq_store_damage_reason(reason);
     const int64_t bytes = v->store->sizes.segment_bytes;
     int64_t next = v->confirmed;
     for (int64_t from = phy + 1; from < v->confirmed; from = from - from % bytes + bytes) {
