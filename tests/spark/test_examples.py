@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from docs.test_examples import COLUMNS, flights
 from support.spark import missing
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -20,7 +22,7 @@ EXPECTED = {
 
 
 def test_all_of_them_are_here() -> None:
-    assert sorted(EXPECTED) == sorted(path.name for path in EXAMPLES.glob("spark_*.py"))
+    assert {*EXPECTED, "spark_flights.py"} == {path.name for path in EXAMPLES.glob("spark_*.py")}
 
 
 @pytest.mark.timeout(300)
@@ -33,3 +35,27 @@ def test_example_runs(name: str, tmp_path: Path) -> None:
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.startswith(EXPECTED[name]), ended.stdout
+
+
+@pytest.mark.timeout(300)
+def test_the_demo_goes_on_in_spark(tmp_path: Path) -> None:
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    small = tmp_path / "flights.csv"
+    small.write_text("\n".join([COLUMNS, *flights(), ""]), encoding="ascii")
+    command = [sys.executable, str(EXAMPLES / "flights_demo.py"), "--csv", str(small), "--spark"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "All equal: 33 comparisons with the CSV." in ended.stdout
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+
+
+def test_the_demo_without_java(tmp_path: Path) -> None:
+    """One line says what to install, and the demo is fine."""
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    command = [sys.executable, str(EXAMPLES / "spark_flights.py"), str(tmp_path)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 3
+    assert len(ended.stdout.splitlines()) == 1
+    assert "apt install openjdk-17-jre-headless" in ended.stdout

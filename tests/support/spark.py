@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
-import shutil
-import subprocess
 import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cometmq.spark.requirements import missing
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["missing", "new_session", "stop_session"]
-
-JAVA_MIN = 17
-
-
-def missing() -> str | None:
-    """Return what is missing for Spark, or None."""
-    if importlib.util.find_spec("pyspark") is None:
-        return "pyspark is not installed: pip install 'cometmq[spark]'"
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None or not Path(java).exists():
-        return f"Spark needs Java {JAVA_MIN} or newer; there is none (on Debian: apt install openjdk-17-jre-headless)"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', told)
-    if version is None or int(version[1]) < JAVA_MIN:
-        return f"Spark needs Java {JAVA_MIN} or newer; {java} is {told.splitlines()[0] if told else 'not one'}"
-    return None
 
 
 def new_session(folder: Path) -> SparkSession:

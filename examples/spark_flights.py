@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+"""The flights of a store in Spark: delays by carrier and by hour, in a batch, in a stream, and written back as a topic.
+
+python examples/spark_flights.py STORE [--csv FILE]    STORE is what `flights_demo.py --store STORE` has left
+
+`make demo` runs it as its second half. Each number is compared with the same number from the CSV; at the first
+difference it says what differs and ends with exit code 1. Where Spark or Java is missing, it says what to install and
+ends with exit code 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flights_demo import TOPIC, Flight, Mismatch, csv_text, parse_flights
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+import cometmq
+from cometmq.spark.requirements import missing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LIVE_TOPIC = "flights_live"
+DELAYS_TOPIC = "delays"
+STREAM_ROWS = 100_000
+
+# A body is a line of the CSV; NA becomes null.
+COLUMNS = (
+    "tags AS carrier",
+    "CAST(split(CAST(body AS STRING), ',')[16] AS INT) AS hour",
+    "try_cast(split(CAST(body AS STRING), ',')[5] AS INT) AS delay",
+)
+
+Delays = dict[str, tuple[int, int]]
+"""By carrier or hour: flights that left, and the minutes that they were late together."""
+
+
+@dataclass
+class Step:
+    """One line of the table."""
+
+    name: str
+    messages: int
+    seconds: float
+    note: str
+
+
+@dataclass
+class Report:
+    """The steps that were done, and how many numbers were compared."""
+
+    steps: list[Step] = field(default_factory=list)
+    checks: int = 0
+
+    def equal(self, what: str, found: object, expected: object) -> None:
+        """Compare with the CSV."""
+        self.checks += 1
+        if found != expected:
+            raise Mismatch(f"{what}: Spark says {str(found)[:200]}, the CSV says {str(expected)[:200]}")
+
+
+# --- From the CSV
+
+
+def delays_of(flights: Iterable[Flight]) -> dict[str, Delays]:
+    """Add up departures and their delays, by carrier and by hour."""
+    sums: dict[str, dict[str, list[int]]] = {by: defaultdict(lambda: [0, 0]) for by in ("carrier", "hour")}
+    for flight in flights:
+        fields = flight.line.split(b",")
+        if fields[5] != b"NA":
+            for sum_ in (sums["carrier"][flight.carrier], sums["hour"][str(int(fields[16]))]):
+                sum_[0] += 1
+                sum_[1] += int(fields[5])
+    return {by: {name: (count, minutes) for name, (count, minutes) in one.items()} for by, one in sums.items()}
+
+
+# --- In Spark
+
+
+def session(folder: str) -> SparkSession:
+    """Start Spark in this process, small, and quiet."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.python.unix.domain.socket.enabled", "true").config("spark.local.dir", folder)
+    found: SparkSession = builder.getOrCreate()
+    found.sparkContext.setLogLevel("ERROR")
+    return found
+
+
+def aggregated(departures: DataFrame, by: str) -> DataFrame:
+    """Return departures and minutes by carrier or hour."""
+    return departures.where("delay IS NOT NULL").groupBy(by).agg({"delay": "sum", "*": "count"})
+
+
+def as_delays(frame: DataFrame) -> Delays:
+    return {str(row[0]): (row["count(1)"], row["sum(delay)"]) for row in frame.collect()}
+
+
+def check(report: Report, what: str, departures: DataFrame, expected: dict[str, Delays]) -> str:
+    """Aggregate by carrier and by hour, compare, and return the worst of each for the table."""
+    worst = []
+    for by in ("carrier", "hour"):
+        found = as_delays(aggregated(departures, by))
+        report.equal(f"{what}: delays by {by}", found, expected[by])
+        name, (count, minutes) = max(found.items(), key=lambda one: one[1][1] / one[1][0])
+        worst.append(f"{by} {name}: {minutes / count:.1f}")
+    return ", ".join(worst)
+
+
+@contextmanager
+def timed(report: Report, name: str, messages: int) -> Iterator[Step]:
+    """Add a line to the table."""
+    step, begin = Step(name, messages, 0.0, ""), time.perf_counter()
+    yield step
+    step.seconds = time.perf_counter() - begin
+    report.steps.append(step)
+
+
+def in_a_batch(spark: SparkSession, path: str, expected: dict[str, Delays], count: int, report: Report) -> None:
+    """Read the topic that the demo has written."""
+    with timed(report, "batch", count) as step:
+        options = {"path": path, "topic": TOPIC, "columns": "tags,body"}
+        departures = spark.read.format("cometmq").options(**options).load().selectExpr(*COLUMNS)
+        step.note = check(report, "the batch", departures, expected)
+
+
+def append_live(store: cometmq.Store, flights: list[Flight], done: threading.Event) -> None:
+    """Append the year again, day by day, to another topic."""
+    try:
+        for _, group in itertools.groupby(flights, key=lambda flight: (flight.month, flight.day)):
+            day = list(group)
+            store.append_many(LIVE_TOPIC, [one.line for one in day], tags=[one.carrier for one in day])
+            time.sleep(0.01)  # a day of flights each 10 ms, so that Spark meets a topic that grows
+    finally:
+        done.set()
+
+
+def in_a_stream(
+    spark: SparkSession,
+    store: cometmq.Store,
+    flights: list[Flight],
+    expected: dict[str, Delays],
+    report: Report,
+    to: str,
+) -> None:
+    """Follow another topic while it is being written, run after run up to what is there, into files."""
+    store.create_topic(LIVE_TOPIC, queues=4)
+    done = threading.Event()
+    writer = threading.Thread(target=append_live, args=(store, flights, done))
+    with timed(report, "stream, while appending", len(flights)) as step:
+        writer.start()
+        runs = 0
+        while True:
+            was_done = done.is_set()
+            catch_up(spark, str(store.path), to)
+            runs += 1
+            if was_done:
+                break
+        writer.join()
+        departures = spark.read.parquet(f"{to}/files")
+        report.equal("flights that the stream wrote", departures.count(), len(flights))
+        worst = check(report, "the stream", departures, expected)
+        step.note = f"{runs} runs, {worst}"
+
+
+def catch_up(spark: SparkSession, path: str, to: str) -> None:
+    options = {"path": path, "topic": LIVE_TOPIC, "columns": "tags,body", "startingOffsets": "earliest"}
+    stream = spark.readStream.format("cometmq").options(**options).option("maxOffsetsPerTrigger", STREAM_ROWS).load()
+    query = (
+        stream.selectExpr(*COLUMNS)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", f"{to}/checkpoint")
+        .trigger(availableNow=True)
+        .start(f"{to}/files")
+    )
+    query.awaitTermination()
+
+
+def written_back(spark: SparkSession, store: cometmq.Store, expected: dict[str, Delays], report: Report) -> None:
+    """Write the delays as messages; this process holds the store, and its writer appends them."""
+    path = str(store.path)
+    count = sum(map(len, expected.values()))
+    with timed(report, "result as a topic", count) as step:
+        options = {"path": path, "topic": TOPIC, "columns": "tags,body"}
+        departures = spark.read.format("cometmq").options(**options).load().selectExpr(*COLUMNS)
+        for by in ("carrier", "hour"):
+            rows = aggregated(departures, by).selectExpr(
+                f"CAST({by} AS STRING) AS keys",
+                f"'{by}' AS tags",
+                "to_json(named_struct('flights', `count(1)`, 'minutes', `sum(delay)`)) AS body",
+            )
+            rows.write.format("cometmq").option("path", path).option("topic", DELAYS_TOPIC).mode("append").save()
+        step.note = "read back by key"
+    for by, delays in expected.items():
+        for name, (flights, minutes) in delays.items():
+            (message,) = [one for one in store.find(DELAYS_TOPIC, name) if one.tags == by]
+            found: dict[str, Any] = json.loads(message.body_bytes)
+            report.equal(f"the message about {by} {name}", found, {"flights": flights, "minutes": minutes})
+
+
+# --- The whole
+
+
+def run(path: Path, csv_path: Path | None) -> Report:
+    """Do every step.
+
+    Raises:
+        Mismatch: a number differs from the CSV's.
+    """
+    report = Report()
+    flights = parse_flights(csv_text(csv_path))
+    expected = delays_of(flights)
+    with tempfile.TemporaryDirectory(prefix="cometmq-spark-") as folder, cometmq.open(path) as store:
+        begin = time.perf_counter()
+        spark = session(folder)
+        report.steps.append(Step("start", 0, time.perf_counter() - begin, f"Spark {spark.version}, local[2]"))
+        in_a_batch(spark, str(path), expected, len(flights), report)
+        in_a_stream(spark, store, flights, expected, report, f"{folder}/live")
+        written_back(spark, store, expected, report)
+        spark.stop()
+    return report
+
+
+def as_table(report: Report) -> Table:
+    table = Table(title="The same flights in Spark", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("what", no_wrap=True)
+    table.add_column("messages", justify="right")
+    table.add_column("s", justify="right")
+    table.add_column("worst mean delay, minutes")
+    for step in report.steps:
+        table.add_row(step.name, f"{step.messages:,}" if step.messages else "", f"{step.seconds:,.1f}", step.note)
+    return table
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("store", type=Path, help="a store with the topic flights")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="the file that the store was made of")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
+    options = parser.parse_args(arguments)
+    lacking = missing()
+    if lacking is not None:
+        print(lacking)
+        return 3
+    try:
+        report = run(options.store.resolve(), options.csv)
+    except Mismatch as error:
+        print(f"wrong: {error}")
+        return 1
+    if options.json:
+        print(json.dumps({"checks": report.checks, "steps": [asdict(step) for step in report.steps]}, indent=2))
+    else:
+        console = Console(highlight=False)
+        console.print(as_table(report))
+        console.print(f"All equal: {report.checks} comparisons with the CSV.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

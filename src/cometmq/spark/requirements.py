@@ -1,0 +1,30 @@
+"""What Spark needs besides this package: PySpark, and Java 17 or newer."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+__all__ = ["JAVA_MIN", "missing"]
+
+JAVA_MIN = 17
+
+
+def missing() -> str | None:
+    """Return in one line what is missing and how to install it, or None where Spark can run."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed: pip install 'cometmq[spark]'"
+    needed = f"Spark needs Java {JAVA_MIN} or newer"
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        return f"{needed}, and there is none: on Debian, apt install openjdk-17-jre-headless"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < JAVA_MIN:
+        return f"{needed}; {java} is {told.splitlines()[0] if told else 'something else'}"
+    return None
