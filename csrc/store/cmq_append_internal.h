@@ -5,6 +5,8 @@
 #include "base/cmq_hash.h"
 #include "store/cmq_store_internal.h"
 
+#define CMQ_APPEND_QUEUES 32
+
 /* What stays the same, or is remembered, from message to message of one call. */
 typedef struct append_context {
     cmq_store *store;
@@ -20,8 +22,9 @@ typedef struct append_context {
     cmq_queue *queue;               /* of queue_id */
     uint32_t queue_room;            /* units granted in it */
     int64_t first_queue_offset, first_phy;         /* of the call's first message; -1 */
-    bool alike;                     /* the chunk's messages differ in body, tags and keys only: `mould` has the rest */
+    bool alike;                     /* the chunk's messages differ in body, tags, keys and queue only: `mould` has the rest */
     cmq_record_mould mould;
+    cmq_queue *queue_of[CMQ_APPEND_QUEUES];        /* of small queue ids, found during this hold of the seat; NULL: not yet */
     unsigned scratch_used;                         /* the one whose bytes the properties are now */
     uint8_t scratch[2][CMQ_PROPERTY_BYTES_MAX + 1];   /* properties made anew for inner batches and light queues */
 } append_context;
@@ -61,7 +64,7 @@ void cmq_append_add_keys(append_context *c, cmq_slice keys, int64_t phy);
 
 /* ---- cmq_append_run.c; all with the seat ---- */
 
-/* Do the messages of this call differ in body, tags and keys only? Then c->mould is made for this chunk's store time. */
+/* Do the messages of this call differ in body, tags, keys and queue only? Then c->mould is made for this chunk's store time. */
 bool cmq_append_run_begin(append_context *c);
 
 /* Append messages [from, from + left) or the first of them, as one claim of the log; returns how many. 0: nothing was changed, and message `from` needs

@@ -1,4 +1,4 @@
-/* cmq_append_run: messages that differ in body, tags and keys only, many at a time: what most batches are made of.
+/* cmq_append_run: messages that differ in body, tags, keys and queue only, many at a time: what most batches are made of.
  *
  * Per message: its body read once and written once, some 40 bytes of what all have in common, a unit, and nothing that was asked for the one before.
  * Per run of up to 64: one look at each column, one claim of the log, one grant of units and of keys.
@@ -21,6 +21,7 @@
 
 typedef struct append_run {
     cmq_record_cast casts[RUN_MESSAGES];
+    cmq_queue *queues[RUN_MESSAGES];
     bool one_key[RUN_MESSAGES];     /* the keys are one key */
     uint32_t count, bytes, keys;
 } append_run;
@@ -29,12 +30,13 @@ bool cmq_append_run_begin(append_context *c)
 {
     const cmq_append *append = c->append;
     const cmq_property_known *known = &c->known;
-    if (append->queue_ids != NULL || append->born_timestamps != NULL || c->properties_vary || c->schedule) return false;
+    if (append->born_timestamps != NULL || c->properties_vary || c->schedule) return false;
     if ((c->fields.sys_flag & CMQ_SYS_TRANSACTION_MASK) != 0) return false;
     if (known->value[CMQ_PROPERTY_TAGS].bytes > 0 || known->value[CMQ_PROPERTY_KEYS].bytes > 0 || known->value[CMQ_PROPERTY_UNIQ_KEY].bytes > 0 ||
         known->value[CMQ_PROPERTY_INNER_NUM].bytes > 0)
         return false;
     c->fields.queue_id = append->common.queue_id;
+    memset(c->queue_of, 0, sizeof c->queue_of);
     return cmq_record_mould_make(&c->fields, c->tags_vary, &c->mould);
 }
 
@@ -77,16 +79,31 @@ static void gather(const append_context *c, uint32_t from, uint32_t left, append
     }
 }
 
+/* The queue of message i, with room for a whole run; NULL: message by message. Queues that turns are dealt to are looked for once. */
+static cmq_queue *queue_for(append_context *c, uint32_t i, uint32_t units)
+{
+    const int32_t id = c->append->queue_ids != NULL ? c->append->queue_ids[i] : c->fields.queue_id;
+    const bool small = id >= 0 && id < CMQ_APPEND_QUEUES;
+    cmq_queue *queue = small ? c->queue_of[id] : NULL;
+    if (queue == NULL) {
+        if (cmq_append_enter_queue(c, id) != CMQ_OK) return NULL;
+        queue = c->queue;
+        if (small) c->queue_of[id] = queue;
+    }
+    return cmq_queue_make_room(queue, units, cmq_log_confirmed(c->store->log)) == CMQ_OK ? queue : NULL;
+}
+
 /* All that may fail. */
-static bool grant(append_context *c, const append_run *run, bool indexed, uint8_t **into_out, int64_t *phy_out)
+static bool grant(append_context *c, uint32_t from, append_run *run, bool indexed, uint8_t **into_out, int64_t *phy_out)
 {
     cmq_store *store = c->store;
-    cmq_status status = cmq_append_enter_queue(c, c->fields.queue_id);
     c->queue_room = 0;   /* what was granted for messages one by one is used up here */
-    if (status == CMQ_OK) status = cmq_queue_make_room(c->queue, run->count, cmq_log_confirmed(store->log));
-    if (status == CMQ_OK && indexed) status = cmq_append_grant_keys(store, run->keys);
-    if (status == CMQ_OK) status = cmq_log_claim_here(store->log, run->bytes, into_out, phy_out);
-    return status == CMQ_OK;
+    for (uint32_t i = 0; i < run->count; i++) {
+        run->queues[i] = i > 0 && c->append->queue_ids == NULL ? run->queues[0] : queue_for(c, from + i, run->count);
+        if (run->queues[i] == NULL) return false;
+    }
+    if (indexed && cmq_append_grant_keys(store, run->keys) != CMQ_OK) return false;
+    return cmq_log_claim_here(store->log, run->bytes, into_out, phy_out) == CMQ_OK;
 }
 
 /* A body's lines are asked for some messages before its turn: bodies of a list lie anywhere, and those of an array in pages whose beginnings no
@@ -122,20 +139,22 @@ uint32_t cmq_append_run(append_context *c, uint32_t from, uint32_t left)
     cmq_store *store = c->store;
     gather(c, from, left, &run);
     const bool indexed = store->index != NULL && c->append->keys.kind != CMQ_COLUMN_NONE;
-    if (run.count == 0 || !grant(c, &run, indexed, &into, &phy)) return 0;
+    if (run.count == 0 || !grant(c, from, &run, indexed, &into, &phy)) return 0;
 
-    const int64_t queue_offset = cmq_queue_next(c->queue);
+    c->queue = run.queues[0];   /* any: they are of one topic */
     if (from == 0) {
-        c->first_queue_offset = queue_offset;
+        c->first_queue_offset = cmq_queue_next(run.queues[0]);
         c->first_phy = phy;
     }
     for (uint32_t i = 0; i < run.count; i++) {
         const cmq_record_cast *cast = &run.casts[i];
         if (i + AHEAD < run.count) prefetch_body(run.casts[i + AHEAD].body);
-        cmq_record_mould_cast(&c->mould, into, cast, queue_offset + i, phy);
-        cmq_queue_put(c->queue, phy, (int32_t)cast->record_bytes, tags_code_of(c, cast->tags), c->fields.store_timestamp_ms, 1);
+        cmq_queue *queue = run.queues[i];
+        const int64_t queue_offset = cmq_queue_next(queue);
+        cmq_record_mould_cast(&c->mould, into, cast, cmq_queue_id(queue), queue_offset, phy);
+        cmq_queue_put(queue, phy, (int32_t)cast->record_bytes, tags_code_of(c, cast->tags), c->fields.store_timestamp_ms, 1);
         if (indexed) add_keys(c, cast->keys, run.one_key[i], phy);
-        if (c->append->queue_offsets_out != NULL) c->append->queue_offsets_out[from + i] = queue_offset + i;
+        if (c->append->queue_offsets_out != NULL) c->append->queue_offsets_out[from + i] = queue_offset;
         if (c->append->physical_offsets_out != NULL) c->append->physical_offsets_out[from + i] = phy;
         store->last_phy = phy;
         into += cast->record_bytes;

@@ -223,7 +223,8 @@ bool cmq_record_mould_make(const cmq_record_fields *fields, bool tags_vary, cmq_
 }
 
 
-void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const cmq_record_cast *cast, int64_t queue_offset, int64_t physical_offset)
+void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const cmq_record_cast *cast, int32_t queue_id, int64_t queue_offset,
+                           int64_t physical_offset)
 {
     const uint32_t head_bytes = mould->head_bytes;
     if (head_bytes == CMQ_RECORD_HEAD_BYTES)
@@ -232,6 +233,7 @@ void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const c
         memcpy(into, mould->head, head_bytes);
     cmq_store_u32(into + CMQ_RECORD_AT_SIZE, cast->record_bytes);
     cmq_store_u32(into + CMQ_RECORD_AT_BODY_CRC, cmq_crc31(cast->body.data, cast->body.bytes));
+    cmq_store_i32(into + CMQ_RECORD_AT_QUEUE_ID, queue_id);
     cmq_store_i64(into + CMQ_RECORD_AT_QUEUE_OFFSET, queue_offset);
     cmq_store_i64(into + CMQ_RECORD_AT_PHYSICAL_OFFSET, physical_offset);
     cmq_store_u32(into + head_bytes - 4, (uint32_t)cast->body.bytes);

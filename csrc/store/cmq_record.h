@@ -170,7 +170,8 @@ static inline bool cmq_record_mould_measure(const cmq_record_mould *mould, cmq_r
 }
 
 /* Write the record that was measured to into[0, cast->record_bytes): the bytes that cmq_record_encode writes. */
-void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const cmq_record_cast *cast, int64_t queue_offset, int64_t physical_offset);
+void cmq_record_mould_cast(const cmq_record_mould *mould, uint8_t *into, const cmq_record_cast *cast, int32_t queue_id, int64_t queue_offset,
+                           int64_t physical_offset);
 
 /* Write the 8 bytes of a blank record that takes the `bytes` (>= 8) up to the end of the segment. */
 void cmq_record_write_blank(uint8_t *into, uint32_t bytes);

@@ -54,6 +54,7 @@ static void test_a_cast_is_what_is_encoded(void)
         if (tags_vary) fields.tags = cast.tags = random_text(more_tags, 30);
         fields.body = cast.body;
         fields.keys = cast.keys;
+        fields.queue_id = (int32_t)cmq_test_random();
         fields.queue_offset = (int64_t)cmq_test_random();
         fields.physical_offset = (int64_t)cmq_test_random();
         cmq_record_sizes sizes;
@@ -63,7 +64,7 @@ static void test_a_cast_is_what_is_encoded(void)
         memset(encoded, 0x5A, sizeof encoded);
         memset(cast_bytes, 0x5A, sizeof cast_bytes);
         cmq_record_encode(encoded, &fields, &sizes);
-        cmq_record_mould_cast(&mould, cast_bytes, &cast, fields.queue_offset, fields.physical_offset);
+        cmq_record_mould_cast(&mould, cast_bytes, &cast, fields.queue_id, fields.queue_offset, fields.physical_offset);
         CHECK_BYTES(cast_bytes, sizeof cast_bytes, encoded, sizeof encoded);
     }
 }
@@ -101,6 +102,7 @@ static void test_what_has_no_mould(void)
 typedef struct messages {
     uint8_t bytes[MESSAGES][BODY_BYTES_MAX + 2 * TEXT_BYTES_MAX];
     cmq_slice bodies[MESSAGES], tags[MESSAGES], keys[MESSAGES];
+    int32_t queue_ids[MESSAGES];     /* a few small ones, and one beyond those that a hold of the seat remembers */
 } messages;
 
 /* Keys of every kind: none, one, short, long, several, with spaces to spare. */
@@ -121,36 +123,38 @@ static messages *make_messages(void)
         all->bodies[i] = random_text(at, cmq_test_random_below(10) == 0 ? BODY_BYTES_MAX : 60);
         all->tags[i] = random_text(at + BODY_BYTES_MAX, 12);
         all->keys[i] = random_keys(at + BODY_BYTES_MAX + TEXT_BYTES_MAX);
+        all->queue_ids[i] = cmq_test_random_below(20) == 0 ? 700 : (int32_t)cmq_test_random_below(5);
     }
     return all;
 }
 
-static cmq_append call_of(const messages *all, uint32_t from, uint32_t count, bool tags_vary, bool keyed)
+static cmq_append call_of(const messages *all, uint32_t from, uint32_t count, bool tags_vary, bool keyed, bool dealt)
 {
     cmq_append append = {.common = {.topic = kit_slice("T"), .queue_id = 2, .flag = 7}, .count = count};
     append.bodies = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = all->bodies + from};
     append.tags = tags_vary ? (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = all->tags + from}
                             : (cmq_column){.kind = CMQ_COLUMN_ONE, .one = kit_slice("tag")};
     if (keyed) append.keys = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = all->keys + from};
+    if (dealt) append.queue_ids = all->queue_ids + from;
     append.properties = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = kit_slice("a\001b\002")};
     return append;
 }
 
 /* All messages, in calls of up to `most`; offsets are checked against each other. */
-static void append_all(cmq_store *store, const messages *all, uint32_t most, bool tags_vary, bool keyed)
+static void append_all(cmq_store *store, const messages *all, uint32_t most, bool tags_vary, bool keyed, bool dealt)
 {
-    int64_t queue_offsets[MESSAGES], phys[MESSAGES];
+    int64_t queue_offsets[MESSAGES], phys[MESSAGES], next[701] = {0};
     for (uint32_t from = 0; from < MESSAGES;) {
         const uint32_t left = MESSAGES - from, wanted = 1 + (uint32_t)cmq_test_random_below(most);
-        cmq_append append = call_of(all, from, wanted < left ? wanted : left, tags_vary, keyed);
+        cmq_append append = call_of(all, from, wanted < left ? wanted : left, tags_vary, keyed, dealt);
         append.queue_offsets_out = queue_offsets;
         append.physical_offsets_out = phys;
         cmq_appended appended;
         CHECK_OK(cmq_store_append(store, &append, &appended));
         CHECK_INT(appended.count, append.count);
-        CHECK_INT(appended.first_queue_offset, from);
+        CHECK_INT(appended.first_queue_offset, queue_offsets[0]);
         CHECK_INT(appended.first_physical_offset, phys[0]);
-        for (uint32_t i = 0; i < append.count; i++) CHECK_INT(queue_offsets[i], from + i);
+        for (uint32_t i = 0; i < append.count; i++) CHECK_INT(queue_offsets[i], next[dealt ? append.queue_ids[i] : 2]++);
         from += append.count;
     }
 }
@@ -178,7 +182,7 @@ static void compare_file(void *context, const char *path, int64_t bytes)
 /* Batches and single calls leave the same files: log with its blanks, queue, index. */
 static void test_batches_leave_what_single_calls_leave(void)
 {
-    for (int kind = 0; kind < 8; kind++) {
+    for (int kind = 0; kind < 16; kind++) {
         const bool tags_vary = kind & 1, keyed = kind & 2;
         char roots[2][CMQ_PATH_BYTES];
         messages *all = make_messages();
@@ -188,7 +192,7 @@ static void test_batches_leave_what_single_calls_leave(void)
             cmq_store_options options = kit_options(roots[way]);
             if (kind & 4) options.flush = CMQ_FLUSH_ASYNC;
             cmq_store *store = kit_open(&options);
-            append_all(store, all, way == 0 ? 1 : 150, tags_vary, keyed);
+            append_all(store, all, way == 0 ? 1 : 150, tags_vary, keyed, kind & 8);
             kit_close(store);
         }
         compared = 0;
@@ -217,7 +221,7 @@ static void test_a_wrong_message_among_many(void)
     for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
         const cmq_slice kept = *wrong[i].place;
         *wrong[i].place = wrong[i].value;
-        const cmq_append append = call_of(all, 0, MESSAGES, true, true);
+        const cmq_append append = call_of(all, 0, MESSAGES, true, true, false);
         cmq_appended appended;
         CHECK_STATUS(cmq_store_append(store, &append, &appended), wrong[i].status);
         CHECK_INT(appended.count, at[i]);
@@ -240,7 +244,7 @@ static void test_a_full_disk_takes_what_fits(void)
     options.segment_bytes = 1 << 20;
     options.flush = CMQ_FLUSH_ASYNC;
     cmq_store *store = kit_open(&options);
-    const cmq_append append = call_of(all, 0, MESSAGES, true, true);
+    const cmq_append append = call_of(all, 0, MESSAGES, true, true, false);
     cmq_appended appended;
     int64_t there = 0;
     cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_RESERVE, .nth = 3, .sys_errno = ENOSPC});
