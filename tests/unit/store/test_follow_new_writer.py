@@ -32,10 +32,23 @@ def test_a_blank_segment_that_the_next_writer_makes_again(tmp_path: Path) -> Non
             assert follower.info().log_end == store.info().log_end
 
 
+def test_an_empty_store_tells_how_long_its_files_will_be(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with (
+        cometmq.open(path, segment_bytes=SEGMENT_BYTES) as store,
+        cometmq.open(path, mode="r") as early,
+        early.read(follow=True, timeout_s=0) as reader,
+    ):
+        assert list(reader) == []
+        store.append("orders", BODY)
+        assert len(list(reader)) == 1
+
+
 def test_an_empty_store_whose_files_turn_out_to_have_other_lengths(tmp_path: Path) -> None:
-    """It tells nobody how long its files will be; a follower that assumed wrongly says so instead of seeing nothing."""
+    """Where nothing tells how long they will be, a follower that assumed wrongly says so instead of seeing nothing."""
     path = tmp_path / "store"
     with cometmq.open(path, segment_bytes=SEGMENT_BYTES) as store:
+        (path / "cometmq" / "point").unlink()  # as in a store that a RocketMQ broker is about to begin
         with cometmq.open(path, mode="r") as early, early.read(follow=True, timeout_s=0) as reader:
             assert list(reader) == []
             store.append("orders", BODY)
