@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cometmq.arrow.libraries import library
 from cometmq.arrow.scan import Scan
-from cometmq.errors import InvalidArgument
+from cometmq.errors import InvalidArgument, MissingLibrary
 
 if TYPE_CHECKING:
     import pyarrow
@@ -27,6 +27,7 @@ __all__ = ["ALL_MESSAGES", "Answer", "Database", "connect"]
 ALL_MESSAGES = "messages"
 """The table of everything."""
 
+_DUCKDB_MIN = 2
 _NAMES_SHOWN = 10
 _BATCH_ROWS = 16_384
 
@@ -171,15 +172,24 @@ def connect(
         end_time: the same.
 
     Raises:
-        MissingLibrary: DuckDB is not installed.
+        MissingLibrary: DuckDB is not installed, or too old.
     """
     duckdb = library("duckdb")
+    if int(duckdb.__version__.partition(".")[0]) < _DUCKDB_MIN:
+        # Before, it had pyarrow filter, which knows no views, and took a stream only once.
+        raise MissingLibrary(
+            f"this needs DuckDB {_DUCKDB_MIN} or newer, not {duckdb.__version__}: pip install --upgrade cometmq[duckdb]"
+        )
     chosen = None if columns is None else list(columns)
 
     def scan_of(topic: str | None, names: list[str] | None) -> Scan:
-        wanted = chosen if names is None else names
         return store.scan(
-            topic, columns=wanted, tags=tags, start_time=start_time, end_time=end_time, batch_rows=_BATCH_ROWS
+            topic,
+            columns=chosen if names is None else names,
+            tags=tags,
+            start_time=start_time,
+            end_time=end_time,
+            batch_rows=_BATCH_ROWS,
         )
 
     scan_of(None, None)  # options that cannot be are told at once
@@ -207,7 +217,7 @@ def _table(scan_of: Callable[[list[str] | None], Scan]) -> Any:
             return schema
 
         def scanner(self, columns: list[str] | None = None, filter: Any = None, **options: Any) -> Any:
-            """Return a scanner of columns. An older DuckDB hands filters over too, which may name other columns."""
+            """Return a scanner of columns. A filter, if there is one, may name others."""
             names = None if filter is not None or columns is None else columns or schema.names[:1]
             scan = scan_of(names)
             reader = pa.RecordBatchReader.from_batches(scan.schema, scan.batches())

@@ -17,7 +17,7 @@ from cometmq.arrow import Scan
 from support.command_line import run, run_json, start
 from support.small_store import open_small
 
-pytest.importorskip("duckdb", reason="duckdb is not installed (pip install cometmq[duckdb])")
+duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed (pip install cometmq[duckdb])")
 
 COUNT = 300
 
@@ -192,6 +192,13 @@ def test_without_duckdb(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = run("sql", path, "select 1")
     assert outcome.code == 3
     assert "pip install cometmq[duckdb]" in outcome.err
+
+
+def test_with_an_old_duckdb(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duckdb, "__version__", "1.4.0")
+    outcome = run("sql", path, "select 1")
+    assert outcome.code == 3
+    assert "DuckDB 2 or newer, not 1.4.0: pip install --upgrade cometmq[duckdb]" in outcome.err
 
 
 def test_many_topics(tmp_path: Path) -> None:
