@@ -27,7 +27,6 @@ def main(path: str, folder: str) -> None:
         .trigger(availableNow=True)
         .start(str(target / "files"))
     )
-    print("started", flush=True)
     query.awaitTermination()
     if query.exception() is not None:
         raise SystemExit(str(query.exception()))

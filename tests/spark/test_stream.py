@@ -145,24 +145,28 @@ def test_complete_mode_is_refused(spark: SparkSession, path: Path, store: cometm
 
 
 def kill_and_finish(path: Path, folder: Path, kills: int, seed: int) -> None:
-    """Run the program, killing driver and JVM at random moments, and once more to its end."""
+    """Run the program, killing driver and JVM at random moments of a micro-batch, and once more to its end."""
     chosen = random.Random(seed)
-    for attempt in range(kills + 1):
-        last = attempt == kills
-        with subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(path), str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            text=True,
-        ) as program:
-            assert program.stdout is not None
-            assert program.stdout.readline() == "started\n"
-            if not last:
-                time.sleep(chosen.uniform(0, 4))
-                os.killpg(program.pid, signal.SIGKILL)
-            else:
-                assert program.wait(300) == 0
+    for _ in range(kills):
+        with start(path, folder) as program:
+            goal = planned(folder) + chosen.randint(1, 3)
+            while planned(folder) < goal and program.poll() is None:
+                time.sleep(0.01)
+            time.sleep(chosen.uniform(0, 1))
+            os.killpg(program.pid, signal.SIGKILL)
+    with start(path, folder) as program:
+        assert program.wait(600) == 0
+
+
+def start(path: Path, folder: Path) -> subprocess.Popen[bytes]:
+    """Start the program as the leader of a group of processes, to which its JVM belongs."""
+    command = [sys.executable, str(PROGRAM), str(path), str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def planned(folder: Path) -> int:
+    """Return how many micro-batches Spark has planned; the newest may have been done or not."""
+    return len(list((folder / "checkpoint" / "offsets").glob("[0-9]*")))
 
 
 @pytest.mark.timeout(7200)
