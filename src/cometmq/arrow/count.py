@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cometmq.store_config.names import is_light_queue
+
 if TYPE_CHECKING:
     from cometmq._engine import StoreHandle
     from cometmq.arrow.scan import Query
@@ -24,9 +26,11 @@ def offsets_of(handle: StoreHandle, query: Query) -> Iterator[tuple[str, int, in
             if queue is not None:
                 yield topic, queue_id, max(start, queue[1]), min(end, queue[2])
         return
-    queues = (
-        handle.queues() if not query.topics else [queue for topic in query.topics for queue in handle.queues(topic)]
-    )
+    if query.topics:
+        queues = [queue for topic in query.topics for queue in handle.queues(topic)]
+    else:
+        # What a light queue points at is in its own topic's queue too.
+        queues = [queue for queue in handle.queues() if not is_light_queue(queue[0])]
     for topic, queue_id, _, low, high in queues:
         if not query.queue_ids or queue_id in query.queue_ids:
             start = low if query.start is None else max(low, query.start)

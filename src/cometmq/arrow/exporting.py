@@ -22,6 +22,7 @@ from cometmq.arrow.libraries import library
 from cometmq.arrow.scan import Query, ScanPass
 from cometmq.arrow.writing import PARTIAL, BytesAs, FileKind, OutputFile, texts
 from cometmq.errors import CorruptRecord, InvalidArgument
+from cometmq.store_config.names import is_light_queue
 
 if TYPE_CHECKING:
     from cometmq.store import Store
@@ -228,6 +229,14 @@ class Exporter:
 
     # --- A folder's state
 
+    @property
+    def _follows_queues(self) -> bool:
+        """Tell whether rows come in the order of their own queues' offsets, so that these say how far an export is.
+
+        What comes by keys does not, and what a light queue points at has another queue's offset.
+        """
+        return not self._query.keys and not any(map(is_light_queue, self._query.topics))
+
     def _options(self) -> dict[str, Any]:
         """What must be the same for an export to be gone on with, by the names that people give."""
         query = self._query
@@ -248,8 +257,10 @@ class Exporter:
         }
 
     def _begin(self, folder: Path, report: ExportReport, *, resume: bool, overwrite: bool) -> _State:
-        if self._query.keys and resume:
-            raise InvalidArgument("an export by keys is not gone on with: they are few; begin anew with --overwrite")
+        if resume and not self._follows_queues:
+            raise InvalidArgument(
+                "an export by keys, or of light queues (%LMQ%…), is not gone on with: begin anew with --overwrite"
+            )
         state = _State.load(folder) if folder.exists() else None
         if resume:
             if state is None:
@@ -320,7 +331,7 @@ class Exporter:
             batch_rows=_BATCH_ROWS,
             batch_bytes=min(_BATCH_BYTES, max(self._part_bytes, _BATCH_BYTES_MIN)),
         )
-        if not query.keys:
+        if self._follows_queues:
             left = tuple((one.topic, one.queue_id, one.next, one.end) for one in state.ranges if one.next < one.end)
             query = replace(query, ranges=left, topics=(), queue_ids=(), start=None, end=None)
         return ScanPass(self._store.handle, query)
@@ -349,7 +360,7 @@ class Exporter:
                     one.next = last + 1
             yield batch
             self._progress(passed, total)
-        if not self._query.keys:
+        if self._follows_queues:
             for one in state.ranges:
                 one.next = one.end
         self._progress(total, total)
