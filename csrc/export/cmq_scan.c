@@ -71,10 +71,7 @@ static cmq_status open_source(cmq_scan *scan, const cmq_scan_options *options)
     const bool whole_log = options->read.topic_count == 0 && !options->read.only_starts;
     const bool light = may_be_light(scan->store, &options->read);
     if (scan->key_count > 0 || ((whole_log || light) && wants_topic(scan))) scan->reads_tails = true;
-    if (scan->key_count > 0 && !whole_log && !light && !options->follow) {
-        const cmq_status status = cmq_scan_places_open(scan, options);
-        if (status != CMQ_OK || scan->places != NULL) return status;
-    }
+    if (scan->key_count > 0 && !whole_log && !light && !options->follow) return cmq_scan_places_open(scan, options);
     cmq_read_options read = options->read;
     read.fetch_tails = scan->reads_tails;
     read.only_queued = whole_log;   /* what deleted topics left is no message any more */
@@ -90,7 +87,8 @@ cmq_status cmq_scan_open(cmq_store *store, const cmq_scan_options *options, cmq_
     if (scan == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a scan");
     scan->store = store;
     take_options(scan, options);
-    cmq_status status = cmq_scan_builders_make(scan, options);
+    scan->pool = cmq_scan_pool_make();
+    cmq_status status = scan->pool != NULL ? cmq_scan_builders_make(scan, options) : cmq_fail(CMQ_ERR_MEMORY, "no memory for a scan");
     if (status == CMQ_OK) status = copy_keys(scan, options);
     if (status == CMQ_OK && scan->skip_corrupt) {
         scan->skipped_offsets = malloc(CMQ_SCAN_SKIPPED_MAX * sizeof *scan->skipped_offsets);
@@ -116,6 +114,7 @@ void cmq_scan_close(cmq_scan *scan)
     cmq_reader_close(scan->reader);
     cmq_scan_places_close(scan);
     cmq_scan_builders_free(scan);
+    cmq_scan_pool_close(scan->pool);
     cmq_scan_pairs_free(scan->pairs);
     free(scan->keys);
     free(scan->key_bytes);
@@ -158,8 +157,9 @@ static cmq_status fill_batch(cmq_scan *scan, cmq_status *after_out)
     while (*after_out == CMQ_OK && !full && scan->rows < scan->batch_rows) {
         const uint32_t left = scan->batch_rows - scan->rows;
         *after_out = cmq_scan_fill_block(scan, left < CMQ_SCAN_BLOCK_ROWS ? left : CMQ_SCAN_BLOCK_ROWS, &full);
+        if (scan->broken) return *after_out;
         if (*after_out != CMQ_OK && *after_out != CMQ_AGAIN && *after_out != CMQ_END) scan->waiting = *cmq_last_error();
-        const cmq_status status = append_block(scan);
+        const cmq_status status = scan->block_count > 0 ? append_block(scan) : CMQ_OK;
         if (status != CMQ_OK) return status;
     }
     return CMQ_OK;

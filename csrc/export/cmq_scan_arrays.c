@@ -83,7 +83,8 @@ static const void *take(pack *into, cmq_scan_buffer *buffer)
     if (buffer->memory == NULL) return nothing;
     const void *data = buffer->memory->data;
     into->memories[into->memory_count++] = buffer->memory;
-    *buffer = (cmq_scan_buffer){0};
+    buffer->memory = NULL;
+    buffer->used = 0;
     return data;
 }
 

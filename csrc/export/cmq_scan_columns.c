@@ -86,29 +86,30 @@ static cmq_status append_views(const cmq_scan *scan, cmq_scan_builder *builder)
     return CMQ_OK;
 }
 
-static cmq_status append_bytes(const cmq_scan *scan, cmq_scan_builder *builder)
+cmq_status cmq_scan_append_body(cmq_scan_builder *builder, const cmq_scan_row *row)
 {
-    size_t bytes = 0;
-    FOR_ROWS bytes += scan->block[i].body_bytes;
     cmq_scan_strings *strings = &builder->strings;
-    const bool first = strings->offsets.used == 0;
-    cmq_status status = cmq_scan_buffer_reserve(&strings->offsets, (scan->block_count + 1) * sizeof(int32_t));
-    if (status == CMQ_OK) status = cmq_scan_buffer_reserve(&strings->data, bytes);
+    cmq_status status = cmq_scan_buffer_reserve(&strings->offsets, 2 * sizeof(int32_t));
+    if (status == CMQ_OK) status = cmq_scan_buffer_reserve(&strings->data, row->body_bytes);
     if (status != CMQ_OK) return status;
     int32_t *offsets = (int32_t *)(void *)cmq_scan_buffer_end(&strings->offsets);
-    if (first) *offsets++ = 0;
-    uint8_t *into = cmq_scan_buffer_end(&strings->data);
-    size_t used = strings->data.used;
-    FOR_ROWS {
-        const cmq_scan_row *row = &scan->block[i];
-        if (row->body_bytes > 0) memcpy(into, row->body, row->body_bytes);
-        into += row->body_bytes;
-        used += row->body_bytes;
-        offsets[i] = (int32_t)used;
+    if (strings->offsets.used == 0) {
+        *offsets++ = 0;
+        strings->offsets.used = sizeof *offsets;
     }
-    strings->data.used = used;
-    strings->offsets.used += (scan->block_count + first) * sizeof(int32_t);
+    if (row->body_bytes > 0) memcpy(cmq_scan_buffer_end(&strings->data), row->body, row->body_bytes);
+    strings->data.used += row->body_bytes;
+    *offsets = (int32_t)strings->data.used;
+    strings->offsets.used += sizeof *offsets;
     return CMQ_OK;
+}
+
+static cmq_status append_bodies(const cmq_scan *scan, cmq_scan_builder *builder)
+{
+    cmq_status status = CMQ_OK;
+    if (builder == scan->gatherer) return CMQ_OK;   /* is done */
+    for (uint32_t i = 0; i < scan->block_count && status == CMQ_OK; i++) status = cmq_scan_append_body(builder, &scan->block[i]);
+    return status;
 }
 
 cmq_status cmq_scan_append_block(cmq_scan *scan, cmq_scan_builder *builder)
@@ -117,7 +118,7 @@ cmq_status cmq_scan_append_block(cmq_scan *scan, cmq_scan_builder *builder)
     case CMQ_SCAN_SHAPE_INT32: return append_int32(scan, builder);
     case CMQ_SCAN_SHAPE_INT64: return append_int64(scan, builder);
     case CMQ_SCAN_SHAPE_VIEW: return append_views(scan, builder);
-    case CMQ_SCAN_SHAPE_BYTES: return append_bytes(scan, builder);
+    case CMQ_SCAN_SHAPE_BYTES: return append_bodies(scan, builder);
     case CMQ_SCAN_SHAPE_TEXT:
     case CMQ_SCAN_SHAPE_DICTIONARY: return cmq_scan_append_texts(scan, builder);
     case CMQ_SCAN_SHAPE_MAP: return cmq_scan_append_map(scan, builder);

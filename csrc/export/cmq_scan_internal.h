@@ -16,29 +16,36 @@
 
 #include "export/cmq_scan.h"
 
-#define CMQ_SCAN_BLOCK_ROWS 128u     /* rows go through the columns in blocks that stay in the first-level cache, as their records' heads do */
+#define CMQ_SCAN_BLOCK_ROWS 8u       /* rows go through the columns in small blocks: while one is written, the heads of the next are on their way */
 #define CMQ_SCAN_HOMES_MAX 64u
 #define CMQ_SCAN_INLINE_BYTES 12u    /* a view holds so many bytes itself */
 #define CMQ_SCAN_TEXT_BYTES_MAX (UINT32_C(1) << 30)   /* of one batch's texts, as offsets have 31 bits */
 
 /* ---- memory (cmq_scan_memory.c) ---- */
 
+/* Memory that batches gave back, for the next ones. */
+typedef struct cmq_scan_pool cmq_scan_pool;
+cmq_scan_pool *cmq_scan_pool_make(void);            /* NULL: no memory */
+void cmq_scan_pool_close(cmq_scan_pool *pool);      /* memory that is out goes to the system when it comes back */
+
 /* Memory that several may hold: a scan and its batches. On a line of its own, as Arrow recommends. */
 typedef struct cmq_scan_memory {
     _Atomic int32_t references;
-    struct cmq_scan_memory *next;   /* the scan's list of memory that its block may still point into */
+    cmq_scan_pool *pool;            /* NULL: of none */
+    struct cmq_scan_memory *next;   /* in the pool, or in the scan's list of what its block may still point into */
     size_t capacity;
     size_t used;                    /* of decompressed bodies */
     _Alignas(64) uint8_t data[];
 } cmq_scan_memory;
 
-cmq_scan_memory *cmq_scan_memory_make(size_t bytes);   /* one reference; NULL: no memory, an error is set */
+cmq_scan_memory *cmq_scan_memory_make(cmq_scan_pool *pool, size_t bytes);   /* one reference; NULL: no memory, an error is set */
 cmq_scan_memory *cmq_scan_memory_keep(cmq_scan_memory *memory);
 void cmq_scan_memory_drop(cmq_scan_memory *memory);
 
 typedef struct cmq_scan_buffer {
     cmq_scan_memory *memory;  /* NULL: nothing yet */
     size_t used;
+    cmq_scan_pool *pool;
 } cmq_scan_buffer;
 
 /* Room for `more` bytes behind `used`. What others hold of the old memory stays as it is. */
@@ -143,11 +150,13 @@ struct cmq_scan {
     uint8_t *key_bytes;
     uint32_t key_count;
 
+    cmq_scan_pool *pool;
     cmq_scan_builder *builders;
     uint32_t builder_count;
     bool reads_tails;             /* topic, properties or keys are wanted */
     bool reads_bodies;
     bool gathers, views;          /* bodies in plain form, as views */
+    cmq_scan_builder *gatherer;   /* the first column of plain bodies: copied as rows are taken, while the memory's stream of lines runs */
     uint32_t batch_rows, batch_bytes;
     uint32_t constant_bytes;      /* of all constants */
     uint32_t view_span_max;       /* of a variadic buffer; less in tests */
@@ -194,7 +203,7 @@ cmq_status CMQ_MUST_CHECK cmq_scan_fill_block(cmq_scan *scan, uint32_t most, boo
 void cmq_scan_release_homes(cmq_scan *scan);
 void cmq_scan_release_full(cmq_scan *scan);   /* memory of blocks that are done with */
 
-/* By key (cmq_scan_keys.c). */
+/* By key (cmq_scan_keys.c): leaves the scan with places, or with a reader where everything has to be read. */
 cmq_status CMQ_MUST_CHECK cmq_scan_places_open(cmq_scan *scan, const cmq_scan_options *options);
 void cmq_scan_places_close(cmq_scan *scan);
 cmq_status CMQ_MUST_CHECK cmq_scan_places_next(cmq_scan *scan);   /* into scan->found; CMQ_END */
@@ -202,6 +211,7 @@ bool cmq_scan_has_key(const cmq_scan *scan, const cmq_scan_row *row);
 
 /* Columns. */
 cmq_status CMQ_MUST_CHECK cmq_scan_append_block(cmq_scan *scan, cmq_scan_builder *builder);
+cmq_status CMQ_MUST_CHECK cmq_scan_append_body(cmq_scan_builder *builder, const cmq_scan_row *row);
 cmq_status CMQ_MUST_CHECK cmq_scan_append_texts(cmq_scan *scan, cmq_scan_builder *builder);
 cmq_status CMQ_MUST_CHECK cmq_scan_append_map(cmq_scan *scan, cmq_scan_builder *builder);
 cmq_status CMQ_MUST_CHECK cmq_scan_dictionary_make(cmq_scan_dictionary **dictionary_out);

@@ -173,7 +173,9 @@ static cmq_status copy_options(struct cmq_scan_places *places, const cmq_read_op
 cmq_status cmq_scan_places_open(cmq_scan *scan, const cmq_scan_options *options)
 {
     /* What is wrong with the options, the reader says; it also brings a follower's view up to date. */
-    cmq_status status = cmq_reader_open(scan->store, &options->read, &scan->reader);
+    cmq_read_options read = options->read;
+    read.fetch_tails = true;
+    cmq_status status = cmq_reader_open(scan->store, &read, &scan->reader);
     if (status != CMQ_OK) return status;
     if (!options->read.only_starts && options->read.start_count > 0) return CMQ_OK;   /* a consumer's progress: filtered as it comes */
     scan->places = calloc(1, sizeof *scan->places);

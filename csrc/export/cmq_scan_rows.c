@@ -60,17 +60,21 @@ static inline bool read_record(const cmq_scan *scan, const cmq_found *found, cmq
     return !scan->check_crc || body == 0 || cmq_crc31(row->body, body) == cmq_load_u32(at + CMQ_RECORD_AT_BODY_CRC);
 }
 
+/* The queue knows the topic without a look behind the body. (Queues of light topics have other topics' records: there it is read.) */
+static inline void name_topic(const cmq_found *found, cmq_scan_row *row)
+{
+    if (found->queue == NULL) return;
+    row->topic = (const uint8_t *)cmq_queue_topic(found->queue);
+    row->topic_bytes = cmq_queue_topic_bytes(found->queue);
+}
+
 static cmq_status row_of(const cmq_scan *scan, const cmq_found *found, cmq_scan_row *row)
 {
     if (!read_record(scan, found, row))
-        return cmq_fail_at(CMQ_ERR_CORRUPT, found->physical_offset, "the record at physical offset %lld, queue offset %lld, is damaged: its lengths do "
-                           "not fit or its body does not have its CRC; run `cometmq verify`", (long long)found->physical_offset,
+        return cmq_fail_at(CMQ_ERR_CORRUPT, found->physical_offset, "the record at physical offset %lld, queue offset %lld, is damaged: its lengths "
+                           "do not fit, or its body does not have its CRC; run `cometmq verify`", (long long)found->physical_offset,
                            (long long)found->queue_offset);
-    /* The queue knows the topic without a look behind the body. (Queues of light topics have other topics' records: there it is read.) */
-    if (row->topic == NULL && found->queue != NULL) {
-        row->topic = (const uint8_t *)cmq_queue_topic(found->queue);
-        row->topic_bytes = cmq_queue_topic_bytes(found->queue);
-    }
+    if (row->topic == NULL) name_topic(found, row);
     return CMQ_OK;
 }
 
@@ -86,7 +90,7 @@ uint8_t *cmq_scan_room_take(cmq_scan_room *room, size_t bytes)
     }
     cmq_scan_memory *memory = scan->decompressed;
     if (memory == NULL || memory->capacity - memory->used < bytes) {
-        memory = cmq_scan_memory_make(bytes > ROOM_BYTES ? bytes : ROOM_BYTES);
+        memory = cmq_scan_memory_make(scan->pool, bytes > ROOM_BYTES ? bytes : ROOM_BYTES);
         if (memory == NULL) return NULL;
         if (scan->decompressed != NULL) {
             scan->decompressed->next = scan->full;
@@ -298,6 +302,35 @@ void cmq_scan_release_full(cmq_scan *scan)
     }
 }
 
+/* The row is the batch's. */
+static inline cmq_status take(cmq_scan *scan)
+{
+    const cmq_scan_row *row = &scan->block[scan->block_count++];
+    scan->rows_left--;
+    if (scan->gatherer == NULL) return CMQ_OK;
+    const cmq_status status = cmq_scan_append_body(scan->gatherer, row);
+    scan->broken = status != CMQ_OK;
+    return status;
+}
+
+/* Rows of records that are one message each, as they are, as long as they fit. The rest is for next_row. */
+static cmq_status take_plain(cmq_scan *scan, uint32_t most)
+{
+    const int32_t special = scan->raw_bodies ? 0 : CMQ_SYS_INNER_BATCH | CMQ_SYS_COMPRESSED;
+    if (scan->unfolding.active || scan->key_count > 0) return CMQ_OK;
+    while (scan->block_count < most && scan->found_at < scan->found.count) {
+        cmq_scan_row *row = &scan->block[scan->block_count];
+        const cmq_found *found = &scan->found.items[scan->found_at];
+        if (!read_record(scan, found, row) || (row->sys_flag & special) != 0) return CMQ_OK;
+        if (row->topic == NULL) name_topic(found, row);
+        if (!fits(scan, row)) return CMQ_OK;   /* met again below, and kept */
+        scan->found_at++;
+        const cmq_status status = take(scan);
+        if (status != CMQ_OK) return status;
+    }
+    return CMQ_OK;
+}
+
 cmq_status cmq_scan_fill_block(cmq_scan *scan, uint32_t most, bool *full_out)
 {
     *full_out = false;
@@ -306,22 +339,22 @@ cmq_status cmq_scan_fill_block(cmq_scan *scan, uint32_t most, bool *full_out)
     /* Nobody else holds it, and all of it was copied: from its beginning again. */
     cmq_scan_memory *memory = scan->decompressed;
     if (memory != NULL && !scan->has_held && atomic_load_explicit(&memory->references, memory_order_acquire) == 1) memory->used = 0;
-    while (scan->block_count < most && scan->rows_left > 0) {
+    if ((int64_t)most > scan->rows_left) most = (uint32_t)scan->rows_left;
+    while (scan->block_count < most) {
+        cmq_status status = scan->has_held ? CMQ_OK : take_plain(scan, most);
+        if (status != CMQ_OK || scan->block_count == most) return status;
         cmq_scan_row *row = &scan->block[scan->block_count];
-        if (scan->has_held) {
-            *row = scan->held;
-        } else {
-            const cmq_status status = next_row(scan, row);
-            if (status != CMQ_OK) return status;
-        }
+        if (scan->has_held) *row = scan->held;
+        else status = next_row(scan, row);
+        if (status != CMQ_OK) return status;
         scan->has_held = !fits(scan, row);
         if (scan->has_held) {
             scan->held = *row;
             *full_out = true;
             return CMQ_OK;
         }
-        scan->block_count++;
-        scan->rows_left--;
+        status = take(scan);
+        if (status != CMQ_OK) return status;
     }
     return scan->rows_left > 0 ? CMQ_OK : CMQ_END;
 }

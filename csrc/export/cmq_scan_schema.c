@@ -82,6 +82,8 @@ static cmq_status make_builder(cmq_scan *scan, const cmq_scan_column *column, cm
     if (column->kind == CMQ_SCAN_CONSTANT && !cmq_utf8_is_valid(cmq_slice_of_text(column->property)))
         return cmq_fail(CMQ_ERR_ARGUMENT, "the value of column %s is no UTF-8", column->name);
     builder->kind = column->kind;
+    builder->validity.pool = builder->values.pool = builder->strings.offsets.pool = builder->strings.data.pool = scan->pool;
+    builder->map_values.offsets.pool = builder->map_values.data.pool = scan->pool;
     builder->nullable = facts_of[column->kind].nullable;
     builder->name = strdup(column->name);
     builder->property = needs_property ? strdup(column->property) : NULL;
@@ -108,6 +110,7 @@ cmq_status cmq_scan_builders_make(cmq_scan *scan, const cmq_scan_options *option
         scan->reads_bodies = true;
         if (builder->shape == CMQ_SCAN_SHAPE_VIEW) scan->views = true;
         else scan->gathers = true;
+        if (builder->shape == CMQ_SCAN_SHAPE_BYTES && scan->gatherer == NULL) scan->gatherer = builder;
     }
     return CMQ_OK;
 }

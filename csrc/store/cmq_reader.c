@@ -21,7 +21,7 @@
 #define CURSOR_UNITS_ALL 65536u          /* of all cursors together */
 #define EXAMINE_MAX (UINT64_C(1) << 20)  /* units looked at per refill of a tag filter */
 #define READER_NAMES_MAX 4096u
-#define FETCH_UNITS 16u                  /* how far ahead heads of records are fetched, over all cursors */
+#define FETCH_UNITS 24u                  /* how far ahead heads of records are fetched, over all cursors */
 #define AHEAD_BYTES_MIN (INT64_C(128) << 10)
 #define AHEAD_BYTES_MAX (INT64_C(8) << 20)
 
@@ -222,12 +222,7 @@ static inline void fetch(const cmq_reader *reader, const cmq_unit *unit)
     const uint64_t into = (uint64_t)unit->phy - (uint64_t)reader->window_start;   /* a damaged unit may say any number */
     if (into >= (uint64_t)cmq_log_segment_bytes(reader->store->log)) return;
     const uintptr_t record = reader->window_data + into;
-    __builtin_prefetch((const void *)record);
-    __builtin_prefetch((const void *)(record + 64));
-    if (!reader->options.fetch_tails) return;
-    const uintptr_t end = record + (uint32_t)unit->bytes;
-    __builtin_prefetch((const void *)(end - 64));
-    __builtin_prefetch((const void *)(end - 128));
+    cmq_record_prefetch_parts((const uint8_t *)record, (uint32_t)unit->bytes, reader->options.fetch_tails);
 }
 
 /* Messages that were wanted from `from` on, but begin later because their files have expired. */
@@ -325,12 +320,10 @@ static cmq_status build_heap(cmq_reader *reader, int64_t confirmed)
     return CMQ_OK;
 }
 
-/* The first cursor's unit was taken: refill or drop it, and put the heap right. */
-static cmq_status advance(cmq_reader *reader, int64_t confirmed)
+/* Units of the first cursor were taken: refill or drop it, and put the heap right. */
+static cmq_status settle_first(cmq_reader *reader, int64_t confirmed)
 {
     cmq_cursor *cursor = reader->cursors[reader->heap[0]];
-    const uint32_t ahead = cursor->at++ + reader->fetch_units;
-    if (ahead < cursor->count) fetch(reader, &cursor->units[ahead]);
     if (cursor->at == cursor->count) {
         const cmq_status status = refill(reader, cursor, confirmed);
         if (status != CMQ_OK) return status;
@@ -341,6 +334,12 @@ static cmq_status advance(cmq_reader *reader, int64_t confirmed)
     }
     if (reader->heap_count > 1) sift_down(reader, 0);
     return CMQ_OK;
+}
+
+static inline void fetch_ahead(const cmq_reader *reader, const cmq_cursor *cursor)
+{
+    const uint32_t ahead = cursor->at + reader->fetch_units;
+    if (ahead < cursor->count) fetch(reader, &cursor->units[ahead]);
 }
 
 /* ---- records ---- */
@@ -368,6 +367,17 @@ static void read_ahead(cmq_reader *reader, int64_t phy, const uint8_t *data, siz
     if (reader->ahead_from <= phy) reader->ahead_from = phy + 1;
 }
 
+/* As cmq_reader_pin for the segment that was read last. */
+static inline cmq_status pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out, size_t *available_out)
+{
+    const int64_t into = phy - reader->window_start, bytes = cmq_log_segment_bytes(reader->store->log);
+    if (batch->pin_count == 0 || batch->pins[batch->pin_count - 1] != reader->window || into < 0 || into >= bytes || phy >= reader->ahead_from)
+        return cmq_reader_pin(reader, batch, phy, data_out, available_out);
+    *data_out = (const uint8_t *)reader->window_data + into;
+    *available_out = (size_t)(bytes - into);
+    return CMQ_OK;
+}
+
 cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out, size_t *available_out)
 {
     const int64_t bytes = cmq_log_segment_bytes(reader->store->log);
@@ -383,10 +393,16 @@ cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t ph
     if (batch->pin_count == CMQ_FOUND_PINS_MAX) cmq_found_batch_release(batch);   /* nothing found in any of them */
     const cmq_status status = cmq_log_pin(reader->store->log, phy, &batch->pins[batch->pin_count], data_out, available_out);
     if (status != CMQ_OK) return status;
-    const cmq_segment *segment = batch->pins[batch->pin_count++];
-    reader->window_data = (uintptr_t)cmq_segment_data(segment);
-    reader->window_start = cmq_segment_start(segment);
+    reader->window = batch->pins[batch->pin_count++];
+    reader->window_data = (uintptr_t)cmq_segment_data(reader->window);
+    reader->window_start = cmq_segment_start(reader->window);
     return CMQ_OK;
+}
+
+/* Does a record of the unit's size lie here, made for this place? What cmq_record_peek sees, without what nobody asked for. */
+static inline bool is_record_of(const cmq_unit *unit, const uint8_t *data, size_t available)
+{
+    return unit->bytes >= CMQ_RECORD_BYTES_MIN && (size_t)unit->bytes <= available && cmq_record_is_of(data, (uint32_t)unit->bytes, unit->phy);
 }
 
 bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view)
@@ -405,11 +421,10 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
     const cmq_unit *unit = &cursor->units[cursor->at];
     const uint8_t *data;
     size_t available;
-    cmq_record_head head;
     *keep_out = false;
     if (unit->phy < 0 || unit->count < 1)
         return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the unit at queue offset %lld is damaged; run `cometmq verify`", (long long)unit->offset);
-    cmq_status status = cmq_reader_pin(reader, batch, unit->phy, &data, &available);
+    cmq_status status = pin(reader, batch, unit->phy, &data, &available);
     if (status == CMQ_ERR_OFFSET && unit->phy < cmq_log_min(reader->store->log)) {   /* expired meanwhile */
         reader->expired += unit->count;
         return CMQ_OK;
@@ -418,10 +433,13 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
         return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "queue offset %lld points at %lld, which is no place of the log; run `cometmq verify`",
                            (long long)unit->offset, (long long)unit->phy);
     if (status != CMQ_OK) return status;
-    if (cmq_record_peek(data, available, &head) != CMQ_OK || head.physical_offset != unit->phy || head.record_bytes != (uint32_t)unit->bytes)
+    if (!is_record_of(unit, data, available))
         return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "no record of %d bytes lies at physical offset %lld, where queue offset %lld points; run "
                            "`cometmq verify`", unit->bytes, (long long)unit->phy, (long long)unit->offset);
-    reader->last_ms = head.store_timestamp_ms;
+    if (reader->options.has_start_time || reader->options.has_end_time) {
+        const bool ipv6 = (cmq_load_i32(data + CMQ_RECORD_AT_SYS_FLAG) & CMQ_SYS_BORN_HOST_IPV6) != 0;
+        reader->last_ms = cmq_load_i64(data + CMQ_RECORD_AT_STORE_TIMESTAMP + (ipv6 ? CMQ_RECORD_IPV6_MORE : 0));
+    }
     if (reader->options.tag_count > 0) {
         cmq_record_view view;
         status = cmq_record_parse(data, available, unit->phy, 0, &view);
@@ -429,7 +447,7 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
         if (!cmq_reader_tags_match(reader, &view)) return CMQ_OK;
     }
     *found_out = (cmq_found){.record = data, .queue = cursor->queue, .physical_offset = unit->phy, .queue_offset = unit->offset,
-                             .record_bytes = head.record_bytes, .count = unit->count};
+                             .record_bytes = (uint32_t)unit->bytes, .count = unit->count};
     const int64_t skip = cursor->first - unit->offset, behind = unit->offset + unit->count - cursor->end;
     if (skip > 0) found_out->skip = (int32_t)(skip < unit->count ? skip : unit->count);
     if (behind > 0) found_out->behind = (int32_t)(behind < unit->count ? behind : unit->count);
@@ -470,7 +488,37 @@ static cmq_status take_first(cmq_reader *reader, cmq_found_batch *batch)
         return CMQ_END;
     }
     if (keep) batch->count++;
-    return advance(reader, reader->merged_end);
+    fetch_ahead(reader, cursor);
+    cursor->at++;
+    return settle_first(reader, reader->merged_end);
+}
+
+/* Most units need no more than this: the first cursor's, as long as they lie below the other cursors', in the segment that is pinned, and are sound.
+ * Says how many were taken; what is left is for take_first to look at. */
+static uint32_t take_run(cmq_reader *reader, cmq_found_batch *batch)
+{
+    const cmq_read_options *options = &reader->options;
+    if (options->tag_count > 0 || options->has_start_time || options->has_end_time || options->backwards) return 0;
+    if (batch->pin_count == 0 || batch->pins[batch->pin_count - 1] != reader->window) return 0;
+    cmq_cursor *cursor = reader->cursors[reader->heap[0]];
+    int64_t limit = reader->window_start + cmq_log_segment_bytes(reader->store->log);
+    const int64_t segment_end = limit;
+    if (limit > reader->ahead_from) limit = reader->ahead_from;
+    for (uint32_t child = 1; child <= 2 && child < reader->heap_count; child++) {
+        const cmq_cursor *other = reader->cursors[reader->heap[child]];
+        if (limit > other->units[other->at].phy) limit = other->units[other->at].phy;
+    }
+    const uint32_t before = batch->count;
+    for (; cursor->at < cursor->count && batch->count < batch->capacity; cursor->at++) {
+        const cmq_unit *unit = &cursor->units[cursor->at];
+        if (unit->count != 1 || unit->phy < reader->window_start || unit->phy >= limit) break;
+        const uint8_t *data = (const uint8_t *)reader->window_data + (unit->phy - reader->window_start);
+        if (!is_record_of(unit, data, (size_t)(segment_end - unit->phy))) break;
+        fetch_ahead(reader, cursor);
+        batch->items[batch->count++] = (cmq_found){.record = data, .queue = cursor->queue, .physical_offset = unit->phy, .queue_offset = unit->offset,
+                                                   .record_bytes = (uint32_t)unit->bytes, .count = 1};
+    }
+    return batch->count - before;
 }
 
 static cmq_status next_of_queues(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
@@ -480,7 +528,8 @@ static cmq_status next_of_queues(cmq_reader *reader, cmq_found_batch *batch, int
         if (!reader->options.only_starts) status = find_queues(reader, confirmed);
         if (status == CMQ_OK) status = build_heap(reader, confirmed);
     }
-    while (status == CMQ_OK && batch->count < batch->capacity && reader->heap_count > 0) status = take_first(reader, batch);
+    while (status == CMQ_OK && batch->count < batch->capacity && reader->heap_count > 0)
+        status = take_run(reader, batch) > 0 ? settle_first(reader, reader->merged_end) : take_first(reader, batch);
     if (status == CMQ_END) return CMQ_OK;
     if (status != CMQ_OK) reader->merged = false;
     if (status == CMQ_OK && reader->heap_count == 0) reader->ended = all_ended(reader);

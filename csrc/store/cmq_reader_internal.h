@@ -42,8 +42,9 @@ struct cmq_reader {
     int64_t merged_end;
     int64_t expired;             /* messages that were to be read and are gone */
 
-    /* The segment that was read last, for fetching heads of records to come. Only addresses are made of it. */
+    /* The segment that was read last, for fetching heads of records to come. Only addresses are made of it, but where a batch pins it too. */
     uint32_t fetch_units;        /* how many units ahead, in one cursor */
+    const cmq_segment *window;
     uintptr_t window_data;
     int64_t window_start;
 
