@@ -186,9 +186,11 @@ static void test_batches_leave_what_single_calls_leave(void)
         const bool tags_vary = kind & 1, keyed = kind & 2;
         char roots[2][CMQ_PATH_BYTES];
         messages *all = make_messages();
+        kit_set_clock();
+        const int64_t began_ms = atomic_load(&kit_now_ms);
         for (int way = 0; way < 2; way++) {
             CHECK_OK(cmq_path_join(roots[way], kit_directory(), "store"));
-            kit_set_clock();
+            atomic_store(&kit_now_ms, began_ms);   /* the same times in both */
             cmq_store_options options = kit_options(roots[way]);
             if (kind & 4) options.flush = CMQ_FLUSH_ASYNC;
             cmq_store *store = kit_open(&options);
