@@ -126,7 +126,7 @@ static void bench_rewind(bench_setup *setup, const cmq_index_position *position)
     cmq_index_destroy(setup->index);
     setup->index = open_index(setup->root);
     const double begin = wall_s();
-    BENCH_CHECK(cmq_index_rewind(setup->index, position) == CMQ_OK);
+    BENCH_CHECK(cmq_index_rewind(setup->index, position, false) == CMQ_OK);
     print_once("index/rewind", (wall_s() - begin) * 1e3, "ms");
     BENCH_CHECK(cmq_index_end_phy(setup->index) == position->end_phy);
 }

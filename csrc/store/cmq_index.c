@@ -405,7 +405,7 @@ cmq_status cmq_index_drop_newer(cmq_index *index, int64_t checkpoint_index_ms, i
     return remove_from(index, keep);
 }
 
-cmq_status cmq_index_rewind(cmq_index *index, const cmq_index_position *position)
+cmq_status cmq_index_rewind(cmq_index *index, const cmq_index_position *position, bool untouched)
 {
     drop_pending(index);
     if (position->file_name == 0) return remove_from(index, 0);
@@ -417,8 +417,10 @@ cmq_status cmq_index_rewind(cmq_index *index, const cmq_index_position *position
     uint32_t keep = 0;
     for (cmq_index_file_info info; keep < cmq_index_files(index); keep++)
         if (cmq_index_file_at(index, keep, &info) != CMQ_OK || info.name > position->file_name) break;
-    cmq_status status = cmq_indexfile_rewind(file, position);   /* first: when it says that the file is another one,
-                                                                 * nothing was removed */
+    /* First: when it says that the file is another one, nothing was removed. */
+    bool is_at = false;
+    cmq_status status = untouched ? cmq_indexfile_is_at(file, position, &is_at) : CMQ_OK;
+    if (status == CMQ_OK && !is_at) status = cmq_indexfile_rewind(file, position);
     cmq_indexfile_release(file);
     if (status == CMQ_OK) status = remove_from(index, keep);
     return status;

@@ -67,8 +67,9 @@ void cmq_index_abandon(cmq_index *index);   /* touches no file: in a forked chil
 cmq_status CMQ_MUST_CHECK cmq_index_drop_newer(cmq_index *index, int64_t checkpoint_index_ms,
                                                int64_t *rebuild_from_out);
 /* (b) go back to a durable position: later files are deleted, later entries dropped, chains of that file rebuilt.
- * CMQ_ERR_CORRUPT when the file does not fit the position (then use (a)). */
-cmq_status CMQ_MUST_CHECK cmq_index_rewind(cmq_index *index, const cmq_index_position *position);
+ * CMQ_ERR_CORRUPT when the file does not fit the position (then use (a)). `untouched`: the last writer closed there, so a
+ * file that says it stands at the position does, slots and all. */
+cmq_status CMQ_MUST_CHECK cmq_index_rewind(cmq_index *index, const cmq_index_position *position, bool untouched);
 
 /* After recovery found where the log ends: forget entries of records that start at or behind it. A power loss may take
  * records whose keys reached the disk already (the log was not synced, or a durable point's index was newer than its

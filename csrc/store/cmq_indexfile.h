@@ -71,6 +71,9 @@ void cmq_indexfile_put(cmq_indexfile *file, const cmq_index_key *keys, uint32_t 
  * is trusted but entries below the count. CMQ_ERR_CORRUPT when the file cannot have been at that position. */
 cmq_status CMQ_MUST_CHECK cmq_indexfile_rewind(cmq_indexfile *file, const cmq_index_position *position);
 
+/* writer: does the header say exactly this position? CMQ_ERR_CORRUPT when the file cannot have been at it. */
+cmq_status CMQ_MUST_CHECK cmq_indexfile_is_at(cmq_indexfile *file, const cmq_index_position *position, bool *is_at_out);
+
 /* writer: forget entries from the first one on whose record starts at or behind `log_end`, looking from the newest
  * back; header and slots follow. The end timestamp becomes the last kept entry's, rounded up. *position_out: the header
  * then; a count of 1 says that nothing is left. */

@@ -210,7 +210,7 @@ static cmq_status recover_index(cmq_store *store, const cmq_point *point, bool t
     *keys_from = -1;
     if (store->index == NULL) return CMQ_OK;
     if (trusted) {
-        const cmq_status status = cmq_index_rewind(store->index, &point->index);
+        const cmq_status status = cmq_index_rewind(store->index, &point->index, point->clean && !unclean);
         *keys_from = cmq_index_end_phy(store->index);
         if (status != CMQ_ERR_CORRUPT) return status;
     }

@@ -476,7 +476,7 @@ static void random_work(void)
         case 2:   /* a crash: back to the durable point */
             cmq_index_destroy(index);
             index = open_index(root, false);
-            CHECK_OK(cmq_index_rewind(index, &durable));
+            CHECK_OK(cmq_index_rewind(index, &durable, false));
             model_count = durable_count;
             atomic_fetch_add(&clock_ms, 1000);   /* or a new file could get a removed one's name, which a follower
                                                   * cannot tell */
@@ -532,12 +532,12 @@ static void rewind_to_what_is_gone(void)
     CHECK_OK(cmq_index_flush(index, &position, &full_end_ms));
     cmq_index_position other = position;
     other.file_name += 1;
-    CHECK_STATUS(cmq_index_rewind(index, &other), CMQ_ERR_CORRUPT);
+    CHECK_STATUS(cmq_index_rewind(index, &other, false), CMQ_ERR_CORRUPT);
     other = position;
     other.count += 1;
-    CHECK_STATUS(cmq_index_rewind(index, &other), CMQ_ERR_CORRUPT);
+    CHECK_STATUS(cmq_index_rewind(index, &other, false), CMQ_ERR_CORRUPT);
     check_queries(index, 0);   /* nothing was changed */
-    CHECK_OK(cmq_index_rewind(index, &(cmq_index_position){0}));
+    CHECK_OK(cmq_index_rewind(index, &(cmq_index_position){0}, false));
     CHECK_INT(cmq_index_files(index), 0);
     cmq_index_destroy(index);
 }
@@ -736,7 +736,7 @@ static void hostile_files(void)
     }
     cmq_index_destroy(index);
     index = open_index(root, false);
-    const cmq_status status = cmq_index_rewind(index, &position);
+    const cmq_status status = cmq_index_rewind(index, &position, false);
     CHECK(status == CMQ_OK || status == CMQ_ERR_CORRUPT);
     CHECK_OK(cmq_index_drop_newer(index, 0, &from));
     model_count = 0;

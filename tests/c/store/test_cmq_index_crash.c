@@ -90,12 +90,12 @@ static void recover_image(const char *image)
     if (found) {
         CHECK(from >= acknowledged && from <= put_count);
         CHECK(checkpoint.index_ms >= point.store_ms - 10000 || checkpoint.index_ms == 0);
-        CHECK_OK(cmq_index_rewind(index, &point.index));
+        CHECK_OK(cmq_index_rewind(index, &point.index, false));
     } else {
         int64_t rebuild_from;
         CHECK_OK(cmq_index_drop_newer(index, 0, &rebuild_from));
         CHECK_INT(rebuild_from, 0);
-        while (cmq_index_files(index) > 0) CHECK_OK(cmq_index_rewind(index, &(cmq_index_position){0}));
+        while (cmq_index_files(index) > 0) CHECK_OK(cmq_index_rewind(index, &(cmq_index_position){0}, false));
     }
     check_index(index, image, from);
     put_count = from;
