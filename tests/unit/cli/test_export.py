@@ -294,6 +294,24 @@ def test_stopped_anywhere_it_goes_on_and_has_each_row_once(
         assert all_rows(out) == wanted
 
 
+@pytest.mark.parametrize("compressed", ["decompress", "raw"])
+def test_inner_batches_are_gone_on_with(tmp_path: Path, export: Export, compressed: str) -> None:
+    """Parts end within a record that holds several messages."""
+    path = tmp_path / "store"
+    with open_small(path) as store:
+        store.create_topic("orders", batch=True, queues=2)
+        for number in range(40):
+            store.append_many("orders", [b"%d.%d" % (number, part) * 20 for part in range(number % 7 + 1)])
+    wanted = expected(path, compressed=compressed)
+    assert len(wanted) > 100 or compressed == "raw"
+    for calls in (2, 3, 5):
+        out = tmp_path / f"out-{calls}"
+        for _ in range(40):
+            if export(path, out, stop_after(calls), compressed=compressed).complete:
+                break
+        assert all_rows(out) == wanted
+
+
 def test_a_part_that_the_state_does_not_know_is_written_again(path: Path, tmp_path: Path, export: Export) -> None:
     """As after a crash between the two."""
     out = tmp_path / "out"
