@@ -19,6 +19,8 @@
 #include "store/cmq_abort.h"
 #include "store/cmq_store_internal.h"
 
+#define AHEAD_BYTES_MIN (INT64_C(128) << 10)
+#define AHEAD_BYTES_MAX (INT64_C(8) << 20)
 #define KEYS_PER_LOT 4096u
 
 /* ---- where to begin ---- */
@@ -89,8 +91,23 @@ typedef struct walk {
     int64_t last_ms;
     int64_t records;
     int64_t keys_from;         /* records above this physical offset get their keys */
+    int64_t ahead_until;       /* the log was asked for up to here */
+    int64_t ahead_bytes;
     cmq_pending_keys keys;
 } walk;
+
+/* The log's map is advised as random: a log that is not in memory would be read page by page, slower than the disk can by ten times. Ever
+ * larger pieces, so that a short log does not fill memory with what lies behind its end. */
+static void read_ahead(walk *w, const cmq_segment *segment)
+{
+    if (w->position < w->ahead_until - w->ahead_bytes / 2) return;
+    w->ahead_bytes = w->ahead_bytes == 0 ? AHEAD_BYTES_MIN : w->ahead_bytes < AHEAD_BYTES_MAX ? w->ahead_bytes * 2 : AHEAD_BYTES_MAX;
+    const int64_t start = cmq_segment_start(segment), end = start + cmq_log_segment_bytes(w->store->log);
+    const int64_t from = w->ahead_until > w->position ? w->ahead_until : w->position;
+    const int64_t to = end - from > w->ahead_bytes ? from + w->ahead_bytes : end;
+    if (from < to) cmq_file_read_ahead(cmq_segment_data(segment) + (from - start), (size_t)(to - from));
+    w->ahead_until = from < to ? to : from;
+}
 
 static cmq_status put_lot(walk *w, uint32_t at_least)
 {
@@ -133,6 +150,7 @@ static cmq_status step(walk *w, unsigned checks)
         return CMQ_OK;
     }
     if (status != CMQ_OK) return CMQ_END;
+    read_ahead(w, segment);
     status = store->opening.was_unclean && cmq_store_is_torn(store, &view) ? CMQ_END : dispatch(w, &view);
     /* A topic or a queue id that cannot be: whatever its CRC says, it is no whole record. */
     if (status == CMQ_ERR_TOPIC || status == CMQ_ERR_ARGUMENT) status = CMQ_END;
