@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cmq_utf8.h"
+#include "export/cmq_scan.h"
 #include "support/cmq_store_kit.h"
 
 #define BASES 6
@@ -268,14 +270,75 @@ static tally read_through(const base *of, cmq_store *store, const cmq_read_optio
     return counted;
 }
 
+/* ---- columns ---- */
+
+static void check_strings(const struct ArrowArray *strings, bool text)
+{
+    const int32_t *offsets = strings->buffers[1];
+    for (int64_t i = 0; i < strings->length; i++) {
+        if (offsets[i] < 0 || offsets[i] > offsets[i + 1]) wrong("offsets fall", CMQ_OK);
+        const cmq_slice string = {.data = (const uint8_t *)strings->buffers[2] + offsets[i], .bytes = (size_t)(offsets[i + 1] - offsets[i])};
+        if (text && !cmq_utf8_is_valid(string)) wrong("a text is no UTF-8", CMQ_OK);
+    }
+}
+
+static void check_views(const struct ArrowArray *views)
+{
+    const int64_t *sizes = views->buffers[views->n_buffers - 1];
+    for (int64_t i = 0; i < views->length; i++) {
+        int32_t view[4];
+        memcpy(view, (const uint8_t *)views->buffers[1] + 16 * i, sizeof view);
+        if (view[0] < 0) wrong("a view has a negative length", CMQ_OK);
+        if (view[0] <= 12) continue;
+        if (view[2] < 0 || view[2] >= views->n_buffers - 3 || view[3] < 0 || (int64_t)view[3] + view[0] > sizes[view[2]]) wrong("a view leaves its buffer", CMQ_OK);
+    }
+}
+
+/* Whatever the damage, what comes is valid Arrow, and it ends. */
+static void scan_through(cmq_store *store, const cmq_read_options *read, const char *key)
+{
+    static const cmq_scan_column columns[] = {{.kind = CMQ_SCAN_BODY, .name = "view"}, {.kind = CMQ_SCAN_BODY, .form = CMQ_SCAN_FORM_PLAIN, .name = "plain"},
+                                              {.kind = CMQ_SCAN_TAGS, .form = CMQ_SCAN_FORM_DICTIONARY, .name = "tags"}, {.kind = CMQ_SCAN_KEYS, .name = "keys"},
+                                              {.kind = CMQ_SCAN_PROPERTIES, .name = "map"}, {.kind = CMQ_SCAN_BORN_HOST, .name = "host"},
+                                              {.kind = CMQ_SCAN_BORN_TIMESTAMP, .form = CMQ_SCAN_FORM_US, .name = "born"}};
+    const cmq_slice wanted = kit_slice(key != NULL ? key : "");
+    const cmq_scan_options options = {.read = *read, .columns = columns, .column_count = sizeof columns / sizeof columns[0], .batch_rows = 50,
+                                      .keys = &wanted, .key_count = key != NULL};
+    cmq_scan *scan;
+    cmq_status status = cmq_scan_open(store, &options, &scan);
+    if (status != CMQ_OK && !is_typed(status)) wrong("opening a scan", status);
+    if (status != CMQ_OK) return;
+    uint32_t results = 0;
+    for (bool end = false; !end; results++) {
+        struct ArrowArray batch;
+        status = cmq_scan_next(scan, &batch, &end);
+        if (status != CMQ_OK && !is_typed(status)) wrong("scanning", status);
+        if (results > READS_MAX) wrong("scanning does not end", status);
+        if (status == CMQ_ERR_CORRUPT) continue;
+        if (status != CMQ_OK || batch.release == NULL) break;
+        check_views(batch.children[0]);
+        check_strings(batch.children[1], false);
+        check_strings(batch.children[2]->dictionary, true);
+        check_strings(batch.children[3], true);
+        check_strings(batch.children[4]->children[0]->children[0], true);
+        check_strings(batch.children[4]->children[0]->children[1], true);
+        batch.release(&batch);
+    }
+    cmq_scan_close(scan);
+}
+
 static tally read_in_every_way(const base *of, cmq_store *store)
 {
     static const char *const topics[] = {"A", "B", "Batch", "%LMQ%a"};
     const cmq_slice tag = kit_slice("red");
     tally all = read_through(of, store, &(cmq_read_options){0});
     all.complaints += read_through(of, store, &(cmq_read_options){.backwards = true}).complaints;
+    scan_through(store, &(cmq_read_options){0}, NULL);
     for (int i = 0; i < 4; i++) {
         const cmq_slice name = kit_slice(topics[i]);
+        const cmq_read_options all_of_it = {.topics = &name, .topic_count = 1, .may_be_missing = true};
+        scan_through(store, &all_of_it, NULL);
+        scan_through(store, &all_of_it, "shared3");
         for (int way = 0; way < 4; way++) {
             const cmq_read_options options = {.topics = &name, .topic_count = 1, .may_be_missing = true, .backwards = way % 2 != 0, .tags = &tag,
                                               .tag_count = way / 2 == 0 ? 0 : 1};
