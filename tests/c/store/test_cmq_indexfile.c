@@ -262,6 +262,55 @@ static void hostile_bytes(void)
     cmq_indexfile_release(file);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(worked_example), CMQ_TEST(rolled_header), CMQ_TEST(times_are_clamped),
+/* ---- how much a rewind reads ---- */
+
+static cmq_fs_ops counting_ops;
+static cmq_fs counting_fs = {.ops = &counting_ops};
+static uint64_t read_bytes;
+
+static cmq_status count_read(cmq_file *file, uint64_t offset, void *into, size_t bytes)
+{
+    read_bytes += bytes;
+    return cmq_fs_posix()->ops->read(file, offset, into, bytes);
+}
+
+static cmq_status open_counting(cmq_fs *self, const char *path, cmq_open_mode mode, cmq_file **file_out)
+{
+    const cmq_status status = cmq_fs_posix()->ops->open(cmq_fs_posix(), path, mode, file_out);
+    if (status == CMQ_OK) (*file_out)->fs = self;
+    return status;
+}
+
+/* A new key in a slot that was empty: no older entry of it is searched for in millions. An untouched file is only asked for its header. */
+static void rewind_reads_what_it_needs(void)
+{
+    enum { MANY_SLOTS = 100000, MANY = 150000 };
+    counting_ops = *cmq_fs_posix()->ops;
+    counting_ops.read = count_read;
+    counting_ops.open = open_counting;
+    cmq_indexfile *file;
+    CHECK_OK(cmq_indexfile_create(&counting_fs, path_in(cmq_test_directory()), 20260101000000000, MANY_SLOTS, MANY + 10, &file));
+    for (uint32_t i = 0; i < MANY - 1; i++) put(file, i * 100, 1000000 + i, i % (MANY_SLOTS / 2));
+    cmq_index_position position;
+    bool is_at;
+    cmq_indexfile_position(file, &position);
+    CHECK_OK(cmq_indexfile_is_at(file, &position, &is_at));
+    CHECK(is_at && read_bytes == 0);
+    put(file, MANY * 100, 2000000, MANY_SLOTS - 1);
+    CHECK_OK(cmq_indexfile_is_at(file, &position, &is_at));
+    CHECK(!is_at);
+    CHECK_OK(cmq_indexfile_rewind(file, &position));
+    CHECK(read_bytes <= CMQ_INDEX_SLOT_BYTES * MANY_SLOTS);   /* the slots, and no entry */
+    CHECK_INT(cmq_load_i32(file->map + CMQ_INDEX_HEADER_BYTES + CMQ_INDEX_SLOT_BYTES * (MANY_SLOTS - 1)), 0);
+    /* One in a slot with an older entry: from the newest back, until it is found. */
+    put(file, MANY * 100, 2000000, 7);
+    read_bytes = 0;
+    CHECK_OK(cmq_indexfile_rewind(file, &position));
+    CHECK(read_bytes < CMQ_INDEX_SLOT_BYTES * MANY_SLOTS + CMQ_INDEX_ENTRY_BYTES * 70000);
+    CHECK_INT(cmq_load_i32(file->map + CMQ_INDEX_HEADER_BYTES + CMQ_INDEX_SLOT_BYTES * 7), 2 * (MANY_SLOTS / 2) + 7 + 1);
+    cmq_indexfile_release(file);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(rewind_reads_what_it_needs), CMQ_TEST(worked_example), CMQ_TEST(rolled_header), CMQ_TEST(times_are_clamped),
               CMQ_TEST(slots_left_behind_are_ignored), CMQ_TEST(entries_behind_the_count_are_passed_over),
               CMQ_TEST(lengths_are_checked), CMQ_TEST(rewind_from_any_mixture), CMQ_TEST(hostile_bytes))
