@@ -84,10 +84,12 @@ static cmq_status store_point(cmq_store *store, const cmq_point *point, const cm
     return status;
 }
 
-cmq_status cmq_store_durable_point(cmq_store *store, bool clean)
+typedef bool (*leaves)(void *context, const cmq_queue *queue);
+
+static cmq_status durable_point(cmq_store *store, bool clean, leaves without, void *context)
 {
     int64_t end, store_ms, last_phy, covered, full_end_ms = 0;
-    cmq_point point = {.clean = clean};
+    cmq_point point = {.clean = clean, .has_also = without != NULL};
     if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
     read_confirmed(store, &end, &store_ms, &last_phy);
     cmq_status status = make_durable(store, end, &covered, &point.index, &full_end_ms);
@@ -99,6 +101,7 @@ cmq_status cmq_store_durable_point(cmq_store *store, bool clean)
     store->checkpoint.logics_ms = store_ms;
     if (full_end_ms > store->checkpoint.index_ms) store->checkpoint.index_ms = full_end_ms;
     point.queues = cmq_queues_fingerprint(store->queues, end);
+    if (without != NULL) point.queues_also = cmq_queues_fingerprint_without(store->queues, end, without, context);
     fill_point(store, end, store_ms, last_phy, &point);
     status = store_point(store, &point, &before);
     if (status != CMQ_OK) return status;
@@ -107,6 +110,10 @@ cmq_status cmq_store_durable_point(cmq_store *store, bool clean)
     if (store->follow != NULL) cmq_follow_set_files_end(store->follow, covered);
     return CMQ_OK;
 }
+
+cmq_status cmq_store_durable_point(cmq_store *store, bool clean) { return durable_point(store, clean, NULL, NULL); }
+
+cmq_status cmq_store_point_before(cmq_store *store, leaves without, void *context) { return durable_point(store, false, without, context); }
 
 /* ---- what is due ---- */
 

@@ -1,11 +1,11 @@
 /* cmq_point: see cmq_point.h.
  *
  * A slot, big-endian:
- *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues)   16 sequence u64   24 log_end   32 store_ms
+ *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues, 8: queues_also)   16 sequence u64   24 log_end   32 store_ms
  *   40 index: file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy (48 bytes in all)
  *   88 last_phy   96 last_bytes i32   100 last_crc u32   104 checkpoint_crc u32   108 queues u64
  *   116 sizes: segment_bytes, queue_file_bytes, batch_file_bytes, ext_file_bytes i64, index_slots, index_entries i32
- *   156 crc32 of the bytes before
+ *   156 queues_also u64   164 crc32 of the bytes before
  *
  * Version 2, which is still read, has no sizes, and its crc32 at 116.
  */
@@ -24,7 +24,8 @@
 #define FLAG_CLEAN 1u
 #define FLAG_QUEUES 2u
 #define FLAG_BATCH_QUEUES 4u
-#define SLOT_BYTES 160
+#define FLAG_ALSO 8u
+#define SLOT_BYTES 168
 #define SIZES_AT 116
 #define SLOT_STEP 4096   /* a page each: no write of one slot can tear the other */
 #define SLOTS 2
@@ -41,7 +42,8 @@ static void encode(const cmq_point *point, uint64_t sequence, uint8_t at[SLOT_BY
 {
     cmq_store_u64(at, MAGIC);
     cmq_store_u32(at + 8, VERSION);
-    cmq_store_u32(at + 12, (point->clean ? FLAG_CLEAN : 0) | (point->has_queues ? FLAG_QUEUES : 0) | (point->has_batch_queues ? FLAG_BATCH_QUEUES : 0));
+    cmq_store_u32(at + 12, (point->clean ? FLAG_CLEAN : 0) | (point->has_queues ? FLAG_QUEUES : 0) | (point->has_batch_queues ? FLAG_BATCH_QUEUES : 0) |
+                              (point->has_also ? FLAG_ALSO : 0));
     cmq_store_u64(at + 16, sequence);
     cmq_store_i64(at + 24, point->log_end);
     cmq_store_i64(at + 32, point->store_ms);
@@ -63,6 +65,7 @@ static void encode(const cmq_point *point, uint64_t sequence, uint8_t at[SLOT_BY
     cmq_store_i64(at + SIZES_AT + 24, point->sizes.ext_file_bytes);
     cmq_store_i32(at + SIZES_AT + 32, point->sizes.index_slots);
     cmq_store_i32(at + SIZES_AT + 36, point->sizes.index_entries);
+    cmq_store_u64(at + SIZES_AT + 40, point->queues_also);
     cmq_store_u32(at + SLOT_BYTES - 4, cmq_crc32(at, SLOT_BYTES - 4));
 }
 
@@ -104,7 +107,11 @@ static bool decode(const uint8_t at[SLOT_BYTES], cmq_point *point_out, uint64_t 
         .checkpoint_crc = cmq_load_u32(at + 104),
         .queues = cmq_load_u64(at + 108),
     };
-    if (version == VERSION) point_out->sizes = decode_sizes(at);
+    if (version == VERSION) {
+        point_out->sizes = decode_sizes(at);
+        point_out->has_also = (cmq_load_u32(at + 12) & FLAG_ALSO) != 0;
+        point_out->queues_also = cmq_load_u64(at + SIZES_AT + 40);
+    }
     return true;
 }
 

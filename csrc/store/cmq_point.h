@@ -26,6 +26,8 @@ typedef struct cmq_point {
     int64_t store_ms;          /* store timestamp of the last record before P; 0 when there is none */
     cmq_index_position index;  /* where the index stood */
     uint64_t queues;           /* cmq_queues_fingerprint at P: differs when files of queues were lost or changed since; 0: not known */
+    uint64_t queues_also;      /* with has_also: the same without queues whose deletion followed this point, or was about to */
+    bool has_also;
     uint32_t checkpoint_crc;   /* cmq_checkpoint_crc of what we wrote last: differs when another program has written it since */
     bool clean;                /* written by a close: nothing lies behind P */
     bool has_queues;           /* there were files under consumequeue/ */

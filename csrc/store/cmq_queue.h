@@ -145,6 +145,10 @@ cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min
  * As for flush, or when nobody writes. */
 uint64_t cmq_queues_fingerprint(const cmq_queues *queues, int64_t confirmed_end);
 
+/* The same as it will be without the queues that `without` says yes to. */
+uint64_t cmq_queues_fingerprint_without(const cmq_queues *queues, int64_t confirmed_end,
+                                        bool (*without)(void *context, const cmq_queue *queue), void *context);
+
 /* Cut every queue at the first unit whose record does not end at or before log_end (upstream's truncateDirty). */
 cmq_status CMQ_MUST_CHECK cmq_queues_truncate(cmq_queues *queues, int64_t log_end);
 

@@ -269,12 +269,18 @@ static uint64_t mix(uint64_t x)
 
 uint64_t cmq_queues_fingerprint(const cmq_queues *queues, int64_t confirmed_end)
 {
+    return cmq_queues_fingerprint_without(queues, confirmed_end, NULL, NULL);
+}
+
+uint64_t cmq_queues_fingerprint_without(const cmq_queues *queues, int64_t confirmed_end,
+                                        bool (*without)(void *context, const cmq_queue *queue), void *context)
+{
     uint64_t sum = 0;   /* in any order: files are listed in another one than queues are made in */
     for (uint32_t i = 0; i < cmq_queues_count(queues); i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);
         if (cmq_queue_deleted(queue) || atomic_load_explicit(&queue->last_end, memory_order_acquire) == 0) continue;
         const int64_t units = cmq_queue_visible(queue, confirmed_end);
-        if (units == 0) continue;
+        if (units == 0 || (without != NULL && without(context, queue))) continue;
         const uint64_t name = (uint64_t)cmq_queue_index_seed(queue) << 32 | (uint32_t)queue->id;
         sum += mix(mix(name + (uint64_t)cmq_queue_kind_of(queue)) ^ (uint64_t)units);
     }

@@ -91,6 +91,7 @@ typedef struct walk {
     int64_t last_ms;
     int64_t records;
     int64_t keys_from;         /* records above this physical offset get their keys */
+    int64_t units_from;        /* records from here on get their units: below, the queues have theirs, and those of deleted topics must not come back */
     int64_t ahead_until;       /* the log was asked for up to here */
     int64_t ahead_bytes;
     cmq_pending_keys keys;
@@ -125,7 +126,7 @@ static cmq_status dispatch(walk *w, const cmq_record_view *view)
     cmq_store *store = w->store;
     cmq_dispatch_facts facts;
     cmq_dispatch_learn(store, view, &facts);
-    cmq_status status = cmq_dispatch_units(store, view, &facts);
+    cmq_status status = view->physical_offset >= w->units_from ? cmq_dispatch_units(store, view, &facts) : CMQ_OK;
     if (status != CMQ_OK || store->index == NULL || view->physical_offset <= w->keys_from) return status;
     /* The seed does not need the queue, which a prepared message has none of. */
     const uint32_t seed = cmq_topic_index_seed(view->topic);
@@ -299,7 +300,9 @@ static cmq_status settle(cmq_store *store, walk *w)
 
 bool cmq_store_queues_lost(const cmq_store *store, const cmq_point *point)
 {
-    return point->queues != 0 && cmq_queues_fingerprint(store->queues, point->log_end) != point->queues;
+    if (point->queues == 0) return false;
+    const uint64_t found = cmq_queues_fingerprint(store->queues, point->log_end);
+    return found != point->queues && !(point->has_also && found == point->queues_also);
 }
 
 /* Make queues and index ready, and say where the walk begins: at our point if all is there that it speaks of, else where upstream would begin,
@@ -317,6 +320,7 @@ static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted
     if (status != CMQ_OK) return status;
     if (gone) start = cmq_log_min(store->log);
     const bool from_point = trusted && start == point->log_end;
+    w->units_from = trusted && !gone ? point->log_end : 0;
     w->position = start;
     w->last_phy = from_point && point->last_bytes > 0 ? point->last_phy : -1;
     w->last_ms = from_point ? point->store_ms : 0;

@@ -381,20 +381,36 @@ bool cmq_store_fingerprint(cmq_store *store, int64_t phy, int32_t *bytes_out, ui
 
 /* ---- topics ---- */
 
+static bool is_of_topic(void *context, const cmq_queue *queue)
+{
+    const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
+    return cmq_slice_equal(topic, *(const cmq_slice *)context);
+}
+
+/* maintain_mutex held: no flush may be writing the queues' files. */
+static cmq_status delete_topic(cmq_store *store, cmq_slice topic)
+{
+    cmq_status status = cmq_store_point_before(store, is_of_topic, &topic);
+    if (status != CMQ_OK) return status;
+    pthread_mutex_lock(&store->seat);
+    cmq_store_announce(store, &topic);
+    status = cmq_queues_delete_topic(store->queues, topic);
+    cmq_store_announced(store);
+    const bool more = cmq_log_end(store->log) > store->durable_end;
+    pthread_mutex_unlock(&store->seat);
+    /* Recovery must not read again what was appended to the topic in between: that would bring it back. */
+    if (status == CMQ_OK && more && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);
+    return status;
+}
+
 cmq_status cmq_store_delete_topic(cmq_store *store, cmq_slice topic)
 {
     if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
     /* What was appended without waiting lies before the deletion: committed after it, recovery would bring the topic back. */
     cmq_status status = cmq_store_flush(store);
     if (status != CMQ_OK) return status;
-    pthread_mutex_lock(&store->maintain_mutex);   /* no flush may be writing the queues' files */
-    pthread_mutex_lock(&store->seat);
-    cmq_store_announce(store, &topic);
-    status = cmq_queues_delete_topic(store->queues, topic);
-    cmq_store_announced(store);
-    pthread_mutex_unlock(&store->seat);
-    /* Recovery must not read the topic's records again: they would bring its queues back. */
-    if (status == CMQ_OK && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);
+    pthread_mutex_lock(&store->maintain_mutex);
+    status = delete_topic(store, topic);
     pthread_mutex_unlock(&store->maintain_mutex);
     cmq_store_wake_thread(store);   /* files to remove */
     return status;

@@ -315,7 +315,8 @@ cmq_status CMQ_MUST_CHECK cmq_store_earliest_ms(cmq_store *store, int64_t *time_
 
 /* ---- upkeep ---- */
 
-/* Forget a topic's queues (its records stay in the log until they expire). */
+/* Forget a topic's queues, durably. Its records stay in the log until they expire: where files of queues are lost later, so that an opening has to read
+ * all of the log, they come back. */
 cmq_status CMQ_MUST_CHECK cmq_store_delete_topic(cmq_store *store, cmq_slice topic);
 
 /* Delete queues all of whose messages have expired; system topics stay. */

@@ -245,6 +245,10 @@ void cmq_store_wake_thread(cmq_store *store);
 /* A durable point: log, queues, index, checkpoint and our side file, in this order. maintain_mutex held. */
 cmq_status CMQ_MUST_CHECK cmq_store_durable_point(cmq_store *store, bool clean);
 
+/* The same right before some queues are deleted: true with and without them, so that a crash in between makes nobody read the whole log, which would
+ * bring back what was deleted before. */
+cmq_status CMQ_MUST_CHECK cmq_store_point_before(cmq_store *store, bool (*without)(void *context, const cmq_queue *queue), void *context);
+
 /* Does the disk refuse appends? Where the last one was refused, space is asked for again. */
 bool cmq_store_is_full(cmq_store *store);
 

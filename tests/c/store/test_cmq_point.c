@@ -20,6 +20,8 @@ static cmq_point some(void)
                                  .begin_phy = 3,
                                  .end_phy = 4},
                        .queues = cmq_test_random(),
+                       .queues_also = cmq_test_random(),
+                       .has_also = true,
                        .checkpoint_crc = (uint32_t)cmq_test_random(),
                        .clean = cmq_test_random_below(2) == 0,
                        .last_phy = 77,
@@ -37,7 +39,7 @@ static bool equal(const cmq_point *a, const cmq_point *b)
 {
     return a->log_end == b->log_end && a->store_ms == b->store_ms &&
            memcmp(&a->index, &b->index, sizeof a->index) == 0 && a->checkpoint_crc == b->checkpoint_crc &&
-           a->queues == b->queues && a->clean == b->clean && a->last_phy == b->last_phy && a->last_bytes == b->last_bytes &&
+           a->queues == b->queues && a->queues_also == b->queues_also && a->has_also == b->has_also && a->clean == b->clean && a->last_phy == b->last_phy && a->last_bytes == b->last_bytes &&
            a->last_crc == b->last_crc && memcmp(&a->sizes, &b->sizes, sizeof a->sizes) == 0;
 }
 
@@ -96,7 +98,7 @@ static void torn(void)
     CHECK_OK(cmq_point_store(file, &before));   /* slot 1 */
     CHECK_OK(cmq_point_store(file, &newest));   /* slot 0 */
     cmq_point_close(file);
-    for (uint64_t at = 0; at < 160; at++) {
+    for (uint64_t at = 0; at < 168; at++) {
         const uint8_t mask = (uint8_t)(1 + cmq_test_random_below(255));
         flip(root, at, mask);
         check_loads(root, &before);
@@ -128,13 +130,13 @@ static void files_of_other_lengths(void)
     cmq_point_close(point_file);
     char path[CMQ_PATH_BYTES];
     CHECK_OK(cmq_path_join(path, root, "cometmq/point"));
-    static const uint64_t lengths[] = {8191, 4096 + 160, 4096 + 159, 160, 159, 0};
+    static const uint64_t lengths[] = {8191, 4096 + 168, 4096 + 167, 168, 167, 0};
     for (size_t i = 0; i < 6; i++) {
         cmq_file *file;
         CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
         CHECK_OK(cmq_file_resize(file, lengths[i]));
         cmq_file_close(file);
-        check_loads(root, lengths[i] >= 160 ? &second : NULL);
+        check_loads(root, lengths[i] >= 168 ? &second : NULL);
     }
     CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &point_file));
     CHECK_OK(cmq_point_store(point_file, &first));
@@ -155,14 +157,17 @@ static void without_sizes(void)
     CHECK_OK(cmq_path_join(path, root, "cometmq/point"));
     cmq_file *file;
     CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
-    uint8_t slot[160];
+    uint8_t slot[168];
     CHECK_OK(cmq_file_read(file, 4096, slot, sizeof slot));
     cmq_store_u32(slot + 8, 2);
+    cmq_store_u32(slot + 12, cmq_load_u32(slot + 12) & 7u);
     cmq_store_u32(slot + 116, cmq_crc32(slot, 116));
     memset(slot + 120, 0, sizeof slot - 120);
     CHECK_OK(cmq_file_write(file, 4096, slot, sizeof slot));
     cmq_file_close(file);
     memset(&point.sizes, 0, sizeof point.sizes);
+    point.queues_also = 0;
+    point.has_also = false;
     check_loads(root, &point);
 }
 

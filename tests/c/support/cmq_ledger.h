@@ -18,6 +18,7 @@
 #define LEDGER_TOPICS 4
 #define LEDGER_QUEUES 3
 #define LEDGER_LIGHT 2                  /* light queues, %LMQ%0 and %LMQ%1 */
+#define LEDGER_INNER_TOPIC "topic-3"    /* with inner batches, where the ledger has them: a topic with queue.type=BatchCQ */
 #define LEDGER_GROUP 64u                /* messages of one topic and kind: what one call may append */
 #define LEDGER_BODY_MIN 16u
 #define LEDGER_WHY_BYTES 400
@@ -35,9 +36,12 @@ typedef struct ledger {
     uint32_t body_bytes_max;
     bool light;                         /* some messages go to light queues */
     bool prepared;                      /* some are prepared transactions: in the log and the index, in no queue */
+    bool inner;                         /* some records of LEDGER_INNER_TOPIC are inner batches, of several messages each */
     uint32_t generation;                /* of messages added from now on */
     int64_t next_offset[LEDGER_TOPICS][LEDGER_QUEUES];
     int64_t next_light[LEDGER_LIGHT];
+    uint32_t gone_below[LEDGER_TOPICS]; /* the topic was deleted: its messages below this number are in no queue */
+    int32_t deleting;                   /* topic whose deletion is under way, -1: none */
     ledger_entry *entries;
     uint32_t count, capacity;
 } ledger;
@@ -50,6 +54,8 @@ typedef struct ledger_plan {
     uint32_t key_count;
     uint32_t body_bytes;
     bool prepared;
+    bool inner;
+    int32_t messages;                   /* in the record: 1, but in an inner batch */
     bool light[LEDGER_LIGHT];
 } ledger_plan;
 
@@ -76,6 +82,9 @@ void ledger_foresee(ledger *of, uint32_t count);
 /* Forget messages from `count` on: the next ones get their numbers. */
 void ledger_cut(ledger *of, uint32_t count);
 
+/* Delete a topic of the store. While it is under way (a hook takes an image) either state may be found: ledger_settle finds out which. */
+cmq_status CMQ_MUST_CHECK ledger_delete(ledger *of, cmq_store *store, uint32_t topic);
+
 /* What may be found. */
 typedef struct ledger_expected {
     uint32_t acknowledged;      /* messages below this number must be there, if they have not expired */
@@ -85,5 +94,8 @@ typedef struct ledger_expected {
 
 /* Compare the whole store with the ledger: log, queues, keys. *found_out: so many messages survived, those below this number. */
 bool ledger_check(const ledger *of, cmq_store *store, const ledger_expected *expected, uint32_t *found_out, char why[LEDGER_WHY_BYTES]);
+
+/* The same where a deletion was under way: with it or without it, wholly; the ledger is as the store afterwards. */
+bool ledger_settle(ledger *of, cmq_store *store, const ledger_expected *expected, uint32_t *found_out, char why[LEDGER_WHY_BYTES]);
 
 #endif
