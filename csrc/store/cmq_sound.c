@@ -103,6 +103,20 @@ bool cmq_store_is_torn(const cmq_store *store, const cmq_record_view *view)
     return false;
 }
 
+/* How many of these bytes up to the last that is not zero. In steps of a cache line: behind the end lie up to a segment's worth of pages that were
+ * made ahead, all zeros. */
+static size_t bytes_to_last(const uint8_t *data, size_t bytes)
+{
+    uint64_t words[8];
+    while (bytes >= sizeof words) {
+        memcpy(words, data + bytes - sizeof words, sizeof words);
+        if ((words[0] | words[1] | words[2] | words[3] | words[4] | words[5] | words[6] | words[7]) != 0) break;
+        bytes -= sizeof words;
+    }
+    while (bytes > 0 && data[bytes - 1] == 0) bytes--;
+    return bytes;
+}
+
 int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
 {
     cmq_segment *segment;
@@ -111,11 +125,8 @@ int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
     if (end_of_log >= cmq_log_last_file_end(store->log) || cmq_log_pin(store->log, end_of_log, &segment, &data, &available) != CMQ_OK) return 0;
     cmq_file *file = open_to_ask(store, segment);
     while (next_window(file, end_of_log - cmq_segment_start(segment), available, &at, &end)) {
-        for (size_t i = end; i > at; i--)
-            if (data[i - 1] != 0) {
-                last = i;
-                break;
-            }
+        const size_t bytes = bytes_to_last(data + at, end - at);
+        if (bytes > 0) last = at + bytes;
         at = end;
     }
     cmq_file_close(file);
