@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,8 @@ class Step:
     command: list[str]
     collect: Callable[[], list[Figure]] | None = None
     """Where its figures are, if not on its standard output."""
+    takes_only: bool = True
+    """Whether it has an ``--only`` of its own."""
 
 
 class Run:
@@ -126,7 +128,12 @@ def api_steps(folder: Path) -> Iterator[Step]:
             "--benchmark-disable-gc",
             str(source),
         ]
-        yield Step(f"api/{source.stem}", command, lambda results=results: list(_from_pytest(results)))  # type: ignore[misc]
+        yield Step(
+            f"api/{source.stem}",
+            command,
+            lambda results=results: list(_from_pytest(results)),  # type: ignore[misc]
+            takes_only=False,
+        )
 
 
 def _from_pytest(results: Path) -> Iterator[Figure]:
@@ -151,7 +158,8 @@ def rival_steps(quick: bool) -> Iterator[Step]:
                     if mode == "durable" and not kind.durable_setting:
                         continue
                     command = [sys.executable, "-m", "rivals.rival_main", engine, mode, str(body_bytes)]
-                    yield Step(f"rivals/{engine}/{mode}/{body_bytes}B", [*command, *(["--quick"] if quick else [])])
+                    name = f"rivals/{engine}/{mode}/{body_bytes}B"
+                    yield Step(name, [*command, *(["--quick"] if quick else [])], takes_only=False)
 
 
 def wanted_steps(steps: Iterable[Step], only: list[str]) -> list[Step]:
@@ -162,8 +170,8 @@ def wanted_steps(steps: Iterable[Step], only: list[str]) -> list[Step]:
     for step in steps:
         for text in only:
             part, _, inside = text.partition("=")
-            if part in step.name and (not inside or step.name.startswith("micro/")):
-                found.append(Step(step.name, [*step.command, *(["--only", inside] if inside else [])], step.collect))
+            if part in step.name and (not inside or step.takes_only):
+                found.append(replace(step, command=[*step.command, *(["--only", inside] if inside else [])]))
                 break
     if not found:
         raise SystemExit(f"no step has any of {', '.join(only)} in its name")
