@@ -65,6 +65,8 @@ class HandoffApplier:
         self._staged = StagedFolder(folder.root)
         self._applying = threading.Lock()
         self._told: set[str] = set()
+        # Work that still waits, of which the log may hold a part. Guarded by _applying.
+        self._begun: Journal | None = None
 
     def apply_all(self) -> int:
         """Apply everything that waits; returns the number of pieces.
@@ -94,7 +96,7 @@ class HandoffApplier:
                 works[name] = work
         if not works:
             return 0
-        self._folder.begin_round(Journal(self._handle.info()["log_end"], tuple(works)))
+        self._begin_round(tuple(works))
         finished: list[str] = []
         with self._groups.committing() as commit:
             for name, work in works.items():
@@ -102,8 +104,23 @@ class HandoffApplier:
                     finished.append(name)
             self._handle.flush()
             commit.persist()
-            self._folder.end_round(finished)
+            self._end_round(finished)
         return len(finished)
+
+    def _begin_round(self, names: tuple[str, ...]) -> None:
+        """Write the journal. It goes on telling where work began that an earlier round did not end."""
+        log_end = self._handle.info()["log_end"]
+        if self._begun is not None:
+            log_end = min(log_end, self._begun.log_end)
+            names += tuple(name for name in self._begun.names if name not in names)
+        self._folder.begin_round(Journal(log_end, names))
+
+    def _end_round(self, finished: Sequence[str]) -> None:
+        """Remove finished work; the journal stays for what was begun before and still waits."""
+        if self._begun is not None:
+            left = tuple(name for name in self._begun.names if name not in finished and self._folder.is_waiting(name))
+            self._begun = Journal(self._begun.log_end, left) if left else None
+        self._folder.end_round(finished, self._begun)
 
     def _read(self, name: str) -> Work | None:
         try:
@@ -117,17 +134,17 @@ class HandoffApplier:
 
     def _staged_round(self, name: str, work: StagedWork, done: Counter[int]) -> int:
         if not self._staged.is_done(work):
-            self._folder.begin_round(Journal(self._handle.info()["log_end"], (name,)))
+            self._begin_round((name,))
             try:
                 apply_staged(self._handle, self._topics, self._staged, work, done)
             except (InvalidArgument, CorruptRecord) as error:
                 self._reject(name, str(error))
-                self._folder.end_round(())
+                self._end_round(())
                 self._staged.remove(work.folder)
                 return 0
             self._handle.flush()
             self._staged.set_done(work)
-        self._folder.end_round((name,))
+        self._end_round((name,))
         self._staged.remove(work.folder)
         return 1
 
@@ -180,13 +197,16 @@ class HandoffApplier:
             # The journal is renamed into place whole: damage is the disk's. The whole log tells the same, slowly.
             _log.warning("%s; the whole log is searched instead", error)
             journal = Journal(0, tuple(self._folder.waiting()))
+        self._begun = None
         if journal is None:
             return {}
         waiting = set(self._folder.waiting())
-        wanted = {name.rpartition("-")[2] for name in journal.names if name in waiting}
-        if not wanted:
+        left = tuple(name for name in journal.names if name in waiting)
+        if not left:
             self._folder.end_round(())
             return {}
+        self._begun = Journal(journal.log_end, left)
+        wanted = {name.rpartition("-")[2] for name in left}
         found: dict[str, Counter[int]] = {work_id: Counter() for work_id in wanted}
         self._handle.flush()  # where this very process failed half-way, it may not have waited for what it appended
         with self._reader_from(journal.log_end) as reader:

@@ -24,6 +24,7 @@ Guarantees, and what they rest on:
   writer leaves the journal; after it, the log is made durable and only then the files are removed, the journal last.
   A writer that dies in between leaves the journal, and the next one looks through the log from where it says for
   messages with that property, and appends those that are missing. So the log itself is the record of what was applied.
+  A round that fails or is cut off again leaves a journal that still reaches back to the first one's beginning.
 - Progress is set, so that applying it twice changes nothing; no other commit comes between, since the lock of commits
   is held until the file is removed.
 - Order: the work of one process is applied in the order in which it was left; that of two processes by their clocks.
@@ -322,8 +323,8 @@ class Journal:
     """What a writer was applying.
 
     Attributes:
-        log_end: physical offset at which the log ended before the round.
-        names: names of the files of the round.
+        log_end: physical offset at which the log ended before the first round that began one of these.
+        names: names of the files of the round, and of those that an earlier one began and did not end.
     """
 
     log_end: int
@@ -441,13 +442,16 @@ class HandoffFolder:
             self._ops.rename(temporary, self.path / "journal")
             self._ops.sync_folder(self.path)
 
-    def end_round(self, names: Sequence[str]) -> None:
-        """Remove the work of a round, durably, and then the journal."""
+    def end_round(self, names: Sequence[str], left: Journal | None = None) -> None:
+        """Remove the work of a round, durably, and then the journal, or put ``left`` in its place."""
         with _as_storage_error(f"cannot remove applied work from {self.path}"):
             for name in names:
                 self._ops.remove(self.path / f"{name}.work")
             self._ops.sync_folder(self.path)
-            self._ops.remove(self.path / "journal")
+            if left is None:
+                self._ops.remove(self.path / "journal")
+        if left is not None:
+            self.begin_round(left)
 
     def journal(self) -> Journal | None:
         """Return what a writer that died was applying, or None.

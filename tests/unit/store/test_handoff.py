@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +29,12 @@ from cometmq.store.handoff_files import (
     Journal,
     MessagesWork,
     NewerWork,
+    StagedWork,
     decode_work,
     encode_work,
     new_work_id,
 )
+from cometmq.store.staged_files import Owner, StagedFolder
 from cometmq.store_config.file_ops import SystemFileOps
 from support.small_store import SMALL, open_small
 
@@ -381,6 +384,51 @@ def test_exactly_once_where_half_of_a_piece_was_appended(path: Path) -> None:
     folder.begin_round(Journal(end, (name,)))
     with open_small(path) as store:
         assert bodies(store) == [*done, b"e"]
+
+
+def test_exactly_once_where_applying_fails_more_than_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk takes a part of a piece, then nothing, while work that was left with an earlier time is applied."""
+    real = HandoffApplier._append
+    room = [2, 2, 3, 3, 3]
+
+    def append(self: HandoffApplier, work: MessagesWork, done: Counter[int]) -> None:
+        if work.work_id != piece.work_id:
+            real(self, work, done)
+            return
+        bodies = work.bodies[: room.pop(0)]
+        real(self, replace(work, bodies=bodies), done)
+        if len(bodies) < len(work.bodies) or len(room) > 0:
+            raise errors.DiskFull("no space")
+
+    with open_small(path, background=False) as store:
+        monkeypatch.setattr(HandoffApplier, "_append", append)
+        (piece,) = leave(path, [b"a", b"b", b"c"])
+        with pytest.raises(errors.DiskFull):
+            store.apply_handoffs()
+        StagedFolder(path).begin("job", Owner(os.getpid()))
+        folder = HandoffFolder(path)
+        name = folder.leave(staged_nothing())
+        (folder.path / f"{name}.work").rename(folder.path / f"{0:020d}-s-{name[-32:]}.work")
+        while room[1:]:
+            with pytest.raises(errors.DiskFull):
+                store.apply_handoffs()
+        assert folder.journal() is not None
+        assert store.apply_handoffs() == 1
+        assert bodies(store) == [b"first", b"a", b"b", b"c"]
+        assert folder.journal() is None
+
+
+def staged_nothing() -> StagedWork:
+    return StagedWork(
+        work_id=new_work_id(),
+        folder="job",
+        files=(),
+        topic="t",
+        topic_queues=1,
+        done_key=None,
+        done_number=0,
+        born_timestamp_ms=5,
+    )
 
 
 @pytest.mark.parametrize("log_end", [0, 1, 93, 1 << 40])

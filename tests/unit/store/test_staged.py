@@ -228,6 +228,31 @@ def test_a_writer_that_fails_goes_on_itself(path: Path, monkeypatch: pytest.Monk
         assert bodies(store) == [b"first", *many(5)]
 
 
+def test_a_writer_that_fails_again_and_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that stays full: each attempt appends a part, or nothing, and the log's end moves meanwhile."""
+    from cometmq.store import staged_apply
+
+    real = staged_apply._append
+    room = [2, 0, 1, 0, 5]
+
+    def append(handle: StoreHandle, chunk: object, batch: pa.RecordBatch, target: object, one: object) -> int:
+        count = min(room.pop(0), batch.num_rows)
+        end = real(handle, chunk, batch.slice(0, count), target, one) if count else 0  # type: ignore[arg-type]
+        if count < batch.num_rows:
+            raise errors.DiskFull("no space")
+        return end
+
+    with open_small(path, background=False) as store:
+        HandoffFolder(path).leave(work(stage(path, rows(*many(5)))))
+        monkeypatch.setattr(staged_apply, "_append", append)
+        while len(room) > 1:
+            with pytest.raises(errors.DiskFull):
+                store.apply_handoffs()
+        assert store.apply_handoffs() == 1
+        assert bodies(store) == [b"first", *many(5)]
+        assert HandoffFolder(path).journal() is None
+
+
 @pytest.mark.parametrize(
     ("make", "match"),
     [
