@@ -388,7 +388,7 @@ static cmq_status repair_slots(cmq_indexfile *file, int32_t count, uint64_t used
         end = begin;
     }
     for (uint32_t slot = 0; slot < (uint32_t)file->slots && scan->behind > 0 && status == CMQ_OK; slot++) {
-        if ((scan->bits[slot / 8] >> slot % 8 & 1u) == 0) continue;
+        if (((unsigned)scan->bits[slot / 8] >> slot % 8 & 1u) == 0) continue;
         store_word(slot_at(file, slot), 0);
         scan->behind--;
     }
