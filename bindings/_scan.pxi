@@ -125,6 +125,7 @@ cdef class ColumnScan:
     cdef PyObject *_next_scan        # links of the handle's open scans
     cdef PyObject *_previous_scan
     cdef bint _busy
+    cdef bint _paused                # it was filtering only, and is to go on
     cdef bint _streamed
     cdef bint _follow
     cdef int64_t _timeout_ms
@@ -257,13 +258,18 @@ cdef class ColumnScan:
         if self._hook_failure is not None:
             error, self._hook_failure = self._hook_failure, None
             raise error
-        _check(status)
+        self._paused = status == CMQ_AGAIN
+        if not self._paused:
+            _check(status)
         return array.release is not NULL
 
     cdef bint _next(self, ArrowArray *array) except -1:
         """The next batch; False at the end."""
         cdef cbool ended = False
         while not self._step(array, &ended):
+            if self._paused:
+                PyErr_CheckSignals()
+                continue
             if ended or not self._follow:
                 return False
             self._busy = True

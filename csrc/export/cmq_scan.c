@@ -11,6 +11,8 @@
 #include "export/cmq_scan_internal.h"
 #include "store/cmq_store_internal.h"
 
+#define PASSED_ROWS_MAX (UINT32_C(1) << 20)   /* tenths of a second */
+
 /* ---- life ---- */
 
 static bool is_light(cmq_slice topic) { return cmq_slice_starts_with(topic, "%LMQ%"); }
@@ -50,6 +52,7 @@ static void take_options(cmq_scan *scan, const cmq_scan_options *options)
     if (scan->batch_bytes > INT32_MAX - CMQ_SCAN_BODY_BYTES_MAX) scan->batch_bytes = INT32_MAX - CMQ_SCAN_BODY_BYTES_MAX;
     if (scan->batch_rows > INT32_MAX) scan->batch_rows = INT32_MAX;
     scan->view_span_max = INT32_MAX;
+    scan->passed_max = PASSED_ROWS_MAX;
     scan->rows_left = options->limit_rows > 0 ? options->limit_rows : INT64_MAX;
     scan->raw_bodies = options->raw_bodies;
     scan->check_crc = options->check_crc;
@@ -57,6 +60,7 @@ static void take_options(cmq_scan *scan, const cmq_scan_options *options)
     scan->decompress = options->decompress;
     scan->decompress_context = options->decompress_context;
     scan->found = (cmq_found_batch){.items = scan->found_items, .capacity = CMQ_SCAN_BLOCK_ROWS};
+    scan->block_rows = CMQ_SCAN_BLOCK_ROWS;
 }
 
 static bool wants_topic(const cmq_scan *scan)
@@ -125,16 +129,20 @@ void cmq_scan_close(cmq_scan *scan)
 
 /* ---- batches ---- */
 
-/* Buffers as large as the last batch's, at once. */
+/* Buffers as large as the last batch's and a little more, at once. */
 static cmq_status begin_batch(cmq_scan *scan)
 {
     cmq_status status = CMQ_OK;
-    scan->rows = 0;
+    const bool at_a_stretch = scan->gathers && scan->rows > 0 && scan->body_bytes / scan->rows >= CMQ_SCAN_LONG_BODY_BYTES;
+    scan->block_rows = scan->found.capacity = at_a_stretch ? CMQ_SCAN_BLOCK_ROWS_MAX : CMQ_SCAN_BLOCK_ROWS;
+    scan->rows = scan->passed = 0;
+    scan->paused = false;
     scan->body_bytes = scan->text_bytes = 0;
     for (uint32_t i = 0; i < scan->builder_count && status == CMQ_OK; i++) {
         cmq_scan_builder *builder = &scan->builders[i];
-        if (builder->expected_values > 0) status = cmq_scan_buffer_reserve(&builder->values, builder->expected_values);
-        if (builder->expected_data > 0 && status == CMQ_OK) status = cmq_scan_buffer_reserve(&builder->strings.data, builder->expected_data);
+        const size_t values = builder->expected_values, data = builder->expected_data;
+        if (values > 0) status = cmq_scan_buffer_reserve(&builder->values, values + values / 8);
+        if (data > 0 && status == CMQ_OK) status = cmq_scan_buffer_reserve(&builder->strings.data, data + data / 8);
     }
     return status;
 }
@@ -156,7 +164,7 @@ static cmq_status fill_batch(cmq_scan *scan, cmq_status *after_out)
     *after_out = CMQ_OK;
     while (*after_out == CMQ_OK && !full && scan->rows < scan->batch_rows) {
         const uint32_t left = scan->batch_rows - scan->rows;
-        *after_out = cmq_scan_fill_block(scan, left < CMQ_SCAN_BLOCK_ROWS ? left : CMQ_SCAN_BLOCK_ROWS, &full);
+        *after_out = cmq_scan_fill_block(scan, left < scan->block_rows ? left : scan->block_rows, &full);
         if (scan->broken) return *after_out;
         if (*after_out != CMQ_OK && *after_out != CMQ_AGAIN && *after_out != CMQ_END) scan->waiting = *cmq_last_error();
         const cmq_status status = scan->block_count > 0 ? append_block(scan) : CMQ_OK;
@@ -199,6 +207,7 @@ cmq_status cmq_scan_next(cmq_scan *scan, struct ArrowArray *array_out, bool *end
     if (status != CMQ_OK) return break_off(scan);
     if (scan->rows > 0) return CMQ_OK;
     *end_out = after == CMQ_END;
+    if (scan->paused) return CMQ_AGAIN;
     return scan->waiting.status != CMQ_OK ? report(scan) : CMQ_OK;
 }
 

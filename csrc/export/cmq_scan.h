@@ -99,7 +99,8 @@ void cmq_scan_close(cmq_scan *scan);   /* before the store's; batches stay */
 cmq_status CMQ_MUST_CHECK cmq_scan_schema(const cmq_scan *scan, struct ArrowSchema *schema_out);
 
 /* The next batch: CMQ_OK with 1 to batch_rows rows in *array_out (the caller's to release), or with array_out->release NULL: nothing more for
- * now (cmq_store_wait_more, then go on), or, when *end_out, for good. CMQ_ERR_CORRUPT names the offset; rows before it came in earlier
+ * now (cmq_store_wait_more, then go on), or, when *end_out, for good. CMQ_AGAIN: a million rows had none of the keys; call again, unless somebody
+ * wants to stop it. CMQ_ERR_CORRUPT names the offset; rows before it came in earlier
  * batches, the next call goes on behind it. */
 cmq_status CMQ_MUST_CHECK cmq_scan_next(cmq_scan *scan, struct ArrowArray *array_out, bool *end_out);
 

@@ -17,6 +17,8 @@
 #include "export/cmq_scan.h"
 
 #define CMQ_SCAN_BLOCK_ROWS 8u       /* rows go through the columns in small blocks: while one is written, the heads of the next are on their way */
+#define CMQ_SCAN_BLOCK_ROWS_MAX 128u /* where long bodies are gathered: the copying is most of it, and goes better at a stretch */
+#define CMQ_SCAN_LONG_BODY_BYTES 400u
 #define CMQ_SCAN_HOMES_MAX 64u
 #define CMQ_SCAN_INLINE_BYTES 12u    /* a view holds so many bytes itself */
 #define CMQ_SCAN_TEXT_BYTES_MAX (UINT32_C(1) << 30)   /* of one batch's texts, as offsets have 31 bits */
@@ -160,13 +162,15 @@ struct cmq_scan {
     uint32_t batch_rows, batch_bytes;
     uint32_t constant_bytes;      /* of all constants */
     uint32_t view_span_max;       /* of a variadic buffer; less in tests */
+    uint32_t passed, passed_max;  /* rows that the key filter passed over in this call; the same */
+    bool paused;                  /* … so many that the caller is let in between */
     int64_t rows_left;            /* of limit_rows */
     bool raw_bodies, check_crc, skip_corrupt;
     cmq_scan_decompress decompress;
     void *decompress_context;
 
     /* What was found and is being made rows of. */
-    cmq_found found_items[CMQ_SCAN_BLOCK_ROWS];
+    cmq_found found_items[CMQ_SCAN_BLOCK_ROWS_MAX];
     cmq_found_batch found;
     uint32_t found_at;
     cmq_scan_unfolding unfolding;
@@ -176,8 +180,9 @@ struct cmq_scan {
     bool has_held;
     bool ended;
 
-    cmq_scan_row block[CMQ_SCAN_BLOCK_ROWS];
+    cmq_scan_row block[CMQ_SCAN_BLOCK_ROWS_MAX];
     uint32_t block_count;
+    uint32_t block_rows;          /* at most, in this batch */
 
     /* The batch that is being made. */
     uint32_t rows;

@@ -229,6 +229,8 @@ static cmq_status next_row(cmq_scan *scan, cmq_scan_row *row)
             continue;
         }
         if (status != CMQ_OK || scan->key_count == 0 || cmq_scan_has_key(scan, row)) return status;
+        scan->paused = ++scan->passed == scan->passed_max;
+        if (scan->paused) return CMQ_AGAIN;
     }
 }
 

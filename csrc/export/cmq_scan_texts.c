@@ -260,8 +260,8 @@ static cmq_status append_codes(cmq_scan *scan, cmq_scan_builder *builder, const 
 
 cmq_status cmq_scan_append_texts(cmq_scan *scan, cmq_scan_builder *builder)
 {
-    cmq_slice texts[CMQ_SCAN_BLOCK_ROWS];
-    char formatted[CMQ_SCAN_BLOCK_ROWS][FORMATTED_BYTES];
+    cmq_slice texts[CMQ_SCAN_BLOCK_ROWS_MAX];
+    char formatted[CMQ_SCAN_BLOCK_ROWS_MAX][FORMATTED_BYTES];
     find_texts(scan, builder, texts, formatted);
     cmq_status status = builder->nullable ? append_validity(scan, builder, texts) : CMQ_OK;
     if (status != CMQ_OK) return status;

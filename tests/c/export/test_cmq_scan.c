@@ -727,6 +727,26 @@ static void by_key(void)
     kit_close(store);
 }
 
+/* Whoever filters long is let in between. */
+static void a_filter_pauses(void)
+{
+    start();
+    for (int i = 0; i < 100; i++) kit_append(store, "A", 0, i == 77 ? "found" : "passed over", NULL, i == 77 ? "k" : "other");
+    const cmq_slice key = kit_slice("k");
+    cmq_scan *scan = open_scan((cmq_scan_options){.columns = body_alone, .column_count = 1, .keys = &key, .key_count = 1, .follow = true}, "A");
+    scan->passed_max = 30;
+    struct ArrowArray batch;
+    bool end;
+    for (int i = 0; i < 2; i++) CHECK_STATUS(cmq_scan_next(scan, &batch, &end), CMQ_AGAIN);
+    CHECK_OK(cmq_scan_next(scan, &batch, &end));
+    CHECK(batch.length == 1 && same(view_at(batch.children[0], 0), "found"));
+    batch.release(&batch);
+    CHECK_OK(cmq_scan_next(scan, &batch, &end));
+    CHECK(batch.release == NULL && !end);
+    cmq_scan_close(scan);
+    kit_close(store);
+}
+
 /* A deleted topic's records, and prepared ones, are in log and index, and in no queue. */
 static void keys_of_what_is_gone(void)
 {
@@ -810,5 +830,5 @@ static void dictionaries_grow(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(every_column), CMQ_TEST(schemas), CMQ_TEST(bad_columns), CMQ_TEST(limits), CMQ_TEST(many_segments), CMQ_TEST(follows),
-              CMQ_TEST(inner_batches), CMQ_TEST(compressed_bodies), CMQ_TEST(damage), CMQ_TEST(by_key), CMQ_TEST(keys_of_what_is_gone),
+              CMQ_TEST(inner_batches), CMQ_TEST(compressed_bodies), CMQ_TEST(damage), CMQ_TEST(by_key), CMQ_TEST(a_filter_pauses), CMQ_TEST(keys_of_what_is_gone),
               CMQ_TEST(arrays_outlive_everything), CMQ_TEST(dictionaries_grow))
