@@ -113,6 +113,7 @@ cmq_status cmq_log_create(cmq_log **log_out, const cmq_log_options *options)
     log->read_only = options->read_only;
     log->staged = options->staged;
     pthread_mutex_init(&log->make_mutex, NULL);
+    pthread_mutex_init(&log->ahead_mutex, NULL);
     cmq_status status = cmq_segment_family_create(&log->family);
     for (uint32_t i = 0; status == CMQ_OK && i < options->path_count; i++) {
         log->paths[i] = strdup(options->paths[i]);
@@ -394,12 +395,15 @@ cmq_status cmq_log_first_info(cmq_log *log, cmq_file_info *info_out)
 
 void cmq_log_close_flushed(cmq_log *log)
 {
-    for (const int64_t flushed = cmq_log_flushed(log); log->files_closed + log->segment_bytes <= flushed; log->files_closed += log->segment_bytes) {
+    const int64_t flushed = cmq_log_flushed(log);
+    if (log->files_closed + log->segment_bytes > flushed || pthread_mutex_trylock(&log->ahead_mutex) != 0) return;   /* nobody waits for this */
+    for (; log->files_closed + log->segment_bytes <= flushed; log->files_closed += log->segment_bytes) {
         cmq_segment *segment = cmq_log_segment_at(log, log->files_closed);
         if (segment == NULL || !cmq_segment_try_pin(segment)) continue;   /* expired */
         cmq_segment_close_file(segment);
         cmq_segment_unpin(segment);
     }
+    pthread_mutex_unlock(&log->ahead_mutex);
 }
 
 cmq_status cmq_log_try_room(cmq_log *log)
@@ -464,5 +468,6 @@ void cmq_log_close(cmq_log *log, bool clean)
     }
     cmq_segment_family_release(log->family);
     pthread_mutex_destroy(&log->make_mutex);
+    pthread_mutex_destroy(&log->ahead_mutex);
     free(log);
 }

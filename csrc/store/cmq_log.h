@@ -103,7 +103,8 @@ cmq_status CMQ_MUST_CHECK cmq_log_write_staged(cmq_log *log, cmq_staged *staged)
 /* Async: make everything up to `end` durable; moves `flushed`. */
 cmq_status CMQ_MUST_CHECK cmq_log_sync(cmq_log *log, int64_t end);
 
-/* Nothing comes into segments below `flushed` any more: close their files. Their mappings stay. */
+/* Nothing comes into segments below `flushed` any more: close their files, or leave it to the next call while the helper is at work. Their mappings
+ * stay. */
 void cmq_log_close_flushed(cmq_log *log);
 
 /* Make the segment after the current one, reserve its blocks and (async) warm its pages, a step of 4 MiB at a time; CMQ_END when there is nothing

@@ -42,6 +42,7 @@ struct cmq_log {
     bool staged;
 
     pthread_mutex_t make_mutex;        /* guards making segments and the table */
+    pthread_mutex_t ahead_mutex;       /* while the helper uses a segment's file: the writer may be through with it sooner */
     _Atomic(cmq_log_table *) table;
     _Atomic int64_t min;
     _Atomic int64_t last_file_end;

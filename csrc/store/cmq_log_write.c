@@ -255,6 +255,16 @@ cmq_status cmq_log_sync(cmq_log *log, int64_t end)
 
 /* ---- prewarming ---- */
 
+/* CMQ_END: the writer was faster, and the file is closed. */
+static cmq_status reserve_ahead(cmq_log *log, cmq_segment *segment, int64_t from, int64_t to)
+{
+    pthread_mutex_lock(&log->ahead_mutex);
+    cmq_file *file = cmq_segment_file(segment);
+    const cmq_status status = file != NULL ? cmq_file_reserve(file, (uint64_t)from, (uint64_t)(to - from)) : CMQ_END;
+    pthread_mutex_unlock(&log->ahead_mutex);
+    return status;
+}
+
 cmq_status cmq_log_prewarm_step(cmq_log *log)
 {
     /* The segment behind the one that the confirmed end is in. */
@@ -270,7 +280,7 @@ cmq_status cmq_log_prewarm_step(cmq_log *log)
     if (!cmq_segment_try_pin(segment)) return CMQ_END;
     const int64_t from = cmq_segment_warm(segment), to = min_of(from + WARM_STEP_BYTES, log->segment_bytes);
     if (from >= log->segment_bytes) status = CMQ_END;
-    if (status == CMQ_OK) status = cmq_file_reserve(cmq_segment_file(segment), (uint64_t)from, (uint64_t)(to - from));
+    if (status == CMQ_OK) status = reserve_ahead(log, segment, from, to);
     if (status == CMQ_OK && cmq_segment_writable(segment)) status = cmq_file_populate(cmq_segment_data(segment) + from, (size_t)(to - from));
     if (status == CMQ_OK) cmq_segment_set_warm(segment, to);
     cmq_segment_unpin(segment);

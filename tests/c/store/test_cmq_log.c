@@ -434,7 +434,48 @@ static void made_ahead_without_a_gap(void)
     cmq_file_twin_close(twin);
 }
 
+typedef struct overtaking {
+    cmq_log *log;
+    bool done;
+} overtaking;
+
+/* The writer fills the segment that the helper is about to make, it is flushed, and files are closed. */
+static void overtake(void *context, const cmq_twin_call *call)
+{
+    overtaking *of = context;
+    if (of->done || call->kind != CMQ_TWIN_RESERVE) return;
+    of->done = true;
+    for (int i = 0; i < 3; i++) put(of->log, 3000, 'b');
+    write_out(of->log);
+    cmq_log_close_flushed(of->log);
+}
+
+/* Tiny segments, and a helper that does not get a core: it still has the file in its hand when nobody needs that any more. */
+static void overtaken_while_made_ahead(void)
+{
+    for (int with_staging = 0; with_staging < 2; with_staging++) {
+        start(with_staging);
+        cmq_file_twin *twin = cmq_file_twin_create(root, cmq_test_random());
+        fs = cmq_file_twin_fs(twin);
+        cmq_log *log = open_log(0);
+        put(log, 3000, 'a');
+        write_out(log);
+        overtaking of = {.log = log};
+        cmq_file_twin_on_call(twin, 0, overtake, &of);
+        const cmq_status status = cmq_log_prewarm_step(log);
+        CHECK(of.done && (status == CMQ_OK || status == CMQ_END));
+        cmq_file_twin_on_call(twin, 0, NULL, NULL);
+        CHECK_INT(byte_at(log, SEGMENT), 'b');
+        put(log, 3000, 'c');
+        write_out(log);
+        cmq_log_close_flushed(log);
+        cmq_log_close(log, true);
+        cmq_file_twin_close(twin);
+    }
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(claims_and_rolls_mapped), CMQ_TEST(claims_and_rolls_staged), CMQ_TEST(blank_takes_the_rest), CMQ_TEST(staging_over_segments),
               CMQ_TEST(full_staging_says_so), CMQ_TEST(batch_is_claimed_at_once), CMQ_TEST(loads_what_is_there), CMQ_TEST(strange_folders_are_refused),
               CMQ_TEST(empty_last_file_is_forgiven), CMQ_TEST(cut_mapped), CMQ_TEST(cut_staged), CMQ_TEST(first_file_stays), CMQ_TEST(deletion_under_pins),
-              CMQ_TEST(table_grows_and_forgets), CMQ_TEST(made_ahead_and_given_back), CMQ_TEST(a_follower_sees_files_come_and_go), CMQ_TEST(full_disk), CMQ_TEST(made_ahead_without_a_gap))
+              CMQ_TEST(table_grows_and_forgets), CMQ_TEST(made_ahead_and_given_back), CMQ_TEST(a_follower_sees_files_come_and_go), CMQ_TEST(full_disk), CMQ_TEST(made_ahead_without_a_gap),
+              CMQ_TEST(overtaken_while_made_ahead))
