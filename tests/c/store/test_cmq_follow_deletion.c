@@ -197,7 +197,7 @@ static void *delete_again_and_again(void *argument)
 {
     (void)argument;
     for (int life = 0; life < 60; life++) {
-        char prefix[16];
+        char prefix[24];
         snprintf(prefix, sizeof prefix, "life%d-", life);
         if (life > 0) CHECK_OK(cmq_store_delete_topic(writer, kit_slice("Lives")));
         kit_append_many(writer, "Lives", prefix, 7);

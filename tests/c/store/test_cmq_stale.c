@@ -48,7 +48,7 @@ static void make_source(const char *source, char letter, const int64_t *times)
 {
     cmq_store *store = kit_open_at(source);
     for (int i = 0; i < COUNT; i++) {
-        char body[8];
+        char body[16];
         snprintf(body, sizeof body, "%c%d", letter, i);
         const cmq_appended appended = kit_append(store, "T", 0, body, NULL, NULL);
         record_bytes = appended.end - appended.first_physical_offset;
