@@ -63,6 +63,7 @@ def commit_staged(store: StoreCore, work: StagedWork, *, timeout_s: float) -> bo
         folder.remove(work.folder)
         client.wait_applied(waiting[0], deadline)
         return False
+    folder.settle(work.folder)
     name = client.leave_staged(work)
     client.wait_applied(name, deadline)
     if work.done_key is not None and not folder.is_done(work):

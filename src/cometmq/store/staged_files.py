@@ -106,6 +106,11 @@ class StagedFolder:
         self._ops.write_synced(folder / "owner.json", owner.encoded())
         return folder
 
+    def settle(self, job: str) -> None:
+        """Make the names of a job's files durable. Their bytes are synced by the tasks."""
+        with suppress(FileNotFoundError):
+            self._ops.sync_folder(self.path / job)
+
     def jobs(self, prefix: str) -> list[str]:
         """Return the names of jobs that begin with ``prefix-``."""
         try:

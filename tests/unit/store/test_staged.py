@@ -24,11 +24,13 @@ from cometmq.store.handoff_files import (
     NewerWork,
     StagedFile,
     StagedWork,
+    Work,
     decode_work,
     encode_work,
 )
 from cometmq.store.staged_client import commit_staged, work_id_of
 from cometmq.store.staged_files import Owner, StagedFolder
+from cometmq.store_config.file_ops import SystemFileOps
 from support.small_store import open_small
 
 JOB = "job-1"
@@ -171,6 +173,27 @@ def test_left_twice_while_it_waits(path: Path, reader: Store) -> None:
     assert not commit_staged(reader, second, timeout_s=30)
     assert bodies(reader) == [b"first", b"a"]
     assert left_over(path) == []
+
+
+def test_names_are_durable_before_the_work_is_left(path: Path, reader: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power loss must not leave the work and take the names of its files."""
+    events: list[str] = []
+    sync, leave = SystemFileOps.sync_folder, HandoffFolder.leave
+
+    def note_sync(ops: SystemFileOps, folder: Path) -> None:
+        events.append(folder.name)
+        sync(ops, folder)
+
+    def note_leave(folder: HandoffFolder, one: Work) -> str:
+        events.append("left")
+        return leave(folder, one)
+
+    monkeypatch.setattr(SystemFileOps, "sync_folder", note_sync)
+    monkeypatch.setattr(HandoffFolder, "leave", note_leave)
+    one = work(stage(path, rows(b"a")))
+    events.clear()
+    assert commit_staged(reader, one, timeout_s=30)
+    assert JOB in events[: events.index("left")]
 
 
 # --- What goes wrong
