@@ -86,10 +86,17 @@ static cmq_status store_point(cmq_store *store, const cmq_point *point, const cm
 
 typedef bool (*leaves)(void *context, const cmq_queue *queue);
 
-static cmq_status durable_point(cmq_store *store, bool clean, leaves without, void *context)
+/* What a point says of the queues there are: those of this moment, these or without some, or nothing. */
+typedef enum point_queues {
+    QUEUES_NOW,
+    QUEUES_NOW_OR_WITHOUT,
+    QUEUES_UNKNOWN
+} point_queues;
+
+static cmq_status durable_point(cmq_store *store, bool clean, point_queues queues, leaves without, void *context)
 {
     int64_t end, store_ms, last_phy, covered, full_end_ms = 0;
-    cmq_point point = {.clean = clean, .has_also = without != NULL};
+    cmq_point point = {.clean = clean, .has_also = queues == QUEUES_NOW_OR_WITHOUT};
     if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
     read_confirmed(store, &end, &store_ms, &last_phy);
     cmq_status status = make_durable(store, end, &covered, &point.index, &full_end_ms);
@@ -100,8 +107,8 @@ static cmq_status durable_point(cmq_store *store, bool clean, leaves without, vo
     store->checkpoint.physic_ms = store_ms;
     store->checkpoint.logics_ms = store_ms;
     if (full_end_ms > store->checkpoint.index_ms) store->checkpoint.index_ms = full_end_ms;
-    point.queues = cmq_queues_fingerprint(store->queues, end);
-    if (without != NULL) point.queues_also = cmq_queues_fingerprint_without(store->queues, end, without, context);
+    if (queues != QUEUES_UNKNOWN) point.queues = cmq_queues_fingerprint(store->queues, end);
+    if (point.has_also) point.queues_also = cmq_queues_fingerprint_without(store->queues, end, without, context);
     fill_point(store, end, store_ms, last_phy, &point);
     status = store_point(store, &point, &before);
     if (status != CMQ_OK) return status;
@@ -111,9 +118,12 @@ static cmq_status durable_point(cmq_store *store, bool clean, leaves without, vo
     return CMQ_OK;
 }
 
-cmq_status cmq_store_durable_point(cmq_store *store, bool clean) { return durable_point(store, clean, NULL, NULL); }
+cmq_status cmq_store_durable_point(cmq_store *store, bool clean) { return durable_point(store, clean, QUEUES_NOW, NULL, NULL); }
 
-cmq_status cmq_store_point_before(cmq_store *store, leaves without, void *context) { return durable_point(store, false, without, context); }
+cmq_status cmq_store_point_before(cmq_store *store, leaves without, void *context)
+{
+    return durable_point(store, false, without != NULL ? QUEUES_NOW_OR_WITHOUT : QUEUES_UNKNOWN, without, context);
+}
 
 /* ---- what is due ---- */
 

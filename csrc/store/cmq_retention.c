@@ -121,30 +121,20 @@ bool cmq_store_is_system_topic(void *context, cmq_slice topic)
     return cmq_slice_starts_with(topic, "rmq_sys_");
 }
 
-typedef struct expired {
-    int64_t min;
-} expired;
-
-static bool has_expired(void *context, const cmq_queue *queue)
-{
-    const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
-    return cmq_queue_expired(queue, ((const expired *)context)->min) && !cmq_store_is_system_topic(NULL, topic);
-}
-
 cmq_status cmq_store_delete_expired_queues(cmq_store *store, uint32_t *deleted_out)
 {
     *deleted_out = 0;
     if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
     pthread_mutex_lock(&store->maintain_mutex);
-    expired of = {.min = cmq_log_min(store->log)};
-    /* An opening that believed that they are there would look for them in the whole log. */
-    cmq_status status = cmq_store_point_before(store, has_expired, &of);
+    /* An opening that believed that they are there, or all gone, would look for them in the whole log. */
+    cmq_status status = cmq_store_point_before(store, NULL, NULL);
     if (status == CMQ_OK) {
         pthread_mutex_lock(&store->seat);
         cmq_store_announce(store, NULL);
-        status = cmq_queues_delete_expired(store->queues, of.min, cmq_store_is_system_topic, NULL, deleted_out);
+        status = cmq_queues_delete_expired(store->queues, cmq_log_min(store->log), cmq_store_is_system_topic, NULL, deleted_out);
         cmq_store_announced(store);
         pthread_mutex_unlock(&store->seat);
+        if (status == CMQ_OK && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);
     }
     pthread_mutex_unlock(&store->maintain_mutex);
     cmq_store_wake_thread(store);   /* files to remove */

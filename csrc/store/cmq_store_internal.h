@@ -246,7 +246,7 @@ void cmq_store_wake_thread(cmq_store *store);
 cmq_status CMQ_MUST_CHECK cmq_store_durable_point(cmq_store *store, bool clean);
 
 /* The same right before some queues are deleted: true with and without them, so that a crash in between makes nobody read the whole log, which would
- * bring back what was deleted before. */
+ * bring back what was deleted before. `without` NULL: they go in many steps, and until the next point nobody asks which queues there are. */
 cmq_status CMQ_MUST_CHECK cmq_store_point_before(cmq_store *store, bool (*without)(void *context, const cmq_queue *queue), void *context);
 
 /* Does the disk refuse appends? Where the last one was refused, space is asked for again. */

@@ -136,4 +136,40 @@ static void another_file_system(void)
     end(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(many_queues), CMQ_TEST(a_foreign_folder_stays), CMQ_TEST(a_part_of_a_topic), CMQ_TEST(another_file_system))
+static int renames_until_kill;
+
+static void kill_here(void *context, const cmq_twin_call *call)
+{
+    if (call->kind == CMQ_TWIN_RENAME && renames_until_kill-- == 0) cmq_file_twin_crash_image_of(twin, context, CMQ_TWIN_EVERYTHING);
+}
+
+/* Expired queues go topic by topic. Killed in between, the next opening must not read the whole log, which still has what was deleted before. */
+static void killed_among_expired_queues(void)
+{
+    for (int kill_at = 0; kill_at < 4; kill_at++) {
+        cmq_store *store = start(1);
+        uint32_t deleted;
+        char image[CMQ_PATH_BYTES];
+        strcpy(image, kit_path(kit_directory(), "image"));
+        kit_append(store, "Old", 0, "x", NULL, NULL);
+        for (int i = 0; i < 300; i++) kit_append(store, i % 2 == 0 ? "Deleted" : "Stays", 0, "so that segments are used up, with some more bytes", NULL, NULL);
+        CHECK_OK(cmq_store_delete_topic(store, kit_slice("Deleted")));
+        CHECK_OK(cmq_store_expire(store, true, &deleted));
+        CHECK(deleted > 0);
+        renames_until_kill = kill_at;
+        cmq_file_twin_on_call(twin, 0, kill_here, image);
+        CHECK_OK(cmq_store_delete_expired_queues(store, &deleted));
+        CHECK_INT(deleted, 3);   /* of T, Other and Old */
+        cmq_file_twin_on_call(twin, 0, NULL, NULL);
+        if (renames_until_kill < 0) {
+            cmq_store *after = kit_open_at(image);
+            CHECK(cmq_queues_find(cmq_store_queues(after), kit_slice("Deleted"), 0) == NULL);
+            CHECK_INT(kit_max(after, "Stays", 0), 150);
+            kit_close(after);
+        }
+        end(store);
+    }
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(many_queues), CMQ_TEST(a_foreign_folder_stays), CMQ_TEST(a_part_of_a_topic), CMQ_TEST(another_file_system),
+              CMQ_TEST(killed_among_expired_queues))
