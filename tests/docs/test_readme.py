@@ -8,6 +8,8 @@ A block is opened by one of::
     ```sh run                            executed by sh in an empty directory, with this environment's commands
 
 Other shell blocks are shown only.
+
+The blocks of a page that teaches also run one after another in one directory, as a reader runs them.
 """
 
 from __future__ import annotations
@@ -66,6 +68,15 @@ def exists(dotted: str) -> bool:
         return False
 
 
+def run_program(block: Block, directory: Path) -> None:
+    program = directory / "example.py"
+    program.write_text(block.code, encoding="utf-8")
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", str(program)], cwd=directory, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, f"{block.where}\n{ended.stdout}{ended.stderr}"
+
+
 def test_the_readme_has_an_example() -> None:
     assert any(block.where.startswith("README.md") and RUN.fullmatch(block.mark) for block in blocks())
 
@@ -78,12 +89,15 @@ def test_block(block: Block, tmp_path: Path) -> None:
     assert run is not None, f"{block.where}: mark the block 'run' or 'no-run: reason', not {block.mark!r}"
     if run["needs"] and not exists(run["needs"]):
         pytest.skip(f"{block.where}: {run['needs']} is not there yet")
-    program = tmp_path / "example.py"
-    program.write_text(block.code, encoding="utf-8")
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", str(program)], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, f"{block.where}\n{ended.stdout}{ended.stderr}"
+    run_program(block, tmp_path)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/arrow.md"])
+def test_blocks_one_after_another_in_one_directory(page: str, tmp_path: Path) -> None:
+    for block in blocks():
+        run = RUN.fullmatch(block.mark)
+        if block.where.startswith(f"{page}:") and run is not None and (not run["needs"] or exists(run["needs"])):
+            run_program(block, tmp_path)
 
 
 @pytest.mark.parametrize(("where", "code"), shell_blocks(), ids=[where for where, _ in shell_blocks()])
