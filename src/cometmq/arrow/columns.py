@@ -95,7 +95,7 @@ def _column(name: str, *, view_bodies: bool) -> Column:
         return Column("property", "plain", name, name.removeprefix(_PROPERTY))
     if name not in COLUMN_NAMES:
         near = difflib.get_close_matches(name, COLUMN_NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f'a property is "prop:{name}"'
+        hint = f"did you mean {near[0]!r}?" if near else f'a property is "prop:{name}".'
         raise InvalidArgument(f"there is no column {name!r}; {hint} Columns are: {', '.join(COLUMN_NAMES)}, prop:NAME")
     if name == "body":
         return Column("body", "view" if view_bodies else "plain", name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cometmq._engine import StoreHandle
-from cometmq.errors import InvalidArgument, NotFound, TopicNotFound
+from cometmq.errors import InvalidArgument, NotFound
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_files import CommitWork, new_work_id
 from cometmq.store.options import GroupProgress, QueueInfo, StoreInfo, StoreOpening, TopicInfo
@@ -66,9 +66,7 @@ class Administration(StoreCore):
 
     def topics(self, *, system: bool = False) -> list[str]:
         """Return the names of all topics; RocketMQ's own only with ``system``."""
-        names = {topic.topic_name for topic in self._topic_book.configs()}
-        names |= {queue[0] for queue in self._handle.queues()}
-        return sorted(name for name in names if system or not is_system_topic(name))
+        return [name for name in self._topic_names() if system or not is_system_topic(name)]
 
     def topic(self, name: str) -> TopicInfo:
         """Return what is known of a topic.
@@ -79,7 +77,7 @@ class Administration(StoreCore):
         config = self._topic_book.find(name)
         queues = tuple(self.queues(name))
         if config is None and not queues:
-            raise TopicNotFound(f"there is no topic {name!r} in {self.path}", topic=name)
+            raise self._no_topic(name)
         used = max((queue.queue_id + 1 for queue in queues), default=0)
         return TopicInfo(
             name=name,

@@ -6,12 +6,14 @@ administration.
 
 from __future__ import annotations
 
+import difflib
 import os
 import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from cometmq._plural import verb
 from cometmq.errors import ReadOnlyStore, TopicNotFound
 from cometmq.store.group_book import GroupBook
 from cometmq.store.handoff import HandoffApplier, HandoffWatcher
@@ -21,11 +23,14 @@ from cometmq.store.opening import Plan
 from cometmq.store.options import FlushMode
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import TopicBook, WriteTarget
+from cometmq.store_config.names import is_system_topic
 
 __all__ = ["StoreCore"]
 
 S = TypeVar("S", bound="StoreCore")
 T = TypeVar("T")
+
+_NAMES_SHOWN = 10
 
 
 class StoreCore:
@@ -106,7 +111,25 @@ class StoreCore:
         if topic in self._targets or self._handle.queue(topic, 0) is not None:
             return
         if self._topic_book.find(topic) is None and not self._handle.queues(topic):
-            raise TopicNotFound(f"there is no topic {topic!r} in {self.path}", topic=topic)
+            raise self._no_topic(topic)
+
+    def _topic_names(self) -> list[str]:
+        """Return the names of all topics, RocketMQ's own too."""
+        names = {topic.topic_name for topic in self._topic_book.configs()}
+        return sorted(names | {queue[0] for queue in self._handle.queues()})
+
+    def _no_topic(self, topic: str) -> TopicNotFound:
+        """Return the error that says what there is instead."""
+        names = [name for name in self._topic_names() if not is_system_topic(name)]
+        near = difflib.get_close_matches(topic, names, n=1)
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        elif names:
+            more = f" and {len(names) - _NAMES_SHOWN:,} more" if len(names) > _NAMES_SHOWN else ""
+            hint = f"there {verb(len(names), 'is', 'are')} {', '.join(names[:_NAMES_SHOWN])}{more}"
+        else:
+            hint = "it has none yet"
+        return TopicNotFound(f"there is no topic {topic!r} in {self.path}; {hint}", topic=topic)
 
     # --- Life
 

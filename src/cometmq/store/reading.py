@@ -147,6 +147,8 @@ class Reading(StoreCore):
         """Return the queues without repeats, or None for all; each is one of the topics'."""
         if queues is None:
             return None
+        if isinstance(queues, int):
+            raise TypeError(f"queues are several numbers: queues=[{queues}]")
         chosen = tuple(dict.fromkeys(queues))
         if not chosen or not topics:
             raise InvalidArgument("queues are the numbers of a topic's queues: give a topic, and at least one of them")
@@ -266,7 +268,7 @@ class Reading(StoreCore):
             return QueueInfo(topic, queue, found[1], found[2], found[0])
         config = self._topic_book.find(topic)
         if config is None:
-            raise TopicNotFound(f"there is no topic {topic!r} in {self.path}", topic=topic)
+            raise self._no_topic(topic)
         if not 0 <= queue < max(config.read_queue_nums, config.write_queue_nums):
             raise TopicNotFound(f"the topic {topic!r} has no queue {queue}", topic=topic)
         return QueueInfo(topic, queue, 0, 0, config.attributes.get("queue.type") == "BatchCQ")

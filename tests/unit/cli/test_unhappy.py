@@ -56,6 +56,24 @@ def test_a_queue_that_is_not_there(path: Path) -> None:
             store.read(["orders", "u"], queues=[7])
 
 
+def test_a_topic_that_is_not_there(path: Path, tmp_path: Path) -> None:
+    for command in (["cat", path, "order"], ["inspect", path, "--topic", "order"]):
+        assert run(*command).err == f"cometmq: there is no topic 'order' in {path}; did you mean 'orders'?\n"
+    assert run("cat", path, "x").err == f"cometmq: there is no topic 'x' in {path}; there is orders\n"
+    with cometmq.open(path) as store:
+        for number in range(11):
+            store.append(f"t{number:02}", b"x")
+        with pytest.raises(cometmq.TopicNotFound, match=r"; there are orders, t00, .*, t08 and 2 more"):
+            store.queue("nowhere")
+    with cometmq.open(tmp_path / "new") as store, pytest.raises(cometmq.TopicNotFound, match="it has none yet"):
+        store.read("x")
+
+
+def test_one_queue_where_several_are_meant(path: Path) -> None:
+    with cometmq.open(path) as store, pytest.raises(TypeError, match=r"queues=\[0\]"):
+        store.read("orders", queues=0)  # type: ignore[arg-type]
+
+
 def test_an_empty_key(path: Path) -> None:
     outcome = run("cat", path, "orders", "--key", "")
     assert outcome.code == 2
