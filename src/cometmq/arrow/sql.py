@@ -92,6 +92,10 @@ class Database:
             raise self._failure(error) from error
         yield Answer(reader, self._failure)
 
+    def interrupt(self) -> None:
+        """End the statement that runs, from another thread; it raises KeyboardInterrupt."""
+        self._connection.interrupt()
+
     def _failure(self, error: Exception) -> BaseException:
         """Return what the engine said, where DuckDB only passed it on; else DuckDB's words."""
         if "interrupted" in str(error).casefold():

@@ -263,6 +263,8 @@ def _split(stream: BinaryIO, interruption: Interruption, batch: int) -> Iterator
         lines.insert(0, b"".join(rest))
         rest = [lines.pop()]
         for at in range(0, len(lines), batch):
+            with interruption.waiting():  # a chunk may be thousands of appends
+                pass
             yield [line[:-1] if line.endswith(b"\r") else line for line in lines[at : at + batch]]
     last = b"".join(rest)
     if last:

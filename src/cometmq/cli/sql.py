@@ -15,7 +15,7 @@ from cometmq._plural import counted
 from cometmq.arrow.writing import BytesAs, FileFormat, FileKind, OutputFile, file_kind, plain_rows, texts, writer_of
 from cometmq.cli.arguments import Config, Json, StorePath, parse_time
 from cometmq.cli.failures import fail, reported
-from cometmq.cli.terminal import print_json, safe_text
+from cometmq.cli.terminal import interrupting, print_json, safe_text
 
 if TYPE_CHECKING:
     from cometmq.arrow.sql import Answer
@@ -86,6 +86,7 @@ def sql(
             start_time=None if from_time is None else parse_time(from_time),
             end_time=None if to_time is None else parse_time(to_time),
         ) as database,
+        interrupting(database.interrupt),
         database.run(text) as answer,
     ):
         for note in database.notes:

@@ -7,9 +7,10 @@ import enum
 import json
 import os
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from types import FrameType
@@ -24,6 +25,7 @@ __all__ = [
     "bytes_text",
     "count_progress",
     "interruptible",
+    "interrupting",
     "open_standard_streams",
     "print_json",
     "row_progress",
@@ -196,6 +198,32 @@ class Interruption:
         if self._seen or self._waiting:
             raise KeyboardInterrupt
         self._seen = True
+
+
+@contextmanager
+def interrupting(stop: Callable[[], object]) -> Iterator[None]:
+    """Call ``stop`` at Ctrl-C, from a thread of its own: C code that holds the main one lets no handler run."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ours, signals = socket.socketpair()
+    signals.setblocking(False)
+
+    def watch() -> None:
+        while number := ours.recv(1):
+            if number[0] == signal.SIGINT:
+                stop()
+
+    watcher = threading.Thread(target=watch, name="cometmq-ctrl-c", daemon=True)
+    watcher.start()
+    before = signal.set_wakeup_fd(signals.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        signals.close()
+        watcher.join()
+        ours.close()
 
 
 @contextmanager
