@@ -159,9 +159,9 @@ bench-store: $(BUILT) ## benchmarks of the store: C, Python, rivals; one table (
 	@$(BIN)/python benchmarks/run_store.py $(BENCH_ARGS)
 
 .PHONY: bench-query
-bench-query: $(BUILT) ## DuckDB and Polars over the live log against Parquet of the same rows; one table (BENCH_ARGS=--quick)
-	@$(BIN)/python -c 'import duckdb, polars' 2>/dev/null || { \
-		echo "bench-query: installing DuckDB and Polars"; $(PIP_INSTALL) -e '.[duckdb,polars]'; }
+bench-query: $(BUILT) ## DuckDB, Polars and Spark over the live log against Parquet of the same rows (BENCH_ARGS='--only spark --gib 2')
+	@$(BIN)/python -c 'import duckdb, polars, pyspark' 2>/dev/null || { \
+		echo "bench-query: installing DuckDB, Polars and PySpark"; $(PIP_INSTALL) -e '.[duckdb,polars,spark]'; }
 	@$(BIN)/python benchmarks/run_query.py $(BENCH_ARGS)
 
 .PHONY: bench-100m

@@ -72,6 +72,11 @@ GOALS = [
         (r"queues/50,000: (make and put|first flush|restart).*", "seconds", _at_most(10)),
         (r"query/1024B/hash every byte/(duckdb|polars)/cometmq", "2x Parquet", _ratio(2)),
         (r"query/100B/hash every byte/(duckdb|polars)/cometmq", "1x Parquet", _ratio(1)),
+        (r"query/1024B/five columns/spark/cometmq", "0.7x Parquet", _ratio(0.7)),
+        (r"spark/.*/(tag|offset range|time range), 1 %|spark/.*/one key", "10x all rows", _ratio(10)),
+        (r"spark/100B/rows by Arrow", "25x tuples", _ratio(25)),
+        (r"spark/100B/catch-up", "3 M/s", _at_least(3e6)),
+        (r"spark/.*/micro-batch", "within 10 %", _ratio(1 / 1.1)),
         (r"scan/1024B/body views and five columns", "20 M/s", _at_least(20e6)),
         (
             r"scale/100 million/(append of one|.*random reads, newest).*",

@@ -1,10 +1,11 @@
 """Runs the query benchmarks and prints one table: ``make bench-query``, or
 
-    python benchmarks/run_query.py [--quick] [--only TEXT ...] [--json]
+    python benchmarks/run_query.py [--quick] [--only TEXT ...] [--gib N] [--json]
 
-DuckDB and Polars over the live log, against Parquet of the same rows, uncompressed and ZSTD, in one warmed session per
-data set (100 B and 1 KiB bodies). ``--only`` takes parts of steps' names (local/100B); ``local=hash`` asks only
-questions with that in their name. Results, directories and the file of figures are as of ``run_store.py``.
+DuckDB, Polars and Spark over the live log, against Parquet of the same rows, uncompressed and ZSTD, in one warmed
+session per data set (100 B and 1 KiB bodies); Spark's also streams and writes. ``--only`` takes parts of steps' names
+(local/100B, spark); ``local=hash`` asks only questions with that in their name. ``--gib`` sets how many GiB of bodies
+Spark gets in each data set. Results, directories and the file of figures are as of ``run_store.py``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from bench_goals import goal_of
 from bench_machine import ROOT, commit, facts
 from bench_support import Figure
 from bench_table import number
+from cometmq.spark.requirements import missing
 from query.data import FULL, ROW_GROUP_ROWS
 from run_store import Run, Step, save, wanted_steps
 
@@ -35,9 +37,18 @@ def local_steps(quick: bool) -> Iterator[Step]:
         yield Step(f"local/{data.name}", [*command, *(["--quick"] if quick else [])])
 
 
-def all_steps(quick: bool) -> Iterator[Step]:
-    """Every session; what takes another kind of session (Spark's) is a step of its own here."""
+def spark_steps(quick: bool, gib: float | None) -> Iterator[Step]:
+    """Spark's sessions, in a JVM and Python workers."""
+    for data in FULL:
+        command = [sys.executable, "-m", "query.spark_main", data.name]
+        size = [] if gib is None else ["--gib", str(gib)]
+        yield Step(f"spark/{data.name}", [*command, *(["--quick"] if quick else []), *size])
+
+
+def all_steps(quick: bool, gib: float | None) -> Iterator[Step]:
+    """Every session."""
     yield from local_steps(quick)
+    yield from spark_steps(quick, gib)
 
 
 # --- The table --------------------------------------------------------------------------------------------------------
@@ -92,6 +103,26 @@ def print_scans(console: Console, figures: list[Figure]) -> None:
     console.print(table)
 
 
+def print_spark(console: Console, figures: list[Figure]) -> None:
+    """Print Spark's other figures: filters against reading all, tuples, streams and writes."""
+    table = Table(title="Spark: rates, and milliseconds", box=box.SIMPLE_HEAD, title_justify="left")
+    table.add_column("figure")
+    for column in ("value", "against", "times as good", "goal"):
+        table.add_column(column, justify="right")
+    by_name = {figure["name"]: figure for figure in figures}
+    for figure in figures:
+        if figure["name"].startswith("spark/"):
+            goal = goal_of(figure)
+            judged = "" if goal is None else f"{goal.text}: {'yes' if goal.judge(figure, by_name) else 'no'}"
+            value = f"{number(figure['value'])}{'/s' if figure['unit'] == 'msg/s' else ' ms'}"
+            held = "ratio" in figure
+            floor = f"{figure['floor']}: {number(figure['floor_value'])}" if held else ""
+            ratio = f"{figure['ratio']:.2f}x" if held else ""
+            table.add_row(figure["name"].removeprefix("spark/"), value, floor, ratio, judged)
+    if table.row_count:
+        console.print(table)
+
+
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
@@ -99,6 +130,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny sizes: proves that all works")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="steps with this in their name")
+    parser.add_argument("--gib", type=float, help="GiB of bodies in each of Spark's data sets, instead of 0.2 to 0.3")
     parser.add_argument("--json", action="store_true", help="print the document instead of the table")
     return parser.parse_args()
 
@@ -112,7 +144,11 @@ def main() -> None:
     environment = os.environ | {"CMQ_BENCH_DIR": str(directory), "PYTHONPATH": str(ROOT / "benchmarks")}
     machine, when = facts(directory), time.strftime("%Y-%m-%d-%H%M%S")
     run = Run(console, environment)
-    steps = wanted_steps(all_steps(arguments.quick), arguments.only)
+    steps = wanted_steps(all_steps(arguments.quick, arguments.gib), arguments.only)
+    lacking = missing() if any(step.name.startswith("spark/") for step in steps) else None
+    if lacking is not None:
+        console.print(f"Spark's part is left out: {lacking}", highlight=False)
+        steps = [step for step in steps if not step.name.startswith("spark/")]
     run.all(steps, lambda: save(run, f"query-{when}", machine, arguments.quick))
     path = save(run, f"query-{when}", machine, arguments.quick)
     if arguments.json:
@@ -120,7 +156,9 @@ def main() -> None:
         raise SystemExit(1 if run.failed else 0)
     title = f"{when}, commit {commit()}, {machine['processor']}, {machine['processors']} cores"
     print_queries(console, run.figures, title + (": QUICK, these figures mean nothing" if arguments.quick else ""))
-    print_scans(console, run.figures)
+    if any(figure["name"].startswith("scan/") for figure in run.figures):
+        print_scans(console, run.figures)
+    print_spark(console, run.figures)
     for versions in sorted({figure["versions"] for figure in run.figures if "versions" in figure}):
         console.print(f"{versions}; Parquet by pyarrow, row groups of {ROW_GROUP_ROWS:,}", highlight=False)
     console.print(f"saved as {path}; load was {machine['load_at_start']:.1f} at the start", highlight=False)

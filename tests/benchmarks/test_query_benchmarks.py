@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from support.spark import missing
+
 ROOT = Path(__file__).resolve().parents[2]
 MISSING = [name for name in ("duckdb", "polars") if importlib.util.find_spec(name) is None]
 
-pytestmark = pytest.mark.skipif(
+needs_engines = pytest.mark.skipif(
     bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (pip install cometmq[polars,duckdb])"
 )
 
@@ -32,6 +34,7 @@ def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@needs_engines
 def test_engines_in_this_process(tmp_path: Path) -> None:
     done = run(tmp_path, "--only", "local/100B", "--json")
     assert done.returncode == 0, done.stderr[-4000:]
@@ -49,6 +52,7 @@ def test_engines_in_this_process(tmp_path: Path) -> None:
     assert list(tmp_path.glob("cmq-bench-*")) == []
 
 
+@needs_engines
 def test_the_table(tmp_path: Path) -> None:
     done = run(tmp_path, "--only", "local/1024B=one key")
     assert done.returncode == 0, done.stderr[-4000:]
@@ -56,3 +60,37 @@ def test_the_table(tmp_path: Path) -> None:
     assert "these figures mean nothing" in done.stdout
     assert "1024B/body views and five columns" in done.stdout
     assert "hash every byte" not in done.stdout
+
+
+def skip_without_spark() -> None:
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.mark.timeout(400)
+def test_spark(tmp_path: Path) -> None:
+    skip_without_spark()
+    done = run(tmp_path, "--only", "spark/100B", "--json")
+    assert done.returncode == 0, done.stderr[-4000:]
+    figures: dict[str, dict[str, Any]] = {figure["name"]: figure for figure in json.loads(done.stdout)["figures"]}
+    filtered = ("tag, 1 %", "one key", "offset range, 1 %", "time range, 1 %")
+    for question in ("five columns", "hash every byte", "sum of lengths", "count", *filtered):
+        for source in ("cometmq", "parquet zstd"):
+            one = figures[f"query/100B/{question}/spark/{source}"]
+            none = figures[f"query/100B/{question}/spark/parquet none"]
+            assert one["ratio"] == pytest.approx(none["value"] / one["value"])
+    for name in (*filtered, "rows by Arrow", "micro-batch", "write"):
+        assert figures[f"spark/100B/{name}"]["ratio"] > 0
+    assert figures["spark/100B/catch-up"]["unit"] == "msg/s"
+    assert list(tmp_path.glob("cmq-bench-*")) == []
+
+
+@pytest.mark.timeout(400)
+def test_the_table_of_spark(tmp_path: Path) -> None:
+    skip_without_spark()
+    done = run(tmp_path, "--only", "spark/1024B=writes")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "Spark: rates, and milliseconds" in done.stdout
+    assert "1024B/write" in done.stdout
+    assert "the scan alone" not in done.stdout

@@ -1,0 +1,250 @@
+"""One warmed session of Spark: ``python -m query.spark_main DATASET [--quick] [--gib N] [--only TEXT]``.
+
+Everything is done once to warm up, then several times in turn, source by source, so that what else the machine does
+falls on all of them. Each answer must be the same whatever it was read from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from bench_support import Figure, figure, new_directory
+from query.data import QUEUES, QUICK, DataSet, Sources, make
+from query.spark_reads import FILTERED, FIVE, NARROW, WHOLE, Answer, all_asks, from_parquet, tuple_asks
+from query.spark_session import CONF, cpu_s, spark_session
+from query.spark_streams import TRIGGER_ROWS, catch_up, micro_batch_ms, write
+
+SIZES = (DataSet("100B", 2_000_000, 100), DataSet("1024B", 300_000, 1024))
+ROUNDS = 3
+
+
+@dataclass
+class Taken:
+    """What a question took, round by round."""
+
+    wall_ms: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
+    """Of the JVM and all Python processes."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What all parts need."""
+
+    spark: SparkSession
+    sources: Sources
+    folder: Path
+    quick: bool
+    shape: dict[str, Any]
+    whole: Answer
+    """Rows and hash of all bodies."""
+
+    @property
+    def rounds(self) -> int:
+        return 1 if self.quick else ROUNDS
+
+    @property
+    def prefix(self) -> str:
+        return f"spark/{self.sources.data.name}"
+
+    def say(self, text: str) -> None:
+        print(f"Spark, {self.sources.data.name}: {text}", file=sys.stderr, flush=True)
+
+
+def against(one: Figure, floor: str, floor_value: float, ratio: float) -> Figure:
+    """Hold a figure against a rival's."""
+    return one | {"floor": floor, "floor_value": floor_value, "ratio": ratio}
+
+
+# --- Batches ----------------------------------------------------------------------------------------------------------
+
+
+def reads(session: Session, only: str) -> list[Figure]:
+    """Questions in milliseconds, against Parquet; filters also against reading all."""
+    asks = {
+        key: ask
+        for key, ask in all_asks(session.spark, session.sources).items()
+        if only in key[0] or key == (WHOLE, "cometmq")
+    }
+    answers = {key: ask() for key, ask in asks.items()}
+    check(answers, session.sources.data)
+    taken: dict[tuple[str, str], Taken] = defaultdict(Taken)
+    for number in range(session.rounds):
+        session.say(f"reads, round {number + 1} of {session.rounds}")
+        for key, ask in asks.items():
+            cpu, begin = cpu_s(), time.perf_counter()
+            answer = ask()
+            taken[key].wall_ms.append((time.perf_counter() - begin) * 1000)
+            taken[key].cpu_ms.append((cpu_s() - cpu) * 1000)
+            if answer != answers[key]:
+                raise SystemExit(f"{key}: {answer} instead of {answers[key]}")
+    return [*_read_figures(session, taken, only), *_filter_figures(session, taken), *_tuples(session, taken, only)]
+
+
+def check(answers: dict[tuple[str, str], Answer], data: DataSet) -> None:
+    """Hold every answer against the other sources', and the counts against what is known."""
+    by_question: dict[str, set[Answer]] = defaultdict(set)
+    for (name, _), answer in answers.items():
+        by_question[name].add(answer)
+    hundredth = (data.messages // QUEUES * 505 // 1000 - data.messages // QUEUES * 495 // 1000) * QUEUES
+    known = {"tag, 1 %": data.messages // 100, "one key": 1, "offset range, 1 %": hundredth}
+    for name, found in by_question.items():
+        if len(found) != 1:
+            raise SystemExit(f"{name}: the sources differ: {found}")
+        count = next(iter(found))[0]
+        right = count > 0 if name.startswith("time range") else count == known.get(name, data.messages)
+        if not right:
+            raise SystemExit(f"{name}: {count} messages")
+
+
+def _read_figures(session: Session, taken: dict[tuple[str, str], Taken], only: str) -> list[Figure]:
+    found = []
+    for (name, source), values in taken.items():
+        if only not in name:
+            continue
+        cpu_ms = median(values.cpu_ms)
+        one = figure(
+            f"query/{session.sources.data.name}/{name}/spark/{source}",
+            "ms",
+            values.wall_ms,
+            cpu_ms=cpu_ms,
+            **session.shape | {"columns": NARROW.get(name, FIVE)},
+        )
+        if source != "parquet none":
+            base = taken[name, "parquet none"]
+            floor = median(base.wall_ms)
+            one = against(one, "parquet none, ms", floor, floor / one["value"])
+            one["cpu_ratio"] = median(base.cpu_ms) / max(cpu_ms, 1e-6)
+        found.append(one)
+    return found
+
+
+def _filter_figures(session: Session, taken: dict[tuple[str, str], Taken]) -> list[Figure]:
+    whole_ms = median(taken[WHOLE, "cometmq"].wall_ms)
+    found = []
+    for name in FILTERED:
+        if (name, "cometmq") in taken:
+            one = figure(f"{session.prefix}/{name}", "ms", taken[name, "cometmq"].wall_ms, **session.shape)
+            found.append(against(one, "all rows, ms", whole_ms, whole_ms / one["value"]))
+    return found
+
+
+def _tuples(session: Session, taken: dict[tuple[str, str], Taken], only: str) -> list[Figure]:
+    """Rows a second through Arrow, all of them, against a source of tuples, a part of them."""
+    if only not in "tuples":
+        return []
+    messages = session.sources.data.messages
+    rows = max(messages // 20, min(messages, 20_000)) // QUEUES * QUEUES
+    through_tuples, through_log = tuple_asks(session.spark, session.sources, rows)
+    if through_tuples() != through_log():
+        raise SystemExit("tuples: the rows differ from the log's")
+    rates = []
+    for number in range(session.rounds):
+        session.say(f"tuples, round {number + 1} of {session.rounds}")
+        begin = time.perf_counter()
+        through_tuples()
+        rates.append(rows / (time.perf_counter() - begin))
+    arrow = [messages / (ms / 1000) for ms in taken[WHOLE, "cometmq"].wall_ms]
+    tuples = figure(f"{session.prefix}/rows as tuples", "msg/s", rates, rows=rows, **session.shape)
+    one = figure(f"{session.prefix}/rows by Arrow", "msg/s", arrow, **session.shape)
+    return [tuples, against(one, "tuples/s", tuples["value"], one["value"] / tuples["value"])]
+
+
+# --- Streams and writing ----------------------------------------------------------------------------------------------
+
+
+def streams(session: Session) -> list[Figure]:
+    """Catching up, and the least that a micro-batch takes."""
+    rates, ours, rate_source = [], [], []
+    batches = 4 if session.quick else 20
+    for number in range(session.rounds + 1):
+        session.say(f"streams, round {number} of {session.rounds}")
+        seconds, answer = catch_up(session.spark, session.sources, session.folder)
+        if answer != session.whole:
+            raise SystemExit(f"stream: {answer} instead of {session.whole}")
+        log_ms = micro_batch_ms(session.spark, session.sources, session.folder, batches)
+        rate_ms = micro_batch_ms(session.spark, None, session.folder, batches)
+        if number > 0:  # the first warms up
+            rates.append(session.sources.data.messages / seconds)
+            ours.append(log_ms)
+            rate_source.append(rate_ms)
+    shape = session.shape | {"trigger_rows": TRIGGER_ROWS}
+    floor = median(rate_source)
+    one = figure(f"{session.prefix}/micro-batch", "ms", ours, **session.shape)
+    return [
+        figure(f"{session.prefix}/catch-up", "msg/s", rates, **shape),
+        against(one, "rate source, ms", floor, floor / one["value"]),
+    ]
+
+
+def writes(session: Session) -> list[Figure]:
+    """Bodies into a new store, durably, against uncompressed Parquet files, which Spark does not sync."""
+    bodies = from_parquet(session.spark, session.sources.parquet_none).select("body")
+    rates: dict[str, list[float]] = defaultdict(list)
+    for number in range(session.rounds + 1):
+        session.say(f"writes, round {number} of {session.rounds}")
+        for sink in ("cometmq", "parquet"):
+            seconds, answer = write(session.spark, bodies, sink, session.folder)
+            if answer != session.whole:
+                raise SystemExit(f"{sink} written: {answer} instead of {session.whole}")
+            if number > 0:
+                rates[sink].append(session.sources.data.messages / seconds)
+    floor = median(rates["parquet"])
+    one = figure(f"{session.prefix}/write", "msg/s", rates["cometmq"], **session.shape)
+    return [against(one, "Parquet, msg/s", floor, one["value"] / floor)]
+
+
+# --- The command ------------------------------------------------------------------------------------------------------
+
+
+def run(data: DataSet, folder: Path, quick: bool, only: str) -> list[Figure]:
+    """Make the data, then everything that has ``only`` in its name."""
+    sources = make(data, folder)
+    shape = {
+        "columns": FIVE,
+        "gib": round(data.messages * data.body_bytes / 2**30, 2),
+        "versions": f"pyspark {pyspark.__version__}, {CONF}",
+    }
+    with spark_session(folder) as spark:
+        row = from_parquet(spark, sources.parquet_none).selectExpr("count(*)", "bit_xor(xxhash64(body))").collect()[0]
+        session = Session(spark, sources, folder, quick, shape, tuple(row))
+        found = []
+        if not only or only not in "streams writes":
+            found += reads(session, only)
+        if only in "streams":
+            found += streams(session)
+        if only in "writes":
+            found += writes(session)
+    return found
+
+
+def main() -> None:
+    """Print figures, one a line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dataset", choices=[data.name for data in SIZES])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--gib", type=float, help="GiB of bodies instead of 0.2 to 0.3")
+    parser.add_argument("--only", default="", help="questions with this in their name; or tuples, streams, writes")
+    arguments = parser.parse_args()
+    data = next(one for one in (QUICK if arguments.quick else SIZES) if one.name == arguments.dataset)
+    if arguments.gib is not None:
+        # Thousands of messages in each queue, so that a hundredth of them is a whole number.
+        data = replace(data, messages=max(1, int(arguments.gib * 2**30 / data.body_bytes) // 20_000) * 20_000)
+    with new_directory() as folder:
+        for one in run(data, folder, arguments.quick, arguments.only):
+            print(json.dumps(one))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What Spark is asked in batches: the log, Parquet of the same rows, and a source of tuples. Answers must agree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import cometmq
+from query.data import QUEUES, TAG, TOPIC, Sources
+
+Answer = tuple[Any, ...]
+Ask = Callable[[], Answer]
+
+FIVE = "queueId,queueOffset,bornTimestamp,storeTimestamp,body"
+WHOLE = "five columns"
+NARROW = {"hash every byte": "body", "sum of lengths": "body", "count": "queueOffset"}
+"""Columns of the questions that are not asked of all five."""
+FILTERED = ("tag, 1 %", "one key", "offset range, 1 %", "time range, 1 %")
+
+_HASH_FIVE = "bit_xor(xxhash64(CAST(queueId AS INT), CAST(queueOffset AS BIGINT), bornTimestamp, storeTimestamp, body))"
+_RENAMED = (
+    "queue_id AS queueId",
+    "queue_offset AS queueOffset",
+    "born_timestamp AS bornTimestamp",
+    "store_timestamp AS storeTimestamp",
+    "body",
+    "tags",
+    "keys",
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: of the log by columns and options, of Parquet by a condition."""
+
+    name: str
+    answer: str
+    options: dict[str, str] = field(default_factory=dict)
+    condition: str = "true"
+
+    @property
+    def columns(self) -> str:
+        """What is read of the log: as the frame is loaded, since Spark asks a Python source for all of it."""
+        return NARROW.get(self.name, FIVE)
+
+
+def questions(sources: Sources) -> list[Question]:
+    """Return the questions; ranges are one hundredth of the messages, in the middle."""
+    with cometmq.open(sources.store, mode="r") as store:
+        count = store.max_offset(TOPIC, 0)
+        begin, end = count * 495 // 1000, count * 505 // 1000
+        # Up to the millisecond after the last message's: many are stored in one.
+        begin_ms, end_ms = (store.get(TOPIC, 0, number).store_timestamp_ms for number in (begin, end))
+    end_ms += 1
+    offsets = [json.dumps({TOPIC: {str(queue): number for queue in range(QUEUES)}}) for number in (begin, end)]
+    times = f"storeTimestamp >= timestamp_millis({begin_ms}) AND storeTimestamp < timestamp_millis({end_ms})"
+    return [
+        Question(WHOLE, _HASH_FIVE),
+        Question("hash every byte", "bit_xor(xxhash64(body))"),
+        Question("sum of lengths", "sum(octet_length(body))"),
+        Question("count", "0"),
+        Question("tag, 1 %", _HASH_FIVE, options={"tags": TAG}, condition=f"tags = '{TAG}'"),
+        Question(
+            "one key",
+            _HASH_FIVE,
+            options={"keys": sources.data.key},
+            condition=f"keys = '{sources.data.key}'",
+        ),
+        Question(
+            "offset range, 1 %",
+            _HASH_FIVE,
+            options={"startingOffsets": offsets[0], "endingOffsets": offsets[1]},
+            condition=f"queueOffset >= {begin} AND queueOffset < {end}",
+        ),
+        Question(
+            "time range, 1 %",
+            _HASH_FIVE,
+            options={"startingTimestamp": str(begin_ms), "endingTimestamp": str(end_ms)},
+            condition=times,
+        ),
+    ]
+
+
+def from_log(spark: SparkSession, sources: Sources, **options: str) -> DataFrame:
+    """The store as a frame."""
+    return spark.read.format("cometmq").options(path=str(sources.store), topic=TOPIC, **options).load()
+
+
+def from_parquet(spark: SparkSession, path: object) -> DataFrame:
+    """A file as a frame with the log's names."""
+    return spark.read.parquet(str(path)).selectExpr(*_RENAMED)
+
+
+def asking(frame: DataFrame, answer: str) -> Ask:
+    """Return what asks a frame for the number of its rows and ``answer``."""
+    return lambda: tuple(frame.selectExpr("count(*)", answer).collect()[0])
+
+
+def all_asks(spark: SparkSession, sources: Sources) -> dict[tuple[str, str], Ask]:
+    """Every question by (name, source). The frames are loaded here: that is not measured."""
+    found: dict[tuple[str, str], Ask] = {}
+    files = {
+        "parquet none": from_parquet(spark, sources.parquet_none),
+        "parquet zstd": from_parquet(spark, sources.parquet_zstd),
+    }
+    for question in questions(sources):
+        log = from_log(spark, sources, columns=question.columns, **question.options)
+        found[question.name, "cometmq"] = asking(log, question.answer)
+        for source, frame in files.items():
+            found[question.name, source] = asking(frame.where(question.condition), question.answer)
+    return found
+
+
+def tuple_asks(spark: SparkSession, sources: Sources, rows: int) -> tuple[Ask, Ask]:
+    """The same ``rows`` through tuples and through the log's own source, as (tuples, log)."""
+    from query.spark_tuples import TupleSource
+
+    spark.dataSource.register(TupleSource)
+    end = rows // QUEUES
+    tuples = spark.read.format("tuples").options(path=str(sources.store), topic=TOPIC, queues=QUEUES, end=end).load()
+    ends = json.dumps({TOPIC: {str(queue): end for queue in range(QUEUES)}})
+    return asking(tuples, _HASH_FIVE), asking(from_log(spark, sources, columns=FIVE, endingOffsets=ends), _HASH_FIVE)
