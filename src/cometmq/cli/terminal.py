@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_AGAIN_S = 0.1
 
 
 def open_standard_streams() -> None:
@@ -210,9 +211,17 @@ def interrupting(stop: Callable[[], object]) -> Iterator[None]:
     signals.setblocking(False)
 
     def watch() -> None:
-        while number := ours.recv(1):
+        while True:
+            try:
+                number = ours.recv(1)
+            except TimeoutError:  # it may have come just before there was something to stop
+                stop()
+                continue
+            if not number:
+                return
             if number[0] == signal.SIGINT:
                 stop()
+                ours.settimeout(_AGAIN_S)
 
     watcher = threading.Thread(target=watch, name="cometmq-ctrl-c", daemon=True)
     watcher.start()
