@@ -232,7 +232,7 @@ def test_ctrl_c(path: Path, query: str) -> None:
     files = Path(f"/proc/{process.pid}/fd")
     while not any(
         target.startswith("socket:") for target in links(files)
-    ):  # its watch for Ctrl-C, right before the query
+    ):  # its watch for Ctrl-C
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
