@@ -230,9 +230,7 @@ def links(folder: Path) -> list[str]:
 def test_ctrl_c(path: Path, query: str) -> None:
     process = start("sql", str(path), query)
     files = Path(f"/proc/{process.pid}/fd")
-    while not any(
-        target.startswith("socket:") for target in links(files)
-    ):  # its watch for Ctrl-C
+    while not any(target.startswith("socket:") for target in links(files)):  # its watch for Ctrl-C
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
