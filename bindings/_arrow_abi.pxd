@@ -1,46 +1,8 @@
-# The structs of the Arrow C data and stream interfaces, which are an ABI and have no header of their own.
+# The structs of the Arrow C data and stream interfaces: what the bindings use of csrc/export/cmq_arrow_abi.h.
 from libc.stdint cimport int64_t
 
 
-cdef extern from *:
-    """
-    #ifndef ARROW_C_DATA_INTERFACE
-    #define ARROW_C_DATA_INTERFACE
-    struct ArrowSchema {
-        const char *format;
-        const char *name;
-        const char *metadata;
-        int64_t flags;
-        int64_t n_children;
-        struct ArrowSchema **children;
-        struct ArrowSchema *dictionary;
-        void (*release)(struct ArrowSchema *);
-        void *private_data;
-    };
-    struct ArrowArray {
-        int64_t length;
-        int64_t null_count;
-        int64_t offset;
-        int64_t n_buffers;
-        int64_t n_children;
-        const void **buffers;
-        struct ArrowArray **children;
-        struct ArrowArray *dictionary;
-        void (*release)(struct ArrowArray *);
-        void *private_data;
-    };
-    #endif
-    #ifndef ARROW_C_STREAM_INTERFACE
-    #define ARROW_C_STREAM_INTERFACE
-    struct ArrowArrayStream {
-        int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
-        int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
-        const char *(*get_last_error)(struct ArrowArrayStream *);
-        void (*release)(struct ArrowArrayStream *);
-        void *private_data;
-    };
-    #endif
-    """
+cdef extern from "export/cmq_arrow_abi.h" nogil:
     ctypedef struct ArrowSchema "struct ArrowSchema":
         const char *format
         ArrowSchema *dictionary

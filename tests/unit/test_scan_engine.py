@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -170,10 +169,16 @@ def test_a_closed_store_ends_stream_and_batches(tmp_path: Path) -> None:
     assert first.column(0)[99].as_py().startswith(b"body-99")
 
 
+def until_refused(opened: _engine.ColumnScan) -> None:
+    while True:
+        opened.__arrow_c_schema__()
+
+
 def test_close_ends_a_stream_that_waits(tmp_path: Path) -> None:
     handle = open_handle(tmp_path / "store")
     fill(handle, 10)
-    stream = pa.RecordBatchReader.from_stream(scan(handle, follow=True))
+    opened = scan(handle, follow=True)
+    stream = pa.RecordBatchReader.from_stream(opened)
     assert stream.read_next_batch().num_rows == 10
     outcome: list[BaseException] = []
 
@@ -185,7 +190,8 @@ def test_close_ends_a_stream_that_waits(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    time.sleep(0.2)
+    with pytest.raises(errors.StoreBusy):  # as soon as the thread is inside
+        until_refused(opened)
     handle.close()
     thread.join(10)
     assert "is closed" in str(outcome[0])
