@@ -599,6 +599,7 @@ typedef struct crash_plan {
     cmq_file_twin *twin;
     const char *image;
     treatment damage;
+    int calls, chosen;    /* of every four calls one, whichever: their number does not hang on luck */
     int images;
     int64_t max;          /* of queue a/0 after the repair */
 } crash_plan;
@@ -638,7 +639,9 @@ static void crash_here(void *context, const cmq_twin_call *call)
     crash_plan *plan = context;
     /* While the lock is taken, no other may be: cmq_lock's own mutex is held. */
     if (strcmp(strrchr(call->path, '/'), "/lock") == 0) return;
-    if (getenv("CMQ_LONG") == NULL && cmq_test_random_below(4) != 0) return;
+    const int turn = plan->calls++ % 4;
+    if (turn == 0) plan->chosen = (int)cmq_test_random_below(4);
+    if (getenv("CMQ_LONG") == NULL && turn != plan->chosen) return;
     cmq_file_twin_crash_image(plan->twin, plan->image);
     check_image(plan);
     plan->images++;
