@@ -50,7 +50,8 @@ typedef struct cmq_net_handler {
     cmq_status (*loop_begin)(void *context, cmq_loop *loop, uint32_t index, void **state_out);   /* before the threads start */
     void (*loop_end)(void *context, void *state);                                                /* after they ended */
     void (*turn_begin)(void *state);   /* before the first frame of a turn that has frames */
-    /* Command and body live until turn_end returns. `again`: the control thread has looked at it and says that it can be served now. */
+    /* The command lives for the call; the bytes that its slices and the body name live until turn_end returns, so that a handler can append what several
+     * requests bring at once. `again`: the control thread has looked at it and says that it can be served now. */
     cmq_net_verdict (*request)(void *state, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool again);
     void (*turn_end)(void *state);     /* after the last frame, before anything is sent */
     void (*woken)(void *state);        /* cmq_loop_wake was called since the last time */
@@ -114,6 +115,8 @@ cmq_conn_id cmq_conn_id_of(const cmq_conn *conn);
 cmq_loop *cmq_conn_loop(const cmq_conn *conn);
 /* The client's address, as records keep it. */
 const cmq_record_host *cmq_conn_peer(const cmq_conn *conn);
+/* Four bytes for the handler's own use, 0 at first; `closed` may still read them. */
+uint32_t *cmq_conn_word(cmq_conn *conn);
 
 /* The connection of that id, NULL when it has gone or is another loop's. */
 cmq_conn *cmq_loop_conn(cmq_loop *loop, cmq_conn_id id);
