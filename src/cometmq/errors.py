@@ -15,6 +15,8 @@ from typing import Any
 
 __all__ = [
     "BodyMismatch",
+    "BrokerError",
+    "ConnectionLost",
     "CorruptRecord",
     "DecompressionError",
     "DiskFull",
@@ -25,6 +27,8 @@ __all__ = [
     "InvalidArgument",
     "InvalidTopic",
     "LimitReached",
+    "MalformedBody",
+    "MalformedCommand",
     "MessageTooLarge",
     "MissingLibrary",
     "NotAStore",
@@ -33,6 +37,7 @@ __all__ = [
     "OutOfMemory",
     "PermissionDenied",
     "ReadOnlyStore",
+    "RequestTimeout",
     "SettingConflict",
     "SettingNeeded",
     "Status",
@@ -349,6 +354,65 @@ class LimitReached(Error):
     """A named limit of CometMQ was reached. The text names it and how to raise it."""
 
     status = Status.ERR_LIMIT
+
+
+# --- The other side of a connection ----------------------------------------------------------------------------------
+
+
+class BrokerError(Error):
+    """A broker or name server refused a request.
+
+    ``code`` says why in upstream's numbers (:class:`cometmq.remoting.codes.ResponseCode` has their names). The request
+    was not carried out, except where the code says that it was stored (10, 11, 12).
+
+    Attributes:
+        code: the response code, also where it is one that we do not know.
+        remark: the server's own text, or None.
+        address: the server, ``host:port``, or None.
+    """
+
+    _RETRIABLE = frozenset({2, 11, 14, 209, 215, 1500})
+
+    def __init__(self, remark: str | None, *, code: int, address: str | None = None) -> None:
+        """Keep what the server said; ``code`` is the response's, ``address`` the server's."""
+        where = f" from {address}" if address else ""
+        super().__init__(f"code {code}{where}: {remark or 'no remark'}")
+        self.code = code
+        self.remark = remark
+        self.address = address
+        self.retriable = code in self._RETRIABLE
+
+
+class ConnectionLost(Error, ConnectionError):
+    """The connection could not be made, or went away before the answer came: what became of the request is not known.
+
+    Check that the server runs and that its address is right; a later call makes a new connection.
+    """
+
+    retriable = True
+
+
+class RequestTimeout(Error, TimeoutError):
+    """No answer came in time: what became of the request is not known. Allow more time, or look after the server."""
+
+    retriable = True
+
+
+class MalformedCommand(Error, ValueError):
+    """Bytes from a connection that no command can be, or fields of one that have the wrong form.
+
+    Attributes:
+        member: name of the field at fault, or None where it is not about one.
+    """
+
+    def __init__(self, message: str, *, member: str | None = None, status: Status | None = None) -> None:
+        """``member`` is the field that is missing or wrong."""
+        super().__init__(message, status=status)
+        self.member = member
+
+
+class MalformedBody(Error, ValueError):
+    """The body of a command is not what its code asks for. The text names the place."""
 
 
 # --- From the engine --------------------------------------------------------------------------------------------------
