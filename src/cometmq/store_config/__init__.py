@@ -12,7 +12,7 @@ module                   holds
 ``delay_offsets``        ``delayOffset.json``
 ``documents``            all other files, kept as they are
 ``names``                which names of topics and groups are allowed
-``settings``             the settings, typed, with upstream's defaults
+``settings``             the settings of a store, typed, with upstream's defaults; ``broker_settings`` those of serving
 ``setting_sources``      where they come from; ``broker_properties`` for a broker's own file
 =======================  ==========================================================================================
 """
@@ -20,6 +20,7 @@ module                   holds
 from __future__ import annotations
 
 from cometmq.store_config.broker_properties import BrokerProperties, read_broker_properties
+from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.config_file import ConfigFile, Loaded, Origin
 from cometmq.store_config.consumer_offsets import ConsumerOffsets, LightQueueOffsets
 from cometmq.store_config.data_version import DataVersion
@@ -46,6 +47,7 @@ __all__ = [
     "SYSTEM_GROUPS",
     "BrokerProperties",
     "BrokerRole",
+    "BrokerSettings",
     "CleanupPolicy",
     "ConfigError",
     "ConfigFile",

@@ -7,8 +7,8 @@ import difflib
 import re
 from collections.abc import Mapping
 
+from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.setting_options import Option, option_of
-from cometmq.store_config.settings import StoreSettings
 
 __all__ = ["OPTIONS", "UPSTREAM_NAMES", "find_setting", "similar_names", "snake_case"]
 
@@ -21,8 +21,8 @@ def snake_case(upstream_name: str) -> str:
     return _WORD_START.sub("_", upstream_name).lower()
 
 
-OPTIONS: Mapping[str, Option] = {field.name: option_of(field) for field in dataclasses.fields(StoreSettings)}
-"""Every setting by the name of its field in :class:`StoreSettings`."""
+OPTIONS: Mapping[str, Option] = {field.name: option_of(field) for field in dataclasses.fields(BrokerSettings)}
+"""Every setting by the name of its field in :class:`BrokerSettings`."""
 
 UPSTREAM_NAMES: Mapping[str, str] = {
     name: field for field, option in OPTIONS.items() for name in (option.upstream_name, *option.aliases)

@@ -18,11 +18,11 @@ from types import ModuleType
 from typing import Any
 
 from cometmq.store_config.broker_properties import read_broker_properties
+from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.config_file import storage_error
 from cometmq.store_config.errors import SettingError, UnknownSetting
 from cometmq.store_config.given_settings import Given, Layer, add_given
 from cometmq.store_config.setting_names import find_setting, similar_names
-from cometmq.store_config.settings import StoreSettings
 
 __all__ = ["ENVIRONMENT_PREFIX", "LoadedSettings", "from_environment", "from_mapping", "from_toml", "load_settings"]
 
@@ -42,7 +42,7 @@ class LoadedSettings:
         unknown: names in ``broker.properties`` that no broker knows, for a warning.
     """
 
-    settings: StoreSettings
+    settings: BrokerSettings
     given: Mapping[str, str] = field(default_factory=dict)
     unused: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
@@ -162,7 +162,7 @@ def load_settings(
         merged.update(layer)
     values: dict[str, Any] = {name: given.value for name, given in merged.items()}
     return LoadedSettings(
-        settings=StoreSettings(**values),
+        settings=BrokerSettings(**values),
         given={name: given.source for name, given in merged.items()},
         unused={} if from_broker is None else from_broker.unused,
         unknown=() if from_broker is None else from_broker.unknown,

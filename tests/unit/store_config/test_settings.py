@@ -10,6 +10,7 @@ import pytest
 
 from cometmq.errors import Error, StorageError
 from cometmq.store_config.broker_properties import parse_broker_properties, read_broker_properties
+from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.errors import SettingError, UnknownSetting
 from cometmq.store_config.known_options import KNOWN_UPSTREAM_NAMES
 from cometmq.store_config.setting_names import OPTIONS, find_setting, similar_names, snake_case
@@ -75,6 +76,9 @@ def test_every_setting_has_a_name_that_follows_from_upstreams() -> None:
         "max_ha_transfer_bytes_per_second": "maxHaTransferByteInSecond",
         "store_path_dledger_commit_log": "storePathDLedgerCommitLog",
         "enable_dleger_commit_log": "enableDLegerCommitLog",
+        "short_polling_time_ms": "shortPollingTimeMills",
+        "wait_time_in_send_queue_ms": "waitTimeMillsInSendQueue",
+        "register_broker_timeout_ms": "registerBrokerTimeoutMills",
     }
     for field, option in OPTIONS.items():
         stem = snake_case(option.upstream_name)
@@ -85,7 +89,7 @@ def test_every_setting_has_a_name_that_follows_from_upstreams() -> None:
 
 
 def test_defaults_pass_their_own_checks() -> None:
-    settings = StoreSettings()
+    settings = BrokerSettings()
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if value is not None:

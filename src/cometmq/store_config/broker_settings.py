@@ -1,0 +1,80 @@
+"""The settings that only a serving broker has, on top of those of its store: upstream's options, with its defaults.
+
+They come from the same places as a store's (:mod:`cometmq.store_config.setting_sources`). Where CometMQ's broker
+decides otherwise than upstream (it listens on loopback, and flushes synchronously, unless told to),
+``LoadedSettings.given`` tells what somebody asked for.
+"""
+
+# The calls in the defaults are dataclasses.field with metadata; the rule does not see through them.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cometmq.store_config.setting_options import long_option, option, text_option
+from cometmq.store_config.settings import StoreSettings
+
+__all__ = ["BrokerSettings"]
+
+_SECOND = 1_000
+_READ_WRITE = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings(StoreSettings):
+    """Every setting that CometMQ knows: the store's, and those of the broker that serves it."""
+
+    # --- Listening
+    bind_address: str | None = text_option("bindAddress", None, "address to listen on; without, the loopback")
+    server_channel_max_idle_time_seconds: int = option(
+        "serverChannelMaxIdleTimeSeconds", 120, "silence that ends a connection", minimum=1
+    )
+    server_selector_threads: int = option(
+        "serverSelectorThreads", 1, "threads that serve connections; upstream's default is 3", minimum=1, maximum=16
+    )
+    shutdown_wait_time_seconds: int = option("shutdownWaitTimeSeconds", 30, "longest wait for a clean stop")
+
+    # --- What is allowed
+    broker_permission: int = option("brokerPermission", _READ_WRITE, "4 read, 2 write", maximum=7)
+    reject_pull_consumer_enable: bool = option("rejectPullConsumerEnable", False, "refuse pull consumers")
+    lite_pull_message_enable: bool = option("litePullMessageEnable", True, "allow lite pull consumers")
+    validate_system_topic_when_update_topic: bool = option(
+        "validateSystemTopicWhenUpdateTopic", True, "refuse to create topics of the system's names"
+    )
+    clear_retry_topic_when_delete_topic: bool = option(
+        "clearRetryTopicWhenDeleteTopic", True, "deleting a topic deletes its pop retry topics"
+    )
+
+    # --- Sending and pulling
+    region_id: str = text_option("regionId", "DefaultRegion", "the region that answers and messages name")
+    trace_on: bool = option("traceOn", True, "tell producers to trace")
+    long_polling_enable: bool = option("longPollingEnable", True, "hold a pull until a message comes")
+    short_polling_time_ms: int = long_option(
+        "shortPollingTimeMills", _SECOND, "how long a pull is held without longPollingEnable", minimum=1
+    )
+    wait_time_in_send_queue_ms: int = long_option(
+        "waitTimeMillsInSendQueue", 200, "a send that waited longer is refused", minimum=1
+    )
+
+    # --- Consumers
+    notify_consumer_ids_changed_enable: bool = option(
+        "notifyConsumerIdsChangedEnable", True, "tell consumers of each other's coming and going"
+    )
+    real_time_notify_consumer_change: bool = option(
+        "realTimeNotifyConsumerChange", True, "tell them at once, not every 15 s"
+    )
+    channel_expired_timeout_ms: int = long_option(
+        "channelExpiredTimeout", 120 * _SECOND, "silence after which a client is gone", minimum=1
+    )
+    use_server_side_reset_offset: bool = option(
+        "useServerSideResetOffset", True, "reset offsets in the broker, not in the clients"
+    )
+
+    # --- Name servers
+    register_name_server_period_ms: int = option(
+        "registerNameServerPeriod", 30 * _SECOND, "between two registrations; held between 10 s and 60 s"
+    )
+    register_broker_timeout_ms: int = option(
+        "registerBrokerTimeoutMills", 24 * _SECOND, "longest wait for a name server", minimum=1
+    )
+    force_register: bool = option("forceRegister", True, "register in full each time, changed or not")
