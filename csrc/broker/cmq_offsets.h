@@ -1,0 +1,93 @@
+/* cmq_offsets: how far each group has consumed each queue.
+ *
+ * (group, topic, queue id) -> the offset committed last, the offset pulled last, and a reset that waits to be told to the group's consumer. Names are
+ * kept once per (group, topic); one more entry is 40 bytes.
+ *
+ * Resets: cmq_offsets_reset sets the committed offset and leaves the reset pending. While it is pending a query answers it and commits are ignored;
+ * the next pull takes it.
+ *
+ * Persistence is the control plane's: cmq_offsets_take_changes gives, in small steps, what was committed or removed since it was given last, and the
+ * control plane keeps consumerOffset.json from that.
+ *
+ * Limit:   entries_max; a commit that needs one more is refused with CMQ_ERR_LIMIT.
+ * Threads: any. One mutex, held for a look-up (a few hundred nanoseconds); longer only by remove (a pass over all names) and a growing table.
+ * Way:     pull, 14, 15 on the loops -> [cmq_offsets] -> control thread -> config/consumerOffset.json
+ * Source:  specification consumption 3.5, 3.6, 1.16; upstream's ConsumerOffsetManager.
+ */
+#ifndef CMQ_OFFSETS_H
+#define CMQ_OFFSETS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cmq_bytes.h"
+#include "base/cmq_status.h"
+
+#define CMQ_OFFSETS_ENTRIES_MAX 4000000u     /* where no other limit is given */
+#define CMQ_OFFSETS_VERSION_STEP 500u        /* commits per version: upstream's consumerOffsetUpdateVersionStep */
+#define CMQ_OFFSETS_NONE (-1)                /* no offset */
+
+typedef struct cmq_offsets cmq_offsets;
+
+typedef struct cmq_offset_key {
+    cmq_slice group, topic;
+    int32_t queue_id;
+} cmq_offset_key;
+
+cmq_status CMQ_MUST_CHECK cmq_offsets_create(cmq_offsets **offsets_out, uint32_t entries_max);   /* 0: CMQ_OFFSETS_ENTRIES_MAX */
+void cmq_offsets_destroy(cmq_offsets *offsets);
+
+/* ---- the loops ---- */
+
+/* Overwrite, also by a smaller one. CMQ_AGAIN: a reset is pending, nothing changed. CMQ_ERR_ARGUMENT for a negative queue id or an empty name. */
+cmq_status CMQ_MUST_CHECK cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
+
+/* The pending reset, else what was committed, else CMQ_OFFSETS_NONE. */
+int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key);
+
+/* A pull: the pending reset, which is pending no more then, or CMQ_OFFSETS_NONE. Costs a load while nothing is pending anywhere. */
+int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key);
+
+/* After a pull: where the next one will begin and, unless `committed` is CMQ_OFFSETS_NONE, a commit; both in one look-up. Statuses as for a commit. */
+cmq_status CMQ_MUST_CHECK cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, int64_t next_pull, int64_t committed);
+
+/* ---- the control plane ---- */
+
+int64_t cmq_offsets_pull_offset(cmq_offsets *offsets, const cmq_offset_key *key);   /* CMQ_OFFSETS_NONE */
+
+/* Set, and leave a reset pending. */
+cmq_status CMQ_MUST_CHECK cmq_offsets_reset(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
+
+/* Forget all of a group, of a topic, or of a group in a topic (the other slice empty: any). Returns how many committed offsets went. */
+uint32_t cmq_offsets_remove(cmq_offsets *offsets, cmq_slice group, cmq_slice topic);
+
+/* Commits so far, divided by CMQ_OFFSETS_VERSION_STEP: what dataVersion's counter moves by. */
+int64_t cmq_offsets_version(cmq_offsets *offsets);
+uint32_t cmq_offsets_count(cmq_offsets *offsets);   /* entries */
+
+/* ---- listing ---- */
+
+typedef struct cmq_offset_item {
+    cmq_slice group, topic;      /* in the caller's text area */
+    int32_t queue_id;            /* -1: the group's offsets in this topic were all removed; what is committed later comes later */
+    int64_t offset;              /* committed */
+    int64_t pull_offset;         /* CMQ_OFFSETS_NONE */
+} cmq_offset_item;
+
+/* What is listed goes here; both areas are the caller's. */
+typedef struct cmq_offset_items {
+    cmq_offset_item *items;
+    uint32_t capacity, count;
+    uint8_t *text;               /* the names; at least CMQ_OFFSETS_TEXT_MIN */
+    uint32_t text_bytes;
+} cmq_offset_items;
+
+#define CMQ_OFFSETS_TEXT_MIN 131072u   /* room for any two names that a frame header can hold */
+
+/* Changes not given yet, oldest first; call until count is 0. What changes again meanwhile comes again. */
+void cmq_offsets_take_changes(cmq_offsets *offsets, cmq_offset_items *items);
+
+/* All committed offsets, in any order; *cursor is 0 at first; call until count is 0. What is committed or removed meanwhile may or may not come. */
+void cmq_offsets_list(cmq_offsets *offsets, uint64_t *cursor, cmq_offset_items *items);
+
+#endif
