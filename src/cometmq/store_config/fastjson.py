@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from cometmq.store_config.fastjson_reader import loads
 from cometmq.store_config.fastjson_writer import bean, dumps, encode
-from cometmq.store_config.json_types import DEFAULT_LIMITS, JavaList, JsonKey, JsonObject, JsonValue, Layout, Limits
+from cometmq.store_config.json_types import (
+    DEFAULT_LIMITS,
+    JavaList,
+    JsonKey,
+    JsonObject,
+    JsonValue,
+    Layout,
+    Limits,
+    ObjectKey,
+)
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -14,6 +23,7 @@ __all__ = [
     "JsonValue",
     "Layout",
     "Limits",
+    "ObjectKey",
     "bean",
     "dumps",
     "encode",

@@ -1,12 +1,13 @@
 """Reads JSON as leniently as fastjson 1.2.83 does, which upstream reads its files and bodies with.
 
-Accepted beyond JSON, each checked against the real library: bare integer keys (``{0:15}``), bare names, single quotes,
-``//`` and ``/* */`` comments, extra and trailing commas, arrays without commas, a leading byte order mark, control
-characters as blanks, raw line breaks in strings, ``\\x41``, ``\\v`` and octal escapes, ``+5``, ``5L``, ``1.5D``, and
-``NULL``, ``undefined`` and ``NaN`` for null. Of two equal keys the last wins. A number outside 64 bits is kept exactly.
+Accepted beyond JSON, each checked against the real library: bare integer keys (``{0:15}``), objects as keys, bare
+names, single quotes, ``//`` and ``/* */`` comments, extra and trailing commas, arrays without commas, a leading byte
+order mark, control characters as blanks, raw line breaks in strings, ``\\x41``, ``\\v`` and octal escapes, ``+5``,
+``5L``, ``1.5D``, and ``NULL``, ``undefined`` and ``NaN`` for null. Of two equal keys the last wins. A number outside
+64 bits is kept exactly.
 
-Not accepted, although fastjson does: ``new Date(5)``, ``Set[…]``, ``x'41'``, objects as keys, the suffixes ``S`` and
-``B``, an unterminated comment, and a text of blanks alone. No version of upstream writes them.
+Not accepted, although fastjson does: ``new Date(5)``, ``Set[…]``, ``x'41'``, the suffixes ``S`` and ``B``, an
+unterminated comment, and a text of blanks alone. No version of upstream writes them.
 ``{"$ref": …}`` is an ordinary object here: nothing is looked up, so that a document survives unchanged.
 
 Threads: any. Nothing is shared.
@@ -19,7 +20,17 @@ from decimal import Decimal
 from typing import NoReturn
 
 from cometmq.store_config.errors import ConfigSyntaxError
-from cometmq.store_config.json_types import DEFAULT_LIMITS, JavaList, JsonKey, JsonObject, JsonValue, Limits
+from cometmq.store_config.fastjson_writer import dumps
+from cometmq.store_config.json_types import (
+    DEFAULT_LIMITS,
+    JavaList,
+    JsonKey,
+    JsonObject,
+    JsonValue,
+    Layout,
+    Limits,
+    ObjectKey,
+)
 
 __all__ = ["loads"]
 
@@ -234,7 +245,7 @@ class _Reader:
                 self._fail(f"expected ',' or '}}', found {self._here()}")
 
     def _member(self, members: JsonObject, depth: int) -> None:
-        key = self._key()
+        key = self._key(depth)
         self._skip_gap()
         if self._peek() != ":":
             self._fail(f"expected ':' after the name {key!r}, found {self._here()}")
@@ -242,8 +253,10 @@ class _Reader:
         self._skip_gap()
         members[key] = self._value(depth)
 
-    def _key(self) -> JsonKey:
+    def _key(self, depth: int) -> JsonKey:
         first = self._peek()
+        if first == "{":
+            return ObjectKey(dumps(self._object(depth + 1), layout=Layout.COMPACT))
         if first == '"' or first == "'":
             return self._string(first)
         if first in "-+0123456789" and first:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from cometmq.errors import InvalidArgument
-from cometmq.store_config.json_types import JavaList, JsonKey, JsonObject, JsonValue, Layout
+from cometmq.store_config.json_types import JavaList, JsonKey, JsonObject, JsonValue, Layout, ObjectKey
 
 __all__ = ["bean", "dumps", "encode"]
 
@@ -119,6 +119,8 @@ class _Writer:
         return f'"{number}"' if self._browser and abs(number) > _SAFE_INTEGER_MAX else str(number)
 
     def _key(self, key: object) -> str:
+        if isinstance(key, ObjectKey) and not self._browser:
+            return key
         if isinstance(key, str):
             return self._quoted(key)
         if isinstance(key, int) and not isinstance(key, bool):

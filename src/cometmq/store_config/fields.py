@@ -59,21 +59,33 @@ class Fields:
         """Return the dotted path of a member."""
         return f"{self._path}.{name}" if self._path else str(name)
 
-    def int32(self, name: str, default: int) -> int:
+    def has(self, name: JsonKey) -> bool:
+        """Return True where the member is there and not null."""
+        return self._members.get(name) is not None
+
+    def value(self, name: JsonKey) -> JsonValue:
+        """Return a member as it is, or None."""
+        return self._members.get(name)
+
+    def names(self) -> Iterable[JsonKey]:
+        """Return the members' names in the order of the text."""
+        return self._members.keys()
+
+    def int32(self, name: JsonKey, default: int) -> int:
         """Return a member that Java keeps as ``int``."""
         return self._int(name, default, INT32_MIN, INT32_MAX)
 
-    def int64(self, name: str, default: int) -> int:
+    def int64(self, name: JsonKey, default: int) -> int:
         """Return a member that Java keeps as ``long``."""
         return self._int(name, default, INT64_MIN, INT64_MAX)
 
-    def _int(self, name: str, default: int, minimum: int, maximum: int) -> int:
+    def _int(self, name: JsonKey, default: int, minimum: int, maximum: int) -> int:
         value = self._members.get(name)
         if value is None:
             return default
         return as_int(value, minimum=minimum, maximum=maximum, member=self.member(name))
 
-    def boolean(self, name: str, default: bool) -> bool:
+    def boolean(self, name: JsonKey, default: bool) -> bool:
         """Return a boolean member."""
         value = self._members.get(name)
         if value is None:
@@ -86,7 +98,7 @@ class Fields:
             return value == 1
         raise ConfigValueError(f"expected true or false, found {_shown(value)}", member=self.member(name))
 
-    def text(self, name: str, default: str) -> str:
+    def text(self, name: JsonKey, default: str) -> str:
         """Return a string member; a number becomes its digits."""
         value = self._members.get(name)
         if value is None:
@@ -107,7 +119,7 @@ class Fields:
         value = self._members.get(name)
         return None if value is None else Fields(value, self.member(name))
 
-    def items(self, name: str) -> Iterator[tuple[str, JsonValue, str]]:
+    def items(self, name: JsonKey) -> Iterator[tuple[str, JsonValue, str]]:
         """Iterate over an object member: key as string, value, and the value's path. Null values are left out."""
         inner = self.fields(name)
         if inner is not None:
@@ -115,7 +127,7 @@ class Fields:
                 if value is not None:
                     yield str(key), value, inner.member(key)
 
-    def array(self, name: str) -> list[JsonValue] | None:
+    def array(self, name: JsonKey) -> list[JsonValue] | None:
         """Return an array member, or None where it is missing."""
         value = self._members.get(name)
         if value is None or isinstance(value, list):

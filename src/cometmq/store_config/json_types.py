@@ -3,7 +3,8 @@
 =====================  =====================================================================================
 JSON                   Python
 =====================  =====================================================================================
-object                 ``dict``, in the order of the text; a bare integer key is an ``int``, all others ``str``
+object                 ``dict``, in the order of the text; a bare integer key is an ``int``, a bare object as key an
+                       :class:`ObjectKey`, all others ``str``
 array                  ``list``, or :class:`JavaList` where fastjson prints one element a line
 integer                ``int``, exact, also beyond 64 bits
 number with a point    ``decimal.Decimal``, exact
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias, Union
 
-__all__ = ["DEFAULT_LIMITS", "JavaList", "JsonKey", "JsonObject", "JsonValue", "Layout", "Limits"]
+__all__ = ["DEFAULT_LIMITS", "JavaList", "JsonKey", "JsonObject", "JsonValue", "Layout", "Limits", "ObjectKey"]
 
 JsonKey: TypeAlias = str | int
 JsonValue: TypeAlias = Union["JsonObject", "list[JsonValue]", str, int, Decimal, bool, None]
@@ -29,6 +30,15 @@ class JavaList(list[JsonValue]):
     """A ``java.util.List``: fastjson's pretty form puts each element on a line of its own.
 
     Java arrays and sets stay on one line, and so does a plain ``list``. The two differ in their printed form alone.
+    """
+
+    __slots__ = ()
+
+
+class ObjectKey(str):
+    """The compact text of a bare object in the place of a key, as a Java map with objects as keys is written.
+
+    Equal to the string with the same text, since fastjson takes both: ``{{"queueId":0}:5}`` and the same as a string.
     """
 
     __slots__ = ()

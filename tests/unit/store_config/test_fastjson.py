@@ -17,15 +17,28 @@ import pytest
 
 from cometmq.errors import InvalidArgument
 from cometmq.store_config.errors import ConfigSyntaxError
-from cometmq.store_config.fastjson import JavaList, JsonObject, JsonValue, Layout, Limits, bean, dumps, encode, loads
+from cometmq.store_config.fastjson import (
+    JavaList,
+    JsonObject,
+    JsonValue,
+    Layout,
+    Limits,
+    ObjectKey,
+    bean,
+    dumps,
+    encode,
+    loads,
+)
 
 VECTORS = Path(__file__).parent / "vectors"
 SEED = int(os.environ.get("CMQ_SEED", "20250919"), 0)
 
 # fastjson takes these; we do not, and say so in the reader's text.
-REFUSED_BY_US = {"{a:5B}", "{a:new Date(5)}", "{a:Set[1,2]}", "{a:x'41'}", "{[1]:2}", "{{a:1}:2}", "", "  "}
+REFUSED_BY_US = {"{a:5B}", "{a:new Date(5)}", "{a:Set[1,2]}", "{a:x'41'}", "{[1]:2}", "", "  "}
 # fastjson looks up what this refers to; here it is an object like any other, so that a rewrite keeps it.
 REFERENCES = {'{a:{"$ref":"$"}}'}
+# The captured text is none that the standard library reads.
+OBJECTS_AS_KEYS = {"{{a:1}:2}"}
 # fastjson refuses these only when it reads without a type; into a typed map, as upstream reads, it takes the first
 # three. The rest differ in blanks, or in an exponent without digits, which it takes for a separate word.
 REFUSED_BY_FASTJSON = {"{ 0 : 1}", "{0 :1}", "{+1:2}", "{\x0ba:1}"}
@@ -54,6 +67,8 @@ def test_reads_what_fastjson_reads(row: list[str]) -> None:
     if (verdict == "error" and text not in REFUSED_BY_FASTJSON) or text in REFUSED_BY_US:
         with pytest.raises(ConfigSyntaxError):
             loads(text)
+    elif text in OBJECTS_AS_KEYS:
+        assert dumps(loads(text), layout=Layout.COMPACT) == expected
     elif verdict == "ok" and text not in REFERENCES:
         assert plain(loads(text)) == json.loads(expected)
     else:
@@ -134,6 +149,25 @@ def test_a_list_keeps_its_form() -> None:
     assert type(loads("[1,\n2]")) is list
     assert type(loads("[\n]")) is JavaList
     assert dumps(JavaList()) == "[]"
+
+
+def test_an_object_as_key_is_its_text() -> None:
+    text = '{{"queueId":0,"topic":"a\\"}b"}:5,{"queueId":1,"topic":"t"}:{{}:1}}'
+    value = loads(text)
+    assert isinstance(value, dict)
+    first, second = value
+    assert isinstance(first, ObjectKey)
+    assert loads(first) == {"queueId": 0, "topic": 'a"}b'}
+    assert value[second] == {"{}": 1}, "equal to the string with the same text"
+    assert dumps(value, layout=Layout.COMPACT) == text
+    assert loads(dumps({str(first): 5})) == {first: 5}
+    assert loads("{{ 'queueId' : 0 , topic:'x' }:1}") == {'{"queueId":0,"topic":"x"}': 1}, "in one form"
+    assert loads(dumps(value, layout=Layout.BROWSER)) == value, "strict JSON has it as a string"
+
+
+def test_objects_inside_keys_count_as_depth() -> None:
+    with pytest.raises(ConfigSyntaxError, match="inside each other"):
+        loads("{" * 1000 + ":1}" * 999)
 
 
 def refusal(text: str | bytes) -> ConfigSyntaxError | None:

@@ -1,0 +1,194 @@
+"""What a broker tells a name server (code 103), in its two forms.
+
+The compressed form is one zlib stream of lengths and texts; a topic stands in it as
+``name readQueues writeQueues perm filterType attributes``, so that its order and system flag are lost.
+
+Source: remoting specification 5.4.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import cast
+
+from cometmq.errors import MalformedBody
+from cometmq.remoting.bodies.body import TEXT, Body, decode_body, list_of, nested
+from cometmq.remoting.bodies.config_tables import TopicConfigAndMappingSerializeWrapper, decode_data_version
+from cometmq.remoting.bodies.routes import TopicQueueMappingInfo
+from cometmq.store_config.data_version import DataVersion
+from cometmq.store_config.fastjson import JsonObject, Layout, dumps, encode
+from cometmq.store_config.fields import INT32_MAX, INT32_MIN, Fields, as_int
+from cometmq.store_config.topic_config import TopicConfig
+
+__all__ = ["INFLATED_BYTES_MAX", "RegisterBrokerBody", "body_checksum"]
+
+INFLATED_BYTES_MAX = 64 << 20
+"""Longest compressed body once inflated: 500,000 topics take about 30 MiB."""
+
+_ZLIB_FIRST_BYTE = 0x78
+_MAPPINGS_VERSION = 413
+_LENGTH = struct.Struct(">i")
+_TOPIC_FIELDS_MIN = 5
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+def body_checksum(body: bytes) -> int:
+    """Return what ``bodyCrc32`` says of a body as it is transmitted: the CRC without its highest bit."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerBody(Body):
+    """A broker's topics, and its filter servers, which no broker has any more."""
+
+    wrapper: TopicConfigAndMappingSerializeWrapper = nested(
+        "topicConfigSerializeWrapper", TopicConfigAndMappingSerializeWrapper()
+    )
+    filter_servers: tuple[str, ...] = list_of("filterServerList", TEXT)
+
+    @staticmethod
+    def from_wire(body: bytes, *, version: int) -> RegisterBrokerBody:
+        """Read the body of a registration, compressed or not: a compressed one begins with a byte that no JSON has.
+
+        5.x brokers say ``compressed=false`` also of a compressed body, so that the header is not asked.
+
+        Args:
+            body: the body.
+            version: the request's; 413 (5.0.0) and later have mappings of static topics behind the topics.
+
+        Raises:
+            MalformedBody: it is neither, a length in it lies, or it inflates to more than
+                :data:`INFLATED_BYTES_MAX`.
+        """
+        if body[:1] == bytes([_ZLIB_FIRST_BYTE]):
+            return _Inflated(_inflate(body)).read(with_mappings=version >= _MAPPINGS_VERSION)
+        return RegisterBrokerBody.from_json(body)
+
+    def to_compressed(self) -> bytes:
+        """Return the compressed form."""
+        wrapper = self.wrapper
+        parts = [
+            _counted(encode(wrapper.data_version.encode(), layout=Layout.COMPACT)),
+            _LENGTH.pack(len(wrapper.topics)),
+            *(_counted(_topic_text(topic)) for topic in wrapper.topics.values()),
+            _counted(encode(list(self.filter_servers), layout=Layout.COMPACT)),
+            _LENGTH.pack(len(wrapper.queue_mappings)),
+            *(_counted(mapping.to_json()) for mapping in wrapper.queue_mappings.values()),
+        ]
+        return zlib.compress(b"".join(parts), zlib.Z_BEST_COMPRESSION)
+
+
+def _counted(data: bytes) -> bytes:
+    return _LENGTH.pack(len(data)) + data
+
+
+def _topic_text(topic: TopicConfig) -> bytes:
+    attributes = cast(JsonObject, dict(topic.attributes))
+    words = (
+        topic.topic_name,
+        str(topic.read_queue_nums),
+        str(topic.write_queue_nums),
+        str(int(topic.perm)),
+        topic.topic_filter_type,
+        dumps(attributes, layout=Layout.COMPACT),
+    )
+    return " ".join(words).encode("utf-8", "replace")
+
+
+def _inflate(body: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        data = stream.decompress(body, INFLATED_BYTES_MAX + 1)
+    except zlib.error as error:
+        raise MalformedBody(f"RegisterBrokerBody: not a zlib stream: {error}") from error
+    if len(data) > INFLATED_BYTES_MAX:
+        raise MalformedBody(f"RegisterBrokerBody: it inflates to more than {INFLATED_BYTES_MAX} bytes")
+    if not stream.eof:
+        raise MalformedBody("RegisterBrokerBody: the zlib stream ends in the middle")
+    return data
+
+
+class _Inflated:
+    """One pass over the inflated form."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def read(self, *, with_mappings: bool) -> RegisterBrokerBody:
+        version = self._data_version()
+        topics = {topic.topic_name: topic for topic in (self._topic() for _ in range(self._count("topics")))}
+        servers = self._filter_servers()
+        mappings: dict[str, TopicQueueMappingInfo] = {}
+        if with_mappings:
+            for _ in range(self._count("mappings")):
+                mapping = TopicQueueMappingInfo.from_json(self._piece("a mapping"))
+                mappings[mapping.topic] = mapping
+        wrapper = TopicConfigAndMappingSerializeWrapper(topics=topics, data_version=version, queue_mappings=mappings)
+        return RegisterBrokerBody(wrapper=wrapper, filter_servers=servers)
+
+    def _data_version(self) -> DataVersion:
+        return decode_body("RegisterBrokerBody", self._piece("the data version"), decode_data_version)
+
+    def _filter_servers(self) -> tuple[str, ...]:
+        # As a member of an object, so that the one reader of bodies takes it.
+        wrapped = b'{"filterServerList":' + self._piece("the filter servers") + b"}"
+        return RegisterBrokerBody.from_json(wrapped).filter_servers
+
+    def _topic(self) -> TopicConfig:
+        words = _utf8(self._piece("a topic")).split(" ", _TOPIC_FIELDS_MIN)
+        if len(words) < _TOPIC_FIELDS_MIN:
+            raise MalformedBody(f"RegisterBrokerBody: a topic has {len(words)} words, not {_TOPIC_FIELDS_MIN}")
+        name, read_nums, write_nums, perm, filter_type = words[:_TOPIC_FIELDS_MIN]
+        if filter_type not in _FILTER_TYPES:
+            raise MalformedBody(f"RegisterBrokerBody: topic {name:.60}: {filter_type:.60!r} is no filter type")
+
+        def decode(fields: Fields) -> TopicConfig:
+            return TopicConfig(
+                topic_name=name,
+                read_queue_nums=_int32(read_nums, name),
+                write_queue_nums=_int32(write_nums, name),
+                perm=_int32(perm, name),
+                topic_filter_type=filter_type,
+                attributes=fields.texts("attributes"),
+            )
+
+        attributes = words[_TOPIC_FIELDS_MIN] if len(words) > _TOPIC_FIELDS_MIN else "null"
+        return decode_body("RegisterBrokerBody", f'{{"attributes":{attributes or "null"}}}'.encode(), decode)
+
+    def _count(self, what: str) -> int:
+        count = self._length(what)
+        # Each takes at least the four bytes of its own length, so that a lying count ends here.
+        if count > (len(self._data) - self._at) // _LENGTH.size:
+            raise MalformedBody(f"RegisterBrokerBody: {count} {what} do not fit what is left")
+        return count
+
+    def _piece(self, what: str) -> bytes:
+        length = self._length(what)
+        if length > len(self._data) - self._at:
+            raise MalformedBody(f"RegisterBrokerBody: {what} says {length} bytes, more than are left")
+        piece = self._data[self._at : self._at + length]
+        self._at += length
+        return piece
+
+    def _length(self, what: str) -> int:
+        if len(self._data) - self._at < _LENGTH.size:
+            raise MalformedBody(f"RegisterBrokerBody: the data ends before {what}")
+        (length,) = _LENGTH.unpack_from(self._data, self._at)
+        self._at += _LENGTH.size
+        if length < 0:
+            raise MalformedBody(f"RegisterBrokerBody: {what} has the length {length}")
+        return int(length)
+
+
+def _utf8(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedBody(f"RegisterBrokerBody: a topic is not UTF-8: {error.reason}") from error
+
+
+def _int32(word: str, topic: str) -> int:
+    return as_int(word, minimum=INT32_MIN, maximum=INT32_MAX, member=topic[:60])
