@@ -58,8 +58,8 @@ typedef struct cmq_command {
 
 /* Read a header. `scratch` takes what has to be unescaped: it has header.bytes at least, and command and scratch live as long as each other; without
  * an escape, and in ROCKETMQ format, it is not touched.
- * Lenient where Java is (1.3): members in any order, unknown and null members, numbers, booleans and whole values in braces as ext values (the text as
- * it stands), keys in single or without quotes, numbers in quotes. Half of a surrogate pair in \u escapes becomes `?`, as in Java; bytes that are no
+ * Lenient where Java is (1.3): members in any order, unknown and null members, numbers, booleans and whole values in braces as ext values (the text
+ * as it stands), keys in single or without quotes, numbers in quotes. Half of a surrogate pair in \u escapes becomes `?`, as in Java; bytes that are no
  * UTF-8 are handed on as they are. ROCKETMQ codes of the POP family that Java cut to 16 bits come out whole in requests (1.4); a field without a name
  * is dropped.
  * CMQ_ERR_CORRUPT, with a text that names the place, for what is no header: close the connection.
@@ -97,8 +97,8 @@ typedef struct cmq_command_writer {
 } cmq_command_writer;
 
 /* Begin. `remark` is borrowed until the end; data NULL leaves it out. In ROCKETMQ format the code goes out as 16 bits, as Java's does. */
-void cmq_command_begin(cmq_command_writer *writer, uint8_t *into, size_t capacity, cmq_header_format format, int32_t code, int32_t opaque, int32_t flag,
-                       cmq_slice remark);
+void cmq_command_begin(cmq_command_writer *writer, uint8_t *into, size_t capacity, cmq_header_format format, int32_t code, int32_t opaque,
+                       int32_t flag, cmq_slice remark);
 /* Give the header a map even if nothing will be added: some answers of upstream's have an empty one. Adding does it, too. */
 void cmq_command_begin_fields(cmq_command_writer *writer);
 void cmq_command_add_text(cmq_command_writer *writer, cmq_slice name, cmq_slice value);

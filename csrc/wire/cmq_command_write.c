@@ -117,8 +117,8 @@ static void put_escaped(cmq_command_writer *writer, cmq_slice text)
 
 /* ---- the header ---- */
 
-void cmq_command_begin(cmq_command_writer *writer, uint8_t *into, size_t capacity, cmq_header_format format, int32_t code, int32_t opaque, int32_t flag,
-                       cmq_slice remark)
+void cmq_command_begin(cmq_command_writer *writer, uint8_t *into, size_t capacity, cmq_header_format format, int32_t code, int32_t opaque,
+                       int32_t flag, cmq_slice remark)
 {
     *writer = (cmq_command_writer){
         .begin = into,
