@@ -48,7 +48,7 @@ int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key);
 /* A pull: the pending reset, which is pending no more then, or CMQ_OFFSETS_NONE. Costs a load while nothing is pending anywhere. */
 int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key);
 
-/* After a pull: where the next one will begin and, unless `committed` is CMQ_OFFSETS_NONE, a commit; both in one look-up. Statuses as for a commit. */
+/* After a pull: where the next one will begin and, unless `committed` is CMQ_OFFSETS_NONE, a commit, in one look-up. Statuses as for a commit. */
 cmq_status CMQ_MUST_CHECK cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, int64_t next_pull, int64_t committed);
 
 /* ---- the control plane ---- */

@@ -7,8 +7,8 @@
  *   loop      enter (once per turn) … find, find, find … leave          a store, loads, a store; no lock, never waits
  *   control   put, remove                                               a mutex of their own, then one pointer
  *
- * Invariant: what find returned is valid, and stays as it is, until the reader leaves. A filter lives as long as somebody holds a reference.
- * Threads:   put, remove, set: any, one after another (a mutex). A reader belongs to one thread at a time. Filters: their count is atomic.
+ * Invariant: what find returned is valid, and stays as it is, until the reader leaves.
+ * Threads:   put, remove, set: any, one after another (a mutex). A reader belongs to one thread at a time.
  * Way:       heartbeat, admin, auto-creation -> control thread -> [cmq_tables] -> send, pull, holds
  * Source:    specification consumption 3.2, 3.4, 3.8; remoting 4.7.
  */
@@ -20,6 +20,7 @@
 
 #include "base/cmq_bytes.h"
 #include "base/cmq_status.h"
+#include "broker/cmq_filter.h"
 
 /* Permission bits of topics and of the broker. */
 enum {
@@ -30,29 +31,7 @@ enum {
 
 #define CMQ_TABLES_NAME_BYTES_MAX 255u
 #define CMQ_TABLES_READERS_MAX 32u
-#define CMQ_FILTER_TAGS_MAX 4096u                /* of one expression */
 #define CMQ_TABLES_SUBSCRIPTIONS_MAX 65536u      /* of one group */
-
-/* ---- filters ---- */
-
-/* Which tags codes pass. Never changes once made. */
-typedef struct cmq_filter cmq_filter;
-
-/* A TAG expression: empty or `*` is all; else names between `||`, trimmed as Java trims, empty ones left out. CMQ_ERR_ARGUMENT for what upstream
- * refuses (nothing but `||`), CMQ_ERR_LIMIT for too many names. One reference, the caller's. */
-cmq_status CMQ_MUST_CHECK cmq_filter_parse(cmq_slice expression, cmq_filter **filter_out);
-cmq_status CMQ_MUST_CHECK cmq_filter_of_hashes(const uint32_t *hashes, uint32_t count, cmq_filter **filter_out);   /* any order, copied */
-cmq_filter *cmq_filter_all(void);   /* everything passes; static, its references need not be counted but may be */
-
-cmq_filter *cmq_filter_keep(const cmq_filter *filter);   /* one reference more */
-void cmq_filter_release(cmq_filter *filter);             /* NULL is fine */
-
-bool cmq_filter_is_all(const cmq_filter *filter);
-/* Sorted, for cmq_queue_scan. None, and not all: nothing passes. */
-const uint32_t *cmq_filter_hashes(const cmq_filter *filter, uint32_t *count_out);
-/* By the low 32 bits of a unit's tags code. */
-bool cmq_filter_passes(const cmq_filter *filter, int64_t tags_code);
-bool cmq_filter_equal(const cmq_filter *a, const cmq_filter *b);
 
 /* ---- entries ---- */
 

@@ -7,37 +7,20 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_hash.h"
+#include "base/cmq_namehash.h"
 #include "store/cmq_queue_internal.h"
 
 #define SLOTS_FIRST 64u
 #define NAME_CHUNK_BYTES 32768u
-#define MULTIPLIER UINT64_C(0x9E3779B97F4A7C15)
 
 typedef struct cmq_namechunk {
     struct cmq_namechunk *next;
     uint8_t *at;
 } cmq_namechunk;
 
-/* Eight bytes a step; only used in memory, so it may be any. */
-static uint64_t hash_name(cmq_slice name)
-{
-    uint64_t hash = name.bytes * MULTIPLIER;
-    size_t at = 0;
-    for (; name.bytes - at >= 8; at += 8) {
-        uint64_t word;
-        memcpy(&word, name.data + at, 8);
-        hash = (hash ^ word) * MULTIPLIER;
-        hash ^= hash >> 29;
-    }
-    uint64_t rest = 0;
-    for (unsigned shift = 0; at < name.bytes; at++, shift += 8) rest |= (uint64_t)name.data[at] << shift;
-    hash = (hash ^ rest) * MULTIPLIER;
-    return hash ^ hash >> 32;
-}
-
 static uint32_t slot_of(uint64_t topic_hash, int32_t queue_id)
 {
-    const uint64_t hash = (topic_hash + (uint32_t)queue_id) * MULTIPLIER;
+    const uint64_t hash = (topic_hash + (uint32_t)queue_id) * CMQ_NAMEHASH_MULTIPLIER;
     return (uint32_t)(hash >> 32);
 }
 
@@ -82,7 +65,7 @@ static bool is_named(const cmq_queue *queue, uint64_t hash, cmq_slice topic, int
 cmq_queue *cmq_queuetable_find(const cmq_queuetable *table, cmq_slice topic, int32_t queue_id)
 {
     if (topic.bytes == 0) return NULL;
-    const uint64_t hash = hash_name(topic);
+    const uint64_t hash = cmq_namehash(topic);
     const cmq_queueslots *in = atomic_load_explicit(&table->slots, memory_order_acquire);
     for (uint32_t at = slot_of(hash, queue_id);; at++) {
         cmq_queue *queue = atomic_load_explicit(&in->slots[at & in->mask], memory_order_acquire);
@@ -183,7 +166,7 @@ cmq_status cmq_queuetable_topic(cmq_queuetable *table, cmq_slice name, const cmq
         const cmq_status status = grow_topics(table);
         if (status != CMQ_OK) return status;
     }
-    const uint64_t hash = hash_name(name);
+    const uint64_t hash = cmq_namehash(name);
     const cmq_queuetopic **slot = topic_slot(table->topics, table->topic_mask, hash, name);
     if (*slot == NULL) {
         cmq_queuetopic *made = take_name(table, name.bytes);

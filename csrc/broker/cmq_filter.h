@@ -1,0 +1,39 @@
+/* cmq_filter: which tags codes a pull or a subscription lets pass: all, or those of some tags.
+ *
+ * Made once from an expression, shared by reference: a hold keeps its filter while the subscription that it came from is replaced.
+ *
+ * Invariant: a filter never changes; its hashes are sorted, each once.
+ * Threads:   any; the number of references is atomic.
+ * Way:       TAG expression -> [cmq_filter] -> cmq_queue_scan, arrivals at a hold
+ * Source:    upstream's FilterAPI.buildSubscriptionData, DefaultMessageFilter; specification remoting 4.7, consumption 3.3.
+ */
+#ifndef CMQ_FILTER_H
+#define CMQ_FILTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cmq_bytes.h"
+#include "base/cmq_status.h"
+
+#define CMQ_FILTER_TAGS_MAX 4096u   /* of one expression */
+
+typedef struct cmq_filter cmq_filter;
+
+/* A TAG expression: empty or `*` is all; else names between `||`, trimmed as Java trims, empty ones left out. CMQ_ERR_ARGUMENT for what upstream
+ * refuses (nothing but `||`), CMQ_ERR_LIMIT for too many names. One reference, the caller's. */
+cmq_status CMQ_MUST_CHECK cmq_filter_parse(cmq_slice expression, cmq_filter **filter_out);
+cmq_status CMQ_MUST_CHECK cmq_filter_of_hashes(const uint32_t *hashes, uint32_t count, cmq_filter **filter_out);   /* any order, copied */
+cmq_filter *cmq_filter_all(void);   /* everything passes; static, its references need not be counted but may be */
+
+cmq_filter *cmq_filter_keep(const cmq_filter *filter);   /* one reference more */
+void cmq_filter_release(cmq_filter *filter);             /* NULL is fine */
+
+bool cmq_filter_is_all(const cmq_filter *filter);
+/* Sorted, for cmq_queue_scan. None, and not all: nothing passes. */
+const uint32_t *cmq_filter_hashes(const cmq_filter *filter, uint32_t *count_out);
+/* By the low 32 bits of a unit's tags code. */
+bool cmq_filter_passes(const cmq_filter *filter, int64_t tags_code);
+bool cmq_filter_equal(const cmq_filter *a, const cmq_filter *b);
+
+#endif
