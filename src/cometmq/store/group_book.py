@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from cometmq.errors import GroupBusy
 from cometmq.store.file_stamp import FileStamp
@@ -22,19 +23,35 @@ from cometmq.store_config.consumer_offsets import ConsumerOffsets, LightQueueOff
 from cometmq.store_config.names import validate_group
 from cometmq.store_config.subscription_groups import SubscriptionGroups
 
-__all__ = ["Commit", "GroupBook"]
+__all__ = ["Commit", "GroupBook", "GroupListener"]
+
+
+class GroupListener(Protocol):
+    """Who else keeps progress in memory: a broker that shares the files. Called from any thread."""
+
+    def committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A queue's next offset to consume was set here."""
+
+    def group_changed(self, group: str) -> None:
+        """A group's entry was made or removed here."""
+
+    def forgotten(self, group: str | None, topic: str | None) -> None:
+        """The progress of a group, or in a topic, was dropped here."""
 
 
 class Commit:
     """Progress being stored: set in memory, then written."""
 
-    def __init__(self, offsets: ConsumerOffsets) -> None:
+    def __init__(self, offsets: ConsumerOffsets, listener: GroupListener | None) -> None:
         """Made by :meth:`GroupBook.committing`."""
         self._offsets = offsets
+        self._listener = listener
 
     def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set a queue's next offset to consume."""
         self._offsets.commit(group, topic, queue_id, offset)
+        if self._listener is not None:
+            self._listener.committed(group, topic, queue_id, offset)
 
     def persist(self) -> None:
         """Make what was set durable."""
@@ -68,7 +85,18 @@ class GroupBook:
         self._claims: dict[tuple[str, str, int | None], object] = {}
         self._claiming = threading.Lock()
         self._committing = threading.Lock()
+        self.listener: GroupListener | None = None
         self.problems = [problem for file in (self._offsets, self._groups) if (problem := file.load().main_problem)]
+
+    @property
+    def offsets(self) -> ConsumerOffsets:
+        """The progress itself, for a broker, which shares it."""
+        return self._offsets
+
+    @property
+    def table(self) -> SubscriptionGroups:
+        """The groups' entries, for a broker, which shares them."""
+        return self._groups
 
     def _follow(self) -> None:
         if self._read_only and self._stamp.changed():
@@ -107,13 +135,15 @@ class GroupBook:
     def committing(self) -> Iterator[Commit]:
         """Hold the lock of commits, so that none lands on one that is being written."""
         with self._committing:
-            yield Commit(self._offsets)
+            yield Commit(self._offsets, self.listener)
 
     def forget_topic(self, topic: str) -> None:
         """Drop all progress in a topic, durably."""
         with self._committing:
             self._offsets.remove_topic(topic)
             self._offsets.persist()
+        if self.listener is not None:
+            self.listener.forgotten(None, topic)
 
     def forget_group(self, group: str) -> bool:
         """Drop a group, durably; False where nothing was known of it."""
@@ -122,7 +152,10 @@ class GroupBook:
             self._offsets.persist()
             known = self._groups.remove(group) is not None or known
             self._groups.persist()
-            return known
+        if self.listener is not None:
+            self.listener.forgotten(group, None)
+            self.listener.group_changed(group)
+        return known
 
     # --- Groups
 
@@ -132,6 +165,8 @@ class GroupBook:
             validate_group(group)
             self._groups.get_or_create(group)
             self._groups.persist()
+            if self.listener is not None:
+                self.listener.group_changed(group)
 
     def names(self) -> list[str]:
         """Return every group with an entry or with progress."""

@@ -71,8 +71,24 @@ class TopicBook:
         self._queue_count_of = queue_count_of
         self._making = threading.Lock()
         self.targets: dict[str, WriteTarget] = {}
+        self.listener: Callable[[str], None] | None = None
         self._stamp = FileStamp(self._topics.path)
         self.problem = self._topics.load().main_problem
+
+    @property
+    def table(self) -> Topics:
+        """The table itself, for a broker, which shares it. It calls :meth:`forget_target` for what it changes."""
+        return self._topics
+
+    def forget_target(self, topic: str) -> None:
+        """Look the topic up again at its next append."""
+        with self._making:
+            self.targets.pop(topic, None)
+
+    def _tell(self, topic: str) -> None:
+        """Tell the listener (a broker that shares the table) that a topic was made, changed or removed here."""
+        if self.listener is not None:
+            self.listener(topic)
 
     def configs(self) -> tuple[TopicConfig, ...]:
         """Return every topic that has an entry."""
@@ -123,6 +139,7 @@ class TopicBook:
         queues = max(self._default_queues, self._queue_count_of(topic))
         config = self._topics.get_or_create(topic, queue_nums=queues)
         self._persist_new(topic)
+        self._tell(topic)
         return config
 
     def _persist_new(self, topic: str) -> None:
@@ -165,6 +182,7 @@ class TopicBook:
             )
             self._topics.put(config)
             self._persist_new(topic)
+        self._tell(topic)
 
     def resize(self, topic: str, queues: int) -> None:
         """Change a topic's number of queues, durably. Queues that fall away keep their messages for readers."""
@@ -176,6 +194,7 @@ class TopicBook:
             self._topics.put(replace(config, read_queue_nums=queues, write_queue_nums=queues))
             self._topics.persist()
             self.targets.pop(topic, None)
+        self._tell(topic)
 
     def remove(self, topic: str) -> bool:
         """Remove a topic's entry, durably; False where there was none."""
@@ -183,7 +202,8 @@ class TopicBook:
             self.targets.pop(topic, None)
             removed = self._topics.remove(topic) is not None
             self._topics.persist()
-            return removed
+        self._tell(topic)
+        return removed
 
 
 def check_queues(queues: int) -> None:

@@ -10,7 +10,7 @@ queue besides (:class:`LightQueueOffsets`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -128,11 +128,49 @@ class ConsumerOffsets(VersionedFile):
         """
         key = _checked_key(group, topic, queue_id, offset)
         with self._lock:
-            queues = self._table.setdefault(key, {})
-            before = queues.get(queue_id)
-            queues[queue_id] = offset
+            before = self._put(key, queue_id, offset)
             self._count_change()
             return before
+
+    def _put(self, key: str, queue_id: int, offset: int) -> int | None:
+        queues = self._table.setdefault(key, {})
+        before = queues.get(queue_id)
+        queues[queue_id] = offset
+        return before
+
+    def merge(self, changes: Iterable[tuple[str, str, int, int]], *, versions: int) -> None:
+        """Take over progress that was collected elsewhere.
+
+        Args:
+            changes: group, topic, queue id and offset, oldest first; a queue id of -1 drops the group's whole progress
+                in the topic.
+            versions: how many versions the data version moves by.
+
+        Raises:
+            InvalidArgument: as :meth:`commit`; what came before it is taken over.
+        """
+        with self._lock:
+            for group, topic, queue_id, offset in changes:
+                if queue_id < 0:
+                    self._drop(offset_key(group, topic))
+                else:
+                    self._put(_checked_key(group, topic, queue_id, offset), queue_id, offset)
+                self._changed = True
+            if versions:
+                self._advance(versions)
+
+    def _drop(self, key: str) -> None:
+        self._table.pop(key, None)
+
+    def all(self) -> list[tuple[str, str, int, int]]:
+        """Return group, topic, queue id and offset of all progress of groups."""
+        with self._lock:
+            return [
+                (pair[1], pair[0], queue_id, offset)
+                for key, queues in self._table.items()
+                if (pair := _split(key)) is not None
+                for queue_id, offset in queues.items()
+            ]
 
     def topics_of(self, group: str) -> tuple[str, ...]:
         """Return the topics in which the group has progress."""
@@ -181,6 +219,11 @@ def _checked_key(group: str, topic: str, queue_id: int, offset: int) -> str:
     if not 0 <= offset <= INT64_MAX:
         raise InvalidArgument(f"offset {offset} is outside 0 to {INT64_MAX}")
     return offset_key(group, topic)
+
+
+def _is_light(key: str) -> bool:
+    parts = _split(key)
+    return parts is not None and is_light_queue(parts[1])
 
 
 class LightQueueOffsets(ConsumerOffsets):
@@ -232,6 +275,27 @@ class LightQueueOffsets(ConsumerOffsets):
             return super().queues(group, topic)
         offset = self.get(group, topic, 0)
         return {} if offset is None else {0: offset}
+
+    def _put(self, key: str, queue_id: int, offset: int) -> int | None:
+        if not _is_light(key):
+            return super()._put(key, queue_id, offset)
+        before = self._light.get(key)
+        self._light[key] = offset
+        return before
+
+    def _drop(self, key: str) -> None:
+        super()._drop(key)
+        self._light.pop(key, None)
+
+    def all(self) -> list[tuple[str, str, int, int]]:
+        """See :meth:`ConsumerOffsets.all`; a light queue has the id 0."""
+        with self._lock:
+            light = [
+                (pair[1], pair[0], 0, offset)
+                for key, offset in self._light.items()
+                if (pair := _split(key)) is not None
+            ]
+            return super().all() + light
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
         """See :meth:`ConsumerOffsets.commit`."""

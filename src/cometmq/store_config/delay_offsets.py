@@ -6,7 +6,7 @@ delivers clamps it into the queue's bounds at the start (spec 9.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -68,16 +68,33 @@ class DelayOffsets(VersionedFile):
         with self._lock:
             return dict(self._table)
 
+    def merge(self, offsets: Mapping[int, int], *, versions: int) -> None:
+        """Take over progress that was collected elsewhere; the data version moves by ``versions``.
+
+        Raises:
+            InvalidArgument: as :meth:`set`; nothing was taken over.
+        """
+        for level, offset in offsets.items():
+            _check(level, offset)
+        with self._lock:
+            if any(self._table.get(level) != offset for level, offset in offsets.items()) or versions:
+                self._table.update(offsets)
+                self._advance(versions)
+
     def set(self, level: int, offset: int) -> None:
         """Set a level's next queue offset, in memory.
 
         Raises:
             InvalidArgument: a level below 1 or an offset outside an int64.
         """
-        if not 1 <= level <= INT32_MAX:
-            raise InvalidArgument(f"delay level {level} is outside 1 to {INT32_MAX}")
-        if not 0 <= offset <= INT64_MAX:
-            raise InvalidArgument(f"offset {offset} is outside 0 to {INT64_MAX}")
+        _check(level, offset)
         with self._lock:
             self._table[level] = offset
             self._count_change()
+
+
+def _check(level: int, offset: int) -> None:
+    if not 1 <= level <= INT32_MAX:
+        raise InvalidArgument(f"delay level {level} is outside 1 to {INT32_MAX}")
+    if not 0 <= offset <= INT64_MAX:
+        raise InvalidArgument(f"offset {offset} is outside 0 to {INT64_MAX}")

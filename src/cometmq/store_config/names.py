@@ -16,6 +16,7 @@ __all__ = [
     "LMQ_PREFIX",
     "RETRY_PREFIX",
     "SYSTEM_GROUP_PREFIX",
+    "SYSTEM_TOPICS",
     "SYSTEM_TOPIC_PREFIX",
     "TOPIC_CHARS_MAX",
     "dead_letter_topic",
@@ -41,7 +42,7 @@ GROUP_CHARS_MAX = 120
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _ALLOWED_TEXT = "letters, digits, %, |, - and _"
 
-_SYSTEM_TOPICS = frozenset(
+SYSTEM_TOPICS = frozenset(
     {
         "TBW102",
         "SCHEDULE_TOPIC_XXXX",
@@ -55,6 +56,7 @@ _SYSTEM_TOPICS = frozenset(
         "CHECKPOINT_TOPIC",
     }
 )
+"""Upstream's list, as code 305 shows it."""
 _NOT_FOR_SENDERS = frozenset(
     {
         "SCHEDULE_TOPIC_XXXX",
@@ -114,7 +116,7 @@ def is_system_topic(topic: str) -> bool:
 
     The broker's own topics named after cluster and broker are not in the list; :func:`system_topics` has those.
     """
-    return topic in _SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def may_send_to(topic: str) -> bool:

@@ -102,6 +102,18 @@ class SubscriptionGroups(NamedTable[SubscriptionGroupConfig]):
         with self._lock:
             return max(self._forbidden.get(group, {}).get(topic, 0), 0)
 
+    def forbidden_topics(self, group: str, bit: int) -> tuple[str, ...]:
+        """Return the topics on which an action is forbidden to the group."""
+        with self._lock:
+            return tuple(
+                topic for topic, mask in self._forbidden.get(group, {}).items() if mask > 0 and mask & 1 << bit
+            )
+
+    def forbidden_table(self) -> dict[str, dict[str, int]]:
+        """Return everything that is forbidden: group to topic to bits."""
+        with self._lock:
+            return {group: dict(masks) for group, masks in self._forbidden.items()}
+
     def set_forbidden(self, group: str, topic: str, bit: int, *, forbidden: bool) -> None:
         """Forbid or allow one action. Unlike upstream, allowing the last one keeps the group's other topics.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -48,11 +49,25 @@ class VersionedFile(ManagedFile):
         self._changes = 0
         self._reset()
 
+    _version: DataVersion
+
     @property
     def data_version(self) -> DataVersion:
         """The version of the content."""
         with self._lock:
             return self._version
+
+    def touch(self) -> None:
+        """Count a change of something that is told together with the content."""
+        with self._lock:
+            self._count_change()
+
+    def _advance(self, steps: int) -> None:
+        """Note a change that counts for so many versions, with the lock held."""
+        self._changed = True
+        if steps > 0:
+            newer = self._version.next(self._now_ms())
+            self._version = replace(newer, counter=newer.counter + steps - 1)
 
     @abstractmethod
     def _clear(self) -> None:

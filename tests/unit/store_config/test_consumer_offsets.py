@@ -214,3 +214,26 @@ def test_threads_commit_while_another_persists(tmp_path: Path) -> None:
     again.load()
     for index in range(3):
         assert again.queues(f"g{index}", "t") == {0: 300, 1: 297, 2: 298, 3: 299}
+
+
+def test_progress_collected_elsewhere_is_taken_over(tmp_path: Path) -> None:
+    offsets = offsets_of(tmp_path, FILE)
+    offsets.merge([("g", "t", 0, 9), ("h", "u", 2, 4), ("h", "v", 0, 1), ("h", "v", -1, 0)], versions=0)
+    assert offsets.all() == [("g", "t", 0, 9), ("g", "t", 3, 7), ("h", "u", 2, 4)]
+    assert offsets.changed
+    assert offsets.data_version.counter == 0
+    offsets.merge([], versions=3)
+    assert offsets.data_version.counter == 3
+    with pytest.raises(InvalidArgument, match="offset -2"):
+        offsets.merge([("g", "t", 1, 6), ("g", "t", 1, -2)], versions=0)
+    assert offsets.get("g", "t", 1) == 6, "what came before the bad one is taken over"
+    assert offsets.by_key("t@g@broadcast") == {0: 9}
+
+
+def test_light_queues_are_merged_into_their_own_table(tmp_path: Path) -> None:
+    offsets = LightQueueOffsets(tmp_path)
+    offsets.merge([("%LMQ%g", "%LMQ%t", 0, 5), ("g", "t", 1, 6)], versions=0)
+    assert offsets.light_table == {"%LMQ%t@%LMQ%g": 5}
+    assert sorted(offsets.all()) == [("%LMQ%g", "%LMQ%t", 0, 5), ("g", "t", 1, 6)]
+    offsets.merge([("%LMQ%g", "%LMQ%t", -1, 0)], versions=0)
+    assert offsets.light_table == {}

@@ -272,3 +272,33 @@ def test_what_came_from_the_backup_is_written_as_the_main_file_again(tmp_path: P
     assert again.changed
     assert again.persist()
     assert main.read_bytes() == (tmp_path / "delayOffset.json.bak").read_bytes()
+
+
+def test_delay_progress_collected_elsewhere_is_taken_over(tmp_path: Path) -> None:
+    delays = DelayOffsets(tmp_path)
+    delays.merge({1: 5, 18: 7}, versions=2)
+    assert delays.all() == {1: 5, 18: 7}
+    assert delays.data_version.counter == 2
+    assert delays.persist()
+    delays.merge({1: 5}, versions=0)
+    assert not delays.changed, "nothing new is no change"
+    with pytest.raises(InvalidArgument):
+        delays.merge({2: 1, 0: 1}, versions=0)
+    assert delays.get(2) is None, "all or nothing"
+
+
+def test_what_is_forbidden_can_be_listed(tmp_path: Path) -> None:
+    groups = SubscriptionGroups(tmp_path)
+    groups.set_forbidden("g", "t", 0, forbidden=True)
+    groups.set_forbidden("g", "u", 3, forbidden=True)
+    assert groups.forbidden_topics("g", 0) == ("t",)
+    assert groups.forbidden_topics("h", 0) == ()
+    assert groups.forbidden_table() == {"g": {"t": 1, "u": 8}}
+
+
+def test_a_touch_makes_a_new_version(tmp_path: Path) -> None:
+    groups = SubscriptionGroups(tmp_path)
+    before = groups.data_version
+    groups.touch()
+    assert groups.data_version.counter == before.counter + 1
+    assert groups.changed

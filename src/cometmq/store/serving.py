@@ -1,0 +1,41 @@
+"""What a broker that serves a store needs of it beyond its calls: the books it shares, and the settings it was opened by.
+
+The books' tables are the same objects that the store works with, so that an append of this process, handed-off work and
+the broker see one state. The books' ``listener`` tells the broker what was not done by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cometmq.store.group_book import GroupBook
+from cometmq.store.opening import Plan
+from cometmq.store.store import Store
+from cometmq.store.topic_book import TopicBook
+
+__all__ = ["ServedParts", "served_parts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedParts:
+    """A store's inside.
+
+    Attributes:
+        topics, groups: its books.
+        plan: how it was opened.
+    """
+
+    topics: TopicBook
+    groups: GroupBook
+    plan: Plan
+
+
+def served_parts(store: Store) -> ServedParts:
+    """Return the inside of a store that was opened for writing.
+
+    Raises:
+        ReadOnlyStore: it was not.
+    """
+    return ServedParts(
+        topics=store._writer(store._topic_book), groups=store._writer(store._group_book), plan=store._plan
+    )
