@@ -120,6 +120,10 @@ lint: $(BUILT) ## ruff, formatting, shellcheck
 typecheck: $(BUILT) ## mypy --strict (the stub of the compiled module is checked by pytest)
 	@$(BIN)/mypy
 
+.PHONY: codes
+codes: $(SETUP) ## make C, Python and docs/compatibility.md from the table of request codes, csrc/wire/codes.toml
+	@$(BIN)/python tools/make_codes.py
+
 .PHONY: format
 format: $(BUILT) ## let ruff format the Python files
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format .

@@ -1,0 +1,64 @@
+"""Checks: the files made from the table of codes are what the table gives; the table has all of upstream's codes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import make_codes
+import pytest
+
+from cometmq.remoting import codes
+from cometmq.remoting.codes import RequestCode, ResponseCode
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / make_codes.TABLE).read_text("utf-8")
+TABLE = make_codes.read_table(TEXT)
+
+
+@pytest.mark.parametrize("path", sorted(make_codes.generated()))
+def test_the_file_is_what_the_table_gives(path: str) -> None:
+    assert (ROOT / path).read_text("utf-8") == make_codes.generated()[path], "run make codes"
+
+
+def test_all_codes_of_both_releases_are_there() -> None:
+    """The 153 of 5.3.3, and the five of 4.9's access control; 61 answers and the five of the transport."""
+    assert len(TABLE.requests) == 158
+    assert len(TABLE.responses) == 66
+    assert (RequestCode.SEND_MESSAGE_V2, RequestCode.BATCH_ACK_MESSAGE) == (310, 200151)
+    assert (ResponseCode.SUCCESS, ResponseCode.GO_AWAY, ResponseCode.RPC_TIME_OUT) == (0, 1500, -1006)
+
+
+def test_every_request_to_us_has_one_place() -> None:
+    places = [
+        codes.ENGINE_REQUESTS,
+        codes.BROKER_REQUESTS,
+        codes.NAMESRV_REQUESTS,
+        frozenset(codes.NOT_YET_REQUESTS),
+        frozenset(codes.NEVER_REQUESTS),
+    ]
+    to_clients = {request.code for request in TABLE.requests if request.is_served and request.to == ("client",)}
+    assert sum(map(len, places)) + len(to_clients) == len(RequestCode)
+    assert set().union(*places) | to_clients == set(RequestCode)
+    assert {10, 310, 320, 11, 361, 14, 15, 29, 30, 31} == codes.ENGINE_REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        ("code = 11,", "code = 10,", "twice"),
+        ('where = "later"', 'where = "soon"', "soon"),
+        ('note = "POP"', 'remark = "POP"', "remark"),
+        (', note = "POP"', "", "says in note"),
+        ('module = "csrc/broker/cmq_send.c", ', "", "module and test"),
+        ('to = ["broker"]', 'to = ["nobody"]', "nobody"),
+    ],
+)
+def test_a_wrong_entry_is_named(before: str, after: str, text: str) -> None:
+    assert before in TEXT
+    with pytest.raises(make_codes.TableError, match=text):
+        make_codes.read_table(TEXT.replace(before, after, 1))
+
+
+def test_names_are_constants_in_both_languages() -> None:
+    assert all(re.fullmatch(r"[A-Z][A-Z0-9_]*", entry.name) for entry in (*TABLE.requests, *TABLE.responses))
