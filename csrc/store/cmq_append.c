@@ -89,6 +89,7 @@ static cmq_status load_columns(append_context *c, uint32_t i)
         fields->properties = column_at(&append->properties, i);
         fields->properties_more = column_at(&append->properties_more, i);
     }
+    if (append->flags != NULL) fields->flag = append->flags[i];
     if (append->born_timestamps != NULL) fields->born_timestamp_ms = append->born_timestamps[i];
     return status;
 }

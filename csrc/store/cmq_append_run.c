@@ -30,7 +30,7 @@ bool cmq_append_run_begin(append_context *c)
 {
     const cmq_append *append = c->append;
     const cmq_property_known *known = &c->known;
-    if (append->born_timestamps != NULL || c->properties_vary || c->schedule) return false;
+    if (append->born_timestamps != NULL || append->flags != NULL || c->properties_vary || c->schedule) return false;
     if ((c->fields.sys_flag & CMQ_SYS_TRANSACTION_MASK) != 0) return false;
     if (known->value[CMQ_PROPERTY_TAGS].bytes > 0 || known->value[CMQ_PROPERTY_KEYS].bytes > 0 || known->value[CMQ_PROPERTY_UNIQ_KEY].bytes > 0 ||
         known->value[CMQ_PROPERTY_INNER_NUM].bytes > 0)

@@ -139,6 +139,7 @@ typedef struct cmq_append {
     cmq_column properties;            /* further pairs, encoded (cmq_property_append) */
     cmq_column properties_more;       /* a batch's own pairs behind an element's */
     const int32_t *queue_ids;         /* per message, or NULL */
+    const int32_t *flags;             /* per message, or NULL: common's */
     const int64_t *born_timestamps;   /* per message, or NULL */
     bool one_segment;                 /* a client's batch: all in one segment, or nothing (at most 4096 messages) */
     bool no_wait;                     /* sync flush: do not wait for the disk (upstream's WAIT=false) */
