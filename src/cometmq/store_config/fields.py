@@ -71,6 +71,10 @@ class Fields:
         """Return the members' names in the order of the text."""
         return self._members.keys()
 
+    def renamed(self, members: JsonObject) -> Fields:
+        """Return the same object with other members in the same place."""
+        return Fields(members, self._path)
+
     def int32(self, name: JsonKey, default: int) -> int:
         """Return a member that Java keeps as ``int``."""
         return self._int(name, default, INT32_MIN, INT32_MAX)

@@ -143,7 +143,7 @@ class _Inflated:
             raise MalformedBody(f"RegisterBrokerBody: a topic has {len(words)} words, not {_TOPIC_FIELDS_MIN}")
         name, read_nums, write_nums, perm, filter_type = words[:_TOPIC_FIELDS_MIN]
         if filter_type not in _FILTER_TYPES:
-            raise MalformedBody(f"RegisterBrokerBody: topic {name:.60}: {filter_type:.60!r} is no filter type")
+            raise MalformedBody(f"RegisterBrokerBody: topic {name:.60}: {filter_type!r:.60} is no filter type")
 
         def decode(fields: Fields) -> TopicConfig:
             return TopicConfig(

@@ -7,6 +7,13 @@ from __future__ import annotations
 
 import pytest
 
+from cometmq.remoting.bodies.acks import BatchAckMessageRequestBody
+from cometmq.remoting.bodies.assignments import (
+    MessageRequestModeSerializeWrapper,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
 from cometmq.remoting.bodies.body import Body
 from cometmq.remoting.bodies.config_tables import (
     ConsumerOffsetSerializeWrapper,
@@ -30,8 +37,19 @@ from cometmq.remoting.bodies.connections import (
 )
 from cometmq.remoting.bodies.heartbeat import CheckClientRequestBody, HeartbeatData
 from cometmq.remoting.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from cometmq.remoting.bodies.offset_changes import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
+from cometmq.remoting.bodies.queries import QueryConsumeQueueResponseBody, QuerySubscriptionResponseBody
 from cometmq.remoting.bodies.registration import RegisterBrokerBody
 from cometmq.remoting.bodies.routes import ClusterInfo, GetBrokerMemberGroupResponseBody, TopicRouteData
+from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from cometmq.remoting.bodies.stats import (
+    BrokerStatsData,
+    ConsumeStats,
+    ConsumeStatsList,
+    QueryConsumeTimeSpanBody,
+    QueryCorrectionOffsetBody,
+    TopicStatsTable,
+)
 
 SUBSCRIPTION = (
     '{"classFilterMode":false,"codeSet":[2598919,2598920],"expressionType":"TAG","subString":"TagA || TagB",'
@@ -53,6 +71,11 @@ WRAPPER = (
     f'{{"dataVersion":{VERSION},"mappingDataVersion":{{"counter":0,"stateVersion":0,"timestamp":1700000000000}},'
     f'"topicConfigTable":{{"TopicTest":{TOPIC}}},"topicQueueMappingDetailMap":{{}},"topicQueueMappingInfoMap":{{}}}}'
 )
+CONSUME_STATS = (
+    f'{{"consumeTps":1.5,"offsetTable":{{{QUEUE}:{{"brokerOffset":10,"consumerOffset":7,'
+    '"lastTimestamp":1700000000000,"pullOffset":8}}}'
+)
+MODE = '{"consumerGroup":"CG","mode":"POP","popShareQueueNum":-1,"topic":"TopicTest"}'
 MAPPING = (
     '{"bname":"broker-a","currIdMap":{0:0},"dirty":false,"epoch":1,"scope":"__global__","topic":"t","totalQueues":4}'
 )
@@ -134,6 +157,82 @@ SAMPLES: list[tuple[type[Body], str]] = [
     (TopicList, '{"topicList":["TopicTest"]}'),
     (TopicList, '{"brokerAddr":"10.0.0.1:10911","topicList":[]}'),
     (GroupList, '{"groupList":["CG"]}'),
+    (
+        TopicStatsTable,
+        f'{{"offsetTable":{{{QUEUE}:{{"lastUpdateTimestamp":1700000000000,"maxOffset":10,"minOffset":0}}}},'
+        '"topicPutTps":0.0}',
+    ),
+    (ConsumeStats, CONSUME_STATS),
+    (
+        ConsumeStatsList,
+        f'{{"brokerAddr":"10.0.0.1:10911","consumeStatsList":[{{"CG":[{CONSUME_STATS}]}},{{"EMPTY":[]}}],'
+        '"totalDiff":3,"totalInflightDiff":-7}',
+    ),
+    (
+        BrokerStatsData,
+        '{"statsDay":{"avgpt":0.0,"sum":3,"tps":0.5},"statsHour":{"avgpt":0.0,"sum":0,"tps":0.0},'
+        '"statsMinute":{"avgpt":1.25,"sum":9223372036854775807,"tps":0.001}}',
+    ),
+    (
+        QueryConsumeTimeSpanBody,
+        '{"consumeTimeSpanSet":[{"consumeTimeStamp":0,"consumeTimeStampStr":"1970-01-01#00:00:00:000","delayTime":0,'
+        f'"maxTimeStamp":0,"maxTimeStampStr":"1970-01-01#00:00:00:000","messageQueue":{QUEUE},"minTimeStamp":0,'
+        '"minTimeStampStr":"1970-01-01#00:00:00:000"}]}',
+    ),
+    (QueryCorrectionOffsetBody, '{"correctionOffsets":{0:5}}'),
+    (
+        ConsumerRunningInfo,
+        f'{{"jstack":"main","mqPopTable":{{{QUEUE}:{{"droped":false,"lastPopTimestamp":0,"waitAckCount":0}}}},'
+        f'"mqTable":{{{QUEUE}:{{"cachedMsgCount":0,"cachedMsgMaxOffset":0,"cachedMsgMinOffset":0,'
+        '"cachedMsgSizeInMiB":0,"commitOffset":0,"droped":false,"lastConsumeTimestamp":0,"lastLockTimestamp":0,'
+        '"lastPullTimestamp":0,"locked":false,"transactionMsgCount":0,"transactionMsgMaxOffset":0,'
+        '"transactionMsgMinOffset":0,"tryUnlockTimes":0}},"properties":{"PROP_CONSUME_TYPE":"CONSUME_PASSIVELY"},'
+        '"statusTable":{"TopicTest":{"consumeFailedMsgs":0,"consumeFailedTPS":0.0,"consumeOKTPS":0.0,'
+        f'"consumeRT":0.0,"pullRT":0.0,"pullTPS":0.0}}}},"subscriptionSet":[{SUBSCRIPTION}],"userConsumerInfo":{{}}}}',
+    ),
+    (
+        ConsumeMessageDirectlyResult,
+        '{"autoCommit":true,"consumeResult":"CR_SUCCESS","order":false,"spentTimeMills":3}',
+    ),
+    (
+        ConsumeMessageDirectlyResult,
+        '{"autoCommit":false,"consumeResult":"CR_RETURN_NULL","order":true,"remark":"nothing","spentTimeMills":0}',
+    ),
+    (ResetOffsetBody, f'{{"offsetTable":{{{QUEUE}:5}}}}'),
+    (
+        ResetOffsetBodyForC,
+        '{"offsetTable":[{"brokerName":"broker-a","offset":5,"queueId":0,"topic":"TopicTest"}]}',
+    ),
+    (GetConsumerStatusBody, f'{{"consumerTable":{{"c1":{{{QUEUE}:5}}}},"messageQueueTable":{{{QUEUE}:5}}}}'),
+    (
+        QueryAssignmentRequestBody,
+        '{"clientId":"c1","consumerGroup":"CG","messageModel":"CLUSTERING","strategyName":"AVG","topic":"TopicTest"}',
+    ),
+    (
+        QueryAssignmentResponseBody,
+        '{"messageQueueAssignments":[{"messageQueue":{"brokerName":"broker-a","queueId":-1,"topic":"TopicTest"},'
+        '"mode":"POP"}]}',
+    ),
+    (QueryAssignmentResponseBody, "{}"),
+    (SetMessageRequestModeRequestBody, MODE),
+    (MessageRequestModeSerializeWrapper, f'{{"messageRequestModeMap":{{"TopicTest":{{"CG":{MODE}}}}}}}'),
+    (
+        BatchAckMessageRequestBody,
+        '{"acks":[{"b":"BQI=","c":"CG","it":60000,"pt":1700000000000,"q":0,"r":"0","rq":3,"so":100,"t":"TopicTest"}],'
+        '"brokerName":"broker-a"}',
+    ),
+    (QuerySubscriptionResponseBody, '{"group":"CG","topic":"TopicTest"}'),
+    (
+        QuerySubscriptionResponseBody,
+        f'{{"group":"CG","subscriptionData":{SUBSCRIPTION},"topic":"TopicTest"}}',
+    ),
+    (
+        QueryConsumeQueueResponseBody,
+        '{"filterData":"null","maxQueueIndex":7,"minQueueIndex":1,"queueData":[{"bitMap":"b","eval":false,'
+        '"extendDataJson":"e","msg":"m","physicOffset":9,"physicSize":120,"tagsCode":-1}],'
+        f'"subscriptionData":{SUBSCRIPTION}}}',
+    ),
+    (QueryConsumeQueueResponseBody, '{"maxQueueIndex":0,"minQueueIndex":0,"queueData":[]}'),
     (KVTable, '{"table":{"brokerVersionDesc":"V5_3_3"}}'),
 ]
 
