@@ -59,8 +59,8 @@ typedef struct cmq_command {
 /* Read a header. `scratch` takes what has to be unescaped: it has header.bytes at least, and command and scratch live as long as each other; without
  * an escape, and in ROCKETMQ format, it is not touched.
  * Lenient where Java is (1.3): members in any order, unknown and null members, numbers, booleans and whole values in braces as ext values (the text
- * as it stands), keys in single or without quotes, numbers in quotes. Half of a surrogate pair in \u escapes becomes `?`, as in Java; bytes that are no
- * UTF-8 are handed on as they are. ROCKETMQ codes of the POP family that Java cut to 16 bits come out whole in requests (1.4); a field without a name
+ * as it stands), keys in single or without quotes, numbers in quotes. Half of a surrogate pair in \u escapes becomes `?`, as in Java; bytes that are
+ * no UTF-8 are handed on as they are. ROCKETMQ codes of the POP family that Java cut to 16 bits come out whole in requests (1.4); a field without a name
  * is dropped.
  * CMQ_ERR_CORRUPT, with a text that names the place, for what is no header: close the connection.
  * CMQ_ERR_LIMIT for too many fields: the command is set but for the fields beyond the limit, answer code 1. */

@@ -43,6 +43,18 @@ cmq_status cmq_kit_parse(cmq_kit_command *kit, cmq_header_format format, cmq_sli
     return cmq_command_parse(&frame, kit->scratch, header.bytes, &kit->command);
 }
 
+cmq_kit_command cmq_kit_json(const char *json)
+{
+    cmq_kit_command kit;
+    char *text = strdup(json);
+    CHECK(text != NULL);
+    for (char *at = text; *at != 0; at++)
+        if (*at == '\'') *at = '"';
+    CHECK_OK(cmq_kit_parse(&kit, CMQ_HEADER_JSON, cmq_slice_of_text(text)));
+    free(text);
+    return kit;
+}
+
 void cmq_kit_command_free(cmq_kit_command *kit)
 {
     free(kit->header);

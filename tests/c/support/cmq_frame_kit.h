@@ -26,6 +26,9 @@ void cmq_kit_command_free(cmq_kit_command *kit);
 /* Write a command again as it was read, for a body of `body_bytes`; free() the frame, of which only prefix and header are there. */
 uint8_t *cmq_kit_write(const cmq_command *command, size_t body_bytes, size_t *bytes_out);
 
+/* A command from JSON text with single quotes in place of double ones; it must be one. */
+cmq_kit_command cmq_kit_json(const char *json);
+
 /* Call `visit` with each captured frame of tests/fuzz/c/corpus/frame, by name; returns how many there are. */
 size_t cmq_kit_golden_frames(void (*visit)(const char *name, cmq_slice frame));
 

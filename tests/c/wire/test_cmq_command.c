@@ -274,7 +274,8 @@ static void test_nesting_has_a_limit(void)
 {
     char json[4096];
     for (int depth = 60; depth < 70; depth++) {
-        const size_t bytes = (size_t)snprintf(json, sizeof json, "{\"a\":%s%s}", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[" + (70 - depth),
+        const size_t bytes = (size_t)snprintf(json, sizeof json, "{\"a\":%s%s}",
+                                              "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[" + (70 - depth),
                                               "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]" + (70 - depth));
         cmq_kit_command kit;
         CHECK_STATUS(cmq_kit_parse(&kit, CMQ_HEADER_JSON, (cmq_slice){.data = (const uint8_t *)json, .bytes = bytes}),

@@ -1,0 +1,27 @@
+/* cmq_member: see cmq_member.h. */
+#include "wire/cmq_member.h"
+
+#include <stdio.h>
+
+static const char *long_name(const cmq_member *member) { return member->meaning != NULL ? member->meaning : member->name; }
+
+cmq_status cmq_member_is_missing(const cmq_command *command, const cmq_member *members, uint32_t missing)
+{
+    char names[256] = "";
+    size_t used = 0;
+    for (uint32_t left = missing; left != 0; left &= left - 1) {
+        const cmq_member *member = &members[__builtin_ctz(left)];
+        const int bytes = snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", long_name(member));
+        if (bytes < 0 || (size_t)bytes >= sizeof names - used) break;   /* enough are named */
+        used += (size_t)bytes;
+    }
+    return cmq_fail(CMQ_ERR_ARGUMENT, "request %d lacks a member that it needs: %s", command->code, names);
+}
+
+cmq_status cmq_member_is_wrong(const cmq_command *command, const cmq_member *member, cmq_slice value)
+{
+    enum { SHOWN_BYTES_MAX = 40 };
+    const int shown = value.bytes < SHOWN_BYTES_MAX ? (int)value.bytes : SHOWN_BYTES_MAX;
+    return cmq_fail(CMQ_ERR_ARGUMENT, "request %d has a member %s of `%.*s`, which is no %s", command->code, long_name(member), shown,
+                    (const char *)value.data, member->kind == CMQ_MEMBER_I32 ? "int" : "long");
+}

@@ -1,0 +1,50 @@
+/* cmq_pull_header: see cmq_pull_header.h. */
+#include "wire/cmq_pull_header.h"
+
+#include "wire/cmq_member.h"
+
+enum {
+    GROUP, TOPIC, QUEUE_ID, QUEUE_OFFSET, MAX_MESSAGES, SYS_FLAG, COMMIT_OFFSET, SUSPEND, SUB_VERSION, SUBSCRIPTION, EXPRESSION_TYPE, MAX_BYTES,
+    MEMBER_COUNT
+};
+
+#define NAME(field, kind, name) CMQ_MEMBER(cmq_pull_header, field, kind, name, NULL)
+
+static const cmq_member members[MEMBER_COUNT] = {
+    [GROUP] = NAME(group, CMQ_MEMBER_TEXT, "consumerGroup"),
+    [TOPIC] = NAME(topic, CMQ_MEMBER_TEXT, "topic"),
+    [QUEUE_ID] = NAME(queue_id, CMQ_MEMBER_I32, "queueId"),
+    [QUEUE_OFFSET] = NAME(queue_offset, CMQ_MEMBER_I64, "queueOffset"),
+    [MAX_MESSAGES] = NAME(max_messages, CMQ_MEMBER_I32, "maxMsgNums"),
+    [SYS_FLAG] = NAME(sys_flag, CMQ_MEMBER_I32, "sysFlag"),
+    [COMMIT_OFFSET] = NAME(commit_offset, CMQ_MEMBER_I64, "commitOffset"),
+    [SUSPEND] = NAME(suspend_ms, CMQ_MEMBER_I64, "suspendTimeoutMillis"),
+    [SUB_VERSION] = NAME(sub_version, CMQ_MEMBER_I64, "subVersion"),
+    [SUBSCRIPTION] = NAME(subscription, CMQ_MEMBER_TEXT, "subscription"),
+    [EXPRESSION_TYPE] = NAME(expression_type, CMQ_MEMBER_TEXT, "expressionType"),
+    [MAX_BYTES] = NAME(max_bytes, CMQ_MEMBER_I32, "maxMsgBytes"),
+};
+
+enum { REQUIRED = (1 << (SUB_VERSION + 1)) - 1 };   /* from the group to the subscription's version */
+
+static inline int guess(cmq_slice name)
+{
+    switch (name.bytes) {
+    case 5: return TOPIC;
+    case 7: return name.data[0] == 'q' ? QUEUE_ID : SYS_FLAG;
+    case 10: return name.data[0] == 'm' ? MAX_MESSAGES : SUB_VERSION;
+    case 11: return name.data[0] == 'q' ? QUEUE_OFFSET : MAX_BYTES;
+    case 12: return name.data[0] == 'c' ? COMMIT_OFFSET : SUBSCRIPTION;
+    case 13: return GROUP;
+    case 14: return EXPRESSION_TYPE;
+    case 20: return SUSPEND;
+    default: return -1;
+    }
+}
+
+cmq_status cmq_pull_header_read(const cmq_command *command, cmq_pull_header *header_out)
+{
+    uint32_t seen;
+    *header_out = (cmq_pull_header){0};
+    return cmq_members_read(command, members, guess, REQUIRED, header_out, &seen);
+}
