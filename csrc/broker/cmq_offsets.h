@@ -1,7 +1,7 @@
 /* cmq_offsets: how far each group has consumed each queue.
  *
  * (group, topic, queue id) -> the offset committed last, the offset pulled last, and a reset that waits to be told to the group's consumer. Names are
- * kept once per (group, topic); one more entry is 40 bytes.
+ * kept once per (group, topic); a queue more is some 40 bytes.
  *
  * Resets: cmq_offsets_reset sets the committed offset and leaves the reset pending. While it is pending a query answers it and commits are ignored;
  * the next pull takes it.
@@ -24,6 +24,7 @@
 #include "base/cmq_status.h"
 
 #define CMQ_OFFSETS_ENTRIES_MAX 4000000u     /* where no other limit is given */
+#define CMQ_OFFSETS_NAME_BYTES_MAX 512u      /* of a group or a topic */
 #define CMQ_OFFSETS_VERSION_STEP 500u        /* commits per version: upstream's consumerOffsetUpdateVersionStep */
 #define CMQ_OFFSETS_NONE (-1)                /* no offset */
 
@@ -39,7 +40,8 @@ void cmq_offsets_destroy(cmq_offsets *offsets);
 
 /* ---- the loops ---- */
 
-/* Overwrite, also by a smaller one. CMQ_AGAIN: a reset is pending, nothing changed. CMQ_ERR_ARGUMENT for a negative queue id or an empty name. */
+/* Overwrite, also by a smaller one. CMQ_AGAIN: a reset is pending, nothing changed. CMQ_ERR_ARGUMENT for a negative offset or queue id, or a
+ * name that is empty or too long. */
 cmq_status CMQ_MUST_CHECK cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
 
 /* The pending reset, else what was committed, else CMQ_OFFSETS_NONE. */
@@ -82,7 +84,7 @@ typedef struct cmq_offset_items {
     uint32_t text_bytes;
 } cmq_offset_items;
 
-#define CMQ_OFFSETS_TEXT_MIN 131072u   /* room for any two names that a frame header can hold */
+#define CMQ_OFFSETS_TEXT_MIN 1024u   /* room for the names of one item */
 
 /* Changes not given yet, oldest first; call until count is 0. What changes again meanwhile comes again. */
 void cmq_offsets_take_changes(cmq_offsets *offsets, cmq_offset_items *items);
