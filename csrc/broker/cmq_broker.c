@@ -1,0 +1,305 @@
+/* cmq_broker: its life, and how a loop's calls are dealt out. See cmq_broker.h. */
+#include "broker/cmq_broker_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/cmq_assert.h"
+
+#define MESSAGE_BYTES_DEFAULT (4u << 20)
+#define HOLDS_DEFAULT 100000u
+
+/* ---- life ---- */
+
+static int64_t machine_memory(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (int64_t)pages * page : INT64_MAX;
+}
+
+static void set_defaults(cmq_broker_options *o)
+{
+    if (o->region == NULL) o->region = "DefaultRegion";
+    if (o->message_bytes_max == 0) o->message_bytes_max = MESSAGE_BYTES_DEFAULT;
+    if (o->short_polling_ms <= 0) o->short_polling_ms = 1000;
+    if (o->suspend_ms_max <= 0) o->suspend_ms_max = 300000;
+    if (o->holds_max == 0) o->holds_max = HOLDS_DEFAULT;
+    if (o->transfer_count_memory <= 0) o->transfer_count_memory = 32;
+    if (o->transfer_bytes_memory <= 0) o->transfer_bytes_memory = 256 * 1024;
+    if (o->transfer_count_disk <= 0) o->transfer_count_disk = 8;
+    if (o->transfer_bytes_disk <= 0) o->transfer_bytes_disk = 64 * 1024;
+    if (o->memory_bytes <= 0) o->memory_bytes = machine_memory() / 10 * 4;
+    if (o->flush_timeout_ms <= 0) o->flush_timeout_ms = 5000;
+    if (o->sends_waiting_max == 0) o->sends_waiting_max = 10000;
+}
+
+/* The pairs that every message gets (remoting 2.2), as encoded properties. */
+static cmq_status make_suffix(cmq_broker *broker)
+{
+    size_t used = 0;
+    cmq_status status = cmq_property_append(broker->suffix, sizeof broker->suffix, &used, CMQ_NAME("MSG_REGION"), cmq_slice_of_text(broker->region));
+    if (status == CMQ_OK)
+        status = cmq_property_append(broker->suffix, sizeof broker->suffix, &used, CMQ_NAME("TRACE_ON"),
+                                     cmq_slice_of_text(broker->options.trace_off ? "false" : "true"));
+    if (status == CMQ_OK)
+        status = cmq_property_append(broker->suffix, sizeof broker->suffix, &used, CMQ_NAME("CLUSTER"), cmq_slice_of_text(broker->cluster));
+    broker->suffix_bytes = (uint32_t)used;
+    return status;
+}
+
+cmq_status cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *options)
+{
+    *broker_out = NULL;
+    CMQ_ASSERT(options->store != NULL && options->tables != NULL && options->offsets != NULL && options->cluster != NULL);
+    cmq_store_info info;
+    cmq_status status = cmq_store_info_of(options->store, &info);
+    if (status != CMQ_OK) return status;
+    if (info.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "a broker serves a store that is open for writing");
+    cmq_broker *broker = calloc(1, sizeof *broker);
+    if (broker == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the broker");
+    broker->options = *options;
+    set_defaults(&broker->options);
+    broker->store = options->store;
+    broker->queues = cmq_store_queues(options->store);
+    broker->sync = info.flush == CMQ_FLUSH_SYNC;
+    broker->store_host = options->store_host;
+    broker->cluster = strdup(options->cluster);
+    broker->region = strdup(broker->options.region);
+    broker->broker_ip = strdup(options->broker_ip != NULL ? options->broker_ip : "");
+    pthread_mutex_init(&broker->changed_mutex, NULL);
+    pthread_mutex_init(&broker->flush_mutex, NULL);
+    pthread_cond_init(&broker->flush_wanted, NULL);
+    if (broker->cluster == NULL || broker->region == NULL || broker->broker_ip == NULL)
+        status = cmq_fail(CMQ_ERR_MEMORY, "no memory for the broker");
+    if (status == CMQ_OK) status = make_suffix(broker);
+    if (status == CMQ_OK && broker->sync) status = cmq_flush_wait_start(broker);
+    if (status != CMQ_OK) {
+        cmq_broker_destroy(broker);
+        return status;
+    }
+    *broker_out = broker;
+    return CMQ_OK;
+}
+
+void cmq_broker_destroy(cmq_broker *broker)
+{
+    if (broker == NULL) return;
+    CMQ_ASSERT(broker->loop_count == 0);
+    cmq_flush_wait_stop(broker);
+    pthread_cond_destroy(&broker->flush_wanted);
+    pthread_mutex_destroy(&broker->flush_mutex);
+    pthread_mutex_destroy(&broker->changed_mutex);
+    free(broker->cluster);
+    free(broker->region);
+    free(broker->broker_ip);
+    free(broker);
+}
+
+void cmq_broker_refuse_sends(cmq_broker *broker, bool refuse) { atomic_store(&broker->sends_refused, refuse); }
+
+/* ---- a loop's life ---- */
+
+static void wake_loop(void *context) { cmq_loop_wake(context); }
+
+static void free_loop(cmq_broker_loop *l)
+{
+    cmq_watcher_destroy(l->watcher);
+    cmq_holds_destroy(l->holds);
+    cmq_tables_reader_destroy(l->reader);
+    cmq_sent_free(&l->sent);
+    for (uint32_t i = 0; i < l->changed_count; i++) free(l->changed[i]);
+    free(l->changed);
+    free(l->arrived);
+    free(l->batch);
+    free(l);
+}
+
+static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void **state_out)
+{
+    cmq_broker *broker = context;
+    if (index >= CMQ_BROKER_LOOPS_MAX) return cmq_fail(CMQ_ERR_LIMIT, "a broker has at most %u loops", CMQ_BROKER_LOOPS_MAX);
+    cmq_broker_loop *l = calloc(1, sizeof *l);
+    if (l == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a loop of the broker");
+    l->broker = broker;
+    l->loop = loop;
+    cmq_status status = cmq_tables_reader_create(broker->options.tables, &l->reader);
+    if (status == CMQ_OK) status = cmq_holds_create(&l->holds, broker->options.holds_max);
+    if (status == CMQ_OK) status = cmq_watcher_create(&l->watcher, broker->store, wake_loop, loop);
+    if (status != CMQ_OK) {
+        free_loop(l);
+        return status;
+    }
+    pthread_mutex_lock(&broker->changed_mutex);
+    broker->loops[broker->loop_count++] = l;
+    pthread_mutex_unlock(&broker->changed_mutex);
+    *state_out = l;
+    return CMQ_OK;
+}
+
+static void loop_end(void *context, void *state)
+{
+    cmq_broker *broker = context;
+    cmq_broker_loop *l = state;
+    pthread_mutex_lock(&broker->changed_mutex);
+    uint32_t at = 0;
+    while (at < broker->loop_count && broker->loops[at] != l) at++;
+    CMQ_ASSERT(at < broker->loop_count);
+    broker->loops[at] = broker->loops[--broker->loop_count];
+    pthread_mutex_unlock(&broker->changed_mutex);
+    free_loop(l);
+}
+
+/* ---- dealing out ---- */
+
+static void leave_tables(cmq_broker_loop *l)
+{
+    if (l->inside) cmq_tables_leave(l->reader);
+    l->inside = false;
+}
+
+static cmq_net_verdict request(void *state, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool again)
+{
+    cmq_broker_loop *l = state;
+    cmq_net_verdict verdict = CMQ_NET_CONTROL;
+    switch (command->code) {
+    case CMQ_REQUEST_SEND_MESSAGE:
+    case CMQ_REQUEST_SEND_MESSAGE_V2:
+    case CMQ_REQUEST_SEND_BATCH_MESSAGE:
+        verdict = cmq_send_request(l, conn, command, body, again);
+        break;
+    case CMQ_REQUEST_PULL_MESSAGE:
+    case CMQ_REQUEST_LITE_PULL_MESSAGE:
+        verdict = cmq_pull_request(l, conn, command, again);
+        break;
+    case CMQ_REQUEST_QUERY_CONSUMER_OFFSET:
+    case CMQ_REQUEST_UPDATE_CONSUMER_OFFSET:
+    case CMQ_REQUEST_SEARCH_OFFSET_BY_TIMESTAMP:
+    case CMQ_REQUEST_GET_MAX_OFFSET:
+    case CMQ_REQUEST_GET_MIN_OFFSET:
+        verdict = cmq_progress_request(l, conn, command, again);
+        break;
+    default:
+        break;
+    }
+    if (verdict == CMQ_NET_CONTROL) cmq_bump(&l->counters.control, 1);
+    return verdict;
+}
+
+static void turn_end(void *state)
+{
+    cmq_broker_loop *l = state;
+    cmq_send_flush_run(l);
+    leave_tables(l);
+}
+
+static void woken(void *state)
+{
+    cmq_broker_loop *l = state;
+    cmq_send_settle(l, cmq_loop_now_ns(l->loop));
+    cmq_wake_changed(l);
+    cmq_wake_arrivals(l);
+    leave_tables(l);
+}
+
+static int64_t due_ns(void *state)
+{
+    const cmq_broker_loop *l = state;
+    const int64_t hold = cmq_holds_due_ns(l->holds), sent = cmq_send_due_ns(l);
+    return hold < sent ? hold : sent;
+}
+
+static void tick(void *state, int64_t now_ns)
+{
+    cmq_broker_loop *l = state;
+    cmq_send_settle(l, now_ns);
+    cmq_wake_due(l, now_ns);
+    leave_tables(l);
+}
+
+static void closed(void *state, cmq_conn *conn) { cmq_wake_closed(state, conn); }
+
+cmq_net_handler cmq_broker_handler(cmq_broker *broker)
+{
+    return (cmq_net_handler){
+        .context = broker,
+        .loop_begin = loop_begin,
+        .loop_end = loop_end,
+        .request = request,
+        .turn_end = turn_end,
+        .woken = woken,
+        .due_ns = due_ns,
+        .tick = tick,
+        .closed = closed,
+    };
+}
+
+void cmq_broker_answer(cmq_conn *conn, const cmq_command *command, int32_t code, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    cmq_conn_answer(conn, command, code, cmq_slice_of_text(text));
+}
+
+/* ---- changes of groups ---- */
+
+static cmq_status note_change(cmq_broker_loop *l, cmq_slice group)
+{
+    if (l->changed_count == l->changed_slots) {
+        const uint32_t slots = l->changed_slots == 0 ? 16 : l->changed_slots * 2;
+        char **changed = realloc(l->changed, slots * sizeof *changed);
+        if (changed == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the change of a group");
+        l->changed = changed;
+        l->changed_slots = slots;
+    }
+    char *name = strndup(group.bytes > 0 ? (const char *)group.data : "", group.bytes);
+    if (name == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the change of a group");
+    l->changed[l->changed_count++] = name;
+    return CMQ_OK;
+}
+
+cmq_status cmq_broker_group_changed(cmq_broker *broker, cmq_slice group)
+{
+    cmq_status status = CMQ_OK;
+    pthread_mutex_lock(&broker->changed_mutex);
+    for (uint32_t i = 0; i < broker->loop_count && status == CMQ_OK; i++) {
+        status = note_change(broker->loops[i], group);
+        if (status == CMQ_OK) cmq_loop_wake(broker->loops[i]->loop);
+    }
+    pthread_mutex_unlock(&broker->changed_mutex);
+    return status;
+}
+
+/* ---- counters ---- */
+
+void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_out)
+{
+    *counters_out = (cmq_broker_counters){0};
+    pthread_mutex_t *mutex = (pthread_mutex_t *)&broker->changed_mutex;
+    pthread_mutex_lock(mutex);
+    for (uint32_t i = 0; i < broker->loop_count; i++) {
+        const cmq_loop_counters *from = &broker->loops[i]->counters;
+#define SUM(name) counters_out->name += atomic_load_explicit(&from->name, memory_order_relaxed)
+        SUM(sends);
+        SUM(send_failures);
+        SUM(messages_in);
+        SUM(message_bytes_in);
+        SUM(pulls);
+        SUM(pulls_found);
+        SUM(messages_out);
+        SUM(message_bytes_out);
+        SUM(held);
+        SUM(hold_wakes);
+        SUM(hold_timeouts);
+        SUM(hold_refused);
+        SUM(holds_now);
+        SUM(waiting_for_disk);
+        SUM(control);
+#undef SUM
+    }
+    pthread_mutex_unlock(mutex);
+}

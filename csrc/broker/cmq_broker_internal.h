@@ -1,0 +1,161 @@
+/* cmq_broker_internal: what the broker's files share: the broker, one loop's state, and how they answer. Nobody else includes it. */
+#ifndef CMQ_BROKER_INTERNAL_H
+#define CMQ_BROKER_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "broker/cmq_broker.h"
+#include "broker/cmq_hold.h"
+#include "broker/cmq_sent.h"
+#include "store/cmq_watch.h"
+#include "wire/cmq_codes.h"
+
+#define CMQ_BROKER_LOOPS_MAX 16u
+#define CMQ_RUN_SENDS_MAX 256u            /* sends that go to the store in one call */
+#define CMQ_RUN_BYTES_MAX (4u << 20)      /* … and their bodies' bytes */
+#define CMQ_RUN_SCRATCH_BYTES (128u << 10)
+#define CMQ_BATCH_MESSAGES_MAX 4096u      /* of one client's batch: cmq_append.one_segment's limit */
+#define CMQ_SUFFIX_BYTES_MAX 512u
+#define CMQ_PULL_UNITS_MAX 1024u          /* messages of one pull at most, whatever the settings say */
+
+/* What a send is answered with besides the ids. */
+typedef struct cmq_send_reply {
+    cmq_conn_id conn;
+    cmq_slice unique;                     /* UNIQ_KEY */
+    int32_t opaque;
+    int32_t queue_id;                     /* as asked for: of a parked message its own queue's */
+    cmq_header_format format;
+    bool oneway;
+    bool wait;                            /* for the disk, under sync flush */
+} cmq_send_reply;
+
+/* Sends of one turn that are alike: one append. Slices point into the requests, or into scratch. */
+typedef struct cmq_send_run {
+    uint32_t count;
+    uint64_t bytes;
+    cmq_append append;                    /* topic, flags and hosts of all of them */
+    cmq_slice bodies[CMQ_RUN_SENDS_MAX];
+    cmq_slice properties[CMQ_RUN_SENDS_MAX];
+    int32_t queue_ids[CMQ_RUN_SENDS_MAX];
+    int64_t born_ms[CMQ_RUN_SENDS_MAX];
+    int64_t queue_offsets[CMQ_RUN_SENDS_MAX];
+    int64_t physical_offsets[CMQ_RUN_SENDS_MAX];
+    cmq_send_reply replies[CMQ_RUN_SENDS_MAX];
+    size_t scratch_used;
+    uint8_t scratch[CMQ_RUN_SCRATCH_BYTES];
+} cmq_send_run;
+
+/* A client's batch, taken apart. */
+typedef struct cmq_send_batch {
+    cmq_slice bodies[CMQ_BATCH_MESSAGES_MAX];
+    cmq_slice properties[CMQ_BATCH_MESSAGES_MAX];
+    int32_t flags[CMQ_BATCH_MESSAGES_MAX];
+    int64_t physical_offsets[CMQ_BATCH_MESSAGES_MAX];
+} cmq_send_batch;
+
+/* Written by the loop, read by anybody. */
+typedef struct cmq_loop_counters {
+    _Atomic uint64_t sends, send_failures, messages_in, message_bytes_in;
+    _Atomic uint64_t pulls, pulls_found, messages_out, message_bytes_out;
+    _Atomic uint64_t held, hold_wakes, hold_timeouts, hold_refused, holds_now, waiting_for_disk, control;
+} cmq_loop_counters;
+
+static inline void cmq_bump(_Atomic uint64_t *counter, uint64_t by)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by, memory_order_relaxed);
+}
+
+typedef struct cmq_broker_loop {
+    cmq_broker *broker;
+    cmq_loop *loop;
+    cmq_tables_reader *reader;
+    bool inside;                          /* the tables: between the first need of a turn and its end */
+    uint32_t next_queue;                  /* for sends that leave the queue to us */
+    cmq_watcher *watcher;
+    cmq_holds *holds;
+    cmq_sent sent;
+    cmq_queue **arrived;                  /* queues that got something, not all of whose holds were looked at yet */
+    uint32_t arrived_count, arrived_slots;
+    char **changed;                       /* groups whose holds are to be answered; under the broker's changed_mutex */
+    uint32_t changed_count, changed_slots;
+    cmq_loop_counters counters;
+    cmq_send_run run;
+    cmq_send_batch *batch;                /* made with the first batch */
+    cmq_unit units[CMQ_PULL_UNITS_MAX];
+} cmq_broker_loop;
+
+struct cmq_broker {
+    cmq_broker_options options;
+    cmq_store *store;
+    const cmq_queues *queues;
+    bool sync;
+    char *cluster, *region, *broker_ip;
+    cmq_record_host store_host;
+    uint32_t suffix_bytes;                /* properties that every message gets: MSG_REGION, TRACE_ON, CLUSTER */
+    uint8_t suffix[CMQ_SUFFIX_BYTES_MAX];
+    _Atomic bool sends_refused;
+    cmq_broker_loop *loops[CMQ_BROKER_LOOPS_MAX];
+    uint32_t loop_count;
+
+    /* cmq_flush_wait.c: the thread that waits for the disk. */
+    pthread_mutex_t flush_mutex;
+    pthread_cond_t flush_wanted;
+    pthread_t flush_thread;
+    int64_t flush_end;                    /* wait for this; under flush_mutex */
+    bool flush_running, flush_stop;
+
+    pthread_mutex_t changed_mutex;        /* loops' lists of changed groups, and the list of loops */
+};
+
+/* ---- cmq_send.c ---- */
+cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool again);
+void cmq_send_flush_run(cmq_broker_loop *l);
+
+/* ---- cmq_send_answer.c ---- */
+/* Answer with success (or 10), now or, under sync flush, when the disk has it. */
+void cmq_send_succeed(cmq_broker_loop *l, const cmq_send_reply *reply, int64_t queue_offset, const int64_t *physical_offsets, uint32_t count, int64_t end,
+                      bool inner_batch);
+/* Answer what the store said: reads the thread's last error. */
+void cmq_send_fail(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_status status);
+/* An answer of the send family: with MSG_REGION and TRACE_ON. */
+void cmq_send_answer(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code, const char *remark);
+/* Send what the disk has, and what waited too long. */
+void cmq_send_settle(cmq_broker_loop *l, int64_t now_ns);
+int64_t cmq_send_due_ns(const cmq_broker_loop *l);
+
+/* ---- cmq_flush_wait.c ---- */
+cmq_status CMQ_MUST_CHECK cmq_flush_wait_start(cmq_broker *broker);
+void cmq_flush_wait_stop(cmq_broker *broker);
+void cmq_flush_wait_for(cmq_broker *broker, int64_t end);
+
+/* ---- cmq_pull.c ---- */
+cmq_net_verdict cmq_pull_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
+/* Run a held pull again, and answer it whatever comes. The hold is gone then. */
+void cmq_pull_end_hold(cmq_broker_loop *l, cmq_hold hold);
+
+/* ---- cmq_wake.c: what ends holds ---- */
+void cmq_wake_arrivals(cmq_broker_loop *l);
+void cmq_wake_due(cmq_broker_loop *l, int64_t now_ns);
+void cmq_wake_closed(cmq_broker_loop *l, cmq_conn *conn);
+void cmq_wake_changed(cmq_broker_loop *l);
+/* Watch the queue of a hold that was just added; the hold may be gone when it returns. */
+void cmq_wake_watch(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id);
+
+/* ---- cmq_progress.c ---- */
+cmq_net_verdict cmq_progress_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
+
+/* ---- cmq_broker.c ---- */
+/* The tables, from now until the turn ends. */
+static inline cmq_tables_reader *cmq_broker_tables(cmq_broker_loop *l)
+{
+    if (!l->inside) cmq_tables_enter(l->reader);
+    l->inside = true;
+    return l->reader;
+}
+/* Answer with a text of ours; formatted, so not for hot paths. */
+void cmq_broker_answer(cmq_conn *conn, const cmq_command *command, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* A name for a text: at most 255 bytes of it. Use with %.*s. */
+static inline int cmq_shown(cmq_slice name) { return (int)(name.bytes < 255 ? name.bytes : 255); }
+
+#endif

@@ -1,0 +1,464 @@
+/* cmq_send: sends (10, 310) and clients' batches (320): checked, given their broker's properties, collected, appended.
+ *
+ * Per send of 128 B with JSON header: its fields looked at once, its properties once more for the few names that change its way, then two slices and
+ * 100 B of the run. Copied: nothing until the record is made. System calls, locks, clocks, allocations: none per send; the append has one each per run.
+ * A run ends with the turn, or when a send comes that is not like it (topic, flags, client's address, delay).
+ *
+ * What goes to the control thread: sends to a topic that does not exist (it makes it, and gives the send back), and to %RETRY% topics (which may become
+ * dead letters; it gives back those that do not).
+ *
+ * Source: consumption specification 3.9, 3.7.2, remoting specification 2.2, 4.1 to 4.3; upstream's SendMessageProcessor.
+ */
+#include "broker/cmq_broker_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "broker/cmq_unique_id.h"
+#include "store/cmq_property.h"
+#include "store/cmq_wire_batch.h"
+#include "wire/cmq_send_header.h"
+
+/* ---- properties ---- */
+
+/* What of a message's properties changes its way. */
+typedef struct send_traits {
+    cmq_slice unique;
+    cmq_slice delay;
+    bool half;            /* TRAN_MSG=true */
+    bool timer;
+    bool rebuild;         /* has POP_CK, or a pair that we add: those go */
+    bool no_wait;         /* WAIT=false */
+} send_traits;
+
+static bool is_name(cmq_slice name, const char *text, size_t bytes) { return name.bytes == bytes && memcmp(name.data, text, bytes) == 0; }
+#define IS(name, text) is_name(name, text, sizeof(text) - 1)
+
+/* Pairs that a sender may not give: a handle of POP, and those that the broker adds. */
+static bool is_dropped(cmq_slice name) { return IS(name, "POP_CK") || IS(name, "MSG_REGION") || IS(name, "TRACE_ON") || IS(name, "CLUSTER"); }
+
+static send_traits look_at(cmq_slice properties)
+{
+    send_traits traits = {0};
+    cmq_slice rest = properties, name, value;
+    while (cmq_property_next(&rest, &name, &value)) {
+        if (IS(name, "UNIQ_KEY"))
+            traits.unique = value;
+        else if (IS(name, "DELAY"))
+            traits.delay = value;
+        else if (IS(name, "WAIT"))
+            traits.no_wait = IS(value, "false");
+        else if (IS(name, "TRAN_MSG"))
+            traits.half = cmq_field_bool(value);
+        else if (IS(name, "TIMER_DELAY_SEC") || IS(name, "TIMER_DELAY_MS") || IS(name, "TIMER_DELIVER_MS"))
+            traits.timer = true;
+        else if (is_dropped(name))
+            traits.rebuild = true;
+    }
+    return traits;
+}
+
+/* Copy the pairs that stay to `into`, which has as much room as properties, and one byte more. */
+static cmq_slice without_dropped(cmq_slice properties, uint8_t *into)
+{
+    cmq_slice rest = properties, name, value;
+    uint8_t *at = into;
+    while (cmq_property_next(&rest, &name, &value))
+        if (!is_dropped(name)) at = cmq_property_write(at, name, value);
+    return (cmq_slice){.data = into, .bytes = (size_t)(at - into)};
+}
+
+/* ---- the run ---- */
+
+static void begin_run(cmq_broker_loop *l, const cmq_append *like)
+{
+    cmq_send_run *run = &l->run;
+    run->append = *like;
+    run->append.bodies = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = run->bodies};
+    run->append.properties = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = run->properties};
+    run->append.queue_ids = run->queue_ids;
+    run->append.born_timestamps = run->born_ms;
+    run->append.queue_offsets_out = run->queue_offsets;
+    run->append.physical_offsets_out = run->physical_offsets;
+}
+
+static bool same_host(const cmq_record_host *a, const cmq_record_host *b)
+{
+    return a->port == b->port && a->ipv6 == b->ipv6 && memcmp(a->address, b->address, sizeof a->address) == 0;
+}
+
+static bool is_like(const cmq_send_run *run, const cmq_append *append)
+{
+    const cmq_record_fields *a = &run->append.common, *b = &append->common;
+    return a->flag == b->flag && a->sys_flag == b->sys_flag && a->reconsume_times == b->reconsume_times && cmq_slice_equal(a->topic, b->topic) &&
+           same_host(&a->born_host, &b->born_host) &&
+           cmq_slice_equal(run->append.properties_more.one, append->properties_more.one);
+}
+
+/* What a run of so many sends leads to. */
+static void finish_run(cmq_broker_loop *l, const cmq_appended *appended, cmq_status status)
+{
+    cmq_send_run *run = &l->run;
+    for (uint32_t i = 0; i < appended->count; i++)
+        cmq_send_succeed(l, &run->replies[i], run->queue_offsets[i], &run->physical_offsets[i], 1, appended->end, false);
+    for (uint32_t i = appended->count; i < run->count; i++) cmq_send_fail(l, &run->replies[i], status);
+}
+
+static void note_appended(cmq_broker_loop *l, const cmq_appended *appended)
+{
+    if (appended->count == 0) return;
+    cmq_bump(&l->counters.messages_in, appended->count);
+    cmq_bump(&l->counters.message_bytes_in, (uint64_t)(appended->end - appended->first_physical_offset));
+    if (l->broker->sync) cmq_flush_wait_for(l->broker, appended->end);
+}
+
+void cmq_send_flush_run(cmq_broker_loop *l)
+{
+    cmq_send_run *run = &l->run;
+    if (run->count == 0) return;
+    run->append.count = run->count;
+    cmq_appended appended = {0};
+    const cmq_status status = cmq_store_append(l->broker->store, &run->append, &appended);
+    finish_run(l, &appended, status);
+    note_appended(l, &appended);
+    run->count = 0;
+    run->bytes = 0;
+    run->scratch_used = 0;
+}
+
+/* `bytes` that live as long as the run; NULL when it must be flushed first. */
+static uint8_t *run_scratch(cmq_send_run *run, size_t bytes)
+{
+    if (sizeof run->scratch - run->scratch_used < bytes) return NULL;
+    uint8_t *at = run->scratch + run->scratch_used;
+    run->scratch_used += bytes;
+    return at;
+}
+
+/* ---- checks ---- */
+
+/* Topics that only the broker writes (remoting 7.4). */
+static bool is_reserved(cmq_slice topic)
+{
+    static const char *const names[] = {"SCHEDULE_TOPIC_XXXX",        "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+                                        "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC",          "OFFSET_MOVED_EVENT"};
+    if (topic.bytes < 15 || (topic.data[0] != 'S' && topic.data[0] != 'R' && topic.data[0] != 'T' && topic.data[0] != 'O')) return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (cmq_slice_equal(topic, cmq_slice_of_text(names[i]))) return true;
+    return false;
+}
+
+static void refuse(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+static void refuse(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    cmq_send_answer(l, reply, code, text);
+}
+
+static void refuse_queue(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header, const cmq_topic_entry *topic)
+{
+    const int32_t perm = topic->perm;
+    refuse(l, reply, CMQ_RESPONSE_INVALID_PARAMETER,
+           "request queueId[%d] is illegal, TopicConfig [topicName=%.*s, readQueueNums=%d, writeQueueNums=%d, perm=%c%c%c, topicSysFlag=%d, order=%s]",
+           header->queue_id, cmq_shown(topic->name), (const char *)topic->name.data, topic->read_queues, topic->write_queues,
+           (perm & CMQ_PERM_READ) != 0 ? 'R' : '-', (perm & CMQ_PERM_WRITE) != 0 ? 'W' : '-', (perm & CMQ_PERM_INHERIT) != 0 ? 'X' : '-', topic->sys_flag,
+           topic->order ? "true" : "false");
+}
+
+/* Everything that does not need the message: true when it may go on. Order and codes are upstream's. */
+static bool may_send(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header, const cmq_topic_entry *topic)
+{
+    const cmq_broker *broker = l->broker;
+    if (topic->order && (cmq_tables_perm(l->reader) & CMQ_PERM_WRITE) == 0) {
+        refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the broker[%s] sending message is forbidden", broker->broker_ip);
+        return false;
+    }
+    if (is_reserved(header->topic)) {
+        refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "Sending message to topic[%.*s] is forbidden.", cmq_shown(header->topic), (const char *)header->topic.data);
+        return false;
+    }
+    if ((topic->perm & CMQ_PERM_WRITE) == 0) {
+        refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the topic[%.*s] sending message is forbidden", cmq_shown(header->topic), (const char *)header->topic.data);
+        return false;
+    }
+    const int32_t queues = topic->read_queues > topic->write_queues ? topic->read_queues : topic->write_queues;
+    if (header->queue_id >= queues) {
+        refuse_queue(l, reply, header, topic);
+        return false;
+    }
+    return true;
+}
+
+static bool may_carry(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header, const send_traits *traits, cmq_slice body)
+{
+    if (body.bytes > l->broker->options.message_bytes_max ||
+        header->properties.bytes + 1 + l->broker->suffix_bytes > CMQ_PROPERTY_BYTES_MAX) {
+        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL,
+               "the message is illegal, maybe msg body or properties length not matched. msg body length limit %uB, msg properties length limit 32KB.",
+               l->broker->options.message_bytes_max);
+        return false;
+    }
+    if (traits->half || (header->sys_flag & CMQ_SYS_TRANSACTION_MASK) != 0) {
+        refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the broker[%s] sending transaction message is forbidden", l->broker->broker_ip);
+        return false;
+    }
+    if (traits->timer && traits->delay.bytes == 0) {
+        refuse(l, reply, CMQ_RESPONSE_SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false");
+        return false;
+    }
+    return true;
+}
+
+/* ---- one message ---- */
+
+static int32_t choose_queue(cmq_broker_loop *l, const cmq_send_header *header, const cmq_topic_entry *topic)
+{
+    if (header->queue_id >= 0) return header->queue_id;
+    return topic->write_queues > 0 ? (int32_t)(l->next_queue++ % (uint32_t)topic->write_queues) : 0;
+}
+
+/* The properties that are stored, in `*properties`; false: flush the run, and try again. */
+static bool prepare_properties(cmq_broker_loop *l, send_traits *traits, cmq_slice *properties)
+{
+    cmq_send_run *run = &l->run;
+    if (traits->rebuild) {
+        uint8_t *into = run_scratch(run, properties->bytes + 1);
+        if (into == NULL) return false;
+        *properties = without_dropped(*properties, into);
+    }
+    if (traits->unique.bytes > 0) return true;
+    uint8_t *into = run_scratch(run, properties->bytes + 1 + sizeof "UNIQ_KEY" + 1 + CMQ_UNIQUE_ID_BYTES_MAX);
+    if (into == NULL) return false;
+    uint8_t *at = into;
+    if (properties->bytes > 0) {
+        memcpy(at, properties->data, properties->bytes);
+        at += properties->bytes;
+        if (at[-1] != CMQ_PROPERTY_PAIR_END) *at++ = CMQ_PROPERTY_PAIR_END;
+    }
+    char id[CMQ_UNIQUE_ID_BYTES_MAX];
+    const size_t id_bytes = cmq_unique_id_make(&l->broker->store_host, id);
+    uint8_t *const value_end = cmq_property_write(at, CMQ_NAME("UNIQ_KEY"), (cmq_slice){.data = (const uint8_t *)id, .bytes = id_bytes});
+    traits->unique = (cmq_slice){.data = value_end - 1 - id_bytes, .bytes = id_bytes};
+    *properties = (cmq_slice){.data = into, .bytes = (size_t)(value_end - into)};
+    return true;
+}
+
+static void collect(cmq_broker_loop *l, const cmq_append *like, const cmq_send_reply *reply, cmq_slice body, cmq_slice properties, int32_t queue_id,
+                    int64_t born_ms)
+{
+    cmq_send_run *run = &l->run;
+    if (run->count > 0 && !is_like(run, like)) cmq_send_flush_run(l);
+    if (run->count == 0) begin_run(l, like);
+    const uint32_t i = run->count++;
+    run->bodies[i] = body;
+    run->properties[i] = properties;
+    run->queue_ids[i] = queue_id;
+    run->born_ms[i] = born_ms;
+    run->replies[i] = *reply;
+    run->bytes += body.bytes;
+}
+
+/* What all messages of a send have in common. */
+static cmq_append append_like(const cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *header, cmq_slice topic)
+{
+    return (cmq_append){
+        .common = {.topic = topic,
+                   .flag = header->flag,
+                   .sys_flag = header->sys_flag,
+                   .reconsume_times = header->reconsume_times,
+                   .born_host = *cmq_conn_peer(conn),
+                   .store_host = l->broker->store_host},
+        .properties_more = {.kind = CMQ_COLUMN_ONE, .one = {.data = l->broker->suffix, .bytes = l->broker->suffix_bytes}},
+        .no_wait = true,
+    };
+}
+
+/* A delayed message: alone in its append, as its further properties are its own. */
+static void send_parked(cmq_broker_loop *l, cmq_append *like, const cmq_send_reply *reply, cmq_slice body, cmq_slice properties,
+                        const cmq_delay_parked *parked, int64_t born_ms)
+{
+    cmq_send_flush_run(l);
+    uint8_t more[CMQ_SUFFIX_BYTES_MAX + CMQ_DELAY_EXTRA_BYTES_MAX];
+    memcpy(more, l->broker->suffix, l->broker->suffix_bytes);
+    memcpy(more + l->broker->suffix_bytes, parked->extra.data, parked->extra.bytes);
+    like->common.topic = parked->topic;
+    like->properties_more.one = (cmq_slice){.data = more, .bytes = l->broker->suffix_bytes + parked->extra.bytes};
+    collect(l, like, reply, body, properties, parked->queue_id, born_ms);
+    cmq_send_flush_run(l);
+}
+
+static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *header, const cmq_topic_entry *topic, cmq_send_reply *reply, cmq_slice body)
+{
+    send_traits traits = look_at(header->properties);
+    if (!may_carry(l, reply, header, &traits, body)) return;
+    cmq_send_run *run = &l->run;
+    if (run->count == CMQ_RUN_SENDS_MAX || run->bytes + body.bytes > CMQ_RUN_BYTES_MAX) cmq_send_flush_run(l);
+    cmq_slice properties = header->properties;
+    if (!prepare_properties(l, &traits, &properties)) {
+        cmq_send_flush_run(l);
+        properties = header->properties;
+        if (!prepare_properties(l, &traits, &properties)) {
+            refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes; at most %u are allowed", header->properties.bytes, CMQ_PROPERTY_BYTES_MAX);
+            return;
+        }
+    }
+    reply->unique = traits.unique;
+    reply->wait = !traits.no_wait;
+    reply->queue_id = choose_queue(l, header, topic);
+    cmq_append like = append_like(l, conn, header, topic->name);
+    if (traits.delay.bytes > 0) {
+        cmq_delay_parked parked;
+        const cmq_status status = cmq_delay_park(&l->broker->options.levels, topic->name, reply->queue_id, header->sys_flag, traits.delay, &parked);
+        if (status == CMQ_OK) {
+            send_parked(l, &like, reply, body, properties, &parked, header->born_ms);
+            return;
+        }
+        if (status != CMQ_END) {
+            cmq_send_fail(l, reply, status);
+            return;
+        }
+    }
+    collect(l, &like, reply, body, properties, reply->queue_id, header->born_ms);
+}
+
+/* ---- a batch ---- */
+
+static cmq_status append_batch(cmq_broker_loop *l, cmq_append *append, cmq_slice body, cmq_appended *appended_out)
+{
+    if (l->batch == NULL) l->batch = malloc(sizeof *l->batch);
+    if (l->batch == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to take a batch apart");
+    cmq_send_batch *batch = l->batch;
+    cmq_slice rest = body;
+    cmq_wire_batch_element element;
+    cmq_status status;
+    while ((status = cmq_wire_batch_next(&rest, &element)) == CMQ_OK) {
+        if (append->count == CMQ_BATCH_MESSAGES_MAX)
+            return cmq_fail(CMQ_ERR_TOO_LARGE, "the batch has more than %u messages", CMQ_BATCH_MESSAGES_MAX);
+        batch->bodies[append->count] = element.body;
+        batch->properties[append->count] = element.properties;
+        batch->flags[append->count] = element.flag;
+        append->count++;
+    }
+    if (status != CMQ_END) return cmq_fail_context("this is message %u of the batch, counted from 0", append->count);
+    if (append->count == 0) return cmq_fail(CMQ_ERR_ARGUMENT, "the batch is empty");
+    append->bodies = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = batch->bodies};
+    append->properties = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = batch->properties};
+    append->flags = batch->flags;
+    append->physical_offsets_out = batch->physical_offsets;
+    append->one_segment = true;
+    return cmq_store_append(l->broker->store, append, appended_out);
+}
+
+/* A topic of inner batches keeps the batch as one record. */
+static cmq_status append_inner_batch(cmq_broker_loop *l, cmq_append *append, cmq_slice body, int64_t *physical_offset_out, cmq_appended *appended_out)
+{
+    uint32_t count;
+    cmq_status status = cmq_wire_batch_count(body, &count);
+    if (status != CMQ_OK) return status;
+    char number[16];
+    const int digits = snprintf(number, sizeof number, "%u", count);
+    uint8_t more[64];
+    size_t used = 0;
+    status = cmq_property_append(more, sizeof more, &used, CMQ_NAME("INNER_NUM"), (cmq_slice){.data = (uint8_t *)number, .bytes = (size_t)digits});
+    if (status != CMQ_OK) return status;
+    append->common.sys_flag |= CMQ_SYS_NEED_UNWRAP | CMQ_SYS_INNER_BATCH;
+    append->properties = append->properties_more;
+    append->count = 1;
+    append->bodies = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = body};
+    append->properties_more.one = (cmq_slice){.data = more, .bytes = used};
+    append->physical_offsets_out = physical_offset_out;
+    return cmq_store_append(l->broker->store, append, appended_out);
+}
+
+static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *header, const cmq_topic_entry *topic, cmq_send_reply *reply,
+                       cmq_slice body)
+{
+    send_traits traits = look_at(header->properties);
+    if (header->topic.bytes > 127 || cmq_slice_starts_with(header->topic, "%RETRY%")) {
+        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "a batch cannot be sent to topic %.*s: its name is too long, or it is a retry topic", cmq_shown(header->topic),
+               (const char *)header->topic.data);
+        return;
+    }
+    if (!may_carry(l, reply, header, &traits, body)) return;
+    cmq_send_flush_run(l);
+    cmq_slice properties = header->properties;
+    if (!prepare_properties(l, &traits, &properties)) {
+        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes; at most %u are allowed", header->properties.bytes, CMQ_PROPERTY_BYTES_MAX);
+        return;
+    }
+    reply->unique = traits.unique;
+    reply->wait = !traits.no_wait;
+    reply->queue_id = choose_queue(l, header, topic);
+    cmq_append append = append_like(l, conn, header, topic->name);
+    append.common.queue_id = reply->queue_id;
+    append.common.born_timestamp_ms = header->born_ms;
+    /* Behind every element's own properties stand the batch's (store 2.8). */
+    uint8_t *more = malloc(properties.bytes + 1 + l->broker->suffix_bytes);
+    if (more == NULL) {
+        cmq_send_fail(l, reply, cmq_fail(CMQ_ERR_MEMORY, "no memory for the properties of a batch"));
+        return;
+    }
+    size_t used = properties.bytes;
+    if (used > 0) memcpy(more, properties.data, used);
+    if (used > 0 && more[used - 1] != CMQ_PROPERTY_PAIR_END) more[used++] = CMQ_PROPERTY_PAIR_END;
+    memcpy(more + used, l->broker->suffix, l->broker->suffix_bytes);
+    append.properties_more = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = {.data = more, .bytes = used + l->broker->suffix_bytes}};
+    cmq_appended appended = {0};
+    int64_t inner = 0;
+    const bool is_inner = topic->kind == CMQ_TOPIC_BATCH;
+    const cmq_status status = is_inner ? append_inner_batch(l, &append, body, &inner, &appended) : append_batch(l, &append, body, &appended);
+    free(more);
+    if (status != CMQ_OK)
+        cmq_send_fail(l, reply, status);
+    else
+        cmq_send_succeed(l, reply, appended.first_queue_offset, is_inner ? &inner : l->batch->physical_offsets, appended.count, appended.end, is_inner);
+    note_appended(l, &appended);
+    l->run.scratch_used = 0;
+}
+
+/* ---- the door ---- */
+
+cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool again)
+{
+    cmq_send_header header;
+    cmq_send_reply reply = {
+        .conn = cmq_conn_id_of(conn),
+        .opaque = command->opaque,
+        .format = command->format,
+        .oneway = (command->flag & CMQ_COMMAND_ONEWAY) != 0,
+    };
+    if (atomic_load_explicit(&l->broker->sends_refused, memory_order_relaxed)) {
+        refuse(l, &reply, CMQ_RESPONSE_SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while");
+        return CMQ_NET_DONE;
+    }
+    if (l->sent.count >= l->broker->options.sends_waiting_max) {
+        refuse(l, &reply, CMQ_RESPONSE_SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while");
+        return CMQ_NET_DONE;
+    }
+    if (cmq_send_header_read(command, &header) != CMQ_OK) {
+        refuse(l, &reply, CMQ_RESPONSE_SYSTEM_ERROR, "%s", cmq_last_error()->text);
+        return CMQ_NET_DONE;
+    }
+    const cmq_topic_entry *topic = cmq_tables_topic(cmq_broker_tables(l), header.topic);
+    const bool is_retry = cmq_slice_starts_with(header.topic, "%RETRY%");
+    if (!again && (topic == NULL || is_retry)) {
+        /* Sends of this connection that came before it are stored before it. */
+        cmq_send_flush_run(l);
+        return CMQ_NET_CONTROL;
+    }
+    if (topic == NULL) {
+        refuse(l, &reply, CMQ_RESPONSE_TOPIC_NOT_EXIST, "topic[%.*s] not exist, apply first please!", cmq_shown(header.topic), (const char *)header.topic.data);
+        return CMQ_NET_DONE;
+    }
+    if (!may_send(l, &reply, &header, topic)) return CMQ_NET_DONE;
+    if (command->code == CMQ_REQUEST_SEND_BATCH_MESSAGE || header.batch)
+        send_batch(l, conn, &header, topic, &reply, body);
+    else
+        send_one(l, conn, &header, topic, &reply, body);
+    return CMQ_NET_DONE;
+}
