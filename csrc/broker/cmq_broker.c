@@ -107,6 +107,7 @@ static void free_loop(cmq_broker_loop *l)
 {
     cmq_watcher_destroy(l->watcher);
     cmq_holds_destroy(l->holds);
+    cmq_traffic_destroy(l->traffic);
     cmq_tables_reader_destroy(l->reader);
     cmq_sent_free(&l->sent);
     for (uint32_t i = 0; i < l->changed_count; i++) free(l->changed[i]);
@@ -125,6 +126,7 @@ static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void
     l->broker = broker;
     l->loop = loop;
     cmq_status status = cmq_tables_reader_create(broker->options.tables, &l->reader);
+    if (status == CMQ_OK) status = cmq_traffic_create(&l->traffic);
     if (status == CMQ_OK) status = cmq_holds_create(&l->holds, broker->options.holds_max);
     if (status == CMQ_OK) status = cmq_watcher_create(&l->watcher, broker->store, wake_loop, loop);
     if (status != CMQ_OK) {
@@ -302,4 +304,19 @@ void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_ou
 #undef SUM
     }
     pthread_mutex_unlock(mutex);
+}
+
+uint32_t cmq_broker_list_traffic(const cmq_broker *broker, uint32_t *loop, uint32_t *cursor, cmq_traffic_item *items, uint32_t capacity)
+{
+    uint32_t given = 0;
+    pthread_mutex_t *mutex = (pthread_mutex_t *)&broker->changed_mutex;
+    pthread_mutex_lock(mutex);
+    while (given == 0 && *loop < broker->loop_count) {
+        given = cmq_traffic_list(broker->loops[*loop]->traffic, cursor, items, capacity);
+        if (given > 0) continue;
+        (*loop)++;
+        *cursor = 0;
+    }
+    pthread_mutex_unlock(mutex);
+    return given;
 }

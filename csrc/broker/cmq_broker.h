@@ -26,6 +26,7 @@
 #include "broker/cmq_delay.h"
 #include "broker/cmq_offsets.h"
 #include "broker/cmq_tables.h"
+#include "broker/cmq_traffic.h"
 #include "net/cmq_net.h"
 #include "store/cmq_record.h"
 #include "store/cmq_store.h"
@@ -84,5 +85,9 @@ typedef struct cmq_broker_counters {
 
 /* Any thread. */
 void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_out);
+
+/* Any thread: what went in by topic and out by topic and group, loop by loop: one name may come once per loop. *loop and *cursor are 0 at first; 0: no
+ * more. Names live as long as the server's loops. */
+uint32_t cmq_broker_list_traffic(const cmq_broker *broker, uint32_t *loop, uint32_t *cursor, cmq_traffic_item *items, uint32_t capacity);
 
 #endif

@@ -8,6 +8,7 @@
 #include "broker/cmq_broker.h"
 #include "broker/cmq_hold.h"
 #include "broker/cmq_sent.h"
+#include "broker/cmq_traffic.h"
 #include "store/cmq_watch.h"
 #include "wire/cmq_codes.h"
 
@@ -80,6 +81,7 @@ typedef struct cmq_broker_loop {
     char **changed;                       /* groups whose holds are to be answered; under the broker's changed_mutex */
     uint32_t changed_count, changed_slots;
     cmq_loop_counters counters;
+    cmq_traffic *traffic;
     cmq_send_run run;
     cmq_send_batch *batch;                /* made with the first batch */
     cmq_unit units[CMQ_PULL_UNITS_MAX];

@@ -149,6 +149,7 @@ static void answer_pulled(cmq_broker_loop *l, const pull *p, pulled *got)
     cmq_bump(&l->counters.pulls_found, 1);
     cmq_bump(&l->counters.messages_out, got->messages);
     cmq_bump(&l->counters.message_bytes_out, got->bytes);
+    cmq_traffic_count(l->traffic, p->topic->name, p->group->name, got->messages, got->bytes);
 }
 
 /* ---- checks, in upstream's order ---- */

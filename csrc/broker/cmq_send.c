@@ -105,11 +105,13 @@ static void finish_run(cmq_broker_loop *l, const cmq_appended *appended, cmq_sta
     for (uint32_t i = appended->count; i < run->count; i++) cmq_send_fail(l, &run->replies[i], status);
 }
 
-static void note_appended(cmq_broker_loop *l, const cmq_appended *appended)
+static void note_appended(cmq_broker_loop *l, cmq_slice topic, const cmq_appended *appended)
 {
     if (appended->count == 0) return;
+    const uint64_t bytes = (uint64_t)(appended->end - appended->first_physical_offset);
     cmq_bump(&l->counters.messages_in, appended->count);
-    cmq_bump(&l->counters.message_bytes_in, (uint64_t)(appended->end - appended->first_physical_offset));
+    cmq_bump(&l->counters.message_bytes_in, bytes);
+    cmq_traffic_count(l->traffic, topic, CMQ_SLICE_NONE, appended->count, bytes);
     if (l->broker->sync) cmq_flush_wait_for(l->broker, appended->end);
 }
 
@@ -120,8 +122,8 @@ void cmq_send_flush_run(cmq_broker_loop *l)
     run->append.count = run->count;
     cmq_appended appended = {0};
     const cmq_status status = cmq_store_append(l->broker->store, &run->append, &appended);
+    note_appended(l, run->append.common.topic, &appended);   /* first: the disk is at work while answers are made */
     finish_run(l, &appended, status);
-    note_appended(l, &appended);
     run->count = 0;
     run->bytes = 0;
     run->scratch_used = 0;
@@ -417,7 +419,7 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
         cmq_send_fail(l, reply, status);
     else
         cmq_send_succeed(l, reply, appended.first_queue_offset, is_inner ? &inner : l->batch->physical_offsets, appended.count, appended.end, is_inner);
-    note_appended(l, &appended);
+    note_appended(l, topic->name, &appended);
     l->run.scratch_used = 0;
 }
 
