@@ -7,7 +7,7 @@
  *                                        ^ mailbox of the loop  <----------------- cmq_net_send <- control thread (Python)
  *
  * A loop turn: wait; read every ready connection and give each whole frame to the handler; let the handler end the turn (it appends what it collected);
- * then one send per connection that has output. So a burst of requests costs one read and one write.
+ * then one send per connection that has output. So a burst of requests costs one read and one write. What costs what stands in cmq_net_internal.h.
  *
  * Owns:      the sockets, a loop's threads, one shared read buffer per loop; per connection a buffer only while a frame is partly there, or output is
  *            not sent. An idle connection costs at most 80 bytes here.
@@ -58,6 +58,9 @@ typedef struct cmq_net_handler {
     int64_t (*due_ns)(void *state);    /* when `tick` wants to be called, on cmq_net's monotonic clock; INT64_MAX: never */
     void (*tick)(void *state, int64_t now_ns);
     void (*closed)(void *state, cmq_conn *conn);   /* the connection is gone when this returns */
+    /* The client sends no more: it left, or it closed its half and waits for the answers; which of the two cannot be seen. Forget what is only held for
+     * it, and return how many requests that were: no answer to them is waited for. The others get theirs before `closed` is called, if they come soon. */
+    uint32_t (*half_closed)(void *state, cmq_conn *conn);
 } cmq_net_handler;
 
 /* ---- life ---- */
@@ -69,8 +72,8 @@ typedef struct cmq_net_limits {
     uint64_t unsent_bytes_max;       /* of one connection [64 MiB]: a reader that slow is disconnected */
     uint64_t unsent_bytes_pause;     /* of one connection [4 MiB]: no more of its requests are read until it took some */
     uint64_t buffered_bytes_max;     /* of all connections, partial frames and output [1 GiB]: the connection that wants more is closed */
-    uint32_t control_count_max;      /* requests waiting for the control thread [10,000] … */
-    uint64_t control_bytes_max;      /* … and their bytes [256 MiB]: further ones are answered with code 2 */
+    uint32_t control_count_max;      /* requests at the control thread, from entering its queue to cmq_control_item_done [10,000] … */
+    uint64_t control_bytes_max;      /* … and their bytes [256 MiB]: further ones are answered with code 2, further responses are dropped */
     int64_t idle_ms;                 /* no byte either way for so long [120,000]: closed; upstream's serverChannelMaxIdleTimeSeconds */
     int64_t frame_ms;                /* a frame that began arrives whole within [30,000], or the connection is closed */
 } cmq_net_limits;
@@ -90,17 +93,18 @@ typedef struct cmq_net_options {
 cmq_status CMQ_MUST_CHECK cmq_net_create(cmq_net **net_out, const cmq_net_options *options);
 cmq_status CMQ_MUST_CHECK cmq_net_start(cmq_net *net);
 
-/* Take no more connections, and answer every further request with `code` and `remark` (GO_AWAY to who knows it; remoting 1.10). What is held or waits
- * goes on. */
+/* Take no more connections (the addresses are free for others), and turn further requests away: code 1500 to clients that know it, 14 to older ones
+ * (remoting 1.10). What is held or waits goes on; one-way requests and answers of clients are taken as ever. */
 void cmq_net_drain(cmq_net *net);
 
-/* Requests that were given to the control queue or a handler and are not answered yet, output that is not sent yet: all zero when drained. */
+/* True when nothing waits: no request at the control queue, none that a handler keeps, no output that is not sent yet. */
 bool cmq_net_is_idle(const cmq_net *net);
 
 /* End the threads, close every connection (the handler hears of each), free. Call with no other call under way. */
 void cmq_net_destroy(cmq_net *net);
 
-/* Free memory and descriptors after fork, in the child: no thread of ours lives there. */
+/* After fork, in the child, where no thread of ours lives: close the descriptors. The memory stays as it is, an image that goes with the child: a loop may
+ * have been changing it. */
 void cmq_net_abandon(cmq_net *net);
 
 /* One turn of every loop of a manual server: what is ready now, and what is due. */
@@ -121,10 +125,18 @@ uint32_t *cmq_conn_word(cmq_conn *conn);
 /* The connection of that id, NULL when it has gone or is another loop's. */
 cmq_conn *cmq_loop_conn(cmq_loop *loop, cmq_conn_id id);
 
-/* Room for `bytes` at the end of the connection's output, valid until the next call that names the connection; then commit what was used of it. NULL
- * when a limit was reached or memory is short: the connection will be closed at the end of the turn, and needs no answer. */
+/* A small number that no other connection of this loop has, below connections_max: for tables of the handler's. Taken again after `closed`. */
+uint32_t cmq_conn_slot(const cmq_conn *conn);
+
+/* Room for `bytes` at the end of the connection's output, valid until the next call that names the connection; then commit what was used of it: a frame
+ * a call, or a frame's beginning whose rest is lent. NULL when a limit was reached or memory is short: the connection will be closed at the end of the
+ * turn, and needs no answer. */
 uint8_t *cmq_conn_reserve(cmq_conn *conn, size_t bytes);
 void cmq_conn_commit(cmq_conn *conn, size_t bytes);
+
+/* Go on with bytes that are not copied: they stay as they are until `release` is called, once, on the loop's thread: when they were sent, or will never
+ * be (then perhaps at once, as after a reserve that gave NULL). Worth it from some 10 KiB on. */
+void cmq_conn_lend(cmq_conn *conn, cmq_slice bytes, void (*release)(void *context), void *context);
 
 /* The usual short answer: no fields, no body. Nothing for one-way requests. */
 void cmq_conn_answer(cmq_conn *conn, const cmq_command *request, int32_t code, cmq_slice remark);
@@ -178,6 +190,7 @@ typedef struct cmq_net_counters {
     uint64_t frames_in, frames_out, bytes_in, bytes_out;
     uint64_t control_items, control_refused; /* refused: the queue was full */
     uint64_t closed_corrupt, closed_slow_reader, closed_slow_frame, closed_idle, closed_memory;
+    uint64_t closed_tls;                     /* clients that began with a TLS hello */
     uint64_t reads, writes, turns;           /* system calls, and turns that had work */
     uint64_t open, buffered_bytes;           /* now */
 } cmq_net_counters;
