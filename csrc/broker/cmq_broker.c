@@ -220,7 +220,8 @@ static void tick(void *state, int64_t now_ns)
     leave_tables(l);
 }
 
-static void closed(void *state, cmq_conn *conn) { cmq_wake_closed(state, conn); }
+static void closed(void *state, cmq_conn *conn) { (void)cmq_wake_closed(state, conn); }
+static uint32_t half_closed(void *state, cmq_conn *conn) { return cmq_wake_closed(state, conn); }
 
 cmq_net_handler cmq_broker_handler(cmq_broker *broker)
 {
@@ -234,6 +235,7 @@ cmq_net_handler cmq_broker_handler(cmq_broker *broker)
         .due_ns = due_ns,
         .tick = tick,
         .closed = closed,
+        .half_closed = half_closed,
     };
 }
 

@@ -74,6 +74,10 @@ cmq_status CMQ_MUST_CHECK cmq_broker_group_changed(cmq_broker *broker, cmq_slice
 /* Any thread: refuse sends with 2 and a text, or take them again (flow control by the control plane, stopping). */
 void cmq_broker_refuse_sends(cmq_broker *broker, bool refuse);
 
+/* Any thread: store one message on the broker's own behalf (append->count is 1, its properties are CMQ_COLUMN_ONE or none): parked where it has a DELAY
+ * above 0, without the properties that sends are given. Waits for the disk under sync flush. */
+cmq_status CMQ_MUST_CHECK cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appended *appended_out);
+
 typedef struct cmq_broker_counters {
     uint64_t sends, send_failures, messages_in, message_bytes_in;    /* requests answered with success; the others; messages and their records' bytes */
     uint64_t pulls, pulls_found, messages_out, message_bytes_out;

@@ -139,7 +139,8 @@ void cmq_pull_end_hold(cmq_broker_loop *l, cmq_hold hold);
 /* ---- cmq_wake.c: what ends holds ---- */
 void cmq_wake_arrivals(cmq_broker_loop *l);
 void cmq_wake_due(cmq_broker_loop *l, int64_t now_ns);
-void cmq_wake_closed(cmq_broker_loop *l, cmq_conn *conn);
+/* Returns how many holds it had. */
+uint32_t cmq_wake_closed(cmq_broker_loop *l, cmq_conn *conn);
 void cmq_wake_changed(cmq_broker_loop *l);
 /* Watch the queue of a hold that was just added; the hold may be gone when it returns. */
 void cmq_wake_watch(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id);

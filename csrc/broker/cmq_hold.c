@@ -1,8 +1,7 @@
 /* cmq_hold: the holds of one loop, in lists by queue, group and connection, and in a heap by deadline. See cmq_hold.h.
  *
  * Holds and the names that they wait at ("anchors") lie in chunks and are named by number, so that links take four bytes and nothing moves when there
- * are more. A list's first member has `previous` NONE, and its head is the anchor's, or the connection's word: there as number + 1, so that a
- * new connection's 0 is an empty list.
+ * are more. A list's first member has `previous` NONE; its head is the anchor's, or the connection's.
  */
 #include "broker/cmq_hold.h"
 
@@ -29,9 +28,9 @@ typedef struct hold {
     int64_t sub_version;
     cmq_filter *filter;
     cmq_conn_id conn;
-    uint32_t *conn_word;
     link links[LISTS];
     uint32_t anchors[2];      /* BY_QUEUE, BY_GROUP */
+    uint32_t conn_slot;
     uint32_t heap_at;         /* NONE: not in use, and links[0].next is the next free one */
     int32_t opaque;
     int32_t max_messages;
@@ -59,6 +58,8 @@ struct cmq_holds {
     uint32_t free_hold;
     uint32_t *heap;
     uint32_t heap_slots;
+    uint32_t *conn_first;                  /* by connection slot */
+    uint32_t conn_slots;
     anchor *anchors;
     uint32_t anchor_count, anchor_slots;   /* ever used; room for */
     uint32_t anchors_live;
@@ -92,6 +93,7 @@ void cmq_holds_destroy(cmq_holds *holds)
     for (uint32_t i = 0; i < holds->anchor_count; i++) free(holds->anchors[i].name);
     free(holds->chunks);
     free(holds->heap);
+    free(holds->conn_first);
     free(holds->anchors);
     free(holds->table);
     free(holds);
@@ -288,12 +290,27 @@ static cmq_status require_free(cmq_holds *holds)
     return CMQ_OK;
 }
 
-cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t deadline_ns, uint32_t *conn_word, cmq_hold *hold_out)
+/* A head for the list of that connection. */
+static cmq_status require_conn(cmq_holds *holds, uint32_t conn_slot)
+{
+    if (conn_slot < holds->conn_slots) return CMQ_OK;
+    uint32_t slots = holds->conn_slots == 0 ? 64 : holds->conn_slots;
+    while (slots <= conn_slot) slots *= 2;
+    uint32_t *first = realloc(holds->conn_first, slots * sizeof *first);
+    if (first == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more held request");
+    for (uint32_t i = holds->conn_slots; i < slots; i++) first[i] = NONE;
+    holds->conn_first = first;
+    holds->conn_slots = slots;
+    return CMQ_OK;
+}
+
+cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t deadline_ns, uint32_t conn_slot, cmq_hold *hold_out)
 {
     *hold_out = NONE;
     if (holds->count == holds->count_max) return cmq_fail(CMQ_ERR_LIMIT, "%u requests are held already", holds->count_max);
     uint32_t anchors[2];
     cmq_status status = require_free(holds);
+    if (status == CMQ_OK) status = require_conn(holds, conn_slot);
     if (status == CMQ_OK) status = require_anchor(holds, pull->topic, pull->queue_id, &anchors[BY_QUEUE]);
     if (status != CMQ_OK) return status;
     status = require_anchor(holds, pull->group, GROUP_ID, &anchors[BY_GROUP]);
@@ -310,7 +327,7 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t de
         .sub_version = pull->sub_version,
         .filter = pull->filter,
         .conn = pull->conn,
-        .conn_word = conn_word,
+        .conn_slot = conn_slot,
         .anchors = {anchors[BY_QUEUE], anchors[BY_GROUP]},
         .opaque = pull->opaque,
         .max_messages = pull->max_messages,
@@ -324,8 +341,8 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t de
         link_first(holds, list, number, a->first);
         a->first = number;
     }
-    link_first(holds, BY_CONN, number, *conn_word == 0 ? NONE : *conn_word - 1);
-    *conn_word = number + 1;
+    link_first(holds, BY_CONN, number, holds->conn_first[conn_slot]);
+    holds->conn_first[conn_slot] = number;
     sift_up(holds, holds->count++, number);
     *hold_out = number;
     return CMQ_OK;
@@ -377,7 +394,7 @@ void cmq_holds_remove(cmq_holds *holds, cmq_hold number)
         if (unlink_hold(holds, list, number, &first)) holds->anchors[a].first = first;
         if (holds->anchors[a].first == NONE) drop_anchor(holds, a);
     }
-    if (unlink_hold(holds, BY_CONN, number, &first)) *held->conn_word = first == NONE ? 0 : first + 1;
+    if (unlink_hold(holds, BY_CONN, number, &first)) holds->conn_first[held->conn_slot] = first;
     held->heap_at = NONE;
     held->links[0].next = holds->free_hold;
     holds->free_hold = number;
@@ -394,10 +411,9 @@ cmq_hold cmq_holds_next_of_queue(const cmq_holds *holds, cmq_hold number) { retu
 cmq_hold cmq_holds_of_group(const cmq_holds *holds, cmq_slice group) { return first_at(holds, group, GROUP_ID); }
 cmq_hold cmq_holds_next_of_group(const cmq_holds *holds, cmq_hold number) { return at(holds, number)->links[BY_GROUP].next; }
 
-cmq_hold cmq_holds_of_conn(const cmq_holds *holds, const uint32_t *conn_word)
+cmq_hold cmq_holds_of_conn(const cmq_holds *holds, uint32_t conn_slot)
 {
-    (void)holds;
-    return *conn_word == 0 ? NONE : *conn_word - 1;
+    return conn_slot < holds->conn_slots ? holds->conn_first[conn_slot] : NONE;
 }
 
 int64_t cmq_holds_due_ns(const cmq_holds *holds) { return holds->count == 0 ? INT64_MAX : at(holds, holds->heap[0])->deadline_ns; }
@@ -412,5 +428,5 @@ uint32_t cmq_holds_count(const cmq_holds *holds) { return holds->count; }
 size_t cmq_holds_bytes(const cmq_holds *holds)
 {
     return sizeof *holds + holds->chunk_count * CHUNK_COUNT * sizeof(hold) + holds->chunk_slots * sizeof(hold *) +
-           (holds->heap_slots + holds->table_slots) * sizeof(uint32_t) + holds->anchor_slots * sizeof(anchor) + holds->name_bytes;
+           (holds->heap_slots + holds->table_slots + holds->conn_slots) * sizeof(uint32_t) + holds->anchor_slots * sizeof(anchor) + holds->name_bytes;
 }

@@ -50,9 +50,9 @@ typedef uint32_t cmq_hold;       /* names one hold; CMQ_HOLD_NONE is no hold */
 cmq_status CMQ_MUST_CHECK cmq_holds_create(cmq_holds **holds_out, uint32_t count_max);
 void cmq_holds_destroy(cmq_holds *holds);   /* with all that are held */
 
-/* Hold. Takes over the filter's reference when it succeeds. `conn_word` is the connection's word (cmq_conn_word): the list of its holds hangs there.
- * CMQ_ERR_LIMIT when count_max are held, CMQ_ERR_MEMORY. */
-cmq_status CMQ_MUST_CHECK cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t deadline_ns, uint32_t *conn_word, cmq_hold *hold_out);
+/* Hold. Takes over the filter's reference when it succeeds. `conn_slot` is the connection's number in its loop (cmq_conn_slot). CMQ_ERR_LIMIT when
+ * count_max are held, CMQ_ERR_MEMORY. */
+cmq_status CMQ_MUST_CHECK cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t deadline_ns, uint32_t conn_slot, cmq_hold *hold_out);
 
 /* What is held; valid until the hold is removed. */
 void cmq_holds_get(const cmq_holds *holds, cmq_hold hold, cmq_held_pull *pull_out);
@@ -68,7 +68,7 @@ cmq_hold cmq_holds_of_queue(const cmq_holds *holds, cmq_slice topic, int32_t que
 cmq_hold cmq_holds_next_of_queue(const cmq_holds *holds, cmq_hold hold);
 cmq_hold cmq_holds_of_group(const cmq_holds *holds, cmq_slice group);
 cmq_hold cmq_holds_next_of_group(const cmq_holds *holds, cmq_hold hold);
-cmq_hold cmq_holds_of_conn(const cmq_holds *holds, const uint32_t *conn_word);
+cmq_hold cmq_holds_of_conn(const cmq_holds *holds, uint32_t conn_slot);
 
 /* The hold whose deadline is first, when that is at or before now_ns; else CMQ_HOLD_NONE. */
 cmq_hold cmq_holds_due(const cmq_holds *holds, int64_t now_ns);

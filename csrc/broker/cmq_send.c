@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/cmq_assert.h"
 #include "broker/cmq_unique_id.h"
 #include "store/cmq_property.h"
 #include "store/cmq_wire_batch.h"
@@ -421,6 +422,28 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
         cmq_send_succeed(l, reply, appended.first_queue_offset, is_inner ? &inner : l->batch->physical_offsets, appended.count, appended.end, is_inner);
     note_appended(l, topic->name, &appended);
     l->run.scratch_used = 0;
+}
+
+/* ---- the broker's own ---- */
+
+cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appended *appended_out)
+{
+    CMQ_ASSERT(append->count == 1 && append->properties.kind <= CMQ_COLUMN_ONE && append->queue_ids == NULL);
+    *appended_out = (cmq_appended){0};
+    cmq_append one = *append;
+    one.no_wait = false;
+    cmq_delay_parked parked;
+    cmq_slice delay = CMQ_SLICE_NONE;
+    if (cmq_property_find(one.properties.one, CMQ_NAME("DELAY"), &delay)) {
+        const cmq_status status = cmq_delay_park(&broker->options.levels, one.common.topic, one.common.queue_id, one.common.sys_flag, delay, &parked);
+        if (status != CMQ_OK && status != CMQ_END) return status;
+        if (status == CMQ_OK) {
+            one.common.topic = parked.topic;
+            one.common.queue_id = parked.queue_id;
+            one.properties_more = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = parked.extra};
+        }
+    }
+    return cmq_store_append(broker->store, &one, appended_out);
 }
 
 /* ---- the door ---- */

@@ -116,11 +116,11 @@ void cmq_wake_due(cmq_broker_loop *l, int64_t now_ns)
     }
 }
 
-void cmq_wake_closed(cmq_broker_loop *l, cmq_conn *conn)
+uint32_t cmq_wake_closed(cmq_broker_loop *l, cmq_conn *conn)
 {
-    const uint32_t *word = cmq_conn_word(conn);
-    cmq_hold hold;
-    while ((hold = cmq_holds_of_conn(l->holds, word)) != CMQ_HOLD_NONE) {
+    const uint32_t slot = cmq_conn_slot(conn);
+    uint32_t forgotten = 0;
+    for (cmq_hold hold; (hold = cmq_holds_of_conn(l->holds, slot)) != CMQ_HOLD_NONE; forgotten++) {
         cmq_held_pull held;
         cmq_holds_get(l->holds, hold, &held);
         cmq_holds_remove(l->holds, hold);
@@ -128,6 +128,7 @@ void cmq_wake_closed(cmq_broker_loop *l, cmq_conn *conn)
         cmq_conn_kept_done(l->loop);
         cmq_bump(&l->counters.holds_now, UINT64_MAX);
     }
+    return forgotten;
 }
 
 void cmq_wake_changed(cmq_broker_loop *l)

@@ -119,8 +119,6 @@ cmq_conn_id cmq_conn_id_of(const cmq_conn *conn);
 cmq_loop *cmq_conn_loop(const cmq_conn *conn);
 /* The client's address, as records keep it. */
 const cmq_record_host *cmq_conn_peer(const cmq_conn *conn);
-/* Four bytes for the handler's own use, 0 at first; `closed` may still read them. */
-uint32_t *cmq_conn_word(cmq_conn *conn);
 
 /* The connection of that id, NULL when it has gone or is another loop's. */
 cmq_conn *cmq_loop_conn(cmq_loop *loop, cmq_conn_id id);
@@ -172,7 +170,7 @@ typedef struct cmq_control_item {
 int cmq_net_control_fd(const cmq_net *net);
 /* Take up to `capacity` items, oldest first; they are the caller's. 0: none, and the descriptor is no longer readable. */
 uint32_t cmq_net_control_take(cmq_net *net, cmq_control_item *items, uint32_t capacity);
-/* Free the item's frame, and count its request as answered. */
+/* Free the item's frame, and count its request as answered; once more is fine. `net` NULL: the server is gone already. */
 void cmq_control_item_done(cmq_net *net, cmq_control_item *item);
 /* Give a request back to its loop, whose handler gets it with `again`; the item is empty then. */
 void cmq_net_again(cmq_net *net, cmq_control_item *item);

@@ -18,13 +18,12 @@ static void keeps_what_it_was_given(void)
 {
     cmq_holds *holds;
     CHECK_OK(cmq_holds_create(&holds, 10));
-    uint32_t word = 0;
     cmq_hold hold;
     cmq_filter *filter;
     CHECK_OK(cmq_filter_parse(text("a || b"), &filter));
     cmq_held_pull pull = pull_of("g", "t", 3, 5), held;
     pull.filter = filter;
-    CHECK_OK(cmq_holds_add(holds, &pull, 100, &word, &hold));
+    CHECK_OK(cmq_holds_add(holds, &pull, 100, 0, &hold));
     cmq_holds_get(holds, hold, &held);
     CHECK(cmq_slice_equal(held.group, text("g")) && cmq_slice_equal(held.topic, text("t")) && held.filter == filter);
     CHECK_INT(held.queue_id, 3);
@@ -49,12 +48,11 @@ static void ends_at_its_own_deadline(void)
 {
     cmq_holds *holds;
     CHECK_OK(cmq_holds_create(&holds, 10));
-    uint32_t word = 0;
     cmq_hold late, early;
     const cmq_held_pull pull = pull_of("g", "t", 0, 1);
     CHECK_INT(cmq_holds_due_ns(holds), INT64_MAX);
-    CHECK_OK(cmq_holds_add(holds, &pull, 15000, &word, &late));
-    CHECK_OK(cmq_holds_add(holds, &pull, 14000, &word, &early));
+    CHECK_OK(cmq_holds_add(holds, &pull, 15000, 0, &late));
+    CHECK_OK(cmq_holds_add(holds, &pull, 14000, 0, &early));
     CHECK_INT(cmq_holds_due_ns(holds), 14000);
     CHECK_INT(cmq_holds_due(holds, 13999), CMQ_HOLD_NONE);
     CHECK_INT(cmq_holds_due(holds, 14000), early);
@@ -63,7 +61,7 @@ static void ends_at_its_own_deadline(void)
     CHECK_INT(cmq_holds_due(holds, 15000), late);
     cmq_holds_remove(holds, late);
     CHECK_INT(cmq_holds_due_ns(holds), INT64_MAX);
-    CHECK_INT(word, 0);
+    CHECK_INT(cmq_holds_of_conn(holds, 0), CMQ_HOLD_NONE);
     cmq_holds_destroy(holds);
 }
 
@@ -71,12 +69,11 @@ static void refuses_one_too_many(void)
 {
     cmq_holds *holds;
     CHECK_OK(cmq_holds_create(&holds, 2));
-    uint32_t word = 0;
     cmq_hold hold;
     const cmq_held_pull pull = pull_of("g", "t", 0, 1), other = pull_of("h", "u", 0, 1);
-    CHECK_OK(cmq_holds_add(holds, &pull, 1, &word, &hold));
-    CHECK_OK(cmq_holds_add(holds, &pull, 2, &word, &hold));
-    CHECK_STATUS(cmq_holds_add(holds, &other, 3, &word, &hold), CMQ_ERR_LIMIT);
+    CHECK_OK(cmq_holds_add(holds, &pull, 1, 0, &hold));
+    CHECK_OK(cmq_holds_add(holds, &pull, 2, 0, &hold));
+    CHECK_STATUS(cmq_holds_add(holds, &other, 3, 0, &hold), CMQ_ERR_LIMIT);
     CHECK_INT(hold, CMQ_HOLD_NONE);
     CHECK_INT(cmq_holds_of_queue(holds, text("u"), 0), CMQ_HOLD_NONE);
     CHECK_INT(cmq_holds_count(holds), 2);
@@ -88,22 +85,19 @@ static void is_small(void)
 {
     enum { COUNT = 100000 };
     cmq_holds *holds;
-    uint32_t *words = calloc(COUNT, sizeof *words);
-    CHECK(words != NULL);
     CHECK_OK(cmq_holds_create(&holds, COUNT));
     for (uint32_t i = 0; i < COUNT; i++) {
         char topic[32];
         cmq_hold hold;
         snprintf(topic, sizeof topic, "topic-%u", i / 8);
         const cmq_held_pull pull = pull_of("one group", topic, (int32_t)(i % 8), i + 1);
-        CHECK_OK(cmq_holds_add(holds, &pull, i, &words[i], &hold));
+        CHECK_OK(cmq_holds_add(holds, &pull, i, i, &hold));
     }
     CHECK_INT(cmq_holds_count(holds), COUNT);
     CHECK(cmq_holds_bytes(holds) / COUNT <= 200);
-    for (uint32_t i = 0; i < COUNT; i++) cmq_holds_remove(holds, cmq_holds_of_conn(holds, &words[i]));
+    for (uint32_t i = 0; i < COUNT; i++) cmq_holds_remove(holds, cmq_holds_of_conn(holds, i));
     CHECK_INT(cmq_holds_count(holds), 0);
     cmq_holds_destroy(holds);
-    free(words);
 }
 
 /* ---- against a plain list ---- */
@@ -118,7 +112,6 @@ typedef struct model_hold {
 
 static model_hold model[MODEL_MAX];
 static uint32_t model_count;
-static uint32_t words[CONNS];
 
 static const char *const topics[NAMES] = {"t0", "t1", "t2", "a-longer-topic-name", "%RETRY%g", "x"};
 static const char *const groups[NAMES] = {"g0", "g1", "g2", "a-longer-group-name", "t0", "y"};   /* one is a topic's name, too */
@@ -159,7 +152,7 @@ static void check_against_model(const cmq_holds *holds)
     for (int conn = 0; conn < CONNS; conn++) {
         bool any = false;
         for (uint32_t i = 0; i < model_count; i++) any = any || model[i].conn == conn;
-        CHECK((cmq_holds_of_conn(holds, &words[conn]) != CMQ_HOLD_NONE) == any);
+        CHECK((cmq_holds_of_conn(holds, (uint32_t)conn) != CMQ_HOLD_NONE) == any);
     }
 }
 
@@ -176,7 +169,6 @@ static void behaves_like_a_list(void)
     cmq_holds *holds;
     CHECK_OK(cmq_holds_create(&holds, MODEL_MAX));
     model_count = 0;
-    memset(words, 0, sizeof words);
     for (int step = 0; step < 20000; step++) {
         const uint32_t what = (uint32_t)(cmq_test_random() % 10);
         if (what < 5 && model_count < MODEL_MAX) {
@@ -184,7 +176,7 @@ static void behaves_like_a_list(void)
                             .queue = (int)(cmq_test_random() % QUEUES), .group = (int)(cmq_test_random() % NAMES),
                             .conn = (int)(cmq_test_random() % CONNS)};
             const cmq_held_pull pull = pull_of(groups[m.group], topics[m.topic], m.queue, (cmq_conn_id)m.conn + 1);
-            CHECK_OK(cmq_holds_add(holds, &pull, m.deadline, &words[m.conn], &m.hold));
+            CHECK_OK(cmq_holds_add(holds, &pull, m.deadline, (uint32_t)m.conn, &m.hold));
             model[model_count++] = m;
         } else if (what < 7 && model_count > 0) {
             const cmq_hold hold = model[cmq_test_random() % model_count].hold;
@@ -192,7 +184,7 @@ static void behaves_like_a_list(void)
             forget(hold);
         } else if (what == 7) {
             const int conn = (int)(cmq_test_random() % CONNS);
-            for (cmq_hold hold; (hold = cmq_holds_of_conn(holds, &words[conn])) != CMQ_HOLD_NONE; forget(hold)) cmq_holds_remove(holds, hold);
+            for (cmq_hold hold; (hold = cmq_holds_of_conn(holds, (uint32_t)conn)) != CMQ_HOLD_NONE; forget(hold)) cmq_holds_remove(holds, hold);
         } else if (what == 8) {
             const int64_t now = (int64_t)(cmq_test_random() % 300);
             for (cmq_hold hold; (hold = cmq_holds_due(holds, now)) != CMQ_HOLD_NONE; forget(hold)) cmq_holds_remove(holds, hold);
