@@ -135,7 +135,22 @@ bool cmq_command_find(const cmq_command *command, const char *name, cmq_slice *v
 
 /* ---- values ---- */
 
-bool cmq_number_parse(cmq_slice text, int64_t *number_out)
+/* Eight bytes as they lie in memory: are all of them digits? */
+static bool are_digits(uint64_t eight)
+{
+    const uint64_t high = UINT64_C(0xF0F0F0F0F0F0F0F0);
+    return (eight & high) == UINT64_C(0x3030303030303030) && ((eight + UINT64_C(0x0606060606060606)) & high) == UINT64_C(0x3030303030303030);
+}
+
+/* What they mean: two, four and eight digits at a time. */
+static uint64_t number_of_digits(uint64_t eight)
+{
+    eight = (eight & UINT64_C(0x0F0F0F0F0F0F0F0F)) * (1 + (10 << 8)) >> 8;
+    eight = (eight & UINT64_C(0x00FF00FF00FF00FF)) * (1 + (100 << 16)) >> 16;
+    return (eight & UINT64_C(0x0000FFFF0000FFFF)) * (1 + (UINT64_C(10000) << 32)) >> 32;
+}
+
+bool cmq_number_parse_any(cmq_slice text, int64_t *number_out)
 {
     enum { DIGITS_SAFE = 18 };   /* so many never overflow */
     const bool negative = text.bytes > 0 && text.data[0] == '-';
@@ -143,6 +158,11 @@ bool cmq_number_parse(cmq_slice text, int64_t *number_out)
     if (at == text.bytes) return false;
     const size_t safe_end = text.bytes - at > DIGITS_SAFE ? at + DIGITS_SAFE : text.bytes;
     uint64_t number = 0;
+    for (uint64_t eight; safe_end - at >= 8; at += 8) {
+        memcpy(&eight, text.data + at, sizeof eight);
+        if (!are_digits(eight)) return false;
+        number = UINT64_C(100000000) * number + number_of_digits(eight);
+    }
     for (; at < safe_end; at++) {
         const uint8_t digit = (uint8_t)(text.data[at] - '0');
         if (digit > 9) return false;

@@ -151,9 +151,10 @@ static const uint8_t *string_mark(json_reader *reader, const uint8_t *from, uint
 /* Copy a run between two escapes. The scratch area has as much room left as the header has bytes, so short runs are copied as blocks. */
 static inline void copy_run(json_reader *reader, const uint8_t *to)
 {
+    enum { BLOCK_BYTES = 16, BLOCKS_MAX = 8 };
     const size_t bytes = (size_t)(to - reader->at);
-    if (LIKELY(bytes <= 16 && reader->end - reader->at >= 16)) {
-        memcpy(reader->scratch, reader->at, 16);
+    if (LIKELY(bytes <= BLOCK_BYTES * BLOCKS_MAX && reader->end - to >= BLOCK_BYTES)) {
+        for (size_t at = 0; at < bytes; at += BLOCK_BYTES) memcpy(reader->scratch + at, reader->at + at, BLOCK_BYTES);
     } else {
         memcpy(reader->scratch, reader->at, bytes);
     }
@@ -300,9 +301,23 @@ static inline bool read_text(json_reader *reader, cmq_slice *text_out)
     return true;
 }
 
+/* A number as Java writes it, if it is not negative and has nine digits at most; false, and nothing is read, for others. */
+static inline bool read_digits(json_reader *reader, int32_t *number_out)
+{
+    enum { DIGITS_SAFE = 9 };
+    const uint8_t *at = reader->at;
+    int32_t number = 0;
+    while (at < reader->end && at - reader->at < DIGITS_SAFE && (uint8_t)(at[0] - '0') <= 9) number = 10 * number + (*at++ - '0');
+    if (at == reader->at || at == reader->end || (at[0] != ',' && at[0] != '}')) return false;
+    reader->at = at;
+    *number_out = number;
+    return true;
+}
+
 /* A number, in quotes or not; null leaves it as it is. */
 static bool read_i32(json_reader *reader, int32_t *number_out)
 {
+    if (LIKELY(read_digits(reader, number_out))) return true;
     const uint8_t *begin = reader->at;
     cmq_slice text;
     if (!read_text(reader, &text)) return false;
@@ -332,6 +347,35 @@ static bool read_language(json_reader *reader, int32_t *language_out)
 
 /* ---- the header ---- */
 
+/* A field as Java writes it, `"name":"value"` without an escape, that fits into one look; false, and nothing is read, when the next is none. */
+static inline bool read_plain_field(json_reader *reader, cmq_field *field_out)
+{
+    const uint8_t *at = reader->at;
+    uint64_t name_end, value_begin, value_end;
+    for (bool looked = false;; looked = true) {
+        const uint64_t marks = cmq_quotes_known(&reader->quotes, at);
+        name_end = marks & (marks - 1);
+        value_begin = name_end & (name_end - 1);
+        value_end = value_begin & (value_begin - 1);
+        if (LIKELY(value_end != 0)) break;
+        if (looked || reader->quotes.block == at) return false;
+        cmq_quotes_look(&reader->quotes, at);
+    }
+    const int first = __builtin_ctzll(name_end), second = __builtin_ctzll(value_begin), third = __builtin_ctzll(value_end);
+    if (!LIKELY(at[0] == '"' && at[first] == '"' && at[first + 1] == ':' && second == first + 2 && at[second] == '"')) return false;
+    if (!LIKELY(at[third] == '"')) return false;
+    field_out->name = (cmq_slice){.data = at + 1, .bytes = (size_t)first - 1};
+    field_out->value = (cmq_slice){.data = at + second + 1, .bytes = (size_t)(third - second - 1)};
+    reader->at = at + third + 1;
+    return true;
+}
+
+static inline bool read_field(json_reader *reader, cmq_field *field_out)
+{
+    if (LIKELY(read_plain_field(reader, field_out))) return true;
+    return read_name(reader, &field_out->name) && read_text(reader, &field_out->value);
+}
+
 /* The map of fields, or null. Of a map that comes twice the last counts. *dropped_out: how many fields found no place. */
 static bool read_fields(json_reader *reader, cmq_command *command, size_t *dropped_out)
 {
@@ -347,13 +391,12 @@ static bool read_fields(json_reader *reader, cmq_command *command, size_t *dropp
     command->has_fields = true;
     bool more = !take(reader, '}');
     while (more) {
-        cmq_field field;
-        if (!read_name(reader, &field.name) || !read_text(reader, &field.value) || !read_separator(reader, '}', &more)) return false;
-        if (LIKELY(command->field_count < CMQ_COMMAND_FIELDS_MAX)) {
-            command->fields[command->field_count++] = field;
-        } else {
-            ++*dropped_out;
-        }
+        cmq_field dropped;   /* a field is written to its place at once: 16 bytes read back right after two writes of 8 wait for both */
+        const bool has_place = command->field_count < CMQ_COMMAND_FIELDS_MAX;
+        if (!read_field(reader, has_place ? &command->fields[command->field_count] : &dropped)) return false;
+        if (!read_separator(reader, '}', &more)) return false;
+        command->field_count += has_place;
+        *dropped_out += !has_place;
     }
     return true;
 }
@@ -389,10 +432,53 @@ static bool read_member(json_reader *reader, cmq_command *command, size_t *dropp
     return skip_value(reader, 0);
 }
 
+static inline bool take_text(json_reader *reader, const char *text, size_t bytes)
+{
+    if ((size_t)(reader->end - reader->at) < bytes || memcmp(reader->at, text, bytes) != 0) return false;
+    reader->at += bytes;
+    return true;
+}
+#define TAKE_TEXT(reader, text) take_text(reader, text, sizeof(text) - 1)
+
+/* The two ends of what Java writes, compared as whole texts: everything up to the map of fields, and everything behind it. False, and nothing is
+ * read, when they are written otherwise. */
+static bool begins_like_java(json_reader *reader, cmq_command *command)
+{
+    const uint8_t *begin = reader->at;
+    if (TAKE_TEXT(reader, "{\"code\":") && read_digits(reader, &command->code) && TAKE_TEXT(reader, ",\"extFields\":")) return true;
+    reader->at = begin;
+    command->code = 0;
+    return false;
+}
+
+static bool ends_like_java(json_reader *reader, cmq_command *command)
+{
+    const uint8_t *begin = reader->at;
+    int32_t flag, opaque, version;
+    if (TAKE_TEXT(reader, ",\"flag\":") && read_digits(reader, &flag) && TAKE_TEXT(reader, ",\"language\":\"JAVA\",\"opaque\":") &&
+        read_digits(reader, &opaque) && TAKE_TEXT(reader, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":") && read_digits(reader, &version) &&
+        reader->end - reader->at == 1 && reader->at[0] == '}') {
+        command->flag = flag;
+        command->opaque = opaque;
+        command->has_opaque = true;
+        command->version = version;
+        return true;
+    }
+    reader->at = begin;
+    return false;
+}
+
 static bool read_header(json_reader *reader, cmq_command *command, size_t *dropped_out)
 {
-    if (!take(reader, '{')) return is_wrong(reader, "opening brace");
-    bool more = !take(reader, '}');
+    bool more;
+    if (LIKELY(begins_like_java(reader, command))) {
+        if (!read_fields(reader, command, dropped_out)) return false;
+        if (LIKELY(ends_like_java(reader, command))) return true;
+        if (!read_separator(reader, '}', &more)) return false;
+    } else {
+        if (!take(reader, '{')) return is_wrong(reader, "opening brace");
+        more = !take(reader, '}');
+    }
     while (more) {
         if (!read_member(reader, command, dropped_out) || !read_separator(reader, '}', &more)) return false;
     }

@@ -39,16 +39,17 @@ static inline uint64_t cmq_quotes_mask_portable(const uint8_t *block)
 }
 
 #if defined(__SSE2__)
+static inline uint64_t cmq_quotes_mask16_sse2(const uint8_t *at)
+{
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at);
+    const __m128i found = _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')), _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\')));
+    return (uint64_t)(uint32_t)_mm_movemask_epi8(found);
+}
+
 static inline uint64_t cmq_quotes_mask_sse2(const uint8_t *block)
 {
-    const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
-    uint64_t mask = 0;
-    for (unsigned i = 0; i < CMQ_QUOTES_BLOCK_BYTES / 16; i++) {
-        const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(block + 16 * i));
-        const __m128i found = _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash));
-        mask |= (uint64_t)(uint32_t)_mm_movemask_epi8(found) << 16 * i;
-    }
-    return mask;
+    return cmq_quotes_mask16_sse2(block) | cmq_quotes_mask16_sse2(block + 16) << 16 | cmq_quotes_mask16_sse2(block + 32) << 32 |
+           cmq_quotes_mask16_sse2(block + 48) << 48;
 }
 #endif
 
@@ -63,13 +64,14 @@ static inline uint64_t cmq_quotes_mask(const uint8_t *block)
 
 typedef struct cmq_quotes {
     const uint8_t *begin, *end;
-    const uint8_t *block;   /* the block that was looked at last */
+    const uint8_t *block;   /* the block that was looked at last, anywhere in the text */
     uint64_t mask;          /* its bits; none for bytes behind the end */
 } cmq_quotes;
 
-/* Look at the block that begins at quotes->block. The last, short one is read as the tail of the 64 bytes that end the text. */
-static inline void cmq_quotes_look(cmq_quotes *quotes)
+/* Look at the block that begins at `from`. The last, short one is read as the tail of the 64 bytes that end the text. */
+static inline void cmq_quotes_look(cmq_quotes *quotes, const uint8_t *from)
 {
+    quotes->block = from;
     const size_t left = (size_t)(quotes->end - quotes->block);
     if (left >= CMQ_QUOTES_BLOCK_BYTES) {
         quotes->mask = cmq_quotes_mask(quotes->block);
@@ -84,23 +86,29 @@ static inline void cmq_quotes_look(cmq_quotes *quotes)
 
 static inline void cmq_quotes_begin(cmq_quotes *quotes, const uint8_t *text, size_t bytes)
 {
-    *quotes = (cmq_quotes){.begin = text, .end = text + bytes, .block = text};
-    cmq_quotes_look(quotes);
+    *quotes = (cmq_quotes){.begin = text, .end = text + bytes};
+    cmq_quotes_look(quotes, text);
 }
 
-/* The first quote or backslash at or behind `from`, which is in the text and not before an earlier one by a block; the end when there is none. */
+/* The bits of what is known from `from` on, bit 0 its own; none when nothing is. `from` is never before that of an earlier call. */
+static inline uint64_t cmq_quotes_known(const cmq_quotes *quotes, const uint8_t *from)
+{
+    const size_t at = (size_t)(from - quotes->block);
+    return at < CMQ_QUOTES_BLOCK_BYTES ? quotes->mask >> at : 0;
+}
+
+/* The first quote or backslash at or behind `from`, as above; the end when there is none. */
 static inline const uint8_t *cmq_quotes_next(cmq_quotes *quotes, const uint8_t *from)
 {
     while (from < quotes->end) {
+        const uint64_t known = cmq_quotes_known(quotes, from);
+        if (known != 0) return from + __builtin_ctzll(known);
         const size_t at = (size_t)(from - quotes->block);
-        if (at >= CMQ_QUOTES_BLOCK_BYTES) {
-            quotes->block += at / CMQ_QUOTES_BLOCK_BYTES * CMQ_QUOTES_BLOCK_BYTES;
-            cmq_quotes_look(quotes);
-            continue;
+        if (at < CMQ_QUOTES_BLOCK_BYTES) {
+            if (quotes->end - quotes->block <= CMQ_QUOTES_BLOCK_BYTES) return quotes->end;
+            from = quotes->block + CMQ_QUOTES_BLOCK_BYTES;
         }
-        const uint64_t left = quotes->mask >> at;
-        if (left != 0) return from + __builtin_ctzll(left);
-        from = (size_t)(quotes->end - quotes->block) > CMQ_QUOTES_BLOCK_BYTES ? quotes->block + CMQ_QUOTES_BLOCK_BYTES : quotes->end;
+        cmq_quotes_look(quotes, from);
     }
     return quotes->end;
 }

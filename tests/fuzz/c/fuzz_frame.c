@@ -1,7 +1,7 @@
 /* fuzz_frame: hostile bytes as a frame, and what follows its prefix as a header in either format.
  *
- * Properties: a refusal says why and leaves nothing behind; a frame's parts tile it; a header that is read, written and read again is the same, in both
- *             formats; what the readers of sends, pulls and offsets accept has all that they promise.
+ * Properties: a refusal says why and leaves nothing behind; a frame's parts tile it; a header that is read, written and read again is the same, in
+ *             both formats; what the readers of sends, pulls and offsets accept has all that they promise.
  */
 #include <stdlib.h>
 #include <string.h>
