@@ -138,7 +138,7 @@ class Fields:
             return value
         raise ConfigValueError(f"expected an array, found {_shown(value)}", member=self.member(name))
 
-    def texts(self, name: str) -> dict[str, str]:
+    def texts(self, name: JsonKey) -> dict[str, str]:
         """Return an object member of strings; empty where it is missing."""
         return {key: Fields({key: value}, self.member(name)).text(key, "") for key, value, _ in self.items(name)}
 

@@ -24,10 +24,19 @@ from cometmq.store_config.errors import SettingError, UnknownSetting
 from cometmq.store_config.given_settings import Given, Layer, add_given
 from cometmq.store_config.setting_names import find_setting, similar_names
 
-__all__ = ["ENVIRONMENT_PREFIX", "LoadedSettings", "from_environment", "from_mapping", "from_toml", "load_settings"]
+__all__ = [
+    "ENVIRONMENT_PREFIX",
+    "LoadedSettings",
+    "from_environment",
+    "from_mapping",
+    "from_toml",
+    "load_settings",
+    "parse_toml",
+]
 
 ENVIRONMENT_PREFIX = "COMETMQ_"
 _TOML_TABLES = ("store", "broker")
+_OTHERS_TABLES = ("namesrv",)
 _TOML_BYTES_MAX = 1024 * 1024
 
 
@@ -90,6 +99,8 @@ def from_environment(environ: Mapping[str, str], *, ignore: Collection[str] = ()
 def from_toml(path: Path) -> Layer:
     """Read a ``cometmq.toml``: settings at the top or in the tables ``[store]`` and ``[broker]``.
 
+    The table ``[namesrv]`` is another's (:mod:`cometmq.namesrv.settings`).
+
     Raises:
         UnknownSetting, SettingError: as :func:`from_mapping`; also where the file is no TOML.
         StorageError: the file cannot be read.
@@ -100,8 +111,10 @@ def from_toml(path: Path) -> Layer:
         data = path.read_bytes()
     except OSError as error:
         raise storage_error(error, f"cannot read {path}") from error
-    content = _parse_toml(data, path)
-    flat: dict[str, object] = {key: value for key, value in content.items() if key not in _TOML_TABLES}
+    content = parse_toml(data, path)
+    flat: dict[str, object] = {
+        key: value for key, value in content.items() if key not in (*_TOML_TABLES, *_OTHERS_TABLES)
+    }
     for table in _TOML_TABLES:
         values = content.get(table, {})
         if not isinstance(values, dict):
@@ -113,7 +126,8 @@ def from_toml(path: Path) -> Layer:
     return from_mapping(flat, source=str(path))
 
 
-def _parse_toml(data: bytes, path: Path) -> dict[str, Any]:
+def parse_toml(data: bytes, path: Path) -> dict[str, Any]:
+    """Return a TOML file's content; ``path`` names it in the SettingError where it is none."""
     parse: Callable[[str], dict[str, Any]] = _toml_module().loads
     try:
         return parse(data.decode("utf-8"))

@@ -1,0 +1,503 @@
+"""The name server's memory: which brokers live, which topics they have, and the routes made of both.
+
+No sockets and no clock in here: connections are opaque values, and the time is a parameter. What is kept is what
+brokers said last; nothing of it is on disk, since every broker says it again within 30 seconds.
+
+Rules worth knowing, all upstream's: a registration adds and changes topics and never removes one (unless
+``deleteTopicWithBrokerRegistration``); a broker that is not known yet may not register with a single topic, since that
+is how a known one tells of a change; a broker goes when it is silent for longer than it promised, when it says so, and
+when the connection that carried its last registration closes.
+
+Invariant: a topic has at least one broker, a broker name at least one address, a cluster at least one broker name, and
+           every address of a broker name is alive.
+Threads:   one at a time, the server's event loop.
+Source:    remoting specification 2.11; upstream's RouteInfoManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from cometmq.errors import InvalidArgument, LimitReached
+from cometmq.remoting.bodies.registration import RegisterBrokerBody
+from cometmq.remoting.bodies.routes import BrokerData, ClusterInfo, QueueData, TopicQueueMappingInfo, TopicRouteData
+from cometmq.store_config.data_version import DataVersion
+from cometmq.store_config.topic_config import Perm, TopicConfig
+
+__all__ = ["BROKER_EXPIRY_MS", "DEFAULT_LIMITS", "Registered", "Registration", "RouteLimits", "RouteTable"]
+
+BROKER_EXPIRY_MS = 120_000
+"""Silence after which a broker is gone that did not say otherwise."""
+
+MASTER_ID = 0
+
+_UNIT_FLAG = 1
+_UNIT_SUBSCRIBED_FLAG = 2
+_SYNC_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteLimits:
+    """What a name server keeps at most. A registration beyond it is refused."""
+
+    brokers: int = 10_000
+    """Addresses of brokers."""
+    topics: int = 500_000
+    """Topics of all brokers together."""
+    name_chars: int = 255
+    """Length of a name or an address."""
+
+
+DEFAULT_LIMITS = RouteLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a broker says in the header of a registration.
+
+    Attributes:
+        cluster: the cluster's name.
+        broker_name: the name that a master and its slaves share.
+        broker_id: 0 for the master.
+        address: ``host:port`` for clients.
+        ha_address: ``host:port`` for slaves.
+        zone: the zone, or None.
+        expiry_ms: the silence after which it is gone, or None for the default.
+        enable_acting_master: whether a slave may stand in for the master; None from brokers before 5.0.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str
+    zone: str | None = None
+    expiry_ms: int | None = None
+    enable_acting_master: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """What a registration is answered: a slave learns its master."""
+
+    master_address: str | None = None
+    ha_address: str | None = None
+
+
+@dataclass(slots=True)
+class _Broker:
+    """A broker name. ``addresses`` is by broker id."""
+
+    cluster: str
+    addresses: dict[int, str] = field(default_factory=dict)
+    zone: str | None = None
+    acting_master: bool = False
+
+    @property
+    def least_id(self) -> int:
+        return min(self.addresses)
+
+
+@dataclass(slots=True)
+class _Live:
+    """One living address."""
+
+    broker_name: str
+    last_ms: int
+    expiry_ms: int
+    version: DataVersion
+    connection: Hashable
+    ha_address: str
+    filter_servers: tuple[str, ...]
+
+
+_Key = tuple[str, str]
+"""Cluster and address: what a living broker is known by."""
+
+
+class RouteTable:
+    """All brokers and topics. Every method is quick; none waits."""
+
+    def __init__(
+        self,
+        *,
+        limits: RouteLimits = DEFAULT_LIMITS,
+        delete_missing_topics: bool = False,
+        support_acting_master: bool = False,
+    ) -> None:
+        """Begin empty.
+
+        Args:
+            limits: what is kept at most.
+            delete_missing_topics: a registration removes the broker's topics that are not in it.
+            support_acting_master: routes show the slave of least id as the master of a name that has lost its own.
+        """
+        self._limits = limits
+        self.delete_missing_topics = delete_missing_topics
+        self.support_acting_master = support_acting_master
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._brokers: dict[str, _Broker] = {}
+        # Sets in the order of their making: dictionaries without values.
+        self._clusters: dict[str, dict[str, None]] = {}
+        self._live: dict[_Key, _Live] = {}
+        self._connections: dict[Hashable, set[_Key]] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
+
+    @property
+    def broker_count(self) -> int:
+        """Number of living addresses."""
+        return len(self._live)
+
+    @property
+    def topic_count(self) -> int:
+        """Number of topics."""
+        return len(self._topics)
+
+    # --- Brokers ------------------------------------------------------------------------------------------------------
+
+    def register(
+        self, registration: Registration, body: RegisterBrokerBody, *, connection: Hashable, now_ms: int
+    ) -> Registered | None:
+        """Take what a broker says.
+
+        Args:
+            registration: the header's part.
+            body: its topics.
+            connection: the connection that it came by, whose end is the broker's.
+            now_ms: the time.
+
+        Returns:
+            What the broker learns; None where it was refused because it is not known and named one topic alone.
+
+        Raises:
+            InvalidArgument: the broker name is another cluster's; nothing was changed.
+            LimitReached: a limit of the table would be passed; nothing was changed.
+        """
+        version = body.wrapper.data_version
+        topics = body.wrapper.topics
+        known = self._brokers.get(registration.broker_name)
+        key = (registration.cluster, registration.address)
+        if known is not None and self._is_outdated(known, registration, version):
+            # A master that was replaced while it could not be reached still tries; it learns nothing and is forgotten.
+            self._forget_live(key)
+            return Registered()
+        if len(topics) == 1 and (known is None or registration.broker_id not in known.addresses):
+            return None
+        if known is not None and known.cluster != registration.cluster:
+            raise InvalidArgument(f"the broker name {registration.broker_name} is of the cluster {known.cluster} here")
+        self._check_limits(registration, topics)
+        before = self._live.get(key)
+        if before is not None and before.broker_name != registration.broker_name:
+            # The address has been given to a broker of another name.
+            self.unregister(cluster=registration.cluster, broker_name=before.broker_name, address=registration.address)
+        broker = self._enter_broker(registration)
+        is_first = registration.broker_id not in broker.addresses
+        self._enter_address(broker, registration)
+        if self._speaks_for_topics(broker, registration):
+            is_changed = is_first or self.is_changed(registration.cluster, registration.address, version)
+            self._take_topics(broker, registration, body, is_changed=is_changed)
+        self._enter_live(key, registration, body, connection=connection, now_ms=now_ms)
+        return self._learned(broker, registration)
+
+    def _is_outdated(self, broker: _Broker, registration: Registration, version: DataVersion) -> bool:
+        """True where another address has the broker id in a later state."""
+        other = broker.addresses.get(registration.broker_id)
+        if other is None or other == registration.address:
+            return False
+        live = self._live.get((registration.cluster, other))
+        return live is not None and live.version.state_version > version.state_version
+
+    def _check_limits(self, registration: Registration, topics: Mapping[str, TopicConfig]) -> None:
+        names = (registration.cluster, registration.broker_name, registration.address, registration.ha_address)
+        for name in (*names, *topics):
+            if len(name) > self._limits.name_chars:
+                raise LimitReached(f"{name[:40]}... has more than {self._limits.name_chars} characters")
+        if (registration.cluster, registration.address) not in self._live and len(self._live) >= self._limits.brokers:
+            raise LimitReached(f"this name server keeps {self._limits.brokers} brokers at most")
+        if len(self._topics) + sum(name not in self._topics for name in topics) > self._limits.topics:
+            raise LimitReached(f"this name server keeps {self._limits.topics} topics at most")
+
+    def _enter_broker(self, registration: Registration) -> _Broker:
+        broker = self._brokers.get(registration.broker_name)
+        if broker is None:
+            broker = self._brokers[registration.broker_name] = _Broker(registration.cluster)
+        self._clusters.setdefault(registration.cluster, {})[registration.broker_name] = None
+        broker.acting_master = bool(registration.enable_acting_master)
+        broker.zone = registration.zone
+        return broker
+
+    def _enter_address(self, broker: _Broker, registration: Registration) -> None:
+        # An address has one id: a slave that became the master left its old one.
+        for broker_id, address in list(broker.addresses.items()):
+            if address == registration.address and broker_id != registration.broker_id:
+                del broker.addresses[broker_id]
+        replaced = broker.addresses.get(registration.broker_id)
+        if replaced is not None and replaced != registration.address:
+            self._forget_live((broker.cluster, replaced))
+        broker.addresses[registration.broker_id] = registration.address
+
+    @staticmethod
+    def _speaks_for_topics(broker: _Broker, registration: Registration) -> bool:
+        """True for a master, and for the first slave of a name without one."""
+        if registration.broker_id == MASTER_ID:
+            return True
+        return registration.enable_acting_master is not None and registration.broker_id == broker.least_id
+
+    def _take_topics(
+        self, broker: _Broker, registration: Registration, body: RegisterBrokerBody, *, is_changed: bool
+    ) -> None:
+        name = registration.broker_name
+        topics, mappings = body.wrapper.topics, body.wrapper.queue_mappings
+        if self.delete_missing_topics and not mappings:
+            self._remove_topics(name, [topic for topic in self._topics if topic not in topics])
+        is_acting = registration.broker_id != MASTER_ID and broker.acting_master
+        for topic in topics.values():
+            queues = self._topics.get(topic.topic_name)
+            if is_changed or queues is None or name not in queues:
+                self._enter_topic(name, replace(topic, perm=topic.perm & ~Perm.WRITE) if is_acting else topic)
+        if is_changed:
+            for mapping in mappings.values():
+                self._mappings.setdefault(mapping.topic, {})[mapping.broker_name] = mapping
+
+    def _enter_topic(self, broker_name: str, topic: TopicConfig) -> None:
+        self._topics.setdefault(topic.topic_name, {})[broker_name] = QueueData(
+            broker_name=broker_name,
+            read_queue_nums=topic.read_queue_nums,
+            write_queue_nums=topic.write_queue_nums,
+            perm=int(topic.perm),
+            topic_sys_flag=topic.topic_sys_flag,
+        )
+
+    def _enter_live(
+        self, key: _Key, registration: Registration, body: RegisterBrokerBody, *, connection: Hashable, now_ms: int
+    ) -> None:
+        self._forget_live(key)
+        self._live[key] = _Live(
+            broker_name=registration.broker_name,
+            last_ms=now_ms,
+            expiry_ms=BROKER_EXPIRY_MS if registration.expiry_ms is None else registration.expiry_ms,
+            version=body.wrapper.data_version,
+            connection=connection,
+            ha_address=registration.ha_address,
+            filter_servers=body.filter_servers,
+        )
+        self._connections.setdefault(connection, set()).add(key)
+
+    def _forget_live(self, key: _Key) -> _Live | None:
+        live = self._live.pop(key, None)
+        if live is not None:
+            keys = self._connections[live.connection]
+            keys.discard(key)
+            if not keys:
+                del self._connections[live.connection]
+        return live
+
+    def _learned(self, broker: _Broker, registration: Registration) -> Registered:
+        master = broker.addresses.get(MASTER_ID)
+        if registration.broker_id == MASTER_ID or master is None:
+            return Registered()
+        live = self._live.get((broker.cluster, master))
+        return Registered() if live is None else Registered(master_address=master, ha_address=live.ha_address)
+
+    def unregister(self, *, cluster: str, broker_name: str, address: str) -> bool:
+        """Forget one address; what belongs to no other address goes with it. False where it was not known."""
+        broker = self._brokers.get(broker_name)
+        if broker is None or broker.cluster != cluster or address not in broker.addresses.values():
+            return False
+        self._forget_live((cluster, address))
+        broker.addresses = {broker_id: known for broker_id, known in broker.addresses.items() if known != address}
+        if not broker.addresses:
+            self._remove_broker(broker_name, broker)
+        elif broker.acting_master and broker.least_id != MASTER_ID:
+            self._set_perms(broker_name, lambda perm: perm & ~Perm.WRITE)
+        return True
+
+    def _remove_broker(self, broker_name: str, broker: _Broker) -> None:
+        del self._brokers[broker_name]
+        names = self._clusters.get(broker.cluster, {})
+        names.pop(broker_name, None)
+        if not names:
+            self._clusters.pop(broker.cluster, None)
+        self._remove_topics(broker_name, list(self._topics))
+
+    def _remove_topics(self, broker_name: str, topics: Iterable[str]) -> None:
+        """Remove topics of one broker; one that has no other broker goes altogether."""
+        for topic in topics:
+            queues = self._topics[topic]
+            queues.pop(broker_name, None)
+            if not queues:
+                del self._topics[topic]
+            mappings = self._mappings.get(topic, {})
+            mappings.pop(broker_name, None)
+            if not mappings:
+                self._mappings.pop(topic, None)
+
+    def connection_closed(self, connection: Hashable) -> list[_Key]:
+        """Forget the brokers whose last registration came by this connection; return cluster and address of each."""
+        return [self._drop(key) for key in sorted(self._connections.get(connection, ()))]
+
+    def expire(self, now_ms: int) -> list[tuple[_Key, Hashable]]:
+        """Forget the brokers that were silent too long; return cluster, address and connection of each."""
+        late = [(key, live) for key, live in self._live.items() if live.last_ms + live.expiry_ms < now_ms]
+        return [(self._drop(key), live.connection) for key, live in late]
+
+    def _drop(self, key: _Key) -> _Key:
+        cluster, address = key
+        self.unregister(cluster=cluster, broker_name=self._live[key].broker_name, address=address)
+        return key
+
+    def is_changed(self, cluster: str, address: str, version: DataVersion) -> bool:
+        """True where the broker is not known, or its topics are in another version than it says."""
+        return self.version_of(cluster, address) != version
+
+    def version_of(self, cluster: str, address: str) -> DataVersion | None:
+        """Return the version of a broker's topics as it registered them last, or None."""
+        live = self._live.get((cluster, address))
+        return None if live is None else live.version
+
+    def heard_of(self, cluster: str, address: str, *, now_ms: int) -> None:
+        """Note that a broker is alive; one that is not known stays so."""
+        live = self._live.get((cluster, address))
+        if live is not None:
+            live.last_ms = now_ms
+
+    def members(self, broker_name: str) -> dict[int, str]:
+        """Return broker id and address of each member of a broker name; empty where there is none."""
+        broker = self._brokers.get(broker_name)
+        return {} if broker is None else dict(broker.addresses)
+
+    def cluster_info(self) -> ClusterInfo:
+        """Return all brokers and clusters."""
+        return ClusterInfo(
+            brokers={name: _broker_data(name, broker) for name, broker in self._brokers.items()},
+            clusters={cluster: tuple(names) for cluster, names in self._clusters.items()},
+        )
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Take the write permission from all topics of a broker; return their number."""
+        return self._set_perms(broker_name, lambda perm: perm & ~Perm.WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Make all topics of a broker readable and writable, and no more; return their number."""
+        return self._set_perms(broker_name, lambda _: Perm.READ | Perm.WRITE)
+
+    def _set_perms(self, broker_name: str, change: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self._topics.values():
+            known = queues.get(broker_name)
+            if known is not None:
+                queues[broker_name] = replace(known, perm=int(change(known.perm)))
+                count += 1
+        return count
+
+    # --- Topics -------------------------------------------------------------------------------------------------------
+
+    def route(self, topic: str, *, order_topic_conf: str | None = None) -> TopicRouteData | None:
+        """Return a topic's route, with its order configuration if it has one, or None where no living broker has it."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            return None
+        brokers = [_broker_data(name, self._brokers[name]) for name in queues if name in self._brokers]
+        if not brokers:
+            return None
+        if self.support_acting_master and not topic.startswith(_SYNC_GROUP_PREFIX):
+            brokers = [_with_acting_master(broker, queues[broker.broker_name]) for broker in brokers]
+        return TopicRouteData(
+            queue_datas=tuple(queues.values()),
+            broker_datas=tuple(brokers),
+            filter_servers=self._filter_servers(brokers),
+            order_topic_conf=order_topic_conf,
+            queue_mappings=self._mappings.get(topic),
+        )
+
+    def _filter_servers(self, brokers: Iterable[BrokerData]) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for broker in brokers:
+            for address in broker.broker_addresses.values():
+                live = self._live.get((broker.cluster or "", address))
+                if live is not None and live.filter_servers:
+                    found[address] = live.filter_servers
+        return found
+
+    def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> bool:
+        """Enter a topic of brokers that are known. False, and nothing changed, where one is not.
+
+        Raises:
+            LimitReached: the table is full, or the name too long; nothing was changed.
+        """
+        queues = list(queue_datas)
+        if not queues or any(queue.broker_name not in self._brokers for queue in queues):
+            return False
+        if len(topic) > self._limits.name_chars:
+            raise LimitReached(f"{topic[:40]}... has more than {self._limits.name_chars} characters")
+        if topic not in self._topics and len(self._topics) >= self._limits.topics:
+            raise LimitReached(f"this name server keeps {self._limits.topics} topics at most")
+        self._topics.setdefault(topic, {}).update({queue.broker_name: queue for queue in queues})
+        return True
+
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Forget a topic, or what of it is in one cluster. Its brokers tell of it again unless they forgot it too."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            return
+        if cluster is None:
+            del self._topics[topic]
+            self._mappings.pop(topic, None)
+            return
+        for broker_name in self._clusters.get(cluster, {}):
+            if topic in self._topics:
+                self._remove_topics(broker_name, [topic])
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of all topics."""
+        return tuple(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> tuple[str, ...]:
+        """Return the topics that a broker of the cluster has; none where there is no such cluster."""
+        brokers = self._clusters.get(cluster, {})
+        return tuple(topic for topic, queues in self._topics.items() if not brokers.keys().isdisjoint(queues))
+
+    def system_topics(self) -> tuple[tuple[str, ...], str | None]:
+        """Return the names of clusters and brokers, which are topics as well, and the address of one broker."""
+        names: dict[str, None] = {}
+        for cluster, brokers in self._clusters.items():
+            names.update({cluster: None, **brokers})
+        first = next(iter(self._brokers.values()), None)
+        return tuple(names), None if first is None else first.addresses[first.least_id]
+
+    def unit_topics(self) -> tuple[str, ...]:
+        """Return the topics of unit mode."""
+        return self._flagged(lambda flag: bool(flag & _UNIT_FLAG))
+
+    def unit_subscribed_topics(self) -> tuple[str, ...]:
+        """Return the topics that groups of unit mode subscribe to."""
+        return self._flagged(lambda flag: bool(flag & _UNIT_SUBSCRIBED_FLAG))
+
+    def unit_subscribed_plain_topics(self) -> tuple[str, ...]:
+        """Return those of them that are no topics of unit mode."""
+        return self._flagged(lambda flag: bool(flag & _UNIT_SUBSCRIBED_FLAG) and not flag & _UNIT_FLAG)
+
+    def _flagged(self, wanted: Callable[[int], bool]) -> tuple[str, ...]:
+        return tuple(
+            topic for topic, queues in self._topics.items() if wanted(next(iter(queues.values())).topic_sys_flag)
+        )
+
+
+def _broker_data(name: str, broker: _Broker) -> BrokerData:
+    return BrokerData(
+        cluster=broker.cluster,
+        broker_name=name,
+        broker_addresses=dict(sorted(broker.addresses.items())),
+        zone_name=broker.zone,
+        enable_acting_master=broker.acting_master,
+    )
+
+
+def _with_acting_master(broker: BrokerData, queues: QueueData) -> BrokerData:
+    """Return the broker with its first slave as id 0, where it has no master and the topic takes no writes."""
+    addresses = dict(broker.broker_addresses)
+    if not broker.enable_acting_master or MASTER_ID in addresses or queues.perm & Perm.WRITE:
+        return broker
+    acting = addresses.pop(min(addresses))
+    return replace(broker, broker_addresses={MASTER_ID: acting, **addresses})
