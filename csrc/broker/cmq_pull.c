@@ -1,7 +1,8 @@
 /* cmq_pull: pulls (11, 361): checked, answered from the mapped log, or held.
  *
  * Per pull that finds: the queue's units by the tag scan, then each record copied once, from the map into the connection's output: a pinned segment per
- * stretch of records, one reservation for header and body. Nothing is allocated but the output; no lock, no clock.
+ * stretch of records, one reservation for header and body. Records that lie behind one another, as a batch's do, are not copied where they are LEND_BYTES
+ * and more: the socket takes them from the map, and the pin goes when it has. Nothing is allocated but the output; no lock, no clock.
  *
  * A pull runs once, or is held and runs again when something came, its time is over, or its group's subscriptions changed; the second time is the last, it
  * is answered whatever comes.
@@ -18,6 +19,7 @@
 #include "wire/cmq_pull_header.h"
 
 #define ANSWER_BYTES 512u
+#define LEND_BYTES 16384u
 #define EXAMINE_UNITS_MIN 800u     /* upstream: max(16000, maxMsgNums * 20) bytes of index a call */
 
 /* Bits of a pull's sysFlag. */
@@ -58,6 +60,13 @@ typedef struct pulled {
 } pulled;
 
 /* ---- answers ---- */
+
+static void set(pulled *got, int32_t code, const char *status, int64_t next)
+{
+    got->code = code;
+    got->status = status;
+    got->next = next;
+}
 
 static void answer_text(cmq_broker_loop *l, const pull *p, int32_t code, int32_t forbidden, const char *text)
 {
@@ -121,30 +130,70 @@ static cmq_status copy_records(cmq_broker_loop *l, uint8_t *into, uint32_t count
     return status;
 }
 
-static int64_t suggested_broker(const pull *p) { return p->group->broker_id; }
+static void unpin(void *segment) { cmq_segment_unpin(segment); }
+
+/* Pin the records where they lie behind one another and are enough to be sent from there; NULL: copy them. */
+static cmq_segment *pin_stretch(cmq_broker_loop *l, const pulled *got, const uint8_t **data_out)
+{
+    if (got->bytes < LEND_BYTES) return NULL;
+    const cmq_unit *first = &l->units[0], *last = &l->units[got->count - 1];
+    if ((uint64_t)(last->phy + last->bytes - first->phy) != got->bytes) return NULL;
+    cmq_segment *segment;
+    size_t available;
+    if (cmq_log_pin(l->broker->store->log, first->phy, &segment, data_out, &available) != CMQ_OK) return NULL;   /* copying says why */
+    int64_t at = first->phy;
+    bool sound = available >= got->bytes;
+    for (uint32_t i = 0; i < got->count && sound; i++) {
+        const cmq_unit *unit = &l->units[i];
+        sound = unit->phy == at && unit->bytes >= CMQ_RECORD_BYTES_MIN && cmq_load_i32(*data_out + (at - first->phy)) == unit->bytes;
+        at += unit->bytes;
+    }
+    if (sound) return segment;
+    cmq_segment_unpin(segment);
+    return NULL;
+}
+
+/* Were the records deleted between the look and the copy? Then the client asks again, from the first that is left. */
+static bool were_removed(cmq_broker_loop *l, const pull *p, pulled *got)
+{
+    const cmq_queue *queue = cmq_queues_find(l->broker->queues, p->topic->name, p->held.queue_id);
+    if (queue != NULL && l->units[0].phy >= cmq_log_min(l->broker->store->log)) return false;
+    const int64_t min = queue != NULL ? cmq_queue_min(queue) : 0;
+    got->count = 0;
+    got->bytes = 0;
+    set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", min > p->held.from ? min : p->held.from);
+    return true;
+}
 
 static void answer_pulled(cmq_broker_loop *l, const pull *p, pulled *got)
 {
     cmq_conn *conn = p->oneway ? NULL : cmq_loop_conn(l->loop, p->held.conn);
     if (conn == NULL) return;
-    uint8_t *out = cmq_conn_reserve(conn, ANSWER_BYTES + got->bytes);
-    if (out == NULL) return;
+    const uint8_t *stretch = NULL;
+    cmq_segment *pinned = pin_stretch(l, got, &stretch);
+    uint8_t *out = cmq_conn_reserve(conn, ANSWER_BYTES + (pinned == NULL ? got->bytes : 0));
+    if (out == NULL) {
+        if (pinned != NULL) cmq_segment_unpin(pinned);
+        return;
+    }
     cmq_command_writer writer;
     cmq_command_begin(&writer, out, ANSWER_BYTES, p->held.format, got->code, p->held.opaque, CMQ_COMMAND_RESPONSE, cmq_slice_of_text(got->status));
     cmq_command_add_i64(&writer, CMQ_NAME("nextBeginOffset"), got->next);
     cmq_command_add_i64(&writer, CMQ_NAME("minOffset"), got->min);
     cmq_command_add_i64(&writer, CMQ_NAME("maxOffset"), got->max);
-    cmq_command_add_i64(&writer, CMQ_NAME("suggestWhichBrokerId"), suggested_broker(p));
+    cmq_command_add_i64(&writer, CMQ_NAME("suggestWhichBrokerId"), p->group->broker_id);
     cmq_command_add_i64(&writer, CMQ_NAME("topicSysFlag"), p->topic->sys_flag);
     cmq_command_add_i64(&writer, CMQ_NAME("groupSysFlag"), p->group->sys_flag);
     const size_t header = cmq_command_end(&writer, got->bytes);
     CMQ_ASSERT(header <= ANSWER_BYTES);
-    const cmq_status status = got->count > 0 ? copy_records(l, out + header, got->count) : CMQ_OK;
+    const cmq_status status = pinned == NULL ? copy_records(l, out + header, got->count) : CMQ_OK;
     if (status != CMQ_OK) {
-        answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
+        if (!were_removed(l, p, got)) answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
+        else answer_pulled(l, p, got);
         return;
     }
-    cmq_conn_commit(conn, header + got->bytes);
+    cmq_conn_commit(conn, header + (pinned == NULL ? got->bytes : 0));
+    if (pinned != NULL) cmq_conn_lend(conn, (cmq_slice){.data = stretch, .bytes = got->bytes}, unpin, pinned);
     if (got->count == 0) return;
     cmq_bump(&l->counters.pulls_found, 1);
     cmq_bump(&l->counters.messages_out, got->messages);
@@ -221,13 +270,6 @@ static bool check(cmq_broker_loop *l, pull *p)
 }
 
 /* ---- looking ---- */
-
-static void set(pulled *got, int32_t code, const char *status, int64_t next)
-{
-    got->code = code;
-    got->status = status;
-    got->next = next;
-}
 
 /* How many of the units found fit: the first always. Sets next behind the last that is taken. */
 static void take_units(cmq_broker_loop *l, const pull *p, pulled *got, uint32_t found, int64_t scanned, int64_t confirmed)
