@@ -1,7 +1,7 @@
 /* cmq_offsets: see cmq_offsets.h.
  *
- * A pair is a group in a topic, with both names; an entry is one queue of a pair. Both have a number that stays while they live, and are found through
- * tables of numbers. Entries lie in chunks that never move.
+ * A pair is a group in a topic, with both names; an entry is one queue of a pair. Both have a number that stays while they live, and are found
+ * through tables of numbers. Entries lie in chunks that never move.
  *
  * What changed hangs in one chain, oldest first: entries, and pairs whose entries were all removed. An entry that is removed while it hangs there
  * is dead: it stays until its turn comes, and says nothing then. A pair lives while it has entries or hangs in the chain.
@@ -266,7 +266,8 @@ static void free_pair_if_unused(cmq_offsets *offsets, uint32_t number)
     free(of);
 }
 
-static cmq_status CMQ_MUST_CHECK make_entry(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash, uint32_t pair_number, uint32_t *number_out)
+static cmq_status CMQ_MUST_CHECK make_entry(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash, uint32_t pair_number,
+                                            uint32_t *number_out)
 {
     if (offsets->entries_held >= offsets->entries_max)
         return cmq_fail(CMQ_ERR_LIMIT, "there are offsets of %u queues in groups already", offsets->entries_max);
@@ -470,8 +471,9 @@ uint32_t cmq_offsets_remove(cmq_offsets *offsets, cmq_slice group, cmq_slice top
     pthread_mutex_lock(&offsets->mutex);
     for (uint32_t i = 0; i < offsets->pair_capacity; i++) {
         const pair *of = offsets->pairs[i];
-        if (of == NULL || (group.bytes > 0 && !cmq_slice_equal(group_of(of), group)) || (topic.bytes > 0 && !cmq_slice_equal(topic_of(of), topic))) continue;
-        committed += remove_pair(offsets, i);
+        const bool wanted = of != NULL && (group.bytes == 0 || cmq_slice_equal(group_of(of), group)) &&
+                            (topic.bytes == 0 || cmq_slice_equal(topic_of(of), topic));
+        if (wanted) committed += remove_pair(offsets, i);
     }
     pthread_mutex_unlock(&offsets->mutex);
     return committed;

@@ -117,6 +117,12 @@ static int64_t tags_code_of(const append_context *c, cmq_slice tags)
     return tags.bytes > 0 ? (int32_t)cmq_jhash(tags) : 0;
 }
 
+/* A queue's first unit is told to every watcher. */
+static cmq_status expect_first(const append_context *c, cmq_queue *queue)
+{
+    return c->watched && !cmq_queue_begun(queue) ? cmq_watches_expect(c->store->watches, queue) : CMQ_OK;
+}
+
 cmq_status cmq_append_enter_queue(append_context *c, int32_t queue_id)
 {
     if (c->queue != NULL && cmq_queue_id(c->queue) == queue_id) return CMQ_OK;
@@ -129,8 +135,9 @@ cmq_status cmq_append_enter_queue(append_context *c, int32_t queue_id)
         const cmq_status status = cmq_queues_require(c->store->queues, c->fields.topic, queue_id, kind, &queue);
         if (status != CMQ_OK) return status;
     }
-    c->queue = queue;
-    return CMQ_OK;
+    const cmq_status status = expect_first(c, queue);
+    if (status == CMQ_OK) c->queue = queue;
+    return status;
 }
 
 /* Room for one unit. In lots: the rest of the call probably goes to the same queue. */
@@ -236,6 +243,7 @@ static cmq_status prepare_multi(append_context *c)
         if (!cmq_is_lmq(name)) continue;   /* an empty element */
         cmq_queue *queue;
         cmq_status status = cmq_queues_require(c->store->queues, name, 0, CMQ_QUEUE_SIMPLE, &queue);
+        if (status == CMQ_OK) status = expect_first(c, queue);
         if (status == CMQ_OK) status = cmq_queue_make_room(queue, 1, cmq_log_confirmed(c->store->log));
         if (status != CMQ_OK) return status;
         if (sizeof offsets - used < 22) return cmq_fail(CMQ_ERR_LIMIT, "more names in INNER_MULTI_DISPATCH than their offsets have room for");
@@ -265,6 +273,7 @@ static void put_multi(append_context *c, int64_t phy, int64_t tags_code)
         CMQ_ASSERT(queue != NULL);
         if (queue == c->queue || is_named_before(list, name)) continue;
         cmq_queue_put(queue, phy, (int32_t)c->sizes.record_bytes, tags_code, c->fields.store_timestamp_ms, 1);
+        if (c->watched) cmq_watches_note(c->store->watches, queue);
     }
 }
 
@@ -316,6 +325,7 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
     }
     if (indexed) cmq_append_add_keys(c, keys, fields->physical_offset);
     cmq_log_commit(store->log, c->sizes.record_bytes);
+    if (c->watched && in_queue) cmq_watches_note(store->watches, c->queue);
     store->last_phy = fields->physical_offset;
     if (i == 0) {
         c->first_queue_offset = fields->queue_offset;
@@ -426,6 +436,7 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     const cmq_append *append = c->append;
     cmq_status status = check_writable(store);
     if (status != CMQ_OK) return status;   /* fenced: staged bytes may lie about that nobody writes any more */
+    c->watched = cmq_watches_any(store->watches);
     const int64_t now = cmq_clock_now_ms(&store->clock);
     /* A clock that steps back must not make store times fall: time search and recovery rely on their order (spec store 15.27). */
     if (now > store->store_ms) store->store_ms = now;
@@ -478,7 +489,9 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         /* Between two holds another thread may have used the room, or deleted the topic. */
         c->queue = NULL;
         c->queue_room = 0;
+        c->watched = false;
         status = append_chunk(c, &appended->count);
+        if (c->watched) cmq_watches_list(store->watches);
         const cmq_status settled = settle_chunk(store);
         const int64_t end = cmq_log_end(store->log);
         if (appended->count > before) appended->end = end;
@@ -486,6 +499,7 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         appended->first_physical_offset = c->first_phy;
         appended->store_timestamp_ms = c->fields.store_timestamp_ms;
         pthread_mutex_unlock(&store->seat);
+        if (!sync) cmq_watches_notify(store->watches);
         note_space(store, status);
         if (settled != CMQ_OK) return settled;
         if (status == CMQ_AGAIN && sync) status = cmq_store_commit(store, end);

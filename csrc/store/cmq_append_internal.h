@@ -18,6 +18,7 @@ typedef struct append_context {
     bool tags_vary;
     bool multi;                     /* multi-dispatch may apply */
     bool schedule;                  /* the schedule topic: tags code is a time */
+    bool watched;                   /* during this hold of the seat: somebody watches queues of this store */
     uint32_t tag_hash;              /* of a tag that stays the same */
     cmq_queue *queue;               /* of queue_id */
     uint32_t queue_room;            /* units granted in it */

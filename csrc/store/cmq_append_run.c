@@ -161,5 +161,6 @@ uint32_t cmq_append_run(append_context *c, uint32_t from, uint32_t left)
         phy += cast->record_bytes;
     }
     cmq_log_commit(store->log, run.bytes);
+    for (uint32_t i = 0; c->watched && i < run.count; i++) cmq_watches_note(store->watches, run.queues[i]);
     return run.count;
 }

@@ -95,6 +95,7 @@ static cmq_status write_group(cmq_store *store)
     cmq_log_close_flushed(store->log);
     cmq_store_put_keys(store, keys);
     cmq_store_publish(store, end, store_ms, last_phy);
+    cmq_watches_notify(store->watches);
     return CMQ_OK;
 }
 

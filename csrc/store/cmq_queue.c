@@ -25,7 +25,7 @@ int32_t cmq_queue_id(const cmq_queue *queue) { return queue->id; }
 cmq_queue_kind cmq_queue_kind_of(const cmq_queue *queue) { return (cmq_queue_kind)queue->tail.kind; }
 bool cmq_queue_deleted(const cmq_queue *queue)
 {
-    return atomic_load_explicit(&queue->tail.deleted, memory_order_acquire) != 0;
+    return (atomic_load_explicit(&queue->tail.marks, memory_order_acquire) & CMQ_MARK_DELETED) != 0;
 }
 uint32_t cmq_queue_index_seed(const cmq_queue *queue) { return queue->topic->index_seed; }
 
@@ -188,7 +188,7 @@ static cmq_status CMQ_MUST_CHECK make_room_slowly(cmq_queue *queue, uint32_t uni
 
 cmq_status cmq_queue_make_room(cmq_queue *queue, uint32_t units, int64_t confirmed_end)
 {
-    queue->tail.heat = 1;
+    queue->tail.heat |= CMQ_HEAT_TOUCHED;
     if (__builtin_expect(next_position(queue) + units <= queue->room_until, 1)) return CMQ_OK;
     return make_room_slowly(queue, units, confirmed_end);
 }

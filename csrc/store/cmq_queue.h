@@ -74,6 +74,10 @@ cmq_status CMQ_MUST_CHECK cmq_queues_create(cmq_queues **queues_out, const cmq_q
  * RocksDB folder is CMQ_ERR_NOT_STORE. */
 cmq_status CMQ_MUST_CHECK cmq_queues_load(cmq_queues *queues);
 
+/* Whom to tell of watched queues that are deleted (cmq_watches.h). */
+typedef struct cmq_watches cmq_watches;
+void cmq_queues_set_watches(cmq_queues *queues, cmq_watches *watches);
+
 /* Frees everything; flush first. No reader may be inside. */
 void cmq_queues_destroy(cmq_queues *queues);
 

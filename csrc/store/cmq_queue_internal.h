@@ -1,5 +1,5 @@
 /* cmq_queue_internal: what the files of the queue module share: the structs, locks and the parts' functions. Nobody
- * else includes it.
+ * else includes it but cmq_watch.c, for a queue's marks.
  *
  * Parts
  *   cmq_queues        life, table, options, deletion            cmq_queue         put, make room, read
@@ -23,6 +23,7 @@
 #include "store/cmq_queue.h"
 #include "store/cmq_queuetable.h"
 #include "store/cmq_queuetail.h"
+#include "store/cmq_watches.h"
 
 #define CMQ_QUEUE_LOCKS 64u
 #define CMQ_TAIL_UNITS_HOT 65536u               /* a ring grows by heat up to here … */
@@ -125,6 +126,7 @@ struct cmq_queues {
     _Atomic bool has_trash;           /* cometmq/deleted holds something */
     bool trash_made;                  /* writer, with no flush under way */
     uint32_t trash_next;              /* likewise: the next name in it */
+    cmq_watches *watches;             /* NULL in a read-only set, and where nobody may watch */
     pthread_mutex_t locks[CMQ_QUEUE_LOCKS];
 };
 
@@ -181,6 +183,19 @@ static inline void cmq_queue_mark_dirty(const cmq_queue *queue)
     atomic_store_explicit(queue->dirty, 1, memory_order_release);
 }
 void cmq_queue_mark_unsynced(cmq_queue *queue);
+
+/* Mark it as watched; was it deleted before? */
+static inline bool cmq_queue_set_watched(cmq_queue *queue)
+{
+    return (atomic_fetch_or_explicit(&queue->tail.marks, CMQ_MARK_WATCHED, memory_order_acq_rel) & CMQ_MARK_DELETED) != 0;
+}
+
+/* Was it marked? It is not any more. A look where it was not. */
+static inline bool cmq_queue_take_watched(cmq_queue *queue)
+{
+    if ((atomic_load_explicit(&queue->tail.marks, memory_order_relaxed) & CMQ_MARK_WATCHED) == 0) return false;
+    return (atomic_fetch_and_explicit(&queue->tail.marks, (uint8_t)~CMQ_MARK_WATCHED, memory_order_acq_rel) & CMQ_MARK_WATCHED) != 0;
+}
 
 /* ---- cmq_queuedelete ---- */
 

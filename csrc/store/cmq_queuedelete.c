@@ -30,7 +30,7 @@ static void forget(cmq_queue *queue)
 {
     cmq_queue_lock(queue);
     const int64_t next = cmq_queuetail_next(&queue->tail);
-    atomic_store_explicit(&queue->tail.deleted, 1, memory_order_release);
+    const uint8_t marks = atomic_fetch_or_explicit(&queue->tail.marks, CMQ_MARK_DELETED, memory_order_acq_rel);
     atomic_store_explicit(&queue->min, next, memory_order_release);
     atomic_store_explicit(&queue->last_end, 0, memory_order_release);
     if (queue->tail.kind == CMQ_QUEUE_BATCH)
@@ -38,6 +38,7 @@ static void forget(cmq_queue *queue)
                               memory_order_release);
     cmq_queue_reset_tail(queue, next);
     cmq_queue_unlock(queue);
+    if ((marks & CMQ_MARK_WATCHED) != 0) cmq_watches_forgotten(queue->set->watches, queue);
 }
 
 void cmq_queues_forget(cmq_queues *queues, bool (*dead)(void *context, cmq_queue *queue), void *context)

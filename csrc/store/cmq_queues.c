@@ -221,7 +221,7 @@ cmq_status cmq_queues_add(cmq_queues *queues, cmq_slice topic, int32_t queue_id,
     atomic_store_explicit(&queues->count, index + 1, memory_order_release);
     status = cmq_queuetable_put(&queues->table, queue);
     if (status != CMQ_OK) {
-        atomic_store_explicit(&queue->tail.deleted, 1, memory_order_release);
+        atomic_fetch_or_explicit(&queue->tail.marks, CMQ_MARK_DELETED, memory_order_release);
         return status;
     }
     *queue_out = queue;
@@ -258,6 +258,8 @@ cmq_status cmq_queues_require(cmq_queues *queues, cmq_slice topic, int32_t queue
 }
 
 int64_t cmq_queues_gaps(const cmq_queues *queues) { return queues->gaps; }
+
+void cmq_queues_set_watches(cmq_queues *queues, cmq_watches *watches) { queues->watches = watches; }
 
 /* Every bit of the result depends on every bit of `x` (the finalizer of splitmix64). */
 static uint64_t mix(uint64_t x)
@@ -298,9 +300,9 @@ bool cmq_queues_flush_wanted(const cmq_queues *queues)
 static void cool(cmq_queue *queue)
 {
     if (atomic_load_explicit(&queue->tail.ring, memory_order_relaxed) == NULL) return;
-    const bool hot = queue->tail.heat != 0;
+    const bool hot = (queue->tail.heat & CMQ_HEAT_TOUCHED) != 0;
     const int64_t next = cmq_queuetail_next(&queue->tail);
-    queue->tail.heat = 0;
+    queue->tail.heat &= (uint8_t)~CMQ_HEAT_TOUCHED;
     if (hot || cmq_queuetail_flushed(&queue->tail) != next) return;
     cmq_queue_lock(queue);
     cmq_tailring *old = cmq_queuetail_replace(&queue->tail, NULL);

@@ -27,6 +27,11 @@
 
 #include "store/cmq_tailpool.h"
 
+#define CMQ_HEAT_TOUCHED 1u   /* since cold rings were last looked for */
+#define CMQ_HEAT_NOTED 2u     /* among what this hold of the seat put units into (cmq_watches_note) */
+#define CMQ_MARK_DELETED 1u
+#define CMQ_MARK_WATCHED 2u   /* some watcher waits for it */
+
 /* Embedded in a queue. Positions count units of the queue's files from 0; for a simple queue they are the queue
  * offsets. */
 typedef struct cmq_queuetail {
@@ -35,8 +40,8 @@ typedef struct cmq_queuetail {
     _Atomic int64_t flushed;        /* units below are in the files */
     _Atomic uint32_t turns;         /* changes of `ring` so far */
     uint8_t unit_words;             /* of a unit in the ring; never changes */
-    uint8_t heat;                   /* writer: touched since cold rings were last looked for */
-    _Atomic uint8_t deleted;        /* what the queue says; both lie here to fill a hole */
+    uint8_t heat;                   /* writer: CMQ_HEAT_… bits */
+    _Atomic uint8_t marks;          /* CMQ_MARK_… bits, which are the queue's; these lie here to fill a hole */
     uint8_t kind;                   /* cmq_queue_kind */
 } cmq_queuetail;
 

@@ -134,6 +134,7 @@ cmq_status cmq_store_delete_expired_queues(cmq_store *store, uint32_t *deleted_o
         status = cmq_queues_delete_expired(store->queues, cmq_log_min(store->log), cmq_store_is_system_topic, NULL, deleted_out);
         cmq_store_announced(store);
         pthread_mutex_unlock(&store->seat);
+        cmq_watches_notify(store->watches);
         if (status == CMQ_OK && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);
     }
     pthread_mutex_unlock(&store->maintain_mutex);

@@ -129,6 +129,8 @@ static cmq_status create_index(cmq_store *store)
 static cmq_status open_writer(cmq_store *store, const cmq_layout *layout)
 {
     cmq_status status = cmq_store_recover(store, layout);
+    if (status == CMQ_OK) status = cmq_watches_create(&store->watches, store->log);
+    if (status == CMQ_OK) cmq_queues_set_watches(store->queues, store->watches);
     if (status == CMQ_OK) status = cmq_abort_create(store->fs, store->root, getpid());
     if (status == CMQ_OK)
         status = cmq_follow_create(store->fs, store->root, cmq_clock_now_ms(&store->clock), cmq_log_confirmed(store->log), store->durable_end,
@@ -208,6 +210,7 @@ static void free_store(cmq_store *store)
 {
     cmq_follow_destroy(store->follow);
     free(store->watch);
+    cmq_watches_destroy(store->watches);
     cmq_point_close(store->points);
     cmq_index_destroy(store->index);
     cmq_queues_destroy(store->queues);
@@ -276,6 +279,7 @@ cmq_status cmq_store_close(cmq_store *store)
 {
     if (store == NULL) return CMQ_OK;
     CMQ_ASSERT(store->pid == getpid());
+    CMQ_ASSERT(!cmq_watches_any(store->watches));
     const cmq_status status = store->options.read_only ? CMQ_OK : close_writer(store);
     free_store(store);
     return status;
@@ -398,6 +402,7 @@ static cmq_status delete_topic(cmq_store *store, cmq_slice topic)
     cmq_store_announced(store);
     const bool more = cmq_log_end(store->log) > store->durable_end;
     pthread_mutex_unlock(&store->seat);
+    cmq_watches_notify(store->watches);
     /* Recovery must not read again what was appended to the topic in between: that would bring it back. */
     if (status == CMQ_OK && more && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);
     return status;

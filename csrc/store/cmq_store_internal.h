@@ -10,6 +10,7 @@
  *   cmq_stale.c      records that are older than one before them
  *   cmq_maintain.c   flushes, durable points, the background thread
  *   cmq_retention.c  old segments, dead queues
+ *   cmq_watch.c      who waits for units of a queue
  *   cmq_reader.c     iteration
  *   cmq_lookup.c     by offset and time
  *   cmq_keysearch.c  by key
@@ -17,8 +18,8 @@
  *   cmq_verify*.c    everything held against everything
  *   cmq_repair*.c    what a store is made whole with
  *
- * Lock order: maintain_mutex, commit_mutex, seat, index_mutex. refresh_mutex is a follower's and taken alone. commit_mutex is not held while bytes
- * are written; `leader` stands for it.
+ * Lock order: maintain_mutex, commit_mutex, seat, index_mutex; a watcher's own two inside the seat. refresh_mutex is a follower's and taken alone.
+ * commit_mutex is not held while bytes are written; `leader` stands for it.
  */
 #ifndef CMQ_STORE_INTERNAL_H
 #define CMQ_STORE_INTERNAL_H
@@ -36,6 +37,7 @@
 #include "store/cmq_side.h"
 #include "store/cmq_store.h"
 #include "store/cmq_tagscode.h"
+#include "store/cmq_watches.h"
 
 #define CMQ_BODY_BYTES_DEFAULT (4u << 20)
 #define CMQ_RECORD_SLACK_BYTES 65536u            /* a record may be so much larger than the largest body (spec store 2.5) */
@@ -73,6 +75,7 @@ struct cmq_store {
     cmq_queues *queues;
     cmq_index *index;                   /* NULL: messageIndexEnable is off */
     cmq_follow *follow;                 /* NULL: a follower without a page */
+    cmq_watches *watches;               /* NULL: read-only */
     cmq_point_file *points;
     cmq_checkpoint checkpoint;          /* maintain_mutex */
 

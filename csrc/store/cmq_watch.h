@@ -28,7 +28,7 @@
 #include "base/cmq_status.h"
 #include "store/cmq_store.h"
 
-#define CMQ_WATCHERS_MAX 8u   /* of one store */
+#define CMQ_WATCHERS_MAX 20u   /* of one store: 16 loops, the delay service, and some more */
 
 typedef struct cmq_watcher cmq_watcher;
 typedef void (*cmq_watch_signal)(void *context);

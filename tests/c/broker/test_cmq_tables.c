@@ -51,8 +51,8 @@ static void topics_and_groups(void)
     char name[] = "orders";
     const cmq_topic_entry topic = {.name = cmq_slice_of_text(name), .read_queues = 4, .write_queues = 8, .perm = 6, .sys_flag = 3, .order = true,
                                    .kind = CMQ_TOPIC_BATCH, .message_type = CMQ_MESSAGE_FIFO};
-    const cmq_group_entry group = {.name = cmq_slice_of_text("g"), .consume_enable = true, .consume_from_min = true, .notify = true, .retry_queues = 2,
-                                   .retry_max = 16, .sys_flag = 5, .broker_id = 0, .which_broker_when_slow = 1};
+    const cmq_group_entry group = {.name = cmq_slice_of_text("g"), .consume_enable = true, .consume_from_min = true, .notify = true,
+                                   .retry_queues = 2, .retry_max = 16, .sys_flag = 5, .broker_id = 0, .which_broker_when_slow = 1};
     CHECK_OK(cmq_tables_put_topic(tables, &topic));
     CHECK_OK(cmq_tables_put_group(tables, &group));
     name[0] = 'x';   /* it was copied */
@@ -218,7 +218,8 @@ static void wrong_input_is_refused(void)
     cmq_tables *tables = make_tables(&reader);
     char name[CMQ_TABLES_NAME_BYTES_MAX + 2];
     memset(name, 'n', sizeof name);
-    const cmq_slice longest = {.data = (uint8_t *)name, .bytes = CMQ_TABLES_NAME_BYTES_MAX}, longer = {.data = (uint8_t *)name, .bytes = longest.bytes + 1};
+    const cmq_slice longest = {.data = (uint8_t *)name, .bytes = CMQ_TABLES_NAME_BYTES_MAX};
+    const cmq_slice longer = {.data = longest.data, .bytes = longest.bytes + 1};
     CHECK_OK(cmq_tables_put_topic(tables, &(cmq_topic_entry){.name = longest}));
     CHECK_STATUS(cmq_tables_put_topic(tables, &(cmq_topic_entry){.name = longer}), CMQ_ERR_ARGUMENT);
     CHECK_STATUS(cmq_tables_put_group(tables, &(cmq_group_entry){.name = CMQ_SLICE_NONE}), CMQ_ERR_ARGUMENT);
