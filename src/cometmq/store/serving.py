@@ -1,4 +1,4 @@
-"""What a broker that serves a store needs of it beyond its calls: the books it shares, and the settings it was opened by.
+"""What a broker that serves a store needs beyond the store's calls: the books it shares, and how it was opened.
 
 The books' tables are the same objects that the store works with, so that an append of this process, handed-off work and
 the broker see one state. The books' ``listener`` tells the broker what was not done by itself.

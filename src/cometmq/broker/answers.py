@@ -1,0 +1,102 @@
+"""How handlers refuse: an exception that is a code and a remark, and the frame around a handler that answers it.
+
+A handler says what it wants by returning; everything that stops it is raised. What a peer did wrong becomes an answer
+without a line in the log; what nobody expected goes on to the server, which answers code 1 and logs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from inspect import isawaitable
+from typing import Protocol, TypeAlias, cast
+
+from cometmq.errors import Error, InvalidArgument, InvalidTopic, MalformedBody, MalformedCommand
+from cometmq.remoting.codes import ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.store_config.errors import ConfigError
+
+__all__ = ["Caller", "Handler", "Outcome", "Refusal", "Table", "answering", "ok", "table_of"]
+
+
+class Caller(Protocol):
+    """Who sent a request: one connection."""
+
+    @property
+    def conn(self) -> int:
+        """The connection's id, never used again."""
+
+    @property
+    def peer(self) -> str:
+        """The other end, ``ip:port``."""
+
+
+Outcome: TypeAlias = object
+"""A :class:`Command` (the answer), None (there is none), or a verdict of the server."""
+
+Handler: TypeAlias = Callable[[Command, Caller], "Outcome | Awaitable[Outcome]"]
+Table: TypeAlias = dict[int, Handler]
+"""Request code to who serves it."""
+
+
+class Refusal(Error):
+    """The answer to a request is a code other than success.
+
+    Attributes:
+        code: the response code.
+        remark: upstream's text, or ours.
+    """
+
+    def __init__(self, code: int, remark: str) -> None:
+        """Keep both."""
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+def ok(request: Command, *, body: bytes = b"", fields: dict[str, str] | None = None) -> Command:
+    """Return the answer that says success and no more than that."""
+    return request.response(ResponseCode.SUCCESS, body=body, fields=fields)
+
+
+def _refused(request: Command, error: Error) -> Command:
+    if isinstance(error, Refusal):
+        return request.response(error.code, remark=error.remark)
+    code = ResponseCode.INVALID_PARAMETER if isinstance(error, InvalidTopic) else ResponseCode.SYSTEM_ERROR
+    return request.response(code, remark=error.message)
+
+
+_PEERS_FAULTS = (Refusal, MalformedCommand, MalformedBody, ConfigError, InvalidArgument)
+
+
+def answering(handler: Handler) -> Handler:
+    """Return the handler with its refusals, and what is wrong with a request, turned into answers."""
+
+    async def later(request: Command, outcome: Awaitable[Outcome]) -> Outcome:
+        try:
+            return await outcome
+        except _PEERS_FAULTS as error:
+            return _refused(request, error)
+
+    def handle(request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
+        try:
+            outcome = handler(request, caller)
+        except _PEERS_FAULTS as error:
+            return _refused(request, error)
+        return later(request, cast("Awaitable[Outcome]", outcome)) if isawaitable(outcome) else outcome
+
+    return handle
+
+
+def table_of(parts: Iterable[Table]) -> Table:
+    """Lay the tables of several parts over each other, each handler within :func:`answering`.
+
+    Raises:
+        InvalidArgument: two parts want the same code.
+    """
+    whole: Table = {}
+    for part in parts:
+        for code, handler in part.items():
+            if code in whole:
+                raise InvalidArgument(f"request code {code} has two handlers")
+            whole[int(code)] = answering(handler)
+    return whole

@@ -1,0 +1,269 @@
+"""Clients that come, stay and go: heartbeats (34), goodbyes (35), lists of members (38), checks of filters (46).
+
+A heartbeat makes the group and its retry topic where they are missing; the name servers know the topic, and the members
+of the group have heard of a new one (code 40), before the heartbeat is answered. A client is gone when it says so, when
+its connection closes, or after 120 s of silence.
+
+Threads: the event loop's. Source: consumption specification 3.4, remoting specification 2.7; upstream's
+ClientManageProcessor, ConsumerManageProcessor and ClientHousekeepingService.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cometmq.broker.answers import Caller, Refusal, Table, ok
+from cometmq.broker.groups import BrokerGroups
+from cometmq.broker.link import ClientLink
+from cometmq.broker.plane import DataPlane
+from cometmq.broker.registry import ClientConnection, ConsumerGroup, ConsumerRegistry, ProducerRegistry
+from cometmq.broker.topics import BrokerTopics
+from cometmq.errors import InvalidArgument
+from cometmq.remoting.bodies.connections import GetConsumerListByGroupResponseBody
+from cometmq.remoting.bodies.heartbeat import (
+    CheckClientRequestBody,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+)
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.members import Members, flag_text
+from cometmq.store_config.names import retry_topic, validate_group
+
+__all__ = ["ClientRules", "Clients"]
+
+_log = logging.getLogger("cometmq.broker.clients")
+
+_SUPPORTS_V2 = "IS_SUPPORT_HEART_BEAT_V2"
+_SUB_CHANGED = "IS_SUB_CHANGE"
+_CLIENT_ID_CHARS_MAX = 4_096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRules:
+    """What the settings say about clients.
+
+    Attributes:
+        refuse_pull_consumers: consumers that pull by themselves are passed over.
+        notify_changes: members are told of each other's coming and going.
+        notify_at_once: they are told as it happens; else every 15 s (:meth:`Clients.flush_notices`).
+        expire_ms: silence after which a client is gone.
+    """
+
+    refuse_pull_consumers: bool = False
+    notify_changes: bool = True
+    notify_at_once: bool = True
+    expire_ms: int = 120_000
+
+
+class Clients:
+    """All clients of one broker."""
+
+    def __init__(
+        self,
+        *,
+        topics: BrokerTopics,
+        groups: BrokerGroups,
+        plane: DataPlane,
+        link: ClientLink,
+        rules: ClientRules,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Nobody is there."""
+        self._topics = topics
+        self._groups = groups
+        self._plane = plane
+        self._link = link
+        self.rules = rules
+        self._now_ms = now_ms
+        self._fingerprints: dict[str, int] = {}
+        self._closed: set[int] = set()
+        self._busy: dict[int, int] = {}
+        self._to_notify: set[str] = set()
+        self.consumers = ConsumerRegistry(self, now_ms=now_ms)
+        self.producers = ProducerRegistry(now_ms=now_ms)
+
+    # --- What the registry tells
+
+    def members_changed(self, group: ConsumerGroup) -> None:
+        """Tell every member of a group to look again (code 40)."""
+        if not self.rules.notify_changes:
+            return
+        if self.rules.notify_at_once:
+            self._notify(group)
+        else:
+            self._to_notify.add(group.name)
+
+    def subscriptions_changed(self, group: ConsumerGroup) -> None:
+        """Give the loops what a group subscribes to."""
+        self._plane.put_consumer(
+            group.name,
+            group.message_model,
+            group.consume_type,
+            tuple(group.subscriptions.values()),
+            self._groups.forbidden_topics(group.name),
+        )
+
+    def forbidden_changed(self, name: str) -> None:
+        """Tell the loops that an online group may read other topics than before."""
+        group = self.consumers.get(name)
+        if group is not None:
+            self.subscriptions_changed(group)
+
+    def group_gone(self, name: str) -> None:
+        """Forget a group that nobody is in."""
+        self._fingerprints.pop(name, None)
+        self._to_notify.discard(name)
+        self._plane.remove_consumer(name)
+
+    def _notify(self, group: ConsumerGroup) -> None:
+        notice = Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields={"consumerGroup": group.name})
+        for conn in list(group.members):
+            self._link.send_oneway(conn, notice.as_oneway())
+
+    def flush_notices(self) -> None:
+        """Tell what was kept back. Called every 15 s where members are not told at once."""
+        names, self._to_notify = self._to_notify, set()
+        for name in sorted(names):
+            group = self.consumers.get(name)
+            if group is not None:
+                self._notify(group)
+
+    # --- Connections
+
+    def _wants_notice(self, name: str) -> bool:
+        config = self._groups.get(name)
+        return config is None or config.notify_consumer_ids_changed_enable
+
+    def connection_closed(self, conn: int) -> None:
+        """Take a connection that is gone out of all groups."""
+        if conn in self._busy:
+            # Its heartbeat still waits for a topic to be made, and would bring the connection back.
+            self._closed.add(conn)
+        self.consumers.close(conn, self._wants_notice)
+        self.producers.close(conn)
+
+    def expire(self) -> None:
+        """Take out and disconnect clients that were silent too long. Called every 10 s."""
+        doomed = self.consumers.expire(self.rules.expire_ms) + self.producers.expire(self.rules.expire_ms)
+        for conn in dict.fromkeys(doomed):
+            _log.info("client expired conn=%d", conn)
+            self._link.close_connection(conn)
+
+    # --- Requests
+
+    def handlers(self) -> Table:
+        """Return what this part serves."""
+        return {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._list,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check,
+        }
+
+    async def _heartbeat(self, request: Command, caller: Caller) -> Command:
+        data = HeartbeatData.from_json(request.body)
+        if not 0 < len(data.client_id) <= _CLIENT_ID_CHARS_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"a clientID has 1 to {_CLIENT_ID_CHARS_MAX} characters, not {len(data.client_id)}",
+            )
+        is_changed = data.fingerprint == 0
+        self._busy[caller.conn] = self._busy.get(caller.conn, 0) + 1
+        try:
+            for consumer in data.consumers:
+                is_changed = await self._register(data, consumer, request, caller) or is_changed
+        finally:
+            self._busy[caller.conn] -= 1
+            if not self._busy[caller.conn]:
+                del self._busy[caller.conn]
+        if caller.conn in self._closed:
+            if caller.conn not in self._busy:
+                self._closed.discard(caller.conn)
+            return ok(request)
+        for producer in data.producers:
+            self.producers.register(_checked_group(producer.group_name), self._connection(data, request, caller))
+        return ok(request, fields={_SUPPORTS_V2: "true", _SUB_CHANGED: flag_text(is_changed)})
+
+    async def _register(self, data: HeartbeatData, consumer: ConsumerData, request: Command, caller: Caller) -> bool:
+        """Note one consumer group of a heartbeat; tell whether the group's fingerprint is another than before."""
+        name = consumer.group_name
+        if self.rules.refuse_pull_consumers and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY:
+            return False
+        before = self._fingerprints.get(name)
+        config = await self._groups.find_or_make(name)
+        if config is None:
+            return False
+        order = any(
+            (topic := self._topics.get(sub.topic)) is not None and topic.order for sub in consumer.subscriptions
+        )
+        await self._topics.make_for_group(
+            retry_topic(name), queues=max(config.retry_queue_nums, 0), order=order, unit_mode=consumer.unit_mode
+        )
+        if caller.conn in self._closed:
+            return False
+        self._fingerprints[name] = data.fingerprint
+        # A heartbeat without subscriptions refreshes the connection; it says so only in the second version.
+        without = data.without_sub and data.fingerprint != 0
+        self.consumers.register(
+            name,
+            self._connection(data, request, caller),
+            consume_type=consumer.consume_type,
+            message_model=consumer.message_model,
+            consume_from_where=consumer.consume_from_where,
+            subscriptions=None if without else consumer.subscriptions,
+            notify=config.notify_consumer_ids_changed_enable,
+        )
+        return before is not None and before != data.fingerprint
+
+    def _connection(self, data: HeartbeatData, request: Command, caller: Caller) -> ClientConnection:
+        return ClientConnection(
+            conn=caller.conn,
+            client_id=data.client_id,
+            language=request.language,
+            version=request.version,
+            peer=caller.peer,
+            seen_ms=self._now_ms(),
+        )
+
+    def _unregister(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        members.required("clientID")
+        producer, consumer = members.text("producerGroup"), members.text("consumerGroup")
+        if producer is not None:
+            self.producers.unregister(producer, caller.conn)
+        if consumer is not None:
+            self.consumers.unregister(consumer, caller.conn, notify=self._wants_notice(consumer))
+        return ok(request)
+
+    def _list(self, request: Command, caller: Caller) -> Command:
+        name = Members(request.fields).required("consumerGroup")
+        group = self.consumers.get(name)
+        if group is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        return ok(request, body=GetConsumerListByGroupResponseBody(consumer_ids=tuple(group.client_ids())).to_json())
+
+    def _check(self, request: Command, caller: Caller) -> Command:
+        subscription = CheckClientRequestBody.from_json(request.body).subscription
+        kind = None if subscription is None else subscription.expression_type
+        if kind not in (None, "", "TAG"):
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
+            )
+        return ok(request)
+
+    def is_broadcasting(self, name: str) -> bool:
+        """Tell whether an online group gives every member all messages."""
+        group = self.consumers.get(name)
+        return group is not None and group.message_model is MessageModel.BROADCASTING
+
+
+def _checked_group(name: str) -> str:
+    try:
+        return validate_group(name)
+    except InvalidArgument as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error

@@ -1,0 +1,215 @@
+"""How a broker runs: the settings of every source, and what follows from them, checked before anything is opened.
+
+Settings come from a ``broker.properties`` or ``cometmq.toml``, the environment and the call, as a store's do
+(:mod:`cometmq.store_config.setting_sources`). Where CometMQ is more careful than upstream: a broker listens on the
+loopback unless an address is given, refuses another address unless told that this is meant, and flushes synchronously.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+
+from cometmq.errors import InvalidArgument
+from cometmq.remoting.addresses import parse_address, parse_addresses
+from cometmq.store.opening import Plan
+from cometmq.store.options import FlushMode, Retention
+from cometmq.store_config.broker_settings import BrokerSettings
+from cometmq.store_config.setting_sources import load_settings
+from cometmq.store_config.settings import BrokerRole, FlushDiskType, StoreType
+
+__all__ = ["SETTABLE", "BrokerConfig", "load_broker_config"]
+
+_LOOPBACK = "127.0.0.1"
+_PORTS_BELOW_FAST = 2
+_DEFAULT_TOPIC_QUEUES = 4
+"""Queues of a topic that an append of this process makes: what a Java client's send would get."""
+
+SETTABLE: frozenset[str] = frozenset(
+    {
+        "auto_create_subscription_group",
+        "auto_create_topic_enable",
+        "broker_permission",
+        "channel_expired_timeout_ms",
+        "clear_retry_topic_when_delete_topic",
+        "flush_consumer_offset_interval_ms",
+        "flush_delay_offset_interval_ms",
+        "force_register",
+        "notify_consumer_ids_changed_enable",
+        "real_time_notify_consumer_change",
+        "register_name_server_period_ms",
+        "reject_pull_consumer_enable",
+        "use_server_side_reset_offset",
+        "validate_system_topic_when_update_topic",
+    }
+)
+"""What administration may change while the broker runs. No path, no address, no command, nothing that the files' form
+depends on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """A broker's configuration. Immutable.
+
+    Attributes:
+        path: the store's directory.
+        settings: every setting.
+        given: names of the settings that somebody gave.
+        unknown: names in a ``broker.properties`` that no broker knows, for a warning.
+        host: numeric address to listen on.
+        port: port to listen on; 0 takes a free one.
+        advertised_ip: numeric address that clients connect to, in routes and message ids.
+        broker_name: the broker's name.
+        name_servers: ``host:port`` of each.
+    """
+
+    path: Path
+    settings: BrokerSettings
+    given: frozenset[str]
+    unknown: tuple[str, ...] = ()
+    host: str = _LOOPBACK
+    port: int = 10911
+    advertised_ip: str = _LOOPBACK
+    broker_name: str = "broker"
+    name_servers: tuple[str, ...] = ()
+
+    def addresses(self, port: int) -> tuple[str, ...]:
+        """Return what to listen on for a main port: it and, two below, the one of clients' fast channel."""
+        fast = port - _PORTS_BELOW_FAST
+        ports = (port, fast) if self.port and fast > 0 else (port,)
+        return tuple(host_port(self.host, one) for one in ports)
+
+    def advertised(self, port: int) -> str:
+        """Return the address in routes. IPv6 stands without brackets, as upstream has it."""
+        return f"{self.advertised_ip}:{port}"
+
+    @property
+    def flush(self) -> FlushMode:
+        """When sends are acknowledged: on disk, unless somebody asked for ``ASYNC_FLUSH``."""
+        asked = "flush_disk_type" in self.given and self.settings.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+        return FlushMode.ASYNC if asked else FlushMode.SYNC
+
+    def plan(self, port: int, *, create: bool = True) -> Plan:
+        """Return how to open the store, for a broker on this port."""
+        return Plan(
+            path=self.path,
+            settings=replace(self.settings, broker_ip1=self.advertised_ip, listen_port=port),
+            given=self.given | {"broker_ip1", "listen_port"},
+            flush=self.flush,
+            retention=Retention.from_settings(self.settings),
+            default_queues=min(self.settings.default_topic_queue_nums, _DEFAULT_TOPIC_QUEUES),
+            create=create,
+            background=True,
+        )
+
+
+def host_port(host: str, port: int) -> str:
+    """Return a numeric address with its port; IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def load_broker_config(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    config: str | os.PathLike[str] | None = None,
+    listen: str | None = None,
+    insecure_listen: bool = False,
+    settings: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> BrokerConfig:
+    """Bring everything together that says how a broker runs.
+
+    Args:
+        path: the store; without, ``storePathRootDir`` of the settings.
+        config: a ``broker.properties``, or a ``cometmq.toml``.
+        listen: ``host:port`` or ``:port``; goes before ``bindAddress`` and ``listenPort``.
+        insecure_listen: listen on other addresses than the loopback, where anybody who reaches the port may send,
+            read and delete.
+        settings: further settings by upstream's names or ours.
+        environ: the environment; None for the process's own.
+
+    Raises:
+        SettingError, UnknownSetting: a setting cannot be used, or is none.
+        InvalidArgument: an argument cannot be used, or the address was refused.
+    """
+    file = None if config is None else Path(config)
+    is_toml = file is not None and file.suffix == ".toml"
+    loaded = load_settings(
+        properties=None if is_toml else file,
+        toml=file if is_toml else None,
+        environ=environ,
+        overrides=settings,
+    )
+    values = loaded.settings
+    _refuse_unsupported(values)
+    root = os.fspath(path) if path is not None else values.store_path_root_dir
+    if root is None:
+        raise InvalidArgument("no store was given: give its directory, or storePathRootDir in the configuration")
+    host, port = _listen_on(listen, values)
+    _check_host(host, insecure_listen=insecure_listen)
+    return BrokerConfig(
+        path=Path(root),
+        settings=values,
+        given=frozenset(loaded.given),
+        unknown=loaded.unknown,
+        host=host,
+        port=port,
+        advertised_ip=_advertised_ip(values.broker_ip1, host),
+        broker_name=values.broker_name or socket.gethostname() or "broker",
+        name_servers=parse_addresses(values.namesrv_addr) if values.namesrv_addr else (),
+    )
+
+
+def _refuse_unsupported(settings: BrokerSettings) -> None:
+    if settings.broker_role is BrokerRole.SLAVE or settings.broker_id != 0:
+        raise InvalidArgument(
+            "brokerRole SLAVE and a brokerId other than 0 are not supported yet: a broker is a master"
+        )
+    if settings.store_type is StoreType.ROCKSDB:
+        raise InvalidArgument("storeType is defaultRocksDB: CometMQ keeps consume queues in files")
+    if settings.enable_dleger_commit_log:
+        raise InvalidArgument("enableDLegerCommitLog is set: CometMQ does not keep DLedger's log")
+
+
+def _listen_on(listen: str | None, settings: BrokerSettings) -> tuple[str, int]:
+    host, port = settings.bind_address or _LOOPBACK, settings.listen_port
+    if listen is not None:
+        host, port = parse_address(f"{host}{listen}" if listen.startswith(":") else listen)
+    try:
+        return str(ip_address(_LOOPBACK if host == "localhost" else host)), port
+    except ValueError:
+        raise InvalidArgument(f"cannot listen on {host!r}: give a numeric address such as 127.0.0.1") from None
+
+
+def _check_host(host: str, *, insecure_listen: bool) -> None:
+    if insecure_listen or ip_address(host).is_loopback:
+        return
+    raise InvalidArgument(
+        f"refusing to listen on {host}: whoever reaches the port could send, read and delete without a password. "
+        "Listen on 127.0.0.1, or give --insecure-listen (insecure_listen=True) where the network keeps others out"
+    )
+
+
+def _advertised_ip(given: str | None, host: str) -> str:
+    if given is not None:
+        try:
+            return str(ip_address(given))
+        except ValueError:
+            raise InvalidArgument(f"brokerIP1 is {given!r}, which is no numeric address") from None
+    address = ip_address(host)
+    return _own_address(address) if address.is_unspecified else host
+
+
+def _own_address(wildcard: IPv4Address | IPv6Address) -> str:
+    """Return the address by which this machine would reach others; the loopback where it cannot. Nothing is sent."""
+    family, other = (socket.AF_INET, "192.0.2.1") if wildcard.version == 4 else (socket.AF_INET6, "2001:db8::1")
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((other, 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return _LOOPBACK if wildcard.version == 4 else "::1"

@@ -1,0 +1,412 @@
+"""The control plane of a broker: its parts, put together, without sockets and without a clock of its own.
+
+    request -> table of handlers -> part (topics, groups, clients, ...) -> store and books, data plane, link to clients
+    time    -> jobs              -> part
+
+Threads: the event loop's, but for what the store's own side tells of changes, which may come from any thread and is
+moved to the loop where it needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from cometmq.broker.admin import Admin
+from cometmq.broker.answers import Table, table_of
+from cometmq.broker.clients import ClientRules, Clients
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.delays import BrokerDelays
+from cometmq.broker.groups import BrokerGroups
+from cometmq.broker.link import ClientLink
+from cometmq.broker.locks import QueueLocks
+from cometmq.broker.offsets import BrokerOffsets
+from cometmq.broker.plane import DataPlane
+from cometmq.broker.queries import Queries
+from cometmq.broker.queues import Queues
+from cometmq.broker.relay import Relay
+from cometmq.broker.send_back import SendBack
+from cometmq.broker.sends import Sends
+from cometmq.broker.stats import Statistics
+from cometmq.broker.topics import BrokerTopics, TopicRules
+from cometmq.errors import NotFound
+from cometmq.remoting.bodies.config_tables import KVTable
+from cometmq.store.serving import served_parts
+from cometmq.store.store import Store
+from cometmq.store_config.broker_settings import BrokerSettings
+from cometmq.store_config.data_version import DataVersion
+from cometmq.store_config.subscription_groups import SYSTEM_GROUPS
+from cometmq.store_config.system_topics import system_topics
+from cometmq.store_config.topic_config import Perm, TopicConfig
+
+__all__ = ["ControlPlane", "Job", "NameServers"]
+
+_log = logging.getLogger("cometmq.broker")
+
+_EXPIRE_MS = 10_000
+_NOTICES_MS = 15_000
+_SAMPLE_MS = 10_000
+_DAY_MS = 86_400_000
+
+
+class NameServers(Protocol):
+    """The way to the name servers."""
+
+    async def announce(self, topics: Sequence[TopicConfig]) -> None:
+        """Tell of new and changed topics."""
+
+    async def announce_all(self) -> None:
+        """Tell of something that concerns all topics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Something that is done again and again.
+
+    Attributes:
+        name: for the log.
+        period_ms: returns how long to wait between two runs.
+        run: does it once.
+    """
+
+    name: str
+    period_ms: Callable[[], int]
+    run: Callable[[], Awaitable[None]]
+
+
+class ControlPlane:
+    """The control plane of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        store: Store,
+        plane: DataPlane,
+        link: ClientLink,
+        name_servers: NameServers,
+        port: int,
+        now_ms: Callable[[], int],
+        waiting_requests: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Put the parts together; nobody knows of anything before :meth:`start`.
+
+        Args:
+            config: how the broker runs.
+            store: the store that is served, opened for writing.
+            plane: the loops.
+            link: the way to clients.
+            name_servers: the way to the name servers.
+            port: the port that clients connect to.
+            now_ms: the clock.
+            waiting_requests: how many requests wait for the control thread.
+
+        Raises:
+            ConfigError: a file under ``config/`` cannot be used.
+        """
+        self._config = config
+        self._settings = config.settings
+        self._version = DataVersion.first(now_ms())
+        self._store = store
+        self._plane = plane
+        self._name_servers = name_servers
+        self._port = port
+        self._now_ms = now_ms
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        parts = served_parts(store)
+        self._parts = parts
+        self.stats = Statistics(now_ms=now_ms)
+        self.queues = Queues(store.handle)
+        self.locks = QueueLocks(now_ms=now_ms)
+        self.topics = BrokerTopics(
+            parts.topics,
+            plane,
+            name_servers,
+            rules=self._topic_rules(),
+            delete=self._delete_topic,
+            make_batch=store.handle.set_batch_topic,
+            groups_with_progress=lambda topic: self.offsets.groups_of(topic),
+        )
+        self.groups = BrokerGroups(
+            parts.groups,
+            plane,
+            auto_create=self._settings.auto_create_subscription_group,
+            forget_progress=lambda group: self.offsets.forget_group(group),
+            forbidden_changed=lambda group: self.clients.forbidden_changed(group),
+        )
+        self.clients = Clients(
+            topics=self.topics,
+            groups=self.groups,
+            plane=plane,
+            link=link,
+            rules=self._client_rules(),
+            now_ms=now_ms,
+        )
+        self.offsets = BrokerOffsets(
+            parts.groups.offsets,
+            plane=plane,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.clients.consumers,
+            queues=self.queues,
+            stats=self.stats,
+            link=link,
+            broker_name=config.broker_name,
+            broker_address=self._address,
+            reset_on_server=self._settings.use_server_side_reset_offset,
+            now_ms=now_ms,
+        )
+        self.delays = BrokerDelays(store.path, plane, now_ms=now_ms)
+        answer_fields = self._answer_fields()
+        self.handlers: Table = table_of(
+            part.handlers()
+            for part in (
+                self.topics,
+                self.groups,
+                self.clients,
+                self.offsets,
+                self.delays,
+                self.locks,
+                Sends(
+                    topics=self.topics,
+                    groups=self.groups,
+                    locks=self.locks,
+                    plane=plane,
+                    answer_fields=answer_fields,
+                    properties={**answer_fields, "CLUSTER": self._settings.broker_cluster_name},
+                ),
+                SendBack(
+                    topics=self.topics,
+                    groups=self.groups,
+                    plane=plane,
+                    stats=self.stats,
+                    read=store.get_physical,
+                    is_writable=lambda: bool(self._settings.broker_permission & Perm.WRITE),
+                    broker_ip=config.advertised_ip,
+                ),
+                Queries(
+                    store,
+                    queues=self.queues,
+                    consumers=self.clients.consumers,
+                    unique_max=self._settings.default_query_max_num,
+                    batch_max=self._settings.max_msgs_num_batch,
+                ),
+                Relay(
+                    consumers=self.clients.consumers,
+                    topics=self.topics,
+                    groups=self.groups,
+                    store=store,
+                    link=link,
+                    broker_name=config.broker_name,
+                ),
+                Admin(
+                    live=self,
+                    store=store,
+                    topics=self.topics,
+                    clients=self.clients,
+                    offsets=self.offsets,
+                    queues=self.queues,
+                    stats=self.stats,
+                    counters=plane.counters,
+                    delay_progress=lambda: plane.delay_mark().offsets,
+                    waiting_requests=waiting_requests,
+                    broker_name=config.broker_name,
+                    broker_address=self._address,
+                    now_ms=now_ms,
+                ),
+            )
+        )
+
+    # --- Settings
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The settings as they are now."""
+        return self._settings
+
+    @property
+    def version(self) -> DataVersion:
+        """How often administration changed them."""
+        return self._version
+
+    async def change(self, changed: BrokerSettings) -> None:
+        """Let other settings hold from now on; until the next start, whose sources say again what holds."""
+        before, self._settings = self._settings, changed
+        self._version = self._version.next(self._now_ms())
+        self.topics.rules = self._topic_rules()
+        self.clients.rules = self._client_rules()
+        self.groups.auto_create = changed.auto_create_subscription_group
+        self.offsets.reset_on_server = changed.use_server_side_reset_offset
+        if changed.broker_permission != before.broker_permission:
+            self._plane.set_broker_perm(changed.broker_permission)
+            self.topics.touch()
+            await self._name_servers.announce_all()
+
+    def _topic_rules(self) -> TopicRules:
+        settings = self._settings
+        return TopicRules(
+            auto_create=settings.auto_create_topic_enable,
+            refuse_system_names=settings.validate_system_topic_when_update_topic,
+            clear_pop_retry=settings.clear_retry_topic_when_delete_topic,
+        )
+
+    def _client_rules(self) -> ClientRules:
+        settings = self._settings
+        return ClientRules(
+            refuse_pull_consumers=settings.reject_pull_consumer_enable,
+            notify_changes=settings.notify_consumer_ids_changed_enable,
+            notify_at_once=settings.real_time_notify_consumer_change,
+            expire_ms=settings.channel_expired_timeout_ms,
+        )
+
+    def _answer_fields(self) -> dict[str, str]:
+        trace = "true" if self._settings.trace_on else "false"
+        return {"MSG_REGION": self._settings.region_id, "TRACE_ON": trace}
+
+    def _address(self) -> str:
+        return self._config.advertised(self._port)
+
+    # --- Life
+
+    def start(self) -> None:
+        """Give the loops what they decide by, and begin to deliver delayed messages. Blocks."""
+        settings = self._settings
+        own = system_topics(
+            broker_cluster_name=settings.broker_cluster_name,
+            broker_name=self._config.broker_name,
+            auto_create_topic_enable=settings.auto_create_topic_enable,
+            default_topic_queue_nums=settings.default_topic_queue_nums,
+            cluster_topic_enable=settings.cluster_topic_enable,
+            broker_topic_enable=settings.broker_topic_enable,
+            trace_topic_enable=settings.trace_topic_enable,
+            msg_trace_topic_name=settings.msg_trace_topic_name,
+            revive_queue_num=settings.revive_queue_num,
+            timer_wheel_enable=settings.timer_wheel_enable,
+        )
+        self._plane.set_broker_perm(settings.broker_permission)
+        self.topics.start(own)
+        self.groups.start(SYSTEM_GROUPS)
+        self.offsets.start()
+        self._parts.topics.listener = self._topic_changed
+        self._parts.groups.listener = self
+        self.delays.start()
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Say where what the store's side tells is to be worked on."""
+        self._loop = loop
+
+    def stop(self) -> None:
+        """End delivering, and write down what is in memory alone. Blocks. Nothing may be asked any more.
+
+        Raises:
+            StorageError: something could not be written.
+        """
+        self._parts.topics.listener = None
+        self._parts.groups.listener = None
+        try:
+            self.delays.stop()
+        finally:
+            self.offsets.persist()
+
+    def connection_closed(self, conn: int) -> None:
+        """Hear that a connection is gone."""
+        self.clients.connection_closed(conn)
+
+    def _delete_topic(self, name: str) -> None:
+        try:
+            self._store.delete_topic(name)
+        except NotFound:
+            # Deleting what is not there is fine.
+            return
+
+    # --- What the store's own side did: any thread
+
+    def _topic_changed(self, name: str) -> None:
+        found = self.topics.changed_elsewhere(name)
+        if found is not None and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._announce_later, found)
+
+    def _announce_later(self, topic: TopicConfig) -> None:
+        task = asyncio.get_running_loop().create_task(self._name_servers.announce([topic]))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Progress was set by the store's own side."""
+        self._plane.commit_offset(group, topic, queue_id, offset)
+
+    def group_changed(self, group: str) -> None:
+        """A group was made or removed by the store's own side."""
+        self.groups.changed_elsewhere(group)
+
+    def forgotten(self, group: str | None, topic: str | None) -> None:
+        """Progress was dropped by the store's own side."""
+        self._plane.remove_offsets(group=group, topic=topic)
+
+    # --- Order of topics, as the name servers keep it
+
+    async def order_config(self, table: KVTable) -> None:
+        """Make the topics ordered that the name servers say are, and no others."""
+        changed = [
+            replace(topic, order=topic.topic_name in table.table)
+            for topic in self.topics.all()
+            if topic.order != (topic.topic_name in table.table)
+        ]
+        if changed:
+            await self.topics.take_order(changed)
+
+    # --- Jobs
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Return what is to be done again and again."""
+        return (
+            Job(
+                name="offsets",
+                period_ms=lambda: self._settings.flush_consumer_offset_interval_ms,
+                run=lambda: self._in_executor(self.offsets.persist),
+            ),
+            Job(
+                name="delays",
+                period_ms=lambda: self._settings.flush_delay_offset_interval_ms,
+                run=lambda: self._in_executor(self.delays.persist),
+            ),
+            Job(name="clients", period_ms=lambda: _EXPIRE_MS, run=self._expire),
+            Job(name="notices", period_ms=lambda: _NOTICES_MS, run=self._flush_notices),
+            Job(name="statistics", period_ms=lambda: _SAMPLE_MS, run=lambda: self._in_executor(self.sample)),
+        )
+
+    @staticmethod
+    async def _in_executor(work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, work)
+
+    async def _expire(self) -> None:
+        self.clients.expire()
+        self.locks.drop_expired()
+
+    async def _flush_notices(self) -> None:
+        self.clients.flush_notices()
+
+    def sample(self) -> None:
+        """Take over the loops' totals into the statistics. Any thread."""
+        totals = self._plane.counters()
+        stats = self.stats
+        cluster = self._settings.broker_cluster_name
+        for name in ("messages_in", "messages_out", "pulls", "pulls_found"):
+            stats.follow(name, "", totals.get(name, 0))
+        stats.follow("pulls_missed", "", totals.get("pulls", 0) - totals.get("pulls_found", 0))
+        stats.follow("BROKER_PUT_NUMS", cluster, totals.get("messages_in", 0))
+        stats.follow("BROKER_GET_NUMS", cluster, totals.get("messages_out", 0))
+        for (topic, group), (messages, size) in self._plane.traffic().items():
+            kind, key = ("GROUP_GET", f"{topic}@{group}") if group else ("TOPIC_PUT", topic)
+            stats.follow(f"{kind}_NUMS", key, messages)
+            stats.follow(f"{kind}_SIZE", key, size)
+        stats.counters = {**totals, "connections_in_groups_now": self._members_now()}
+        stats.sample()
+        stats.turn_day_at(self._now_ms() // _DAY_MS, totals)
+
+    def _members_now(self) -> int:
+        return sum(len(group.members) for group in self.clients.consumers.groups())

@@ -1,0 +1,247 @@
+"""The broker's consumer groups: made on first use or by administration, and told to the loops.
+
+The table is the store's own (:class:`cometmq.store.group_book.GroupBook`). A group is in ``subscriptionGroup.json``
+before the loops answer its pulls.
+
+Threads: the event loop's, but for :meth:`BrokerGroups.changed_elsewhere`.
+Source: consumption specification 3.8; upstream's SubscriptionGroupManager and AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from cometmq.broker.answers import Caller, Outcome, Refusal, Table, ok
+from cometmq.broker.plane import DataPlane
+from cometmq.broker.texts import FAQ
+from cometmq.broker.writes import SharedWrite
+from cometmq.errors import Error, InvalidArgument
+from cometmq.remoting.bodies.body import decode_body
+from cometmq.remoting.bodies.config_tables import (
+    GroupForbidden,
+    SubscriptionGroupList,
+    SubscriptionGroupWrapper,
+    decode_subscription_group,
+)
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.members import Members
+from cometmq.remoting.server import AGAIN
+from cometmq.store.group_book import GroupBook
+from cometmq.store_config.fastjson import Layout, encode
+from cometmq.store_config.names import SYSTEM_GROUP_PREFIX, validate_group
+from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
+
+__all__ = ["BrokerGroups"]
+
+_log = logging.getLogger("cometmq.broker.groups")
+
+_READ_BIT = 0
+_RETRY_QUEUES_MAX = 65_536
+
+
+class BrokerGroups:
+    """All consumer groups of one broker."""
+
+    def __init__(
+        self,
+        book: GroupBook,
+        plane: DataPlane,
+        *,
+        auto_create: bool,
+        forget_progress: Callable[[str], None],
+        forbidden_changed: Callable[[str], None],
+    ) -> None:
+        """Nothing is told to anybody before :meth:`start`.
+
+        Args:
+            book: the store's groups.
+            plane: the loops.
+            auto_create: a group that nobody made is made on its first use.
+            forget_progress: drops a deleted group's progress.
+            forbidden_changed: hears of a group that may read other topics than before.
+        """
+        self._table = book.table
+        self._plane = plane
+        self.auto_create = auto_create
+        self._forget_progress = forget_progress
+        self._forbidden_changed = forbidden_changed
+        self._write = SharedWrite(self._table.persist)
+        self._making: dict[str, asyncio.Task[SubscriptionGroupConfig]] = {}
+
+    # --- The table
+
+    def start(self, own: Sequence[SubscriptionGroupConfig]) -> None:
+        """Make the system's groups where they are missing, and give the loops every group. Blocks."""
+        missing = [group for group in own if group.group_name not in self._table]
+        for group in missing:
+            self._table.put(group)
+        if missing:
+            self._table.persist()
+        for group in self._table.all():
+            self._plane.put_group(group)
+
+    def get(self, name: str) -> SubscriptionGroupConfig | None:
+        """Return a group, or None."""
+        return self._table.get(name)
+
+    def all(self) -> tuple[SubscriptionGroupConfig, ...]:
+        """Return every group."""
+        return self._table.all()
+
+    def changed_elsewhere(self, name: str) -> None:
+        """Tell the loops of a group that the store's own side made or removed. Any thread."""
+        found = self._table.get(name)
+        if found is None:
+            self._plane.remove_group(name)
+        else:
+            self._plane.put_group(found)
+
+    def forbidden_topics(self, name: str) -> tuple[str, ...]:
+        """Return the topics that a group must not read."""
+        return self._table.forbidden_topics(name, _READ_BIT)
+
+    async def find_or_make(self, name: str) -> SubscriptionGroupConfig | None:
+        """Return a group, made where it is not there and may be made; else None."""
+        found = self._table.get(name)
+        if found is not None and name not in self._making:
+            return found
+        if not (self.auto_create or name.startswith(SYSTEM_GROUP_PREFIX)):
+            return None
+        try:
+            validate_group(name)
+        except InvalidArgument:
+            return None
+        task = self._making.get(name)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._made(name))
+            self._making[name] = task
+            task.add_done_callback(lambda _: self._making.pop(name, None))
+        return await asyncio.shield(task)
+
+    async def _made(self, name: str) -> SubscriptionGroupConfig:
+        group = SubscriptionGroupConfig(group_name=name)
+        await self._put([group])
+        _log.info("group made name=%s", name)
+        return group
+
+    async def require(self, name: str) -> SubscriptionGroupConfig:
+        """Return a group as :meth:`find_or_make`; Refusal with 26 where there is none."""
+        found = await self.find_or_make(name)
+        if found is None:
+            raise _unknown(name)
+        return found
+
+    async def _put(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
+        """Make groups durable, then known to the loops; all or none of them."""
+        before = [self._table.put(group) for group in groups]
+        try:
+            await self._write()
+        except Error:
+            for group, old in zip(groups, before, strict=True):
+                if old is None:
+                    self._table.remove(group.group_name)
+                else:
+                    self._table.put(old)
+            raise
+        for group in groups:
+            self._plane.put_group(group)
+
+    # --- Requests
+
+    def handlers(self) -> Table:
+        """Return what this part serves."""
+        return {
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.LITE_PULL_MESSAGE: self._pull,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._update_list,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._show_all,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._show,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._remove,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self._forbid,
+        }
+
+    async def _pull(self, request: Command, caller: Caller) -> Outcome:
+        """Make the group that the loops did not know, and let them serve the pull."""
+        name = Members(request.fields).required("consumerGroup")
+        found = await self.find_or_make(name)
+        if found is None:
+            raise Refusal(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{name}] does not exist, {FAQ}",
+            )
+        # The loops may have been told after the request came by them.
+        self._plane.put_group(found)
+        return AGAIN
+
+    def _checked(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        try:
+            validate_group(group.group_name)
+        except InvalidArgument as error:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, error.message) from error
+        if group.retry_queue_nums > _RETRY_QUEUES_MAX:
+            raise InvalidArgument(
+                f"retryQueueNums is {group.retry_queue_nums}; at most {_RETRY_QUEUES_MAX} are allowed"
+            )
+        if group.attributes:
+            raise InvalidArgument(f"there is no group attribute {next(iter(group.attributes))!r}")
+        return group
+
+    async def _update(self, request: Command, caller: Caller) -> Command:
+        group = self._checked(decode_body("SubscriptionGroupConfig", request.body, decode_subscription_group))
+        await self._update_changed([group])
+        return ok(request)
+
+    async def _update_list(self, request: Command, caller: Caller) -> Command:
+        body = SubscriptionGroupList.from_json(request.body)
+        await self._update_changed([self._checked(group) for group in body.groups])
+        return ok(request)
+
+    async def _update_changed(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
+        if groups:
+            await self._put(groups)
+            _log.info("groups updated names=%s", ",".join(group.group_name for group in groups))
+
+    def _show_all(self, request: Command, caller: Caller) -> Command:
+        # Without totalGroupNum in the answer a client that would ask page by page is content with the whole table.
+        body = SubscriptionGroupWrapper(
+            data_version=self._table.data_version,
+            groups={group.group_name: group for group in self.all()},
+            forbidden=self._table.forbidden_table(),
+        )
+        return ok(request, body=body.to_json())
+
+    async def _show(self, request: Command, caller: Caller) -> Command:
+        found = await self.find_or_make(Members(request.fields).required("group"))
+        if found is None:
+            raise Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
+        return ok(request, body=encode(found.encode(), layout=Layout.COMPACT))
+
+    async def _remove(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        name = members.required("groupName")
+        self._plane.remove_group(name)
+        self._table.remove(name)
+        if members.boolean("cleanOffset"):
+            self._forget_progress(name)
+        await self._write()
+        _log.info("group deleted name=%s", name)
+        return ok(request)
+
+    async def _forbid(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        name, topic = members.required("group"), members.required("topic")
+        if members.text("readable") is not None:
+            self._table.set_forbidden(name, topic, _READ_BIT, forbidden=not members.boolean("readable"))
+            await self._write()
+            self._forbidden_changed(name)
+        readable = not self._table.forbidden_mask(name, topic) & 1 << _READ_BIT
+        body = GroupForbidden(group=name, topic=topic, readable=readable)
+        return request.response(ResponseCode.SUCCESS, remark="", body=body.to_json())
+
+
+def _unknown(name: str) -> Refusal:
+    return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}")

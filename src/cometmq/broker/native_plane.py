@@ -1,0 +1,192 @@
+"""The compiled data plane behind :class:`~cometmq.broker.plane.DataPlane`: configuration values taken apart for it.
+
+Threads: as the protocol says.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable, Mapping
+
+from cometmq._engine import BrokerPlane
+from cometmq.broker.plane import DelayMark, OffsetChange, OutgoingMessage, StoredPlace
+from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
+from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
+from cometmq.store_config.topic_config import QueueType, TopicConfig
+
+__all__ = ["NativePlane"]
+
+_CONSUME_TYPES = {ConsumeType.CONSUME_ACTIVELY: 0, ConsumeType.CONSUME_PASSIVELY: 1, ConsumeType.CONSUME_POP: 2}
+
+
+class NativePlane:
+    """The loops' side, compiled. Close it before the store and after the server that it serves."""
+
+    def __init__(self, plane: BrokerPlane) -> None:
+        """``plane`` is closed by :meth:`close`."""
+        self.engine = plane
+
+    def close(self) -> None:
+        """Free the plane and let the store go."""
+        self.engine.close()
+
+    # --- Tables
+
+    def put_topic(self, topic: TopicConfig) -> None:
+        """Make a topic known, or change what is known of it."""
+        self.engine.put_topic(
+            topic.topic_name,
+            read_queues=topic.read_queue_nums,
+            write_queues=topic.write_queue_nums,
+            perm=topic.perm,
+            sys_flag=topic.topic_sys_flag,
+            order=topic.order,
+            batch=topic.queue_type is QueueType.BATCH,
+        )
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget a topic."""
+        self.engine.remove_topic(topic)
+
+    def put_group(self, group: SubscriptionGroupConfig) -> None:
+        """Make a consumer group known, or change what is known of it."""
+        self.engine.put_group(
+            group.group_name,
+            consume_enable=group.consume_enable,
+            consume_broadcast_enable=group.consume_broadcast_enable,
+            consume_from_min=group.consume_from_min_enable,
+            order=group.consume_message_orderly,
+            notify=group.notify_consumer_ids_changed_enable,
+            retry_queues=group.retry_queue_nums,
+            retry_max=group.retry_max_times,
+            sys_flag=group.group_sys_flag,
+            broker_id=group.broker_id,
+            which_broker_when_slow=group.which_broker_when_consume_slowly,
+        )
+
+    def remove_group(self, group: str) -> None:
+        """Forget a consumer group."""
+        self.engine.remove_group(group)
+
+    def put_consumer(
+        self,
+        group: str,
+        model: MessageModel,
+        consume_type: ConsumeType,
+        subscriptions: Iterable[SubscriptionData],
+        forbidden_topics: Collection[str],
+    ) -> None:
+        """Say what the online members of a group subscribe to, and which of it they must not read."""
+        self.engine.put_consumer(
+            group,
+            broadcasting=model is MessageModel.BROADCASTING,
+            consume_type=_CONSUME_TYPES[consume_type],
+            subscriptions=[
+                (one.topic, _tag_expression(one), one.sub_version, one.topic in forbidden_topics)
+                for one in subscriptions
+            ],
+        )
+
+    def remove_consumer(self, group: str) -> None:
+        """Say that nobody of a group is online."""
+        self.engine.remove_consumer(group)
+
+    def set_broker_perm(self, perm: int) -> None:
+        """Say what the broker as a whole allows."""
+        self.engine.set_broker_perm(perm)
+
+    # --- Progress
+
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set a group's next offset to consume."""
+        self.engine.commit_offset(group, topic, queue_id, offset)
+
+    def query_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return a group's next offset to consume, or None."""
+        return self.engine.query_offset(group, topic, queue_id)
+
+    def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return where a group's next pull will begin, or None."""
+        return self.engine.pull_offset(group, topic, queue_id)
+
+    def reset_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set progress so that the next pull is told of it."""
+        self.engine.reset_offset(group, topic, queue_id, offset)
+
+    def remove_offsets(self, *, group: str | None = None, topic: str | None = None) -> None:
+        """Forget the progress of a group, or of all groups in a topic."""
+        self.engine.remove_offsets(group=group, topic=topic)
+
+    def take_offset_changes(self) -> list[OffsetChange]:
+        """Return what was committed or removed since the last call."""
+        return [OffsetChange(*change) for change in self.engine.take_offset_changes()]
+
+    def offset_version(self) -> int:
+        """Return what the data version of the progress has moved by."""
+        return self.engine.offset_version()
+
+    # --- Delay levels
+
+    def set_delay_progress(self, level: int, offset: int) -> None:
+        """Set a level's next offset."""
+        self.engine.set_delay_progress(level, offset)
+
+    def recover_delay(self, log_end: int) -> int:
+        """Move levels on by the deliveries behind a mark."""
+        return self.engine.recover_delay(log_end)
+
+    def delay_version(self) -> int:
+        """Return what the data version of the levels' progress has moved by."""
+        return self.engine.delay_version()
+
+    def start_delay(self) -> None:
+        """Begin to deliver."""
+        self.engine.start_delay()
+
+    def stop_delay(self) -> None:
+        """Deliver nothing more."""
+        self.engine.stop_delay()
+
+    def delay_mark(self) -> DelayMark:
+        """Return the levels' progress and the place in the log where it holds."""
+        return DelayMark(*self.engine.delay_mark())
+
+    # --- Storing, counting
+
+    def put(self, message: OutgoingMessage) -> StoredPlace:
+        """Store a message on the broker's own behalf."""
+        host, port = message.born_host
+        queue_offset, physical_offset, message_id = self.engine.put(
+            message.topic,
+            message.queue_id,
+            message.body,
+            message.properties,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_address=ipaddress.ip_address(host).packed,
+            born_port=port,
+            reconsume_times=message.reconsume_times,
+        )
+        return StoredPlace(queue_offset=queue_offset, physical_offset=physical_offset, message_id=message_id)
+
+    def refuse_sends(self, refuse: bool) -> None:
+        """Answer sends with ``SYSTEM_BUSY``, or serve them again."""
+        self.engine.refuse_sends(refuse)
+
+    def traffic(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """Return messages and their bytes by topic and group."""
+        return self.engine.traffic()
+
+    def counters(self) -> Mapping[str, int]:
+        """Return the loops' totals by name."""
+        return self.engine.counters()
+
+
+def _tag_expression(subscription: SubscriptionData) -> str | None:
+    """The TAG expression to filter by; None where it is of another kind."""
+    if subscription.expression_type not in (None, "", "TAG"):
+        return None
+    if subscription.class_filter_mode:
+        return "*"
+    return subscription.sub_string or "*"

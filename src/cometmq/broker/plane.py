@@ -1,0 +1,188 @@
+"""What the control plane asks of the data plane: the C loops' tables, progress and storing on the broker's behalf.
+
+The compiled ``BrokerPlane`` is one; tests use a twin in memory. The control plane decides, the data plane only knows:
+nothing here returns a refusal for a client.
+
+Threads: any thread may call; each call is atomic and waits for nothing but a short mutex, except :meth:`DataPlane.put`,
+which may wait for the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from cometmq._types import Host
+from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
+from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
+from cometmq.store_config.topic_config import TopicConfig
+
+__all__ = ["DataPlane", "OffsetChange", "OutgoingMessage", "StoredPlace"]
+
+
+class OffsetChange(NamedTuple):
+    """One queue's progress, or the end of a group's progress in a topic.
+
+    Attributes:
+        group, topic: whose.
+        queue_id: the queue; -1: everything that the group had in the topic is gone.
+        offset: next offset to consume.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+class DelayMark(NamedTuple):
+    """A place in the log with the delay levels' progress that held there.
+
+    Attributes:
+        log_end: physical offset; what was delivered up to it lies before it.
+        offsets: next queue offset of each level, from 1.
+    """
+
+    log_end: int
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutgoingMessage:
+    """A message that the broker stores itself: a copy of one that it had.
+
+    Attributes:
+        topic, queue_id: where to.
+        body: as stored, compressed or not.
+        properties: everything but what the engine adds.
+        flag, sys_flag: the producer's flag, and the record's bits; host bits are the engine's.
+        born_timestamp_ms, born_host: the producer's.
+        reconsume_times: how often consuming it failed.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: Mapping[str, str]
+    flag: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: Host
+    reconsume_times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPlace:
+    """Where such a message lies.
+
+    Attributes:
+        queue_offset, physical_offset: of the record.
+        message_id: its offset message id.
+    """
+
+    queue_offset: int
+    physical_offset: int
+    message_id: str
+
+
+class DataPlane(Protocol):
+    """The loops' side."""
+
+    # --- Tables
+
+    def put_topic(self, topic: TopicConfig) -> None:
+        """Make a topic known, or change what is known of it."""
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget a topic; sends and pulls of it are handed to the control plane again, or refused."""
+
+    def put_group(self, group: SubscriptionGroupConfig) -> None:
+        """Make a consumer group known, or change what is known of it."""
+
+    def remove_group(self, group: str) -> None:
+        """Forget a consumer group."""
+
+    def put_consumer(
+        self,
+        group: str,
+        model: MessageModel,
+        consume_type: ConsumeType,
+        subscriptions: Iterable[SubscriptionData],
+        forbidden_topics: Collection[str],
+    ) -> None:
+        """Say what the online members of a group subscribe to, and which of it they must not read.
+
+        Held pulls of the group look again.
+        """
+
+    def remove_consumer(self, group: str) -> None:
+        """Say that nobody of a group is online."""
+
+    def set_broker_perm(self, perm: int) -> None:
+        """Say what the broker as a whole allows: 4 read, 2 write."""
+
+    # --- Progress
+
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set a group's next offset to consume."""
+
+    def query_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return a group's next offset to consume (a pending reset first), or None where it has none."""
+
+    def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the offset of a group's last pull, or None."""
+
+    def reset_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set progress so that the next pull is told of it; commits in between do nothing."""
+
+    def remove_offsets(self, *, group: str | None = None, topic: str | None = None) -> None:
+        """Forget the progress of a group, or of all groups in a topic."""
+
+    def take_offset_changes(self) -> list[OffsetChange]:
+        """Return what was committed or removed since the last call, oldest first."""
+
+    def offset_version(self) -> int:
+        """Return what the data version of the progress has moved by since the start."""
+
+    # --- Delay levels
+
+    def set_delay_progress(self, level: int, offset: int) -> None:
+        """Set a level's next offset, before :meth:`start_delay`. Levels count from 1."""
+
+    def recover_delay(self, log_end: int) -> int:
+        """Move levels on by the deliveries that lie in the log behind a mark; returns their number.
+
+        Raises:
+            OffsetOutOfRange: the log does not reach back to the mark: nothing was moved.
+        """
+
+    def delay_version(self) -> int:
+        """Return what the data version of the levels' progress has moved by since the start."""
+
+    def start_delay(self) -> None:
+        """Begin to deliver."""
+
+    def stop_delay(self) -> None:
+        """Deliver nothing more. What was delivered is confirmed and counted on return. May wait for the disk."""
+
+    def delay_mark(self) -> DelayMark:
+        """Return the levels' progress and the place in the log where it holds; levels never used are left out."""
+
+    # --- Storing, counting
+
+    def put(self, message: OutgoingMessage) -> StoredPlace:
+        """Store a message as a send would: parked by its DELAY property, and waiting for the disk under sync flush.
+
+        Raises:
+            Error: it was not stored.
+        """
+
+    def refuse_sends(self, refuse: bool) -> None:
+        """Answer sends with ``SYSTEM_BUSY``, or serve them again."""
+
+    def traffic(self) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """Return messages and their bytes since the start: received, by topic and "", given out, by topic and group."""
+
+    def counters(self) -> Mapping[str, int]:
+        """Return the loops' totals since their start by name, as ``cmq_broker_counters`` has them."""

@@ -1,0 +1,247 @@
+"""Who is connected: producers and consumers by group and connection, with what each group subscribes to.
+
+Both registries are plain tables. What a change of them means for others (code 40, the loops' tables) is told to a
+listener, in the order in which it happened; they send and write nothing themselves.
+
+Invariant: a connection is in a group at most once, under the client id of its last heartbeat; a consumer group without
+connections does not exist.
+Threads: one, the control plane's.
+Source: consumption specification 3.4, upstream's ConsumerManager and ProducerManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from cometmq.remoting.command import Language
+
+__all__ = ["ClientConnection", "ConsumerGroup", "ConsumerListener", "ConsumerRegistry", "ProducerRegistry"]
+
+
+@dataclass(slots=True)
+class ClientConnection:
+    """One client's connection as a member of a group.
+
+    Attributes:
+        conn: the connection's id.
+        client_id: what the client calls itself; one client may have several groups on one connection.
+        language, version: what its heartbeat said.
+        peer: ``ip:port``.
+        seen_ms: time of the last heartbeat.
+    """
+
+    conn: int
+    client_id: str
+    language: Language
+    version: int
+    peer: str
+    seen_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """One consumer group that is online.
+
+    Attributes:
+        name: the group.
+        consume_type, message_model, consume_from_where: as its last heartbeat said.
+        members: by connection id, in the order of their first heartbeat.
+        subscriptions: by topic.
+        changed_ms: time of the last heartbeat or change.
+    """
+
+    name: str
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    members: dict[int, ClientConnection] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    changed_ms: int = 0
+
+    def client_ids(self) -> list[str]:
+        """Return every member's id, without repeats."""
+        return list(dict.fromkeys(member.client_id for member in self.members.values()))
+
+    def find(self, client_id: str) -> ClientConnection | None:
+        """Return a member by its id."""
+        return next((member for member in self.members.values() if member.client_id == client_id), None)
+
+
+class ConsumerListener(Protocol):
+    """What a consumer registry tells."""
+
+    def members_changed(self, group: ConsumerGroup) -> None:
+        """Members came or went, or topics did: whoever is in the group should look again."""
+
+    def subscriptions_changed(self, group: ConsumerGroup) -> None:
+        """What the loops filter and check by is another now."""
+
+    def group_gone(self, name: str) -> None:
+        """The last member has left."""
+
+
+class ConsumerRegistry:
+    """Consumer groups that are online."""
+
+    def __init__(self, listener: ConsumerListener, *, now_ms: Callable[[], int]) -> None:
+        """Nobody is there. ``now_ms`` is the clock."""
+        self._listener = listener
+        self._now_ms = now_ms
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[int, set[str]] = {}
+
+    def get(self, group: str) -> ConsumerGroup | None:
+        """Return a group, or None where nobody of it is there."""
+        return self._groups.get(group)
+
+    def groups(self) -> Iterator[ConsumerGroup]:
+        """Return every group that is online."""
+        return iter(list(self._groups.values()))
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Return the groups that subscribe to a topic."""
+        return [group.name for group in self._groups.values() if topic in group.subscriptions]
+
+    def register(
+        self,
+        name: str,
+        client: ClientConnection,
+        *,
+        consume_type: ConsumeType,
+        message_model: MessageModel,
+        consume_from_where: ConsumeFromWhere,
+        subscriptions: Iterable[SubscriptionData] | None,
+        notify: bool,
+    ) -> bool:
+        """Note a heartbeat.
+
+        Args:
+            subscriptions: everything the client subscribes to; None: as before (a heartbeat without them).
+            notify: whether the group wants its members told.
+
+        Returns:
+            True where members or topics changed.
+        """
+        group = self._groups.get(name)
+        if group is None:
+            group = ConsumerGroup(name, consume_type, message_model, consume_from_where)
+            self._groups[name] = group
+        told = (group.consume_type, group.message_model)
+        # A changed client id on the connection replaces the old one, and is no new member.
+        is_new = client.conn not in group.members
+        group.members[client.conn] = client
+        self._groups_of.setdefault(client.conn, set()).add(name)
+        group.consume_type, group.message_model = consume_type, message_model
+        group.consume_from_where = consume_from_where
+        group.changed_ms = self._now_ms()
+        filters, topics = (False, False) if subscriptions is None else _subscribe(group.subscriptions, subscriptions)
+        # The loops' tables come first: whoever hears of the change pulls with the new subscriptions at once.
+        if filters or topics or is_new or told != (consume_type, message_model):
+            self._listener.subscriptions_changed(group)
+        if (is_new or topics) and notify and message_model is not MessageModel.BROADCASTING:
+            self._listener.members_changed(group)
+        return is_new or topics
+
+    def unregister(self, name: str, conn: int, *, notify: bool) -> None:
+        """Take a connection out of a group, at its own wish or because it is gone."""
+        group = self._groups.get(name)
+        if group is None or group.members.pop(conn, None) is None:
+            return
+        names = self._groups_of.get(conn, set())
+        names.discard(name)
+        if not names:
+            self._groups_of.pop(conn, None)
+        if not group.members:
+            del self._groups[name]
+            self._listener.group_gone(name)
+        elif notify and group.message_model is not MessageModel.BROADCASTING:
+            self._listener.members_changed(group)
+
+    def close(self, conn: int, notify: Callable[[str], bool]) -> None:
+        """Take a connection that is gone out of all its groups. ``notify`` tells whether a group wants to be told."""
+        for name in sorted(self._groups_of.get(conn, ())):
+            self.unregister(name, conn, notify=notify(name))
+
+    def expire(self, timeout_ms: int) -> list[int]:
+        """Take out members that were silent for so long; the others of their groups are not told, as upstream.
+
+        Returns:
+            Their connections, for closing.
+        """
+        limit = self._now_ms() - timeout_ms
+        doomed = [
+            (group.name, member.conn)
+            for group in self._groups.values()
+            for member in group.members.values()
+            if member.seen_ms < limit
+        ]
+        for name, conn in doomed:
+            self.unregister(name, conn, notify=False)
+        return list(dict.fromkeys(conn for _, conn in doomed))
+
+
+def _subscribe(table: dict[str, SubscriptionData], wanted: Iterable[SubscriptionData]) -> tuple[bool, bool]:
+    """Lay what a client subscribes to over a group's table; tell whether a filter, and whether the topics changed."""
+    filters = topics = False
+    named = set()
+    for subscription in wanted:
+        named.add(subscription.topic)
+        before = table.get(subscription.topic)
+        topics = topics or before is None
+        if before is None or subscription.sub_version > before.sub_version:
+            table[subscription.topic] = subscription
+            filters = True
+    for topic in [topic for topic in table if topic not in named]:
+        del table[topic]
+        topics = True
+    return filters, topics
+
+
+class ProducerRegistry:
+    """Producer groups that are online."""
+
+    def __init__(self, *, now_ms: Callable[[], int]) -> None:
+        """Nobody is there. ``now_ms`` is the clock."""
+        self._now_ms = now_ms
+        self._groups: dict[str, dict[int, ClientConnection]] = {}
+
+    def get(self, group: str) -> Mapping[int, ClientConnection] | None:
+        """Return a group's members by connection, or None where there are none."""
+        return self._groups.get(group)
+
+    def groups(self) -> Mapping[str, Mapping[int, ClientConnection]]:
+        """Return every group that is online."""
+        return self._groups
+
+    def register(self, group: str, client: ClientConnection) -> None:
+        """Note a heartbeat."""
+        self._groups.setdefault(group, {})[client.conn] = client
+
+    def unregister(self, group: str, conn: int) -> None:
+        """Take a connection out of a group."""
+        members = self._groups.get(group)
+        if members is not None:
+            members.pop(conn, None)
+            if not members:
+                del self._groups[group]
+
+    def close(self, conn: int) -> None:
+        """Take a connection that is gone out of all groups."""
+        for group in [group for group, members in self._groups.items() if conn in members]:
+            self.unregister(group, conn)
+
+    def expire(self, timeout_ms: int) -> list[int]:
+        """Take out members that were silent for so long; returns their connections, for closing."""
+        limit = self._now_ms() - timeout_ms
+        doomed = [
+            (group, member.conn)
+            for group, members in self._groups.items()
+            for member in members.values()
+            if member.seen_ms < limit
+        ]
+        for group, conn in doomed:
+            self.unregister(group, conn)
+        return list(dict.fromkeys(conn for _, conn in doomed))

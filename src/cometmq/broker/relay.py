@@ -1,0 +1,154 @@
+"""Requests that the broker passes on to a client, and whose answer it passes back: 307, 309, 223.
+
+The admin's fields and body go on unchanged (309 gets the message and the flags of topic and group besides). A client
+that does not answer within 10 s costs code 207; other requests of the admin's connection are served meanwhile.
+
+Threads: the event loop's. Source: consumption specification 1.15, 1.16, remoting specification 2.3; upstream's
+Broker2Client and AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from cometmq._engine import parse_message_id
+from cometmq.broker.answers import Caller, Refusal, Table, ok
+from cometmq.broker.groups import BrokerGroups
+from cometmq.broker.link import ClientLink
+from cometmq.broker.registry import ClientConnection, ConsumerRegistry
+from cometmq.broker.topics import BrokerTopics
+from cometmq.errors import ConnectionLost, CorruptRecord, MalformedBody, NotFound, OffsetOutOfRange, RequestTimeout
+from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.bodies.offset_changes import GetConsumerStatusBody
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.members import Members
+from cometmq.store.store import Store
+
+__all__ = ["Relay"]
+
+_log = logging.getLogger("cometmq.broker.relay")
+
+_ANSWER_MS = 10_000
+_STATUS_MS = 5_000
+_VERSION_WITH_CALLS = 62
+"""V3_1_8_SNAPSHOT: from there on clients take 307 and 309."""
+_VERSION_WITH_STATUS = 28
+"""V3_0_7_SNAPSHOT: from there on they take 221."""
+
+
+class Relay:
+    """Passes requests on."""
+
+    def __init__(
+        self,
+        *,
+        consumers: ConsumerRegistry,
+        topics: BrokerTopics,
+        groups: BrokerGroups,
+        store: Store,
+        link: ClientLink,
+        broker_name: str,
+    ) -> None:
+        """Take what is needed."""
+        self._consumers = consumers
+        self._topics = topics
+        self._groups = groups
+        self._store = store
+        self._link = link
+        self._broker_name = broker_name
+
+    def handlers(self) -> Table:
+        """Return what this part serves."""
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
+        }
+
+    async def _running_info(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        group, client_id = members.required("consumerGroup"), members.required("clientId")
+        return await self._pass_on(request, group, client_id, request.fields, request.body)
+
+    async def _consume(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        group, message_id = members.required("consumerGroup"), members.required("msgId")
+        client_id = members.text("clientId", "")
+        # Whoever is not there is told so before the log is read.
+        self._member(group, client_id)
+        fields = {**request.fields, "brokerName": self._broker_name}
+        topic = self._topics.get(members.text("topic", ""))
+        if topic is not None:
+            fields["topicSysFlag"] = str(topic.topic_sys_flag)
+        config = self._groups.get(group)
+        if config is not None:
+            fields["groupSysFlag"] = str(config.group_sys_flag)
+        body = await asyncio.get_running_loop().run_in_executor(None, self._message, message_id)
+        return await self._pass_on(request, group, client_id, fields, body)
+
+    def _message(self, message_id: str) -> bytes:
+        _, offset = parse_message_id(message_id)
+        try:
+            return bytes(self._store.get_physical(offset))
+        except (NotFound, OffsetOutOfRange, CorruptRecord) as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id}") from error
+
+    def _member(self, group: str, client_id: str) -> ClientConnection:
+        online = self._consumers.get(group)
+        member = None if online is None else online.find(client_id)
+        if member is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        if member.version < _VERSION_WITH_CALLS:
+            text = f"The Consumer <{client_id}> Version <{member.version}> too low to finish, please upgrade it"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"{text} to V3_1_8_SNAPSHOT")
+        return member
+
+    async def _pass_on(
+        self, request: Command, group: str, client_id: str, fields: Mapping[str, str], body: bytes
+    ) -> Command:
+        member = self._member(group, client_id)
+        passed = Command(code=request.code, fields=fields, body=body)
+        try:
+            answer = await self._link.invoke(member.conn, passed, timeout_ms=_ANSWER_MS)
+        except RequestTimeout as error:
+            text = f"consumer <{group}> <{client_id}> Timeout: {error.message}"
+            raise Refusal(ResponseCode.CONSUME_MSG_TIMEOUT, text) from error
+        except ConnectionLost as error:
+            text = f"invoke consumer <{group}> <{client_id}> Exception: {error.message}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text) from error
+        return request.response(answer.code, remark=answer.remark, fields=dict(answer.fields), body=answer.body)
+
+    # --- 223: where the members of a group are
+
+    async def _status(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        topic, group = members.required("topic"), members.required("group")
+        wanted = members.text("clientAddr", "").strip()
+        online = self._consumers.get(group)
+        if online is None:
+            text = f"No Any Consumer online in the consumer group: [{group}]"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+        asked = [member for member in online.members.values() if wanted in ("", member.client_id)]
+        for member in asked:
+            if member.version < _VERSION_WITH_STATUS:
+                text = f"the client does not support this feature. version={member.version}"
+                raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+        tables = await asyncio.gather(*(self._ask(member, topic, group) for member in asked))
+        found = {member.client_id: table for member, table in zip(asked, tables, strict=True) if table is not None}
+        return ok(request, body=GetConsumerStatusBody(clients=found).to_json())
+
+    async def _ask(self, member: ClientConnection, topic: str, group: str) -> Mapping[MessageQueue, int] | None:
+        """Ask one member; None where it does not answer, which is told in the log alone, as upstream does."""
+        fields = {"topic": topic, "group": group}
+        question = Command(code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=fields)
+        try:
+            answer = await self._link.invoke(member.conn, question, timeout_ms=_STATUS_MS)
+            if answer.code != ResponseCode.SUCCESS or not answer.body:
+                return None
+            return GetConsumerStatusBody.from_json(answer.body).queues
+        except (RequestTimeout, ConnectionLost, MalformedBody) as error:
+            _log.warning("member has not said where it is group=%s client=%s error=%s", group, member.client_id, error)
+            return None

@@ -1,0 +1,152 @@
+"""Sends that the loops hand over: to a topic that is not there yet, and to a group's retry topic.
+
+The first kind makes the topic and goes back to its loop. The second goes back, too, unless it is a message given up:
+that is stored among the dead letters here, and answered as its send.
+
+Threads: the event loop's. Source: consumption specification 3.7.2, 3.9; upstream's SendMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from cometmq._engine import decode_properties
+from cometmq.broker.answers import Caller, Outcome, Refusal, Table
+from cometmq.broker.groups import BrokerGroups
+from cometmq.broker.locks import QueueLocks
+from cometmq.broker.plane import DataPlane, OutgoingMessage
+from cometmq.broker.send_back import DLQ_QUEUES, Route, effective_maximum, route_retry_send
+from cometmq.broker.topics import BrokerTopics
+from cometmq.errors import DiskFull, Error, InvalidTopic, MessageTooLarge, StoreFenced
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.members import Members
+from cometmq.remoting.server import AGAIN
+from cometmq.store_config.names import RETRY_PREFIX
+
+__all__ = ["Sends"]
+
+_log = logging.getLogger("cometmq.broker.sends")
+
+# Short name of each member in codes 310 and 320, by its long name in code 10.
+_SHORT = {
+    "topic": "b",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "maxReconsumeTimes": "l",
+}
+
+
+class Sends:
+    """Serves codes 10, 310 and 320 where the loops cannot."""
+
+    def __init__(
+        self,
+        *,
+        topics: BrokerTopics,
+        groups: BrokerGroups,
+        locks: QueueLocks,
+        plane: DataPlane,
+        answer_fields: Mapping[str, str],
+        properties: Mapping[str, str],
+    ) -> None:
+        """Take what is needed.
+
+        Args:
+            topics, groups, locks, plane: the broker's.
+            answer_fields: what every answer to a send carries, ``MSG_REGION`` and ``TRACE_ON``.
+            properties: what the broker adds to every message.
+        """
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._plane = plane
+        self._answer_fields = dict(answer_fields)
+        self._properties = dict(properties)
+
+    def handlers(self) -> Table:
+        """Return what this part serves."""
+        return {
+            RequestCode.SEND_MESSAGE: self._send,
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send,
+        }
+
+    async def _send(self, request: Command, caller: Caller) -> Outcome:
+        try:
+            topic = await self._topics.make_for_request(request)
+            if not topic.topic_name.startswith(RETRY_PREFIX) or request.code == RequestCode.SEND_BATCH_MESSAGE:
+                return AGAIN
+            route = await self._route(request, topic.topic_name)
+            return await self._give_up(request, caller, route) if route.is_dead else AGAIN
+        except Refusal as refusal:
+            # A client reads these fields of a failed send, too.
+            return request.response(refusal.code, remark=refusal.remark, fields=self._answer_fields)
+
+    def _members(self, request: Command) -> Members:
+        """Return the members under their long names."""
+        if request.code == RequestCode.SEND_MESSAGE:
+            return Members(request.fields)
+        fields = request.fields
+        return Members({name: fields[short] for name, short in _SHORT.items() if short in fields})
+
+    async def _route(self, request: Command, topic: str) -> Route:
+        name = topic.removeprefix(RETRY_PREFIX)
+        group = await self._groups.require(name)
+        members = self._members(request)
+        return route_retry_send(
+            topic,
+            reconsume_times=members.int32("reconsumeTimes", 0),
+            times_max=effective_maximum(request, members, group),
+            is_group_locked=self._locks.is_group_locked(name),
+        )
+
+    async def _give_up(self, request: Command, caller: Caller, route: Route) -> Command:
+        members = self._members(request)
+        try:
+            await self._topics.make_for_group(route.topic, queues=DLQ_QUEUES)
+        except InvalidTopic as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+        properties = decode_properties(members.text("properties", "").encode("utf-8"))
+        properties.pop("POP_CK", None)
+        properties["DELAY"] = "-1"
+        host, _, port = caller.peer.rpartition(":")
+        message = OutgoingMessage(
+            topic=route.topic,
+            queue_id=0,
+            body=request.body,
+            properties=properties | self._properties,
+            flag=members.required_int32("flag"),
+            sys_flag=members.required_int32("sysFlag"),
+            born_timestamp_ms=members.required_int64("bornTimestamp"),
+            born_host=(host.strip("[]"), int(port)),
+            reconsume_times=members.int32("reconsumeTimes", 0),
+        )
+        try:
+            place = await asyncio.get_running_loop().run_in_executor(None, self._plane.put, message)
+        except Error as error:
+            raise _not_stored(error) from error
+        _log.info("message given up group=%s id=%s", route.topic, place.message_id)
+        fields = self._answer_fields | {
+            "msgId": place.message_id,
+            "queueId": "0",
+            "queueOffset": str(place.queue_offset),
+        }
+        unique = properties.get("UNIQ_KEY")
+        if unique:
+            fields["transactionId"] = unique
+        return request.response(ResponseCode.SUCCESS, fields=fields)
+
+
+def _not_stored(error: Error) -> Refusal:
+    if isinstance(error, MessageTooLarge):
+        return Refusal(ResponseCode.MESSAGE_ILLEGAL, error.message)
+    if isinstance(error, DiskFull | StoreFenced):
+        return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {error.message}")
+    return Refusal(ResponseCode.SYSTEM_ERROR, error.message)

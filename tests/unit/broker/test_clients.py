@@ -1,0 +1,288 @@
+"""Checks: heartbeats, goodbyes, closed connections and silence keep registry, loops' tables and notices right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cometmq.remoting.bodies.connections import GetConsumerListByGroupResponseBody
+from cometmq.remoting.bodies.heartbeat import (
+    CheckClientRequestBody,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from support.broker_twins import Caller, Rig, consumer, run
+
+FIRST, SECOND = Caller(1, "127.0.0.1:1001"), Caller(2, "127.0.0.1:1002")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with Rig(tmp_path) as rig:
+        yield rig
+
+
+def members(rig: Rig, group: str) -> list[str]:
+    answer: Command = rig.run(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+    if answer.code != ResponseCode.SUCCESS:
+        assert answer.remark == f"no consumer for this group, {group}"
+        return []
+    return list(GetConsumerListByGroupResponseBody.from_json(answer.body).consumer_ids)
+
+
+def leave(rig: Rig, caller: Caller, group: str) -> Command:
+    answer: Command = rig.run(
+        RequestCode.UNREGISTER_CLIENT, {"clientID": f"c{caller.conn}", "consumerGroup": group}, caller=caller
+    )
+    return answer
+
+
+def test_a_first_heartbeat_makes_group_and_retry_topic_before_it_tells_the_members(rig: Rig) -> None:
+    answer = run(rig.heartbeat(FIRST, consumer("g", "t"), producers=["p"]))
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+    assert rig.control.groups.get("g") is not None
+    retry = rig.control.topics.get("%RETRY%g")
+    assert retry is not None
+    assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
+    assert rig.plane.log == ["topic %RETRY%g", "announced %RETRY%g", "consumer g"]
+    assert rig.link.notices("g") == [1], "the sender itself is told too"
+    assert members(rig, "g") == ["c1"]
+    assert set(rig.plane.consumers["g"][2]) == {"t"}
+    assert rig.control.clients.producers.get("p") is not None
+
+
+def test_every_member_hears_of_a_new_one_and_of_one_that_left(rig: Rig) -> None:
+    run(rig.heartbeat(FIRST, consumer("g", "t")))
+    rig.link.sent.clear()
+    run(rig.heartbeat(SECOND, consumer("g", "t")))
+    assert rig.link.notices("g") == [1, 2]
+    assert members(rig, "g") == ["c1", "c2"]
+    rig.link.sent.clear()
+    run(rig.heartbeat(SECOND, consumer("g", "t")))
+    assert rig.link.sent == [], "nothing changed"
+    assert leave(rig, FIRST, "g").code == ResponseCode.SUCCESS
+    assert rig.link.notices("g") == [2]
+    assert members(rig, "g") == ["c2"]
+    leave(rig, SECOND, "g")
+    assert members(rig, "g") == []
+    assert rig.plane.consumers == {}, "the loops forget a group that nobody is in"
+
+
+def test_a_newer_subscription_reaches_the_loops_but_is_no_change(rig: Rig) -> None:
+    run(rig.heartbeat(FIRST, consumer("g", "t", version=5)))
+    rig.link.sent.clear()
+    newer = consumer("g", "t", version=6)
+    newer = replace(newer, subscriptions=(replace(newer.subscriptions[0], sub_string="a", tags=("a",), codes=(97,)),))
+    run(rig.heartbeat(FIRST, newer))
+    assert rig.plane.consumers["g"][2]["t"].sub_string == "a"
+    assert rig.link.sent == []
+    run(rig.heartbeat(FIRST, consumer("g", "t", version=5)))
+    assert rig.plane.consumers["g"][2]["t"].sub_string == "a", "an older one is passed over"
+
+
+@pytest.mark.parametrize(("topics", "kept"), [(("t", "u"), {"t", "u"}), ((), set())])
+def test_topics_that_come_or_go_are_a_change(rig: Rig, topics: tuple[str, ...], kept: set[str]) -> None:
+    run(rig.heartbeat(FIRST, consumer("g", "t")))
+    rig.link.sent.clear()
+    run(rig.heartbeat(FIRST, consumer("g", *topics)))
+    assert rig.link.notices("g") == [1]
+    assert set(rig.plane.consumers["g"][2]) == kept
+
+
+def test_a_changed_client_id_on_a_connection_is_no_new_member(rig: Rig) -> None:
+    run(rig.heartbeat(FIRST, consumer("g", "t"), client_id="old"))
+    rig.link.sent.clear()
+    run(rig.heartbeat(FIRST, consumer("g", "t"), client_id="new"))
+    assert members(rig, "g") == ["new"]
+    assert rig.link.sent == []
+
+
+def test_broadcasting_groups_are_not_told(rig: Rig) -> None:
+    both = consumer("g", "t", model=MessageModel.BROADCASTING)
+    run(rig.heartbeat(FIRST, both))
+    run(rig.heartbeat(SECOND, both))
+    leave(rig, FIRST, "g")
+    assert rig.link.sent == []
+    assert rig.plane.consumers["g"][0] is MessageModel.BROADCASTING
+
+
+def test_a_group_that_does_not_want_to_be_told_is_not(rig: Rig) -> None:
+    run(rig.control.groups.find_or_make("g"))
+    found = rig.control.groups.get("g")
+    assert found is not None
+    quiet = replace(found, notify_consumer_ids_changed_enable=False)
+    run(rig.control.groups._put([quiet]))
+    run(rig.heartbeat(FIRST, consumer("g", "t")))
+    run(rig.heartbeat(SECOND, consumer("g", "t")))
+    rig.control.connection_closed(1)
+    assert rig.link.sent == []
+
+
+def test_a_closed_connection_leaves_all_its_groups(rig: Rig) -> None:
+    run(rig.heartbeat(FIRST, consumer("g", "t"), consumer("h", "t"), producers=["p"]))
+    run(rig.heartbeat(SECOND, consumer("g", "t")))
+    rig.link.sent.clear()
+    rig.control.connection_closed(1)
+    assert members(rig, "g") == ["c2"]
+    assert members(rig, "h") == []
+    assert rig.control.clients.producers.get("p") is None
+    assert rig.link.notices("g") == [2]
+    assert rig.link.notices("h") == []
+    rig.control.connection_closed(1)
+    assert rig.link.notices("g") == [2], "once is enough"
+
+
+def test_a_connection_that_closes_during_its_heartbeat_stays_out(rig: Rig) -> None:
+    async def both() -> None:
+        beat = asyncio.ensure_future(rig.heartbeat(FIRST, consumer("g", "t"), producers=["p"]))
+        await asyncio.sleep(0)
+        rig.control.connection_closed(1)
+        await beat
+
+    run(both())
+    assert members(rig, "g") == []
+    assert rig.control.clients.producers.get("p") is None
+    run(rig.heartbeat(SECOND, consumer("g", "t")))
+    assert members(rig, "g") == ["c2"]
+
+
+def test_silence_of_two_minutes_is_the_end_of_a_client(rig: Rig) -> None:
+    run(rig.heartbeat(FIRST, consumer("g", "t"), producers=["p"]))
+    rig.clock.move(60_000)
+    run(rig.heartbeat(SECOND, consumer("g", "t")))
+    rig.clock.move(60_000)
+    rig.control.clients.expire()
+    assert members(rig, "g") == ["c1", "c2"], "120 s are allowed"
+    rig.link.sent.clear()
+    rig.clock.move(1)
+    rig.control.clients.expire()
+    assert members(rig, "g") == ["c2"]
+    assert rig.control.clients.producers.get("p") is None
+    assert rig.link.closed == [1]
+    assert rig.link.sent == [], "upstream's scan tells nobody"
+
+
+def test_heartbeats_of_the_second_version(rig: Rig) -> None:
+    answer = run(rig.heartbeat(FIRST, consumer("g", "t"), fingerprint=11))
+    assert answer.fields["IS_SUB_CHANGE"] == "false"
+    rig.link.sent.clear()
+    rig.plane.log.clear()
+    rig.clock.move(100_000)
+    answer = run(rig.heartbeat(FIRST, consumer("g"), fingerprint=11, without_sub=True))
+    assert answer.fields["IS_SUB_CHANGE"] == "false"
+    assert set(rig.plane.consumers["g"][2]) == {"t"}, "subscriptions stay"
+    assert rig.plane.log == []
+    rig.clock.move(100_000)
+    rig.control.clients.expire()
+    assert members(rig, "g") == ["c1"], "it refreshes the connection"
+    answer = run(rig.heartbeat(SECOND, consumer("g", "t"), fingerprint=12))
+    assert answer.fields["IS_SUB_CHANGE"] == "true", "another fingerprint was there"
+    answer = run(rig.heartbeat(FIRST, consumer("g"), without_sub=True))
+    assert rig.plane.consumers["g"][2] == {}, "without a fingerprint the second version's flag says nothing"
+
+
+def test_notices_that_wait_are_sent_together(tmp_path: Path) -> None:
+    with Rig(tmp_path, settings={"realTimeNotifyConsumerChange": False}) as rig:
+        run(rig.heartbeat(FIRST, consumer("g", "t"), consumer("h", "t")))
+        run(rig.heartbeat(SECOND, consumer("g", "t")))
+        assert rig.link.sent == []
+        leave(rig, FIRST, "h")
+        rig.control.clients.flush_notices()
+        assert rig.link.notices("g") == [1, 2]
+        assert rig.link.notices("h") == []
+        rig.control.clients.flush_notices()
+        assert rig.link.notices("g") == [1, 2]
+
+
+def test_no_notices_where_they_are_switched_off(tmp_path: Path) -> None:
+    with Rig(tmp_path, settings={"notifyConsumerIdsChangedEnable": False}) as rig:
+        run(rig.heartbeat(FIRST, consumer("g", "t")))
+        assert rig.link.sent == []
+
+
+def test_pull_consumers_are_passed_over_where_they_are_refused(tmp_path: Path) -> None:
+    with Rig(tmp_path, settings={"rejectPullConsumerEnable": True}) as rig:
+        pulls = consumer("g", "t", kind=ConsumeType.CONSUME_ACTIVELY)
+        answer = run(rig.heartbeat(FIRST, pulls, consumer("h", "t")))
+        assert answer.code == ResponseCode.SUCCESS
+        assert members(rig, "g") == []
+        assert members(rig, "h") == ["c1"]
+
+
+def test_a_group_that_may_not_be_made_is_passed_over(tmp_path: Path) -> None:
+    with Rig(tmp_path, settings={"autoCreateSubscriptionGroup": False}) as rig:
+        answer = run(rig.heartbeat(FIRST, consumer("g", "t")))
+        assert answer.code == ResponseCode.SUCCESS
+        assert members(rig, "g") == []
+        assert rig.control.topics.get("%RETRY%g") is None
+
+
+@pytest.mark.parametrize("name", ["", "with blank", "x" * 121, "a@b"])
+def test_a_group_of_a_bad_name_is_passed_over(rig: Rig, name: str) -> None:
+    answer = run(rig.heartbeat(FIRST, consumer(name, "t")))
+    assert answer.code == ResponseCode.SUCCESS
+    assert rig.control.groups.get(name) is None
+    assert rig.plane.consumers == {}
+
+
+def test_an_ordered_topic_makes_an_ordered_retry_topic(rig: Rig) -> None:
+    run(rig.control.topics.make_for_group("t", queues=1, order=True))
+    run(rig.heartbeat(FIRST, consumer("g", "t")))
+    retry = rig.control.topics.get("%RETRY%g")
+    assert retry is not None
+    assert retry.order
+
+
+@pytest.mark.parametrize(
+    ("body", "remark"),
+    [
+        (b"", "HeartbeatData"),
+        (b"[]", "expected an object"),
+        (b"{", "HeartbeatData"),
+        (b'{"clientID":""}', "a clientID has 1 to 4096 characters, not 0"),
+        (b'{"clientID":"c","consumerDataSet":7}', "consumerDataSet: expected an array"),
+        (b'{"clientID":"c","consumerDataSet":[{"messageModel":"BOTH"}]}', "expected one of BROADCASTING, CLUSTERING"),
+        (b'{"clientID":"c","producerDataSet":[{"groupName":"a b"}]}', "the group name 'a b'"),
+    ],
+)
+def test_bad_heartbeats_are_refused_with_a_reason(rig: Rig, body: bytes, remark: str) -> None:
+    answer = rig.run(RequestCode.HEART_BEAT, body=body)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert remark in answer.remark
+    assert rig.plane.consumers == {}
+
+
+def test_goodbyes_and_lists_need_their_members(rig: Rig) -> None:
+    answer = rig.run(RequestCode.UNREGISTER_CLIENT, {"consumerGroup": "g"})
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "the request has no clientID")
+    answer = rig.run(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "the request has no consumerGroup")
+    assert leave(rig, FIRST, "unknown").code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(("kind", "code"), [(None, 0), ("TAG", 0), ("SQL92", 1), ("other", 1)])
+def test_only_filters_by_tag_are_taken(rig: Rig, kind: str | None, code: int) -> None:
+    subscription = SubscriptionData(topic="t", sub_string="a > 1", expression_type=kind)
+    body = CheckClientRequestBody(client_id="c", group="g", subscription=subscription)
+    answer = rig.run(RequestCode.CHECK_CLIENT_CONFIG, body=body.to_json())
+    assert answer.code == code
+    if code:
+        assert answer.remark == f"The broker does not support consumer to filter message by {kind}"
+
+
+def test_a_topic_that_a_group_must_not_read_is_told_to_the_loops(rig: Rig) -> None:
+    run(rig.heartbeat(FIRST, consumer("g", "t", "u")))
+    fields = {"group": "g", "topic": "t", "readable": "false"}
+    answer = rig.run(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, fields)
+    assert answer.body == b'{"group":"g","readable":false,"topic":"t"}'
+    assert rig.plane.consumers["g"][3] == {"t"}
+    rig.run(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, {**fields, "readable": "true"})
+    assert rig.plane.consumers["g"][3] == frozenset()

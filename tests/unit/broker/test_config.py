@@ -1,0 +1,112 @@
+"""Checks: where a broker listens and what it says of itself follows from its settings; what is dangerous is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cometmq.broker.config import SETTABLE, BrokerConfig, load_broker_config
+from cometmq.errors import InvalidArgument
+from cometmq.store.options import FlushMode, Retention
+from cometmq.store_config.errors import SettingError, UnknownSetting
+from cometmq.store_config.setting_names import OPTIONS
+
+
+def load(**arguments: object) -> BrokerConfig:
+    return load_broker_config("data", environ={}, **arguments)  # type: ignore[arg-type]
+
+
+def test_defaults_are_safe() -> None:
+    config = load()
+    assert (config.host, config.port, config.advertised_ip) == ("127.0.0.1", 10911, "127.0.0.1")
+    assert config.addresses(10911) == ("127.0.0.1:10911", "127.0.0.1:10909")
+    assert config.advertised(10911) == "127.0.0.1:10911"
+    assert config.flush is FlushMode.SYNC
+    assert config.name_servers == ()
+    assert config.broker_name
+    plan = config.plan(10911)
+    assert plan.retention == Retention(), "a broker deletes as upstream does"
+    assert plan.path == Path("data")
+
+
+def test_a_brokers_properties(tmp_path: Path) -> None:
+    file = tmp_path / "broker.properties"
+    file.write_text(
+        "brokerName=broker-a\nlistenPort=16911\nnamesrvAddr=127.0.0.1:9876; 127.0.0.1:9877\nbrokerIP1=192.0.2.7\n"
+        "flushDiskType=ASYNC_FLUSH\nmisspelt=1\n"
+    )
+    config = load(config=file)
+    assert (config.broker_name, config.port, config.advertised_ip) == ("broker-a", 16911, "192.0.2.7")
+    assert config.advertised(16911) == "192.0.2.7:16911"
+    assert config.name_servers == ("127.0.0.1:9876", "127.0.0.1:9877")
+    assert config.flush is FlushMode.ASYNC
+    assert config.unknown == ("misspelt",)
+    assert config.plan(16911).settings.listen_port == 16911
+    assert load(config=file, settings={"brokerName": "other"}).broker_name == "other"
+
+
+def test_the_store_may_come_from_the_settings() -> None:
+    assert load_broker_config(environ={}, settings={"storePathRootDir": "/s"}).path == Path("/s")
+    with pytest.raises(InvalidArgument, match="no store was given"):
+        load_broker_config(environ={})
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "port"),
+    [
+        ("127.0.0.1:0", "127.0.0.1", 0),
+        (":1234", "127.0.0.1", 1234),
+        ("localhost:1", "127.0.0.1", 1),
+        ("[::1]:5", "::1", 5),
+        ("127.9.9.9:7", "127.9.9.9", 7),
+    ],
+)
+def test_where_to_listen(listen: str, host: str, port: int) -> None:
+    config = load(listen=listen)
+    assert (config.host, config.port, config.advertised_ip) == (host, port, host)
+
+
+def test_a_free_port_has_no_fast_one_and_low_ports_have_none() -> None:
+    assert load(listen=":0").addresses(40_001) == ("127.0.0.1:40001",)
+    assert load(listen=":2").addresses(2) == ("127.0.0.1:2",)
+    assert load(listen="[::1]:10911").addresses(10911) == ("[::1]:10911", "[::1]:10909")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "[::]"])
+def test_other_addresses_are_refused_unless_meant(host: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"refusing to listen on .* --insecure-listen"):
+        load(listen=f"{host}:10911")
+    config = load(listen=f"{host}:10911", insecure_listen=True)
+    assert config.host == host.strip("[]")
+    assert config.advertised_ip not in ("0.0.0.0", "::"), "clients cannot connect to a wildcard"
+    with pytest.raises(InvalidArgument, match="refusing to listen"):
+        load(settings={"bindAddress": host.strip("[]")})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "text"),
+    [
+        ({"listen": "host"}, InvalidArgument, "write host:port"),
+        ({"listen": "127.0.0.1:99999"}, InvalidArgument, "0 to 65535"),
+        ({"listen": "example.org:1"}, InvalidArgument, "numeric address"),
+        ({"settings": {"brokerIP1": "example.org"}}, InvalidArgument, "brokerIP1"),
+        ({"settings": {"namesrvAddr": "127.0.0.1"}}, InvalidArgument, "write host:port"),
+        ({"settings": {"brokerRole": "SLAVE"}}, InvalidArgument, "not supported yet"),
+        ({"settings": {"brokerId": 1}}, InvalidArgument, "not supported yet"),
+        ({"settings": {"storeType": "defaultRocksDB"}}, InvalidArgument, "defaultRocksDB"),
+        ({"settings": {"enableDLegerCommitLog": True}}, InvalidArgument, "DLedger"),
+        ({"settings": {"brokerPermission": 8}}, SettingError, "outside 0 to 7"),
+        ({"settings": {"brokerPermision": 6}}, UnknownSetting, "brokerPermission"),
+    ],
+)
+def test_what_cannot_be_used_is_named(arguments: dict[str, object], kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        load(**arguments)
+
+
+def test_what_may_be_changed_over_the_wire_is_no_path_and_no_address() -> None:
+    for name in SETTABLE:
+        option = OPTIONS[name]
+        assert option.kind in (bool, int), f"{name} is a text: could it be a path, a command or an address?"
+        assert not set(name.split("_")) & {"path", "paths", "dir", "addr", "address", "listen", "port", "ip1", "ip2"}

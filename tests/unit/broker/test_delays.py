@@ -1,0 +1,110 @@
+"""Checks: levels go on where they were, exactly after a crash with its mark, at least once without; files are sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cometmq.broker.delays import BrokerDelays
+from cometmq.remoting.codes import RequestCode
+from cometmq.store_config.delay_offsets import DelayOffsets
+from support.broker_twins import MemoryPlane, Rig
+
+
+def begun(root: Path, plane: MemoryPlane) -> BrokerDelays:
+    delays = BrokerDelays(root, plane, now_ms=lambda: 77)
+    delays.start()
+    return delays
+
+
+def written(root: Path, *, log_end: int = 100) -> None:
+    plane = MemoryPlane(log_end=log_end)
+    delays = begun(root, plane)
+    assert plane.delivering
+    plane.levels = {1: 5, 3: 2}
+    plane.levels_version = 4
+    delays.stop()
+    assert not plane.delivering
+
+
+def test_progress_is_kept(tmp_path: Path) -> None:
+    written(tmp_path)
+    stored = DelayOffsets(tmp_path / "config")
+    stored.load()
+    assert stored.all() == {1: 5, 3: 2}
+    assert stored.data_version.counter == 4
+    plane = MemoryPlane(log_end=100)
+    begun(tmp_path, plane)
+    assert plane.levels == {1: 5, 3: 2}
+
+
+def test_what_the_log_shows_behind_the_mark_is_not_delivered_again(tmp_path: Path) -> None:
+    written(tmp_path)
+    plane = MemoryPlane(log_end=500, redelivered=3)
+    begun(tmp_path, plane)
+    assert plane.levels == {1: 8, 3: 5}
+
+
+def test_a_mark_of_another_log_is_passed_over(tmp_path: Path) -> None:
+    written(tmp_path, log_end=1_000)
+    plane = MemoryPlane(log_end=500, redelivered=3)
+    begun(tmp_path, plane)
+    assert plane.levels == {1: 5, 3: 2}
+
+
+def test_a_mark_of_another_progress_is_passed_over(tmp_path: Path) -> None:
+    written(tmp_path)
+    table = DelayOffsets(tmp_path / "config")
+    table.load()
+    table.set(1, 6)  # as a Java broker that ran in between leaves it
+    table.persist()
+    plane = MemoryPlane(log_end=500, redelivered=3)
+    begun(tmp_path, plane)
+    assert plane.levels == {1: 6, 3: 2}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[:-5],
+        lambda data: data.replace(b'"log_end": 100', b'"log_end": 101'),
+        lambda data: b"zzzzzzzz " + data[9:],
+        lambda data: b"00000000 []\n",
+        lambda data: b"\xff\xfe",
+    ],
+)
+def test_a_damaged_mark_is_passed_over(tmp_path: Path, damage: object) -> None:
+    assert callable(damage)
+    written(tmp_path)
+    mark = tmp_path / "cometmq" / "delay.json"
+    mark.write_bytes(damage(mark.read_bytes()))
+    plane = MemoryPlane(log_end=500, redelivered=3)
+    begun(tmp_path, plane)
+    assert plane.levels == {1: 5, 3: 2}
+
+
+def test_nothing_is_written_where_nothing_moved(tmp_path: Path) -> None:
+    written(tmp_path)
+    mark = tmp_path / "cometmq" / "delay.json"
+    mark.unlink()
+    delays = begun(tmp_path, MemoryPlane(log_end=100))
+    delays.persist()
+    assert not mark.exists()
+
+
+def test_odd_levels_in_the_file_do_no_harm(tmp_path: Path) -> None:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    (folder / "delayOffset.json").write_text('{"offsetTable":{0:4,1:-1,2:7}}')
+    plane = MemoryPlane()
+    begun(tmp_path, plane)
+    assert plane.levels == {2: 7}
+
+
+def test_the_table_as_slaves_read_it(tmp_path: Path) -> None:
+    with Rig(tmp_path) as rig:
+        rig.plane.levels = {2: 7}
+        answer = rig.run(RequestCode.GET_ALL_DELAY_OFFSET)
+        assert b'"offsetTable":{2:7}' in answer.body

@@ -1,0 +1,72 @@
+"""Checks: a queue has one owner, for sixty seconds at a time; who may give it back; when a group counts as locked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cometmq.broker.locks import QueueLocks
+from cometmq.remoting.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
+from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from support.broker_twins import Clock, Rig
+
+QUEUES = [MessageQueue(topic="t", broker_name="broker-a", queue_id=queue_id) for queue_id in range(3)]
+
+
+def test_a_queue_has_one_owner() -> None:
+    locks = QueueLocks(now_ms=Clock())
+    assert locks.lock("g", "a", QUEUES[:2]) == QUEUES[:2]
+    assert locks.lock("g", "b", QUEUES) == QUEUES[2:]
+    assert locks.lock("h", "b", QUEUES) == QUEUES, "another group has locks of its own"
+    assert locks.owner("g", QUEUES[0]) == "a"
+    locks.unlock("g", "b", QUEUES)
+    assert locks.owner("g", QUEUES[0]) == "a", "only the owner gives back"
+    locks.unlock("g", "a", QUEUES[:1])
+    assert locks.lock("g", "b", QUEUES) == [QUEUES[0], QUEUES[2]]
+
+
+def test_a_lock_lives_sixty_seconds_from_its_last_renewal() -> None:
+    clock = Clock()
+    locks = QueueLocks(now_ms=clock)
+    locks.lock("g", "a", QUEUES[:1])
+    clock.move(50_000)
+    assert locks.lock("g", "a", QUEUES[:1]) == QUEUES[:1]
+    clock.move(60_000)
+    assert locks.lock("g", "b", QUEUES[:1]) == []
+    assert locks.is_group_locked("g")
+    clock.move(1)
+    assert not locks.is_group_locked("g")
+    assert locks.owner("g", QUEUES[0]) is None
+    assert locks.lock("g", "b", QUEUES[:1]) == QUEUES[:1]
+    assert not locks.is_group_locked("other")
+
+
+def test_what_expired_takes_no_room() -> None:
+    clock = Clock()
+    locks = QueueLocks(now_ms=clock)
+    locks.lock("g", "a", QUEUES)
+    clock.move(30_000)
+    locks.lock("h", "a", QUEUES)
+    clock.move(30_001)
+    locks.drop_expired()
+    assert set(locks._groups) == {"h"}
+    locks.forget_group("h")
+    assert not locks.is_group_locked("h")
+
+
+def test_requests(tmp_path: Path) -> None:
+    with Rig(tmp_path) as rig:
+        body = LockBatchRequestBody(consumer_group="g", client_id="a", queues=tuple(QUEUES))
+        answer = rig.run(RequestCode.LOCK_BATCH_MQ, body=body.to_json())
+        assert answer.code == ResponseCode.SUCCESS
+        assert LockBatchResponseBody.from_json(answer.body).locked_queues == tuple(QUEUES)
+        other = LockBatchRequestBody(consumer_group="g", client_id="b", queues=tuple(QUEUES))
+        assert rig.run(RequestCode.LOCK_BATCH_MQ, body=other.to_json()).body == b'{"lockOKMQSet":[]}'
+        back = UnlockBatchRequestBody(consumer_group="g", client_id="a", queues=tuple(QUEUES))
+        answer = rig.run(RequestCode.UNLOCK_BATCH_MQ, body=back.to_json())
+        assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b"")
+        assert not rig.control.locks.is_group_locked("g")
+        for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
+            answer = rig.run(code, body=b"nonsense")
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "BatchRequestBody" in answer.remark
