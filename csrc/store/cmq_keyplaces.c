@@ -2,7 +2,8 @@
  *
  * What an index file covers are the records between the first and the last that it has keys of: puts come in the order of the log. Between two files
  * there are records without keys, or such as were lost with a file. Behind the last one a writer of ours has put every key before the record could be
- * seen; over any other store the records behind it are read.
+ * seen; over any other store the records behind it are read. What recovery could not put again, since it lay before the place where it began to read,
+ * is in the durable point for as long as the index lacks it: later keys may go on in the same file, whose first and last record then tell nothing.
  */
 #include "store/cmq_keyplaces.h"
 
@@ -99,11 +100,22 @@ static bool is_kept_by_us(cmq_store *store)
     return !store->options.read_only || atomic_load(&store->source) == CMQ_FOLLOW_SOURCE_PAGE;
 }
 
+/* What recovery could not put again. A view has it from the writer's point. */
+static cmq_status add_missing(cmq_store *store, int64_t confirmed, gap_list *list)
+{
+    cmq_point point = {.index_missing_from = store->opening.index_missing_from, .index_missing_end = store->opening.index_missing_end};
+    bool found;
+    const cmq_status status = store->options.read_only ? cmq_point_load(store->fs, store->root, &point, &found) : CMQ_OK;
+    if (status != CMQ_OK) return status;
+    const int64_t min = cmq_log_min(store->log), from = point.index_missing_from, end = point.index_missing_end;
+    return add_gap(list, from > min ? from : min, end < confirmed ? end : confirmed);
+}
+
 static cmq_status list_gaps(cmq_store *store, int64_t confirmed, gap_list *list)
 {
     int64_t at = cmq_log_min(store->log);
     const uint32_t files = store->index != NULL ? cmq_index_files(store->index) : 0;
-    cmq_status status = CMQ_OK;
+    cmq_status status = add_missing(store, confirmed, list);
     bool any = false, torn = false;
     for (uint32_t i = 0; i < files && status == CMQ_OK && !torn; i++) {
         cmq_index_file_info info;
@@ -116,13 +128,8 @@ static cmq_status list_gaps(cmq_store *store, int64_t confirmed, gap_list *list)
         /* The last record may have more keys that are not in yet, so it is read again. */
         if (info.end_phy > at) at = info.end_phy;
     }
-    const cmq_store_opening *opening = &store->opening;
     const bool kept = any && !torn && is_kept_by_us(store);
-    if (status == CMQ_OK && !kept) return add_gap(list, at, confirmed);
-    /* Recovery lost a file, and read the log again from behind what was in it. */
-    if (status == CMQ_OK && !store->options.read_only && opening->index_missing_from > 0 && at < opening->scanned_from)
-        status = add_gap(list, at, opening->scanned_from);
-    return status;
+    return status == CMQ_OK && !kept ? add_gap(list, at, confirmed) : status;
 }
 
 cmq_status cmq_store_index_gaps(cmq_store *store, int64_t confirmed, cmq_gap **gaps_out, uint32_t *count_out)

@@ -5,9 +5,9 @@
  *   40 index: file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy (48 bytes in all)
  *   88 last_phy   96 last_bytes i32   100 last_crc u32   104 checkpoint_crc u32   108 queues u64
  *   116 sizes: segment_bytes, queue_file_bytes, batch_file_bytes, ext_file_bytes i64, index_slots, index_entries i32
- *   156 queues_also u64   164 crc32 of the bytes before
+ *   156 queues_also u64   164 index_missing_from, index_missing_end i64   180 crc32 of the bytes before
  *
- * Version 2, which is still read, has no sizes, and its crc32 at 116.
+ * Versions that are still read: 3 has no index_missing, and its crc32 at 164; 2 has no sizes either, and its crc32 at 116.
  */
 #include "store/cmq_point.h"
 
@@ -19,14 +19,16 @@
 #include "store/cmq_side.h"
 
 #define MAGIC 0x434D51504F494E54u   /* "CMQPOINT" */
-#define VERSION 3u
+#define VERSION 4u
+#define VERSION_WITHOUT_MISSING 3u
 #define VERSION_WITHOUT_SIZES 2u
 #define FLAG_CLEAN 1u
 #define FLAG_QUEUES 2u
 #define FLAG_BATCH_QUEUES 4u
 #define FLAG_ALSO 8u
-#define SLOT_BYTES 168
+#define SLOT_BYTES 184
 #define SIZES_AT 116
+#define MISSING_AT 164
 #define SLOT_STEP 4096   /* a page each: no write of one slot can tear the other */
 #define SLOTS 2
 
@@ -66,6 +68,8 @@ static void encode(const cmq_point *point, uint64_t sequence, uint8_t at[SLOT_BY
     cmq_store_i32(at + SIZES_AT + 32, point->sizes.index_slots);
     cmq_store_i32(at + SIZES_AT + 36, point->sizes.index_entries);
     cmq_store_u64(at + SIZES_AT + 40, point->queues_also);
+    cmq_store_i64(at + MISSING_AT, point->index_missing_from);
+    cmq_store_i64(at + MISSING_AT + 8, point->index_missing_end);
     cmq_store_u32(at + SLOT_BYTES - 4, cmq_crc32(at, SLOT_BYTES - 4));
 }
 
@@ -81,11 +85,22 @@ static cmq_layout_sizes decode_sizes(const uint8_t at[SLOT_BYTES])
     };
 }
 
+/* Where a version has its checksum, behind all that it says; 0: a version that is not known. */
+static size_t crc_place(uint32_t version)
+{
+    switch (version) {
+    case VERSION: return SLOT_BYTES - 4;
+    case VERSION_WITHOUT_MISSING: return MISSING_AT;
+    case VERSION_WITHOUT_SIZES: return SIZES_AT;
+    default: return 0;
+    }
+}
+
 static bool decode(const uint8_t at[SLOT_BYTES], cmq_point *point_out, uint64_t *sequence_out)
 {
     const uint32_t version = cmq_load_u32(at + 8);
-    if (cmq_load_u64(at) != MAGIC || (version != VERSION && version != VERSION_WITHOUT_SIZES)) return false;
-    const size_t crc_at = version == VERSION ? SLOT_BYTES - 4 : SIZES_AT;
+    const size_t crc_at = crc_place(version);
+    if (cmq_load_u64(at) != MAGIC || crc_at == 0) return false;
     if (cmq_load_u32(at + crc_at) != cmq_crc32(at, crc_at)) return false;
     *sequence_out = cmq_load_u64(at + 16);
     *point_out = (cmq_point){
@@ -107,10 +122,14 @@ static bool decode(const uint8_t at[SLOT_BYTES], cmq_point *point_out, uint64_t 
         .checkpoint_crc = cmq_load_u32(at + 104),
         .queues = cmq_load_u64(at + 108),
     };
-    if (version == VERSION) {
+    if (version >= VERSION_WITHOUT_MISSING) {
         point_out->sizes = decode_sizes(at);
         point_out->has_also = (cmq_load_u32(at + 12) & FLAG_ALSO) != 0;
         point_out->queues_also = cmq_load_u64(at + SIZES_AT + 40);
+    }
+    if (version >= VERSION) {
+        point_out->index_missing_from = cmq_load_i64(at + MISSING_AT);
+        point_out->index_missing_end = cmq_load_i64(at + MISSING_AT + 8);
     }
     return true;
 }

@@ -222,6 +222,25 @@ static int64_t segment_of(const cmq_store *store, int64_t phy)
     return phy <= min ? min : phy - phy % cmq_log_segment_bytes(store->log);
 }
 
+/* Keys of records in [from, end) may be missing from the index from now on. It is kept as one part, with whatever lies between. */
+static void miss_keys(cmq_store *store, int64_t from, int64_t end)
+{
+    cmq_store_opening *opening = &store->opening;
+    const int64_t min = cmq_log_min(store->log);
+    if (from < min) from = min;
+    if (from >= end) return;
+    if (opening->index_missing_end == 0 || from < opening->index_missing_from) opening->index_missing_from = from;
+    if (end > opening->index_missing_end) opening->index_missing_end = end;
+}
+
+/* What was missing before this opening. Also a point that is not true any more says so: a broker that came between goes on in the same files. */
+static void remember_missing(cmq_store *store)
+{
+    cmq_point point;
+    bool found;
+    if (cmq_point_load(store->fs, store->root, &point, &found) == CMQ_OK && found) miss_keys(store, point.index_missing_from, point.index_missing_end);
+}
+
 /* *keys_from: records above it get their keys. *start lowered: the log must be read from there, because index files are gone or damaged that our
  * point says were whole. */
 static cmq_status recover_index(cmq_store *store, const cmq_point *point, bool trusted, bool unclean, int64_t *start, int64_t *keys_from)
@@ -238,7 +257,6 @@ static cmq_status recover_index(cmq_store *store, const cmq_point *point, bool t
         const cmq_status status = cmq_index_drop_newer(store->index, store->checkpoint.index_ms, &rebuild_from);
         if (status != CMQ_OK) return status;
         if (trusted && segment_of(store, rebuild_from) < *start) *start = segment_of(store, rebuild_from);
-        store->opening.index_missing_from = rebuild_from;
         /* The last record that is left may have had more keys in a file that went: all of its keys are put again, as upstream does. */
         *keys_from = cmq_index_end_phy(store->index) - 1;
         return CMQ_OK;
@@ -319,6 +337,10 @@ static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted
     if (status == CMQ_OK) status = recover_index(store, point, trusted, unclean, &start, &w->keys_from);
     if (status != CMQ_OK) return status;
     if (gone) start = cmq_log_min(store->log);
+    if (store->index != NULL) remember_missing(store);
+    /* Our own points have all keys below them; anybody else's index, and what upstream's rule left, may end before the log is read. Its last record
+     * may have had more keys. */
+    if (store->index != NULL && !trusted) miss_keys(store, cmq_index_end_phy(store->index), start);
     const bool from_point = trusted && start == point->log_end;
     w->units_from = trusted && !gone ? point->log_end : 0;
     w->position = start;
@@ -327,7 +349,6 @@ static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted
     store->opening.was_unclean = unclean;
     store->opening.trusted_point = from_point;
     store->opening.scanned_from = start;
-    if (trusted || start <= store->opening.index_missing_from) store->opening.index_missing_from = 0;
     return CMQ_OK;
 }
 

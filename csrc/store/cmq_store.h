@@ -100,7 +100,8 @@ typedef struct cmq_store_opening {
     int64_t records;                /* whole records in between */
     int64_t cut_bytes;              /* torn bytes behind the last whole record that were cut off */
     int64_t gaps;                   /* filler units put where a queue missed ordinals */
-    int64_t index_missing_from;     /* keys below were lost with an index file (upstream does the same); 0: none */
+    int64_t index_missing_from;     /* keys from here on were lost with an index file (upstream does the same), at this opening or an earlier one … */
+    int64_t index_missing_end;      /* … to here; 0: none */
     int64_t elapsed_us;
 } cmq_store_opening;
 void cmq_store_opening_of(const cmq_store *store, cmq_store_opening *opening_out);

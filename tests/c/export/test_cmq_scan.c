@@ -762,6 +762,66 @@ static void keys_of_what_is_gone(void)
     kit_close(store);
 }
 
+/* Messages m0, m1 … with keys k0, k1 …: the first 100 and then every 50th below 550, so that an index file reaches over several segments of the log;
+ * and those from 750 on. */
+static void append_sparse_keys(int from, int end)
+{
+    for (int i = from; i < end; i++) {
+        char body[16], key[16];
+        snprintf(body, sizeof body, "m%d", i);
+        snprintf(key, sizeof key, "k%d", i);
+        kit_append(store, "A", 0, body, NULL, i < 100 || (i % 50 == 0 && i < 550) || i >= 750 ? key : NULL);
+        atomic_fetch_add(&kit_now_ms, 1000);
+    }
+}
+
+/* Every key is found, here and by a view beside the writer. */
+static void check_sparse_keys(int end)
+{
+    cmq_store *const writer = store;
+    cmq_store_options view_options = kit_options(root);
+    view_options.read_only = true;
+    cmq_store *view = kit_open(&view_options);
+    for (int i = 0; i < end; i += i < 750 ? 50 : 1) {
+        if (i >= 550 && i < 750) continue;
+        char name[16], body[16];
+        snprintf(name, sizeof name, "k%d", i);
+        snprintf(body, sizeof body, "m%d", i);
+        const cmq_slice key = kit_slice(name);
+        for (int look = 0; look < 2; look++) {
+            store = look == 0 ? writer : view;
+            CHECK_TEXT(rows_of((cmq_scan_options){.keys = &key, .key_count = 1}, "A"), body);
+        }
+    }
+    kit_close(view);
+    store = writer;
+}
+
+/* A crash of another program's: upstream's rule drops the newest index file, and puts again only the keys of what is read again, here none. What is lost
+ * stays lost through closing, crashing, further keys and another program's visit; it is found all the same. */
+static void keys_that_a_crash_took(void)
+{
+    start();
+    append_sparse_keys(0, 740);
+    CHECK_OK(cmq_store_maintain(store, true));
+    cmq_store_abandon(store);
+    kit_remove_tree(kit_path(root, "cometmq"));
+    int end = 740;
+    for (int round = 0; round < 7; round++) {
+        cmq_store_opening opening;
+        store = kit_open_at(root);
+        cmq_store_opening_of(store, &opening);
+        CHECK(opening.index_missing_from > 0 && opening.index_missing_from < opening.index_missing_end);
+        check_sparse_keys(end);
+        append_sparse_keys(end, end + 5);   /* from the third round on with keys */
+        end += 5;
+        check_sparse_keys(end);
+        if (round == 1 || round == 4) cmq_store_abandon(store);
+        else kit_close(store);
+        if (round == 3) kit_flip(kit_path(root, "checkpoint"), 8, 1);   /* the next finds a checkpoint that is not ours */
+    }
+}
+
 /* ---- lifetimes ---- */
 
 static void *release_in_thread(void *array)
@@ -830,5 +890,5 @@ static void dictionaries_grow(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(every_column), CMQ_TEST(schemas), CMQ_TEST(bad_columns), CMQ_TEST(limits), CMQ_TEST(many_segments), CMQ_TEST(follows),
-              CMQ_TEST(inner_batches), CMQ_TEST(compressed_bodies), CMQ_TEST(damage), CMQ_TEST(by_key), CMQ_TEST(a_filter_pauses), CMQ_TEST(keys_of_what_is_gone),
+              CMQ_TEST(inner_batches), CMQ_TEST(compressed_bodies), CMQ_TEST(damage), CMQ_TEST(by_key), CMQ_TEST(a_filter_pauses), CMQ_TEST(keys_of_what_is_gone), CMQ_TEST(keys_that_a_crash_took),
               CMQ_TEST(arrays_outlive_everything), CMQ_TEST(dictionaries_grow))

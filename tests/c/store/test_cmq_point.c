@@ -32,7 +32,9 @@ static cmq_point some(void)
                                  .batch_file_bytes = 46,
                                  .ext_file_bytes = 77,
                                  .index_slots = 5,
-                                 .index_entries = 6}};
+                                 .index_entries = 6},
+                       .index_missing_from = 1000,
+                       .index_missing_end = 1000 + (int64_t)cmq_test_random_below(1u << 30)};
 }
 
 static bool equal(const cmq_point *a, const cmq_point *b)
@@ -40,7 +42,8 @@ static bool equal(const cmq_point *a, const cmq_point *b)
     return a->log_end == b->log_end && a->store_ms == b->store_ms &&
            memcmp(&a->index, &b->index, sizeof a->index) == 0 && a->checkpoint_crc == b->checkpoint_crc &&
            a->queues == b->queues && a->queues_also == b->queues_also && a->has_also == b->has_also && a->clean == b->clean && a->last_phy == b->last_phy && a->last_bytes == b->last_bytes &&
-           a->last_crc == b->last_crc && memcmp(&a->sizes, &b->sizes, sizeof a->sizes) == 0;
+           a->last_crc == b->last_crc && memcmp(&a->sizes, &b->sizes, sizeof a->sizes) == 0 && a->index_missing_from == b->index_missing_from &&
+           a->index_missing_end == b->index_missing_end;
 }
 
 static void check_loads(const char *root, const cmq_point *expected)
@@ -98,7 +101,7 @@ static void torn(void)
     CHECK_OK(cmq_point_store(file, &before));   /* slot 1 */
     CHECK_OK(cmq_point_store(file, &newest));   /* slot 0 */
     cmq_point_close(file);
-    for (uint64_t at = 0; at < 168; at++) {
+    for (uint64_t at = 0; at < 184; at++) {
         const uint8_t mask = (uint8_t)(1 + cmq_test_random_below(255));
         flip(root, at, mask);
         check_loads(root, &before);
@@ -130,13 +133,13 @@ static void files_of_other_lengths(void)
     cmq_point_close(point_file);
     char path[CMQ_PATH_BYTES];
     CHECK_OK(cmq_path_join(path, root, "cometmq/point"));
-    static const uint64_t lengths[] = {8191, 4096 + 168, 4096 + 167, 168, 167, 0};
+    static const uint64_t lengths[] = {8191, 4096 + 184, 4096 + 183, 184, 183, 0};
     for (size_t i = 0; i < 6; i++) {
         cmq_file *file;
         CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
         CHECK_OK(cmq_file_resize(file, lengths[i]));
         cmq_file_close(file);
-        check_loads(root, lengths[i] >= 168 ? &second : NULL);
+        check_loads(root, lengths[i] >= 184 ? &second : NULL);
     }
     CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &point_file));
     CHECK_OK(cmq_point_store(point_file, &first));
@@ -144,31 +147,41 @@ static void files_of_other_lengths(void)
     check_loads(root, &first);
 }
 
-/* A slot of the version before: everything but the sizes. */
-static void without_sizes(void)
+/* A slot of an older version, which ends with its checksum at `crc_at`; what came later is not in it. And a newer one, which is none for us. */
+static void check_version(uint32_t version, size_t crc_at, uint32_t flags, const cmq_point *point, const cmq_point *expected)
 {
     const char *root = cmq_test_directory();
     cmq_point_file *point_file;
     CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &point_file));
-    cmq_point point = some();
-    CHECK_OK(cmq_point_store(point_file, &point));
+    CHECK_OK(cmq_point_store(point_file, point));
     cmq_point_close(point_file);
     char path[CMQ_PATH_BYTES];
     CHECK_OK(cmq_path_join(path, root, "cometmq/point"));
     cmq_file *file;
     CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
-    uint8_t slot[168];
+    uint8_t slot[184];
     CHECK_OK(cmq_file_read(file, 4096, slot, sizeof slot));
-    cmq_store_u32(slot + 8, 2);
-    cmq_store_u32(slot + 12, cmq_load_u32(slot + 12) & 7u);
-    cmq_store_u32(slot + 116, cmq_crc32(slot, 116));
-    memset(slot + 120, 0, sizeof slot - 120);
+    cmq_store_u32(slot + 8, version);
+    cmq_store_u32(slot + 12, cmq_load_u32(slot + 12) & flags);
+    memset(slot + crc_at, 0, sizeof slot - crc_at);
+    cmq_store_u32(slot + crc_at, cmq_crc32(slot, crc_at));
     CHECK_OK(cmq_file_write(file, 4096, slot, sizeof slot));
     cmq_file_close(file);
-    memset(&point.sizes, 0, sizeof point.sizes);
-    point.queues_also = 0;
-    point.has_also = false;
-    check_loads(root, &point);
+    check_loads(root, expected);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(without_sizes), CMQ_TEST(store_and_load), CMQ_TEST(torn), CMQ_TEST(files_of_other_lengths))
+static void other_versions(void)
+{
+    const cmq_point point = some();
+    cmq_point expected = point;
+    check_version(4, 180, UINT32_MAX, &point, &expected);
+    check_version(5, 180, UINT32_MAX, &point, NULL);
+    expected.index_missing_from = expected.index_missing_end = 0;
+    check_version(3, 164, UINT32_MAX, &point, &expected);
+    memset(&expected.sizes, 0, sizeof expected.sizes);
+    expected.queues_also = 0;
+    expected.has_also = false;
+    check_version(2, 116, 7, &point, &expected);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(store_and_load), CMQ_TEST(torn), CMQ_TEST(files_of_other_lengths), CMQ_TEST(other_versions))
