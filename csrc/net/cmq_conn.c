@@ -187,12 +187,13 @@ void conn_finish(cmq_conn *conn)
 {
     cmq_loop *loop = conn_loop(conn);
     CMQ_ASSERT((conn->flags & CONN_CLOSING) != 0);
+    net_node *news = NULL;
     if ((conn->flags & CONN_KNOWN) != 0) {
-        if (!net_control_closed(conn)) {
+        news = net_control_news(conn);
+        if (news == NULL) {
             conn_list(conn);   /* the control thread has to hear of it: again in the next turn */
             return;
         }
-        conn->flags &= (uint16_t)~CONN_KNOWN;
     }
     if (loop->net->handler.closed != NULL) loop->net->handler.closed(loop->state, conn);
     conn_drop_output(conn);
@@ -205,6 +206,8 @@ void conn_finish(cmq_conn *conn)
     give_slot(conn);
     leave_counts(loop);
     net_count(&loop->counts.closed, 1);
+    /* Last: who hears of it finds the id gone. */
+    if (news != NULL) net_control_tell(loop->net, news);
 }
 
 void conn_update(cmq_conn *conn)

@@ -23,7 +23,7 @@ static void write_event(int fd)
 
 /* ---- loops ---- */
 
-static void push(cmq_net *net, net_node *node)
+void net_control_tell(cmq_net *net, net_node *node)
 {
     if (net_stack_push(&net->control, &node->link)) write_event(net->control_fd);
 }
@@ -38,20 +38,18 @@ bool net_control_push(cmq_net *net, net_node *node)
         return false;
     }
     atomic_fetch_add_explicit(&net->outstanding, 1, memory_order_relaxed);
-    push(net, node);
+    net_control_tell(net, node);
     return true;
 }
 
-bool net_control_closed(cmq_conn *conn)
+net_node *net_control_news(const cmq_conn *conn)
 {
-    cmq_loop *loop = conn_loop(conn);
     net_node *node = net_node_make(NET_NODE_CLOSED, cmq_conn_id_of(conn), NULL, 0);
-    if (node == NULL) return false;
+    if (node == NULL) return NULL;
     node->peer = conn->peer;
     node->local_port = conn->local_port;
-    node->arrived_ns = loop->now_ns;
-    push(loop->net, node);
-    return true;
+    node->arrived_ns = conn_loop(conn)->now_ns;
+    return node;
 }
 
 /* ---- the consumer ---- */
@@ -95,9 +93,10 @@ void cmq_control_item_done(cmq_net *net, cmq_control_item *item)
 {
     if (item->frame == NULL) return;
     net_node *node = node_of(item);
-    leave_queue(net, node);
+    if (net != NULL) leave_queue(net, node);
     free(node);
     *item = (cmq_control_item){.kind = item->kind, .conn = item->conn};
+    if (net == NULL) return;
     /* After whatever answered it was posted: so the sum is never 0 in between. */
     atomic_fetch_sub_explicit(&net->outstanding, 1, memory_order_release);
 }

@@ -168,7 +168,8 @@ static void dispatch(cmq_conn *conn, const cmq_frame *frame, net_node *again)
 {
     cmq_loop *loop = conn_loop(conn);
     cmq_net *net = loop->net;
-    cmq_command *command = loop_begin_turn(loop);
+    cmq_command *command = &loop->command;
+    loop_begin_turn(loop);
     uint8_t *scratch = scratch_for(loop, frame->header);
     const cmq_status status = scratch != NULL ? cmq_command_parse(frame, scratch, frame->header.bytes, command) : CMQ_ERR_MEMORY;
     const bool whole = status == CMQ_OK;
@@ -177,7 +178,6 @@ static void dispatch(cmq_conn *conn, const cmq_frame *frame, net_node *again)
     } else if (!whole) {
         if (again == NULL && wants_answer(command)) answer_text(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, cmq_last_error()->text);
     } else {
-        loop->commands_used += (offsetof(cmq_command, fields) + command->field_count * sizeof command->fields[0] + 63) / 64 * 64;
         if (again == NULL && wants_answer(command) && conn->owed < UINT16_MAX) conn->owed++;
         cmq_net_verdict verdict = CMQ_NET_CONTROL;
         if ((command->flag & CMQ_COMMAND_RESPONSE) == 0) {

@@ -120,21 +120,17 @@ void loop_retire_node(cmq_loop *loop, net_node *node)
 
 /* ---- the handler's turn ---- */
 
-cmq_command *loop_begin_turn(cmq_loop *loop)
+void loop_begin_turn(cmq_loop *loop)
 {
-    if (NET_COMMANDS_BYTES - loop->commands_used < sizeof(cmq_command)) loop_end_turn(loop);
-    if (!loop->turn_open) {
-        loop->turn_open = true;
-        if (loop->net->handler.turn_begin != NULL) loop->net->handler.turn_begin(loop->state);
-    }
-    return (cmq_command *)(void *)(loop->commands + loop->commands_used);
+    if (loop->turn_open) return;
+    loop->turn_open = true;
+    if (loop->net->handler.turn_begin != NULL) loop->net->handler.turn_begin(loop->state);
 }
 
 void loop_end_turn(cmq_loop *loop)
 {
     if (loop->turn_open && loop->net->handler.turn_end != NULL) loop->net->handler.turn_end(loop->state);
     loop->turn_open = false;
-    loop->commands_used = 0;
     while (loop->retired_blocks != NULL) {
         net_block *block = (net_block *)(void *)loop->retired_blocks;
         loop->retired_blocks = block->link.next;
@@ -322,8 +318,7 @@ cmq_status loop_init(cmq_loop *loop, cmq_net *net, uint32_t index)
     loop->tables = calloc(net->table_count, sizeof *loop->tables);
     loop->input = malloc(NET_INPUT_BYTES);
     loop->scratch = malloc(NET_INPUT_BYTES);
-    loop->commands = aligned_alloc(64, NET_COMMANDS_BYTES);
-    if (loop->tables == NULL || loop->input == NULL || loop->scratch == NULL || loop->commands == NULL)
+    if (loop->tables == NULL || loop->input == NULL || loop->scratch == NULL)
         return cmq_fail(CMQ_ERR_MEMORY, "no memory for the buffers of a network loop");
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -367,7 +362,6 @@ void loop_free(cmq_loop *loop)
     free(loop->tables);
     free(loop->input);
     free(loop->scratch);
-    free(loop->commands);
     if (loop->epoll_fd >= 0) close(loop->epoll_fd);
     if (loop->wake_fd >= 0) close(loop->wake_fd);
     if (loop->reserve_fd >= 0) close(loop->reserve_fd);

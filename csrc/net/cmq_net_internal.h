@@ -5,9 +5,9 @@
  *                kept (once: the next read goes straight behind it, by readv, and on into the shared buffer). Answers are written where they are sent from.
  *   calls        one epoll_pwait2 a turn, one recv and one sendmsg per connection that had something, however many frames that was. Other threads write
  *                an eventfd only when the loop sleeps.
- *   lines        the connection (80 bytes, two lines; a neighbour's more once a second, for the idle list), the command as long as its fields (16 bytes
- *                each slice), the chunk of output. Buffers are taken last-in-first-out, so they are in the cache.
- *   allocations  none: read buffer, commands and the room for unescaped text are a loop's, and small chunks of output come from its pool. Chunks over
+ *   lines        the connection (80 bytes, two lines; a neighbour's more once a second, for the idle list), the loop's one command, as far as its fields
+ *                go, the chunk of output. Buffers are taken last-in-first-out, so they are in the cache.
+ *   allocations  none: read buffer, command and the room for unescaped text are a loop's, and small chunks of output come from its pool. Chunks over
  *                16 KiB and whatever goes to the control thread (one block a request) are malloc's.
  *   locks        none: mailbox and control queue are stacks that producers push to with one exchange, and a consumer takes whole. A thread of Python's that
  *                loses its core between two instructions therefore never stops a loop. What threads share is on lines of its own.
@@ -32,7 +32,6 @@
 #define NET_EVENTS 64                    /* a wait */
 #define NET_READ_BYTES 65536u            /* a connection and turn */
 #define NET_INPUT_BYTES 262144u          /* the shared read buffer */
-#define NET_COMMANDS_BYTES 131072u       /* commands of a turn: some 200 sends */
 #define NET_SENDS 128u                   /* a turn */
 #define NET_SMALL_BYTES 1024u            /* blocks of the pool, their head included: an answer or a few; a frame's first part … */
 #define NET_MEDIUM_BYTES 16384u          /* … and what a pipelining connection needs */
@@ -205,8 +204,7 @@ struct cmq_loop {
     uint8_t *input;               /* NET_INPUT_BYTES … */
     size_t input_used;
     uint8_t *scratch;             /* … and as many for unescaped text, at the same places */
-    uint8_t *commands;
-    size_t commands_used;
+    cmq_command command;          /* the one that is being served */
     net_link *retired_blocks;     /* buffers whose frames the handler looks at until the turn ends … */
     net_link *retired_nodes;      /* … and requests that came back */
     net_input *oldest_input, *newest_input;
@@ -292,7 +290,7 @@ cmq_status CMQ_MUST_CHECK loop_init(cmq_loop *loop, cmq_net *net, uint32_t index
 void loop_free(cmq_loop *loop);
 void *loop_run(void *loop);                                               /* a thread's life */
 bool loop_turn(cmq_loop *loop, bool may_sleep);                           /* false: it is to stop */
-cmq_command *loop_begin_turn(cmq_loop *loop);                             /* room for a command; the handler's turn_begin when it is the first */
+void loop_begin_turn(cmq_loop *loop);                                     /* the handler's turn_begin, when it has not begun */
 void loop_end_turn(cmq_loop *loop);                                       /* the handler's turn_end; what the turn's frames lay in is let go */
 void loop_make_room(cmq_loop *loop);                                      /* NET_READ_BYTES in the read buffer; may end the turn, and send */
 void loop_retire_block(cmq_loop *loop, net_block *block);                 /* give it back when the turn ends */
@@ -336,7 +334,8 @@ void conn_put_node(cmq_conn *conn, net_node *node);                       /* NET
 /* ---- cmq_control.c ---- */
 
 bool net_control_push(cmq_net *net, net_node *node);                      /* false: over a limit, the node is not taken */
-bool net_control_closed(cmq_conn *conn);                                  /* false: no memory now */
+net_node *net_control_news(const cmq_conn *conn);                         /* that it is gone; NULL: no memory now */
+void net_control_tell(cmq_net *net, net_node *node);                      /* without a limit */
 void net_control_clear(cmq_net *net);
 
 #endif

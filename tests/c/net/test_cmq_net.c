@@ -101,7 +101,7 @@ static void pipelining(void)
     kit_stop(&server);
 }
 
-/* More in one turn than the read buffer and the room for commands hold: turns end in between, and nothing is shown twice or changed meanwhile. */
+/* More at once than the read buffer holds: turns end in between, and nothing is shown twice or changed meanwhile. */
 static void a_turn_of_many_connections(void)
 {
     begin();

@@ -98,7 +98,8 @@ static cmq_net_verdict request(void *context, cmq_conn *conn, const cmq_command 
     switch (command->code) {
     case KIT_ECHO:
         CHECK(state->turned_count < sizeof state->turned / sizeof state->turned[0]);
-        state->turned[state->turned_count++] = (kit_turned){.conn = conn, .command = command, .body = body};
+        state->turned[state->turned_count++] =
+            (kit_turned){.conn = conn, .format = command->format, .opaque = command->opaque, .flag = command->flag, .body = body};
         return CMQ_NET_DONE;
     case KIT_SILENT: return CMQ_NET_DONE;
     case KIT_KEEP:
@@ -119,7 +120,8 @@ static void turn_end(void *context)
     kit_state *state = context;
     for (uint32_t i = 0; i < state->turned_count; i++) {
         const kit_turned *turned = &state->turned[i];
-        if ((turned->command->flag & CMQ_COMMAND_ONEWAY) == 0) answer_body(turned->conn, turned->command, 0, turned->body);
+        const cmq_command command = {.format = turned->format, .opaque = turned->opaque};
+        if ((turned->flag & CMQ_COMMAND_ONEWAY) == 0) answer_body(turned->conn, &command, 0, turned->body);
     }
     state->turned_count = 0;
 }

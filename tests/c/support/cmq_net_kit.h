@@ -38,7 +38,9 @@ typedef struct kit_kept {
 
 typedef struct kit_turned {
     cmq_conn *conn;
-    const cmq_command *command;
+    cmq_header_format format;
+    int32_t opaque;
+    int32_t flag;
     cmq_slice body;
 } kit_turned;
 
