@@ -11,6 +11,8 @@ cmq_core is linked statically and must be in the process once.
     _reader.pxi    Reader: iteration
     _scan.pxi      ColumnScan: messages as Arrow columns
     _verify.pxi    verification and repair
+    _wire.pxi      remoting commands
+    _net.pxi       NetServer: sockets, and the queue from their loops to Python
 
 Every call into the engine holds its handle (StoreHandle.enter, leave), so that close() never frees it under a call.
 """
@@ -25,8 +27,10 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from _arrow_abi cimport *
 from _cmq cimport *
+from _cmq_net cimport *
 
 import threading as _threading
+import time as _time
 
 from cometmq import errors as _errors
 from cometmq._plural import counted as _counted
@@ -144,3 +148,5 @@ include "_store.pxi"
 include "_reader.pxi"
 include "_scan.pxi"
 include "_verify.pxi"
+include "_wire.pxi"
+include "_net.pxi"

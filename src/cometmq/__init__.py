@@ -17,6 +17,7 @@ except ImportError as error:
 
 from cometmq.errors import (
     BodyMismatch,
+    CannotListen,
     CorruptRecord,
     DecompressionError,
     DiskFull,
@@ -68,6 +69,7 @@ __all__ = [
     "AppendManyResult",
     "AppendResult",
     "BodyMismatch",
+    "CannotListen",
     "Consumer",
     "CorruptRecord",
     "DecompressionError",

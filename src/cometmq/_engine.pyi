@@ -7,7 +7,7 @@ from typing import Literal, TypedDict, final, type_check_only
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer, Self
+from typing_extensions import Buffer, Self, disjoint_base
 
 from cometmq._types import Bodies, Body, Host, Numbers, Values
 
@@ -477,3 +477,74 @@ def repair_store(
     lmq_enabled: bool = False,
     check_property_crc: bool = False,
 ) -> _Repaired: ...
+def decode_command(
+    frame: Buffer,
+) -> tuple[int, int, int, int, int, str | None, dict[str, str], bytes, int]: ...
+def encode_command(
+    code: int,
+    language: int,
+    version: int,
+    opaque: int,
+    flag: int,
+    remark: str | None,
+    fields: Mapping[str, str],
+    body: Buffer,
+    format: int,
+) -> bytes: ...
+
+@disjoint_base
+class RequestHandler: ...
+
+@final
+class ControlItem:
+    @property
+    def kind(self) -> int: ...
+    @property
+    def conn(self) -> int: ...
+    @property
+    def local_port(self) -> int: ...
+    @property
+    def arrived_ns(self) -> int: ...
+    @property
+    def host(self) -> Host: ...
+    @property
+    def peer(self) -> str: ...
+    @property
+    def frame(self) -> bytes | None: ...
+
+@final
+class NetServer:
+    REQUEST: int
+    RESPONSE: int
+    CLOSED: int
+    def __init__(
+        self,
+        addresses: Iterable[str],
+        *,
+        loops: int = 1,
+        handler: RequestHandler | None = None,
+        connections_max: int = 0,
+        frame_bytes_max: int = 0,
+        unsent_bytes_max: int = 0,
+        unsent_bytes_pause: int = 0,
+        buffered_bytes_max: int = 0,
+        control_count_max: int = 0,
+        control_bytes_max: int = 0,
+        idle_ms: int = 0,
+        frame_ms: int = 0,
+    ) -> None: ...
+    def start(self) -> None: ...
+    def drain(self) -> None: ...
+    def is_idle(self) -> bool: ...
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+    def ports(self) -> list[int]: ...
+    @property
+    def control_fd(self) -> int: ...
+    def take(self, max_items: int = 256) -> list[ControlItem]: ...
+    def answer(self, item: ControlItem, frame: Buffer | None = None) -> None: ...
+    def again(self, item: ControlItem) -> None: ...
+    def send(self, conn: int, frame: Buffer) -> bool: ...
+    def close_conn(self, conn: int) -> None: ...
+    def counters(self) -> dict[str, int]: ...

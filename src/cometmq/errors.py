@@ -16,6 +16,7 @@ from typing import Any
 __all__ = [
     "BodyMismatch",
     "BrokerError",
+    "CannotListen",
     "ConnectionLost",
     "CorruptRecord",
     "DecompressionError",
@@ -251,6 +252,23 @@ class StorageError(Error, OSError):
     def __init__(self, message: str, *, errno: int | None = None, status: Status | None = None) -> None:
         """``errno`` is the failing system call's code, or None."""
         super().__init__(message, status=status)
+        self.errno = errno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with ``errno``, which OSError keeps outside the instance's dictionary."""
+        return _restore, (type(self), self.args, {**self.__dict__, "errno": self.errno})
+
+
+class CannotListen(Error, OSError):
+    """A server could not take one of its addresses.
+
+    ``errno`` is the system's code: ``EADDRINUSE`` where another process listens there, ``EADDRNOTAVAIL`` where the
+    machine has no such address, ``EACCES`` where the port is reserved.
+    """
+
+    def __init__(self, message: str, *, errno: int | None = None) -> None:
+        """``errno`` is the failing system call's code, or None."""
+        super().__init__(message)
         self.errno = errno
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,0 +1,390 @@
+"""The server's end of remoting connections: what C's socket loops hand to Python, served on an asyncio loop.
+
+The loops (``csrc/net``) own the sockets and serve the hot requests themselves. Everything else comes here through a
+bounded queue, is given to the handler of its code, and the answer leaves through the same connection:
+
+    loops -> control queue -> [RemotingServer] -> handler(request, caller) -> answer -> loops
+
+A handler is a plain function or a coroutine function. It returns the answer (:meth:`Command.response`), None where
+there is none, or :data:`AGAIN`: the request goes back to its loop, which can serve it now (a topic was made, say). What
+a handler raises becomes an answer with code 1, and a line in the log. One-way requests get no answer whatever happens.
+
+Source: remoting specification 1.2, 1.9, 1.10.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import itertools
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import TracebackType
+from typing import Final, TypeAlias
+
+from typing_extensions import Self
+
+from cometmq import _engine
+from cometmq._types import Host
+from cometmq.errors import ConnectionLost, Error, MalformedCommand, RequestTimeout
+from cometmq.remoting.codes import ResponseCode
+from cometmq.remoting.command import FLAG_RESPONSE, Command
+
+__all__ = ["AGAIN", "Caller", "Handler", "RemotingServer", "ServerLimits", "Verdict"]
+
+_log = logging.getLogger("cometmq.remoting")
+
+_OPAQUE_MASK = 0x7FFFFFFF
+_IDLE_POLL_S = 0.002
+
+
+class Verdict(enum.Enum):
+    """What a handler may return instead of an answer."""
+
+    AGAIN = "again"
+
+
+AGAIN: Final = Verdict.AGAIN
+"""Give the request back to its loop, which can serve it now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request: one connection.
+
+    Attributes:
+        conn: the connection's id, never used again.
+        peer: the other end, ``ip:port``, with brackets around an IPv6 address.
+        host: the same as a pair.
+        local_port: the port that the client connected to.
+    """
+
+    conn: int
+    peer: str
+    host: Host
+    local_port: int
+    _server: RemotingServer
+
+    def close(self) -> None:
+        """Close the connection once what is in its output was sent."""
+        self._server.close_connection(self.conn)
+
+
+Handler: TypeAlias = Callable[[Command, Caller], object]
+"""Serves the requests of one code; returns a Command, None, a Verdict, or an awaitable of one of these."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """What a server bears; 0 is the default in brackets. What happens at each limit stands in ``csrc/net/cmq_net.h``.
+
+    Attributes:
+        connections_max: open connections [20,000]; a further one is closed at once.
+        frame_bytes_max: a request with its length word [16 MiB]; a larger one closes its connection.
+        unsent_bytes_max: answers that a connection has not taken [64 MiB]; more disconnect it.
+        unsent_bytes_pause: from here on [4 MiB] nothing is read from the connection.
+        buffered_bytes_max: partial frames and answers of all connections [1 GiB]; who wants more is disconnected.
+        control_count_max: requests that wait for Python or are being served by it [10,000]; further ones get code 2.
+        control_bytes_max: their bytes [256 MiB].
+        idle_ms: without a byte either way [120,000] a connection is closed.
+        frame_ms: within so long [30,000] a request that began must be there, or its connection is closed.
+    """
+
+    connections_max: int = 0
+    frame_bytes_max: int = 0
+    unsent_bytes_max: int = 0
+    unsent_bytes_pause: int = 0
+    buffered_bytes_max: int = 0
+    control_count_max: int = 0
+    control_bytes_max: int = 0
+    idle_ms: int = 0
+    frame_ms: int = 0
+
+
+class RemotingServer:
+    """Sockets, their loops, and the handlers behind them.
+
+    Handlers run on one asyncio loop: a given one, or one in a thread of the server's own. :meth:`invoke` is awaited
+    there; every other method may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        loops: int = 1,
+        engine_handler: _engine.RequestHandler | None = None,
+        limits: ServerLimits | None = None,
+    ) -> None:
+        """Listen; nothing is accepted before :meth:`start`.
+
+        Args:
+            addresses: ``127.0.0.1:10911`` or ``[::1]:10911``, numeric, at most 8; port 0 takes a free one.
+            loops: threads that own sockets, 1 to 16.
+            engine_handler: serves requests on the loops, in C; None gives every request to Python.
+            limits: what the server bears.
+
+        Raises:
+            InvalidArgument: an address or a limit is none.
+            CannotListen: an address is taken, is not this machine's, or is not allowed.
+        """
+        self._net = _engine.NetServer(
+            addresses, loops=loops, handler=engine_handler, **asdict(limits if limits is not None else ServerLimits())
+        )
+        self._handlers: Mapping[int, Handler] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._opaques = itertools.count(1)
+        self._answers: dict[int, dict[int, asyncio.Future[Command]]] = {}
+        self._on_closed: list[Callable[[int], object]] = []
+        self._stopped = threading.Lock()
+
+    # --- Life
+
+    def start(self, handlers: Mapping[int, Handler], *, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Begin to accept and to serve.
+
+        Args:
+            handlers: request code to handler. Codes that are not in it get code 3.
+            loop: where handlers run; it is running, or will be. None: in a thread of the server's own.
+        """
+        self._handlers = handlers
+        if loop is None:
+            loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=_run, args=(loop,), name="cometmq-control", daemon=True)
+            self._thread.start()
+        self._loop = loop
+        loop.call_soon_threadsafe(loop.add_reader, self._net.control_fd, self._readable)
+        self._net.start()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that handlers run on. Not before :meth:`start`."""
+        if self._loop is None:
+            raise RuntimeError("the server was not started")
+        return self._loop
+
+    @property
+    def ports(self) -> list[int]:
+        """The port of each address."""
+        return self._net.ports()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests are being served by coroutines."""
+        return len(self._tasks)
+
+    def counters(self) -> dict[str, int]:
+        """Return the loops' totals since the start and what is open now, as ``cmq_net_counters`` has them."""
+        return self._net.counters()
+
+    def on_closed(self, callback: Callable[[int], object]) -> None:
+        """Have ``callback(conn)`` called on the loop when a connection is gone that a handler has seen."""
+        self._on_closed.append(callback)
+
+    def drain(self) -> None:
+        """Accept no more connections, and turn further requests away: code 1500, or 14 to clients before 5.3.2."""
+        self._net.drain()
+
+    async def finish(self, *, grace_ms: int = 3_000) -> None:
+        """Drain, wait until everything under way was answered and sent, and close. On the server's loop.
+
+        Args:
+            grace_ms: wait no longer than that; what is left is cut off.
+        """
+        if self._net.closed:
+            return
+        self._net.drain()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace_ms / 1000
+        while (self._tasks or not self._net.is_idle()) and loop.time() < deadline:
+            await asyncio.sleep(_IDLE_POLL_S)
+        loop.remove_reader(self._net.control_fd)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for conn in list(self._answers):
+            self._lose(conn)
+        self._net.close()
+
+    def stop(self, *, grace_ms: int = 3_000) -> None:
+        """Do the same from another thread, and end the server's own. A second call waits for the first."""
+        with self._stopped:
+            loop = self._loop
+            if loop is None:
+                self._net.close()
+                return
+            if self._thread is None:
+                if not self._net.closed:
+                    asyncio.run_coroutine_threadsafe(self.finish(grace_ms=grace_ms), loop).result()
+                return
+            if not self._thread.is_alive():
+                return
+            asyncio.run_coroutine_threadsafe(self.finish(grace_ms=grace_ms), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        """Return the server; the block's end stops it."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    # --- To clients
+
+    async def invoke(self, conn: int, request: Command, *, timeout_ms: int) -> Command:
+        """Send a request to a client and wait for its answer. On the server's loop.
+
+        Args:
+            conn: the connection's id.
+            request: its opaque is replaced by one of the server's own.
+            timeout_ms: how long to wait.
+
+        Raises:
+            RequestTimeout: no answer came in time.
+            ConnectionLost: the connection is gone.
+        """
+        opaque = next(self._opaques) & _OPAQUE_MASK
+        answer: asyncio.Future[Command] = self.loop.create_future()
+        self._answers.setdefault(conn, {})[opaque] = answer
+        try:
+            if not self._net.send(conn, request.with_opaque(opaque).encode()):
+                raise ConnectionLost("the client is gone")
+            return await asyncio.wait_for(answer, timeout_ms / 1000)
+        except asyncio.TimeoutError:
+            raise RequestTimeout(f"the client did not answer within {timeout_ms:,} ms") from None
+        finally:
+            waiting = self._answers.get(conn)
+            if waiting is not None:
+                waiting.pop(opaque, None)
+                if not waiting:
+                    del self._answers[conn]
+
+    def send_oneway(self, conn: int, request: Command) -> None:
+        """Send a request that gets no answer. One to a connection that is gone is lost silently, as in a network."""
+        self._net.send(conn, request.with_opaque(next(self._opaques) & _OPAQUE_MASK).as_oneway().encode())
+
+    def close_connection(self, conn: int) -> None:
+        """Close a connection once what is in its output was sent."""
+        self._net.close_conn(conn)
+
+    # --- From the loops
+
+    def _readable(self) -> None:
+        for item in self._net.take():
+            if item.kind == _engine.NetServer.REQUEST:
+                self._serve(item)
+            elif item.kind == _engine.NetServer.RESPONSE:
+                self._take_answer(item)
+            else:
+                self._forget(item.conn)
+
+    def _take_answer(self, item: _engine.ControlItem) -> None:
+        answer = self._decoded(item)
+        self._net.answer(item)
+        waiting = self._answers.get(item.conn)
+        if waiting is None or answer is None:
+            return
+        future = waiting.get(answer.opaque)
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    def _forget(self, conn: int) -> None:
+        self._lose(conn)
+        for callback in self._on_closed:
+            # Each for itself: one part's mistake must not keep the news from the others.
+            self.loop.call_soon(callback, conn)
+
+    def _lose(self, conn: int) -> None:
+        for future in self._answers.pop(conn, {}).values():
+            if not future.done():
+                future.set_exception(ConnectionLost("the client left before it answered"))
+
+    def _decoded(self, item: _engine.ControlItem) -> Command | None:
+        frame = item.frame
+        try:
+            return Command.decode(frame) if frame is not None else None
+        except MalformedCommand as error:
+            _log.warning("a frame cannot be read", extra={"peer": item.peer, "error": error.message})
+            self._net.close_conn(item.conn)
+            return None
+
+    def _serve(self, item: _engine.ControlItem) -> None:
+        request = self._decoded(item)
+        if request is None:
+            self._net.answer(item)
+            return
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            self._finish(item, request, _unsupported(request))
+            return
+        try:
+            outcome = handler(request, Caller(item.conn, item.peer, item.host, item.local_port, self))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the server goes on
+            outcome = _failed(request, item.peer, error)
+        if not inspect.isawaitable(outcome):
+            self._finish(item, request, outcome)
+            return
+        task = asyncio.ensure_future(self._serve_later(item, request, outcome))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve_later(self, item: _engine.ControlItem, request: Command, outcome: Awaitable[object]) -> None:
+        try:
+            answer = await outcome
+        except Exception as error:  # noqa: BLE001 - as in _serve
+            answer = _failed(request, item.peer, error)
+        self._finish(item, request, answer)
+
+    def _finish(self, item: _engine.ControlItem, request: Command, outcome: object) -> None:
+        if outcome is AGAIN:
+            self._net.again(item)
+            return
+        if outcome is not None and not isinstance(outcome, Command):
+            mistake = TypeError(f"a handler returned {type(outcome).__name__}, not a Command, None or a Verdict")
+            outcome = _failed(request, item.peer, mistake)
+        if outcome is None or request.is_oneway:
+            self._net.answer(item)
+            return
+        self._net.answer(item, _encoded(request, outcome, item.peer))
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _unsupported(request: Command) -> Command:
+    # Upstream's text, its blank in front included.
+    return request.response(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {request.code} not supported"
+    )
+
+
+def _failed(request: Command, peer: str, error: Exception) -> Command:
+    _log.error("a request failed", exc_info=error, extra={"code": request.code, "peer": peer})
+    text = error.message if isinstance(error, Error) else str(error)
+    return request.response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {text}")
+
+
+def _encoded(request: Command, answer: Command, peer: str) -> bytes:
+    """The answer's frame. A response that is passed on from another connection gets the number it has on this one."""
+    if answer.opaque != request.opaque or answer.flag != FLAG_RESPONSE or answer.format != request.format:
+        answer = replace(answer, opaque=request.opaque, flag=FLAG_RESPONSE, format=request.format)
+    try:
+        return answer.encode()
+    except Error as error:
+        return _failed(request, peer, error).encode()
