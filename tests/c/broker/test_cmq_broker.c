@@ -1,0 +1,548 @@
+/* The broker through a socket: sends, batches, parking, pulls, holds and what ends them, progress; injected time.
+ *
+ * Threads: yes (under sync flush one thread waits for the disk).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/cmq_property.h"
+#include "store/cmq_record.h"
+#include "store/cmq_wire_batch.h"
+#include "support/cmq_broker_kit.h"
+#include "support/cmq_test.h"
+
+enum { FOUND = 0, NOT_FOUND = 19, RETRY = 20, MOVED = 21 };
+
+static kit_broker kit;
+
+static void start(void) { kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL); }
+
+static const kit_answer *expect(int client, int32_t opaque, int32_t code)
+{
+    const kit_answer *answer = kit_answer_of(&kit, client);
+    CHECK_INT(answer->command.opaque, opaque);
+    if (answer->command.code != code)
+        cmq_test_fail(__FILE__, __LINE__, "code %d (%.*s), expected %d", answer->command.code, (int)answer->command.remark.bytes,
+                      (const char *)answer->command.remark.data, code);
+    CHECK_INT(answer->command.flag, CMQ_COMMAND_RESPONSE);
+    return answer;
+}
+
+/* The one record of an answer's body. */
+static cmq_record_view record_of(const kit_answer *answer)
+{
+    cmq_record_view view;
+    CHECK_OK(cmq_record_parse(answer->body.data, answer->body.bytes, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
+    CHECK_INT(view.record_bytes, answer->body.bytes);
+    return view;
+}
+
+static void check_property(const cmq_record_view *view, const char *name, const char *expected)
+{
+    cmq_slice value;
+    if (!cmq_property_find(view->properties, cmq_slice_of_text(name), &value)) value = CMQ_SLICE_NONE;
+    CHECK_BYTES(value.data, value.bytes, expected, strlen(expected));
+}
+
+static void a_send_is_stored_and_pulled(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    kit_send_message(client, 5, "T", "a", "hello");
+    const kit_answer *answer = expect(client, 5, FOUND);
+    CHECK_INT(kit_number(answer, "queueId"), 0);
+    CHECK_INT(kit_number(answer, "queueOffset"), 0);
+    CHECK(strcmp(kit_text(answer, "msgId"), "7F00000100002A9F0000000000000000") == 0);
+    CHECK(strcmp(kit_text(answer, "transactionId"), "key5") == 0);
+    CHECK(strcmp(kit_text(answer, "MSG_REGION"), "DefaultRegion") == 0);
+    CHECK(strcmp(kit_text(answer, "TRACE_ON"), "true") == 0);
+    kit_pull(client, 6, "T", 0, 2, 15000, "");
+    answer = expect(client, 6, FOUND);
+    CHECK_BYTES(answer->command.remark.data, answer->command.remark.bytes, "FOUND", 5);
+    CHECK_INT(kit_number(answer, "nextBeginOffset"), 1);
+    CHECK_INT(kit_number(answer, "minOffset"), 0);
+    CHECK_INT(kit_number(answer, "maxOffset"), 1);
+    CHECK_INT(kit_number(answer, "suggestWhichBrokerId"), 0);
+    const cmq_record_view view = record_of(answer);
+    CHECK_BYTES(view.body.data, view.body.bytes, "hello", 5);
+    check_property(&view, "CLUSTER", "C");
+    check_property(&view, "MSG_REGION", "DefaultRegion");
+    check_property(&view, "UNIQ_KEY", "key5");
+    CHECK_INT(view.born_timestamp_ms, INT64_C(1700000000000));
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void a_burst_of_sends_keeps_its_order(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    for (int i = 0; i < 300; i++) kit_send_message(client, i, "T", "a", "x");
+    for (int i = 0; i < 300; i++) CHECK_INT(kit_number(expect(client, i, FOUND), "queueOffset"), i);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void sync_flush_answers_when_the_disk_has_it(void)
+{
+    kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, NULL);
+    const int client = kit_client(&kit);
+    for (int i = 0; i < 20; i++) kit_send_message(client, i, "T", "a", "x");
+    for (int i = 0; i < 20; i++) CHECK_INT(kit_number(expect(client, i, FOUND), "queueOffset"), i);
+    cmq_store_info info;
+    CHECK_OK(cmq_store_info_of(kit.store, &info));
+    CHECK_INT(info.flushed, info.log_end);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void what_may_not_be_sent_is_refused(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    kit_broker_topic(&kit, "read-only", 1, CMQ_PERM_READ);
+    kit_broker_topic(&kit, "SCHEDULE_TOPIC_XXXX", 18, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    kit_send_message(client, 1, "read-only", "a", "x");
+    expect(client, 1, 16);
+    kit_send_message(client, 2, "SCHEDULE_TOPIC_XXXX", "a", "x");
+    expect(client, 2, 16);
+    static const char *const refused[][2] = {{"TRAN_MSG\001true\002", "16"}, {"TIMER_DELAY_SEC\0015\002", "1"}, {"TIMER_DELIVER_MS\0015\002", "1"}};
+    for (int i = 0; i < 3; i++) {
+        const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "TBW102"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
+                                    {"i", refused[i][0]}, {NULL, NULL}};
+        kit_request(client, 310, 10 + i, 0, CMQ_HEADER_ROCKETMQ, fields, "x", 1);
+        expect(client, 10 + i, atoi(refused[i][1]));
+    }
+    const kit_field far[] = {{"a", "P"}, {"b", "T"}, {"c", "TBW102"}, {"d", "4"}, {"e", "4"}, {"f", "0"}, {"g", "1"}, {"h", "0"}, {NULL, NULL}};
+    kit_request(client, 310, 20, 0, CMQ_HEADER_JSON, far, "x", 1);
+    expect(client, 20, 29);
+    const kit_field lacking[] = {{"a", "P"}, {"b", "T"}, {NULL, NULL}};
+    kit_request(client, 310, 21, 0, CMQ_HEADER_JSON, lacking, "x", 1);
+    expect(client, 21, 1);
+    char *large = calloc(1, (4u << 20) + 1);
+    kit_request(client, 310, 22, 0, CMQ_HEADER_JSON, (const kit_field[]){{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"},
+                {"h", "0"}, {NULL, NULL}}, large, 1000);
+    expect(client, 22, FOUND);
+    free(large);
+    cmq_broker_refuse_sends(kit.broker, true);
+    kit_send_message(client, 23, "T", "a", "x");
+    expect(client, 23, 2);
+    cmq_broker_refuse_sends(kit.broker, false);
+    kit_send_message(client, 24, "T", "a", "x");
+    expect(client, 24, FOUND);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void one_way_sends_get_no_answer(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"}, {NULL, NULL}};
+    kit_request(client, 310, 1, CMQ_COMMAND_ONEWAY, CMQ_HEADER_JSON, fields, "x", 1);
+    const kit_field wrong[] = {{"b", "T"}, {NULL, NULL}};
+    kit_request(client, 310, 2, CMQ_COMMAND_ONEWAY, CMQ_HEADER_JSON, wrong, "x", 1);
+    kit_send_message(client, 3, "T", "a", "y");
+    CHECK_INT(kit_number(expect(client, 3, FOUND), "queueOffset"), 1);
+    CHECK(kit_is_silent(&kit, client));
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void a_batch_is_stored_message_by_message(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    uint8_t body[512];
+    uint8_t *end = body;
+    for (int i = 0; i < 3; i++) {
+        char text[16], properties[32];
+        snprintf(text, sizeof text, "m%d", i);
+        snprintf(properties, sizeof properties, "TAGS\001t%d\002", i);
+        const cmq_wire_batch_element element = {.flag = 100 + i, .body = cmq_slice_of_text(text), .properties = cmq_slice_of_text(properties)};
+        end = cmq_wire_batch_write(end, &element);
+    }
+    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
+                                {"i", "UNIQ_KEY\001batch\002"}, {"m", "true"}, {NULL, NULL}};
+    kit_request(client, 320, 1, 0, CMQ_HEADER_JSON, fields, body, (size_t)(end - body));
+    const kit_answer *answer = expect(client, 1, FOUND);
+    CHECK_INT(strlen(kit_text(answer, "msgId")), 3 * 32 + 2);
+    CHECK_INT(kit_number(answer, "queueOffset"), 0);
+    kit_pull(client, 2, "T", 1, 0, 0, "");
+    answer = expect(client, 2, FOUND);
+    CHECK_INT(kit_number(answer, "nextBeginOffset"), 3);
+    cmq_record_view view;
+    CHECK_OK(cmq_record_parse(answer->body.data, answer->body.bytes, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
+    CHECK_BYTES(view.body.data, view.body.bytes, "m1", 2);
+    CHECK_INT(view.flag, 101);
+    check_property(&view, "TAGS", "t1");
+    check_property(&view, "UNIQ_KEY", "batch");
+    check_property(&view, "CLUSTER", "C");
+    kit_request(client, 320, 3, 0, CMQ_HEADER_JSON, fields, body, (size_t)(end - body) - 1);   /* its last element is cut off */
+    expect(client, 3, 1);
+    kit_request(client, 320, 4, 0, CMQ_HEADER_JSON, fields, NULL, 0);
+    expect(client, 4, 13);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void delayed_messages_are_parked(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    kit_broker_topic(&kit, "SCHEDULE_TOPIC_XXXX", 18, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    kit_broker_subscribe(&kit, "G", "SCHEDULE_TOPIC_XXXX", "*", 1);
+    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "3"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
+                                {"i", "DELAY\0011\002"}, {NULL, NULL}};
+    kit_request(client, 310, 1, 0, CMQ_HEADER_JSON, fields, "x", 1);
+    const kit_answer *answer = expect(client, 1, FOUND);
+    CHECK_INT(kit_number(answer, "queueId"), 3);
+    kit_pull(client, 2, "SCHEDULE_TOPIC_XXXX", 0, 0, 0, "");
+    const cmq_record_view view = record_of(expect(client, 2, FOUND));
+    check_property(&view, "REAL_TOPIC", "T");
+    check_property(&view, "REAL_QID", "3");
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void broker_properties_of_a_sender_are_replaced(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
+                                {"i", "POP_CK\0011 2 3\002CLUSTER\001other\002A\001b"}, {NULL, NULL}};
+    kit_request(client, 310, 1, 0, CMQ_HEADER_JSON, fields, "x", 1);
+    CHECK_INT(strlen(kit_text(expect(client, 1, FOUND), "transactionId")), 32);
+    kit_pull(client, 2, "T", 0, 0, 0, "");
+    const cmq_record_view view = record_of(expect(client, 2, FOUND));
+    check_property(&view, "POP_CK", "");
+    check_property(&view, "CLUSTER", "C");
+    check_property(&view, "A", "b");
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void unknown_topics_and_groups_go_to_control(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    kit_send_message(client, 1, "unknown", "a", "x");
+    kit_broker_turn(&kit);
+    cmq_control_item item;
+    CHECK_INT(cmq_net_control_take(kit.net, &item, 1), 1);
+    CHECK_INT(item.kind, CMQ_CONTROL_REQUEST);
+    kit_broker_topic(&kit, "unknown", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    cmq_net_again(kit.net, &item);
+    CHECK_INT(kit_number(expect(client, 1, FOUND), "queueOffset"), 0);
+    /* Not made: an answer, not a circle. */
+    kit_send_message(client, 2, "forbidden", "a", "x");
+    kit_broker_turn(&kit);
+    CHECK_INT(cmq_net_control_take(kit.net, &item, 1), 1);
+    cmq_net_again(kit.net, &item);
+    expect(client, 2, 17);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* ---- pulls ---- */
+
+static void pulls_answer_as_upstream_does(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    kit_pull(client, 1, "T", 0, 0, 0, "");
+    CHECK_INT(kit_number(expect(client, 1, NOT_FOUND), "nextBeginOffset"), 0);
+    kit_pull(client, 2, "T", 5, 2, 15000, "");
+    CHECK_INT(kit_number(expect(client, 2, MOVED), "nextBeginOffset"), 0);
+    for (int i = 0; i < 3; i++) kit_send_message(client, 10 + i, "T", i == 1 ? "b" : "a", "x");
+    for (int i = 0; i < 3; i++) expect(client, 10 + i, FOUND);
+    kit_pull(client, 3, "T", 3, 0, 0, "");
+    CHECK_INT(kit_number(expect(client, 3, NOT_FOUND), "nextBeginOffset"), 3);
+    kit_pull(client, 4, "T", 9, 0, 0, "");
+    CHECK_INT(kit_number(expect(client, 4, MOVED), "nextBeginOffset"), 3);
+    kit_pull(client, 5, "T", 0, 4, 0, "c || d");
+    CHECK_INT(kit_number(expect(client, 5, RETRY), "nextBeginOffset"), 3);
+    kit_pull(client, 6, "T", 0, 4, 0, "b");
+    const kit_answer *answer = expect(client, 6, FOUND);
+    CHECK_INT(kit_number(answer, "nextBeginOffset"), 3);
+    CHECK_INT(record_of(answer).queue_offset, 1);
+    kit_pull(client, 7, "T", 0, 4, 0, "||");
+    expect(client, 7, 23);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* Large stretches go from the map to the socket; the same bytes come as when they are copied, also when another queue's record lies between. */
+static void large_answers_are_whole(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    char body[3001];
+    memset(body, 'x', sizeof body - 1);
+    body[sizeof body - 1] = 0;
+    for (int i = 0; i < 30; i++) {
+        body[0] = (char)('a' + i % 26);
+        kit_send_message(client, i, "T", "a", body);
+        expect(client, i, FOUND);
+        if (i != 20) continue;
+        const kit_field other[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "1"}, {"f", "0"}, {"g", "1"}, {"h", "0"}, {NULL, NULL}};
+        kit_request(client, 310, 99, 0, CMQ_HEADER_JSON, other, "y", 1);
+        expect(client, 99, FOUND);
+    }
+    int seen = 0;
+    while (seen < 30) {
+        kit_pull(client, 100 + seen, "T", seen, 0, 0, "");
+        const kit_answer *answer = expect(client, 100 + seen, FOUND);
+        const int64_t next = kit_number(answer, "nextBeginOffset");
+        cmq_slice rest = answer->body;
+        for (; rest.bytes > 0; seen++) {
+            cmq_record_view view;
+            CHECK_OK(cmq_record_parse(rest.data, rest.bytes, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
+            CHECK_INT(view.queue_offset, seen);
+            CHECK_INT(view.body.data[0], 'a' + seen % 26);
+            rest.data += view.record_bytes;
+            rest.bytes -= view.record_bytes;
+        }
+        CHECK_INT(next, seen);
+    }
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void a_subscription_is_asked_for(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    kit_broker_topic(&kit, "U", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    kit_pull(client, 1, "U", 0, 0, 0, "");
+    expect(client, 1, 24);
+    kit_broker_subscribe(&kit, "G", "T", "a", 0);
+    kit_pull(client, 2, "T", 0, 0, 0, "");
+    expect(client, 2, 25);
+    cmq_tables_remove_consumer(kit.tables, cmq_slice_of_text("G"));
+    kit_pull(client, 3, "T", 0, 0, 0, "");
+    expect(client, 3, 24);
+    cmq_tables_set_perm(kit.tables, CMQ_PERM_WRITE);
+    kit_pull(client, 4, "T", 0, 0, 0, "");
+    CHECK_INT(kit_number(expect(client, 4, 16), "forbiddenType"), 1);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* ---- holds ---- */
+
+static void a_hold_ends_with_a_message(void)
+{
+    start();
+    const int consumer = kit_client(&kit), producer = kit_client(&kit);
+    kit_send_message(producer, 1, "T", "a", "x");
+    expect(producer, 1, FOUND);
+    kit_pull(consumer, 2, "T", 1, 2, 15000, "");
+    CHECK(kit_is_silent(&kit, consumer));
+    kit_send_message(producer, 3, "T", "a", "y");
+    CHECK_INT(kit_number(expect(consumer, 2, FOUND), "nextBeginOffset"), 2);
+    cmq_broker_counters counters;
+    cmq_broker_count(kit.broker, &counters);
+    CHECK_INT(counters.held, 1);
+    CHECK_INT(counters.hold_wakes, 1);
+    CHECK_INT(counters.holds_now, 0);
+    close(consumer);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void a_hold_waits_for_a_queue_that_is_not_there_yet(void)
+{
+    start();
+    const int consumer = kit_client(&kit), producer = kit_client(&kit);
+    kit_pull(consumer, 2, "T", 0, 2, 15000, "");
+    CHECK(kit_is_silent(&kit, consumer));
+    kit_send_message(producer, 3, "T", "a", "y");
+    expect(consumer, 2, FOUND);
+    close(consumer);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void a_hold_ends_with_an_append_of_somebody_else(void)
+{
+    start();
+    const int consumer = kit_client(&kit);
+    kit_pull(consumer, 2, "T", 0, 2, 15000, "");
+    CHECK(kit_is_silent(&kit, consumer));
+    const cmq_append append = {.common = {.topic = cmq_slice_of_text("T")}, .count = 1,
+                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("embedded")}};
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(kit.store, &append, &appended));
+    expect(consumer, 2, FOUND);
+    close(consumer);
+    kit_broker_stop(&kit);
+}
+
+static void a_hold_ends_at_its_deadline(void)
+{
+    start();
+    const int consumer = kit_client(&kit);
+    kit_pull(consumer, 2, "T", 0, 2, 15000, "");
+    CHECK(kit_is_silent(&kit, consumer));
+    kit_broker_pass(&kit, 14999);
+    CHECK(kit_is_silent(&kit, consumer));
+    kit_broker_pass(&kit, 1);
+    CHECK_INT(kit_number(expect(consumer, 2, NOT_FOUND), "nextBeginOffset"), 0);
+    CHECK(cmq_net_is_idle(kit.net));
+    close(consumer);
+    kit_broker_stop(&kit);
+}
+
+static void messages_of_other_tags_move_a_hold_on(void)
+{
+    start();
+    const int consumer = kit_client(&kit), producer = kit_client(&kit);
+    kit_pull(consumer, 2, "T", 0, 2 | 4, 15000, "wanted");
+    CHECK(kit_is_silent(&kit, consumer));
+    for (int i = 0; i < 5; i++) kit_send_message(producer, 10 + i, "T", "other", "y");
+    for (int i = 0; i < 5; i++) expect(producer, 10 + i, FOUND);
+    CHECK(kit_is_silent(&kit, consumer));
+    kit_broker_pass(&kit, 15000);
+    CHECK_INT(kit_number(expect(consumer, 2, RETRY), "nextBeginOffset"), 5);
+    kit_pull(consumer, 3, "T", 5, 2 | 4, 15000, "wanted");
+    kit_send_message(producer, 20, "T", "other", "y");
+    kit_send_message(producer, 21, "T", "wanted", "y");
+    const kit_answer *answer = expect(consumer, 3, FOUND);
+    CHECK_INT(kit_number(answer, "nextBeginOffset"), 7);
+    CHECK_INT(record_of(answer).queue_offset, 6);
+    close(consumer);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void a_hold_ends_with_its_connection(void)
+{
+    start();
+    const int consumer = kit_client(&kit);
+    for (int i = 0; i < 10; i++) kit_pull(consumer, i, "T", 0, 2, 15000, "");
+    CHECK(kit_is_silent(&kit, consumer));
+    cmq_broker_counters counters;
+    cmq_broker_count(kit.broker, &counters);
+    CHECK_INT(counters.holds_now, 10);
+    close(consumer);
+    for (int turn = 0; turn < 3; turn++) kit_broker_turn(&kit);
+    cmq_broker_count(kit.broker, &counters);
+    CHECK_INT(counters.holds_now, 0);
+    CHECK(cmq_net_is_idle(kit.net));
+    kit_broker_stop(&kit);
+}
+
+static void a_hold_ends_with_a_change_of_subscriptions(void)
+{
+    start();
+    const int consumer = kit_client(&kit);
+    kit_pull(consumer, 2, "T", 0, 2, 15000, "");
+    CHECK(kit_is_silent(&kit, consumer));
+    kit_broker_subscribe(&kit, "G", "T", "a", 2);
+    CHECK_OK(cmq_broker_group_changed(kit.broker, cmq_slice_of_text("G")));
+    expect(consumer, 2, NOT_FOUND);
+    close(consumer);
+    kit_broker_stop(&kit);
+}
+
+static void more_holds_than_allowed_are_answered_at_once(void)
+{
+    kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, &(cmq_broker_options){.holds_max = 2});
+    const int consumer = kit_client(&kit);
+    for (int i = 0; i < 3; i++) kit_pull(consumer, i, "T", 0, 2, 15000, "");
+    expect(consumer, 2, NOT_FOUND);
+    close(consumer);
+    kit_broker_stop(&kit);
+}
+
+static void short_polling_waits_a_second(void)
+{
+    kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, &(cmq_broker_options){.long_polling_off = true});
+    const int consumer = kit_client(&kit);
+    kit_pull(consumer, 1, "T", 0, 2, 15000, "");
+    CHECK(kit_is_silent(&kit, consumer));
+    kit_broker_pass(&kit, 1000);
+    expect(consumer, 1, NOT_FOUND);
+    close(consumer);
+    kit_broker_stop(&kit);
+}
+
+/* ---- progress ---- */
+
+static const kit_answer *ask(int client, int32_t code, int32_t opaque, int32_t expected, const char *queue_id, const char *more, const char *value)
+{
+    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", queue_id}, {more, value}, {NULL, NULL}};
+    kit_request(client, code, opaque, 0, CMQ_HEADER_JSON, fields, NULL, 0);
+    return expect(client, opaque, expected);
+}
+
+static void progress_is_kept(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    ask(client, 14, 1, 22, "0", "x", "y");
+    kit_send_message(client, 2, "T", "a", "x");
+    expect(client, 2, FOUND);
+    CHECK_INT(kit_number(ask(client, 14, 3, 0, "0", "x", "y"), "offset"), 0);   /* a young queue */
+    ask(client, 14, 4, 22, "0", "setZeroIfNotFound", "false");
+    ask(client, 14, 5, 22, "1", "x", "y");
+    ask(client, 15, 6, 0, "0", "commitOffset", "7");
+    CHECK_INT(kit_number(ask(client, 14, 7, 0, "0", "x", "y"), "offset"), 7);
+    CHECK_INT(kit_number(ask(client, 30, 8, 0, "0", "x", "y"), "offset"), 1);
+    CHECK_INT(kit_number(ask(client, 31, 9, 0, "0", "x", "y"), "offset"), 0);
+    CHECK_INT(kit_number(ask(client, 30, 10, 0, "3", "x", "y"), "offset"), 0);
+    CHECK_INT(kit_number(ask(client, 29, 11, 0, "0", "timestamp", "0"), "offset"), 0);
+    CHECK_INT(kit_number(ask(client, 29, 12, 0, "0", "timestamp", "99999999999999"), "offset"), 1);
+    ask(client, 14, 13, 1, "zero", "x", "y");
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void a_reset_is_told_by_the_next_pull(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    for (int i = 0; i < 4; i++) kit_send_message(client, 10 + i, "T", "a", "x");
+    for (int i = 0; i < 4; i++) expect(client, 10 + i, FOUND);
+    const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
+    CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 2));
+    kit_pull(client, 1, "T", 4, 2, 15000, "");
+    CHECK_INT(kit_number(expect(client, 1, MOVED), "nextBeginOffset"), 2);
+    kit_pull(client, 2, "T", 2, 2, 15000, "");
+    CHECK_INT(kit_number(expect(client, 2, FOUND), "nextBeginOffset"), 4);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void a_pull_commits_once(void)
+{
+    start();
+    const int client = kit_client(&kit), producer = kit_client(&kit);
+    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"queueOffset", "0"}, {"maxMsgNums", "32"}, {"sysFlag", "3"},
+                                {"commitOffset", "5"}, {"suspendTimeoutMillis", "15000"}, {"subVersion", "1"}, {NULL, NULL}};
+    kit_request(client, 11, 1, 0, CMQ_HEADER_JSON, fields, NULL, 0);
+    CHECK(kit_is_silent(&kit, client));
+    const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
+    CHECK_INT(cmq_offsets_query(kit.offsets, &key), 5);
+    CHECK_OK(cmq_offsets_commit(kit.offsets, &key, 6));
+    kit_send_message(producer, 3, "T", "a", "y");
+    expect(client, 1, FOUND);
+    CHECK_INT(cmq_offsets_query(kit.offsets, &key), 6);
+    close(client);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(a_send_is_stored_and_pulled), CMQ_TEST(a_burst_of_sends_keeps_its_order), CMQ_TEST(sync_flush_answers_when_the_disk_has_it),
+              CMQ_TEST(what_may_not_be_sent_is_refused), CMQ_TEST(one_way_sends_get_no_answer), CMQ_TEST(a_batch_is_stored_message_by_message),
+              CMQ_TEST(delayed_messages_are_parked), CMQ_TEST(broker_properties_of_a_sender_are_replaced),
+              CMQ_TEST(unknown_topics_and_groups_go_to_control), CMQ_TEST(pulls_answer_as_upstream_does), CMQ_TEST(large_answers_are_whole),
+              CMQ_TEST(a_subscription_is_asked_for),
+              CMQ_TEST(a_hold_ends_with_a_message), CMQ_TEST(a_hold_waits_for_a_queue_that_is_not_there_yet),
+              CMQ_TEST(a_hold_ends_with_an_append_of_somebody_else), CMQ_TEST(a_hold_ends_at_its_deadline),
+              CMQ_TEST(messages_of_other_tags_move_a_hold_on), CMQ_TEST(a_hold_ends_with_its_connection),
+              CMQ_TEST(a_hold_ends_with_a_change_of_subscriptions), CMQ_TEST(more_holds_than_allowed_are_answered_at_once),
+              CMQ_TEST(short_polling_waits_a_second), CMQ_TEST(progress_is_kept), CMQ_TEST(a_reset_is_told_by_the_next_pull), CMQ_TEST(a_pull_commits_once))

@@ -1,0 +1,238 @@
+/* cmq_broker_kit: see cmq_broker_kit.h. */
+#include "support/cmq_broker_kit.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/cmq_test.h"
+
+#define TURNS_MAX 5000
+
+static int64_t now_of(void *context) { return ((const kit_broker *)context)->now_ns; }
+
+void kit_broker_topic(kit_broker *kit, const char *name, int32_t queues, int32_t perm)
+{
+    const cmq_topic_entry topic = {.name = cmq_slice_of_text(name), .read_queues = queues, .write_queues = queues, .perm = perm};
+    CHECK_OK(cmq_tables_put_topic(kit->tables, &topic));
+}
+
+void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic, const char *expression, int64_t version)
+{
+    cmq_filter *filter;
+    CHECK_OK(cmq_filter_parse(cmq_slice_of_text(expression), &filter));
+    const cmq_group_entry entry = {.name = cmq_slice_of_text(group), .consume_enable = true, .consume_broadcast_enable = true, .notify = true,
+                                   .retry_queues = 1, .retry_max = 16};
+    CHECK_OK(cmq_tables_put_group(kit->tables, &entry));
+    const cmq_subscription subscription = {.topic = cmq_slice_of_text(topic), .filter = filter, .sub_version = version};
+    const cmq_consumer_entry consumer = {.group = cmq_slice_of_text(group), .type = CMQ_CONSUME_PASSIVELY, .subscription_count = 1,
+                                         .subscriptions = &subscription};
+    CHECK_OK(cmq_tables_put_consumer(kit->tables, &consumer));
+    cmq_filter_release(filter);
+}
+
+void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_options *extra, bool threads)
+{
+    *kit = (kit_broker){.now_ns = 1, .store = store};
+    CHECK_OK(cmq_tables_create(&kit->tables));
+    CHECK_OK(cmq_offsets_create(&kit->offsets, 0));
+    kit_broker_topic(kit, "T", 4, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    kit_broker_subscribe(kit, "G", "T", "*", 1);
+    cmq_broker_options options = extra != NULL ? *extra : (cmq_broker_options){0};
+    options.store = kit->store;
+    options.tables = kit->tables;
+    options.offsets = kit->offsets;
+    options.cluster = "C";
+    options.broker_ip = "127.0.0.1";
+    options.store_host = (cmq_record_host){.address = {127, 0, 0, 1}, .port = 10911};
+    CHECK_OK(cmq_delay_levels_parse(cmq_slice_of_text("1s 5s 10s"), &options.levels));
+    CHECK_OK(cmq_broker_create(&kit->broker, &options));
+    const char *address = "127.0.0.1:0";
+    const cmq_net_options net = {.addresses = &address, .address_count = 1, .handler = cmq_broker_handler(kit->broker),
+                                 .now_ns = threads ? NULL : now_of, .clock_context = kit, .manual = !threads};
+    CHECK_OK(cmq_net_create(&kit->net, &net));
+    CHECK_OK(cmq_net_start(kit->net));
+}
+
+void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_broker_options *extra)
+{
+    const cmq_store_options options = {.path = root, .create = true, .background = flush == CMQ_FLUSH_SYNC, .flush = flush, .segment_bytes = 1 << 20};
+    cmq_store *store;
+    CHECK_OK(cmq_store_open(&store, &options));
+    kit_broker_serve(kit, store, extra, false);
+}
+
+void kit_broker_stop(kit_broker *kit)
+{
+    cmq_net_destroy(kit->net);
+    cmq_broker_destroy(kit->broker);
+    cmq_offsets_destroy(kit->offsets);
+    cmq_tables_destroy(kit->tables);
+    CHECK_OK(cmq_store_close(kit->store));
+}
+
+int kit_connect(uint16_t port)
+{
+    const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(client >= 0);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK_INT(connect(client, (struct sockaddr *)&to, sizeof to), 0);
+    return client;
+}
+
+int kit_client(kit_broker *kit)
+{
+    const int client = kit_connect(cmq_net_port(kit->net, 0));
+    kit_broker_turn(kit);
+    return client;
+}
+
+static bool write_request(int client, int32_t code, int32_t opaque, int32_t flag, cmq_header_format format, const kit_field *fields, const void *body,
+                          size_t bytes)
+{
+    const size_t room = 65536 + bytes;
+    uint8_t *frame = malloc(room);
+    CHECK(frame != NULL);
+    cmq_command_writer writer;
+    cmq_command_begin(&writer, frame, room, format, code, opaque, flag, CMQ_SLICE_NONE);
+    for (; fields->name != NULL; fields++) cmq_command_add_text(&writer, cmq_slice_of_text(fields->name), cmq_slice_of_text(fields->value));
+    const size_t header = cmq_command_end(&writer, bytes);
+    CHECK(header + bytes <= room);
+    if (bytes > 0) memcpy(frame + header, body, bytes);
+    size_t sent = 0;
+    while (sent < header + bytes) {
+        const ssize_t n = send(client, frame + sent, header + bytes - sent, MSG_NOSIGNAL);
+        if (n <= 0) break;
+        sent += (size_t)n;
+    }
+    free(frame);
+    return sent == header + bytes;
+}
+
+void kit_request(int client, int32_t code, int32_t opaque, int32_t flag, cmq_header_format format, const kit_field *fields, const void *body, size_t bytes)
+{
+    CHECK(write_request(client, code, opaque, flag, format, fields, body, bytes));
+}
+
+bool kit_try_request(int client, int32_t code, int32_t opaque, const kit_field *fields, const void *body, size_t bytes)
+{
+    return write_request(client, code, opaque, 0, CMQ_HEADER_JSON, fields, body, bytes);
+}
+
+void kit_broker_turn(kit_broker *kit) { cmq_net_turn(kit->net); }
+
+void kit_broker_pass(kit_broker *kit, int64_t ms)
+{
+    kit->now_ns += ms * INT64_C(1000000);
+    kit_broker_turn(kit);
+}
+
+/* Read exactly; false when nothing is there yet. `must`: wait for the rest of what began. */
+static bool read_exactly(int client, uint8_t *into, size_t bytes, bool must)
+{
+    size_t used = 0;
+    while (used < bytes) {
+        const ssize_t n = recv(client, into + used, bytes - used, used == 0 && !must ? MSG_DONTWAIT : 0);
+        if (n < 0 && errno == EAGAIN && used == 0) return false;
+        CHECK(n > 0);
+        used += (size_t)n;
+    }
+    return true;
+}
+
+static kit_answer last;
+static uint8_t *last_frame, *last_scratch;
+
+static bool take_answer(int client)
+{
+    uint8_t prefix[CMQ_FRAME_PREFIX_BYTES];
+    if (!read_exactly(client, prefix, sizeof prefix, false)) return false;
+    const size_t bytes = cmq_load_u32(prefix) + 4;
+    free(last_frame);
+    free(last_scratch);
+    last_frame = malloc(bytes);
+    last_scratch = malloc(bytes);
+    CHECK(last_frame != NULL && last_scratch != NULL);
+    memcpy(last_frame, prefix, sizeof prefix);
+    read_exactly(client, last_frame + sizeof prefix, bytes - sizeof prefix, true);
+    cmq_frame frame;
+    size_t needed;
+    CHECK_OK(cmq_frame_next((cmq_slice){.data = last_frame, .bytes = bytes}, CMQ_FRAME_BYTES_MAX, &frame, &needed));
+    CHECK_OK(cmq_command_parse(&frame, last_scratch, bytes, &last.command));
+    last.body = frame.body;
+    return true;
+}
+
+const kit_answer *kit_answer_of(kit_broker *kit, int client)
+{
+    for (int turn = 0; turn < TURNS_MAX; turn++) {
+        if (take_answer(client)) return &last;
+        kit_broker_turn(kit);
+        /* Where the disk is waited for, let that thread run. */
+        const struct timespec moment = {.tv_nsec = turn < 100 ? 0 : 1000000};
+        nanosleep(&moment, NULL);
+    }
+    cmq_test_fail(__FILE__, __LINE__, "no answer came");
+}
+
+bool kit_is_silent(kit_broker *kit, int client)
+{
+    for (int turn = 0; turn < 3; turn++) kit_broker_turn(kit);
+    struct pollfd ready = {.fd = client, .events = POLLIN};
+    return poll(&ready, 1, 0) == 0;
+}
+
+bool kit_is_closed(kit_broker *kit, int client)
+{
+    for (int turn = 0; turn < 3; turn++) kit_broker_turn(kit);
+    uint8_t byte;
+    const ssize_t n = recv(client, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+    return n == 0 || (n < 0 && errno != EAGAIN);
+}
+
+const char *kit_text(const kit_answer *answer, const char *name)
+{
+    static char text[8192];
+    cmq_slice value = CMQ_SLICE_NONE;
+    if (!cmq_command_find(&answer->command, name, &value)) return "";
+    snprintf(text, sizeof text, "%.*s", (int)value.bytes, (const char *)value.data);
+    return text;
+}
+
+int64_t kit_number(const kit_answer *answer, const char *name)
+{
+    cmq_slice value;
+    int64_t number;
+    if (!cmq_command_find(&answer->command, name, &value)) cmq_test_fail(__FILE__, __LINE__, "the answer has no field %s", name);
+    CHECK_OK(cmq_field_i64(value, &number));
+    return number;
+}
+
+void kit_send_message(int client, int32_t opaque, const char *topic, const char *tag, const char *body)
+{
+    char properties[256];
+    snprintf(properties, sizeof properties, "TAGS\x01%s\x02UNIQ_KEY\x01key%d\x02", tag, opaque);
+    const kit_field fields[] = {{"a", "P"}, {"b", topic}, {"c", "TBW102"}, {"d", "4"}, {"e", "0"},           {"f", "0"},     {"g", "1700000000000"},
+                                {"h", "0"}, {"i", properties}, {"j", "0"}, {"k", "false"}, {"m", "false"}, {NULL, NULL}};
+    kit_request(client, 310, opaque, 0, CMQ_HEADER_JSON, fields, body, strlen(body));
+}
+
+void kit_pull(int client, int32_t opaque, const char *topic, int64_t offset, int32_t sys_flag, int64_t suspend_ms, const char *expression)
+{
+    char from[24], flag[12], suspend[24];
+    snprintf(from, sizeof from, "%" PRId64, offset);
+    snprintf(flag, sizeof flag, "%d", sys_flag);
+    snprintf(suspend, sizeof suspend, "%" PRId64, suspend_ms);
+    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", topic}, {"queueId", "0"}, {"queueOffset", from}, {"maxMsgNums", "32"}, {"sysFlag", flag},
+                                {"commitOffset", "0"}, {"suspendTimeoutMillis", suspend}, {"subscription", expression}, {"subVersion", "1"},
+                                {"expressionType", "TAG"}, {NULL, NULL}};
+    kit_request(client, 11, opaque, 0, CMQ_HEADER_JSON, fields, NULL, 0);
+}
