@@ -395,6 +395,7 @@ static cmq_status probe_root(probe *look)
     status = list(look->fs, look->root, &names, &count);
     if (status == CMQ_OK) status = look_at_root(look, names, count);
     free_names(names, count);
+    if (status == CMQ_OK) status = cmq_point_refuse_newer(look->fs, look->root);
     return status == CMQ_OK ? refuse_rocksdb_config(look) : status;
 }
 

@@ -57,7 +57,8 @@ typedef struct cmq_layout {
 cmq_layout_sizes cmq_layout_normal(cmq_fs *fs, const char *root);
 
 /* Look at `root`. `settings` may be NULL. Fails with
- *   CMQ_ERR_NOT_STORE   a kind of store that we do not read (DLedger, RocksDB queues or configuration), or a foreign file in a data folder: named
+ *   CMQ_ERR_NOT_STORE   a kind of store that we do not read (DLedger, RocksDB queues or configuration), one that only a newer CometMQ may use, or a foreign file in a
+ *                       data folder: named
  *   CMQ_ERR_SETTING     a setting that no file agrees with: names the option and both values
  *   CMQ_ERR_AMBIGUOUS   files of several lengths (the odd one is named), or an index whose split cannot be told: names the options to set
  * A directory that is neither empty nor a store is CMQ_OK with both false: what to do with it is the caller's. */

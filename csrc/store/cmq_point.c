@@ -1,11 +1,15 @@
 /* cmq_point: see cmq_point.h.
  *
  * A slot, big-endian:
- *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues, 8: queues_also)   16 sequence u64   24 log_end   32 store_ms
+ *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues, 8: queues_also, 16: newer only)   16 sequence u64   24 log_end
+ *   32 store_ms
  *   40 index: file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy (48 bytes in all)
  *   88 last_phy   96 last_bytes i32   100 last_crc u32   104 checkpoint_crc u32   108 queues u64
  *   116 sizes: segment_bytes, queue_file_bytes, batch_file_bytes, ext_file_bytes i64, index_slots, index_entries i32
- *   156 queues_also u64   164 index_missing_from, index_missing_end i64   180 crc32 of the bytes before
+ *   156 queues_also u64   164 index_missing_from, index_missing_end i64   180 crc32 of the first 24 bytes   184 crc32 of the bytes before
+ *
+ * What every later version keeps are the first 24 bytes with their crc32 at 180. With the flag "newer only" set there, who does not know the version
+ * leaves the store alone; without it, he does without the point. Nothing sets it yet.
  *
  * Versions that are still read: 3 has no index_missing, and its crc32 at 164; 2 has no sizes either, and its crc32 at 116.
  */
@@ -26,9 +30,12 @@
 #define FLAG_QUEUES 2u
 #define FLAG_BATCH_QUEUES 4u
 #define FLAG_ALSO 8u
-#define SLOT_BYTES 184
+#define FLAG_NEWER_ONLY 16u
+#define SLOT_BYTES 188
 #define SIZES_AT 116
 #define MISSING_AT 164
+#define HEAD_BYTES 24
+#define HEAD_CRC_AT 180
 #define SLOT_STEP 4096   /* a page each: no write of one slot can tear the other */
 #define SLOTS 2
 
@@ -70,6 +77,7 @@ static void encode(const cmq_point *point, uint64_t sequence, uint8_t at[SLOT_BY
     cmq_store_u64(at + SIZES_AT + 40, point->queues_also);
     cmq_store_i64(at + MISSING_AT, point->index_missing_from);
     cmq_store_i64(at + MISSING_AT + 8, point->index_missing_end);
+    cmq_store_u32(at + HEAD_CRC_AT, cmq_crc32(at, HEAD_BYTES));
     cmq_store_u32(at + SLOT_BYTES - 4, cmq_crc32(at, SLOT_BYTES - 4));
 }
 
@@ -162,17 +170,23 @@ static cmq_status read_newest(cmq_file *file, wanted which, cmq_point *point_out
     return status;
 }
 
+/* The file, to read; NULL when there is none. */
+static cmq_status open_to_read(cmq_fs *fs, const char *root, char path[CMQ_PATH_BYTES], cmq_file **file_out)
+{
+    *file_out = NULL;
+    cmq_status status = cmq_path_join(path, root, CMQ_SIDE_FOLDER "/point");
+    if (status == CMQ_OK) status = cmq_file_open(fs, path, CMQ_OPEN_READ, file_out);
+    return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
+}
+
 static cmq_status load(cmq_fs *fs, const char *root, wanted which, cmq_point *point_out, bool *found_out)
 {
     memset(point_out, 0, sizeof *point_out);
     *found_out = false;
     char path[CMQ_PATH_BYTES];
-    cmq_status status = cmq_path_join(path, root, CMQ_SIDE_FOLDER "/point");
-    if (status != CMQ_OK) return status;
     cmq_file *file;
-    status = cmq_file_open(fs, path, CMQ_OPEN_READ, &file);
-    if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
-    if (status != CMQ_OK) return status;
+    cmq_status status = open_to_read(fs, root, path, &file);
+    if (status != CMQ_OK || file == NULL) return status;
     uint64_t sequence = 0, slot = 0;
     status = read_newest(file, which, point_out, &sequence, &slot, found_out);
     cmq_file_close(file);
@@ -187,6 +201,26 @@ cmq_status cmq_point_load(cmq_fs *fs, const char *root, cmq_point *point_out, bo
 cmq_status cmq_point_load_for(cmq_fs *fs, const char *root, uint32_t checkpoint_crc, cmq_point *point_out, bool *found_out)
 {
     return load(fs, root, (wanted){.checkpoint_crc = checkpoint_crc}, point_out, found_out);
+}
+
+cmq_status cmq_point_refuse_newer(cmq_fs *fs, const char *root)
+{
+    char path[CMQ_PATH_BYTES];
+    cmq_file *file;
+    cmq_file_info info;
+    cmq_status status = open_to_read(fs, root, path, &file);
+    if (status != CMQ_OK || file == NULL) return status;
+    status = cmq_file_info_of(file, &info);
+    for (uint64_t slot = 0; status == CMQ_OK && slot < SLOTS && info.bytes >= slot * SLOT_STEP + SLOT_BYTES; slot++) {
+        uint8_t at[SLOT_BYTES];
+        status = cmq_file_read(file, slot * SLOT_STEP, at, sizeof at);
+        if (status != CMQ_OK || cmq_load_u64(at) != MAGIC || cmq_load_u32(at + HEAD_CRC_AT) != cmq_crc32(at, HEAD_BYTES)) continue;
+        if (cmq_load_u32(at + 8) > VERSION && (cmq_load_u32(at + 12) & FLAG_NEWER_ONLY) != 0)
+            status = cmq_fail(CMQ_ERR_NOT_STORE, "%s says that a newer CometMQ wrote this store, and that an older one must not use it (its format is %u, this "
+                              "program knows up to %u): `pip install --upgrade cometmq`", path, cmq_load_u32(at + 8), VERSION);
+    }
+    cmq_file_close(file);
+    return status;
 }
 
 /* Make folder and file, durably, with the blocks of both slots, so that a full disk does not stop a later store. */

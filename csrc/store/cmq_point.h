@@ -52,6 +52,10 @@ cmq_status CMQ_MUST_CHECK cmq_point_load(cmq_fs *fs, const char *root, cmq_point
 /* The same among the points that were stored for a `checkpoint` with this crc: a crash between the two leaves the older point for the older file. */
 cmq_status CMQ_MUST_CHECK cmq_point_load_for(cmq_fs *fs, const char *root, uint32_t checkpoint_crc, cmq_point *point_out, bool *found_out);
 
+/* CMQ_ERR_NOT_STORE when a newer version of ours has marked the store as one that older programs must not use. A newer point without that mark is
+ * fine: it is none for us. */
+cmq_status CMQ_MUST_CHECK cmq_point_refuse_newer(cmq_fs *fs, const char *root);
+
 /* Open the file for storing; makes folder and file. *file_out owned: cmq_point_close. */
 cmq_status CMQ_MUST_CHECK cmq_point_open(cmq_fs *fs, const char *root, cmq_point_file **file_out);
 

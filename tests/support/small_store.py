@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
 import cometmq
 
-__all__ = ["SMALL", "open_small", "spoil"]
+__all__ = ["SMALL", "open_small", "pretend_newer", "spoil"]
 
 SMALL: dict[str, object] = {
     "mappedFileSizeCommitLog": 1 << 20,
@@ -32,3 +34,17 @@ def spoil(path: Path, topic: str, queue: int, offset: int) -> int:
         file.seek(physical % segment + 4)
         file.write(b"\0\0\0\0")
     return physical
+
+
+def pretend_newer(path: Path, *, older_may_use: bool) -> None:
+    """Let the durable point of a closed store be of a newer version; csrc/store/cmq_point.c says how it lies."""
+    with (path / "cometmq" / "point").open("r+b") as file:
+        for slot in (0, 4096):
+            file.seek(slot)
+            head = bytearray(file.read(24))
+            (flags,) = struct.unpack_from(">I", head, 12)
+            struct.pack_into(">II", head, 8, 99, flags | (0 if older_may_use else 16))
+            file.seek(slot)
+            file.write(head)
+            file.seek(slot + 180)
+            file.write(struct.pack(">I", zlib.crc32(head)))

@@ -101,7 +101,7 @@ static void torn(void)
     CHECK_OK(cmq_point_store(file, &before));   /* slot 1 */
     CHECK_OK(cmq_point_store(file, &newest));   /* slot 0 */
     cmq_point_close(file);
-    for (uint64_t at = 0; at < 184; at++) {
+    for (uint64_t at = 0; at < 188; at++) {
         const uint8_t mask = (uint8_t)(1 + cmq_test_random_below(255));
         flip(root, at, mask);
         check_loads(root, &before);
@@ -133,13 +133,13 @@ static void files_of_other_lengths(void)
     cmq_point_close(point_file);
     char path[CMQ_PATH_BYTES];
     CHECK_OK(cmq_path_join(path, root, "cometmq/point"));
-    static const uint64_t lengths[] = {8191, 4096 + 184, 4096 + 183, 184, 183, 0};
+    static const uint64_t lengths[] = {8191, 4096 + 188, 4096 + 187, 188, 187, 0};
     for (size_t i = 0; i < 6; i++) {
         cmq_file *file;
         CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
         CHECK_OK(cmq_file_resize(file, lengths[i]));
         cmq_file_close(file);
-        check_loads(root, lengths[i] >= 184 ? &second : NULL);
+        check_loads(root, lengths[i] >= 188 ? &second : NULL);
     }
     CHECK_OK(cmq_point_open(cmq_fs_posix(), root, &point_file));
     CHECK_OK(cmq_point_store(point_file, &first));
@@ -147,8 +147,8 @@ static void files_of_other_lengths(void)
     check_loads(root, &first);
 }
 
-/* A slot of an older version, which ends with its checksum at `crc_at`; what came later is not in it. And a newer one, which is none for us. */
-static void check_version(uint32_t version, size_t crc_at, uint32_t flags, const cmq_point *point, const cmq_point *expected)
+/* Make the point's only slot one of another version, which ends with its checksum at `crc_at`; `flags` are kept, and `more` set. */
+static const char *store_as(const cmq_point *point, uint32_t version, size_t crc_at, uint32_t flags, uint32_t more)
 {
     const char *root = cmq_test_directory();
     cmq_point_file *point_file;
@@ -159,29 +159,44 @@ static void check_version(uint32_t version, size_t crc_at, uint32_t flags, const
     CHECK_OK(cmq_path_join(path, root, "cometmq/point"));
     cmq_file *file;
     CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
-    uint8_t slot[184];
+    uint8_t slot[188];
     CHECK_OK(cmq_file_read(file, 4096, slot, sizeof slot));
     cmq_store_u32(slot + 8, version);
-    cmq_store_u32(slot + 12, cmq_load_u32(slot + 12) & flags);
+    cmq_store_u32(slot + 12, (cmq_load_u32(slot + 12) & flags) | more);
     memset(slot + crc_at, 0, sizeof slot - crc_at);
+    if (version > 3) cmq_store_u32(slot + 180, cmq_crc32(slot, 24));
     cmq_store_u32(slot + crc_at, cmq_crc32(slot, crc_at));
     CHECK_OK(cmq_file_write(file, 4096, slot, sizeof slot));
     cmq_file_close(file);
-    check_loads(root, expected);
+    return root;
 }
 
-static void other_versions(void)
+static void older_versions(void)
 {
     const cmq_point point = some();
     cmq_point expected = point;
-    check_version(4, 180, UINT32_MAX, &point, &expected);
-    check_version(5, 180, UINT32_MAX, &point, NULL);
+    check_loads(store_as(&point, 4, 184, UINT32_MAX, 0), &expected);
     expected.index_missing_from = expected.index_missing_end = 0;
-    check_version(3, 164, UINT32_MAX, &point, &expected);
+    check_loads(store_as(&point, 3, 164, UINT32_MAX, 0), &expected);
     memset(&expected.sizes, 0, sizeof expected.sizes);
     expected.queues_also = 0;
     expected.has_also = false;
-    check_version(2, 116, 7, &point, &expected);
+    check_loads(store_as(&point, 2, 116, 7, 0), &expected);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(store_and_load), CMQ_TEST(torn), CMQ_TEST(files_of_other_lengths), CMQ_TEST(other_versions))
+/* A newer version's point is none for us, and no reason to refuse the store, unless that version says so; a mark that is damaged says nothing. */
+static void newer_versions(void)
+{
+    const cmq_point point = some();
+    const char *root = store_as(&point, 5, 184, UINT32_MAX, 0);
+    check_loads(root, NULL);
+    CHECK_OK(cmq_point_refuse_newer(cmq_fs_posix(), root));
+    CHECK_OK(cmq_point_refuse_newer(cmq_fs_posix(), store_as(&point, 4, 184, UINT32_MAX, 16)));
+    root = store_as(&point, 5, 184, UINT32_MAX, 16);
+    check_loads(root, NULL);
+    CHECK_STATUS(cmq_point_refuse_newer(cmq_fs_posix(), root), CMQ_ERR_NOT_STORE);
+    flip(root, 4096 + 20, 1);
+    CHECK_OK(cmq_point_refuse_newer(cmq_fs_posix(), root));
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(store_and_load), CMQ_TEST(torn), CMQ_TEST(files_of_other_lengths), CMQ_TEST(older_versions), CMQ_TEST(newer_versions))

@@ -17,7 +17,7 @@ import pytest
 import cometmq
 from cometmq import Store, errors
 from cometmq.arrow import COLUMN_NAMES, DEFAULT_COLUMNS, Scan, ScanReport
-from support.small_store import open_small
+from support.small_store import open_small, pretend_newer
 
 COUNT = 1000
 
@@ -421,6 +421,20 @@ def test_damage(tmp_path: Path) -> None:
         assert passing.to_table().num_rows == 99
         assert passing.report.skipped == 1
         assert passing.report.skipped_offsets == (place.physical_offset,)
+
+
+def test_a_store_of_a_newer_version(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_small(path) as opened:
+        opened.append_many("t", [b"%d" % number for number in range(100)], keys=[f"k{number}" for number in range(100)])
+    pretend_newer(path, older_may_use=True)
+    with cometmq.open(path, mode="r") as store:
+        assert store.scan("t").to_table().num_rows == 100
+        assert store.scan("t", keys=["k7"]).to_table().column("body").to_pylist() == [b"7"]
+    pretend_newer(path, older_may_use=False)
+    for mode in ("r", "a"):
+        with pytest.raises(errors.NotAStore, match=r"a newer CometMQ wrote this store.*pip install --upgrade cometmq"):
+            cometmq.open(path, mode=mode)
 
 
 def test_a_body_that_changed_is_found_by_its_crc(tmp_path: Path) -> None:
