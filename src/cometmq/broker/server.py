@@ -1,0 +1,300 @@
+"""A broker in this process: the store, the loops, the control plane and the registration, started and stopped together.
+
+    start: store opened (its lock is the broker's) -> loops made -> tables filled -> listening -> registered
+    stop:  goodbye to the name servers -> nothing new is taken, what is under way is finished -> progress written ->
+           loops ended -> store closed
+
+Threads: :class:`Broker`'s methods may be called from any thread but the broker's own. Handlers, jobs and the
+registration run on one event loop, in the server's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from ipaddress import ip_address
+from types import TracebackType
+from typing import Any, TypeVar
+
+from typing_extensions import Self
+
+from cometmq._engine import BrokerPlane
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.control import ControlPlane, Job
+from cometmq.broker.native_plane import NativePlane
+from cometmq.broker.registration import BrokerIdentity, Registrar, Registrations, Timing
+from cometmq.errors import Error
+from cometmq.remoting.bodies.config_tables import KVTable
+from cometmq.remoting.channel import AsyncChannel
+from cometmq.remoting.server import RemotingServer, ServerLimits
+from cometmq.store.store import Store
+from cometmq.store_config.data_version import DataVersion, wall_clock_ms
+from cometmq.store_config.topic_config import TopicConfig
+
+__all__ = ["Broker"]
+
+_log = logging.getLogger("cometmq.broker")
+
+T = TypeVar("T")
+
+_PERIOD_MS_MIN, _PERIOD_MS_MAX = 10_000, 60_000
+"""Upstream holds ``registerNameServerPeriod`` between these."""
+
+_MS = 1_000
+
+
+class Broker:
+    """One broker. Start it once; stopped, it is done with.
+
+    >>> with Broker(load_broker_config("data", listen=":0")) as broker:  # doctest: +SKIP
+    ...     print(broker.address)
+    """
+
+    def __init__(self, config: BrokerConfig, *, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+        """Nothing is opened before :meth:`start`.
+
+        Args:
+            config: how the broker runs.
+            now_ms: the wall clock.
+        """
+        self.config = config
+        self._now_ms = now_ms
+        self._life = threading.Lock()
+        self._undo: ExitStack | None = None
+        self._jobs: list[asyncio.Task[None]] = []
+        self._port = 0
+        self._control: ControlPlane | None = None
+
+    # --- Life
+
+    def start(self) -> None:
+        """Open the store, listen, and register. Returns when clients are served and every name server was tried once.
+
+        Raises:
+            StoreLocked: another process has the store; ``holder_pid`` says which.
+            CannotListen: an address is taken.
+            Error: as :func:`cometmq.open`, or a file under ``config/`` cannot be used. Nothing is left open.
+        """
+        with self._life:
+            if self._port:
+                raise RuntimeError("a broker is started once")
+            with ExitStack() as undo:
+                self._start(undo)
+                self._undo = undo.pop_all()
+        _log.info(
+            "broker started name=%s cluster=%s address=%s store=%s flush=%s name_servers=%s",
+            self.name,
+            self.config.settings.broker_cluster_name,
+            self.address,
+            self.config.path,
+            self.config.flush.value,
+            ",".join(self.config.name_servers) or "none",
+        )
+
+    def _start(self, undo: ExitStack) -> None:
+        """Put everything up; what is undone, is undone the other way round."""
+        config, settings = self.config, self.config.settings
+        with _reserved_port(config.host, config.port) as port:
+            self._port = port
+            self.store = undo.enter_context(Store(config.plan(port), read_only=False))
+            plane = NativePlane(self._make_plane(self.store))
+            undo.callback(plane.close)
+            # Progress is written when no loop can change it any more, and before the loops' tables are freed.
+            undo.callback(self._stop_control)
+            self.server = RemotingServer(
+                config.addresses(port),
+                loops=settings.server_selector_threads,
+                engine_handler=plane.engine,
+                limits=ServerLimits(idle_ms=settings.server_channel_max_idle_time_seconds * _MS),
+            )
+            undo.callback(self.server.stop, grace_ms=settings.shutdown_wait_time_seconds * _MS)
+        self._registrar = self._make_registrar()
+        self._control = ControlPlane(
+            config,
+            store=self.store,
+            plane=plane,
+            link=self.server,
+            name_servers=self._registrar,
+            port=port,
+            now_ms=self._now_ms,
+            waiting_requests=lambda: self.server.waiting,
+        )
+        self._control.start()
+        self.server.on_closed(self._control.connection_closed)
+        self.server.start(self._control.handlers)
+        undo.callback(self._leave)
+        self._control.attach(self.server.loop)
+        self._on_loop(self._begin())
+
+    def _make_plane(self, store: Store) -> BrokerPlane:
+        settings = self.config.settings
+        return BrokerPlane(
+            store.handle,
+            cluster=settings.broker_cluster_name,
+            broker_ip=self.config.advertised_ip,
+            store_address=ip_address(self.config.advertised_ip).packed,
+            store_port=self._port,
+            region=settings.region_id,
+            trace=settings.trace_on,
+            message_bytes_max=settings.max_message_size_bytes,
+            delay_levels=settings.message_delay_level,
+            long_polling=settings.long_polling_enable,
+            short_polling_ms=settings.short_polling_time_ms,
+            transfer_count_memory=settings.max_transfer_count_on_message_in_memory,
+            transfer_bytes_memory=settings.max_transfer_bytes_on_message_in_memory,
+            transfer_count_disk=settings.max_transfer_count_on_message_in_disk,
+            transfer_bytes_disk=settings.max_transfer_bytes_on_message_in_disk,
+            flush_timeout_ms=settings.sync_flush_timeout_ms,
+            lite_pull=settings.lite_pull_message_enable,
+        )
+
+    def _make_registrar(self) -> Registrar:
+        config, settings = self.config, self.config.settings
+        identity = BrokerIdentity(
+            cluster=settings.broker_cluster_name,
+            name=config.broker_name,
+            broker_id=settings.broker_id,
+            address=self.address,
+            # Slaves are not served yet; upstream's routes name the port all the same.
+            ha_address=f"{settings.broker_ip2 or config.advertised_ip}:{settings.ha_listen_port or self._port + 1}",
+        )
+        timing = Timing(
+            period_ms=min(max(settings.register_name_server_period_ms, _PERIOD_MS_MIN), _PERIOD_MS_MAX),
+            timeout_ms=settings.register_broker_timeout_ms,
+            force=settings.force_register,
+        )
+        return Registrar(
+            config.name_servers,
+            Registrations(identity, self, now_ms=self._now_ms),
+            channel_to=lambda address, lost: AsyncChannel(address, on_lost=lost),
+            timing=timing,
+            order_config=self._take_order,
+        )
+
+    async def _take_order(self, table: KVTable) -> None:
+        await self.control.order_config(table)
+
+    async def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._jobs = [loop.create_task(self._repeat(job)) for job in self.control.jobs()]
+        await self._registrar.start()
+
+    @staticmethod
+    async def _repeat(job: Job) -> None:
+        while True:
+            await asyncio.sleep(job.period_ms() / _MS)
+            try:
+                await job.run()
+            except Error as error:
+                # A full disk, say: the next round tries again.
+                _log.error("job failed name=%s error=%s", job.name, error)
+            except Exception:  # noqa: BLE001 - one job's mistake must not end it for good
+                _log.exception("job failed name=%s", job.name)
+
+    def _leave(self) -> None:
+        """Say goodbye to the name servers, and end the jobs."""
+        self._on_loop(self._end())
+
+    async def _end(self) -> None:
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        await self._registrar.stop()
+
+    def _stop_control(self) -> None:
+        if self._control is not None:
+            self._control.stop()
+
+    def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.server.loop).result()
+
+    def stop(self) -> None:
+        """Leave the name servers, finish what is under way, write everything down, let the store go. Twice is fine.
+
+        Raises:
+            StorageError: something could not be written. Everything is closed all the same.
+        """
+        with self._life:
+            undo, self._undo = self._undo, None
+            if undo is None:
+                return
+            _log.info("broker stopping name=%s address=%s", self.name, self.address)
+            undo.close()
+        _log.info("broker stopped name=%s", self.name)
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    # --- What it is
+
+    @property
+    def name(self) -> str:
+        """The broker's name."""
+        return self.config.broker_name
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to; 0 before the start."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """What clients connect to, ``host:port``, as routes have it."""
+        return self.config.advertised(self._port)
+
+    @property
+    def control(self) -> ControlPlane:
+        """The control plane. Not before the start."""
+        if self._control is None:
+            raise RuntimeError("the broker was not started")
+        return self._control
+
+    @property
+    def registered(self) -> tuple[str, ...]:
+        """The name servers that know the broker now."""
+        return self._registrar.registered
+
+    def counters(self) -> dict[str, int]:
+        """Return what the loops counted since the start, by name; levels end in ``_now``."""
+        network = {f"net_{name}": value for name, value in self.server.counters().items()}
+        return {**self.control.stats.counters, **network}
+
+    # --- Where the registration takes its content from
+
+    def topics(self) -> Sequence[TopicConfig]:
+        """Return every topic."""
+        return self.control.topics.all()
+
+    def data_version(self) -> DataVersion:
+        """Return the version of the topics."""
+        return self.control.topics.data_version
+
+    def broker_permission(self) -> int:
+        """Return what the broker as a whole allows."""
+        return self.control.settings.broker_permission
+
+
+@contextmanager
+def _reserved_port(host: str, port: int) -> Iterator[int]:
+    """Give a port: the one asked for, or, for 0, a free one that nobody else is given before we listen on it."""
+    if port:
+        yield port
+        return
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as holder:
+        # Bound and not listening: with this option on both sides another socket may listen on it.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((host, 0))
+        yield int(holder.getsockname()[1])

@@ -1,0 +1,119 @@
+"""Checks: messages are found by key, time, id and place, with upstream's answers where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cometmq.remoting.bodies.queries import QueryConsumeQueueResponseBody
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from support.broker_twins import Caller, Rig, consumer, run
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with Rig(tmp_path) as rig:
+        for number in range(6):
+            rig.store.append("orders", b"%d" % number, queue=0, keys=["all", f"k{number}"], tags="a")
+        yield rig
+
+
+def find(rig: Rig, key: str, **changes: str) -> Command:
+    fields = {"topic": "orders", "key": key, "maxNum": "64", "beginTimestamp": "0", "endTimestamp": str(2**63 - 1)}
+    fields |= {"_UNIQUE_KEY_QUERY": "false", **changes}
+    answer: Command = rig.run(RequestCode.QUERY_MESSAGE, fields)
+    return answer
+
+
+def records(rig: Rig, *offsets: int) -> bytes:
+    return b"".join(bytes(rig.store.get("orders", 0, offset)) for offset in offsets)
+
+
+def test_by_key(rig: Rig) -> None:
+    answer = find(rig, "k3")
+    assert (answer.code, answer.body) == (ResponseCode.SUCCESS, records(rig, 3))
+    assert set(answer.fields) == {"indexLastUpdateTimestamp", "indexLastUpdatePhyoffset"}
+    assert find(rig, "all").body == records(rig, *range(6)), "by place in the log"
+    assert find(rig, "all", maxNum="2").body == records(rig, 4, 5), "the newest, when not all"
+
+
+def test_by_time(rig: Rig) -> None:
+    first_ms = rig.store.get("orders", 0, 0).store_timestamp_ms
+    assert find(rig, "k0", endTimestamp=str(first_ms)).body == records(rig, 0)
+    assert find(rig, "k0", endTimestamp=str(first_ms - 1)).code == ResponseCode.QUERY_NOT_FOUND
+
+
+@pytest.mark.parametrize("changes", [{"key": "none"}, {"topic": "none"}, {"maxNum": "0"}, {"maxNum": "-1"}])
+def test_nothing_found(rig: Rig, changes: dict[str, str]) -> None:
+    answer = find(rig, changes.pop("key", "k3"), **changes)
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+    assert answer.remark == "can not find message, maybe time range not correct"
+    assert set(answer.fields) == {"indexLastUpdateTimestamp", "indexLastUpdatePhyoffset"}
+
+
+def test_by_unique_id_the_limit_is_the_brokers(tmp_path: Path) -> None:
+    with Rig(tmp_path, settings={"defaultQueryMaxNum": 3, "maxMsgsNumBatch": 4}) as rig:
+        for number in range(6):
+            rig.store.append("orders", b"%d" % number, queue=0, keys="k", properties={"UNIQ_KEY": "U"})
+        assert find(rig, "U", _UNIQUE_KEY_QUERY="true", maxNum="64").body == records(rig, 3, 4, 5)
+        assert find(rig, "k", maxNum="64").body == records(rig, 2, 3, 4, 5)
+
+
+def test_an_answer_fits_a_frame(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = len(records(rig, 5))
+    monkeypatch.setattr("cometmq.broker.queries._BODY_BYTES_MAX", one + one // 2)
+    assert find(rig, "all").body == records(rig, 5)
+    monkeypatch.setattr("cometmq.broker.queries._BODY_BYTES_MAX", 1)
+    assert find(rig, "all").body == records(rig, 5), "one message comes whatever its size"
+
+
+def test_by_physical_offset(rig: Rig) -> None:
+    place = rig.store.get("orders", 0, 2).physical_offset
+    answer = rig.run(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)})
+    assert (answer.code, answer.body) == (ResponseCode.SUCCESS, records(rig, 2))
+    for bad in (place + 1, 10**9, -1):
+        answer = rig.run(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(bad)})
+        assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {bad}")
+
+
+def test_the_oldest(rig: Rig) -> None:
+    fields = {"topic": "orders", "queueId": "0"}
+    expected = str(rig.store.get("orders", 0, 0).store_timestamp_ms)
+    assert rig.run(RequestCode.GET_EARLIEST_MSG_STORETIME, fields).fields == {"timestamp": expected}
+    assert rig.run(RequestCode.GET_EARLIEST_MSG_STORETIME, {**fields, "queueId": "3"}).fields == {"timestamp": "-1"}
+    answer = rig.run(RequestCode.GET_EARLIEST_MSG_STORETIME, {"topic": "orders"})
+    assert (answer.code, answer.remark) == (1, "the request has no queueId")
+
+
+def units(rig: Rig, **changes: str) -> Command:
+    fields = {"topic": "orders", "queueId": "0", "index": "2", "count": "3", **changes}
+    answer: Command = rig.run(RequestCode.QUERY_CONSUME_QUEUE, fields)
+    return answer
+
+
+def test_units_of_a_queue(rig: Rig) -> None:
+    body = QueryConsumeQueueResponseBody.from_json(units(rig).body)
+    assert (body.min_queue_index, body.max_queue_index) == (0, 6)
+    assert body.queue_data is not None
+    places = [(unit.physic_offset, unit.physic_size, unit.tags_code) for unit in body.queue_data]
+    messages = [rig.store.get("orders", 0, offset) for offset in (2, 3, 4)]
+    assert places == [(message.physical_offset, message.record_bytes, ord("a")) for message in messages]
+    assert (body.subscription, body.filter_data) == (None, None)
+    body = QueryConsumeQueueResponseBody.from_json(units(rig, consumerGroup="g").body)
+    assert body.filter_data == "g@orders is not online!"
+    run(rig.heartbeat(Caller(), consumer("g", "orders")))
+    body = QueryConsumeQueueResponseBody.from_json(units(rig, consumerGroup="g").body)
+    assert body.subscription is not None
+    assert body.subscription.topic == "orders"
+
+
+def test_units_that_are_not_there(rig: Rig) -> None:
+    answer = units(rig, index="11000")
+    assert (answer.code, answer.remark) == (0, "Index 11000 of 0@orders is not exist!")
+    assert QueryConsumeQueueResponseBody.from_json(answer.body).queue_data == ()
+    answer = units(rig, queueId="9")
+    assert (answer.code, answer.remark) == (1, "9@orders is not exist!")
+    assert QueryConsumeQueueResponseBody.from_json(units(rig, count="-1").body).queue_data == ()
