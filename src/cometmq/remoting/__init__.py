@@ -1,15 +1,18 @@
 """The remoting protocol: commands, their codes and bodies, and the two ends of a connection.
 
-=============  ====================================================================================================
-module         holds
-=============  ====================================================================================================
-``command``    one request or response; its bytes are made and read by the C codec
-``codes``      request and response codes, generated from ``csrc/wire/codes.toml``
-``members``    typed values of a command's fields
-``bodies``     the JSON bodies as frozen dataclasses
-``channel``    the client's end of a connection: asyncio and blocking, over one core without sockets
-``server``     the server's end: what C's socket loops hand to Python
-=============  ====================================================================================================
+================  ==================================================================================================
+module            holds
+================  ==================================================================================================
+``command``       one request or response; its bytes are made and read by the C codec
+``codes``         request and response codes, generated from ``csrc/wire/codes.toml``
+``members``       typed values of a command's fields
+``bodies``        the JSON bodies as frozen dataclasses
+``addresses``     ``host:port`` and lists of them
+``exchange``      the client's end of one connection, without sockets: numbers, who waits, frames
+``channel``       connections to one server, for asyncio
+``sync_channel``  the same for threads
+``server``        the server's end: what C's socket loops hand to Python
+================  ==================================================================================================
 """
 
 from __future__ import annotations

@@ -6,11 +6,8 @@ import dataclasses
 
 import pytest
 
-from cometmq import _engine
 from cometmq.errors import InvalidArgument, MalformedCommand
 from cometmq.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, VERSION, Command, HeaderFormat, Language
-
-needs_codec = pytest.mark.skipif(not hasattr(_engine, "decode_command"), reason="the extension has no codec yet")
 
 # The worked example of a heartbeat's answer.
 HEARTBEAT_ANSWER = (
@@ -43,7 +40,6 @@ def test_it_cannot_be_changed() -> None:
     assert Command(code=1).with_opaque(9).opaque == 9
 
 
-@needs_codec
 def test_a_captured_form_decodes_and_encodes_to_the_same_bytes() -> None:
     command = Command.decode(HEARTBEAT_ANSWER)
     assert command.fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
@@ -52,7 +48,6 @@ def test_a_captured_form_decodes_and_encodes_to_the_same_bytes() -> None:
     assert command.encode() == HEARTBEAT_ANSWER
 
 
-@needs_codec
 @pytest.mark.parametrize("header_format", list(HeaderFormat))
 def test_both_formats_keep_everything(header_format: HeaderFormat) -> None:
     command = Command(
@@ -68,7 +63,6 @@ def test_both_formats_keep_everything(header_format: HeaderFormat) -> None:
     assert Command.decode(command.encode()) == command
 
 
-@needs_codec
 @pytest.mark.parametrize(
     "frame", [b"", HEARTBEAT_ANSWER[:-1], HEARTBEAT_ANSWER + b"x", b"\x00\x00\x00\x04\x02\x00\x00\x00"]
 )
@@ -77,7 +71,6 @@ def test_what_is_no_frame_is_refused(frame: bytes) -> None:
         Command.decode(frame)
 
 
-@needs_codec
 def test_a_frame_that_no_peer_takes_is_not_made() -> None:
     with pytest.raises(InvalidArgument, match="bytes"):
         Command(code=310, body=bytes(16 << 20)).encode()

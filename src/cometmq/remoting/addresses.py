@@ -1,0 +1,43 @@
+"""Addresses as RocketMQ writes them: ``host:port``, IPv6 without brackets, lists with semicolons between them.
+
+Source: remoting specification 7.1, 7.7.
+"""
+
+from __future__ import annotations
+
+from cometmq.errors import InvalidArgument
+
+__all__ = ["parse_address", "parse_addresses"]
+
+_PORT_MAX = 65_535
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of one address; the port stands behind the last colon, brackets around the host go away.
+
+    Raises:
+        InvalidArgument: there is no host or no port, or the port is none.
+    """
+    host, colon, port = text.strip().removeprefix("http://").rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not colon or not host or any(char.isspace() for char in host):
+        raise InvalidArgument(f"{text!r} is no address: write host:port")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= _PORT_MAX):
+        raise InvalidArgument(f"{text!r} is no address: the port is a number from 0 to {_PORT_MAX}")
+    return host, int(port)
+
+
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """Return the addresses of a list with semicolons or commas between them, in their order, each once.
+
+    Raises:
+        InvalidArgument: there is none, or one of them cannot be used.
+    """
+    parts = [part.strip().removeprefix("http://") for part in text.replace(",", ";").split(";")]
+    found = tuple(dict.fromkeys(part for part in parts if part))
+    if not found:
+        raise InvalidArgument("no address was given: write host:port, several with ';' between them")
+    for part in found:
+        parse_address(part)
+    return found
