@@ -1,0 +1,325 @@
+"""What a name server answers: each request of upstream's, on the route table and the key-value store.
+
+No sockets, and time is a parameter, so that all of it is tested as plain calls. What is wrong with a request is raised
+and becomes code 1 with a text that names it (:mod:`cometmq.broker.answers`).
+
+Threads: the server's event loop alone.
+Source:  remoting specification 2.11.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from cometmq.broker.answers import Caller, Refusal, Table, ok, table_of
+from cometmq.errors import LimitReached
+from cometmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
+from cometmq.namesrv.routes import Registration, RouteTable
+from cometmq.namesrv.settings import NamesrvSettings, properties_text, with_updates
+from cometmq.remoting.bodies.body import decode_body
+from cometmq.remoting.bodies.config_tables import KVTable, TopicList, decode_data_version
+from cometmq.remoting.bodies.registration import RegisterBrokerBody, body_checksum
+from cometmq.remoting.bodies.routes import (
+    STANDARD_JSON_VERSION,
+    BrokerMemberGroup,
+    GetBrokerMemberGroupResponseBody,
+    TopicRouteData,
+)
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.members import Members, flag_text
+from cometmq.store_config.fastjson import Layout, encode
+from cometmq.store_config.java_properties import parse_properties
+
+__all__ = ["NameServer"]
+
+_log = logging.getLogger(__name__)
+
+_FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+_ZONE_FIELD = "__ZONE_NAME"
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Answer code 1, without a line in the log, where a limit is reached."""
+    try:
+        yield
+    except LimitReached as error:
+        raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+
+
+def _optional_flag(request: Command, name: str) -> bool | None:
+    return Members(request.fields).boolean(name) if name in request.fields else None
+
+
+class NameServer:
+    """One name server without its socket."""
+
+    def __init__(self, settings: NamesrvSettings, kv_config: KVConfig, *, now_ms: Callable[[], int]) -> None:
+        """Begin without brokers.
+
+        Args:
+            settings: how it behaves; a request may change some of them.
+            kv_config: its key-value store, loaded.
+            now_ms: a clock that never steps back, milliseconds.
+        """
+        self.settings = settings
+        self.kv_config = kv_config
+        self._now_ms = now_ms
+        self._started_ms = now_ms()
+        self.routes = RouteTable(
+            delete_missing_topics=settings.delete_topic_with_broker_registration,
+            support_acting_master=settings.support_acting_master,
+        )
+
+    def table(self) -> Table:
+        """Return request code to handler."""
+        return table_of(
+            [
+                {
+                    RequestCode.REGISTER_BROKER: self._register_broker,
+                    RequestCode.UNREGISTER_BROKER: self._unregister_broker,
+                    RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+                    RequestCode.BROKER_HEARTBEAT: self._broker_heartbeat,
+                    RequestCode.GET_BROKER_MEMBER_GROUP: self._get_broker_member_group,
+                    RequestCode.GET_BROKER_CLUSTER_INFO: self._get_broker_cluster_info,
+                    RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+                    RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+                },
+                {
+                    RequestCode.GET_ROUTEINFO_BY_TOPIC: self._get_route,
+                    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._get_all_topics,
+                    RequestCode.GET_TOPICS_BY_CLUSTER: self._get_topics_by_cluster,
+                    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._get_system_topics,
+                    RequestCode.GET_UNIT_TOPIC_LIST: self._get_unit_topics,
+                    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._get_unit_subscribed_topics,
+                    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._get_unit_subscribed_plain_topics,
+                    RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+                    RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+                },
+                {
+                    RequestCode.PUT_KV_CONFIG: self._put_kv_config,
+                    RequestCode.GET_KV_CONFIG: self._get_kv_config,
+                    RequestCode.DELETE_KV_CONFIG: self._delete_kv_config,
+                    RequestCode.GET_KVLIST_BY_NAMESPACE: self._get_kv_list,
+                    RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
+                    RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+                },
+            ]
+        )
+
+    # --- What happens by itself ---------------------------------------------------------------------------------------
+
+    def connection_closed(self, connection: int) -> None:
+        """Forget the brokers that lived by this connection."""
+        for cluster, address in self.routes.connection_closed(connection):
+            _log.info("broker gone: its connection closed", extra={"cluster": cluster, "address": address})
+
+    def expire(self) -> list[int]:
+        """Forget the brokers that were silent too long; return their connections, which are to be closed."""
+        connections = []
+        for (cluster, address), connection in self.routes.expire(self._now_ms()):
+            _log.warning("broker gone: it was silent too long", extra={"cluster": cluster, "address": address})
+            if isinstance(connection, int):
+                connections.append(connection)
+        return connections
+
+    # --- Brokers ------------------------------------------------------------------------------------------------------
+
+    def _register_broker(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        checksum = members.int32("bodyCrc32", 0)
+        if checksum != 0 and checksum != body_checksum(request.body):
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        registration = Registration(
+            cluster=members.required("clusterName"),
+            broker_name=members.required("brokerName"),
+            broker_id=members.required_int64("brokerId"),
+            address=members.required("brokerAddr"),
+            ha_address=members.text("haServerAddr", ""),
+            zone=members.text(_ZONE_FIELD),
+            expiry_ms=members.int64("heartbeatTimeoutMillis"),
+            enable_acting_master=members.boolean("enableActingMaster")
+            if "enableActingMaster" in request.fields
+            else None,
+        )
+        body = (
+            RegisterBrokerBody.from_wire(request.body, version=request.version)
+            if request.body
+            else RegisterBrokerBody()
+        )
+        is_new = self.routes.version_of(registration.cluster, registration.address) is None
+        with _limited():
+            learned = self.routes.register(registration, body, connection=caller.conn, now_ms=self._now_ms())
+        if learned is None:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if is_new:
+            _log.info(
+                "broker registered",
+                extra={
+                    "cluster": registration.cluster,
+                    "broker": registration.broker_name,
+                    "id": registration.broker_id,
+                }
+                | {"address": registration.address, "topics": len(body.wrapper.topics)},
+            )
+        fields = {"haServerAddr": learned.ha_address, "masterAddr": learned.master_address}
+        return ok(
+            request,
+            fields={name: value for name, value in fields.items() if value is not None},
+            body=self._order_config() if self.settings.return_order_topic_config_to_broker else b"",
+        )
+
+    def _order_config(self) -> bytes:
+        table = self.kv_config.namespace(ORDER_TOPIC_CONFIG)
+        return b"" if table is None else KVTable(table=table).to_json()
+
+    def _unregister_broker(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        members.required_int64("brokerId")
+        cluster, address = members.required("clusterName"), members.required("brokerAddr")
+        if self.routes.unregister(cluster=cluster, broker_name=members.required("brokerName"), address=address):
+            _log.info("broker gone: it unregistered", extra={"cluster": cluster, "address": address})
+        return ok(request)
+
+    def _query_data_version(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        cluster, address = members.required("clusterName"), members.required("brokerAddr")
+        asked = decode_body("DataVersion", request.body, decode_data_version)
+        is_changed = self.routes.is_changed(cluster, address, asked)
+        self.routes.heard_of(cluster, address, now_ms=self._now_ms())
+        known = self.routes.version_of(cluster, address)
+        body = b"" if known is None else encode(known.encode(), layout=Layout.COMPACT)
+        return ok(request, fields={"changed": flag_text(is_changed)}, body=body)
+
+    def _broker_heartbeat(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        self.routes.heard_of(members.required("clusterName"), members.required("brokerAddr"), now_ms=self._now_ms())
+        return ok(request)
+
+    def _get_broker_member_group(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        broker_name = members.required("brokerName")
+        group = BrokerMemberGroup(
+            cluster=members.required("clusterName"),
+            broker_name=broker_name,
+            broker_addresses=self.routes.members(broker_name),
+        )
+        return ok(request, body=GetBrokerMemberGroupResponseBody(group=group).to_json())
+
+    def _get_broker_cluster_info(self, request: Command, caller: Caller) -> Command:
+        return ok(request, body=self.routes.cluster_info().to_json())
+
+    def _wipe_write_perm(self, request: Command, caller: Caller) -> Command:
+        broker_name = Members(request.fields).required("brokerName")
+        count = self.routes.wipe_write_perm(broker_name)
+        _log.info("write permission wiped", extra={"broker": broker_name, "peer": caller.peer, "topics": count})
+        return ok(request, fields={"wipeTopicCount": str(count)})
+
+    def _add_write_perm(self, request: Command, caller: Caller) -> Command:
+        broker_name = Members(request.fields).required("brokerName")
+        count = self.routes.add_write_perm(broker_name)
+        _log.info("write permission added", extra={"broker": broker_name, "peer": caller.peer, "topics": count})
+        return ok(request, fields={"addTopicCount": str(count)})
+
+    # --- Topics -------------------------------------------------------------------------------------------------------
+
+    def _get_route(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        topic = members.required("topic")
+        waited_ms = self._now_ms() - self._started_ms
+        if self.settings.need_wait_for_service and waited_ms < self.settings.wait_for_service_seconds * 1000:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        order = self.kv_config.get(ORDER_TOPIC_CONFIG, topic) if self.settings.order_message_enable else None
+        route = self.routes.route(topic, order_topic_conf=order)
+        if route is None:
+            text = f"No topic route info in name server for the topic: {topic}\n{_FAQ}"
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, text)
+        is_standard = request.version >= STANDARD_JSON_VERSION or members.boolean("acceptStandardJsonOnly")
+        return ok(request, body=route.to_standard_json() if is_standard else route.to_json())
+
+    def _get_all_topics(self, request: Command, caller: Caller) -> Command:
+        if not self.settings.enable_all_topic_list:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "disable")
+        return ok(request, body=TopicList(topics=self.routes.topics()).to_json())
+
+    def _get_topics_by_cluster(self, request: Command, caller: Caller) -> Command:
+        self._check_topic_list()
+        cluster = Members(request.fields).required("cluster")
+        return ok(request, body=TopicList(topics=self.routes.topics_of_cluster(cluster)).to_json())
+
+    def _get_system_topics(self, request: Command, caller: Caller) -> Command:
+        topics, address = self.routes.system_topics()
+        return ok(request, body=TopicList(topics=topics, broker_address=address).to_json())
+
+    def _get_unit_topics(self, request: Command, caller: Caller) -> Command:
+        self._check_topic_list()
+        return ok(request, body=TopicList(topics=self.routes.unit_topics()).to_json())
+
+    def _get_unit_subscribed_topics(self, request: Command, caller: Caller) -> Command:
+        self._check_topic_list()
+        return ok(request, body=TopicList(topics=self.routes.unit_subscribed_topics()).to_json())
+
+    def _get_unit_subscribed_plain_topics(self, request: Command, caller: Caller) -> Command:
+        self._check_topic_list()
+        return ok(request, body=TopicList(topics=self.routes.unit_subscribed_plain_topics()).to_json())
+
+    def _check_topic_list(self) -> None:
+        if not self.settings.enable_topic_list:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, "disable")
+
+    def _register_topic(self, request: Command, caller: Caller) -> Command:
+        topic = Members(request.fields).required("topic")
+        route = TopicRouteData.from_json(request.body)
+        with _limited():
+            self.routes.register_topic(topic, route.queue_datas)
+        return ok(request)
+
+    def _delete_topic(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        self.routes.delete_topic(members.required("topic"), cluster=members.text("clusterName") or None)
+        return ok(request)
+
+    # --- Keys and settings --------------------------------------------------------------------------------------------
+
+    def _put_kv_config(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        namespace, key = members.required("namespace"), members.required("key")
+        with _limited():
+            self.kv_config.put(namespace, key, members.required("value"))
+        return ok(request)
+
+    def _get_kv_config(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        namespace, key = members.required("namespace"), members.required("key")
+        value = self.kv_config.get(namespace, key)
+        if value is None:
+            raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
+        return ok(request, fields={"value": value})
+
+    def _delete_kv_config(self, request: Command, caller: Caller) -> Command:
+        members = Members(request.fields)
+        self.kv_config.delete(members.required("namespace"), members.required("key"))
+        return ok(request)
+
+    def _get_kv_list(self, request: Command, caller: Caller) -> Command:
+        namespace = Members(request.fields).required("namespace")
+        table = self.kv_config.namespace(namespace)
+        if table is None:
+            raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return ok(request, body=KVTable(table=table).to_json())
+
+    def _update_config(self, request: Command, caller: Caller) -> Command:
+        try:
+            self.settings = with_updates(self.settings, parse_properties(request.body))
+        except PermissionError as error:
+            raise Refusal(ResponseCode.NO_PERMISSION, f"Can not update config in black list: {error}") from error
+        self.routes.delete_missing_topics = self.settings.delete_topic_with_broker_registration
+        self.routes.support_acting_master = self.settings.support_acting_master
+        _log.info("settings changed", extra={"peer": caller.peer})
+        return ok(request)
+
+    def _get_config(self, request: Command, caller: Caller) -> Command:
+        return ok(request, body=properties_text(self.settings).encode())
