@@ -8,10 +8,12 @@
  *
  * At least once: the control plane writes the progress to delayOffset.json every 10 s and at stop, as upstream does. To make a crash in between
  * redeliver nothing, it writes cmq_delay_mark beside it, a place in the log and the progress that held there; at the next start
- * cmq_delay_recover counts the deliveries that the log shows behind that place. Without a mark, or with a stale one: upstream's at least once.
+ * cmq_delay_recover passes over the deliveries that the log shows behind that place. Without a mark, or with a stale one: upstream's at least once.
+ * Between taking progress or mark and writing it, call cmq_store_flush: under async flush a power loss would otherwise take deliveries that are
+ * counted as made.
  *
  * Failing: disk full, no memory: tried again every second, nothing skipped. A fenced store: it stops, and says so. A parked record that cannot be
- *          delivered (gone from the log, without REAL_TOPIC, of an illegal topic or of the half topic, too large) is passed over and counted.
+ *          delivered (gone from the log, damaged, without REAL_TOPIC, of an illegal topic or the half topic, too large) is passed over and counted.
  * Threads:   one of its own, unless manual. All calls: any thread, but destroy, and step (one at a time).
  * Way:       cmq_send -> park -> store … [cmq_delay] -> store -> who waits for REAL_TOPIC
  * Source:    specification store 9.1-9.3, 1.8.5; upstream's ScheduleMessageService.

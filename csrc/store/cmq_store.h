@@ -27,6 +27,7 @@
 #include "store/cmq_queue.h"
 #include "store/cmq_record.h"
 #include "store/cmq_segment.h"
+#include "store/cmq_tagscode.h"
 
 typedef struct cmq_store cmq_store;
 
@@ -188,6 +189,9 @@ cmq_status CMQ_MUST_CHECK cmq_store_info_of(cmq_store *store, cmq_store_info *in
 /* The queue sets and the log, for reading (cmq_queue.h names the functions marked "reader"). */
 const cmq_queues *cmq_store_queues(const cmq_store *store);
 int64_t cmq_store_confirmed(const cmq_store *store);
+
+/* messageDelayLevel, as it was given or by default; lives as long as the store. */
+const cmq_delay_levels *cmq_store_delay_levels(const cmq_store *store);
 
 /* Read-only: bring the view up to date; cheap when nothing happened. Readers do it themselves when they come to the end. */
 cmq_status CMQ_MUST_CHECK cmq_store_refresh(cmq_store *store);

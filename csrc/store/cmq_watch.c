@@ -8,8 +8,8 @@
  * Why no unit is missed. Let W be the writer, which puts a unit and then looks at the mark, and A an add, which sets the mark and then looks at the
  * queue's last unit. Between its two steps each adds to `meeting`. These additions have an order, and the second of them sees all that its thread's
  * counterpart did before the first. If W's is the second, W finds the mark, and lists the queue. If A's is, A finds the unit: a confirmed one is what
- * the caller's own look will show, an unconfirmed one makes A list the queue itself. W adds once per hold of the seat, after all its units: the queues
- * that it put units into are noted meanwhile.
+ * the caller's own look will show, an unconfirmed one makes A list the queue itself. W adds once per hold of the seat, after all its units: the
+ * queues that it put units into are noted meanwhile.
  *
  * Why no signal is missed. Whoever confirms moves the confirmed end, adds to `meeting`, and looks at signal_end; who lists or takes sets signal_end,
  * adds, and looks at the confirmed end. A deletion and an add meet in the queue's byte of marks itself.
