@@ -1,4 +1,4 @@
-"""Checks: what a real RocketMQ had parked by delay level, delivered by us, becomes the records that it delivered itself.
+"""Checks: what a real RocketMQ had parked by delay level, delivered by us, becomes the records that it delivered.
 
 The work is done by ``golden_delay``, a C program that `make test-c` builds; without it these tests skip and say so.
 """
