@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from cometmq.errors import InvalidArgument
-from cometmq.remoting.addresses import parse_address, parse_addresses
+from cometmq.remoting.addresses import check_listen_host, host_port, listen_host, parse_address, parse_addresses
 from cometmq.store.opening import Plan
 from cometmq.store.options import FlushMode, Retention
 from cometmq.store_config.broker_settings import BrokerSettings
@@ -107,11 +107,6 @@ class BrokerConfig:
         )
 
 
-def host_port(host: str, port: int) -> str:
-    """Return a numeric address with its port; IPv6 in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def load_broker_config(
     path: str | os.PathLike[str] | None = None,
     *,
@@ -150,7 +145,7 @@ def load_broker_config(
     if root is None:
         raise InvalidArgument("no store was given: give its directory, or storePathRootDir in the configuration")
     host, port = _listen_on(listen, values)
-    _check_host(host, insecure_listen=insecure_listen)
+    check_listen_host(host, insecure_listen=insecure_listen, danger="send, read and delete")
     return BrokerConfig(
         path=Path(root),
         settings=values,
@@ -179,19 +174,7 @@ def _listen_on(listen: str | None, settings: BrokerSettings) -> tuple[str, int]:
     host, port = settings.bind_address or _LOOPBACK, settings.listen_port
     if listen is not None:
         host, port = parse_address(f"{host}{listen}" if listen.startswith(":") else listen)
-    try:
-        return str(ip_address(_LOOPBACK if host == "localhost" else host)), port
-    except ValueError:
-        raise InvalidArgument(f"cannot listen on {host!r}: give a numeric address such as 127.0.0.1") from None
-
-
-def _check_host(host: str, *, insecure_listen: bool) -> None:
-    if insecure_listen or ip_address(host).is_loopback:
-        return
-    raise InvalidArgument(
-        f"refusing to listen on {host}: whoever reaches the port could send, read and delete without a password. "
-        "Listen on 127.0.0.1, or give --insecure-listen (insecure_listen=True) where the network keeps others out"
-    )
+    return listen_host(host), port
 
 
 def _advertised_ip(given: str | None, host: str) -> str:

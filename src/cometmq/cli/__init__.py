@@ -1,7 +1,8 @@
 """The ``cometmq`` command.
 
 One module per command; each is a thin layer over functions of ``cometmq.store``. What they share is in ``arguments``
-(options), ``failures`` (errors, exit codes) and ``terminal`` (progress, text, JSON). ``docs/cli.md`` is for users.
+(options), ``failures`` (errors, exit codes), ``terminal`` (progress, text, JSON), and for servers ``running`` and
+``logs``. ``docs/cli.md`` is for users.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 
 import cometmq
-from cometmq.cli import cat, export, inspect, put, repair, sql, verify
+from cometmq.cli import cat, export, inspect, namesrv, put, repair, sql, verify
 from cometmq.cli.terminal import open_standard_streams
 
 __all__ = ["app", "main"]
@@ -24,7 +25,16 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (inspect.inspect, verify.verify, repair.repair, cat.cat, export.export, sql.sql, put.put):
+for command in (
+    inspect.inspect,
+    verify.verify,
+    repair.repair,
+    cat.cat,
+    export.export,
+    sql.sql,
+    put.put,
+    namesrv.namesrv,
+):
     app.command()(command)
 
 

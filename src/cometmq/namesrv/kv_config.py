@@ -40,23 +40,24 @@ DEFAULT_LIMITS = KVLimits()
 
 
 class KVConfig(ManagedFile):
-    """The namespaces. Without a folder they are in memory alone."""
+    """The namespaces. Without a file they are in memory alone."""
 
     file_name: ClassVar[str] = "kvConfig.json"
     layout = Layout.COMPACT
 
     def __init__(
-        self, folder: Path | None, *, limits: KVLimits = DEFAULT_LIMITS, file_ops: FileOps = SYSTEM_FILE_OPS
+        self, path: Path | None, *, limits: KVLimits = DEFAULT_LIMITS, file_ops: FileOps = SYSTEM_FILE_OPS
     ) -> None:
         """Start empty; :meth:`load` reads the file.
 
         Args:
-            folder: the folder of ``kvConfig.json``, or None to keep nothing on disk.
+            path: the file, upstream's ``kvConfig.json``; None to keep nothing on disk.
             limits: what is kept at most.
             file_ops: the file operations to use.
         """
-        super().__init__(folder or Path(), file_ops=file_ops)
-        self._in_memory = folder is None
+        place = path if path is not None else Path(self.file_name)
+        super().__init__(place.parent, file_name=place.name, file_ops=file_ops)
+        self._in_memory = path is None
         self._limits = limits
         self._reset()
 

@@ -5,11 +5,49 @@ Source: remoting specification 7.1, 7.7.
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 from cometmq.errors import InvalidArgument
 
-__all__ = ["parse_address", "parse_addresses"]
+__all__ = ["check_listen_host", "host_port", "listen_host", "parse_address", "parse_addresses"]
 
 _PORT_MAX = 65_535
+
+
+def host_port(host: str, port: int) -> str:
+    """Return a numeric address with its port; IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def listen_host(host: str) -> str:
+    """Return a host to listen on as a numeric address.
+
+    Raises:
+        InvalidArgument: it is neither numeric nor ``localhost``.
+    """
+    try:
+        return str(ip_address("127.0.0.1" if host == "localhost" else host))
+    except ValueError:
+        raise InvalidArgument(f"cannot listen on {host!r}: give a numeric address such as 127.0.0.1") from None
+
+
+def check_listen_host(host: str, *, insecure_listen: bool, danger: str) -> None:
+    """Refuse to listen where others can connect, unless that is meant.
+
+    Args:
+        host: a numeric address.
+        insecure_listen: it is meant.
+        danger: what whoever reaches the port could do.
+
+    Raises:
+        InvalidArgument: it is not the loopback.
+    """
+    if insecure_listen or ip_address(host).is_loopback:
+        return
+    raise InvalidArgument(
+        f"refusing to listen on {host}: whoever reaches the port could {danger} without a password. "
+        "Listen on 127.0.0.1, or give --insecure-listen (insecure_listen=True) where the network keeps others out"
+    )
 
 
 def parse_address(text: str) -> tuple[str, int]:

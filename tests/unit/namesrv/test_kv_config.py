@@ -17,14 +17,14 @@ CAPTURED = '{"configTable":{"ORDER_TOPIC_CONFIG":{"Roll":"broker-a:2"}}}'
 
 def test_upstream_s_file_is_read_and_written(tmp_path: Path) -> None:
     (tmp_path / "kvConfig.json").write_text(CAPTURED)
-    keys = KVConfig(tmp_path)
+    keys = KVConfig(tmp_path / "kvConfig.json")
     assert keys.load().origin is Origin.MAIN
     assert keys.get("ORDER_TOPIC_CONFIG", "Roll") == "broker-a:2"
     keys.put("ORDER_TOPIC_CONFIG", "Roll", "broker-a:4")
     keys.put("other", "k", "v")
     expected = '{"configTable":{"ORDER_TOPIC_CONFIG":{"Roll":"broker-a:4"},"other":{"k":"v"}}}'
     assert (tmp_path / "kvConfig.json").read_text() == expected
-    again = KVConfig(tmp_path)
+    again = KVConfig(tmp_path / "kvConfig.json")
     again.load()
     assert again.namespace("other") == {"k": "v"}
 
@@ -41,7 +41,7 @@ def test_a_namespace_outlives_its_keys() -> None:
     assert keys.get("n", "k") is None
 
 
-def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     KVConfig(None).put("n", "k", "v")
     assert list(tmp_path.iterdir()) == []
@@ -49,14 +49,14 @@ def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest
 
 def test_a_damaged_file_is_an_error_and_its_copy_is_used(tmp_path: Path) -> None:
     (tmp_path / "kvConfig.json").write_text('{"configTable":{"n":"no object"}}')
-    assert KVConfig(tmp_path).load().origin is Origin.NONE
+    assert KVConfig(tmp_path / "kvConfig.json").load().origin is Origin.NONE
     (tmp_path / "kvConfig.json.bak").write_text(CAPTURED)
-    keys = KVConfig(tmp_path)
+    keys = KVConfig(tmp_path / "kvConfig.json")
     assert keys.load().origin is Origin.BACKUP
     assert keys.namespace("ORDER_TOPIC_CONFIG") == {"Roll": "broker-a:2"}
     (tmp_path / "kvConfig.json.bak").write_text("{")
     with pytest.raises(ConfigError):
-        KVConfig(tmp_path).load()
+        KVConfig(tmp_path / "kvConfig.json").load()
 
 
 def test_limits() -> None:

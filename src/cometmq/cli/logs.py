@@ -1,0 +1,66 @@
+"""What a server tells while it runs: one line an event on stderr, for people or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import datetime, timezone
+from typing import Any
+
+__all__ = ["JsonLines", "TextLines", "log_to_stderr"]
+
+_OWN_NAMES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def _extras(record: logging.LogRecord) -> dict[str, Any]:
+    """What was given beside the text."""
+    return {name: value for name, value in vars(record).items() if name not in _OWN_NAMES}
+
+
+def _time(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, tz=timezone.utc)
+
+
+class TextLines(logging.Formatter):
+    """``2026-11-22 13:00:00.123 INFO broker registered cluster=c broker=a``, in local time."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and below it the traceback if there is one."""
+        moment = _time(record).astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
+        words = [moment, record.levelname, record.getMessage()]
+        words += [f"{name}={_word(value)}" for name, value in _extras(record).items()]
+        line = " ".join(words)
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() and text and not set(' "=') & set(text) else json.dumps(text)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, event, and what was given beside the text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields = {
+            "time": _time(record).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **_extras(record),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False, default=str)
+
+
+def log_to_stderr(*, as_json: bool) -> None:
+    """Send everything of ``cometmq`` from INFO on to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else TextLines())
+    logger = logging.getLogger("cometmq")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

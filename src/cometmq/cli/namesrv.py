@@ -1,0 +1,76 @@
+"""``cometmq namesrv``: a name server of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cometmq.cli.arguments import Json
+from cometmq.cli.failures import reported
+from cometmq.cli.logs import log_to_stderr
+from cometmq.cli.running import stopping_by_signals
+
+__all__ = ["namesrv"]
+
+
+@reported()
+def namesrv(
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Address; 127.0.0.1:9876 without. Port 0 takes a free one."),
+    ] = None,
+    kv_config: Annotated[
+        Path | None,
+        typer.Option("--kv-config", metavar="FILE", help="kvConfig.json. Without, keys are lost when it stops."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Upstream's namesrv.properties, or a cometmq.toml with a table [namesrv].",
+            show_default=False,
+        ),
+    ] = None,
+    insecure_listen: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-listen", help="Allow an address that others reach: they can change all routes, unasked."
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run a name server: brokers register with it, clients ask it where topics are.
+
+    RocketMQ's brokers, clients and mqadmin use it as they use their own. It knows what brokers told it and keeps
+    nothing but --kv-config on disk. It runs until SIGTERM or Ctrl-C.
+
+    \b
+    Exit codes:
+      0   stopped by SIGTERM or Ctrl-C
+      2   the command line cannot be used
+      3   it could not start; stderr says why
+
+    \b
+    Examples:
+      cometmq namesrv
+      cometmq namesrv --listen 127.0.0.1:0 --json
+      cometmq namesrv --listen 0.0.0.0:9876 --insecure-listen
+    """
+    from cometmq.namesrv.server import NamesrvServer
+    from cometmq.namesrv.settings import load_namesrv_settings
+    from cometmq.remoting.addresses import parse_address
+
+    overrides: dict[str, object] = {}
+    if listen is not None:
+        overrides["bind_address"], overrides["listen_port"] = parse_address(listen)
+    if kv_config is not None:
+        overrides["kv_config_path"] = kv_config
+    settings = load_namesrv_settings(config, overrides=overrides)
+    log_to_stderr(as_json=json)
+    with stopping_by_signals() as stopping, NamesrvServer(settings, insecure_listen=insecure_listen) as server:
+        if not json:
+            typer.echo(f"name server listening on {server.address}; Ctrl-C stops it")
+        stopping.wait()
