@@ -13,6 +13,7 @@ cmq_core is linked statically and must be in the process once.
     _verify.pxi    verification and repair
     _wire.pxi      remoting commands
     _net.pxi       NetServer: sockets, and the queue from their loops to Python
+    _broker.pxi    BrokerPlane: what a broker's loops serve, and what the control plane tells them
 
 Every call into the engine holds its handle (StoreHandle.enter, leave), so that close() never frees it under a call.
 """
@@ -28,6 +29,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from _arrow_abi cimport *
 from _cmq cimport *
 from _cmq_net cimport *
+from _cmq_broker cimport *
 
 import threading as _threading
 import time as _time
@@ -150,3 +152,4 @@ include "_scan.pxi"
 include "_verify.pxi"
 include "_wire.pxi"
 include "_net.pxi"
+include "_broker.pxi"

@@ -320,7 +320,7 @@ cdef list _unwrapped(Message record, int64_t first, int64_t last):
         if first <= offset < last:
             message = Message.__new__(Message)
             message._batch = record._batch
-            message._owner = record._plain
+            message._owner = record._plain if record._plain is not None else record._owner
             message._record = record._record
             message._record_bytes = record._record_bytes
             message._physical_offset = record._physical_offset
@@ -335,3 +335,40 @@ cdef list _unwrapped(Message record, int64_t first, int64_t last):
             message._parsed = True
             messages.append(message)
         offset += 1
+
+
+# ---- from a connection -----------------------------------------------------------------------------------------------
+
+cdef Message _received(bytes data, size_t at):
+    """The message whose record begins there; it keeps the bytes."""
+    cdef Message message = Message.__new__(Message)
+    cdef const uint8_t *record = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>data) + at
+    cdef cmq_status status = cmq_record_parse(record, <size_t>len(data) - at, -1, 0, &message._view)
+    if status == CMQ_AGAIN or status == CMQ_END:
+        raise _errors.CorruptRecord("the bytes end within a message", offset=at)
+    _check(status)
+    message._owner = data
+    message._record = record
+    message._record_bytes = message._view.record_bytes
+    message._queue_offset = message._view.queue_offset
+    message._physical_offset = message._view.physical_offset
+    message._parsed = True
+    return message
+
+
+def decode_messages(bytes data not None):
+    """Return the messages in the body of a broker's answer: records one behind the other, inner batches taken apart.
+
+    Bodies are not copied: each message keeps ``data``. CorruptRecord where the bytes are not whole records.
+    """
+    cdef list messages = []
+    cdef Message message
+    cdef size_t at = 0
+    while at < <size_t>len(data):
+        message = _received(data, at)
+        at += message._record_bytes
+        if message._view.sys_flag & CMQ_SYS_INNER_BATCH:
+            messages.extend(_unwrapped(message, INT64_MIN, INT64_MAX))
+        else:
+            messages.append(message)
+    return messages

@@ -109,6 +109,11 @@ cdef class AppendManyResult:
         return f"<AppendManyResult {where}: {_counted(self.count, 'message')} up to {self.end}>"
 
 
+def record_of(Message message not None):
+    """Return a copy of the message's whole record as it is stored; of a message inside an inner batch, the batch's record."""
+    return PyBytes_FromStringAndSize(<const char *>message._record, <Py_ssize_t>message._record_bytes)
+
+
 def append_result_of(Message message not None):
     """Return the result that appending this stored message had."""
     cdef AppendResult one = AppendResult.__new__(AppendResult)

@@ -112,7 +112,7 @@ def encode_properties(properties):
     return _encode_properties(properties)
 
 
-cdef bytes _encode_properties(object properties):
+cdef bytes _encode_properties(object properties, bint with_own=False):
     cdef uint8_t buffer[CMQ_PROPERTY_BYTES_MAX]
     cdef size_t used = 0
     if properties is None:
@@ -120,7 +120,7 @@ cdef bytes _encode_properties(object properties):
     if not hasattr(properties, "items"):
         raise TypeError(f"properties must be a mapping of names to values, not {type(properties).__name__}")
     for name, value in properties.items():
-        if name in _OWN_ARGUMENTS:
+        if name in _OWN_ARGUMENTS and not with_own:
             raise _errors.InvalidArgument(f"give {name} as the argument {name.lower()}, not among the properties")
         if not isinstance(value, (str, bytes)):
             raise TypeError(f"the property {name!r} must be str or bytes, not {type(value).__name__}")

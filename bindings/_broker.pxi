@@ -1,0 +1,429 @@
+# BrokerPlane: what a broker's loops serve themselves, and what the control plane tells them.
+
+cdef enum:
+    _TRAFFIC_STEP = 256
+    _OFFSET_STEP = 512
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class BrokerPlane(RequestHandler):
+    """The data plane of one broker over an open store. Any thread may call any method; none waits for a loop.
+
+    It keeps the store's handle open: close the plane first, and before it the server that it is the handler of.
+    """
+    cdef StoreHandle _handle
+    cdef cmq_tables *_tables
+    cdef cmq_offsets *_offsets
+    cdef cmq_delay *_delay
+    cdef cmq_broker *_broker
+    cdef bint _entered
+    cdef Py_ssize_t _users           # calls under way, and servers that it handles
+    cdef cmq_record_host _host
+
+    def __init__(self, StoreHandle handle not None, *, str cluster not None, str broker_ip not None, bytes store_address not None, int store_port,
+                 str region not None="DefaultRegion", bint trace=True, uint32_t message_bytes_max=0, str delay_levels=None,
+                 bint long_polling=True, int64_t short_polling_ms=0, uint32_t holds_max=0, int32_t transfer_count_memory=0,
+                 int32_t transfer_bytes_memory=0, int32_t transfer_count_disk=0, int32_t transfer_bytes_disk=0, int64_t memory_bytes=0,
+                 uint32_t sends_waiting_max=0, int64_t flush_timeout_ms=0, bint lite_pull=True):
+        if self._handle is not None:
+            raise RuntimeError("this plane was made before")
+        cdef cmq_broker_options options
+        cdef cmq_delay_options delay
+        cdef bytes raw_cluster = cluster.encode(), raw_region = region.encode(), raw_ip = broker_ip.encode()
+        memset(&options, 0, sizeof(options))
+        memset(&delay, 0, sizeof(delay))
+        _set_host(&options.store_host, store_address, store_port)
+        handle.enter()
+        self._handle = handle
+        self._entered = True
+        self._host = options.store_host
+        _check(cmq_tables_create(&self._tables))
+        _check(cmq_offsets_create(&self._offsets, 0))
+        delay.store = handle._store
+        _check(cmq_delay_create(&self._delay, &delay))
+        options.store = handle._store
+        options.tables = self._tables
+        options.offsets = self._offsets
+        options.cluster = raw_cluster
+        options.region = raw_region
+        options.broker_ip = raw_ip
+        options.trace_off = not trace
+        options.message_bytes_max = message_bytes_max
+        _check(cmq_delay_levels_parse(_slice_of_text(delay_levels if delay_levels is not None else CMQ_DELAY_LEVELS_DEFAULT.decode()), &options.levels))
+        options.long_polling_off = not long_polling
+        options.short_polling_ms = short_polling_ms
+        options.holds_max = holds_max
+        options.transfer_count_memory = transfer_count_memory
+        options.transfer_bytes_memory = transfer_bytes_memory
+        options.transfer_count_disk = transfer_count_disk
+        options.transfer_bytes_disk = transfer_bytes_disk
+        options.memory_bytes = memory_bytes
+        options.sends_waiting_max = sends_waiting_max
+        options.flush_timeout_ms = flush_timeout_ms
+        options.lite_pull_off = not lite_pull
+        _check(cmq_broker_create(&self._broker, &options))
+
+    def __dealloc__(self):
+        # A child of a fork has none of the threads that freeing would end; its memory goes with it.
+        if self._handle is not None and self._handle._opened_forks == _forks:
+            self._free()
+
+    cdef void _free(self) noexcept:
+        with nogil:
+            cmq_delay_destroy(self._delay)
+            cmq_broker_destroy(self._broker)
+        cmq_offsets_destroy(self._offsets)
+        cmq_tables_destroy(self._tables)
+        self._delay = NULL
+        self._broker = NULL
+        self._offsets = NULL
+        self._tables = NULL
+        if self._entered:
+            self._entered = False
+            self._handle.leave()
+
+    cdef int enter(self) except -1:
+        if self._broker is NULL or self._handle._opened_forks != _forks:
+            raise _errors.StoreClosed("the broker's data plane is closed")
+        self._users += 1
+        return 0
+
+    cdef void leave(self) noexcept:
+        self._users -= 1
+
+    cdef int lend(self, cmq_net_handler *into) except -1:
+        self.enter()
+        into[0] = cmq_broker_handler(self._broker)
+        return 0
+
+    cdef void let_go(self) noexcept:
+        self.leave()
+
+    def close(self):
+        """Free everything, and let the store go. Stop what uses the plane first: a RuntimeError says that something still does."""
+        if self._broker is NULL or self._handle._opened_forks != _forks:
+            return
+        if self._users:
+            raise RuntimeError("the broker's data plane is in use; stop its server first")
+        self._free()
+
+    # ---- tables
+
+    def put_topic(self, str name not None, *, int32_t read_queues, int32_t write_queues, int32_t perm, int32_t sys_flag=0, bint order=False,
+                  bint batch=False):
+        """Make a topic known to the loops, or change it. ``batch``: it keeps inner batches (``queue.type=BatchCQ``)."""
+        cdef cmq_topic_entry topic
+        memset(&topic, 0, sizeof(topic))
+        topic.name = _slice_of_text(name)
+        topic.read_queues = read_queues
+        topic.write_queues = write_queues
+        topic.perm = perm
+        topic.sys_flag = sys_flag
+        topic.order = order
+        topic.kind = CMQ_TOPIC_BATCH if batch else CMQ_TOPIC_SIMPLE
+        self.enter()
+        cdef cmq_status status = cmq_tables_put_topic(self._tables, &topic)
+        if status == CMQ_OK and batch:
+            status = cmq_store_set_batch_topic(self._handle._store, topic.name)
+        self.leave()
+        _check(status)
+
+    def remove_topic(self, str name not None):
+        """Forget a topic."""
+        self.enter()
+        cmq_tables_remove_topic(self._tables, _slice_of_text(name))
+        self.leave()
+
+    def put_group(self, str name not None, *, bint consume_enable, bint consume_broadcast_enable, bint consume_from_min, bint order, bint notify,
+                  int32_t retry_queues, int32_t retry_max, int32_t sys_flag, int64_t broker_id, int64_t which_broker_when_slow):
+        """Make a consumer group known to the loops, or change it."""
+        cdef cmq_group_entry group
+        memset(&group, 0, sizeof(group))
+        group.name = _slice_of_text(name)
+        group.consume_enable = consume_enable
+        group.consume_broadcast_enable = consume_broadcast_enable
+        group.consume_from_min = consume_from_min
+        group.order = order
+        group.notify = notify
+        group.retry_queues = retry_queues
+        group.retry_max = retry_max
+        group.sys_flag = sys_flag
+        group.broker_id = broker_id
+        group.which_broker_when_slow = which_broker_when_slow
+        self.enter()
+        cdef cmq_status status = cmq_tables_put_group(self._tables, &group)
+        self.leave()
+        _check(status)
+
+    def remove_group(self, str name not None):
+        """Forget a consumer group."""
+        self.enter()
+        cmq_tables_remove_group(self._tables, _slice_of_text(name))
+        self.leave()
+
+    def put_consumer(self, str group not None, *, bint broadcasting, int consume_type, object subscriptions):
+        """Say what the online members of a group subscribe to; pulls held for it are answered, so that their clients ask again.
+
+        ``subscriptions``: tuples of topic, TAG expression (None: an expression of another kind), version, and whether reading is forbidden.
+        """
+        cdef list rows = list(subscriptions)
+        cdef Py_ssize_t count = len(rows), i
+        cdef cmq_consumer_entry consumer
+        cdef cmq_subscription *parts = <cmq_subscription *>calloc(<size_t>count + 1, sizeof(cmq_subscription))
+        if parts is NULL:
+            raise MemoryError
+        memset(&consumer, 0, sizeof(consumer))
+        consumer.group = _slice_of_text(group)
+        consumer.model = CMQ_MODEL_BROADCASTING if broadcasting else CMQ_MODEL_CLUSTERING
+        consumer.type = <cmq_consume_type>consume_type
+        consumer.subscription_count = <uint32_t>count
+        consumer.subscriptions = parts
+        self.enter()
+        try:
+            for i in range(count):
+                topic, expression, version, forbidden = rows[i]
+                parts[i].topic = _slice_of_text(topic)
+                parts[i].sub_version = version
+                parts[i].read_forbidden = forbidden
+                parts[i].type = CMQ_EXPRESSION_OTHER if expression is None else CMQ_EXPRESSION_TAG
+                if expression is not None:
+                    _check(cmq_filter_parse(_slice_of_text(expression), &parts[i].filter))
+            _check(cmq_tables_put_consumer(self._tables, &consumer))
+            _check(cmq_broker_group_changed(self._broker, consumer.group))
+        finally:
+            self.leave()
+            for i in range(count):
+                cmq_filter_release(parts[i].filter)
+            free(parts)
+
+    def remove_consumer(self, str group not None):
+        """Say that nobody of a group is online; pulls held for it are answered."""
+        self.enter()
+        cmq_tables_remove_consumer(self._tables, _slice_of_text(group))
+        cdef cmq_status status = cmq_broker_group_changed(self._broker, _slice_of_text(group))
+        self.leave()
+        _check(status)
+
+    def release_holds(self):
+        """Answer every held pull now. For stopping: drain the server first, or the clients' next pulls are held again."""
+        self.enter()
+        cdef cmq_status status = cmq_broker_group_changed(self._broker, _slice_of_text(""))
+        self.leave()
+        _check(status)
+
+    def set_broker_perm(self, int32_t perm):
+        """Say what the broker as a whole allows: 4 read, 2 write."""
+        self.enter()
+        cmq_tables_set_perm(self._tables, perm)
+        self.leave()
+
+    # ---- progress
+
+    def commit_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset):
+        """Set progress; does nothing while a reset waits to be told."""
+        cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
+        self.enter()
+        cdef cmq_status status = cmq_offsets_commit(self._offsets, &key, offset)
+        self.leave()
+        if status != CMQ_AGAIN:
+            _check(status)
+
+    def query_offset(self, str group not None, str topic not None, int32_t queue_id):
+        """Return the next offset to consume (a pending reset first), or None."""
+        cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
+        self.enter()
+        cdef int64_t offset = cmq_offsets_query(self._offsets, &key)
+        self.leave()
+        return None if offset == CMQ_OFFSETS_NONE else offset
+
+    def pull_offset(self, str group not None, str topic not None, int32_t queue_id):
+        """Return where the group's next pull will begin, or None."""
+        cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
+        self.enter()
+        cdef int64_t offset = cmq_offsets_pull_offset(self._offsets, &key)
+        self.leave()
+        return None if offset == CMQ_OFFSETS_NONE else offset
+
+    def reset_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset):
+        """Set progress so that the next pull is told of it."""
+        cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
+        self.enter()
+        cdef cmq_status status = cmq_offsets_reset(self._offsets, &key, offset)
+        self.leave()
+        _check(status)
+
+    def remove_offsets(self, *, str group=None, str topic=None):
+        """Forget progress of a group, of a topic, or of a group in a topic; returns how much there was."""
+        if not group and not topic:
+            raise _errors.InvalidArgument("name a group, a topic, or both")
+        self.enter()
+        cdef uint32_t removed = cmq_offsets_remove(self._offsets, _slice_of_value(group, "group"), _slice_of_value(topic, "topic"))
+        self.leave()
+        return removed
+
+    def take_offset_changes(self):
+        """Return (group, topic, queue id, offset) of what was committed or removed (queue id -1) since the last call."""
+        cdef cmq_offset_item rows[_OFFSET_STEP]
+        cdef cmq_offset_items items
+        cdef uint32_t i
+        cdef list found = []
+        memset(&items, 0, sizeof(items))
+        items.items = rows
+        items.capacity = _OFFSET_STEP
+        items.text_bytes = CMQ_OFFSETS_TEXT_MIN
+        items.text = <uint8_t *>malloc(items.text_bytes)
+        if items.text is NULL:
+            raise MemoryError
+        try:
+            self.enter()
+            try:
+                while True:
+                    cmq_offsets_take_changes(self._offsets, &items)
+                    if items.count == 0:
+                        return found
+                    for i in range(items.count):
+                        found.append((_text(rows[i].group), _text(rows[i].topic), rows[i].queue_id, rows[i].offset))
+            finally:
+                self.leave()
+        finally:
+            free(items.text)
+
+    def offset_version(self):
+        """Return what the data version of the progress has moved by."""
+        self.enter()
+        cdef int64_t version = cmq_offsets_version(self._offsets)
+        self.leave()
+        return version
+
+    # ---- delay levels
+
+    def set_delay_progress(self, int32_t level, int64_t offset):
+        """Set a level's next offset, before start_delay."""
+        self.enter()
+        cdef cmq_status status = cmq_delay_set_progress(self._delay, level, offset)
+        self.leave()
+        _check(status)
+
+    def recover_delay(self, int64_t log_end):
+        """Move levels on by the deliveries that the log shows behind a mark; returns their number."""
+        cdef int64_t deliveries = 0
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_delay_recover(self._delay, log_end, &deliveries)
+        self.leave()
+        _check(status)
+        return deliveries
+
+    def start_delay(self):
+        """Begin to deliver."""
+        self.enter()
+        cdef cmq_status status = cmq_delay_start(self._delay)
+        self.leave()
+        _check(status)
+
+    def stop_delay(self):
+        """Deliver nothing more; what was delivered is confirmed and counted on return."""
+        self.enter()
+        with nogil:
+            cmq_delay_stop(self._delay)
+        self.leave()
+
+    def delay_mark(self):
+        """Return (physical offset, {level: next queue offset}): what was delivered up to the place lies before it."""
+        cdef cmq_delay_mark mark
+        self.enter()
+        cmq_delay_mark_of(self._delay, &mark)
+        self.leave()
+        return mark.log_end, {level: mark.progress.offsets[level] for level in range(1, mark.progress.level_max + 1)
+                              if mark.progress.offsets[level] >= 0}
+
+    def delay_version(self):
+        """Return what the data version of the levels' progress has moved by."""
+        cdef cmq_delay_progress progress
+        self.enter()
+        cmq_delay_progress_of(self._delay, &progress)
+        self.leave()
+        return progress.version
+
+    # ---- storing, counting
+
+    def put(self, str topic not None, int32_t queue_id, bytes body not None, object properties, *, int32_t flag, int32_t sys_flag,
+            int64_t born_timestamp_ms, bytes born_address not None, int born_port, int32_t reconsume_times):
+        """Store a message of the broker's own; returns (queue offset, physical offset, message id). Waits for the disk under sync flush.
+
+        ``properties`` is a mapping, or as stored; a DELAY above 0 parks the message.
+        """
+        cdef bytes encoded = properties if type(properties) is bytes else _encode_properties(properties, True)
+        cdef cmq_append request
+        cdef cmq_appended appended
+        cdef cmq_status status
+        memset(&request, 0, sizeof(request))
+        request.common.topic = _slice_of_text(topic)
+        request.common.queue_id = queue_id
+        request.common.flag = flag
+        request.common.sys_flag = sys_flag
+        request.common.born_timestamp_ms = born_timestamp_ms
+        request.common.reconsume_times = reconsume_times
+        _set_host(&request.common.born_host, born_address, born_port)
+        request.common.store_host = self._host
+        request.count = 1
+        request.bodies.kind = CMQ_COLUMN_ONE
+        request.bodies.one = _slice_of_bytes(body)
+        request.properties.kind = CMQ_COLUMN_ONE
+        request.properties.one = _slice_of_bytes(encoded)
+        self.enter()
+        with nogil:
+            status = cmq_broker_put(self._broker, &request, &appended)
+        self.leave()
+        _check(status)
+        return appended.first_queue_offset, appended.first_physical_offset, _message_id(&self._host, appended.first_physical_offset)
+
+    def refuse_sends(self, bint refuse):
+        """Answer sends with SYSTEM_BUSY, or serve them again."""
+        self.enter()
+        cmq_broker_refuse_sends(self._broker, refuse)
+        self.leave()
+
+    def counters(self):
+        """Return the loops' totals by name."""
+        cdef cmq_broker_counters c
+        cdef cmq_delay_counters d
+        self.enter()
+        cmq_broker_count(self._broker, &c)
+        cmq_delay_count(self._delay, &d)
+        self.leave()
+        return {
+            "sends": c.sends, "send_failures": c.send_failures, "messages_in": c.messages_in, "message_bytes_in": c.message_bytes_in,
+            "pulls": c.pulls, "pulls_found": c.pulls_found, "messages_out": c.messages_out, "message_bytes_out": c.message_bytes_out,
+            "held": c.held, "hold_wakes": c.hold_wakes, "hold_timeouts": c.hold_timeouts, "hold_refused": c.hold_refused,
+            "holds_now": c.holds_now, "waiting_for_disk_now": c.waiting_for_disk, "control": c.control,
+            "delay_delivered": d.delivered, "delay_skipped": d.skipped,
+        }
+
+    def traffic(self):
+        """Return {(topic, group): (messages, bytes)}; without a group what was received, with one what it was given."""
+        cdef cmq_traffic_item rows[_TRAFFIC_STEP]
+        cdef uint32_t loop = 0, cursor = 0, count, i
+        cdef dict found = {}
+        self.enter()
+        try:
+            while True:
+                count = cmq_broker_list_traffic(self._broker, &loop, &cursor, rows, _TRAFFIC_STEP)
+                if count == 0:
+                    return found
+                for i in range(count):
+                    name = (_text(rows[i].topic), _text(rows[i].group))
+                    messages, size = found.get(name, (0, 0))
+                    found[name] = (messages + rows[i].messages, size + rows[i].bytes)
+        finally:
+            self.leave()
+
+
+cdef cmq_offset_key _offset_key(str group, str topic, int32_t queue_id) except *:
+    cdef cmq_offset_key key
+    key.group = _slice_of_text(group)
+    key.topic = _slice_of_text(topic)
+    key.queue_id = queue_id
+    return key

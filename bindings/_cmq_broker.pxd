@@ -1,0 +1,215 @@
+# Externs of csrc/broker: what the control plane calls. The headers say what each does.
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from _cmq cimport *
+from _cmq_net cimport cmq_net_handler
+
+
+cdef extern from "broker/cmq_tables.h" nogil:
+    ctypedef struct cmq_tables:
+        pass
+
+    ctypedef struct cmq_filter:
+        pass
+
+    ctypedef enum cmq_topic_kind:
+        CMQ_TOPIC_SIMPLE
+        CMQ_TOPIC_BATCH
+
+    ctypedef enum cmq_message_type:
+        CMQ_MESSAGE_UNSPECIFIED
+        CMQ_MESSAGE_MIXED
+
+    ctypedef struct cmq_topic_entry:
+        cmq_slice name
+        int32_t read_queues, write_queues
+        int32_t perm
+        int32_t sys_flag
+        cbool order
+        cmq_topic_kind kind
+        cmq_message_type message_type
+
+    ctypedef struct cmq_group_entry:
+        cmq_slice name
+        cbool consume_enable
+        cbool consume_broadcast_enable
+        cbool consume_from_min
+        cbool order
+        cbool notify
+        int32_t retry_queues
+        int32_t retry_max
+        int32_t sys_flag
+        int64_t broker_id
+        int64_t which_broker_when_slow
+
+    ctypedef enum cmq_message_model:
+        CMQ_MODEL_CLUSTERING
+        CMQ_MODEL_BROADCASTING
+
+    ctypedef enum cmq_consume_type:
+        CMQ_CONSUME_ACTIVELY
+        CMQ_CONSUME_PASSIVELY
+        CMQ_CONSUME_POP
+
+    ctypedef enum cmq_expression_type:
+        CMQ_EXPRESSION_TAG
+        CMQ_EXPRESSION_OTHER
+
+    ctypedef struct cmq_subscription:
+        cmq_slice topic
+        cmq_expression_type type
+        cbool read_forbidden
+        cmq_filter *filter
+        int64_t sub_version
+
+    ctypedef struct cmq_consumer_entry:
+        cmq_slice group
+        cmq_message_model model
+        cmq_consume_type type
+        uint32_t subscription_count
+        const cmq_subscription *subscriptions
+
+    cmq_status cmq_filter_parse(cmq_slice expression, cmq_filter **filter_out)
+    void cmq_filter_release(cmq_filter *filter)
+    cmq_status cmq_tables_create(cmq_tables **tables_out)
+    void cmq_tables_destroy(cmq_tables *tables)
+    cmq_status cmq_tables_put_topic(cmq_tables *tables, const cmq_topic_entry *topic)
+    cmq_status cmq_tables_put_group(cmq_tables *tables, const cmq_group_entry *group)
+    cmq_status cmq_tables_put_consumer(cmq_tables *tables, const cmq_consumer_entry *consumer)
+    cbool cmq_tables_remove_topic(cmq_tables *tables, cmq_slice topic)
+    cbool cmq_tables_remove_group(cmq_tables *tables, cmq_slice group)
+    cbool cmq_tables_remove_consumer(cmq_tables *tables, cmq_slice group)
+    void cmq_tables_set_perm(cmq_tables *tables, int32_t perm)
+
+
+cdef extern from "broker/cmq_offsets.h" nogil:
+    int64_t CMQ_OFFSETS_NONE
+    uint32_t CMQ_OFFSETS_TEXT_MIN
+
+    ctypedef struct cmq_offsets:
+        pass
+
+    ctypedef struct cmq_offset_key:
+        cmq_slice group, topic
+        int32_t queue_id
+
+    ctypedef struct cmq_offset_item:
+        cmq_slice group, topic
+        int32_t queue_id
+        int64_t offset
+        int64_t pull_offset
+
+    ctypedef struct cmq_offset_items:
+        cmq_offset_item *items
+        uint32_t capacity, count
+        uint8_t *text
+        uint32_t text_bytes
+
+    cmq_status cmq_offsets_create(cmq_offsets **offsets_out, uint32_t entries_max)
+    void cmq_offsets_destroy(cmq_offsets *offsets)
+    cmq_status cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset)
+    int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key)
+    int64_t cmq_offsets_pull_offset(cmq_offsets *offsets, const cmq_offset_key *key)
+    cmq_status cmq_offsets_reset(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset)
+    uint32_t cmq_offsets_remove(cmq_offsets *offsets, cmq_slice group, cmq_slice topic)
+    int64_t cmq_offsets_version(cmq_offsets *offsets)
+    void cmq_offsets_take_changes(cmq_offsets *offsets, cmq_offset_items *items)
+
+
+cdef extern from "store/cmq_tagscode.h" nogil:
+    const char *CMQ_DELAY_LEVELS_DEFAULT
+
+    ctypedef struct cmq_delay_levels:
+        int32_t level_max
+
+    cmq_status cmq_delay_levels_parse(cmq_slice text, cmq_delay_levels *levels_out)
+
+
+cdef extern from "broker/cmq_delay.h" nogil:
+    ctypedef struct cmq_delay:
+        pass
+
+    ctypedef struct cmq_delay_options:
+        cmq_store *store
+
+    ctypedef struct cmq_delay_progress:
+        int32_t level_max
+        int64_t offsets[129]
+        int64_t version
+
+    ctypedef struct cmq_delay_mark:
+        int64_t log_end
+        cmq_delay_progress progress
+
+    ctypedef enum cmq_delay_state:
+        CMQ_DELAY_IDLE
+        CMQ_DELAY_RUNNING
+        CMQ_DELAY_RETRYING
+        CMQ_DELAY_FENCED
+
+    ctypedef struct cmq_delay_counters:
+        cmq_delay_state state
+        uint64_t delivered
+        uint64_t skipped
+        uint64_t rounds
+
+    cmq_status cmq_delay_create(cmq_delay **delay_out, const cmq_delay_options *options)
+    cmq_status cmq_delay_start(cmq_delay *delay)
+    void cmq_delay_stop(cmq_delay *delay)
+    void cmq_delay_destroy(cmq_delay *delay)
+    void cmq_delay_progress_of(cmq_delay *delay, cmq_delay_progress *progress_out)
+    cmq_status cmq_delay_set_progress(cmq_delay *delay, int32_t level, int64_t offset)
+    void cmq_delay_mark_of(cmq_delay *delay, cmq_delay_mark *mark_out)
+    cmq_status cmq_delay_recover(cmq_delay *delay, int64_t log_end, int64_t *deliveries_out)
+    void cmq_delay_count(cmq_delay *delay, cmq_delay_counters *counters_out)
+
+
+cdef extern from "broker/cmq_traffic.h" nogil:
+    ctypedef struct cmq_traffic_item:
+        cmq_slice topic, group
+        uint64_t messages, bytes
+
+
+cdef extern from "broker/cmq_broker.h" nogil:
+    ctypedef struct cmq_broker:
+        pass
+
+    ctypedef struct cmq_broker_options:
+        cmq_store *store
+        cmq_tables *tables
+        cmq_offsets *offsets
+        const char *cluster
+        const char *region
+        const char *broker_ip
+        cmq_record_host store_host
+        cbool trace_off
+        uint32_t message_bytes_max
+        cmq_delay_levels levels
+        cbool long_polling_off
+        int64_t short_polling_ms
+        uint32_t holds_max
+        int32_t transfer_count_memory
+        int32_t transfer_bytes_memory
+        int32_t transfer_count_disk
+        int32_t transfer_bytes_disk
+        int64_t memory_bytes
+        uint32_t sends_waiting_max
+        int64_t flush_timeout_ms
+        cbool lite_pull_off
+
+    ctypedef struct cmq_broker_counters:
+        uint64_t sends, send_failures, messages_in, message_bytes_in
+        uint64_t pulls, pulls_found, messages_out, message_bytes_out
+        uint64_t held, hold_wakes, hold_timeouts, hold_refused
+        uint64_t holds_now
+        uint64_t waiting_for_disk
+        uint64_t control
+
+    cmq_status cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *options)
+    void cmq_broker_destroy(cmq_broker *broker)
+    cmq_net_handler cmq_broker_handler(cmq_broker *broker)
+    cmq_status cmq_broker_group_changed(cmq_broker *broker, cmq_slice group)
+    void cmq_broker_refuse_sends(cmq_broker *broker, cbool refuse)
+    cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appended *appended_out)
+    void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_out)
+    uint32_t cmq_broker_list_traffic(const cmq_broker *broker, uint32_t *loop, uint32_t *cursor, cmq_traffic_item *items, uint32_t capacity)

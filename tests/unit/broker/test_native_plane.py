@@ -1,0 +1,175 @@
+"""The compiled data plane through its adapter: tables, progress, delay levels, storing, life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cometmq
+from cometmq import errors
+from cometmq._engine import BrokerPlane, NetServer
+from cometmq.broker.native_plane import NativePlane
+from cometmq.broker.plane import OffsetChange, OutgoingMessage
+from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
+from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
+from cometmq.store_config.topic_config import TopicConfig
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[cometmq.Store]:
+    with cometmq.open(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def plane(store: cometmq.Store) -> Iterator[NativePlane]:
+    engine = BrokerPlane(
+        store.handle, cluster="C", broker_ip="127.0.0.1", store_address=b"\x7f\x00\x00\x01", store_port=10911
+    )
+    made = NativePlane(engine)
+    yield made
+    made.close()
+
+
+def message(**changed: object) -> OutgoingMessage:
+    values: dict[str, object] = {
+        "topic": "T",
+        "queue_id": 2,
+        "body": b"again",
+        "properties": {"TAGS": "a", "KEYS": "k", "UNIQ_KEY": "u"},
+        "flag": 7,
+        "sys_flag": 0,
+        "born_timestamp_ms": 1_700_000_000_000,
+        "born_host": ("10.1.2.3", 4567),
+        "reconsume_times": 3,
+    }
+    return OutgoingMessage(**(values | changed))  # type: ignore[arg-type]
+
+
+def test_put_stores_a_copy(store: cometmq.Store, plane: NativePlane) -> None:
+    place = plane.put(message())
+    assert (place.queue_offset, place.message_id[:16]) == (0, "7F00000100002A9F")
+    (found,) = store.read("T")
+    assert (bytes(found.body), found.tags, found.keys, found.queue_id) == (b"again", "a", ("k",), 2)
+    assert (found.flag, found.reconsume_times, found.born_timestamp_ms) == (7, 3, 1_700_000_000_000)
+    assert found.born_host == ("10.1.2.3", 4567)
+    assert found.physical_offset == place.physical_offset
+
+
+def test_put_parks_what_is_delayed(store: cometmq.Store, plane: NativePlane) -> None:
+    plane.put(message(properties={"DELAY": "3"}))
+    (parked,) = store.read("SCHEDULE_TOPIC_XXXX")
+    assert parked.queue_id == 2
+    assert parked.properties["REAL_TOPIC"] == "T"
+    assert parked.properties["REAL_QID"] == "2"
+
+
+def test_put_refuses_a_topic_that_no_directory_can_have(plane: NativePlane) -> None:
+    with pytest.raises(errors.InvalidTopic):
+        plane.put(message(topic="a/b"))
+
+
+def test_progress_is_told_in_the_order_of_its_changes(plane: NativePlane) -> None:
+    assert plane.query_offset("g", "T", 0) is None
+    plane.commit_offset("g", "T", 0, 5)
+    plane.commit_offset("g", "T", 1, 6)
+    plane.commit_offset("h", "T", 0, 1)
+    assert plane.query_offset("g", "T", 1) == 6
+    assert set(plane.take_offset_changes()) == {
+        OffsetChange("g", "T", 0, 5),
+        OffsetChange("g", "T", 1, 6),
+        OffsetChange("h", "T", 0, 1),
+    }
+    assert plane.take_offset_changes() == []
+    plane.remove_offsets(group="g")
+    assert plane.query_offset("g", "T", 0) is None
+    assert [(change.group, change.queue_id) for change in plane.take_offset_changes()] == [("g", -1)]
+
+
+def test_a_reset_stands_until_a_pull_takes_it(plane: NativePlane) -> None:
+    plane.commit_offset("g", "T", 0, 5)
+    plane.reset_offset("g", "T", 0, 2)
+    plane.commit_offset("g", "T", 0, 9)
+    assert plane.query_offset("g", "T", 0) == 2
+
+
+def test_thousands_of_changes_come_all(plane: NativePlane) -> None:
+    for number in range(3000):
+        plane.commit_offset(f"group-{number}", "T", 0, number)
+    assert {(change.group, change.offset) for change in plane.take_offset_changes()} == {
+        (f"group-{number}", number) for number in range(3000)
+    }
+
+
+def test_tables_take_what_the_configuration_has(plane: NativePlane) -> None:
+    plane.put_topic(TopicConfig(topic_name="T"))
+    plane.put_topic(TopicConfig(topic_name="B", attributes={"queue.type": "BatchCQ"}))
+    plane.put_group(SubscriptionGroupConfig(group_name="g"))
+    plane.put_consumer(
+        "g",
+        MessageModel.CLUSTERING,
+        ConsumeType.CONSUME_PASSIVELY,
+        [
+            SubscriptionData(topic="T", sub_string="a || b", sub_version=1),
+            SubscriptionData(topic="U", sub_string="x > 3", expression_type="SQL92", sub_version=1),
+        ],
+        {"U"},
+    )
+    plane.remove_consumer("g")
+    plane.remove_group("g")
+    plane.remove_topic("T")
+    plane.set_broker_perm(4)
+    plane.refuse_sends(True)
+
+
+def test_an_expression_that_is_none_is_refused(plane: NativePlane) -> None:
+    with pytest.raises(errors.InvalidArgument):
+        plane.put_consumer(
+            "g",
+            MessageModel.CLUSTERING,
+            ConsumeType.CONSUME_PASSIVELY,
+            [SubscriptionData(topic="T", sub_string="||", sub_version=1)],
+            (),
+        )
+
+
+def test_delay_progress_is_kept_by_level(store: cometmq.Store, plane: NativePlane) -> None:
+    plane.set_delay_progress(3, 0)
+    plane.put(message(properties={"DELAY": "3"}))
+    plane.start_delay()
+    plane.stop_delay()
+    mark = plane.delay_mark()
+    assert mark.offsets == {3: 0}
+    assert mark.log_end >= 0
+    assert plane.delay_version() == 0
+    with pytest.raises(errors.InvalidArgument):
+        plane.set_delay_progress(99, 0)
+
+
+def test_counters_have_names(plane: NativePlane) -> None:
+    assert plane.counters()["messages_in"] == 0
+    assert plane.traffic() == {}
+
+
+def test_close_waits_for_its_server(store: cometmq.Store) -> None:
+    engine = BrokerPlane(
+        store.handle, cluster="C", broker_ip="127.0.0.1", store_address=b"\x7f\x00\x00\x01", store_port=10911
+    )
+    server = NetServer(["127.0.0.1:0"], handler=engine)
+    with pytest.raises(RuntimeError, match="in use"):
+        engine.close()
+    server.close()
+    engine.close()
+    engine.close()
+    with pytest.raises(errors.StoreClosed):
+        engine.counters()
+
+
+def test_a_reader_is_no_store_to_serve(tmp_path: Path) -> None:
+    cometmq.open(tmp_path / "store").close()
+    with cometmq.open(tmp_path / "store", mode="r") as reader, pytest.raises(errors.ReadOnlyStore):
+        BrokerPlane(
+            reader.handle, cluster="C", broker_ip="127.0.0.1", store_address=b"\x7f\x00\x00\x01", store_port=10911
+        )
