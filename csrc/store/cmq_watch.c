@@ -60,7 +60,7 @@ struct cmq_watcher {
 
 struct cmq_watches {
     const cmq_log *log;
-    _Atomic uint32_t live_count;     /* changed under the seat */
+    _Atomic uint32_t live_end;       /* behind the last place with a watcher. Changed under the seat */
     _Atomic uint64_t meeting;
     uint32_t noted_count;            /* seat */
     cmq_queue *noted[NOTED_MAX];     /* seat */
@@ -98,9 +98,19 @@ void cmq_watches_destroy(cmq_watches *watches)
     free(watches);
 }
 
+static uint32_t live_end(const cmq_watches *watches) { return atomic_load_explicit(&watches->live_end, memory_order_relaxed); }
+
+/* With the seat, after a watcher came or went. */
+static void set_live_end(cmq_watches *watches)
+{
+    uint32_t end = CMQ_WATCHERS_MAX;
+    while (end > 0 && !atomic_load_explicit(&watches->watchers[end - 1].live, memory_order_relaxed)) end--;
+    atomic_store_explicit(&watches->live_end, end, memory_order_relaxed);
+}
+
 bool cmq_watches_any(const cmq_watches *watches)
 {
-    return watches != NULL && atomic_load_explicit(&watches->live_count, memory_order_relaxed) > 0;
+    return watches != NULL && live_end(watches) > 0;
 }
 
 cmq_status cmq_watcher_create(cmq_watcher **watcher_out, cmq_store *store, cmq_watch_signal signal, void *context)
@@ -121,7 +131,7 @@ cmq_status cmq_watcher_create(cmq_watcher **watcher_out, cmq_store *store, cmq_w
         atomic_store_explicit(&free_one->live, true, memory_order_relaxed);
         pthread_mutex_unlock(&free_one->mutex);
         pthread_mutex_unlock(&free_one->signal_mutex);
-        atomic_fetch_add_explicit(&all->live_count, 1, memory_order_relaxed);
+        set_live_end(all);
     }
     pthread_mutex_unlock(&store->seat);
     *watcher_out = free_one;
@@ -146,7 +156,7 @@ void cmq_watcher_destroy(cmq_watcher *watcher)
     watcher->signalled = false;
     pthread_mutex_unlock(&watcher->mutex);
     pthread_mutex_unlock(&watcher->signal_mutex);
-    atomic_fetch_sub_explicit(&watcher->all->live_count, 1, memory_order_relaxed);
+    set_live_end(watcher->all);
     pthread_mutex_unlock(&store->seat);
 }
 
@@ -233,14 +243,14 @@ void cmq_watches_notify(cmq_watches *watches)
     if (!cmq_watches_any(watches)) return;
     meet(watches);
     const int64_t confirmed = cmq_log_confirmed(watches->log);
-    for (uint32_t i = 0; i < CMQ_WATCHERS_MAX; i++) signal_if_due(&watches->watchers[i], confirmed);
+    for (uint32_t i = 0, end = live_end(watches); i < end; i++) signal_if_due(&watches->watchers[i], confirmed);
 }
 
 /* ---- the writer's side ---- */
 
 static void list_everywhere(cmq_watches *watches, cmq_queue *queue, int64_t end)
 {
-    for (uint32_t i = 0; i < CMQ_WATCHERS_MAX; i++) {
+    for (uint32_t i = 0, last = live_end(watches); i < last; i++) {
         cmq_watcher *watcher = &watches->watchers[i];
         if (!atomic_load_explicit(&watcher->live, memory_order_relaxed)) continue;
         pthread_mutex_lock(&watcher->mutex);
@@ -252,7 +262,7 @@ static void list_everywhere(cmq_watches *watches, cmq_queue *queue, int64_t end)
 cmq_status cmq_watches_expect(cmq_watches *watches, cmq_queue *queue)
 {
     cmq_status status = CMQ_OK;
-    for (uint32_t i = 0; i < CMQ_WATCHERS_MAX && status == CMQ_OK; i++) {
+    for (uint32_t i = 0, end = live_end(watches); i < end && status == CMQ_OK; i++) {
         cmq_watcher *watcher = &watches->watchers[i];
         bool deleted;
         if (!atomic_load_explicit(&watcher->live, memory_order_relaxed)) continue;
