@@ -183,6 +183,14 @@ void conn_close(cmq_conn *conn, _Atomic uint64_t *reason)
     conn_list(conn);
 }
 
+void conn_end(cmq_conn *conn, _Atomic uint64_t *reason)
+{
+    if ((conn->flags & (CONN_CLOSING | CONN_LAST_WORDS)) != 0) return;
+    if (reason != NULL) net_count(reason, 1);
+    conn->flags |= CONN_LAST_WORDS;
+    conn_list(conn);
+}
+
 void conn_finish(cmq_conn *conn)
 {
     cmq_loop *loop = conn_loop(conn);

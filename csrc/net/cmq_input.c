@@ -174,7 +174,7 @@ static void dispatch(cmq_conn *conn, const cmq_frame *frame, net_node *again)
     const cmq_status status = scratch != NULL ? cmq_command_parse(frame, scratch, frame->header.bytes, command) : CMQ_ERR_MEMORY;
     const bool whole = status == CMQ_OK;
     if (!whole && status != CMQ_ERR_LIMIT) {
-        conn_close(conn, scratch != NULL ? &loop->counts.closed_corrupt : &loop->counts.closed_memory);
+        conn_end(conn, scratch != NULL ? &loop->counts.closed_corrupt : &loop->counts.closed_memory);
     } else if (!whole) {
         if (again == NULL && wants_answer(command)) answer_text(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, cmq_last_error()->text);
     } else {
@@ -191,8 +191,7 @@ static void dispatch(cmq_conn *conn, const cmq_frame *frame, net_node *again)
             give_to_control(conn, command, frame, again);
             return;
         }
-        if (verdict == CMQ_NET_CLOSE) conn->flags |= CONN_LAST_WORDS;
-        if (verdict == CMQ_NET_CLOSE) conn_list(conn);
+        if (verdict == CMQ_NET_CLOSE) conn_end(conn, NULL);
     }
     if (again != NULL) loop_retire_node(loop, again);
 }
@@ -222,7 +221,7 @@ static size_t serve_frames(cmq_conn *conn, cmq_slice bytes, size_t *needed_out)
         if (status == CMQ_AGAIN) break;
         if (status != CMQ_OK) {
             const bool tls = (conn->flags & CONN_SPOKE) == 0 && left.data[0] == TLS_HANDSHAKE;
-            conn_close(conn, tls ? &loop->counts.closed_tls : &loop->counts.closed_corrupt);
+            conn_end(conn, tls ? &loop->counts.closed_tls : &loop->counts.closed_corrupt);   /* what came before is answered */
             return bytes.bytes;
         }
         if (conn_unsent(conn) > loop->net->limits.unsent_bytes_pause) {

@@ -181,8 +181,7 @@ static void open_mail(cmq_loop *loop, net_node *node)
     } else if (node->kind == NET_NODE_AGAIN) {
         conn_again(conn, node);
     } else {
-        conn->flags |= CONN_LAST_WORDS;
-        conn_list(conn);
+        conn_end(conn, NULL);
         free(node);
     }
 }

@@ -50,9 +50,10 @@ typedef _Atomic(net_link *) net_stack;
 /* True when it was empty: then the taker may have to be told. */
 static inline bool net_stack_push(net_stack *stack, net_link *link)
 {
-    link->next = atomic_load_explicit(stack, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(stack, &link->next, link, memory_order_acq_rel, memory_order_relaxed)) continue;
-    return link->next == NULL;
+    net_link *before = atomic_load_explicit(stack, memory_order_relaxed);
+    do link->next = before;   /* once it is there, it is the taker's */
+    while (!atomic_compare_exchange_weak_explicit(stack, &before, link, memory_order_acq_rel, memory_order_relaxed));
+    return before == NULL;
 }
 
 /* All of it, the oldest first. */
@@ -312,6 +313,7 @@ void conn_list(cmq_conn *conn);                                           /* to 
 cmq_conn *loop_unlist(cmq_loop *loop);                                    /* the first that is listed; NULL none */
 void conn_touch(cmq_conn *conn);                                          /* a byte went either way */
 void conn_close(cmq_conn *conn, _Atomic uint64_t *reason);                /* in this turn; reason: a counter, or NULL */
+void conn_end(cmq_conn *conn, _Atomic uint64_t *reason);                  /* when its output was sent; nothing more is read */
 void conn_finish(cmq_conn *conn);                                         /* now */
 void conn_half_close(cmq_conn *conn);                                     /* the client sends no more */
 void conn_update(cmq_conn *conn);                                         /* what epoll is asked for; closes what has nothing more to say */
