@@ -368,7 +368,7 @@ def decode_messages(bytes data not None):
         message = _received(data, at)
         at += message._record_bytes
         if message._view.sys_flag & CMQ_SYS_INNER_BATCH:
-            messages.extend(_unwrapped(message, INT64_MIN, INT64_MAX))
+            messages.extend(_unwrapped(message, 0, 0x7FFFFFFFFFFFFFFF))
         else:
             messages.append(message)
     return messages
