@@ -166,7 +166,7 @@ class Admin:
         changes: dict[str, Any] = {name: value.value for name, value in given.items()}
         if changes:
             await self._live.change(dataclasses.replace(self._live.settings, **changes))
-            _log.info("settings changed peer=%s settings=%s", caller.peer, json.dumps(wanted))
+            _log.info("settings changed", extra={"peer": caller.peer, "settings": wanted})
         return ok(request)
 
     # --- 28: the broker's state
@@ -361,7 +361,7 @@ class Admin:
             count = await asyncio.get_running_loop().run_in_executor(None, action)
         except Error as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
-        _log.info("cleaned up what=%r count=%d peer=%s", what, count, caller.peer)
+        _log.info("cleaned up", extra={"what": what, "count": count, "peer": caller.peer})
 
     def _delete_unused(self) -> int:
         """Delete the queues of topics that have no entry, but for those that need none."""

@@ -151,7 +151,7 @@ class Clients:
         """Take out and disconnect clients that were silent too long. Called every 10 s."""
         doomed = self.consumers.expire(self.rules.expire_ms) + self.producers.expire(self.rules.expire_ms)
         for conn in dict.fromkeys(doomed):
-            _log.info("client expired conn=%d", conn)
+            _log.info("client expired", extra={"conn": conn})
             self._link.close_connection(conn)
 
     # --- Requests

@@ -87,6 +87,10 @@ class BrokerConfig:
         """Return the address in routes. IPv6 stands without brackets, as upstream has it."""
         return f"{self.advertised_ip}:{port}"
 
+    def registered_with(self, name_server: str) -> BrokerConfig:
+        """Return the same configuration with one more name server."""
+        return replace(self, name_servers=tuple(dict.fromkeys((name_server, *self.name_servers))))
+
     @property
     def flush(self) -> FlushMode:
         """When sends are acknowledged: on disk, unless somebody asked for ``ASYNC_FLUSH``."""

@@ -74,7 +74,7 @@ class BrokerDelays:
             try:
                 moved = self._plane.recover_delay(mark.log_end)
                 if moved:
-                    _log.info("delayed messages found delivered count=%d", moved)
+                    _log.info("delayed messages found delivered", extra={"count": moved})
             except OffsetOutOfRange:
                 _log.info("delay mark is of another log, passed over")
         self._plane.start_delay()
@@ -113,7 +113,7 @@ class BrokerDelays:
         try:
             data = self._ops.read(self._mark_path, bytes_max=_MARK_BYTES_MAX)
         except OSError as error:
-            _log.warning("delay mark cannot be read error=%s", error)
+            _log.warning("delay mark cannot be read", extra={"error": str(error)})
             return None
         if not data:
             return None
@@ -124,7 +124,7 @@ class BrokerDelays:
                 offsets = {int(level): int(offset) for level, offset in content["offsets"].items()}
                 return DelayMark(int(content["log_end"]), offsets)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            _log.warning("delay mark is damaged, passed over error=%s", error)
+            _log.warning("delay mark is damaged, passed over", extra={"error": str(error)})
             return None
         _log.info("delay mark is of another version or damaged, passed over")
         return None

@@ -124,7 +124,7 @@ class BrokerGroups:
     async def _made(self, name: str) -> SubscriptionGroupConfig:
         group = SubscriptionGroupConfig(group_name=name)
         await self._put([group])
-        _log.info("group made name=%s", name)
+        _log.info("group made", extra={"group": name})
         return group
 
     async def require(self, name: str) -> SubscriptionGroupConfig:
@@ -203,7 +203,7 @@ class BrokerGroups:
     async def _update_changed(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
         if groups:
             await self._put(groups)
-            _log.info("groups updated names=%s", ",".join(group.group_name for group in groups))
+            _log.info("groups updated", extra={"groups": ",".join(group.group_name for group in groups)})
 
     def _show_all(self, request: Command, caller: Caller) -> Command:
         # Without totalGroupNum in the answer a client that would ask page by page is content with the whole table.
@@ -228,7 +228,7 @@ class BrokerGroups:
         if members.boolean("cleanOffset"):
             self._forget_progress(name)
         await self._write()
-        _log.info("group deleted name=%s", name)
+        _log.info("group deleted", extra={"group": name})
         return ok(request)
 
     async def _forbid(self, request: Command, caller: Caller) -> Command:

@@ -91,6 +91,10 @@ class NativePlane:
         """Say that nobody of a group is online."""
         self.engine.remove_consumer(group)
 
+    def release_holds(self) -> None:
+        """Answer every held pull now."""
+        self.engine.release_holds()
+
     def set_broker_perm(self, perm: int) -> None:
         """Say what the broker as a whole allows."""
         self.engine.set_broker_perm(perm)

@@ -250,7 +250,7 @@ class BrokerOffsets:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         for queue, target in targets.items():
             self._plane.reset_offset(group, topic, queue, target)
-        _log.info("offsets reset group=%s topic=%s queues=%s", group, topic, targets)
+        _log.info("offsets reset", extra={"group": group, "topic": topic, "queues": targets})
         return targets
 
     def _checked_target(self, topic: str, queue_id: int, offset: int) -> int:
@@ -281,7 +281,7 @@ class BrokerOffsets:
         self._check_versions(online.members.values())
         for conn in list(online.members):
             self._link.send_oneway(conn, order)
-        _log.info("offsets reset at clients group=%s topic=%s queues=%s", group, topic, targets)
+        _log.info("offsets reset at clients", extra={"group": group, "topic": topic, "queues": targets})
         return targets
 
     @staticmethod

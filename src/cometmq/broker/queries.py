@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from cometmq._engine import record_of
 from cometmq.broker.answers import Caller, Refusal, Table, ok
 from cometmq.broker.queues import Queues
 from cometmq.broker.registry import ConsumerRegistry
@@ -94,7 +95,7 @@ class Queries:
         size = 0
         try:
             for message in self._store.find(topic, key, start_time=max(begin_ms, 0), end_time=end_ms, limit=limit):
-                record = bytes(message)
+                record = record_of(message)
                 size += len(record)
                 if size > _BODY_BYTES_MAX and found:
                     break
@@ -112,7 +113,7 @@ class Queries:
     def _look(self, offset: int) -> bytes:
         try:
             if offset >= 0:
-                return bytes(self._store.get_physical(offset))
+                return record_of(self._store.get_physical(offset))
         except _NOT_THERE as error:
             raise _no_message(offset) from error
         raise _no_message(offset)

@@ -299,7 +299,7 @@ class _NameServer:
             self._failed(error)
             return False
         if self._told_of_failure or first:
-            _log.info("registered name_server=%s", self.address)
+            _log.info("registered", extra={"name_server": self.address})
         self._told_of_failure = False
         self.is_registered = True
         return True
@@ -315,7 +315,7 @@ class _NameServer:
 
     def _failed(self, error: Error) -> None:
         if not self._told_of_failure:
-            _log.warning("not registered name_server=%s error=%s", self.address, error)
+            _log.warning("not registered", extra={"name_server": self.address, "error": str(error)})
         self._told_of_failure = True
         self.is_registered = False
 
@@ -333,7 +333,7 @@ class _NameServer:
         try:
             await self._register(request)
         except _TROUBLE as error:
-            _log.info("announcement failed name_server=%s error=%s", self.address, error)
+            _log.info("announcement failed", extra={"name_server": self.address, "error": str(error)})
             self._hurry.set()
 
     async def stop(self) -> None:
@@ -345,7 +345,7 @@ class _NameServer:
             try:
                 await self._channel.invoke(goodbye, timeout_ms=self._owner._timing.goodbye_ms)
             except _TROUBLE as error:
-                _log.info("goodbye failed name_server=%s error=%s", self.address, error)
+                _log.info("goodbye failed", extra={"name_server": self.address, "error": str(error)})
         self.is_registered = False
         if self._channel is not None:
             await self._channel.close()

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from cometmq._engine import parse_message_id
+from cometmq._engine import parse_message_id, record_of
 from cometmq.broker.answers import Caller, Refusal, Table, ok
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.link import ClientLink
@@ -92,7 +92,7 @@ class Relay:
     def _message(self, message_id: str) -> bytes:
         _, offset = parse_message_id(message_id)
         try:
-            return bytes(self._store.get_physical(offset))
+            return record_of(self._store.get_physical(offset))
         except (NotFound, OffsetOutOfRange, CorruptRecord) as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id}") from error
 
@@ -150,5 +150,8 @@ class Relay:
                 return None
             return GetConsumerStatusBody.from_json(answer.body).queues
         except (RequestTimeout, ConnectionLost, MalformedBody) as error:
-            _log.warning("member has not said where it is group=%s client=%s error=%s", group, member.client_id, error)
+            _log.warning(
+                "member has not said where it is",
+                extra={"group": group, "client": member.client_id, "error": str(error)},
+            )
             return None

@@ -173,7 +173,7 @@ class SendBack:
         origin = message.properties.get("RETRY_TOPIC", message.topic)
         self._stats.add("SNDBCK_PUT_NUMS", f"{origin}@{name}", 1)
         if route.is_dead:
-            _log.info("message given up group=%s topic=%s id=%s", name, origin, message.message_id)
+            _log.info("message given up", extra={"group": name, "topic": origin, "id": message.message_id})
         return ok(request)
 
     async def _make(self, topic: str, *, queues: int, unit_mode: bool = False) -> TopicConfig:
@@ -209,5 +209,5 @@ class SendBack:
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._plane.put, outgoing)
         except Error as error:
-            _log.warning("message not sent back topic=%s error=%s", route.topic, error)
+            _log.warning("message not sent back", extra={"topic": route.topic, "error": str(error)})
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error

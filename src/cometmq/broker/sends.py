@@ -132,7 +132,7 @@ class Sends:
             place = await asyncio.get_running_loop().run_in_executor(None, self._plane.put, message)
         except Error as error:
             raise _not_stored(error) from error
-        _log.info("message given up group=%s id=%s", route.topic, place.message_id)
+        _log.info("message given up", extra={"group": route.topic, "id": place.message_id})
         fields = self._answer_fields | {
             "msgId": place.message_id,
             "queueId": "0",

@@ -86,13 +86,15 @@ class Broker:
                 self._start(undo)
                 self._undo = undo.pop_all()
         _log.info(
-            "broker started name=%s cluster=%s address=%s store=%s flush=%s name_servers=%s",
-            self.name,
-            self.config.settings.broker_cluster_name,
-            self.address,
-            self.config.path,
-            self.config.flush.value,
-            ",".join(self.config.name_servers) or "none",
+            "broker started",
+            extra={
+                "broker": self.name,
+                "cluster": self.config.settings.broker_cluster_name,
+                "address": self.address,
+                "store": self.config.path,
+                "flush": self.config.flush.value,
+                "name_servers": ",".join(self.config.name_servers) or "none",
+            },
         )
 
     def _start(self, undo: ExitStack) -> None:
@@ -101,7 +103,7 @@ class Broker:
         with _reserved_port(config.host, config.port) as port:
             self._port = port
             self.store = undo.enter_context(Store(config.plan(port), read_only=False))
-            plane = NativePlane(self._make_plane(self.store))
+            self._plane = plane = NativePlane(self._make_plane(self.store))
             undo.callback(plane.close)
             # Progress is written when no loop can change it any more, and before the loops' tables are freed.
             undo.callback(self._stop_control)
@@ -191,13 +193,15 @@ class Broker:
                 await job.run()
             except Error as error:
                 # A full disk, say: the next round tries again.
-                _log.error("job failed name=%s error=%s", job.name, error)
+                _log.error("job failed", extra={"job": job.name, "error": str(error)})
             except Exception:  # noqa: BLE001 - one job's mistake must not end it for good
-                _log.exception("job failed name=%s", job.name)
+                _log.exception("job failed", extra={"job": job.name})
 
     def _leave(self) -> None:
-        """Say goodbye to the name servers, and end the jobs."""
+        """Say goodbye to the name servers, end the jobs, and let nobody wait for a message any more."""
         self._on_loop(self._end())
+        self.server.drain()
+        self._plane.release_holds()
 
     async def _end(self) -> None:
         for job in self._jobs:
@@ -222,9 +226,9 @@ class Broker:
             undo, self._undo = self._undo, None
             if undo is None:
                 return
-            _log.info("broker stopping name=%s address=%s", self.name, self.address)
+            _log.info("broker stopping", extra={"broker": self.name, "address": self.address})
             undo.close()
-        _log.info("broker stopped name=%s", self.name)
+        _log.info("broker stopped", extra={"broker": self.name})
 
     def __enter__(self) -> Self:
         """Start."""

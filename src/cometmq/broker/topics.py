@@ -199,7 +199,7 @@ class BrokerTopics:
 
     async def _made(self, topic: TopicConfig) -> TopicConfig:
         await self._put([topic])
-        _log.info("topic made name=%s queues=%d perm=%d", topic.topic_name, topic.write_queue_nums, topic.perm)
+        _log.info("topic made", extra={"topic": topic.topic_name, "queues": topic.write_queue_nums, "perm": topic.perm})
         return topic
 
     async def make_for_group(
@@ -354,7 +354,7 @@ class BrokerTopics:
         changed = [config for config in configs if config != self._table.get(config.topic_name)]
         if changed:
             await self._put(changed)
-            _log.info("topics updated names=%s", ",".join(config.topic_name for config in changed))
+            _log.info("topics updated", extra={"topics": ",".join(config.topic_name for config in changed)})
 
     async def _remove(self, request: Command, caller: Caller) -> Command:
         name = Members(request.fields).text("topic", "").strip()
@@ -375,7 +375,7 @@ class BrokerTopics:
         self._plane.remove_topic(name)
         self._plane.remove_offsets(topic=name)
         await asyncio.get_running_loop().run_in_executor(None, self._delete, name)
-        _log.info("topic deleted name=%s", name)
+        _log.info("topic deleted", extra={"topic": name})
 
     def _show_all(self, request: Command, caller: Caller) -> Command:
         # Without totalTopicNum in the answer a client that would ask page by page is content with the whole table.

@@ -1,0 +1,207 @@
+"""Checks: a broker in this process serves over real sockets, starts once, stops cleanly, and keeps what it had."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cometmq._engine import record_of
+from cometmq.broker.config import load_broker_config
+from cometmq.broker.server import Broker
+from cometmq.errors import Error, StoreLocked
+from cometmq.remoting.bodies.heartbeat import HeartbeatData
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.sync_channel import Channel
+from cometmq.store_config.consumer_offsets import ConsumerOffsets
+from support.broker_twins import consumer
+
+TIMEOUT_MS = 10_000
+SEND = {
+    "a": "p",
+    "b": "orders",
+    "c": "TBW102",
+    "d": "4",
+    "e": "0",
+    "f": "0",
+    "g": "1700000000000",
+    "h": "0",
+    "i": "TAGS\x01a\x02UNIQ_KEY\x01U1\x02",
+    "j": "0",
+    "k": "false",
+    "m": "false",
+}
+PULL = {
+    "consumerGroup": "g",
+    "topic": "orders",
+    "queueId": "0",
+    "queueOffset": "0",
+    "maxMsgNums": "32",
+    "sysFlag": "6",
+    "commitOffset": "0",
+    "suspendTimeoutMillis": "15000",
+    "subscription": "*",
+    "subVersion": "0",
+}
+
+
+def make(path: Path, **settings: object) -> Broker:
+    fixed = {"brokerName": "broker-a", "flushDiskType": "ASYNC_FLUSH", "mappedFileSizeCommitLog": 1 << 20}
+    return Broker(load_broker_config(path, listen=":0", settings={**fixed, **settings}, environ={}))
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with make(tmp_path / "store") as broker:
+        yield broker
+
+
+@pytest.fixture
+def channel(broker: Broker) -> Iterator[Channel]:
+    with Channel(broker.address) as channel:
+        yield channel
+
+
+def ask(channel: Channel, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> Command:
+    return channel.invoke(Command(code=code, fields=fields or {}, body=body), timeout_ms=TIMEOUT_MS)
+
+
+def test_a_send_makes_its_topic_and_a_pull_its_group(broker: Broker, channel: Channel) -> None:
+    for number in range(3):
+        answer = ask(channel, RequestCode.SEND_MESSAGE_V2, SEND, b"%d" % number)
+        assert (answer.code, answer.fields["queueOffset"]) == (ResponseCode.SUCCESS, str(number))
+        assert set(answer.fields) == {"msgId", "queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON"}
+    answer = ask(channel, RequestCode.PULL_MESSAGE, PULL)
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.SUCCESS, "3")
+    assert answer.body == b"".join(record_of(broker.store.get("orders", 0, offset)) for offset in range(3))
+    topic = broker.control.topics.get("orders")
+    assert topic is not None
+    assert topic.write_queue_nums == 4
+    assert broker.control.groups.get("g") is not None
+    host, port = broker.store.get("orders", 0, 0).store_host
+    assert f"{host}:{port}" == broker.address
+
+
+def test_a_heartbeat_over_a_socket(broker: Broker, channel: Channel) -> None:
+    body = HeartbeatData(client_id="c", consumers=(consumer("g", "orders"),)).to_json()
+    assert ask(channel, RequestCode.HEART_BEAT, body=body).fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+    fields = {"consumerGroup": "g"}
+    assert ask(channel, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields).body == b'{"consumerIdList":["c"]}'
+    channel.close()
+    with Channel(broker.address) as other:
+        # The news of the closed connection and the question come on two ways.
+        for _ in range(1_000):
+            if ask(other, RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields).code == ResponseCode.SYSTEM_ERROR:
+                return
+    pytest.fail("the group still has its member")
+
+
+def test_a_sent_back_message_is_parked_and_delivered(tmp_path: Path) -> None:
+    with make(tmp_path, messageDelayLevel="1s 1s 1s") as broker, Channel(broker.address) as channel:
+        ask(channel, RequestCode.SEND_MESSAGE_V2, SEND, b"body")
+        place = str(broker.store.get("orders", 0, 0).physical_offset)
+        fields = {"offset": place, "group": "g", "delayLevel": "1", "originTopic": "orders", "maxReconsumeTimes": "1"}
+        assert ask(channel, RequestCode.CONSUMER_SEND_MSG_BACK, fields).code == ResponseCode.SUCCESS
+        parked = broker.store.get("SCHEDULE_TOPIC_XXXX", 0, 0)
+        assert parked.properties["REAL_TOPIC"] == "%RETRY%g"
+        pull = {**PULL, "topic": "%RETRY%g"}
+        answer = ask(channel, RequestCode.PULL_MESSAGE, pull)
+        assert answer.code == ResponseCode.SUCCESS, "the hold ends when the message is delivered"
+        back = broker.store.get("%RETRY%g", 0, 0)
+        assert (bytes(back.body), back.reconsume_times) == (b"body", 1)
+        assert back.properties["RETRY_TOPIC"] == "orders"
+        fields |= {"offset": str(back.physical_offset)}
+        assert ask(channel, RequestCode.CONSUMER_SEND_MSG_BACK, fields).code == ResponseCode.SUCCESS
+        assert broker.store.get("%DLQ%g", 0, 0).reconsume_times == 2
+
+
+def test_a_retry_send_above_its_maximum_is_a_dead_letter(broker: Broker, channel: Channel) -> None:
+    answer = ask(channel, RequestCode.SEND_MESSAGE_V2, {**SEND, "b": "%RETRY%g", "j": "3", "l": "2"}, b"body")
+    assert answer.code == ResponseCode.SUCCESS
+    found = broker.store.get("%DLQ%g", 0, 0)
+    assert (bytes(found.body), found.message_id) == (b"body", answer.fields["msgId"])
+    assert found.properties["CLUSTER"] == "DefaultCluster"
+
+
+def test_a_reset_is_told_to_the_next_pull(broker: Broker, channel: Channel) -> None:
+    for _ in range(3):
+        ask(channel, RequestCode.SEND_MESSAGE_V2, SEND, b"x")
+    ask(channel, RequestCode.PULL_MESSAGE, PULL)
+    fields = {"topic": "orders", "group": "g", "timestamp": "-1", "isForce": "true", "queueId": "0", "offset": "1"}
+    assert ask(channel, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields).code == ResponseCode.SUCCESS
+    answer = ask(channel, RequestCode.PULL_MESSAGE, {**PULL, "queueOffset": "3"})
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "1")
+
+
+def test_progress_survives_a_restart(tmp_path: Path) -> None:
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+        ask(channel, RequestCode.SEND_MESSAGE_V2, SEND, b"x")
+        ask(channel, RequestCode.PULL_MESSAGE, PULL)
+        fields = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": "1"}
+        assert ask(channel, RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == ResponseCode.SUCCESS
+    stored = ConsumerOffsets(tmp_path / "config")
+    stored.load()
+    assert stored.all() == [("g", "orders", 0, 1)]
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+        fields = {"consumerGroup": "g", "topic": "orders", "queueId": "0"}
+        assert ask(channel, RequestCode.QUERY_CONSUMER_OFFSET, fields).fields["offset"] == "1"
+
+
+def test_a_second_start_is_refused_with_the_holders_name(broker: Broker) -> None:
+    with pytest.raises(StoreLocked, match=str(os.getpid())):
+        make(broker.config.path).start()
+    with pytest.raises(RuntimeError, match="started once"):
+        broker.start()
+
+
+def test_a_port_that_is_taken_leaves_nothing_open(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        config = load_broker_config(tmp_path, listen=f":{port}", environ={})
+        with pytest.raises(Error, match=str(port)):
+            Broker(config).start()
+    with make(tmp_path):
+        pass
+
+
+def test_stopping_ends_holds_at_once_and_refuses_what_comes_later(tmp_path: Path) -> None:
+    broker = make(tmp_path)
+    broker.start()
+    held: list[Command] = []
+    with Channel(broker.address) as channel:
+        ask(channel, RequestCode.SEND_MESSAGE_V2, SEND, b"x")
+        waiting = threading.Thread(
+            target=lambda: held.append(ask(channel, RequestCode.PULL_MESSAGE, {**PULL, "queueOffset": "1"}))
+        )
+        waiting.start()
+        while broker._plane.counters()["holds_now"] == 0:
+            ask(channel, RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"})
+        broker.stop()
+        waiting.join()
+        assert held[0].code == ResponseCode.PULL_NOT_FOUND
+        broker.stop()
+    with pytest.raises(Error), Channel(broker.address) as late:
+        ask(late, RequestCode.GET_BROKER_CONFIG)
+
+
+def test_counters_are_there(broker: Broker, channel: Channel) -> None:
+    ask(channel, RequestCode.SEND_MESSAGE_V2, SEND, b"x")
+    broker.control.sample()
+    counters = broker.counters()
+    assert (counters["messages_in"], counters["net_open"]) == (1, 1)
+
+
+def test_an_embedded_append_wakes_a_pull(broker: Broker, channel: Channel) -> None:
+    broker.store.append("orders", b"embedded", queue=0)
+    answer = ask(channel, RequestCode.PULL_MESSAGE, PULL)
+    assert answer.code == ResponseCode.SUCCESS
+    broker.store.set_progress("g", "orders", 0, 1)
+    fields = {"consumerGroup": "g", "topic": "orders", "queueId": "0"}
+    assert ask(channel, RequestCode.QUERY_CONSUMER_OFFSET, fields).fields["offset"] == "1"
