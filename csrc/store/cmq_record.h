@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/cmq_bytes.h"
+#include "base/cmq_prefetch.h"
 #include "base/cmq_status.h"
 
 #define CMQ_RECORD_MAGIC_V1 0xDAA320A7u      /* topic length is one byte */
@@ -251,12 +252,12 @@ CMQ_MUST_CHECK cmq_status cmq_record_peek(const uint8_t *at, size_t available, c
 static inline void cmq_record_prefetch_parts(const uint8_t *at, uint32_t record_bytes, bool tail)
 {
     const uintptr_t record = (uintptr_t)at, end = record + record_bytes;
-    __builtin_prefetch((const void *)record);
-    __builtin_prefetch((const void *)(record + 64));
-    __builtin_prefetch((const void *)(record + CMQ_RECORD_BYTES_MIN));   /* a head that begins late in its line reaches into a third */
+    cmq_prefetch(record);
+    cmq_prefetch(record + 64);
+    cmq_prefetch(record + CMQ_RECORD_BYTES_MIN);   /* a head that begins late in its line reaches into a third */
     if (!tail) return;
-    __builtin_prefetch((const void *)(end - 64));
-    __builtin_prefetch((const void *)(end - 128));
+    cmq_prefetch(end - 64);
+    cmq_prefetch(end - 128);
 }
 
 /* Do the bytes at `at`, `bytes` of them and CMQ_RECORD_BYTES_MIN at least, begin as a record of that size made for that place? */
@@ -274,9 +275,9 @@ static inline bool cmq_record_is_of(const uint8_t *at, uint32_t bytes, int64_t p
 static inline void cmq_record_prefetch(const uint8_t *at, uint32_t record_bytes)
 {
     const uintptr_t ahead = (uintptr_t)at + 3 * (uintptr_t)record_bytes;
-    __builtin_prefetch((const void *)ahead);
-    __builtin_prefetch((const void *)(ahead + 64));
-    __builtin_prefetch((const void *)(ahead + record_bytes - 64));
+    cmq_prefetch(ahead);
+    cmq_prefetch(ahead + 64);
+    cmq_prefetch(ahead + record_bytes - 64);
 }
 
 #endif
