@@ -256,7 +256,7 @@ static void property_crc_is_made_anew(void)
 
 static void many_in_batches(void)
 {
-    enum { COUNT = 1000 };
+    enum { COUNT = 5000 };   /* more than two batches of a level */
     cmq_store *store = open_store();
     cmq_delay *delay = make_delay(store);
     char body[32];
