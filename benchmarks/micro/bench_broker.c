@@ -1,8 +1,8 @@
 /* bench_broker: what the broker's loop takes for a send and for a pull, over a loopback socket, client and loop a thread each.
  *
  * Figures are the loop thread's own CPU time per message, system calls included, and messages per second of wall time, which the client shares. Sends have
- * JSON headers as the official client writes them (365 B), bodies of 128 B and 1 KiB, async flush; in flight per connection: 1, 32, 512. Batches hold
- * 32 messages. Pulls take 32 messages from one queue; held pulls wait for one message that another connection sends.
+ * JSON headers as the official client writes them (365 B), bodies of 128 B and 1 KiB, under either flush mode; in flight per connection: 1, 32, 512.
+ * Batches hold 32 messages. Pulls take 32 messages from one queue; held pulls wait for one message that another connection sends.
  *
  * Checked: every answer is a success, queue offsets come without a gap, pulled records parse and carry the bytes that were sent.
  */
@@ -46,10 +46,10 @@ static void end_turn(void *state)
     atomic_store_explicit(&timed->loop_cpu_s, bench_cpu_s(), memory_order_relaxed);
 }
 
-static void start_server(server *s, const char *path)
+static void start_server(server *s, const char *path, cmq_flush_mode flush)
 {
     memset(s, 0, sizeof *s);
-    const cmq_store_options store = {.path = path, .create = true, .background = true, .flush = CMQ_FLUSH_ASYNC, .index_disabled = true};
+    const cmq_store_options store = {.path = path, .create = true, .background = true, .flush = flush, .index_disabled = true};
     BENCH_CHECK(cmq_store_open(&s->store, &store) == CMQ_OK);
     BENCH_CHECK(cmq_tables_create(&s->tables) == CMQ_OK);
     BENCH_CHECK(cmq_offsets_create(&s->offsets, 0) == CMQ_OK);
@@ -286,7 +286,7 @@ static void measure_pulls(server *s, const char *name, int64_t from, int64_t end
 }
 
 /* From the beginning of a send to the end of the pull that was held for it: median and 99th percentile, in ns. */
-static void measure_holds(server *s, uint32_t count, int64_t *offset)
+static void measure_holds(server *s, const char *flush, uint32_t count, int64_t *offset)
 {
     client consumer = connect_to(s), producer = connect_to(s);
     double *latency = bench_alloc(count * sizeof *latency);
@@ -311,34 +311,52 @@ static void measure_holds(server *s, uint32_t count, int64_t *offset)
         double at;
     } parts[] = {{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        printf("{\"name\": \"broker/hold/%s\", \"value\": %.0f, \"unit\": \"ns\", \"messages\": %u}\n", parts[i].name,
+        printf("{\"name\": \"broker/hold/%s/%s\", \"value\": %.0f, \"unit\": \"ns\", \"messages\": %u}\n", flush, parts[i].name,
                latency[(uint32_t)(parts[i].at * (count - 1))] * 1e9, count);
     free(latency);
     close_client(&consumer);
     close_client(&producer);
 }
 
+static void measure_async(const char *path, bool quick)
+{
+    const uint32_t scale = quick ? 64 : 200000;
+    server s;
+    int64_t offset = 0;
+    start_server(&s, path, CMQ_FLUSH_ASYNC);
+    measure_sends(&s, "async/128B/depth1", scale / 8, 1, 310, 128, &offset);
+    measure_sends(&s, "async/128B/depth32", scale, 32, 310, 128, &offset);
+    const int64_t small_from = offset;
+    measure_sends(&s, "async/128B/depth512", scale, 512, 310, 128, &offset);
+    measure_pulls(&s, "128B", small_from, small_from + scale / 2, 128);
+    measure_sends(&s, "async/128B/batch32", scale / 16, 16, 320, 128, &offset);
+    const int64_t large_from = offset;
+    measure_sends(&s, "async/1KiB/depth512", scale / 4, 512, 310, 1024, &offset);
+    measure_pulls(&s, "1KiB", large_from, large_from + scale / 8, 1024);
+    measure_holds(&s, "async", quick ? 20 : 5000, &offset);
+    stop_server(&s);
+}
+
+static void measure_sync(const char *path, bool quick)
+{
+    server s;
+    int64_t offset = 0;
+    start_server(&s, path, CMQ_FLUSH_SYNC);
+    measure_sends(&s, "sync/128B/depth1", quick ? 8 : 1000, 1, 310, 128, &offset);
+    measure_sends(&s, "sync/128B/depth512", quick ? 64 : 50000, 512, 310, 128, &offset);
+    measure_holds(&s, "sync", quick ? 20 : 3000, &offset);
+    stop_server(&s);
+}
+
 int main(int argc, char **argv)
 {
     const bool quick = bench_is_quick(argc, argv);
-    const uint32_t scale = quick ? 64 : 200000;
-    char path[CMQ_PATH_BYTES];
+    char path[CMQ_PATH_BYTES], store[CMQ_PATH_BYTES];
     bench_make_directory(path);
-    server s;
-    start_server(&s, path);
-    int64_t offset = 0;
-    measure_sends(&s, "128B/depth1", scale / 8, 1, 310, 128, &offset);
-    measure_sends(&s, "128B/depth32", scale, 32, 310, 128, &offset);
-    const int64_t small_from = offset;
-    measure_sends(&s, "128B/depth512", scale, 512, 310, 128, &offset);
-    const int64_t small_end = small_from + scale / 2;
-    measure_pulls(&s, "128B", small_from, small_end, 128);
-    measure_sends(&s, "128B/batch32", scale / 16, 16, 320, 128, &offset);
-    const int64_t large_from = offset;
-    measure_sends(&s, "1KiB/depth512", scale / 4, 512, 310, 1024, &offset);
-    measure_pulls(&s, "1KiB", large_from, large_from + scale / 8, 1024);
-    measure_holds(&s, quick ? 20 : 5000, &offset);
-    stop_server(&s);
+    BENCH_CHECK(cmq_path_join(store, path, "async") == CMQ_OK);
+    measure_async(store, quick);
+    BENCH_CHECK(cmq_path_join(store, path, "sync") == CMQ_OK);
+    measure_sync(store, quick);
     bench_remove_directory(path);
     return 0;
 }
