@@ -12,14 +12,14 @@ from typing import Annotated
 import typer
 
 import cometmq
-from cometmq.cli import cat, export, inspect, namesrv, put, repair, sql, verify
+from cometmq.cli import broker, cat, export, inspect, namesrv, put, repair, sql, verify
 from cometmq.cli.terminal import open_standard_streams
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="cometmq",
-    help="Look into, check, mend and use CometMQ stores, which are RocketMQ's.",
+    help="Look into, check, mend, use and serve CometMQ stores, which are RocketMQ's.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -34,6 +34,8 @@ for command in (
     sql.sql,
     put.put,
     namesrv.namesrv,
+    broker.broker,
+    broker.serve,
 ):
     app.command()(command)
 

@@ -1,0 +1,183 @@
+"""``cometmq broker`` and ``cometmq serve``: a broker of its own, or with a name server in the same process."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from cometmq.cli.arguments import Json
+from cometmq.cli.failures import fail, reported
+from cometmq.cli.logs import log_to_stderr
+from cometmq.cli.running import stopping_by_signals
+
+if TYPE_CHECKING:
+    from cometmq.broker.config import BrokerConfig
+
+__all__ = ["broker", "serve"]
+
+_Listen: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--listen", metavar="HOST:PORT", help="Address; 127.0.0.1:10911 without. Port 0 takes a free one."),
+]
+_Config: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="Upstream's broker.properties, or a cometmq.toml.", show_default=False
+    ),
+]
+_Name: TypeAlias = Annotated[
+    str | None, typer.Option("--name", help="The broker's name; the host's without.", show_default=False)
+]
+_Set: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting by upstream's name or ours. May be repeated."),
+]
+_Insecure: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--insecure-listen", help="Allow an address that others reach: they can send, read and delete, unasked."
+    ),
+]
+
+
+def _settings(pairs: list[str] | None) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{pair!r}: write NAME=VALUE")
+        found[name.strip()] = value
+    return found
+
+
+def _loaded(
+    path: Path | None,
+    *,
+    config: Path | None,
+    listen: str | None,
+    insecure_listen: bool,
+    pairs: list[str] | None,
+    named: dict[str, str | None],
+) -> BrokerConfig:
+    from cometmq.broker.config import load_broker_config
+
+    settings = _settings(pairs) | {name: value for name, value in named.items() if value is not None}
+    loaded = load_broker_config(path, config=config, listen=listen, insecure_listen=insecure_listen, settings=settings)
+    for name in loaded.unknown:
+        fail(f"warning: {config}: no RocketMQ broker knows {name}")
+    return loaded
+
+
+@reported()
+def broker(
+    path: Annotated[
+        Path | None,
+        typer.Argument(help="The store's directory, new or a broker's; storePathRootDir without.", show_default=False),
+    ] = None,
+    listen: _Listen = None,
+    namesrv: Annotated[
+        str | None,
+        typer.Option("--namesrv", metavar="HOST:PORT[;...]", help="Name servers to register with.", show_default=False),
+    ] = None,
+    name: _Name = None,
+    config: _Config = None,
+    settings: _Set = None,
+    insecure_listen: _Insecure = False,
+    json: Json = False,
+) -> None:
+    """Run a broker on a store: RocketMQ's clients and mqadmin use it as they use their own.
+
+    Messages are acknowledged when they are on disk, unless the settings say flushDiskType=ASYNC_FLUSH. It runs until
+    SIGTERM or Ctrl-C: then it takes nothing new, finishes, writes everything down and leaves the name servers.
+
+    \b
+    Exit codes:
+      0   stopped by SIGTERM or Ctrl-C
+      2   the command line cannot be used
+      3   it could not start; stderr says why
+
+    \b
+    Examples:
+      cometmq broker data/ --namesrv 127.0.0.1:9876
+      cometmq broker --config broker.properties
+      cometmq broker data/ --listen 127.0.0.1:0 --set flushDiskType=ASYNC_FLUSH --json
+    """
+    from cometmq.broker.server import Broker
+
+    loaded = _loaded(
+        path,
+        config=config,
+        listen=listen,
+        insecure_listen=insecure_listen,
+        pairs=settings,
+        named={"namesrvAddr": namesrv, "brokerName": name},
+    )
+    log_to_stderr(as_json=json)
+    with stopping_by_signals() as stopping, Broker(loaded) as running:
+        if not json:
+            typer.echo(f"broker {running.name} listening on {running.address}; Ctrl-C stops it")
+        stopping.wait()
+
+
+@reported()
+def serve(
+    path: Annotated[Path, typer.Argument(help="The store's directory, new or a broker's.", show_default=False)],
+    listen: _Listen = None,
+    namesrv_listen: Annotated[
+        str,
+        typer.Option("--namesrv-listen", metavar="HOST:PORT", help="Address of the name server. Port 0: a free one."),
+    ] = "127.0.0.1:9876",
+    name: _Name = None,
+    config: _Config = None,
+    settings: _Set = None,
+    insecure_listen: _Insecure = False,
+    json: Json = False,
+) -> None:
+    """Run a name server and a broker on a store, in one process: all that RocketMQ's clients need.
+
+    Messages are acknowledged when they are on disk, unless the settings say flushDiskType=ASYNC_FLUSH. It runs until
+    SIGTERM or Ctrl-C, and stops as `cometmq broker` does.
+
+    \b
+    Exit codes:
+      0   stopped by SIGTERM or Ctrl-C
+      2   the command line cannot be used
+      3   it could not start; stderr says why
+
+    \b
+    Examples:
+      cometmq serve data/
+      cometmq serve data/ --listen 127.0.0.1:0 --namesrv-listen 127.0.0.1:0 --json
+    """
+    from cometmq.broker.server import Broker
+    from cometmq.namesrv.server import NamesrvServer
+    from cometmq.namesrv.settings import load_namesrv_settings
+    from cometmq.remoting.addresses import host_port, listen_host, parse_address
+
+    host, port = parse_address(namesrv_listen)
+    wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    local_host = wildcards.get(listen_host(host), listen_host(host))
+    kv_config = path / "namesrv" / "kvConfig.json"
+    name_server_settings = load_namesrv_settings(
+        None, overrides={"bind_address": host, "listen_port": port, "kv_config_path": kv_config}
+    )
+    # A mistake in the broker's settings is told before anything listens.
+    loaded = _loaded(
+        path,
+        config=config,
+        listen=listen,
+        insecure_listen=insecure_listen,
+        pairs=settings,
+        named={"brokerName": name},
+    )
+    log_to_stderr(as_json=json)
+    with stopping_by_signals() as stopping, ExitStack() as life:
+        name_server = life.enter_context(NamesrvServer(name_server_settings, insecure_listen=insecure_listen))
+        running = life.enter_context(Broker(loaded.registered_with(host_port(local_host, name_server.port))))
+        if not json:
+            typer.echo(f"name server listening on {name_server.address}")
+            typer.echo(f"broker {running.name} listening on {running.address}; Ctrl-C stops both")
+        stopping.wait()
