@@ -387,15 +387,18 @@ class BrokerError(Error):
         code: the response code, also where it is one that we do not know.
         remark: the server's own text, or None.
         address: the server, ``host:port``, or None.
+        advice: what to do about it, which is also the end of the text, or None.
     """
 
     _RETRIABLE = frozenset({2, 11, 14, 209, 215, 1500})
 
-    def __init__(self, remark: str | None, *, code: int, address: str | None = None) -> None:
+    def __init__(self, remark: str | None, *, code: int, address: str | None = None, advice: str | None = None) -> None:
         """Keep what the server said; ``code`` is the response's, ``address`` the server's."""
         where = f" from {address}" if address else ""
-        super().__init__(f"code {code}{where}: {remark or 'no remark'}")
+        hint = f" ({advice})" if advice else ""
+        super().__init__(f"code {code}{where}: {(remark or 'no remark').strip()}{hint}")
         self.code = code
+        self.advice = advice
         self.remark = remark
         self.address = address
         self.retriable = code in self._RETRIABLE

@@ -1,0 +1,82 @@
+"""Administration of a cluster over the wire: CometMQ's, and Apache RocketMQ's of 4.9 and 5.x.
+
+::
+
+    import cometmq.admin
+
+    with cometmq.admin.connect(namesrv="127.0.0.1:9876") as admin:
+        admin.topics.create("orders", queues=4)
+        admin.messages.send("orders", b"hello", tags="paid")
+        print(admin.topics.describe("orders").messages)
+
+:func:`connect` gives calls that block, :mod:`cometmq.admin.aio` the same for asyncio. What is refused is a
+:class:`cometmq.errors.BrokerError` with the server's code, remark and address; its text says what to do.
+
+==============  =======================================================================================================
+module          holds
+==============  =======================================================================================================
+``operation``   a call before anything is sent: a generator of requests, which takes their answers
+``servers``     name servers and brokers, routes
+``topics``      topics
+``groups``      consumer groups, connections
+``offsets``     where groups are, and moving them
+``messages``    messages by id, key and place; sending one
+``sending``     sending many: what goes into which request, and what becomes of it
+``encoding``    messages as they stand in requests
+``cluster``     brokers' state and settings, key-value store
+``results``     what calls return
+``channels``    runs operations on asyncio
+``aio``         the calls for asyncio
+``blocking``    the calls for plain code
+==============  =======================================================================================================
+"""
+
+from __future__ import annotations
+
+from cometmq.admin.addresses import NAMESRV_DEFAULT, NAMESRV_VARIABLES
+from cometmq.admin.blocking import Admin, Sender, connect
+from cometmq.admin.encoding import OutgoingMessage
+from cometmq.admin.offsets import EARLIEST_MS, LATEST_MS
+from cometmq.admin.results import (
+    BrokerRef,
+    BrokerStatus,
+    GroupDescription,
+    GroupLag,
+    GroupMembers,
+    GroupProgress,
+    QueueEnds,
+    QueueOffset,
+    QueueProgress,
+    QueueRange,
+    SendReport,
+    SendResult,
+    SendStatus,
+    TopicDescription,
+)
+from cometmq.admin.sending import SendLimits
+
+__all__ = [
+    "Admin",
+    "BrokerRef",
+    "BrokerStatus",
+    "EARLIEST_MS",
+    "GroupDescription",
+    "GroupLag",
+    "GroupMembers",
+    "GroupProgress",
+    "LATEST_MS",
+    "NAMESRV_DEFAULT",
+    "NAMESRV_VARIABLES",
+    "OutgoingMessage",
+    "QueueEnds",
+    "QueueOffset",
+    "QueueProgress",
+    "QueueRange",
+    "SendLimits",
+    "SendReport",
+    "SendResult",
+    "SendStatus",
+    "Sender",
+    "TopicDescription",
+    "connect",
+]

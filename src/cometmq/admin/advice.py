@@ -1,0 +1,44 @@
+"""What to do about a refusal: a sentence for each code that an administrator can do something about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cometmq.remoting.codes import RequestCode, ResponseCode
+
+__all__ = ["advice_for"]
+
+_ADVICE: Mapping[int, str] = {
+    ResponseCode.SYSTEM_BUSY: "the server is overloaded: try again later, or with fewer requests at a time",
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this server does not have that operation, or not in its version",
+    ResponseCode.MESSAGE_ILLEGAL: "the message or batch is too large, or not formed as the broker wants it",
+    ResponseCode.SERVICE_NOT_AVAILABLE: "the broker's store takes nothing at the moment: look at its disk and its log",
+    ResponseCode.NO_PERMISSION: "check the permissions of topic and broker, and whether the broker wants credentials",
+    ResponseCode.TOPIC_NOT_EXIST: "check the name, or create the topic: cometmq topic create TOPIC",
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "check the name, or create the group: cometmq group create GROUP",
+    ResponseCode.CONSUMER_NOT_ONLINE: "no member of the group is connected to this broker",
+    ResponseCode.CONSUME_MSG_TIMEOUT: "the client did not answer the broker within 10 seconds",
+    ResponseCode.FLOW_CONTROL: "the broker slows its clients down: try again later",
+}
+_CHANGES_OF_STATE = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    }
+)
+
+
+def advice_for(code: int, *, request_code: int) -> str | None:
+    """Return what to do about a response code, or None where its remark says all there is to say.
+
+    Args:
+        code: the response's.
+        request_code: what was asked for.
+    """
+    if code == ResponseCode.NO_PERMISSION and request_code == RequestCode.UPDATE_BROKER_CONFIG:
+        return "this setting cannot be changed over the network: change it in the broker's configuration file"
+    if code == ResponseCode.SYSTEM_ERROR and request_code in _CHANGES_OF_STATE:
+        return "if the address is a slave's, ask its master"
+    return _ADVICE.get(code)

@@ -1,0 +1,331 @@
+"""Administration for asyncio: the calls of :mod:`cometmq.admin`, awaited.
+
+::
+
+    async with cometmq.admin.aio.connect(namesrv="127.0.0.1:9876") as admin:
+        await admin.topics.create("orders", queues=4)
+        async with admin.messages.sender("orders") as sender:
+            await sender.put([OutgoingMessage(b"hello", tags="paid")])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Concatenate, Generic, ParamSpec, TypeVar
+
+from cometmq.admin.addresses import servers_of
+from cometmq.admin.channels import Channels
+from cometmq.admin.cluster import ClusterOperations
+from cometmq.admin.encoding import OutgoingMessage
+from cometmq.admin.groups import GroupOperations
+from cometmq.admin.messages import MessageOperations
+from cometmq.admin.offsets import OffsetOperations
+from cometmq.admin.operation import Operation
+from cometmq.admin.results import SendReport
+from cometmq.admin.sending import Parcel, Sending, SendLimits, targets_of
+from cometmq.admin.topics import TopicOperations
+
+__all__ = [
+    "AsyncAdmin",
+    "AsyncCluster",
+    "AsyncGroups",
+    "AsyncMessages",
+    "AsyncOffsets",
+    "AsyncSender",
+    "AsyncTopics",
+    "connect",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+C = TypeVar("C")
+
+
+class AsyncPart(Generic[C]):
+    """Calls of one subject."""
+
+    def __init__(self, core: C, channels: Channels) -> None:
+        """``core`` has the operations, ``channels`` run them."""
+        self.core = core
+        self._channels = channels
+
+
+def _awaited(
+    operation: Callable[Concatenate[C, P], Operation[T]],
+) -> Callable[Concatenate[AsyncPart[C], P], Awaitable[T]]:
+    """Return the method that runs an operation, with its signature and its text."""
+
+    @functools.wraps(operation)
+    async def method(self: AsyncPart[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._channels.run(operation(self.core, *args, **kwargs))
+
+    return with_result(method)
+
+
+def with_result(method: Callable[P, T]) -> Callable[P, T]:
+    """Let ``help`` show what a method returns, not that inside it is an operation."""
+    signature = inspect.signature(method)
+    shown = str(signature.return_annotation).removeprefix("Operation[").removesuffix("]")
+    method.__signature__ = signature.replace(return_annotation=shown)  # type: ignore[attr-defined]
+    return method
+
+
+class AsyncTopics(AsyncPart[TopicOperations]):
+    """Topics."""
+
+    list = _awaited(TopicOperations.list)
+    configs = _awaited(TopicOperations.configs)
+    describe = _awaited(TopicOperations.describe)
+    queues = _awaited(TopicOperations.queues)
+    groups = _awaited(TopicOperations.groups)
+    create = _awaited(TopicOperations.create)
+    update = _awaited(TopicOperations.update)
+    delete = _awaited(TopicOperations.delete)
+    order = _awaited(TopicOperations.order)
+    set_order = _awaited(TopicOperations.set_order)
+
+
+class AsyncGroups(AsyncPart[GroupOperations]):
+    """Consumer groups, and who is connected."""
+
+    list = _awaited(GroupOperations.list)
+    configs = _awaited(GroupOperations.configs)
+    lags = _awaited(GroupOperations.lags)
+    describe = _awaited(GroupOperations.describe)
+    members = _awaited(GroupOperations.members)
+    running_info = _awaited(GroupOperations.running_info)
+    producers = _awaited(GroupOperations.producers)
+    create = _awaited(GroupOperations.create)
+    update = _awaited(GroupOperations.update)
+    delete = _awaited(GroupOperations.delete)
+
+
+class AsyncOffsets(AsyncPart[OffsetOperations]):
+    """Where groups are, and moving them."""
+
+    progress = _awaited(OffsetOperations.progress)
+    at_time = _awaited(OffsetOperations.at_time)
+    reset = _awaited(OffsetOperations.reset)
+    commit = _awaited(OffsetOperations.commit)
+    skip = _awaited(OffsetOperations.skip)
+    clone = _awaited(OffsetOperations.clone)
+
+
+class AsyncCluster(AsyncPart[ClusterOperations]):
+    """Brokers, name servers, their settings, the key-value store."""
+
+    brokers = _awaited(ClusterOperations.brokers)
+    status = _awaited(ClusterOperations.status)
+    statistic = _awaited(ClusterOperations.statistic)
+    broker_config = _awaited(ClusterOperations.broker_config)
+    set_broker_config = _awaited(ClusterOperations.set_broker_config)
+    namesrv_config = _awaited(ClusterOperations.namesrv_config)
+    set_namesrv_config = _awaited(ClusterOperations.set_namesrv_config)
+    wipe_write_perm = _awaited(ClusterOperations.wipe_write_perm)
+    add_write_perm = _awaited(ClusterOperations.add_write_perm)
+    kv_get = _awaited(ClusterOperations.kv_get)
+    kv_put = _awaited(ClusterOperations.kv_put)
+    kv_delete = _awaited(ClusterOperations.kv_delete)
+    kv_list = _awaited(ClusterOperations.kv_list)
+    clean = _awaited(ClusterOperations.clean)
+
+
+class AsyncMessages(AsyncPart[MessageOperations]):
+    """Messages."""
+
+    by_id = _awaited(MessageOperations.by_id)
+    by_unique_id = _awaited(MessageOperations.by_unique_id)
+    by_key = _awaited(MessageOperations.by_key)
+    at = _awaited(MessageOperations.at)
+    peek = _awaited(MessageOperations.peek)
+    send = _awaited(MessageOperations.send)
+
+    def sender(self, topic: str, *, broker_name: str | None = None, limits: SendLimits | None = None) -> AsyncSender:
+        """Return a sender of many messages, for ``async with``.
+
+        Args:
+            topic: the topic; brokers that make topics by themselves make it.
+            broker_name: only to this broker.
+            limits: sizes of requests, how many at a time, how often again.
+        """
+        return AsyncSender(self.core, self._channels, topic, broker_name=broker_name, limits=limits)
+
+
+class AsyncSender:
+    """Sends many messages to one topic, in large requests and several at a time. One task uses it.
+
+    Messages with the same sharding key, or for the same queue, are stored in the order in which they were put.
+    """
+
+    def __init__(
+        self,
+        core: MessageOperations,
+        channels: Channels,
+        topic: str,
+        *,
+        broker_name: str | None,
+        limits: SendLimits | None,
+    ) -> None:
+        """Made by :meth:`AsyncMessages.sender`."""
+        self._core = core
+        self._channels = channels
+        self._topic = topic
+        self._broker_name = broker_name
+        self._limits = limits
+        self._sending: Sending | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._progress = asyncio.Event()
+
+    async def __aenter__(self) -> AsyncSender:
+        """Look the topic's queues up.
+
+        Raises:
+            BrokerError: there is no such topic, and no broker makes one by itself (code 17).
+            InvalidArgument: it has no queue that takes messages.
+        """
+        route = await self._channels.run(self._core.send_route(self._topic))
+        self._sending = Sending(self._topic, targets_of(route, broker_name=self._broker_name), limits=self._limits)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait until all was sent. After an error, nothing more is begun, and what is under way is waited for."""
+        if error is None:
+            await self.flush()
+            return
+        await self._settle()
+
+    def _state(self) -> Sending:
+        if self._sending is None:
+            raise RuntimeError("use the sender with 'async with': async with admin.messages.sender(topic) as sender")
+        return self._sending
+
+    @property
+    def messages(self) -> int:
+        """Messages that were acknowledged."""
+        return self._state().messages
+
+    def report(self) -> SendReport:
+        """Return what was acknowledged so far."""
+        return self._state().report()
+
+    async def put(self, messages: Iterable[OutgoingMessage]) -> None:
+        """Take messages; they are sent at once, or as soon as requests under way have been answered.
+
+        Waits while as many bytes wait as the limits say.
+
+        Raises:
+            InvalidArgument, MessageTooLarge: one cannot be sent; those before it are.
+            Error: what ended the sender; :attr:`Error.appended` says how many messages were acknowledged.
+        """
+        sending = self._state()
+        try:
+            sending.add(messages)
+        finally:
+            self._start()
+        while not sending.has_room and sending.failure is None:
+            await self._something()
+        self._check()
+        # Answers that have come are taken now, not when the input is over.
+        await asyncio.sleep(0)
+
+    async def flush(self) -> None:
+        """Wait until everything that was put is acknowledged.
+
+        Raises:
+            Error: what ended the sender; :attr:`Error.appended` says how many messages were acknowledged.
+        """
+        await self._settle()
+        self._check()
+
+    async def _settle(self) -> None:
+        sending = self._state()
+        self._start()
+        while not sending.is_idle:
+            await self._something()
+
+    def _check(self) -> None:
+        sending = self._state()
+        if sending.failure is not None:
+            sending.failure.appended = sending.messages
+            raise sending.failure
+
+    async def _something(self) -> None:
+        self._progress.clear()
+        await self._progress.wait()
+
+    def _start(self) -> None:
+        for parcel in self._state().next_parcels():
+            task = asyncio.get_running_loop().create_task(self._deliver(parcel))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _deliver(self, parcel: Parcel) -> None:
+        sending = self._state()
+        again: Parcel | None = parcel
+        while again is not None:
+            if again.pause_ms:
+                await asyncio.sleep(again.pause_ms / 1000)
+            again = sending.settle(again, await self._channels.answer(again.call))
+        self._start()
+        self._progress.set()
+
+    async def cancel(self) -> None:
+        """Begin nothing more, and forget what waits; what is under way is no longer waited for."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class AsyncAdmin:
+    """A session with a cluster. One event loop; any number of tasks.
+
+    Attributes:
+        topics, groups, offsets, messages, cluster: the calls, by subject.
+    """
+
+    def __init__(self, *, namesrv: str | None = None, broker: str | None = None, timeout_ms: int = 5_000) -> None:
+        """As :func:`connect`."""
+        servers = servers_of(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms)
+        self.channels = Channels()
+        self.topics = AsyncTopics(TopicOperations(servers), self.channels)
+        self.groups = AsyncGroups(GroupOperations(servers), self.channels)
+        self.offsets = AsyncOffsets(OffsetOperations(servers), self.channels)
+        self.messages = AsyncMessages(MessageOperations(servers), self.channels)
+        self.cluster = AsyncCluster(ClusterOperations(servers), self.channels)
+
+    async def close(self) -> None:
+        """Close all connections. Closing twice is fine."""
+        await self.channels.close()
+
+    async def __aenter__(self) -> AsyncAdmin:
+        """Return the session itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+
+def connect(*, namesrv: str | None = None, broker: str | None = None, timeout_ms: int = 5_000) -> AsyncAdmin:
+    """Return a session, for ``async with``; nothing is connected before the first call.
+
+    Args:
+        namesrv: name servers, ``host:port``, several with ``;`` between.
+        broker: or one broker, which is then asked without a name server.
+        timeout_ms: longest wait for one answer.
+
+    Without either, the name servers are those of the environment: COMETMQ_NAMESRV, else NAMESRV_ADDR, else
+    127.0.0.1:9876.
+
+    Raises:
+        InvalidArgument: both were given, or an address is none.
+    """
+    return AsyncAdmin(namesrv=namesrv, broker=broker, timeout_ms=timeout_ms)

@@ -1,0 +1,368 @@
+"""Consumer groups of a cluster, and who is connected: created, changed, listed, described, deleted.
+
+Source: remoting specification 2.9, 2.10, 2.12.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from cometmq.admin.offsets import OffsetOperations
+from cometmq.admin.operation import Operation, accepted, succeeded
+from cometmq.admin.results import BrokerRef, GroupDescription, GroupLag, GroupMembers
+from cometmq.admin.servers import Servers, request
+from cometmq.admin.topics import check_one_cluster
+from cometmq.errors import BrokerError, InvalidArgument, NotFound
+from cometmq.remoting.bodies.config_tables import SubscriptionGroupWrapper
+from cometmq.remoting.bodies.connections import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
+from cometmq.remoting.bodies.running_info import ConsumerRunningInfo
+from cometmq.remoting.bodies.stats import ConsumeStatsList
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.members import Members
+from cometmq.store_config.fastjson import Layout, encode
+from cometmq.store_config.names import SYSTEM_GROUP_PREFIX, dead_letter_topic, retry_topic, validate_group
+from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
+from cometmq.store_config.subscription_groups import SYSTEM_GROUPS
+
+__all__ = ["GroupOperations"]
+
+_OWN_GROUPS = frozenset(config.group_name for config in SYSTEM_GROUPS)
+_PAGE = 2000
+_RUNNING_INFO_TIMEOUT_MS = 15_000
+"""The broker itself waits ten seconds for the client."""
+
+
+class GroupOperations:
+    """Groups. Each method is an operation: the surfaces run it."""
+
+    def __init__(self, servers: Servers) -> None:
+        """``servers`` is the way to the cluster."""
+        self._servers = servers
+        self._offsets = OffsetOperations(servers)
+
+    # --- Looking ------------------------------------------------------------------------------------------------------
+
+    def list(self, *, cluster: str | None = None, system: bool = False) -> Operation[tuple[str, ...]]:
+        """Return the names of all consumer groups that brokers know, sorted.
+
+        Args:
+            cluster: only those of this cluster.
+            system: RocketMQ's own, too.
+        """
+        return tuple((yield from self.configs(cluster=cluster, system=system)))
+
+    def configs(
+        self, *, cluster: str | None = None, system: bool = False
+    ) -> Operation[Mapping[str, Mapping[str, SubscriptionGroupConfig]]]:
+        """Return the configuration of all groups: by group, then by broker name.
+
+        Args:
+            cluster: only those of this cluster.
+            system: RocketMQ's own, too.
+        """
+        found: dict[str, dict[str, SubscriptionGroupConfig]] = {}
+        for broker in (yield from self._servers.brokers(cluster=cluster)):
+            for name, config in (yield from self._configs_at(broker)).items():
+                if system or not _is_own(name):
+                    found.setdefault(name, {})[broker.broker_name] = config
+        return dict(sorted(found.items()))
+
+    def _configs_at(self, broker: BrokerRef) -> Operation[Mapping[str, SubscriptionGroupConfig]]:
+        found: dict[str, SubscriptionGroupConfig] = {}
+        while True:
+            # A broker that gives them in pages says how many there are; others give all, and look at no field.
+            command = request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, groupSeq=len(found), maxGroupNum=_PAGE)
+            answer = yield from succeeded(self._servers.call(broker.address, command))
+            known = len(found)
+            found.update(SubscriptionGroupWrapper.from_json(answer.body).groups)
+            if len(found) >= Members(answer.fields).int32("totalGroupNum", 0) or len(found) == known:
+                return found
+
+    def lags(self, *, cluster: str | None = None, system: bool = False) -> Operation[tuple[GroupLag, ...]]:
+        """Return all groups with what they have not consumed yet. One request to each master.
+
+        Args:
+            cluster: only those of this cluster.
+            system: RocketMQ's own, too.
+        """
+        brokers = yield from self._servers.brokers(cluster=cluster)
+        told = yield from self._servers.tell_brokers(
+            brokers, request(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=False)
+        )
+        lags: dict[str, GroupLag] = {}
+        for _, answer in told:
+            for entry in ConsumeStatsList.from_json(answer.body).groups:
+                for group, topics in entry.items():
+                    if not system and _is_own(group):
+                        continue
+                    before = lags.get(group, GroupLag(group=group, topics=(), lag=0, consumed_messages_per_s=0.0))
+                    queues = [(queue, place) for stats in topics for queue, place in stats.offsets.items()]
+                    lags[group] = GroupLag(
+                        group=group,
+                        topics=tuple(sorted({*before.topics, *(queue.topic for queue, _ in queues)})),
+                        lag=before.lag
+                        + sum(place.broker_offset - max(place.consumer_offset, 0) for _, place in queues),
+                        consumed_messages_per_s=before.consumed_messages_per_s
+                        + sum(stats.consume_tps for stats in topics),
+                    )
+        return tuple(sorted(lags.values()))
+
+    def describe(self, group: str) -> Operation[GroupDescription]:
+        """Return a group's configuration, its members and where it is.
+
+        Raises:
+            NotFound: no broker has such a group.
+        """
+        configs: dict[str, SubscriptionGroupConfig] = {}
+        for broker in (yield from self._servers.brokers()):
+            config = yield from self._config_at(broker, group)
+            if config is not None:
+                configs[broker.broker_name] = config
+        if not configs:
+            raise NotFound(f"no broker has a group {group}: check the name, or create it: cometmq group create {group}")
+        return GroupDescription(
+            group=group,
+            configs=configs,
+            members=(yield from self.members(group)),
+            progress=(yield from self._offsets.progress(group)),
+        )
+
+    def _config_at(self, broker: BrokerRef, group: str) -> Operation[SubscriptionGroupConfig | None]:
+        # All of them: a broker asked for one group alone (352) creates it.
+        return (yield from self._configs_at(broker)).get(group)
+
+    def members(self, group: str) -> Operation[GroupMembers | None]:
+        """Return who is connected for a group, and what it subscribes to; None while nobody is.
+
+        Each member is connected to every broker of its topics, and is told once.
+        """
+        brokers = yield from self._servers.brokers()
+        command = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group)
+        found: ConsumerConnection | None = None
+        connections: dict[str, Connection] = {}
+        for _, call, answer in (yield from self._servers.ask_brokers(brokers, command)):
+            told = accepted(call, answer, ResponseCode.CONSUMER_NOT_ONLINE)
+            if told.code == ResponseCode.CONSUMER_NOT_ONLINE:
+                continue
+            found = ConsumerConnection.from_json(told.body)
+            for connection in found.connections:
+                connections.setdefault(connection.client_id, connection)
+        if found is None:
+            return None
+        return GroupMembers(
+            connections=tuple(sorted(connections.values(), key=lambda connection: connection.client_id)),
+            subscriptions=found.subscriptions,
+            consume_type=found.consume_type,
+            message_model=found.message_model,
+            consume_from_where=found.consume_from_where,
+        )
+
+    def running_info(self, group: str, client_id: str, *, stack: bool = False) -> Operation[ConsumerRunningInfo]:
+        """Ask a consumer, through a broker that it is connected to, what it is doing.
+
+        Args:
+            group: its group.
+            client_id: which member, as :meth:`members` names it.
+            stack: with its threads' stacks.
+
+        Raises:
+            BrokerError: it is connected to no broker, or did not answer within ten seconds (code 207).
+        """
+        brokers = yield from self._servers.brokers()
+        command = request(
+            RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup=group, clientId=client_id, jstackEnable=stack
+        )
+        trouble: BrokerError | None = None
+        for broker in brokers:
+            call = self._servers.call(broker.address, command, timeout_ms=_RUNNING_INFO_TIMEOUT_MS)
+            try:
+                answer = yield from succeeded(call)
+            except BrokerError as error:
+                trouble = error
+                continue
+            return ConsumerRunningInfo.from_json(answer.body)
+        assert trouble is not None
+        raise trouble
+
+    def producers(self, group: str | None = None) -> Operation[Mapping[str, tuple[ProducerInfo | Connection, ...]]]:
+        """Return who is connected as a producer, by producer group.
+
+        Args:
+            group: only this one; brokers older than 5.0 must be given one.
+        """
+        brokers = yield from self._servers.brokers()
+        found: dict[str, dict[str, ProducerInfo | Connection]] = {}
+        if group is None:
+            told = yield from self._servers.tell_brokers(brokers, request(RequestCode.GET_ALL_PRODUCER_INFO))
+            for _, answer in told:
+                for name, producers in ProducerTableInfo.from_json(answer.body).groups.items():
+                    found.setdefault(name, {}).update({producer.client_id: producer for producer in producers})
+        else:
+            command = request(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup=group)
+            for _, call, answered in (yield from self._servers.ask_brokers(brokers, command)):
+                # Code 1: this broker has no producer of the group.
+                one = accepted(call, answered, ResponseCode.SYSTEM_ERROR)
+                if one.code == ResponseCode.SUCCESS:
+                    connections = ProducerConnection.from_json(one.body).connections
+                    found.setdefault(group, {}).update({each.client_id: each for each in connections})
+        return {name: tuple(found[name][client] for client in sorted(found[name])) for name in sorted(found)}
+
+    # --- Changing -----------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        group: str,
+        *,
+        retry_max_times: int = 16,
+        retry_queues: int = 1,
+        consume_enable: bool = True,
+        broadcast_enable: bool = True,
+        orderly: bool = False,
+        from_min_enable: bool = True,
+        cluster: str | None = None,
+        broker_name: str | None = None,
+        exist_ok: bool = False,
+    ) -> Operation[tuple[BrokerRef, ...]]:
+        """Create a consumer group at every master of the cluster.
+
+        Args:
+            group: its name.
+            retry_max_times: redeliveries of a message before it goes to the dead letters.
+            retry_queues: queues of its retry topic at each broker.
+            consume_enable: False stops it.
+            broadcast_enable: whether its members may each get all messages.
+            orderly: True for a group that consumes in order by POP.
+            from_min_enable: whether it may begin at the oldest message.
+            cluster: only at this cluster; needed where the name servers know several.
+            broker_name: only at this broker.
+            exist_ok: fine when it is there already; it then becomes as it is asked for here.
+
+        Returns:
+            The brokers that have it now.
+
+        Raises:
+            InvalidArgument: a name or number that no broker takes; or it is there already.
+            BrokerError: a broker refused it.
+        """
+        validate_group(group)
+        brokers = yield from self._servers.brokers(cluster=cluster, broker_name=broker_name)
+        check_one_cluster(brokers, cluster)
+        if not exist_ok:
+            for broker in brokers:
+                if (yield from self._config_at(broker, group)) is not None:
+                    raise InvalidArgument(
+                        f"group {group} exists already at {broker.broker_name}; change it with update, "
+                        "or say that it may exist (exist_ok)"
+                    )
+        config = SubscriptionGroupConfig(
+            group_name=group,
+            retry_max_times=retry_max_times,
+            retry_queue_nums=retry_queues,
+            consume_enable=consume_enable,
+            consume_broadcast_enable=broadcast_enable,
+            consume_message_orderly=orderly,
+            consume_from_min_enable=from_min_enable,
+        )
+        for broker in brokers:
+            yield from self._put(broker, config)
+        return brokers
+
+    def update(
+        self,
+        group: str,
+        *,
+        retry_max_times: int | None = None,
+        retry_queues: int | None = None,
+        consume_enable: bool | None = None,
+        broadcast_enable: bool | None = None,
+        orderly: bool | None = None,
+        from_min_enable: bool | None = None,
+        broker_name: str | None = None,
+    ) -> Operation[Mapping[str, SubscriptionGroupConfig]]:
+        """Change what is given, at every master that has the group; the rest stays as it is at each of them.
+
+        Args:
+            group: its name.
+            retry_max_times, retry_queues, consume_enable, broadcast_enable, orderly, from_min_enable: as for
+                :meth:`create`; None leaves it as it is.
+            broker_name: only at this broker.
+
+        Returns:
+            What it is like now, by broker name.
+
+        Raises:
+            InvalidArgument: a number that no broker takes.
+            NotFound: no broker has such a group.
+        """
+        given = {
+            "retry_max_times": retry_max_times,
+            "retry_queue_nums": retry_queues,
+            "consume_enable": consume_enable,
+            "consume_broadcast_enable": broadcast_enable,
+            "consume_message_orderly": orderly,
+            "consume_from_min_enable": from_min_enable,
+        }
+        changes = {name: value for name, value in given.items() if value is not None}
+        now: dict[str, SubscriptionGroupConfig] = {}
+        for broker in (yield from self._servers.brokers(broker_name=broker_name)):
+            config = yield from self._config_at(broker, group)
+            if config is not None:
+                changed = now[broker.broker_name] = dataclasses.replace(config, **changes)  # type: ignore[arg-type]
+                yield from self._put(broker, changed)
+        if not now:
+            raise NotFound(f"no broker has a group {group}: check the name, or create it: cometmq group create {group}")
+        return now
+
+    def _put(self, broker: BrokerRef, config: SubscriptionGroupConfig) -> Operation[None]:
+        if config.retry_max_times < -1 or not 0 <= config.retry_queue_nums < 1 << 16:
+            raise InvalidArgument(
+                f"{config.retry_max_times} redeliveries, {config.retry_queue_nums} retry queues: give redeliveries "
+                "from -1 on, and queues from 0 to 65535"
+            )
+        body = encode(config.encode(), layout=Layout.COMPACT)
+        yield from self._servers.tell_brokers(
+            [broker], request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        )
+
+    def delete(
+        self, group: str, *, clean_offsets: bool = True, delete_topics: bool = True
+    ) -> Operation[tuple[BrokerRef, ...]]:
+        """Delete a group at every master that has it.
+
+        Args:
+            group: its name.
+            clean_offsets: its progress, too. Without, a group of that name goes on there.
+            delete_topics: its retry topic and its dead letters, too.
+
+        Returns:
+            The brokers that had it.
+
+        Raises:
+            NotFound: no broker has such a group.
+            BrokerError: a broker refused to delete it.
+        """
+        had: list[BrokerRef] = []
+        for broker in (yield from self._servers.brokers()):
+            config = yield from self._config_at(broker, group)
+            had += [broker] if config is not None else []
+        if not had:
+            raise NotFound(f"no broker has a group {group}: check the name; cometmq group list shows all")
+        yield from self._servers.tell_brokers(
+            had, request(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=group, cleanOffset=clean_offsets)
+        )
+        for topic in [retry_topic(group), dead_letter_topic(group)] if delete_topics else []:
+            yield from self._servers.tell_brokers(had, request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic))
+            if not self._servers.is_direct:
+                yield from self._servers.tell_namesrv(request(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic=topic))
+        return tuple(had)
+
+
+def _is_own(group: str) -> bool:
+    return group in _OWN_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)

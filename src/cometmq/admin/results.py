@@ -1,0 +1,317 @@
+"""What administration calls return: frozen values with units in their names.
+
+Records that are the same on disk and on the wire are those of ``cometmq.store_config`` and ``cometmq.remoting.bodies``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cometmq.remoting.bodies.connections import Connection
+from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
+from cometmq.store_config.topic_config import TopicConfig
+
+__all__ = [
+    "BrokerRef",
+    "BrokerStatus",
+    "GroupDescription",
+    "GroupLag",
+    "GroupMembers",
+    "GroupProgress",
+    "QueueEnds",
+    "QueueOffset",
+    "QueueProgress",
+    "QueueRange",
+    "SendReport",
+    "SendResult",
+    "SendStatus",
+    "TopicDescription",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRef:
+    """One broker of a cluster.
+
+    Attributes:
+        cluster: the cluster's name, empty where it is not known.
+        broker_name: the name that a master and its slaves share.
+        broker_id: 0 for the master.
+        address: ``host:port``.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        """True for the one that takes messages and changes."""
+        return self.broker_id == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatus:
+    """What a broker says about itself.
+
+    Attributes:
+        broker: which one.
+        version: such as ``V5_3_3``.
+        put_messages_per_s, get_messages_per_s: rates of the last ten seconds, or None where it has none yet.
+        messages_put_today, messages_got_today: since midnight, broker's time.
+        log_min_offset, log_max_offset: physical offsets of its commit log.
+        earliest_timestamp_ms: when its oldest message was stored; -1 in an empty store.
+        disk_used_ratio: of the disk that its log is on, 0 to 1; None where it does not say.
+        boot_timestamp_ms: when it was started; 0 where it does not say.
+        table: everything that it said, by upstream's names.
+    """
+
+    broker: BrokerRef
+    version: str
+    put_messages_per_s: float | None
+    get_messages_per_s: float | None
+    messages_put_today: int
+    messages_got_today: int
+    log_min_offset: int
+    log_max_offset: int
+    earliest_timestamp_ms: int
+    disk_used_ratio: float | None
+    boot_timestamp_ms: int
+    table: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class QueueEnds:
+    """Where a queue begins and ends.
+
+    Attributes:
+        broker_name, queue_id: the queue.
+        min_offset: first message that is there.
+        max_offset: where the next one will be.
+        last_store_timestamp_ms: when the newest was stored; 0 for an empty queue.
+    """
+
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    last_store_timestamp_ms: int
+
+    @property
+    def messages(self) -> int:
+        """How many messages the queue has."""
+        return max(self.max_offset - self.min_offset, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic in a cluster.
+
+    Attributes:
+        topic: its name.
+        configs: its configuration at each broker that has it, by broker name.
+        queues: its queues, in order.
+        groups: the groups that consume it, or did.
+        order_conf: ``broker:queues`` joined by ``;`` where its order spans queues, else None.
+    """
+
+    topic: str
+    configs: Mapping[str, TopicConfig]
+    queues: tuple[QueueEnds, ...]
+    groups: tuple[str, ...]
+    order_conf: str | None
+
+    @property
+    def messages(self) -> int:
+        """Messages in all of its queues."""
+        return sum(queue.messages for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class QueueOffset:
+    """A place in a queue."""
+
+    broker_name: str
+    queue_id: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class QueueProgress:
+    """A group's place in one queue.
+
+    Attributes:
+        topic, broker_name, queue_id: the queue.
+        broker_offset: its end.
+        consumer_offset: what the group committed; -1 where it committed nothing.
+        pull_offset: up to where it pulled; 0 from a 4.9 broker.
+        last_timestamp_ms: store time of the message before the committed offset; 0 where there is none.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int
+    last_timestamp_ms: int
+
+    @property
+    def lag(self) -> int:
+        """Messages that were not consumed yet."""
+        return self.broker_offset - max(self.consumer_offset, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupProgress:
+    """Where a group is.
+
+    Attributes:
+        group: its name.
+        queues: its queues, in order.
+        consumed_messages_per_s: how quickly it consumes, summed over brokers.
+    """
+
+    group: str
+    queues: tuple[QueueProgress, ...]
+    consumed_messages_per_s: float
+
+    @property
+    def lag(self) -> int:
+        """Messages of all queues that were not consumed yet."""
+        return sum(queue.lag for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class GroupLag:
+    """A group in a list of groups.
+
+    Attributes:
+        group: its name.
+        topics: the topics that it has progress in.
+        lag: messages that it has not consumed.
+        consumed_messages_per_s: how quickly it consumes.
+    """
+
+    group: str
+    topics: tuple[str, ...]
+    lag: int
+    consumed_messages_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMembers:
+    """Who is connected for a group.
+
+    Attributes:
+        connections: its members.
+        subscriptions: what it subscribes to, by topic.
+        consume_type, message_model, consume_from_where: how it consumes.
+    """
+
+    connections: tuple[Connection, ...]
+    subscriptions: Mapping[str, SubscriptionData]
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """A consumer group in a cluster.
+
+    Attributes:
+        group: its name.
+        configs: its configuration at each broker that has it, by broker name.
+        members: who is connected, or None while nobody is.
+        progress: where it is.
+    """
+
+    group: str
+    configs: Mapping[str, SubscriptionGroupConfig]
+    members: GroupMembers | None
+    progress: GroupProgress
+
+
+class SendStatus(enum.Enum):
+    """What a broker promised of a message that it stored."""
+
+    SEND_OK = "SEND_OK"
+    """As its settings say: on disk under synchronous flush, in the page cache otherwise."""
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """Stored; it was not on disk in time."""
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    """Stored; the slave did not have it in time."""
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    """Stored; there is no slave to have it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendResult:
+    """Where a message was stored.
+
+    Attributes:
+        topic, broker_name, queue_id, queue_offset: its place. For one that is held back (a delay) the queue is the one
+            that was asked for and the offset is that of the place where it waits.
+        message_id: its offset message id.
+        unique_id: the id that was given to it here (``UNIQ_KEY``).
+        status: what the broker promised.
+        attempts: how often it was sent; after more than one it may be stored more than once.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    message_id: str
+    unique_id: str
+    status: SendStatus
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class QueueRange:
+    """Where messages went in one queue; between first and last may be those of other senders.
+
+    Attributes:
+        broker_name, queue_id: the queue.
+        first, last: queue offsets.
+        messages: how many.
+    """
+
+    broker_name: str
+    queue_id: int
+    first: int
+    last: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendReport:
+    """What was sent.
+
+    Attributes:
+        topic: the topic.
+        messages: messages that a broker acknowledged.
+        body_bytes: bytes of their bodies.
+        requests: requests that it took.
+        retries: of them, how many were sent again.
+        maybe_twice: messages that were sent again after no answer had come: each of them may be stored twice.
+        not_durable: messages that are stored, but not on disk or at a slave as the broker's settings ask for.
+        queues: where they are, in order.
+        elapsed_s: seconds that it took.
+    """
+
+    topic: str
+    messages: int
+    body_bytes: int
+    requests: int
+    retries: int
+    maybe_twice: int
+    not_durable: int
+    queues: tuple[QueueRange, ...]
+    elapsed_s: float

@@ -1,0 +1,425 @@
+"""The sender without sockets: which messages go into which request, and what becomes of each.
+
+Messages wait in lanes. A lane is a queue, for messages that say where they go (a queue, or a sharding key that picks
+one), or the one lane of all others. A lane has one request under way at a time, so that its messages stay in order; the
+common lane has as many as there are queues, and takes the queues in turn. What waits when a request can go is put into
+it, up to a batch: a slow input goes out at once, a quick one in large batches, and no clock decides.
+
+A request that failed is sent again as the Java producer does: up to twice more, from the common lane to another broker
+or queue, from the others to the same one. Where no answer came, nobody knows whether the messages are stored; they are
+sent again and counted as perhaps stored twice. What cannot be sent at all ends the sender: nothing is passed over.
+
+Threads: one at a time. Source: remoting specification 1.10, 2.2, 4.2.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from cometmq._engine import java_hash
+from cometmq.admin.advice import advice_for
+from cometmq.admin.encoding import (
+    BODY_BYTES_MAX,
+    Encoded,
+    OutgoingMessage,
+    UniqueIds,
+    batch_request,
+    can_be_batched,
+    encode_message,
+    single_request,
+)
+from cometmq.admin.operation import Answer, Call
+from cometmq.admin.results import BrokerRef, QueueRange, SendReport, SendResult, SendStatus
+from cometmq.admin.servers import Route
+from cometmq.errors import BrokerError, Error, InvalidArgument, MalformedCommand, MessageTooLarge
+from cometmq.remoting.codes import ResponseCode
+from cometmq.remoting.members import Members
+from cometmq.store_config.topic_config import Perm
+
+__all__ = ["Parcel", "SendLimits", "Sending", "Target", "targets_of"]
+
+_STATUS_OF = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+_AGAIN = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Codes on which the Java producer tries again."""
+
+_PAUSE_MS = 50
+_PAUSE_MS_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendLimits:
+    """How a sender works.
+
+    Attributes:
+        batch_messages: most messages of one request; 1 sends each alone.
+        batch_bytes: most bytes of one request; a longer message goes alone.
+        in_flight: most requests under way at a time.
+        waiting_bytes: bytes that may wait to be sent; who brings more waits.
+        retries: how often a request is sent again, as the Java producer's ``retryTimesWhenSendFailed``.
+        busy_retries: how often one is sent again that a broker was too busy for, each time after a longer pause.
+        timeout_ms: longest wait for one answer.
+    """
+
+    batch_messages: int = 1_000
+    batch_bytes: int = 1 << 20
+    in_flight: int = 8
+    waiting_bytes: int = 16 << 20
+    retries: int = 2
+    busy_retries: int = 10
+    timeout_ms: int = 10_000
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name, least, most in (
+            ("batch_messages", 1, 4_096),
+            ("batch_bytes", 1, BODY_BYTES_MAX),
+            ("in_flight", 1, 1_024),
+            ("waiting_bytes", 1, 1 << 30),
+            ("retries", 0, 100),
+            ("busy_retries", 0, 1_000),
+            ("timeout_ms", 1, 3_600_000),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise InvalidArgument(f"{name} is {value}; give a number from {least} to {most:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A queue that can be sent to."""
+
+    broker: BrokerRef
+    queue_id: int
+
+
+def targets_of(route: Route, *, broker_name: str | None = None) -> tuple[Target, ...]:
+    """Return the queues of a topic that take messages, brokers in turn.
+
+    Raises:
+        InvalidArgument: there is none.
+    """
+    parts = route.parts if broker_name is None else (route.part_of(broker_name),)
+    writable = [part for part in parts if part.perm & Perm.WRITE]
+    found = [
+        Target(part.broker, queue_id)
+        for queue_id in range(max((part.write_queues for part in writable), default=0))
+        for part in writable
+        if queue_id < part.write_queues
+    ]
+    if not found:
+        raise InvalidArgument(
+            f"topic {route.topic} has no queue that takes messages: it has no write permission, or no write queues"
+        )
+    return tuple(found)
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Messages that wait; ``target`` is None for those that may go anywhere."""
+
+    target: Target | None
+    waiting: deque[Encoded] = field(default_factory=deque)
+    under_way: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """One request, however often it is sent. The driver makes its call, and gives what came to :meth:`Sending.settle`.
+
+    Attributes:
+        call: what is to be sent now.
+        pause_ms: how long the driver waits before it sends it.
+    """
+
+    lane: _Lane
+    target: Target
+    messages: list[Encoded]
+    unique_id: str
+    call: Call
+    pause_ms: int = 0
+    failures: int = 0
+    refusals: int = 0
+    is_uncertain: bool = False
+
+
+@dataclass(slots=True)
+class _Range:
+    first: int
+    last: int
+    messages: int
+
+
+class Sending:
+    """The state of one sender."""
+
+    def __init__(
+        self,
+        topic: str,
+        targets: tuple[Target, ...],
+        *,
+        limits: SendLimits | None = None,
+        group: str = "cometmq_admin",
+        now_ms: Callable[[], int] | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            topic: the topic.
+            targets: its queues, from :func:`targets_of`.
+            limits: how it works.
+            group: the producer group that it says it is of.
+            now_ms: the wall clock, milliseconds since 1970.
+            monotonic_s: a clock for durations.
+        """
+        self.topic = topic
+        self.limits = limits if limits is not None else SendLimits()
+        self._targets = targets
+        self._group = group
+        self._now_ms = now_ms if now_ms is not None else lambda: int(time.time() * 1000)
+        self._monotonic_s = monotonic_s
+        self._began_s = monotonic_s()
+        self._batch_messages = self.limits.batch_messages if can_be_batched(topic) else 1
+        self._ids = UniqueIds()
+        self._common = _Lane(None)
+        self._lanes: dict[Target, _Lane] = {}
+        self._next_target = 0
+        self._waiting_bytes = 0
+        self._under_way = 0
+        self._ranges: dict[Target, _Range] = {}
+        self._messages = self._body_bytes = self._requests = self._retried = self._maybe_twice = self._not_durable = 0
+        self.failure: Error | None = None
+        self.last_result: SendResult | None = None
+
+    # --- Taking messages ----------------------------------------------------------------------------------------------
+
+    def add(self, messages: Iterable[OutgoingMessage]) -> None:
+        """Take messages, in their order.
+
+        Raises:
+            InvalidArgument, MessageTooLarge: one that cannot be sent; those before it were taken.
+        """
+        for message in messages:
+            encoded = encode_message(message)
+            if len(encoded.body) > BODY_BYTES_MAX:
+                raise MessageTooLarge(
+                    f"the body has {len(encoded.body):,} bytes; a broker takes at most {BODY_BYTES_MAX:,} by default"
+                )
+            self._lane_of(message).waiting.append(encoded)
+            self._waiting_bytes += encoded.batch_bytes
+
+    def _lane_of(self, message: OutgoingMessage) -> _Lane:
+        if message.queue_id is not None:
+            chosen = [target for target in self._targets if target.queue_id == message.queue_id]
+            if len(chosen) != 1:
+                why = "is at several brokers: name one" if chosen else "does not take messages, or is not there"
+                raise InvalidArgument(f"queue {message.queue_id} of topic {self.topic} {why}")
+            target = chosen[0]
+        elif message.sharding_key is not None:
+            # As upstream's SelectMessageQueueByHash.
+            target = self._targets[abs(java_hash(message.sharding_key)) % len(self._targets)]
+        else:
+            return self._common
+        lane = self._lanes.get(target)
+        if lane is None:
+            lane = self._lanes[target] = _Lane(target)
+        return lane
+
+    @property
+    def has_room(self) -> bool:
+        """False while more wait than the limits say."""
+        return self._waiting_bytes < self.limits.waiting_bytes
+
+    @property
+    def is_idle(self) -> bool:
+        """True when nothing waits and nothing is under way; after a failure, when nothing is under way."""
+        return self._under_way == 0 and (self.failure is not None or self._waiting_bytes == 0)
+
+    # --- Sending ------------------------------------------------------------------------------------------------------
+
+    def next_parcels(self) -> list[Parcel]:
+        """Return what can be sent now. Each must come back to :meth:`settle`."""
+        parcels: list[Parcel] = []
+        if self.failure is not None:
+            return parcels
+        for lane in [*self._lanes.values(), self._common]:
+            width = 1 if lane.target is not None else len(self._targets)
+            while lane.waiting and lane.under_way < width and self._under_way < self.limits.in_flight:
+                parcels.append(self._parcel(lane))
+        return parcels
+
+    def _parcel(self, lane: _Lane) -> Parcel:
+        messages = [lane.waiting.popleft()]
+        size = messages[0].batch_bytes
+        while lane.waiting and len(messages) < self._batch_messages and not messages[0].is_delayed:
+            more = lane.waiting[0].batch_bytes
+            if size + more > self.limits.batch_bytes or lane.waiting[0].is_delayed:
+                break
+            messages.append(lane.waiting.popleft())
+            size += more
+        target = lane.target
+        if target is None:
+            target = self._targets[self._next_target]
+            self._next_target = (self._next_target + 1) % len(self._targets)
+        self._waiting_bytes -= size
+        lane.under_way += 1
+        self._under_way += 1
+        unique_id = self._ids.next(self._now_ms())
+        return Parcel(lane, target, messages, unique_id, self._call(target, messages, unique_id))
+
+    def _call(self, target: Target, messages: list[Encoded], unique_id: str) -> Call:
+        self._requests += 1
+        now_ms = self._now_ms()
+        if len(messages) == 1:
+            command = single_request(
+                messages[0],
+                topic=self.topic,
+                queue_id=target.queue_id,
+                group=self._group,
+                unique_id=unique_id,
+                now_ms=now_ms,
+            )
+        else:
+            command = batch_request(
+                messages,
+                topic=self.topic,
+                queue_id=target.queue_id,
+                group=self._group,
+                unique_id=unique_id,
+                now_ms=now_ms,
+            )
+        return Call(target.broker.address, command, self.limits.timeout_ms)
+
+    # --- Answers ------------------------------------------------------------------------------------------------------
+
+    def settle(self, parcel: Parcel, answer: Answer) -> Parcel | None:
+        """Take what became of a parcel; return it when it is to be sent again, after its pause."""
+        try:
+            if isinstance(answer, Error) or answer.code not in _STATUS_OF:
+                return self._again(parcel, answer)
+            self._take(parcel, _STATUS_OF[ResponseCode(answer.code)], Members(answer.fields))
+        except Error as error:
+            self.failure = self.failure or error
+        parcel.lane.under_way -= 1
+        self._under_way -= 1
+        return None
+
+    def _again(self, parcel: Parcel, answer: Answer) -> Parcel:
+        """Make a parcel ready for another attempt; raise why there is none."""
+        if isinstance(answer, Error):
+            if not answer.retriable:
+                raise answer
+            parcel.is_uncertain = True
+            error = answer
+            is_busy = False
+        else:
+            error = BrokerError(
+                answer.remark,
+                code=answer.code,
+                address=parcel.call.address,
+                advice=advice_for(answer.code, request_code=parcel.call.request.code),
+            )
+            if answer.code not in _AGAIN:
+                raise error
+            is_busy = answer.code == ResponseCode.SYSTEM_BUSY
+        parcel.refusals += is_busy
+        parcel.failures += not is_busy
+        is_over = parcel.failures > self.limits.retries or parcel.refusals > self.limits.busy_retries
+        if is_over or self.failure is not None:
+            raise error
+        parcel.pause_ms = min(_PAUSE_MS << min(parcel.failures + parcel.refusals - 1, 16), _PAUSE_MS_MAX)
+        self._retried += 1
+        if parcel.lane.target is None:
+            parcel.target = self._another(parcel.target)
+        parcel.call = self._call(parcel.target, parcel.messages, parcel.unique_id)
+        return parcel
+
+    def _another(self, target: Target) -> Target:
+        """The next queue in turn, of another broker if there is one."""
+        at = self._targets.index(target)
+        others = [self._targets[(at + step) % len(self._targets)] for step in range(1, len(self._targets))]
+        elsewhere = [other for other in others if other.broker != target.broker]
+        return (elsewhere or others or [target])[0]
+
+    def _take(self, parcel: Parcel, status: SendStatus, members: Members) -> None:
+        count = len(parcel.messages)
+        queue_id = members.required_int32("queueId")
+        offset = members.required_int64("queueOffset")
+        message_ids = members.required("msgId")
+        # A topic of inner batches has one id for all.
+        told = message_ids.count(",") + 1
+        if count > 1 and told not in (1, count):
+            raise MalformedCommand(f"{parcel.call.address} acknowledged {told} messages of {count}", member="msgId")
+        self._messages += count
+        self._body_bytes += sum(len(message.body) for message in parcel.messages)
+        self._not_durable += count if status is not SendStatus.SEND_OK else 0
+        self._maybe_twice += count if parcel.is_uncertain else 0
+        place = Target(parcel.target.broker, queue_id)
+        known = self._ranges.get(place)
+        last = offset + count - 1
+        if known is None:
+            self._ranges[place] = _Range(offset, last, count)
+        else:
+            known.first, known.last = min(known.first, offset), max(known.last, last)
+            known.messages += count
+        self.last_result = SendResult(
+            topic=self.topic,
+            broker_name=place.broker.broker_name,
+            queue_id=queue_id,
+            queue_offset=offset,
+            message_id=message_ids.partition(",")[0],
+            unique_id=parcel.unique_id,
+            status=status,
+            attempts=1 + parcel.failures + parcel.refusals,
+        )
+
+    # --- What was done ------------------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> int:
+        """Messages that were acknowledged."""
+        return self._messages
+
+    def report(self) -> SendReport:
+        """Return what was done so far."""
+        return SendReport(
+            topic=self.topic,
+            messages=self._messages,
+            body_bytes=self._body_bytes,
+            requests=self._requests,
+            retries=self._retried,
+            maybe_twice=self._maybe_twice,
+            not_durable=self._not_durable,
+            queues=tuple(
+                sorted(
+                    QueueRange(
+                        broker_name=target.broker.broker_name,
+                        queue_id=target.queue_id,
+                        first=one.first,
+                        last=one.last,
+                        messages=one.messages,
+                    )
+                    for target, one in self._ranges.items()
+                )
+            ),
+            elapsed_s=round(self._monotonic_s() - self._began_s, 3),
+        )

@@ -1,0 +1,334 @@
+"""Which servers are asked: the name servers and brokers of a cluster, or one broker alone.
+
+Name servers do not know of each other. A question goes to the one that answered last, and to the next where that one
+cannot be reached; a change goes to all of them.
+
+Threads: those of its owner, one at a time. Source: remoting specification 7.1, 7.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cometmq.admin.operation import Answer, Call, Operation, accepted, ask, ask_all, succeeded
+from cometmq.admin.results import BrokerRef
+from cometmq.errors import BrokerError, ConnectionLost, Error, InvalidArgument, NotFound, RequestTimeout
+from cometmq.remoting.addresses import parse_address
+from cometmq.remoting.bodies.body import decode_body
+from cometmq.remoting.bodies.config_tables import TopicConfigAndMappingSerializeWrapper, decode_topic
+from cometmq.remoting.bodies.routes import ClusterInfo, QueueData, TopicRouteData
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command, Language
+from cometmq.remoting.members import Members
+from cometmq.store_config.java_properties import parse_properties
+from cometmq.store_config.topic_config import TopicConfig
+
+__all__ = ["Route", "Servers", "TopicQueues", "no_topic", "request"]
+
+_PAGE = 2000
+
+
+def request(code: int, *, body: bytes = b"", **fields: object) -> Command:
+    """Return a request; fields that are None are left out, and booleans stand as Java writes them."""
+    texts = {
+        name: ("true" if value else "false") if isinstance(value, bool) else str(value)
+        for name, value in fields.items()
+        if value is not None
+    }
+    return Command(code=code, fields=texts, body=body, language=Language.PYTHON)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicQueues:
+    """A topic's queues at one broker.
+
+    Attributes:
+        broker: its master.
+        read_queues, write_queues, perm: as the broker registered them.
+    """
+
+    broker: BrokerRef
+    read_queues: int
+    write_queues: int
+    perm: int
+
+    @property
+    def all_queues(self) -> int:
+        """Queues that may hold messages."""
+        return max(self.read_queues, self.write_queues)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where a topic is.
+
+    Attributes:
+        topic: its name.
+        parts: its queues, by broker.
+        order_conf: where its order spans queues.
+    """
+
+    topic: str
+    parts: tuple[TopicQueues, ...]
+    order_conf: str | None = None
+
+    def part_of(self, broker_name: str | None) -> TopicQueues:
+        """Return the part at a broker; None means the only one.
+
+        Raises:
+            InvalidArgument: no name was given and the topic is at several brokers.
+            NotFound: the broker does not have the topic.
+        """
+        if broker_name is None:
+            if len(self.parts) == 1:
+                return self.parts[0]
+            names = ", ".join(part.broker.broker_name for part in self.parts)
+            raise InvalidArgument(f"topic {self.topic} is at several brokers ({names}): name one")
+        for part in self.parts:
+            if part.broker.broker_name == broker_name:
+                return part
+        raise NotFound(f"broker {broker_name} does not have topic {self.topic}")
+
+
+class Servers:
+    """The way to a cluster, without sockets."""
+
+    def __init__(self, *, namesrv: Sequence[str] = (), broker: str | None = None, timeout_ms: int = 5_000) -> None:
+        """Ask nobody yet.
+
+        Args:
+            namesrv: addresses of name servers; or
+            broker: the address of one broker, which is then the whole cluster.
+            timeout_ms: longest wait for one answer.
+
+        Raises:
+            InvalidArgument: neither or both were given, or an address is none.
+        """
+        if bool(namesrv) == (broker is not None):
+            raise InvalidArgument("give the addresses of name servers or that of one broker, and not both")
+        for address in [*namesrv, *([broker] if broker is not None else [])]:
+            parse_address(address)
+        if timeout_ms < 1:
+            raise InvalidArgument(f"timeout_ms is {timeout_ms}; give a number of milliseconds from 1 on")
+        self._namesrv = list(namesrv)
+        self._broker = broker
+        self._broker_ref: BrokerRef | None = None
+        self.timeout_ms = timeout_ms
+
+    @property
+    def is_direct(self) -> bool:
+        """True where one broker is asked, without a name server."""
+        return self._broker is not None
+
+    def call(self, address: str, command: Command, *, timeout_ms: int | None = None) -> Call:
+        """Return a call of a server."""
+        return Call(address, command, self.timeout_ms if timeout_ms is None else timeout_ms)
+
+    # --- Name servers -------------------------------------------------------------------------------------------------
+
+    def _needed_namesrv(self) -> list[str]:
+        if not self._namesrv:
+            raise InvalidArgument("a broker alone cannot say this: give the address of a name server instead")
+        return list(self._namesrv)
+
+    def ask_namesrv(self, command: Command, *codes: int) -> Operation[Command]:
+        """Ask the name server that answered last, or the next one that can be reached.
+
+        Returns:
+            An answer that says success or has one of the codes.
+
+        Raises:
+            InvalidArgument: there is no name server, only a broker.
+            BrokerError: the answer has another code.
+            ConnectionLost, RequestTimeout: none of them could be reached; it is the last one's.
+        """
+        trouble: Error | None = None
+        for address in self._needed_namesrv():
+            call = self.call(address, command)
+            try:
+                answer = yield from ask(call)
+            except (ConnectionLost, RequestTimeout) as error:
+                trouble = error
+                continue
+            self._namesrv.remove(address)
+            self._namesrv.insert(0, address)
+            return accepted(call, answer, *codes)
+        assert trouble is not None
+        raise trouble
+
+    def tell_namesrv(self, command: Command, *codes: int) -> Operation[list[Command]]:
+        """Change something at every name server; all are told before the first refusal is raised.
+
+        Raises:
+            InvalidArgument, BrokerError, ConnectionLost, RequestTimeout: as :meth:`ask_namesrv`; some of them may have
+                made the change.
+        """
+        told = yield from ask_all(self.call(address, command) for address in sorted(self._needed_namesrv()))
+        return [accepted(call, answer, *codes) for call, answer in told]
+
+    # --- Brokers ------------------------------------------------------------------------------------------------------
+
+    def brokers(
+        self, *, cluster: str | None = None, broker_name: str | None = None, slaves: bool = False
+    ) -> Operation[tuple[BrokerRef, ...]]:
+        """Return the brokers of the cluster, masters first, by name.
+
+        Args:
+            cluster: only this one; name servers may know several.
+            broker_name: only this one.
+            slaves: slaves, too.
+
+        Raises:
+            NotFound: there is none.
+        """
+        found = (yield from self._only_broker()) if self.is_direct else (yield from self._all_brokers())
+        chosen = tuple(
+            broker
+            for broker in found
+            if (cluster is None or broker.cluster == cluster)
+            and (broker_name is None or broker.broker_name == broker_name)
+            and (slaves or broker.is_master or self.is_direct)
+        )
+        if not chosen:
+            wanted = f"broker {broker_name}" if broker_name is not None else "master" if not slaves else "broker"
+            where = "" if cluster is None else f" in cluster {cluster}"
+            known = ", ".join(sorted({f"{broker.cluster}/{broker.broker_name}" for broker in found}))
+            raise NotFound(f"no {wanted} is registered{where}; known are: {known or 'none'}")
+        return chosen
+
+    def _all_brokers(self) -> Operation[tuple[BrokerRef, ...]]:
+        answer = yield from self.ask_namesrv(request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        info = ClusterInfo.from_json(answer.body)
+        found = [
+            BrokerRef(cluster=data.cluster or "", broker_name=name, broker_id=broker_id, address=address)
+            for name, data in info.brokers.items()
+            for broker_id, address in data.broker_addresses.items()
+        ]
+        return tuple(sorted(found, key=lambda broker: (broker.cluster, broker.broker_id != 0, broker.broker_name)))
+
+    def _only_broker(self) -> Operation[tuple[BrokerRef, ...]]:
+        if self._broker_ref is None:
+            assert self._broker is not None
+            call = self.call(self._broker, request(RequestCode.GET_BROKER_CONFIG))
+            answer = yield from succeeded(call)
+            settings = parse_properties(answer.body)
+            broker_id = settings.get("brokerId", "0")
+            self._broker_ref = BrokerRef(
+                cluster=settings.get("brokerClusterName", ""),
+                broker_name=settings.get("brokerName", ""),
+                broker_id=int(broker_id) if broker_id.isascii() and broker_id.isdigit() else 0,
+                address=self._broker,
+            )
+        return (self._broker_ref,)
+
+    def ask_brokers(
+        self, brokers: Iterable[BrokerRef], command: Command, *, timeout_ms: int | None = None
+    ) -> Operation[list[tuple[BrokerRef, Call, Answer]]]:
+        """Ask several brokers the same at the same time; return what each answered, or why it did not."""
+        asked = tuple(brokers)
+        answers = yield from ask_all(self.call(broker.address, command, timeout_ms=timeout_ms) for broker in asked)
+        return [(broker, call, answer) for broker, (call, answer) in zip(asked, answers, strict=True)]
+
+    def tell_brokers(
+        self, brokers: Iterable[BrokerRef], command: Command
+    ) -> Operation[list[tuple[BrokerRef, Command]]]:
+        """Ask several brokers; all must say success. All are asked before the first refusal is raised.
+
+        Raises:
+            BrokerError, ConnectionLost, RequestTimeout: of the first that did not; the others may have done it.
+        """
+        told = yield from self.ask_brokers(brokers, command)
+        return [(broker, accepted(call, answer)) for broker, call, answer in told]
+
+    # --- Topics -------------------------------------------------------------------------------------------------------
+
+    def find_route(self, topic: str) -> Operation[Route | None]:
+        """Return where a topic is, or None where nobody has it."""
+        if self.is_direct:
+            return (yield from self._direct_route(topic))
+        answer = yield from self.ask_namesrv(
+            request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic), ResponseCode.TOPIC_NOT_EXIST
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        data = TopicRouteData.from_json(answer.body)
+        masters = {
+            broker.broker_name: BrokerRef(
+                cluster=broker.cluster or "",
+                broker_name=broker.broker_name,
+                broker_id=0,
+                address=broker.broker_addresses[0],
+            )
+            for broker in data.broker_datas
+            if 0 in broker.broker_addresses
+        }
+        parts = [
+            _part(masters[queues.broker_name], queues) for queues in data.queue_datas if queues.broker_name in masters
+        ]
+        parts.sort(key=lambda part: part.broker.broker_name)
+        return Route(topic=topic, parts=tuple(parts), order_conf=data.order_topic_conf)
+
+    def _direct_route(self, topic: str) -> Operation[Route | None]:
+        (broker,) = yield from self._only_broker()
+        config = yield from self.topic_config(broker, topic)
+        if config is None:
+            return None
+        part = TopicQueues(
+            broker=broker,
+            read_queues=config.read_queue_nums,
+            write_queues=config.write_queue_nums,
+            perm=int(config.perm),
+        )
+        return Route(topic=topic, parts=(part,))
+
+    def route(self, topic: str) -> Operation[Route]:
+        """Return where a topic is.
+
+        Raises:
+            BrokerError: nobody has it (code 17).
+        """
+        found = yield from self.find_route(topic)
+        if found is None or not found.parts:
+            where = self._broker if self._broker is not None else self._namesrv[0]
+            raise no_topic(topic, where)
+        return found
+
+    def topic_config(self, broker: BrokerRef, topic: str) -> Operation[TopicConfig | None]:
+        """Return a topic's configuration at one broker, or None where it does not have the topic."""
+        call = self.call(broker.address, request(RequestCode.GET_TOPIC_CONFIG, topic=topic, lo=True))
+        answer = yield from succeeded(call, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # a 4.9 broker, which gives them all at once
+            return (yield from self.topic_configs(broker)).get(topic)
+        return decode_body("TopicConfig", answer.body, decode_topic)
+
+    def topic_configs(self, broker: BrokerRef) -> Operation[Mapping[str, TopicConfig]]:
+        """Return all topics of one broker, by name."""
+        found: dict[str, TopicConfig] = {}
+        while True:
+            # A broker that gives them in pages says how many there are; others give all, and look at no field.
+            command = request(RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=len(found), maxTopicNum=_PAGE)
+            answer = yield from succeeded(self.call(broker.address, command))
+            page = TopicConfigAndMappingSerializeWrapper.from_json(answer.body).topics
+            known = len(found)
+            found.update(page)
+            if len(found) >= Members(answer.fields).int32("totalTopicNum", 0) or len(found) == known:
+                return found
+
+
+def _part(broker: BrokerRef, queues: QueueData) -> TopicQueues:
+    return TopicQueues(
+        broker=broker, read_queues=queues.read_queue_nums, write_queues=queues.write_queue_nums, perm=queues.perm
+    )
+
+
+def no_topic(topic: str, address: str) -> BrokerError:
+    """Return the error of a topic that nobody has."""
+    return BrokerError(
+        f"there is no topic {topic}",
+        code=ResponseCode.TOPIC_NOT_EXIST,
+        address=address,
+        advice=f"check the name, or create it: cometmq topic create {topic}",
+    )
