@@ -22,7 +22,7 @@ cdef class BrokerPlane(RequestHandler):
     cdef cmq_record_host _host
 
     def __init__(self, StoreHandle handle not None, *, str cluster not None, str broker_ip not None, bytes store_address not None, int store_port,
-                 str region not None="DefaultRegion", bint trace=True, uint32_t message_bytes_max=0, str delay_levels=None,
+                 str region not None="DefaultRegion", bint trace=True, uint32_t message_bytes_max=0,
                  bint long_polling=True, int64_t short_polling_ms=0, uint32_t holds_max=0, int32_t transfer_count_memory=0,
                  int32_t transfer_bytes_memory=0, int32_t transfer_count_disk=0, int32_t transfer_bytes_disk=0, int64_t memory_bytes=0,
                  uint32_t sends_waiting_max=0, int64_t flush_timeout_ms=0, bint lite_pull=True):
@@ -50,7 +50,6 @@ cdef class BrokerPlane(RequestHandler):
         options.broker_ip = raw_ip
         options.trace_off = not trace
         options.message_bytes_max = message_bytes_max
-        _check(cmq_delay_levels_parse(_slice_of_text(delay_levels if delay_levels is not None else CMQ_DELAY_LEVELS_DEFAULT.decode()), &options.levels))
         options.long_polling_off = not long_polling
         options.short_polling_ms = short_polling_ms
         options.holds_max = holds_max

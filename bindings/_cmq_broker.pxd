@@ -116,15 +116,6 @@ cdef extern from "broker/cmq_offsets.h" nogil:
     void cmq_offsets_take_changes(cmq_offsets *offsets, cmq_offset_items *items)
 
 
-cdef extern from "store/cmq_tagscode.h" nogil:
-    const char *CMQ_DELAY_LEVELS_DEFAULT
-
-    ctypedef struct cmq_delay_levels:
-        int32_t level_max
-
-    cmq_status cmq_delay_levels_parse(cmq_slice text, cmq_delay_levels *levels_out)
-
-
 cdef extern from "broker/cmq_delay.h" nogil:
     ctypedef struct cmq_delay:
         pass
@@ -184,7 +175,6 @@ cdef extern from "broker/cmq_broker.h" nogil:
         cmq_record_host store_host
         cbool trace_off
         uint32_t message_bytes_max
-        cmq_delay_levels levels
         cbool long_polling_off
         int64_t short_polling_ms
         uint32_t holds_max

@@ -44,7 +44,6 @@ typedef struct cmq_broker_options {
     cmq_record_host store_host;         /* the advertised address: in every record and message id */
     bool trace_off;                     /* traceOn=false */
     uint32_t message_bytes_max;         /* maxMessageSize [4 MiB] */
-    cmq_delay_levels levels;            /* messageDelayLevel */
     bool long_polling_off;              /* longPollingEnable=false: hold for short_polling_ms */
     int64_t short_polling_ms;           /* shortPollingTimeMills [1000] */
     int64_t suspend_ms_max;             /* a client's suspendTimeoutMillis counts up to this [300,000] */

@@ -56,8 +56,16 @@ static void update_progress(cmq_broker_loop *l, cmq_conn *conn, const cmq_comman
         cmq_broker_answer(conn, command, CMQ_RESPONSE_SUBSCRIPTION_GROUP_NOT_EXIST, "Group %.*s not exist!", cmq_shown(header->group), (const char *)header->group.data);
         return;
     }
-    if (cmq_tables_topic(tables, header->topic) == NULL) {
+    const cmq_topic_entry *topic = cmq_tables_topic(tables, header->topic);
+    if (topic == NULL) {
         cmq_broker_answer(conn, command, CMQ_RESPONSE_TOPIC_NOT_EXIST, "Topic %.*s not exist!", cmq_shown(header->topic), (const char *)header->topic.data);
+        return;
+    }
+    /* Upstream keeps progress of any queue id; a client could fill the table with those. */
+    const int32_t queues = topic->read_queues > topic->write_queues ? topic->read_queues : topic->write_queues;
+    if (header->queue_id < 0 || header->queue_id >= queues) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_INVALID_PARAMETER, "topic %.*s has no queue %d", cmq_shown(header->topic),
+                          (const char *)header->topic.data, header->queue_id);
         return;
     }
     const cmq_status status = cmq_offsets_commit(l->broker->options.offsets, &key, header->commit_offset);

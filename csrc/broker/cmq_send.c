@@ -316,7 +316,7 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
     cmq_append like = append_like(l, conn, header, topic->name);
     if (traits.delay.bytes > 0) {
         cmq_delay_parked parked;
-        const cmq_status status = cmq_delay_park(&l->broker->options.levels, topic->name, reply->queue_id, header->sys_flag, traits.delay, &parked);
+        const cmq_status status = cmq_delay_park(cmq_store_delay_levels(l->broker->store), topic->name, reply->queue_id, header->sys_flag, traits.delay, &parked);
         if (status == CMQ_OK) {
             send_parked(l, &like, reply, body, properties, &parked, header->born_ms);
             return;
@@ -435,7 +435,7 @@ cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appe
     cmq_delay_parked parked;
     cmq_slice delay = CMQ_SLICE_NONE;
     if (cmq_property_find(one.properties.one, CMQ_NAME("DELAY"), &delay)) {
-        const cmq_status status = cmq_delay_park(&broker->options.levels, one.common.topic, one.common.queue_id, one.common.sys_flag, delay, &parked);
+        const cmq_status status = cmq_delay_park(cmq_store_delay_levels(broker->store), one.common.topic, one.common.queue_id, one.common.sys_flag, delay, &parked);
         if (status != CMQ_OK && status != CMQ_END) return status;
         if (status == CMQ_OK) {
             one.common.topic = parked.topic;

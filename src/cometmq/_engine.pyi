@@ -564,7 +564,6 @@ class BrokerPlane(RequestHandler):
         region: str = "DefaultRegion",
         trace: bool = True,
         message_bytes_max: int = 0,
-        delay_levels: str | None = None,
         long_polling: bool = True,
         short_polling_ms: int = 0,
         holds_max: int = 0,
@@ -647,3 +646,73 @@ class BrokerPlane(RequestHandler):
     def refuse_sends(self, refuse: bool) -> None: ...
     def counters(self) -> dict[str, int]: ...
     def traffic(self) -> dict[tuple[str, str], tuple[int, int]]: ...
+
+_LoadPhase = Literal["connecting", "sending", "consuming", "counting", "done"]
+
+@type_check_only
+class _LoadLatency(TypedDict):
+    count: int
+    mean_ns: int
+    min_ns: int
+    p50_ns: int
+    p90_ns: int
+    p99_ns: int
+    p999_ns: int
+    max_ns: int
+
+@type_check_only
+class _LoadResult(TypedDict):
+    stopped: bool
+    verified: bool
+    problem: str | None
+    sent: int
+    accepted: int
+    not_on_disk: int
+    refused: int
+    refusal: str | None
+    sends: int
+    consumed: int
+    pulls: int
+    pulls_empty: int
+    duplicates: int
+    broken: int
+    bad_offsets: int
+    holes: int
+    missing: int
+    send_ns: int
+    consume_ns: int
+    send_cpu_ns: int
+    consume_cpu_ns: int
+    send_latency: _LoadLatency
+    end_to_end: _LoadLatency
+
+@final
+class LoadRun:
+    def __init__(
+        self,
+        endpoints: Iterable[tuple[str, int]],
+        queues: Iterable[tuple[int, int]],
+        topic: str,
+        *,
+        format: int,
+        producers: int,
+        consumers: int,
+        depth: int,
+        batch: int,
+        body_bytes: int,
+        count: int,
+        duration_ms: int,
+        rate_per_s: int,
+        oneway: bool,
+        no_wait: bool,
+        consume_after: bool,
+        pull_messages: int,
+        timeout_ms: int,
+        run: int,
+        producer_group: str | None = None,
+        consumer_group: str | None = None,
+    ) -> None: ...
+    def run(self) -> None: ...
+    def stop(self) -> None: ...
+    def progress(self) -> tuple[_LoadPhase, int, int, int]: ...
+    def result(self) -> _LoadResult: ...

@@ -143,7 +143,6 @@ class Broker:
             region=settings.region_id,
             trace=settings.trace_on,
             message_bytes_max=settings.max_message_size_bytes,
-            delay_levels=settings.message_delay_level,
             long_polling=settings.long_polling_enable,
             short_polling_ms=settings.short_polling_time_ms,
             transfer_count_memory=settings.max_transfer_count_on_message_in_memory,

@@ -53,7 +53,6 @@ void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_option
     options.cluster = "C";
     options.broker_ip = "127.0.0.1";
     options.store_host = (cmq_record_host){.address = {127, 0, 0, 1}, .port = 10911};
-    CHECK_OK(cmq_delay_levels_parse(cmq_slice_of_text("1s 5s 10s"), &options.levels));
     CHECK_OK(cmq_broker_create(&kit->broker, &options));
     const char *address = "127.0.0.1:0";
     const cmq_net_options net = {.addresses = &address, .address_count = 1, .handler = cmq_broker_handler(kit->broker),
