@@ -330,11 +330,18 @@ cdef class BrokerPlane(RequestHandler):
         self.leave()
 
     def delay_mark(self):
-        """Return (physical offset, {level: next queue offset}): what was delivered up to the place lies before it."""
+        """Return (physical offset, {level: next queue offset}): what was delivered up to the place lies before it, and is on disk.
+
+        Waits for the disk, so that progress which is written down never counts a delivery that a power loss takes.
+        """
         cdef cmq_delay_mark mark
+        cdef cmq_status status
         self.enter()
         cmq_delay_mark_of(self._delay, &mark)
+        with nogil:
+            status = cmq_store_flush(self._handle._store)
         self.leave()
+        _check(status)
         return mark.log_end, {level: mark.progress.offsets[level] for level in range(1, mark.progress.level_max + 1)
                               if mark.progress.offsets[level] >= 0}
 
