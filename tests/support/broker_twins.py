@@ -251,22 +251,27 @@ class MemoryNameServers:
 class Rig:
     """A control plane over a store of its own, with twins all around."""
 
-    def __init__(self, path: Path, *, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, path: Path, *, settings: Mapping[str, object] | None = None, properties: Path | None = None
+    ) -> None:
+        """Make a small store, or open the one that is there by its broker's properties."""
         self.clock = Clock()
+        small = {
+            "brokerName": "broker-a",
+            "mappedFileSizeCommitLog": 1 << 20,
+            "mappedFileSizeConsumeQueue": 60_000,
+            "maxHashSlotNum": 1_000,
+            "maxIndexNum": 4_000,
+            "flushDiskType": "ASYNC_FLUSH",
+        }
         self.config: BrokerConfig = load_broker_config(
             path,
-            settings={
-                "brokerName": "broker-a",
-                "mappedFileSizeCommitLog": 1 << 20,
-                "mappedFileSizeConsumeQueue": 60_000,
-                "maxHashSlotNum": 1_000,
-                "maxIndexNum": 4_000,
-                "flushDiskType": "ASYNC_FLUSH",
-                **(settings or {}),
-            },
+            config=properties,
+            settings={**({} if properties is not None else small), **(settings or {})},
+            insecure_listen=True,
             environ={},
         )
-        self.store = Store(self.config.plan(10911), read_only=False)
+        self.store = Store(self.config.plan(self.config.port), read_only=False)
         self.plane = MemoryPlane(store=self.store)
         self.link = MemoryLink()
         self.name_servers = MemoryNameServers(self.plane)
@@ -276,7 +281,7 @@ class Rig:
             plane=self.plane,
             link=self.link,
             name_servers=self.name_servers,
-            port=10911,
+            port=self.config.port,
             now_ms=self.clock,
         )
         self.control.start()

@@ -12,7 +12,7 @@ from pathlib import Path
 from cometmq.remoting.command import Command
 from support.golden import GOLDEN
 
-__all__ = ["Frame", "all_frames", "exchanges", "namesrv_frames"]
+__all__ = ["Frame", "all_frames", "broker_frames", "exchanges", "namesrv_frames"]
 
 _SHARED = Path(__file__).resolve().parents[3] / "shared" / "golden"
 
@@ -55,6 +55,11 @@ def _frames(path: Path) -> Iterator[Frame]:
 def namesrv_frames(name: str) -> Iterator[Frame]:
     """Iterate over what a run's name server got and gave, in order of arrival."""
     return _frames(GOLDEN / name / "frames-namesrv.jsonl.xz")
+
+
+def broker_frames(name: str) -> Iterator[Frame]:
+    """Iterate over what a run's broker and its clients asked of each other's control planes, and the answers."""
+    return _frames(GOLDEN / name / "frames-broker.jsonl.xz")
 
 
 def all_frames(name: str) -> Iterator[Frame] | None:
