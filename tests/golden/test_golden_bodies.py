@@ -9,11 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import lzma
+import os
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
+from cometmq.errors import MalformedBody
 from cometmq.remoting.bodies.assignments import (
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
@@ -44,6 +47,9 @@ from cometmq.remoting.bodies.stats import BrokerStatsData, ConsumeStats, Consume
 from cometmq.store_config.fastjson import Layout, encode
 from support.frames import all_frames, exchanges
 from support.golden import GOLDEN, golden_names
+
+SEED = int(os.environ.get("CMQ_SEED", "20250919"), 0)
+MUTATIONS = 2_000 if os.environ.get("CMQ_LONG") else 20
 
 REQUESTS: dict[int, type[Body]] = {
     34: HeartbeatData,
@@ -137,3 +143,50 @@ def test_and_all_of_a_whole_capture(run: str) -> None:
                 done.add(sample.data)
                 check(sample)
     assert len(done) > 20
+
+
+BYTES = [b"\x00", b"\xff", b"9", b"-", b'"', b"{", b"}", b"[", b"]", b",", b":"]
+WORDS = [b"null", b"{}", b"[]", b"99999999999999999999", b"1e999", b"true", b"\\u00"]
+
+
+def damaged(rng: random.Random, data: bytes) -> bytes:
+    """The same with a few bytes changed, taken away, or put in."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(changed) + 1)
+        match rng.randrange(3):
+            case 0:
+                changed[at : at + 1] = rng.choice(
+                    [b"\x00", b"\xff", b"9", b"-", b'"', b"{", b"}", b"[", b"]", b",", b":"]
+                )
+            case 1:
+                del changed[at : at + rng.choice([1, 2, 10, 200])]
+            case _:
+                changed[at:at] = rng.choice(
+                    [b"null", b"{}", b"[]", b"99999999999999999999", b"1e999", b"true", b"\\u00"]
+                )
+    return bytes(changed)
+
+
+def test_damaged_bodies_are_read_or_refused_with_one_error() -> None:
+    print(f"CMQ_SEED={SEED}")
+    rng = random.Random(SEED)
+    mutated = [
+        (kind, damaged(rng, sample.data))
+        for sample in samples()
+        for kind in [(REQUESTS if sample.of_request else ANSWERS).get(sample.code)]
+        if kind is not None
+        for _ in range(MUTATIONS)
+    ]
+    refused = sum(is_refused(kind, data) for kind, data in mutated)
+    assert MUTATIONS < refused < len(mutated) - MUTATIONS
+
+
+def is_refused(kind: type[Body], data: bytes) -> bool:
+    """Whether it is; what is read can be written, and read again."""
+    try:
+        body = kind.from_json(data)
+    except MalformedBody:
+        return True
+    kind.from_json(body.to_json())
+    return False

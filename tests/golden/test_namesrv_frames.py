@@ -8,9 +8,11 @@ connection; code, remark, fields and body must be the same. What differs on purp
 from __future__ import annotations
 
 import json
+import os
+import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -18,13 +20,15 @@ from cometmq.namesrv.handlers import NameServer
 from cometmq.namesrv.kv_config import KVConfig
 from cometmq.namesrv.settings import NamesrvSettings
 from cometmq.remoting.bodies.config_tables import TopicList
-from cometmq.remoting.bodies.registration import RegisterBrokerBody
+from cometmq.remoting.bodies.registration import RegisterBrokerBody, body_checksum
 from cometmq.remoting.bodies.routes import TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.store_config.java_properties import parse_properties
 from support.frames import Frame, namesrv_frames
 from support.golden import golden_names
+
+SEED = int(os.environ.get("CMQ_SEED", "20250919"), 0)
 
 REQUESTS = {
     "apache-4.9.7": 93,
@@ -148,3 +152,38 @@ def test_every_kind_of_request_was_asked() -> None:
     asked = Counter(one.request.code for run in golden_names() for one in replay(run))
     assert set(asked) == {100, 102, 103, 104, 105, 106, 205, 206, 319, 327}
     assert asked[RequestCode.GET_ROUTEINFO_BY_TOPIC] > 400
+
+
+def test_damaged_requests_are_answered_and_harm_nobody() -> None:
+    """The captured requests with fields and bodies changed: each gets an answer, and the server goes on."""
+    print(f"CMQ_SEED={SEED}")
+    rng = random.Random(SEED)
+    server = NameServer(NamesrvSettings(), KVConfig(None), now_ms=lambda: 0)
+    table = server.table()
+    requests = [one.request for run in golden_names() for one in replay(run)]
+    codes: Counter[int] = Counter()
+    for _ in range(3_000):
+        request = rng.choice(requests)
+        fields = {
+            name: rng.choice([value, "", "-1", "9" * 30, "x" * 300, "\x00", value[:1]])
+            for name, value in request.fields.items()
+            if rng.random() < 0.95
+        }
+        body = bytearray(request.body)
+        for _ in range(rng.randint(0, 3)):
+            at = rng.randrange(len(body) + 1)
+            body[at : at + rng.randint(0, 4)] = rng.randbytes(rng.randint(0, 3))
+        if "bodyCrc32" in fields and rng.random() < 0.9:
+            fields["bodyCrc32"] = str(body_checksum(bytes(body)))
+        code = rng.choice([request.code, rng.choice(list(table))])
+        answer = table[code](replace(request, code=code, fields=fields, body=bytes(body)), Caller(rng.randrange(9)))
+        assert isinstance(answer, Command)
+        assert answer.is_response
+        codes[answer.code] += 1
+        if rng.random() < 0.05:
+            server.connection_closed(rng.randrange(9))
+    assert codes[ResponseCode.SYSTEM_ERROR] > 100
+    assert codes[ResponseCode.SUCCESS] > 100
+    for connection in range(9):
+        server.connection_closed(connection)
+    assert server.routes.broker_count == 0
