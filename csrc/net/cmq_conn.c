@@ -1,8 +1,9 @@
 /* cmq_conn: the life of a connection, apart from its bytes: its place in the table, its lists, its end.
  *
- * Owns:      a loop's table of connections, in pieces that never move; the list of the open ones in the order of their last byte, that of the half-closed
- *            ones, and that of those to be sent to or closed.
- * Invariant: an id that was given out is never given out again: 40 bits count a slot's connections. The idle list is in order up to idle_slack_ns, so its
+ * Owns:      a loop's table of connections, in pieces that never move; the list of the open ones in the order of their last byte, that of the
+ *            half-closed ones, and that of those to be sent to or closed.
+ * Invariant: an id that was given out is never given out again: 40 bits count a slot's connections. The idle list is in order up to idle_slack_ns, so
+ * its
  *            end is all that a look for idle connections needs.
  */
 #include <stdlib.h>
@@ -178,7 +179,7 @@ void conn_close(cmq_conn *conn, _Atomic uint64_t *reason)
     if ((conn->flags & CONN_CLOSING) != 0) return;
     if (reason != NULL) net_count(reason, 1);
     list_remove(conn_loop(conn), list_of(conn), conn);
-    conn_stop_waiting(conn);
+    conn_stop_wait(conn);
     conn->flags |= CONN_CLOSING;
     conn_list(conn);
 }
@@ -233,6 +234,9 @@ void conn_update(cmq_conn *conn)
     if ((flags & (CONN_HALF_CLOSED | CONN_LAST_WORDS | CONN_PENDING)) == 0 && unsent <= loop->net->limits.unsent_bytes_pause) wanted |= CONN_READS;
     if ((flags & (CONN_BLOCKED | CONN_PENDING)) != 0) wanted |= CONN_WRITES;
     if ((flags & (CONN_READS | CONN_WRITES)) == wanted) return;
+    /* The time of a frame does not run while it is not read. */
+    if ((wanted & CONN_READS) == 0) conn_stop_wait(conn);
+    else conn_wait(conn);
     struct epoll_event event = {.data.u64 = cmq_conn_id_of(conn)};
     event.events = ((wanted & CONN_READS) != 0 ? (uint32_t)EPOLLIN : 0) | ((wanted & CONN_WRITES) != 0 ? (uint32_t)EPOLLOUT : 0);
     if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, conn_fd(conn), &event) != 0) conn_close(conn, &loop->counts.closed_memory);

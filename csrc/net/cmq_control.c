@@ -1,10 +1,11 @@
 /* cmq_control: the queue from the loops to the control thread, and the ways back.
  *
  * Owns:      what waits at the control thread: blocks that the loops push and the one consumer takes whole, then hands out oldest first.
- * Invariant: the descriptor is readable while items wait. A loop writes it when it pushes onto an empty stack; the consumer reads it before it takes the
+ * Invariant: the descriptor is readable while items wait. A loop writes it when it pushes onto an empty stack; the consumer reads it before it takes
+ * the
  *            stack, so that whatever is pushed later finds the stack empty and writes again.
- * Limits:    count and bytes from the push until the consumer is done with the item: a consumer that takes all at once and works on it for long does not
- *            unbind the queue. That a connection is gone is always told: there is one such item per connection.
+ * Limits:    count and bytes from the push until the consumer is done with the item: a consumer that takes all at once and works on it for long does
+ *            not unbind the queue. That a connection is gone is always told: there is one such item per connection.
  * Threads:   push: the loops; take: one thread; the others: any.
  */
 #include <stdlib.h>
@@ -30,9 +31,10 @@ void net_control_tell(cmq_net *net, net_node *node)
 
 bool net_control_push(cmq_net *net, net_node *node)
 {
+    const uint64_t bytes_max = net->limits.control_bytes_max;
     const uint32_t count = atomic_fetch_add_explicit(&net->control_count, 1, memory_order_relaxed);
     const uint64_t bytes = atomic_fetch_add_explicit(&net->control_bytes, node->bytes, memory_order_relaxed);
-    if (count >= net->limits.control_count_max || node->bytes > net->limits.control_bytes_max || bytes > net->limits.control_bytes_max - node->bytes) {
+    if (count >= net->limits.control_count_max || node->bytes > bytes_max || bytes > bytes_max - node->bytes) {
         atomic_fetch_sub_explicit(&net->control_count, 1, memory_order_relaxed);
         atomic_fetch_sub_explicit(&net->control_bytes, node->bytes, memory_order_relaxed);
         return false;
@@ -68,8 +70,13 @@ uint32_t cmq_net_control_take(cmq_net *net, cmq_control_item *items, uint32_t ca
     while (count < capacity && net->control_taken != NULL) {
         net_node *node = (net_node *)(void *)net->control_taken;
         net->control_taken = node->link.next;
-        items[count++] = (cmq_control_item){.kind = (cmq_control_kind)node->kind, .conn = node->conn, .peer = node->peer, .local_port = node->local_port,
-                                            .arrived_ns = node->arrived_ns, .frame = node->data, .frame_bytes = node->bytes};
+        items[count++] = (cmq_control_item){.kind = (cmq_control_kind)node->kind,
+                                            .conn = node->conn,
+                                            .peer = node->peer,
+                                            .local_port = node->local_port,
+                                            .arrived_ns = node->arrived_ns,
+                                            .frame = node->data,
+                                            .frame_bytes = node->bytes};
         if (node->kind != NET_NODE_CLOSED) continue;
         items[count - 1].frame = NULL;
         free(node);

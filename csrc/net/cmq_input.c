@@ -1,7 +1,8 @@
 /* cmq_input: from bytes of a socket to requests of the handler.
  *
  * Owns:      per connection the bytes of a frame that is partly there, or whole frames that wait because the client does not take its answers.
- * Invariant: bytes that the handler was shown stay where they are until the turn ends: a buffer whose frames were shown is retired, not freed, and never
+ * Invariant: bytes that the handler was shown stay where they are until the turn ends: a buffer whose frames were shown is retired, not freed, and
+ * never
  *            moved. What is kept for a frame is at most twice what came of it, whatever its length claims.
  * Way:       socket -> [conn_event] -> cmq_frame_next -> cmq_command_parse -> handler.request, or the control queue
  */
@@ -22,7 +23,7 @@
 
 static size_t input_room(const net_input *input) { return input->block.bytes - sizeof *input; }
 
-void conn_stop_waiting(cmq_conn *conn)
+void conn_stop_wait(cmq_conn *conn)
 {
     net_input *input = conn->input;
     cmq_loop *loop = conn_loop(conn);
@@ -34,10 +35,12 @@ void conn_stop_waiting(cmq_conn *conn)
     input->listed = false;
 }
 
-static void wait_for_rest(cmq_conn *conn)
+void conn_wait(cmq_conn *conn)
 {
     net_input *input = conn->input;
     cmq_loop *loop = conn_loop(conn);
+    if (input == NULL || input->listed) return;
+    input->began_ns = loop->now_ns;
     input->older = loop->newest_input;
     input->newer = NULL;
     if (input->older != NULL) input->older->newer = input;
@@ -49,7 +52,7 @@ static void wait_for_rest(cmq_conn *conn)
 void conn_drop_input(cmq_conn *conn)
 {
     if (conn->input == NULL) return;
-    conn_stop_waiting(conn);
+    conn_stop_wait(conn);
     loop_give_block(conn_loop(conn), &conn->input->block);
     conn->input = NULL;
 }
@@ -57,7 +60,7 @@ void conn_drop_input(cmq_conn *conn)
 /* The handler was shown frames in it. */
 static void retire_input(cmq_conn *conn)
 {
-    conn_stop_waiting(conn);
+    conn_stop_wait(conn);
     loop_retire_block(conn_loop(conn), &conn->input->block);
     conn->input = NULL;
 }
@@ -91,7 +94,6 @@ static bool make_input(cmq_conn *conn, size_t room)
     }
     conn->input = (net_input *)(void *)block;
     conn->input->conn = conn;
-    conn->input->began_ns = loop->now_ns;
     conn->input->listed = false;
     return true;
 }
@@ -107,8 +109,8 @@ static void keep_rest(cmq_conn *conn, cmq_slice rest, size_t needed)
     input->end = rest.bytes;
     input->needed = needed;
     memcpy(input->data, rest.data, rest.bytes);
-    if ((conn->flags & CONN_PENDING) != 0) conn_stop_waiting(conn);
-    else if (!input->listed) wait_for_rest(conn);
+    if ((conn->flags & CONN_PENDING) != 0) conn_stop_wait(conn);
+    else conn_wait(conn);
 }
 
 /* ---- frames ---- */
@@ -134,8 +136,8 @@ static void answer_text(cmq_conn *conn, const cmq_command *command, int32_t code
     cmq_conn_answer(conn, command, code, cmq_slice_of_text(remark));
 }
 
-/* To the control thread: as the block it came back as, or a copy. */
-static void give_to_control(cmq_conn *conn, const cmq_command *command, const cmq_frame *frame, net_node *again)
+/* To the control thread: as the block it came back as, or a copy. False when there is no room; then the client was told. */
+static bool give_to_control(cmq_conn *conn, const cmq_command *command, const cmq_frame *frame, net_node *again)
 {
     cmq_loop *loop = conn_loop(conn);
     const net_node_kind kind = (command->flag & CMQ_COMMAND_RESPONSE) != 0 ? NET_NODE_RESPONSE : NET_NODE_REQUEST;
@@ -148,13 +150,13 @@ static void give_to_control(cmq_conn *conn, const cmq_command *command, const cm
         if (net_control_push(loop->net, node)) {
             conn->flags |= CONN_KNOWN;
             net_count(&loop->counts.control_items, 1);
-            return;
+            return true;
         }
     }
     net_count(&loop->counts.control_refused, 1);
     if (kind == NET_NODE_REQUEST) answer_text(conn, command, CMQ_RESPONSE_SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while");
-    if (again != NULL) loop_retire_node(loop, again);
-    else free(node);
+    if (again == NULL) free(node);
+    return false;
 }
 
 static void turn_away(cmq_conn *conn, const cmq_command *command)
@@ -163,35 +165,38 @@ static void turn_away(cmq_conn *conn, const cmq_command *command)
     else answer_text(conn, command, CMQ_RESPONSE_SERVICE_NOT_AVAILABLE, "the server is shutting down");
 }
 
+/* A request or a response that could be read. True when the control queue took `again`. */
+static bool serve(cmq_conn *conn, const cmq_command *command, const cmq_frame *frame, net_node *again)
+{
+    cmq_loop *loop = conn_loop(conn);
+    cmq_net *net = loop->net;
+    cmq_net_verdict verdict = CMQ_NET_CONTROL;
+    if ((command->flag & CMQ_COMMAND_RESPONSE) == 0) {
+        if (again == NULL && wants_answer(command) && atomic_load_explicit(&net->draining, memory_order_relaxed)) {
+            turn_away(conn, command);
+            return false;
+        }
+        if (net->handler.request != NULL) verdict = net->handler.request(loop->state, conn, command, frame->body, again != NULL);
+    }
+    if (verdict == CMQ_NET_CLOSE) conn_end(conn, NULL);
+    return verdict == CMQ_NET_CONTROL && give_to_control(conn, command, frame, again);
+}
+
 /* One frame to whoever serves it. `again`: the block it lies in, when it was with the control thread before. */
 static void dispatch(cmq_conn *conn, const cmq_frame *frame, net_node *again)
 {
     cmq_loop *loop = conn_loop(conn);
-    cmq_net *net = loop->net;
     cmq_command *command = &loop->command;
-    loop_begin_turn(loop);
     uint8_t *scratch = scratch_for(loop, frame->header);
     const cmq_status status = scratch != NULL ? cmq_command_parse(frame, scratch, frame->header.bytes, command) : CMQ_ERR_MEMORY;
-    const bool whole = status == CMQ_OK;
-    if (!whole && status != CMQ_ERR_LIMIT) {
+    loop_begin_turn(loop);
+    if (status != CMQ_OK && status != CMQ_ERR_LIMIT) {
         conn_end(conn, scratch != NULL ? &loop->counts.closed_corrupt : &loop->counts.closed_memory);
-    } else if (!whole) {
-        if (again == NULL && wants_answer(command)) answer_text(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, cmq_last_error()->text);
     } else {
-        if (again == NULL && wants_answer(command) && conn->owed < UINT16_MAX) conn->owed++;
-        cmq_net_verdict verdict = CMQ_NET_CONTROL;
-        if ((command->flag & CMQ_COMMAND_RESPONSE) == 0) {
-            if (again == NULL && wants_answer(command) && atomic_load_explicit(&net->draining, memory_order_relaxed)) {
-                turn_away(conn, command);
-                return;
-            }
-            if (net->handler.request != NULL) verdict = net->handler.request(loop->state, conn, command, frame->body, again != NULL);
-        }
-        if (verdict == CMQ_NET_CONTROL) {
-            give_to_control(conn, command, frame, again);
-            return;
-        }
-        if (verdict == CMQ_NET_CLOSE) conn_end(conn, NULL);
+        const bool answered = again == NULL && wants_answer(command);
+        if (answered && conn->owed < UINT16_MAX) conn->owed++;
+        if (status == CMQ_OK && serve(conn, command, frame, again)) return;
+        if (status != CMQ_OK && answered) answer_text(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, cmq_last_error()->text);
     }
     if (again != NULL) loop_retire_node(loop, again);
 }
@@ -205,8 +210,8 @@ void conn_again(cmq_conn *conn, net_node *node)
     dispatch(conn, &frame, node);
 }
 
-/* Serve the whole frames at the front; returns the bytes of those. *needed_out: of the frame behind them. Stops, with CONN_PENDING, when the client has to
- * take answers first. */
+/* Serve the whole frames at the front; returns the bytes of those. *needed_out: of the frame behind them. Stops, with CONN_PENDING, when the client
+ * has to take answers first. */
 static size_t serve_frames(cmq_conn *conn, cmq_slice bytes, size_t *needed_out)
 {
     cmq_loop *loop = conn_loop(conn);
@@ -274,7 +279,7 @@ static void serve_continued(cmq_conn *conn, size_t own, cmq_slice shared)
         return;
     }
     /* Not served: it stays, and what was read behind it goes behind it. */
-    conn_stop_waiting(conn);
+    conn_stop_wait(conn);
     if (input_room(conn->input) - conn->input->end < shared.bytes && !grow_input(conn, conn->input->end + shared.bytes)) return;
     memcpy(conn->input->data + conn->input->end, shared.data, shared.bytes);
     conn->input->end += shared.bytes;
@@ -287,7 +292,8 @@ static ssize_t read_continued(cmq_conn *conn, uint8_t *shared)
     const size_t end = input->end, needed = input->needed;
     if (end == input_room(input) && !grow_input(conn, needed / 2 > end ? 2 * end : needed)) return -1;
     input = conn->input;
-    const size_t own_room = (input_room(input) < needed ? input_room(input) : needed) - end;
+    const size_t left = (input_room(input) < needed ? input_room(input) : needed) - end;
+    const size_t own_room = left < NET_LARGE_READ_BYTES ? left : NET_LARGE_READ_BYTES;
     const struct iovec pieces[2] = {{.iov_base = input->data + end, .iov_len = own_room}, {.iov_base = shared, .iov_len = NET_READ_BYTES}};
     const ssize_t got = readv(conn_fd(conn), pieces, end + own_room == needed ? 2 : 1);
     if (got <= 0) return got;

@@ -1,12 +1,14 @@
 /* cmq_listen: listening sockets, and who gets a connection.
  *
- * The first loop accepts for all and gives each connection to the loop that has the fewest. Not SO_REUSEPORT with a socket per loop: the kernel would deal
- * by a hash of the addresses, so that of four connections of four threads all may land on one loop; and with it a second server of the same user can
- * listen on the same port, and takes half of the clients, where without it the address is taken. Accepting costs some microseconds per connection, once.
+ * The first loop accepts for all and gives each connection to the loop that has the fewest. Not SO_REUSEPORT with a socket per loop: the kernel would
+ * deal by a hash of the addresses, so that of four connections of four threads all may land on one loop; and with it a second server of the same user
+ * can listen on the same port, and takes half of the clients, where without it the address is taken. Accepting costs some microseconds per
+ * connection, once.
  *
  * Owns:      the listening sockets, until the server drains or ends.
- * Limits:    64 connections a turn and address. Over limits.connections_max, or without a descriptor left, a connection is accepted and closed at once, so
- *            that its client knows; for the latter a descriptor is kept in reserve. When even that is taken by somebody else, accepting pauses for 100 ms.
+ * Limits:    64 connections a turn and address. Over limits.connections_max, or without a descriptor left, a connection is accepted and closed at
+ *            once, so that its client knows; for the latter a descriptor is kept in reserve. When even that is taken by somebody else, accepting
+ *            pauses for 100 ms.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -54,8 +56,9 @@ static cmq_status parse_address(const char *text, net_address *address_out)
         if (ipv6) v6->sin6_port = htons((uint16_t)port);
         else v4->sin_port = htons((uint16_t)port);
     }
-    if (!good) return cmq_fail(CMQ_ERR_ARGUMENT, "\"%.100s\" is no address to listen on: give a numeric one with a port, as 127.0.0.1:10911 or [::1]:10911", text);
-    return CMQ_OK;
+    if (good) return CMQ_OK;
+    return cmq_fail(CMQ_ERR_ARGUMENT,
+                    "\"%.100s\" is no address to listen on: give a numeric one with a port, as 127.0.0.1:10911 or [::1]:10911", text);
 }
 
 static cmq_record_host host_of(const struct sockaddr_storage *storage)
@@ -132,8 +135,10 @@ static void give_away(cmq_loop *acceptor, int fd, const cmq_record_host *peer, u
 {
     cmq_net *net = acceptor->net;
     cmq_loop *loop = acceptor;
-    for (uint32_t i = 0; i < net->loop_count; i++)
-        if (atomic_load_explicit(&net->loops[i].open, memory_order_relaxed) < atomic_load_explicit(&loop->open, memory_order_relaxed)) loop = &net->loops[i];
+    for (uint32_t i = 0; i < net->loop_count; i++) {
+        const uint32_t open = atomic_load_explicit(&net->loops[i].open, memory_order_relaxed);
+        if (open < atomic_load_explicit(&loop->open, memory_order_relaxed)) loop = &net->loops[i];
+    }
     net_node *node = loop != acceptor ? net_node_make(NET_NODE_ADOPT, 0, NULL, 0) : NULL;
     if (node == NULL) loop = acceptor;
     atomic_fetch_add_explicit(&net->open, 1, memory_order_relaxed);

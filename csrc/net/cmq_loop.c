@@ -1,10 +1,11 @@
 /* cmq_loop: one thread's turns: wait, mails, requests, answers.
  *
  * Owns:      a loop's epoll set, its read buffer and what a turn's frames lie in, its pool of blocks, its mailbox.
- * Invariant: a loop sleeps only with SIGNAL_SLEEPS set in `signal` and no other bit; who sets another bit then writes the eventfd. The eventfd is asked for
+ * Invariant: a loop sleeps only with SIGNAL_SLEEPS set in `signal` and no other bit; who sets another bit then writes the eventfd. The eventfd is
+ * asked for
  *            by edge and never read: each write is an edge.
- * Time:      read once per turn, after the wait, and once before a wait that has an end. Waits are epoll_pwait2's, to the nanosecond; without the kernel's
- *            default slack of 50 us (PR_SET_TIMERSLACK).
+ * Time:      read once per turn, after the wait, and once before a wait that has an end. Waits are epoll_pwait2's, to the nanosecond; without the
+ *            kernel's default slack of 50 us (PR_SET_TIMERSLACK).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -197,7 +198,8 @@ static void open_mails(cmq_loop *loop)
     }
 }
 
-/* What this loop has to do for others to wait for, in one number for all loops. First what it has become, then what it was: the sum is never 0 too early. */
+/* What this loop has to do for others to wait for, in one number for all loops. First what it has become, then what it was: the sum is never 0 too
+ * early. */
 static void count_outstanding(cmq_loop *loop)
 {
     const bool busy = loop->kept > 0 || loop->unsent_conns > 0;

@@ -171,8 +171,8 @@ void cmq_net_abandon(cmq_net *net)
     close(net->control_fd);
     for (uint32_t i = 0; i < net->loop_count; i++) {
         cmq_loop *loop = &net->loops[i];
-        /* A connection that the parent's loop was closing just then is left: its number may be another's already. Not taken from the epoll set: that is
-         * the parent's, too. */
+        /* A connection that the parent's loop was closing just then is left: its number may be another's already. Not taken from the epoll set: that
+         * is the parent's, too. */
         for (uint32_t slot = 0; slot < loop->slots_used; slot++) {
             const int fd = atomic_exchange_explicit(&loop_slot(loop, slot)->fd, -1, memory_order_relaxed);
             if (fd >= 0) close(fd);
@@ -197,7 +197,8 @@ void cmq_net_count(const cmq_net *net, cmq_net_counters *counters_out)
     for (uint32_t i = 0; i < net->loop_count; i++) {
         const net_counts *counts = &net->loops[i].counts;
 #define ADD(name) counters_out->name += atomic_load_explicit(&counts->name, memory_order_relaxed)
-        ADD(accepted), ADD(closed), ADD(refused), ADD(frames_in), ADD(frames_out), ADD(bytes_in), ADD(bytes_out), ADD(control_items), ADD(control_refused);
+        ADD(accepted), ADD(closed), ADD(refused), ADD(frames_in), ADD(frames_out), ADD(bytes_in), ADD(bytes_out);
+        ADD(control_items), ADD(control_refused);
         ADD(closed_corrupt), ADD(closed_slow_reader), ADD(closed_slow_frame), ADD(closed_idle), ADD(closed_memory), ADD(closed_tls);
         ADD(reads), ADD(writes), ADD(turns), ADD(buffered_bytes);
 #undef ADD

@@ -1,19 +1,21 @@
-/* cmq_net: sockets, frames in, frames out. A server's listening addresses, the loops that own its connections, and the control queue to whoever answers
- * what the loops do not.
+/* cmq_net: sockets, frames in, frames out. A server's listening addresses, the loops that own its connections, and the control queue to whoever
+ * answers what the loops do not.
  *
  *     accept -> connection of one loop for life -> read -> cmq_frame_next -> cmq_command_parse -> handler.request
  *                                                                        |                          | CMQ_NET_CONTROL
  *                              socket <- output of the connection <- cmq_conn_reserve/commit        v
  *                                        ^ mailbox of the loop  <----------------- cmq_net_send <- control thread (Python)
  *
- * A loop turn: wait; read every ready connection and give each whole frame to the handler; let the handler end the turn (it appends what it collected);
- * then one send per connection that has output. So a burst of requests costs one read and one write. What costs what stands in cmq_net_internal.h.
+ * A loop turn: wait; read every ready connection and give each whole frame to the handler; let the handler end the turn (it appends what it
+ * collected); then one send per connection that has output. So a burst of requests costs one read and one write. What costs what stands in
+ * cmq_net_internal.h.
  *
  * Owns:      the sockets, a loop's threads, one shared read buffer per loop; per connection a buffer only while a frame is partly there, or output is
  *            not sent. An idle connection costs at most 80 bytes here.
  * Invariant: a connection belongs to one loop, and only that loop's thread touches it; everybody else names it by its id, which is never used again.
  *            Every buffer has a limit, and a defined answer on reaching it (cmq_net_limits).
- * Threads:   cmq_conn_* and cmq_loop_* without another note: only on the loop's thread, inside a call of the handler. cmq_net_* and cmq_loop_wake: any.
+ * Threads:   cmq_conn_* and cmq_loop_* without another note: only on the loop's thread, inside a call of the handler. cmq_net_* and cmq_loop_wake:
+ *            any.
  * Source:    remoting specification 1.1, 1.9, 1.10; native specification 4-6.
  */
 #ifndef CMQ_NET_H
@@ -43,23 +45,24 @@ typedef enum cmq_net_verdict {
     CMQ_NET_CLOSE       /* close the connection */
 } cmq_net_verdict;
 
-/* What a server does with requests. `state` is one loop's, made by loop_begin; all but `request` may be NULL, and `request` NULL gives every request to
- * the control queue. Responses of clients (to requests of ours) always go to the control queue. */
+/* What a server does with requests. `state` is one loop's, made by loop_begin; all but `request` may be NULL, and `request` NULL gives every request
+ * to the control queue. Responses of clients (to requests of ours) always go to the control queue. */
 typedef struct cmq_net_handler {
     void *context;
     cmq_status (*loop_begin)(void *context, cmq_loop *loop, uint32_t index, void **state_out);   /* before the threads start */
     void (*loop_end)(void *context, void *state);                                                /* after they ended */
     void (*turn_begin)(void *state);   /* before the first frame of a turn that has frames */
-    /* The command lives for the call; the bytes that its slices and the body name live until turn_end returns, so that a handler can append what several
-     * requests bring at once. `again`: the control thread has looked at it and says that it can be served now. */
+    /* The command lives for the call; the bytes that its slices and the body name live until turn_end returns, so that a handler can append what
+     * several requests bring at once. `again`: the control thread has looked at it and says that it can be served now. */
     cmq_net_verdict (*request)(void *state, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool again);
     void (*turn_end)(void *state);     /* after the last frame, before anything is sent */
     void (*woken)(void *state);        /* cmq_loop_wake was called since the last time */
     int64_t (*due_ns)(void *state);    /* when `tick` wants to be called, on cmq_net's monotonic clock; INT64_MAX: never */
     void (*tick)(void *state, int64_t now_ns);
     void (*closed)(void *state, cmq_conn *conn);   /* the connection is gone when this returns */
-    /* The client sends no more: it left, or it closed its half and waits for the answers; which of the two cannot be seen. Forget what is only held for
-     * it, and return how many requests that were: no answer to them is waited for. The others get theirs before `closed` is called, if they come soon. */
+    /* The client sends no more: it left, or it closed its half and waits for the answers; which of the two cannot be seen. Forget what is only held
+     * for it, and return how many requests that were: no answer to them is waited for. The others get theirs before `closed` is called, if they come
+     * soon. */
     uint32_t (*half_closed)(void *state, cmq_conn *conn);
 } cmq_net_handler;
 
@@ -103,8 +106,8 @@ bool cmq_net_is_idle(const cmq_net *net);
 /* End the threads, close every connection (the handler hears of each), free. Call with no other call under way. */
 void cmq_net_destroy(cmq_net *net);
 
-/* After fork, in the child, where no thread of ours lives: close the descriptors. The memory stays as it is, an image that goes with the child: a loop may
- * have been changing it. */
+/* After fork, in the child, where no thread of ours lives: close the descriptors. The memory stays as it is, an image that goes with the child: a
+ * loop may have been changing it. */
 void cmq_net_abandon(cmq_net *net);
 
 /* One turn of every loop of a manual server: what is ready now, and what is due. */
@@ -126,14 +129,14 @@ cmq_conn *cmq_loop_conn(cmq_loop *loop, cmq_conn_id id);
 /* A small number that no other connection of this loop has, below connections_max: for tables of the handler's. Taken again after `closed`. */
 uint32_t cmq_conn_slot(const cmq_conn *conn);
 
-/* Room for `bytes` at the end of the connection's output, valid until the next call that names the connection; then commit what was used of it: a frame
- * a call, or a frame's beginning whose rest is lent. NULL when a limit was reached or memory is short: the connection will be closed at the end of the
- * turn, and needs no answer. */
+/* Room for `bytes` at the end of the connection's output, valid until the next call that names the connection; then commit what was used of it: a
+ * frame a call, or a frame's beginning whose rest is lent. NULL when a limit was reached or memory is short: the connection will be closed at the end
+ * of the turn, and needs no answer. */
 uint8_t *cmq_conn_reserve(cmq_conn *conn, size_t bytes);
 void cmq_conn_commit(cmq_conn *conn, size_t bytes);
 
-/* Go on with bytes that are not copied: they stay as they are until `release` is called, once, on the loop's thread: when they were sent, or will never
- * be (then perhaps at once, as after a reserve that gave NULL). Worth it from some 10 KiB on. */
+/* Go on with bytes that are not copied: they stay as they are until `release` is called, once, on the loop's thread: when they were sent, or will
+ * never be (then perhaps at once, as after a reserve that gave NULL). Worth it from some 10 KiB on. */
 void cmq_conn_lend(cmq_conn *conn, cmq_slice bytes, void (*release)(void *context), void *context);
 
 /* The usual short answer: no fields, no body. Nothing for one-way requests. */
@@ -184,7 +187,7 @@ void cmq_net_close_conn(cmq_net *net, cmq_conn_id conn);
 /* ---- counters ---- */
 
 typedef struct cmq_net_counters {
-    uint64_t accepted, closed, refused;      /* connections; refused: over connections_max, or while draining */
+    uint64_t accepted, closed, refused;      /* connections; refused: over connections_max, or without a descriptor */
     uint64_t frames_in, frames_out, bytes_in, bytes_out;
     uint64_t control_items, control_refused; /* refused: the queue was full */
     uint64_t closed_corrupt, closed_slow_reader, closed_slow_frame, closed_idle, closed_memory;

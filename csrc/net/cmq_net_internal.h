@@ -1,19 +1,20 @@
 /* cmq_net_internal: what the files of csrc/net share, and nobody else.
  *
  * What a request costs here, on its way through a loop:
- *   bytes        the kernel copies them into the loop's read buffer; nothing here copies them again. Only the rest of a read that ends inside a frame is
- *                kept (once: the next read goes straight behind it, by readv, and on into the shared buffer). Answers are written where they are sent from.
- *   calls        one epoll_pwait2 a turn, one recv and one sendmsg per connection that had something, however many frames that was. Other threads write
- *                an eventfd only when the loop sleeps.
- *   lines        the connection (80 bytes, two lines; a neighbour's more once a second, for the idle list), the loop's one command, as far as its fields
- *                go, the chunk of output. Buffers are taken last-in-first-out, so they are in the cache.
+ *   bytes        the kernel copies them into the loop's read buffer; nothing here copies them again. Only the rest of a read that ends inside a frame
+ *                is kept (once: the next read goes straight behind it, by readv, and on into the shared buffer). Answers are written where they are
+ *                sent from.
+ *   calls        one epoll_pwait2 a turn, one recv and one sendmsg per connection that had something, however many frames that was. Other threads
+ *                write an eventfd only when the loop sleeps.
+ *   lines        the connection (80 bytes, two lines; a neighbour's more once a second, for the idle list), the loop's one command, as far as its
+ *                fields go, the chunk of output. Buffers are taken last-in-first-out, so they are in the cache.
  *   allocations  none: read buffer, command and the room for unescaped text are a loop's, and small chunks of output come from its pool. Chunks over
  *                16 KiB and whatever goes to the control thread (one block a request) are malloc's.
- *   locks        none: mailbox and control queue are stacks that producers push to with one exchange, and a consumer takes whole. A thread of Python's that
- *                loses its core between two instructions therefore never stops a loop. What threads share is on lines of its own.
+ *   locks        none: mailbox and control queue are stacks that producers push to with one exchange, and a consumer takes whole. A thread of
+ *                Python's that loses its core between two instructions therefore never stops a loop. What threads share is on lines of its own.
  *
- * Limits of a turn: 64 connections a wait and 64 KiB a connection are read, 128 connections are sent to. A client that pipelines without end, and an arrival
- * that answers a thousand holds, thus cost the others at most that.
+ * Limits of a turn: 64 connections a wait and 64 KiB a connection are read, 128 connections are sent to. A client that pipelines without end, and an
+ * arrival that answers a thousand holds, thus cost the others at most that.
  */
 #ifndef CMQ_NET_INTERNAL_H
 #define CMQ_NET_INTERNAL_H
@@ -31,6 +32,7 @@
 #define NET_TABLE_CONNS 256u             /* connections a piece of the table: pieces never move */
 #define NET_EVENTS 64                    /* a wait */
 #define NET_READ_BYTES 65536u            /* a connection and turn */
+#define NET_LARGE_READ_BYTES (1u << 20)  /* … when they belong to one large frame */
 #define NET_INPUT_BYTES 262144u          /* the shared read buffer */
 #define NET_SENDS 128u                   /* a turn */
 #define NET_SMALL_BYTES 1024u            /* blocks of the pool, their head included: an answer or a few; a frame's first part … */
@@ -325,7 +327,8 @@ int64_t loop_expiry_ns(const cmq_loop *loop);
 void conn_event(cmq_conn *conn, uint32_t events);
 void conn_again(cmq_conn *conn, net_node *node);                          /* NET_NODE_AGAIN; takes the node */
 void conn_drop_input(cmq_conn *conn);
-void conn_stop_waiting(cmq_conn *conn);                                   /* for the rest of a frame: its time no longer runs */
+void conn_wait(cmq_conn *conn);                                           /* for the rest of a frame, if one has begun: its time runs … */
+void conn_stop_wait(cmq_conn *conn);                                      /* … and no longer */
 
 /* ---- cmq_output.c ---- */
 

@@ -1,7 +1,7 @@
 /* cmq_output: what a connection has to send: chunks in the order they were put there, sent with one call a turn.
  *
- * Owns:      a connection's chain of chunks. The first is small, so that a thousand connections that are answered at once do not take a thousand pages;
- *            the next are larger, and what is larger still has a chunk of its own size, or is lent.
+ * Owns:      a connection's chain of chunks. The first is small, so that a thousand connections that are answered at once do not take a thousand
+ *            pages; the next are larger, and what is larger still has a chunk of its own size, or is lent.
  * Invariant: the first chunk knows the bytes of all; a connection is in the loop's list whenever it has fresh output or is to be closed.
  * Way:       handler -> cmq_conn_reserve, cmq_conn_commit, cmq_conn_lend -> [conn_send] -> socket
  */
@@ -13,7 +13,7 @@
 #include "net/cmq_net_internal.h"
 
 #define SEND_PIECES 64u
-#define SEND_BYTES_MAX (4u << 20)   /* a connection and turn; the others wait meanwhile */
+#define SEND_BYTES_MAX (1u << 20)   /* a connection and turn; the others wait meanwhile */
 #define LEND_BYTES_MIN 4096u        /* of a mail: below, copying costs less than a piece of its own */
 #define ANSWER_BYTES 256u           /* of a short answer, without its remark */
 

@@ -1,8 +1,11 @@
-/* test_cmq_net: a server turned by hand: frames in pieces, many of them, those that lie; answers at once, later and too late; the ends of connections; the
- * control queue; draining and destroying with work under way.
+/* test_cmq_net: a server turned by hand: frames in pieces, many of them, those that lie; answers at once, later and too late; the ends of
+ * connections; the control queue; draining and destroying with work under way.
  */
 #include "net/cmq_net.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -502,8 +505,8 @@ static void destroyed_with_work_under_way(void)
 static void addresses(void)
 {
     cmq_net *net;
-    const char *bad[] = {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:-1", "localhost:1", "[::1:1", "::1:1", "[::1]1",
-                         "127.0.0.1:1 ", "[127.0.0.1]:1", "[]:1", "]:1", "[:1"};
+    const char *bad[] = {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:-1", "localhost:1", "[::1:1", "::1:1",
+                         "[::1]1", "127.0.0.1:1 ", "[127.0.0.1]:1", "[]:1", "]:1", "[:1"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const cmq_net_options options = {.addresses = &bad[i], .address_count = 1, .manual = true};
         CHECK_STATUS(cmq_net_create(&net, &options), CMQ_ERR_ARGUMENT);
@@ -557,7 +560,53 @@ static void addresses_and_loops(void)
     kit_stop(&server);
 }
 
-static void a_loop_that_cannot_begin(void)
+/* What a connection's socket is set to, without a call per connection. */
+static void sockets(void)
+{
+    begin();
+    const int fd = kit_connect(&server);
+    kit_request(fd, KIT_ECHO, 1, CMQ_SLICE_NONE);
+    (void)kit_expect(fd, 0, 1);
+    const cmq_conn *conn = cmq_loop_conn(server.states[0]->loop, server.states[0]->last_conn);
+    CHECK(conn != NULL);
+    int no_delay = 0;
+    socklen_t bytes = sizeof no_delay;
+    CHECK(getsockopt(conn_fd(conn), IPPROTO_TCP, TCP_NODELAY, &no_delay, &bytes) == 0);
+    CHECK(no_delay != 0);
+    CHECK((fcntl(conn_fd(conn), F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK((fcntl(conn_fd(conn), F_GETFL) & O_NONBLOCK) != 0);
+    close(fd);
+    kit_stop(&server);
+}
+
+static void ipv6(void)
+{
+    const char *address = "[::1]:0";
+    kit_prepare(&server);
+    server.options.addresses = &address;
+    const cmq_status status = cmq_net_create(&server.net, &server.options);
+    if (status != CMQ_OK) {
+        CHECK(cmq_last_error()->sys_errno == EADDRNOTAVAIL || cmq_last_error()->sys_errno == EAFNOSUPPORT);
+        fprintf(stderr, "no IPv6 here: %s\n", cmq_last_error()->text);
+        return;
+    }
+    CHECK_OK(cmq_net_start(server.net));
+    kit_turning = &server;
+    struct sockaddr_in6 to = {.sin6_family = AF_INET6, .sin6_port = htons(cmq_net_port(server.net, 0)), .sin6_addr = in6addr_loopback}, own;
+    socklen_t bytes = sizeof own;
+    const int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    CHECK(connect(fd, (const struct sockaddr *)&to, sizeof to) == 0 && getsockname(fd, (struct sockaddr *)&own, &bytes) == 0);
+    kit_request(fd, KIT_ECHO, 1, CMQ_SLICE_NONE);
+    (void)kit_expect(fd, 0, 1);
+    const cmq_record_host *peer = cmq_conn_peer(cmq_loop_conn(server.states[0]->loop, server.states[0]->last_conn));
+    CHECK(peer->ipv6);
+    CHECK_BYTES(peer->address, 16, &in6addr_loopback, 16);
+    CHECK_INT(peer->port, ntohs(own.sin6_port));
+    close(fd);
+    kit_stop(&server);
+}
+
+static void limits_that_are_none(void)
 {
     kit_prepare(&server);
     server.options.limits.idle_ms = -1;
@@ -567,8 +616,31 @@ static void a_loop_that_cannot_begin(void)
     CHECK_STATUS(cmq_net_create(&server.net, &server.options), CMQ_ERR_ARGUMENT);
 }
 
+static cmq_status refuse(void *context, cmq_loop *loop, uint32_t index, void **state_out)
+{
+    (void)context, (void)loop;
+    *state_out = NULL;
+    return index == 1 ? cmq_fail(CMQ_ERR_LIMIT, "no second loop") : CMQ_OK;
+}
+
+static uint32_t ends;
+static void count_end(void *context, void *state_of_loop) { (void)context, (void)state_of_loop, ends++; }
+
+/* Loops that did begin are ended. */
+static void a_loop_that_cannot_begin(void)
+{
+    kit_prepare(&server);
+    server.options.loops = 3;
+    server.options.handler = (cmq_net_handler){.loop_begin = refuse, .loop_end = count_end};
+    CHECK_OK(cmq_net_create(&server.net, &server.options));
+    CHECK_STATUS(cmq_net_start(server.net), CMQ_ERR_LIMIT);
+    cmq_net_destroy(server.net);
+    CHECK_INT(ends, 1);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(pieces_of_any_size), CMQ_TEST(pipelining), CMQ_TEST(a_turn_of_many_connections), CMQ_TEST(short_answers), CMQ_TEST(ticks),
-              CMQ_TEST(a_client_that_leaves), CMQ_TEST(a_client_that_half_closes), CMQ_TEST(half_closed_and_never_answered), CMQ_TEST(closed_by_the_handler),
-              CMQ_TEST(closed_while_output_is_pending), CMQ_TEST(lent_bytes), CMQ_TEST(control_queue), CMQ_TEST(late_replies), CMQ_TEST(sends_from_outside),
-              CMQ_TEST(draining), CMQ_TEST(destroyed_with_work_under_way), CMQ_TEST(addresses), CMQ_TEST(addresses_and_loops),
+              CMQ_TEST(a_client_that_leaves), CMQ_TEST(a_client_that_half_closes), CMQ_TEST(half_closed_and_never_answered),
+              CMQ_TEST(closed_by_the_handler), CMQ_TEST(closed_while_output_is_pending), CMQ_TEST(lent_bytes), CMQ_TEST(control_queue),
+              CMQ_TEST(late_replies), CMQ_TEST(sends_from_outside), CMQ_TEST(draining), CMQ_TEST(destroyed_with_work_under_way),
+              CMQ_TEST(addresses), CMQ_TEST(addresses_and_loops), CMQ_TEST(sockets), CMQ_TEST(ipv6), CMQ_TEST(limits_that_are_none),
               CMQ_TEST(a_loop_that_cannot_begin))

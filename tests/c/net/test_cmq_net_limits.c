@@ -1,6 +1,7 @@
 /* test_cmq_net_limits: each limit of a server attacked, and what then happens; that nobody else suffers; that afterwards it goes on.
  *
- * Checks: connections, descriptors, lengths that lie, memory, slow senders, slow readers, idle clients, the control queue, TLS, garbage; fairness between
+ * Checks: connections, descriptors, lengths that lie, memory, slow senders, slow readers, idle clients, the control queue, TLS, garbage; fairness
+ * between
  *         connections of one loop.
  */
 #include <signal.h>
@@ -377,6 +378,33 @@ static void slow_frames(void)
     kit_stop(&server);
 }
 
+/* Nor does the time of half a frame run while its client is not read, because it takes no answers. */
+static void half_a_frame_that_is_not_read(void)
+{
+    kit_prepare(&server);
+    server.options.limits.unsent_bytes_pause = 1000;
+    kit_start(&server);
+    const int fd = kit_connect(&server);
+    uint8_t stream[600];
+    size_t bytes = kit_frame(stream, KIT_BIG, 1, 0, CMQ_NAME("15000000"));
+    const size_t second = kit_frame(stream + bytes, KIT_ECHO, 2, 0, CMQ_NAME("body"));
+    kit_write(fd, stream, bytes + second / 2);
+    KIT_UNTIL(&server, state()->requests == 1);
+    cmq_net_turn(server.net);
+    server.now_ns += 60000 * KIT_MS;
+    cmq_net_turn(server.net);
+    CHECK_INT(kit_expect(fd, 0, 1).bytes, 15000000);
+    cmq_net_turn(server.net);
+    server.now_ns += 29999 * KIT_MS;
+    cmq_net_turn(server.net);
+    CHECK_INT(kit_counters(&server).open, 1);
+    server.now_ns += 1 * KIT_MS;
+    cmq_net_turn(server.net);
+    CHECK_INT(kit_counters(&server).closed_slow_frame, 1);
+    close(fd);
+    kit_stop(&server);
+}
+
 /* Whole frames that wait because the client takes no answers are not slow. */
 static void waiting_frames_are_not_slow(void)
 {
@@ -621,5 +649,6 @@ static void a_child_lets_go(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(connections), CMQ_TEST(descriptors), CMQ_TEST(frames), CMQ_TEST(promises_cost_nothing), CMQ_TEST(buffered_input),
               CMQ_TEST(buffered_output), CMQ_TEST(pause_and_resume), CMQ_TEST(slow_reader), CMQ_TEST(idle), CMQ_TEST(slow_frames),
-              CMQ_TEST(waiting_frames_are_not_slow), CMQ_TEST(full_control_queue), CMQ_TEST(control_bytes), CMQ_TEST(strangers), CMQ_TEST(too_many_fields),
-              CMQ_TEST(duplicate_numbers), CMQ_TEST(pipelining_gives_way), CMQ_TEST(many_answers_are_spread), CMQ_TEST(a_child_lets_go))
+              CMQ_TEST(half_a_frame_that_is_not_read), CMQ_TEST(waiting_frames_are_not_slow), CMQ_TEST(full_control_queue),
+              CMQ_TEST(control_bytes), CMQ_TEST(strangers), CMQ_TEST(too_many_fields), CMQ_TEST(duplicate_numbers),
+              CMQ_TEST(pipelining_gives_way), CMQ_TEST(many_answers_are_spread), CMQ_TEST(a_child_lets_go))

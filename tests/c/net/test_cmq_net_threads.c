@@ -1,5 +1,5 @@
-/* test_cmq_net_threads: loops in threads: requests served by loops, given to a control thread and back, answered from outside, all at once; wakes that are
- * never lost; exact times; starting, draining and ending.
+/* test_cmq_net_threads: loops in threads: requests served by loops, given to a control thread and back, answered from outside, all at once; wakes
+ * that are never lost; exact times; starting, draining and ending.
  *
  * Threads: yes
  */

@@ -1,5 +1,5 @@
-/* cmq_net_kit: what the tests of csrc/net share: a server with a handler that does what a request's code says, clients over loopback, and time that stands
- * still until a test moves it.
+/* cmq_net_kit: what the tests of csrc/net share: a server with a handler that does what a request's code says, clients over loopback, and time that
+ * stands still until a test moves it.
  *
  * Functions end the test when they fail. Nothing sleeps: a test makes turns until what it waits for is there, up to a minute.
  */
