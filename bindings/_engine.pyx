@@ -14,6 +14,7 @@ cmq_core is linked statically and must be in the process once.
     _wire.pxi      remoting commands
     _net.pxi       NetServer: sockets, and the queue from their loops to Python
     _broker.pxi    BrokerPlane: what a broker's loops serve, and what the control plane tells them
+    _load.pxi      LoadRun: the load generator
 
 Every call into the engine holds its handle (StoreHandle.enter, leave), so that close() never frees it under a call.
 """
@@ -30,6 +31,7 @@ from _arrow_abi cimport *
 from _cmq cimport *
 from _cmq_net cimport *
 from _cmq_broker cimport *
+from _cmq_load cimport *
 
 import threading as _threading
 import time as _time
@@ -153,3 +155,4 @@ include "_verify.pxi"
 include "_wire.pxi"
 include "_net.pxi"
 include "_broker.pxi"
+include "_load.pxi"

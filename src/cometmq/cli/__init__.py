@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import cometmq
-from cometmq.cli import broker, cat, export, inspect, namesrv, put, repair, sql, verify
+from cometmq.cli import bench, broker, cat, export, inspect, namesrv, put, repair, sql, verify
 from cometmq.cli.terminal import open_standard_streams
 
 __all__ = ["app", "main"]
@@ -36,6 +36,7 @@ for command in (
     namesrv.namesrv,
     broker.broker,
     broker.serve,
+    bench.bench,
 ):
     app.command()(command)
 

@@ -1,0 +1,108 @@
+"""``cometmq bench``: text, JSON, exit codes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import cometmq.loadtest
+from cometmq.loadtest import LoadOptions, LoadReport, Target
+from cometmq.remoting.codes import RequestCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.sync_channel import Channel
+from cometmq.testing import Cluster, cluster
+from support.command_line import run, run_json, start
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Cluster]:
+    with cluster() as running:
+        yield running
+
+
+def test_text(one: Cluster) -> None:
+    outcome = run(
+        "bench", "--namesrv", one.name_server_address, "--create", "-p", "2", "-c", "1", "--count", "500", "-s", "1K"
+    )
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = outcome.lines
+    assert lines[0] == (
+        f"cometmq_bench at {one.broker.address}: 4 queues, 2 producers, 1 in flight on each, 1.0 KiB, JSON headers"
+    )
+    assert lines[1].startswith("sent        500 messages in ")
+    assert lines[2].startswith("send        p50 ")
+    assert lines[3].startswith("consumed    500 messages in ")
+    assert lines[4].startswith("end to end  p50 ")
+    assert lines[5:] == ["verified    every offset, and all that came"]
+
+
+def test_json(one: Cluster) -> None:
+    report = run_json(
+        *("bench", "--broker", one.broker.address, "--create", "--topic", "json", "--queues", "2"),
+        *("--batch", "5", "--count", "100", "--depth", "3", "--headers", "rocketmq", "--json"),
+    )
+    assert report["topic"] == "json"
+    assert report["brokers"] == [one.broker.address]
+    assert report["options"]["batch"] == 5
+    assert report["report"]["verified"] is True
+    assert report["report"]["sends"] == 20
+    assert report["report"]["send_latency"]["count"] == 20
+
+
+def test_what_cannot_be_done(one: Cluster) -> None:
+    assert run("bench", "--broker", one.broker.address, "--topic", "nowhere").code == 3
+    assert "give the address of a name server" in run("bench").err
+    assert run("bench", "--broker", "127.0.0.1:1").code == 3
+    assert run("bench", "--broker", one.broker.address, "--size", "much").code == 2
+    outcome = run("bench", "--broker", one.broker.address, "--create", "--size", "39")
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "body_bytes is 39" in outcome.err
+
+
+def test_a_wrong_run_prints_no_figure(one: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = cometmq.loadtest.run_load
+
+    def wrong(target: Target, options: LoadOptions, **more: object) -> LoadReport:
+        report = real(target, options)
+        return dataclasses.replace(
+            report, verified=False, problem="3 accepted messages did not come", refused=5, refusal="code 2: busy"
+        )
+
+    monkeypatch.setattr(cometmq.loadtest, "run_load", wrong)
+    outcome = run("bench", "--broker", one.broker.address, "--create", "--count", "10")
+    assert (outcome.code, outcome.out) == (4, "")
+    assert outcome.err.splitlines() == [
+        "cometmq: 5 messages were refused; the first with code 2: busy",
+        "cometmq: what came back is not what was sent: 3 accepted messages did not come",
+    ]
+
+
+def await_messages(address: str, topic: str) -> None:
+    """Return when the first queue has some."""
+    end = time.monotonic() + 60
+    request = Command(code=RequestCode.GET_MAX_OFFSET, fields={"topic": topic, "queueId": "0"})
+    with Channel(address) as channel:
+        while channel.invoke(request, timeout_ms=10_000).fields.get("offset", "0") == "0":
+            assert time.monotonic() < end
+
+
+def test_ctrl_c_prints_what_there_is(one: Cluster) -> None:
+    address = one.broker.address
+    process = start("bench", "--broker", address, "--create", "-t", "ctrlc", "--duration", "3600", "--json")
+    try:
+        await_messages(address, "ctrlc")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert (process.returncode, err) == (130, b"")
+    report = json.loads(out)["report"]
+    assert report["stopped"] is True
+    assert report["verified"] is False
+    assert report["accepted"] > 0
