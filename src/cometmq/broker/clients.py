@@ -27,7 +27,6 @@ from cometmq.remoting.bodies.heartbeat import (
     ConsumerData,
     ConsumeType,
     HeartbeatData,
-    MessageModel,
 )
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
@@ -255,11 +254,6 @@ class Clients:
                 ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
             )
         return ok(request)
-
-    def is_broadcasting(self, name: str) -> bool:
-        """Tell whether an online group gives every member all messages."""
-        group = self.consumers.get(name)
-        return group is not None and group.message_model is MessageModel.BROADCASTING
 
 
 def _checked_group(name: str) -> str:

@@ -81,7 +81,14 @@ class BrokerGroups:
         if missing:
             self._table.persist()
         for group in self._table.all():
+            self._tell(group)
+
+    def _tell(self, group: SubscriptionGroupConfig) -> None:
+        """Make a stored group known to the loops. One that cannot be is passed over: the others are served."""
+        try:
             self._plane.put_group(group)
+        except InvalidArgument as error:
+            _log.warning("group passed over", extra={"group": group.group_name, "error": str(error)})
 
     def get(self, name: str) -> SubscriptionGroupConfig | None:
         """Return a group, or None."""

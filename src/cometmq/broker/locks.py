@@ -66,15 +66,6 @@ class QueueLocks:
         now = self._now_ms()
         return any(not self._is_expired(lock, now) for lock in self._groups.get(group, {}).values())
 
-    def owner(self, group: str, queue: MessageQueue) -> str | None:
-        """Return who holds a queue, or None."""
-        lock = self._groups.get(group, {}).get(queue)
-        return None if lock is None or self._is_expired(lock, self._now_ms()) else lock.owner
-
-    def forget_group(self, group: str) -> None:
-        """Drop a deleted group's locks."""
-        self._groups.pop(group, None)
-
     def drop_expired(self) -> None:
         """Forget what expired, so that queues that went away take no room."""
         now = self._now_ms()

@@ -90,7 +90,7 @@ class BrokerOffsets:
     def start(self) -> None:
         """Give the loops all progress that was stored."""
         for group, topic, queue_id, offset in self._table.all():
-            if queue_id >= 0 and offset >= 0:
+            if group and topic and queue_id >= 0 and offset >= 0:
                 self._plane.commit_offset(group, topic, queue_id, offset)
         self._plane.take_offset_changes()
         self._version = self._plane.offset_version()

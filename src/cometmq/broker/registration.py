@@ -155,6 +155,7 @@ class Timing:
         second_ms: from the first registration to the second.
         period_ms: from then on; upstream holds it between 10 s and 60 s.
         timeout_ms: longest wait for a name server's answer.
+        start_ms: longest wait of the broker's start for all of them.
         announce_ms: longest wait of whoever made a topic: less than a client waits for its answer.
         retry_ms: pause before a name server that failed is tried again.
         goodbye_ms: longest wait for goodbyes.
@@ -164,6 +165,7 @@ class Timing:
     second_ms: int = 10_000
     period_ms: int = 30_000
     timeout_ms: int = 24_000
+    start_ms: int = 3_000
     announce_ms: int = 2_000
     retry_ms: int = 1_000
     goodbye_ms: int = 3_000
@@ -202,10 +204,14 @@ class Registrar:
         self._stopping = False
 
     async def start(self) -> None:
-        """Register with all; returns when each has answered, or failed once. Goes on in tasks of its own."""
+        """Register with all; returns when each has answered, or failed once, or took too long. Goes on in tasks."""
         for server in self._servers:
             server.start()
-        await asyncio.gather(*(server.first_try.wait() for server in self._servers))
+        tried = [asyncio.ensure_future(server.first_try.wait()) for server in self._servers]
+        if tried:
+            _, late = await asyncio.wait(tried, timeout=self._timing.start_ms / 1000)
+            for task in late:
+                task.cancel()
 
     async def announce(self, topics: Sequence[TopicConfig]) -> None:
         """Tell of new and changed topics; returns when all have answered or the time for it is over."""

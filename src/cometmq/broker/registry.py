@@ -126,6 +126,7 @@ class ConsumerRegistry:
             True where members or topics changed.
         """
         group = self._groups.get(name)
+        is_first = group is None
         if group is None:
             group = ConsumerGroup(name, consume_type, message_model, consume_from_where)
             self._groups[name] = group
@@ -138,8 +139,9 @@ class ConsumerRegistry:
         group.consume_from_where = consume_from_where
         group.changed_ms = self._now_ms()
         filters, topics = (False, False) if subscriptions is None else _subscribe(group.subscriptions, subscriptions)
-        # The loops' tables come first: whoever hears of the change pulls with the new subscriptions at once.
-        if filters or topics or is_new or told != (consume_type, message_model):
+        # The loops' tables come first: whoever hears of the change pulls with the new subscriptions at once. Where
+        # nothing changed for them they are left alone, since telling them ends the group's held pulls.
+        if is_first or filters or topics or told != (consume_type, message_model):
             self._listener.subscriptions_changed(group)
         if (is_new or topics) and notify and message_model is not MessageModel.BROADCASTING:
             self._listener.members_changed(group)

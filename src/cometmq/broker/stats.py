@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cometmq.remoting.bodies.stats import BrokerStatsData, BrokerStatsItem
@@ -161,19 +161,6 @@ class Statistics:
             hour = list(item.hour)[-2:]
             return _rate(deque(ten)).per_second, minute, _rate(deque(hour)).per_second if len(hour) == 2 else None
 
-    def names(self) -> Iterator[tuple[str, str, int]]:
-        """Return name, key and sum of every statistic."""
-        with self._lock:
-            found = [(name, key, item.total) for name, table in self._items.items() for key, item in table.items()]
-        return iter(found)
-
-    def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
-        """Drop what belongs to a topic or group that was deleted."""
-        with self._lock:
-            for table in self._items.values():
-                for key in [key for key in table if _is_about(key, topic, group)]:
-                    del table[key]
-
     # --- Totals of days
 
     def turn_day_at(self, day: int, totals: Mapping[str, int]) -> None:
@@ -187,8 +174,3 @@ class Statistics:
         """Return a total as it was yesterday morning and this morning."""
         with self._lock:
             return self._mornings[0].get(name, 0), self._mornings[1].get(name, 0)
-
-
-def _is_about(key: str, topic: str | None, group: str | None) -> bool:
-    parts = key.split("@")
-    return (topic is not None and topic in parts) or (group is not None and parts[-1] == group)

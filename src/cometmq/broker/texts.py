@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["FAQ", "REJECTED"]
+__all__ = ["FAQ"]
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """What upstream adds where its frequently asked questions explain a refusal."""
-
-REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
-"""A request that is not served for now."""

@@ -125,7 +125,14 @@ class BrokerTopics:
         if missing:
             self._table.persist()
         for topic in self._table.all():
+            self._tell(topic)
+
+    def _tell(self, topic: TopicConfig) -> None:
+        """Make a stored topic known to the loops. One that cannot be is passed over: the others are served."""
+        try:
             self._plane.put_topic(topic)
+        except InvalidArgument as error:
+            _log.warning("topic passed over", extra={"topic": topic.topic_name, "error": str(error)})
 
     def get(self, name: str) -> TopicConfig | None:
         """Return a topic, or None."""

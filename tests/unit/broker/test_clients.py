@@ -64,6 +64,7 @@ def test_every_member_hears_of_a_new_one_and_of_one_that_left(rig: Rig) -> None:
     rig.link.sent.clear()
     run(rig.heartbeat(SECOND, consumer("g", "t")))
     assert rig.link.notices("g") == [1, 2]
+    assert rig.plane.log.count("consumer g") == 1, "the loops, whose held pulls this would end, are left alone"
     assert members(rig, "g") == ["c1", "c2"]
     rig.link.sent.clear()
     run(rig.heartbeat(SECOND, consumer("g", "t")))

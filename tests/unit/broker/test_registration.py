@@ -329,3 +329,22 @@ def test_waiting_for_a_slow_name_server_has_an_end() -> None:
         await bench.registrar.announce([TopicConfig(topic_name="new")])
 
     run(check())
+
+
+def test_a_start_does_not_wait_for_ever() -> None:
+    async def check() -> None:
+        silent: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        bench = Bench({"a:1": NameServer()})
+
+        @dataclass
+        class Silent(Channel):
+            async def invoke(self, request: Command, *, timeout_ms: int) -> Command:
+                return await silent
+
+        bench.registrar._channel_to = lambda address, lost: Silent(bench.servers[address], lost)
+        bench.registrar._timing = Timing(start_ms=1)
+        await bench.registrar.start()
+        assert bench.registrar.registered == ()
+        await bench.registrar.stop()
+
+    run(check())

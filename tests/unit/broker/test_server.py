@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -205,3 +206,20 @@ def test_an_embedded_append_wakes_a_pull(broker: Broker, channel: Channel) -> No
     broker.store.set_progress("g", "orders", 0, 1)
     fields = {"consumerGroup": "g", "topic": "orders", "queueId": "0"}
     assert ask(channel, RequestCode.QUERY_CONSUMER_OFFSET, fields).fields["offset"] == "1"
+
+
+def test_odd_entries_of_a_foreign_broker_do_not_keep_the_others_from_being_served(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    odd = "x" * 300
+    topics = {odd: {}, "": {}, "orders": {"readQueueNums": 1, "writeQueueNums": 1}}
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    (config / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": {odd: {}, "": {}, "g": {}}}))
+    offsets = {"orders@g": {"0": 0, "1": -1, "-3": 5}, "@g": {"0": 1}, "orders@": {"0": 1}, "a@b@c": {"0": 1}}
+    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+        assert ask(channel, RequestCode.SEND_MESSAGE_V2, SEND, b"x").code == ResponseCode.SUCCESS
+        fields = {"consumerGroup": "g", "topic": "orders", "queueId": "0"}
+        assert ask(channel, RequestCode.QUERY_CONSUMER_OFFSET, fields).fields["offset"] == "0"
+    stored = json.loads((config / "topics.json").read_text().replace("\t", ""))["topicConfigTable"]
+    assert set(topics) <= set(stored), "what we cannot serve is kept all the same"
