@@ -211,6 +211,7 @@ def test_an_embedded_append_wakes_a_pull(broker: Broker, channel: Channel) -> No
 def test_odd_entries_of_a_foreign_broker_do_not_keep_the_others_from_being_served(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.mkdir()
+    (tmp_path / "commitlog").mkdir()
     odd = "x" * 300
     topics = {odd: {}, "": {}, "orders": {"readQueueNums": 1, "writeQueueNums": 1}}
     (config / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
