@@ -23,7 +23,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, final
 
 from typing_extensions import Self
 
@@ -51,9 +51,9 @@ AGAIN: Final = Verdict.AGAIN
 """Give the request back to its loop, which can serve it now."""
 
 
-@dataclass(frozen=True, slots=True)
+@final
 class Caller:
-    """Who sent a request: one connection.
+    """Who sent a request: one connection. On the server's loop.
 
     Attributes:
         conn: the connection's id, never used again.
@@ -62,15 +62,28 @@ class Caller:
         local_port: the port that the client connected to.
     """
 
-    conn: int
-    peer: str
-    host: Host
-    local_port: int
-    _server: RemotingServer
+    __slots__ = ("_answered", "_closes", "_server", "conn", "host", "local_port", "peer")
+
+    def __init__(self, server: RemotingServer, item: _engine.ControlItem) -> None:
+        """Take what the item says."""
+        self.conn = item.conn
+        self.peer = item.peer
+        self.host: Host = item.host
+        self.local_port = item.local_port
+        self._server = server
+        self._answered = False
+        self._closes = False
 
     def close(self) -> None:
-        """Close the connection once what is in its output was sent."""
-        self._server.close_connection(self.conn)
+        """Close the connection, once its request was answered and what is in its output was sent."""
+        self._closes = True
+        if self._answered:
+            self._server.close_connection(self.conn)
+
+    def _request_is_done(self) -> None:
+        self._answered = True
+        if self._closes:
+            self._server.close_connection(self.conn)
 
 
 Handler: TypeAlias = Callable[[Command, Caller], object]
@@ -300,8 +313,7 @@ class RemotingServer:
     def _forget(self, conn: int) -> None:
         self._lose(conn)
         for callback in self._on_closed:
-            # Each for itself: one part's mistake must not keep the news from the others.
-            self.loop.call_soon(callback, conn)
+            _tell(callback, conn)
 
     def _lose(self, conn: int) -> None:
         for future in self._answers.pop(conn, {}).values():
@@ -322,39 +334,44 @@ class RemotingServer:
         if request is None:
             self._net.answer(item)
             return
+        caller = Caller(self, item)
         handler = self._handlers.get(request.code)
         if handler is None:
-            self._finish(item, request, _unsupported(request))
+            self._finish(item, request, caller, _unsupported(request))
             return
         try:
-            outcome = handler(request, Caller(item.conn, item.peer, item.host, item.local_port, self))
+            outcome = handler(request, caller)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the server goes on
             outcome = _failed(request, item.peer, error)
         if not inspect.isawaitable(outcome):
-            self._finish(item, request, outcome)
+            self._finish(item, request, caller, outcome)
             return
-        task = asyncio.ensure_future(self._serve_later(item, request, outcome))
+        task = asyncio.ensure_future(self._serve_later(item, request, caller, outcome))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve_later(self, item: _engine.ControlItem, request: Command, outcome: Awaitable[object]) -> None:
+    async def _serve_later(
+        self, item: _engine.ControlItem, request: Command, caller: Caller, outcome: Awaitable[object]
+    ) -> None:
         try:
             answer = await outcome
         except Exception as error:  # noqa: BLE001 - as in _serve
             answer = _failed(request, item.peer, error)
-        self._finish(item, request, answer)
+        self._finish(item, request, caller, answer)
 
-    def _finish(self, item: _engine.ControlItem, request: Command, outcome: object) -> None:
+    def _finish(self, item: _engine.ControlItem, request: Command, caller: Caller, outcome: object) -> None:
         if outcome is AGAIN:
             self._net.again(item)
+            caller._request_is_done()
             return
         if outcome is not None and not isinstance(outcome, Command):
             mistake = TypeError(f"a handler returned {type(outcome).__name__}, not a Command, None or a Verdict")
             outcome = _failed(request, item.peer, mistake)
         if outcome is None or request.is_oneway:
             self._net.answer(item)
-            return
-        self._net.answer(item, _encoded(request, outcome, item.peer))
+        else:
+            self._net.answer(item, _encoded(request, outcome, item.peer))
+        caller._request_is_done()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
@@ -365,6 +382,13 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def _tell(callback: Callable[[int], object], conn: int) -> None:
+    try:
+        callback(conn)
+    except Exception:  # noqa: BLE001 - one part's mistake must not keep the news from the others
+        _log.exception("a part failed at the end of a connection", extra={"conn": conn})
 
 
 def _unsupported(request: Command) -> Command:

@@ -192,14 +192,25 @@ def test_callers(served: list[Served]) -> None:
         caller.close()
         return request.response(0)
 
-    served.append(Served({1: leave}))
+    async def leave_later(request: Command, caller: Caller) -> Command:
+        caller.close()
+        await asyncio.sleep(0)
+        return request.response(0)
+
+    served.append(Served({1: leave, 2: leave_later, 3: echo}))
+    for code in [1, 2]:
+        client = served[0].client()
+        assert client.ask(Command(code=code)).code == 0
+        assert client.receive() is None, "the connection is closed once the answer was sent"
     client = served[0].client()
     assert client.ask(Command(code=1)).code == 0
-    assert client.receive() is None, "the connection is closed once the answer was sent"
+    other = served[0].client()
+    served[0].server.loop.call_soon_threadsafe(seen[-1].close)  # of a connection that is gone: nothing happens
+    assert other.ask(Command(code=3)).code == 0
     host, port = client.socket.getsockname()
-    assert seen[0].peer == f"{host}:{port}"
-    assert seen[0].host == (host, port)
-    assert seen[0].local_port == served[0].server.ports[0]
+    assert seen[-1].peer == f"{host}:{port}"
+    assert seen[-1].host == (host, port)
+    assert seen[-1].local_port == served[0].server.ports[0]
 
 
 def test_many_clients_at_once(served: list[Served]) -> None:
@@ -276,6 +287,23 @@ def test_a_client_that_leaves_while_it_is_asked(served: list[Served]) -> None:
     with pytest.raises(ConnectionLost):
         served[0].on_loop(server.invoke(conn, Command(code=307), timeout_ms=PATIENCE_S * 1000)).result(PATIENCE_S)
     server.send_oneway(conn, Command(code=40))
+
+
+def test_the_end_of_a_connection_is_told_to_all(served: list[Served], caplog: pytest.LogCaptureFixture) -> None:
+    told: Future[int] = Future()
+
+    def fails(conn: int) -> None:
+        raise KeyError(conn)
+
+    served.append(Served({1: echo}))
+    served[0].server.on_closed(fails)
+    served[0].server.on_closed(told.set_result)
+    client = served[0].client()
+    client.ask(Command(code=1))
+    client.close()
+    with caplog.at_level(logging.ERROR, logger="cometmq.remoting"):
+        assert told.result(PATIENCE_S) > 0
+    assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
 def test_requests_without_an_answer(served: list[Served]) -> None:
