@@ -62,3 +62,15 @@ def test_a_wrong_entry_is_named(before: str, after: str, text: str) -> None:
 
 def test_names_are_constants_in_both_languages() -> None:
     assert all(re.fullmatch(r"[A-Z][A-Z0-9_]*", entry.name) for entry in (*TABLE.requests, *TABLE.responses))
+
+
+@pytest.mark.parametrize(
+    "request_code", [request for request in TABLE.requests if request.is_served], ids=lambda one: str(one.name)
+)
+def test_each_place_is_there(request_code: make_codes.Request) -> None:
+    module = ROOT / request_code.module
+    assert (ROOT / request_code.test).exists(), "the row's test"
+    if request_code.where == "python":
+        assert f"RequestCode.{request_code.name}" in module.read_text("utf-8")
+    else:
+        assert module.exists()
