@@ -162,6 +162,10 @@ bench-store: $(BUILT) ## benchmarks of the store: C, Python, rivals; one table (
 	$(call configure_and_build,release,)
 	@$(BIN)/python benchmarks/run_store.py $(BENCH_ARGS)
 
+.PHONY: bench-broker
+bench-broker: $(BUILT) ## our broker beside Apache RocketMQ's, one load generator, both flush modes (BENCH_ARGS='--quick --without-java')
+	@$(BIN)/python benchmarks/run_broker.py $(BENCH_ARGS)
+
 .PHONY: bench-query
 bench-query: $(BUILT) ## DuckDB, Polars and Spark over the live log against Parquet of the same rows (BENCH_ARGS='--only spark --gib 2')
 	@$(BIN)/python -c 'import duckdb, polars, pyspark' 2>/dev/null || { \

@@ -1,0 +1,266 @@
+"""Runs the benchmarks of the broker and prints one table: ``make bench-broker``, or
+
+    python benchmarks/run_broker.py [--quick] [--flush async|sync] [--only TEXT ...] [--rounds N] [--json]
+
+Our broker and Apache RocketMQ's 5.3.3 run side by side, idle but for the one that is measured; each scenario goes to
+one and then to the other, as many times as there are rounds, so that a noisy machine disturbs both. The load is
+``cometmq bench``, one thread, which checks every result (each offset once and without a hole, each message once with its
+bytes) and prints no figure for a run that is not right. CPU is the broker's process, all threads. Where Java or Maven is
+missing, ours is measured alone, and one line says so.
+
+Figures are medians over the rounds, saved in ``CMQ_BENCH_RESULTS``, by default ``build/bench``. Stores are made in
+``CMQ_BENCH_DIR``, by default ``build/bench/data``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from bench_machine import ROOT, commit, facts, load
+from bench_table import number
+from system.peers import PEER_VERSION, PeerMissing, Server, busy_broker, java_broker, our_broker, prepare_java
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One load. ``count`` is for the full form."""
+
+    name: str
+    options: tuple[str, ...]
+    count: int
+    quick_count: int = 640
+
+
+SENDS = (
+    Scenario("send 128 B, 1 connection, 1 in flight", ("-p", "1", "-d", "1"), 20_000),
+    Scenario("send 128 B, 16 connections, 1 in flight", ("-p", "16", "-d", "1"), 100_000),
+    Scenario("send 128 B, 64 connections, 1 in flight", ("-p", "64", "-d", "1"), 100_000),
+    Scenario("send 128 B, 1 connection, 16 in flight", ("-p", "1", "-d", "16"), 100_000),
+    Scenario("send 128 B, 1 connection, 64 in flight", ("-p", "1", "-d", "64"), 200_000),
+    Scenario("send 128 B, 4 connections, 256 in flight", ("-p", "4", "-d", "256"), 400_000),
+    Scenario("send 1 KiB, 4 connections, 64 in flight", ("-p", "4", "-d", "64", "-s", "1K"), 200_000),
+    Scenario(
+        "send 128 B, batches of 32, 4 connections, 8 in flight", ("-p", "4", "-d", "8", "--batch", "32"), 1_280_000
+    ),
+)
+CONSUMES = (
+    Scenario("consume 128 B, 4 connections", ("-p", "4", "-d", "64", "-c", "4", "--consume-after"), 400_000),
+    Scenario(
+        "consume 1 KiB, 4 connections", ("-p", "4", "-d", "64", "-c", "4", "-s", "1K", "--consume-after"), 200_000
+    ),
+)
+LATENCIES = (
+    Scenario(
+        "produce to consume, held pull, 1,000/s", ("-p", "1", "-d", "64", "-c", "1", "--rate", "1000"), 10_000, 200
+    ),
+)
+
+
+def measure(server: Server, scenario: Scenario, *, quick: bool, topic: str) -> Row:
+    """Put the load on one broker; the report of ``cometmq bench``."""
+    count = scenario.quick_count if quick else scenario.count
+    command = [sys.executable, "-m", "cometmq", "bench", "--broker", server.address, "--broker-pid", str(server.pid)]
+    command += ["--create", "--topic", topic, "--queues", "8", "--json", "--count", str(count), *scenario.options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{scenario.name} at {server.name}: {done.stderr or done.stdout}")
+    report: Row = json.loads(done.stdout)["report"]
+    if not report["verified"]:
+        raise SystemExit(f"{scenario.name} at {server.name}: {report['problem']}")
+    return report
+
+
+def figures_of(scenario: Scenario, report: Row) -> Row:
+    """What one run says, by name; microseconds and messages a second."""
+    sent, consumed = report["accepted"], report["consumed"]
+    if scenario in CONSUMES:
+        return {
+            "messages/s": report["consumed_per_s"],
+            "CPU us/message": report["broker_consume_cpu_s"] * 1e6 / consumed,
+        }
+    if scenario in LATENCIES:
+        latency = report["end_to_end"]
+        return {"p50 us": latency["p50_us"], "p99 us": latency["p99_us"], "p99.9 us": latency["p999_us"]}
+    return {
+        "messages/s": report["messages_per_s"],
+        "CPU us/message": report["broker_send_cpu_s"] * 1e6 / sent,
+        "p50 us": report["send_latency"]["p50_us"],
+        "p99 us": report["send_latency"]["p99_us"],
+    }
+
+
+@contextlib.contextmanager
+def connections(server: Server, count: int) -> Iterator[None]:
+    """Hold so many connections open that say nothing."""
+    host, _, port = server.address.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            stack.enter_context(socket.create_connection((host, int(port))))
+        yield
+
+
+def idle_figures(server: Server, *, quick: bool) -> Row:
+    """Memory and CPU when nothing happens: alone, then with 10,000 connections."""
+    count = 100 if quick else 10_000
+    wait_s = 0.2 if quick else 5.0
+    found: Row = {"idle MiB": server.memory_mib()}
+    begin = server.cpu_s()
+    time.sleep(wait_s)
+    found["idle CPU %"] = (server.cpu_s() - begin) / wait_s * 100
+    with connections(server, count):
+        time.sleep(1)
+        found["bytes/connection"] = (server.memory_mib() - found["idle MiB"]) * 2**20 / count
+        begin = server.cpu_s()
+        time.sleep(wait_s)
+        found["CPU % with connections"] = (server.cpu_s() - begin) / wait_s * 100
+    return found
+
+
+def queue_figures(server: Server, *, quick: bool) -> Row:
+    """Memory of 50,000 queues with a message each."""
+    topics, queues = (1, 50) if quick else (10, 5_000)
+    before = server.memory_mib()
+    for topic in range(topics):
+        command = [sys.executable, "-m", "cometmq", "bench", "--broker", server.address, "--create", "--json"]
+        command += ["--topic", f"many_{topic}", "--queues", str(queues), "--count", str(queues), "-d", "64"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"{topics * queues} queues at {server.name}: {done.stderr or done.stdout}")
+    time.sleep(2)
+    return {"MiB more": server.memory_mib() - before}
+
+
+# --- The run ----------------------------------------------------------------------------------------------------------
+
+
+def medians(rows: Sequence[Row]) -> Row:
+    """The median of every figure."""
+    return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+
+def run_mode(console: Console, flush: str, servers: Sequence[Server], arguments: argparse.Namespace) -> Iterator[Row]:
+    """Every scenario under one flush mode."""
+    serial = 0
+    for scenario in (*SENDS, *CONSUMES, *LATENCIES):
+        title = f"{flush}: {scenario.name}"
+        if arguments.only and not any(text in title for text in arguments.only):
+            continue
+        found: dict[str, list[Row]] = {server.name: [] for server in servers}
+        before = load()
+        for round_number in range(arguments.rounds):
+            for server in servers if round_number % 2 == 0 else reversed(servers):
+                serial += 1
+                with console.status(f"{title}, {server.name}, round {round_number + 1}", spinner="line"):
+                    report = measure(server, scenario, quick=arguments.quick, topic=f"bench_{flush}_{serial}")
+                found[server.name].append(figures_of(scenario, report))
+        yield {"name": title, "load": before} | {name: medians(rows) for name, rows in found.items()}
+    for title, call in (("idle", idle_figures), ("50,000 queues", queue_figures)):
+        full = f"{flush}: {title}"
+        if flush == "sync" or (arguments.only and not any(text in full for text in arguments.only)):
+            continue
+        with console.status(full, spinner="line"):
+            yield {"name": full, "load": load()} | {
+                server.name: call(server, quick=arguments.quick) for server in servers
+            }
+
+
+def run_busy(console: Console, flush: str, home: Path, arguments: argparse.Namespace) -> Iterator[Row]:
+    """One send in flight to a broker whose process runs Python besides."""
+    title = f"{flush}: send 128 B, 1 in flight, Python busy in the broker's process"
+    if arguments.only and not any(text in title for text in arguments.only):
+        return
+    found = []
+    with busy_broker(home, flush=flush) as server, console.status(title, spinner="line"):
+        for round_number in range(arguments.rounds):
+            report = measure(server, SENDS[0], quick=arguments.quick, topic=f"busy_{round_number}")
+            latency = report["send_latency"]
+            found.append({name: latency[key] for name, key in (("p50 us", "p50_us"), ("p99 us", "p99_us"))})
+    yield {"name": title, "load": load(), "ours": medians(found)}
+
+
+def print_rows(console: Console, rows: Sequence[Row]) -> None:
+    """One table: each figure of each scenario, ours beside Java's."""
+    table = Table(box=box.SIMPLE)
+    for name in ("scenario", "figure", "ours", "Java", "ours/Java"):
+        table.add_column(
+            name, justify="left" if name in ("scenario", "figure") else "right", no_wrap=name != "scenario"
+        )
+    for row in rows:
+        ours, java = row["ours"], row.get("Java", {})
+        for index, (name, value) in enumerate(ours.items()):
+            other = java.get(name)
+            ratio = "" if not other else f"{value / other:.2f}"
+            table.add_row(
+                row["name"] if index == 0 else "", name, number(value), "" if other is None else number(other), ratio
+            )
+    console.print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: checks results, figures mean nothing")
+    parser.add_argument("--flush", choices=("async", "sync"), help="only this flush mode")
+    parser.add_argument("--only", nargs="+", default=[], metavar="TEXT", help="scenarios whose name has this")
+    parser.add_argument("--rounds", type=int, default=0, metavar="N", help="times each; 3, or 1 with --quick")
+    parser.add_argument("--without-java", action="store_true", help="ours alone")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    arguments = parser.parse_args()
+    arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
+    console = Console(stderr=arguments.json)
+    with_java = not arguments.without_java
+    try:
+        if with_java:
+            prepare_java()
+    except PeerMissing as missing:
+        console.print(f"ours alone, as there is no Java broker: {missing}", markup=False)
+        with_java = False
+    results = Path(os.environ.get("CMQ_BENCH_RESULTS", ROOT / "build" / "bench"))
+    parent = Path(os.environ.get("CMQ_BENCH_DIR", results / "data"))
+    parent.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    for flush in (arguments.flush,) if arguments.flush else ("async", "sync"):
+        home = Path(tempfile.mkdtemp(prefix="broker-", dir=parent))
+        try:
+            with contextlib.ExitStack() as stack:
+                servers = [stack.enter_context(our_broker(home / "ours", flush=flush))]
+                if with_java:
+                    servers.append(stack.enter_context(java_broker(home / "java", flush=flush)))
+                rows += run_mode(console, flush, servers, arguments)
+            rows += run_busy(console, flush, home / "busy", arguments)
+        finally:
+            shutil.rmtree(home)
+    saved = results / f"broker-{time.strftime('%Y-%m-%d-%H%M%S')}-{commit()}.json"
+    results.mkdir(parents=True, exist_ok=True)
+    saved.write_text(
+        json.dumps({"facts": facts(parent), "java": PEER_VERSION if with_java else None, "rows": rows}, indent=1)
+    )
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+    else:
+        print_rows(console, rows)
+        console.print(f"saved as {saved}", highlight=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""The short form of the broker's benchmark: its results are checked, its figures mean nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_every_scenario_is_measured(tmp_path: Path, flush: str) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(ROOT / "benchmarks" / "run_broker.py"),
+            "--quick",
+            "--without-java",
+            "--json",
+            "--flush",
+            flush,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CMQ_BENCH_DIR": str(tmp_path), "CMQ_BENCH_RESULTS": str(tmp_path / "results")},
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    names = [row["name"] for row in rows]
+    assert len(names) == len(set(names)) >= 11
+    assert all(value >= 0 for row in rows for value in row["ours"].values())
+    assert len(list((tmp_path / "results").glob("broker-*.json"))) == 1
