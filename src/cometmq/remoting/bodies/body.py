@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import re
 from abc import ABC
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -77,6 +78,11 @@ BODY_LIMITS = Limits(text_chars=64 << 20)
 """What the JSON of a body may have at most. A frame's 16 MiB bound it; an inflated registration may be longer."""
 
 _WIRE = "wire"
+
+_REFERENCE = "$ref"
+_REFERENCE_BYTES = b"$ref"
+_REFERENCED_VALUES_MAX = 1_000_000
+_PATH_STEP = re.compile(r"(?:(\.)([^.\[\]]+)|(\[[0-9]{1,9}\]))")
 
 
 # --- Reading and writing one value ------------------------------------------------------------------------------------
@@ -453,9 +459,74 @@ def decode_body(what: str, data: bytes, decode: Callable[[Fields], T]) -> T:
         MalformedBody: as :meth:`Body.from_json`.
     """
     try:
-        return decode(Fields(_loads(data)))
+        value = _loads(data)
+        if _REFERENCE_BYTES in data:
+            value = _Resolver(value).resolved()
+        return decode(Fields(value))
     except ConfigError as error:
         raise MalformedBody(f"{what}: {error.message}") from error
+
+
+class _Resolver:
+    """Puts the object itself in the place of ``{"$ref":"$.path"}``, which fastjson writes for one that it wrote before.
+
+    Paths from the root are taken, of names and ``[n]``; fastjson's other forms, and what leads nowhere or to another
+    reference, are refused: a body would else be read without what they stand for.
+    """
+
+    def __init__(self, root: JsonValue) -> None:
+        self._root = root
+        self._values_left = _REFERENCED_VALUES_MAX
+
+    def resolved(self) -> JsonValue:
+        return self._resolve(self._root, 0)
+
+    def _resolve(self, value: JsonValue, depth: int) -> JsonValue:
+        if depth > BODY_LIMITS.depth:
+            raise ConfigValueError(f"more than {BODY_LIMITS.depth} objects and arrays inside each other", member="")
+        if isinstance(value, list):
+            return [self._resolve(item, depth + 1) for item in value]
+        if not isinstance(value, dict):
+            return value
+        path = value.get(_REFERENCE)
+        if isinstance(path, str):
+            found = self._find(path)
+            self._check(found, path)
+            return found
+        return {name: self._resolve(item, depth + 1) for name, item in value.items()}
+
+    def _find(self, path: str) -> JsonValue:
+        steps = _PATH_STEP.findall(path[1:])
+        if not path.startswith("$") or "".join(dot + name + index for dot, name, index in steps) != path[1:]:
+            raise _bad_reference("expected a path from the root", path)
+        found = self._root
+        for _, name, index in steps:
+            if isinstance(found, list) and index and int(index[1:-1]) < len(found):
+                found = found[int(index[1:-1])]
+            elif isinstance(found, dict) and name in found:
+                found = found[name]
+            else:
+                raise _bad_reference("it leads nowhere", path)
+        return found
+
+    def _check(self, found: JsonValue, path: str) -> None:
+        """Count what is referred to, so that a short text cannot stand for an endless one."""
+        inside = [found]
+        while inside:
+            value = inside.pop()
+            self._values_left -= 1
+            if self._values_left < 0:
+                raise _bad_reference(f"all together stand for more than {_REFERENCED_VALUES_MAX} values", path)
+            if isinstance(value, dict):
+                if _REFERENCE in value:
+                    raise _bad_reference("it leads to another one", path)
+                inside += value.values()
+            elif isinstance(value, list):
+                inside += value
+
+
+def _bad_reference(reason: str, path: str) -> ConfigValueError:
+    return ConfigValueError(reason, member=f"{_REFERENCE} {path[:60]}")
 
 
 def _loads(data: bytes | str) -> JsonValue:

@@ -13,6 +13,7 @@ from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumerData, Co
 from cometmq.remoting.bodies.locks import LockBatchRequestBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.routes import BrokerData, ClusterInfo
+from cometmq.remoting.bodies.stats import BrokerStatsData
 
 SEED = int(os.environ.get("CMQ_SEED", "20250919"), 0)
 
@@ -107,3 +108,43 @@ def test_damaged_bodies_raise_nothing_else() -> None:
         except MalformedBody:
             refused += 1
     assert refused > 500
+
+
+ITEM = '{"avgpt":0.0,"sum":3,"tps":0.5}'
+
+
+@pytest.mark.parametrize("reference", ["$.statsDay", "$.more[1]", "$.more[2].deep"])
+def test_a_reference_stands_for_what_was_written_before(reference: str) -> None:
+    """fastjson writes one where a document has the same object twice."""
+    text = f'{{"more":[0,{ITEM},{{"deep":{ITEM}}}],"statsDay":{ITEM},"statsHour":{{"$ref":"{reference}"}}}}'
+    body = BrokerStatsData.from_json(text.encode())
+    assert body.hour == body.day
+    assert body.hour.sum == 3
+
+
+@pytest.mark.parametrize(
+    "reference", ["..", "@", "$.nothing", "$.more[9]", "$.statsHour", "statsDay", "$..x", "$.more[x]"]
+)
+def test_a_reference_that_leads_nowhere_is_refused(reference: str) -> None:
+    text = f'{{"more":[],"statsDay":{ITEM},"statsHour":{{"$ref":"{reference}"}}}}'
+    with pytest.raises(MalformedBody, match="ref"):
+        BrokerStatsData.from_json(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"statsDay":{"$ref":"$"}}',
+        '{"$ref":' + "[" * 900 + "]" * 900 + "}",
+        '{"statsDay":{"a":{"$ref":"$"}},"statsHour":{"$ref":"$.statsDay"}}',
+        '{"a":[' + "0," * 2_000 + "0]," + ",".join(f'"b{n}":{{"$ref":"$.a"}}' for n in range(1_000)) + "}",
+    ],
+    ids=["circle", "deep", "one behind another", "a thousand of two thousand"],
+)
+def test_references_without_end_are_refused(text: str) -> None:
+    with pytest.raises(MalformedBody, match="ref|inside each other"):
+        BrokerStatsData.from_json(text.encode())
+
+
+def test_the_words_of_a_reference_elsewhere_mean_nothing() -> None:
+    assert MessageQueue.from_json(b'{"topic":"$ref","brokerName":"{\\"$ref\\":1}"}').topic == "$ref"
