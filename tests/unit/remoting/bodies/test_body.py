@@ -142,7 +142,7 @@ def test_a_reference_that_leads_nowhere_is_refused(reference: str) -> None:
     ids=["circle", "deep", "one behind another", "a thousand of two thousand"],
 )
 def test_references_without_end_are_refused(text: str) -> None:
-    with pytest.raises(MalformedBody, match="ref|inside each other"):
+    with pytest.raises(MalformedBody, match=r"ref|inside each other"):
         BrokerStatsData.from_json(text.encode())
 
 
