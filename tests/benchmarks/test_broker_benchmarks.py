@@ -13,8 +13,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("flush", ["async", "sync"])
-def test_every_scenario_is_measured(tmp_path: Path, flush: str) -> None:
+@pytest.mark.parametrize(
+    ("flush", "only", "scenarios"),
+    [("async", [], 14), ("sync", ["1 connection, 1 in flight", "consume 128", "produce"], 3)],
+)
+def test_scenarios_are_measured(tmp_path: Path, flush: str, only: list[str], scenarios: int) -> None:
     done = subprocess.run(
         [
             sys.executable,
@@ -24,6 +27,7 @@ def test_every_scenario_is_measured(tmp_path: Path, flush: str) -> None:
             "--json",
             "--flush",
             flush,
+            *(["--only", *only] if only else []),
         ],
         capture_output=True,
         text=True,
@@ -33,6 +37,6 @@ def test_every_scenario_is_measured(tmp_path: Path, flush: str) -> None:
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     names = [row["name"] for row in rows]
-    assert len(names) == len(set(names)) >= 11
+    assert len(names) == len(set(names)) == scenarios
     assert all(value >= 0 for row in rows for value in row["ours"].values())
     assert len(list((tmp_path / "results").glob("broker-*.json"))) == 1
