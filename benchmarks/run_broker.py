@@ -5,8 +5,8 @@
 Our broker and Apache RocketMQ's 5.3.3 run side by side, idle but for the one that is measured; each scenario goes to
 one and then to the other, as many times as there are rounds, so that a noisy machine disturbs both. The load is
 ``cometmq bench``, one thread, which checks every result (each offset once and without a hole, each message once with
-its bytes) and prints no figure for a run that is not right. CPU is the broker's process, all threads. Where Java or Maven is
-missing, ours is measured alone, and one line says so.
+its bytes) and prints no figure for a run that is not right. CPU is the broker's process, all threads. Where Java or
+Maven is missing, ours is measured alone, and one line says so.
 
 Figures are medians over the rounds, saved in ``CMQ_BENCH_RESULTS``, by default ``build/bench``. Stores are made in
 ``CMQ_BENCH_DIR``, by default ``build/bench/data``.
