@@ -384,7 +384,7 @@ class BrokerError(Error):
     was not carried out, except where the code says that it was stored (10, 11, 12).
 
     Attributes:
-        code: the response code, also where it is one that we do not know.
+        code: the response code, also where it is one that we do not know; 0 where the server gave none.
         remark: the server's own text, or None.
         address: the server, ``host:port``, or None.
         advice: what to do about it, which is also the end of the text, or None.
@@ -392,11 +392,14 @@ class BrokerError(Error):
 
     _RETRIABLE = frozenset({2, 11, 14, 209, 215, 1500})
 
-    def __init__(self, remark: str | None, *, code: int, address: str | None = None, advice: str | None = None) -> None:
+    def __init__(
+        self, remark: str | None, *, code: int = 0, address: str | None = None, advice: str | None = None
+    ) -> None:
         """Keep what the server said; ``code`` is the response's, ``address`` the server's."""
         where = f" from {address}" if address else ""
         hint = f" ({advice})" if advice else ""
-        super().__init__(f"code {code}{where}: {(remark or 'no remark').strip()}{hint}")
+        head = f"code {code}{where}: " if code else ""
+        super().__init__(f"{head}{(remark or 'no remark').strip()}{hint}")
         self.code = code
         self.advice = advice
         self.remark = remark

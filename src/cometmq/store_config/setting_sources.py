@@ -37,6 +37,9 @@ __all__ = [
 ENVIRONMENT_PREFIX = "COMETMQ_"
 _TOML_TABLES = ("store", "broker")
 _OTHERS_TABLES = ("namesrv",)
+_OTHERS_VARIABLES = frozenset({"COMETMQ_NAMESRV"})
+"""Where administration and clients look for name servers (``cometmq.admin``): no setting of a store or broker."""
+
 _TOML_BYTES_MAX = 1024 * 1024
 
 
@@ -85,7 +88,7 @@ def from_environment(environ: Mapping[str, str], *, ignore: Collection[str] = ()
     """
     layer: dict[str, Given] = {}
     for key, value in environ.items():
-        if not key.startswith(ENVIRONMENT_PREFIX) or key in ignore:
+        if not key.startswith(ENVIRONMENT_PREFIX) or key in ignore or key in _OTHERS_VARIABLES:
             continue
         name = key.removeprefix(ENVIRONMENT_PREFIX).lower()
         found = find_setting(name)

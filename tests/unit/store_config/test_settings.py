@@ -241,6 +241,7 @@ def test_environment() -> None:
         "COMETMQ_MAX_MESSAGE_SIZE": "1000",
         "COMETMQ_FILE_RESERVED_TIME_HOURS": "5",
         "COMETMQ_SEED": "7",
+        "COMETMQ_NAMESRV": "127.0.0.1:9876",
         "PATH": "/bin",
     }
     settings = load_settings(environ=environ, ignore_variables=("COMETMQ_SEED",)).settings
