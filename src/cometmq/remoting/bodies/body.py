@@ -37,8 +37,6 @@ from cometmq.store_config.fields import INT32_MAX, INT32_MIN, INT64_MAX, INT64_M
 
 __all__ = [
     "BODY_LIMITS",
-    "BOOLEAN",
-    "DOUBLE",
     "INT32",
     "INT64",
     "TEXT",
@@ -55,12 +53,9 @@ __all__ = [
     "int32",
     "int64",
     "json_object",
-    "json_value",
     "list_of",
     "map_of",
     "nested",
-    "optional_boolean",
-    "optional_int64",
     "optional_list_of",
     "optional_map_of",
     "optional_nested",
@@ -219,11 +214,6 @@ class _Foreign(Codec[T]):
         return self._encode(value)
 
 
-class _Json(Codec[JsonValue]):
-    def read(self, fields: Fields, name: JsonKey) -> JsonValue:
-        return fields.value(name)
-
-
 class _JsonObject(Codec[JsonObject]):
     def read(self, fields: Fields, name: JsonKey) -> JsonObject | None:
         inner = fields.fields(name)
@@ -330,19 +320,9 @@ def int64(name: str, default: int = 0) -> int:
     return cast(int, _field(name, INT64, default))
 
 
-def optional_int64(name: str) -> int | None:
-    """A ``Long`` that may be null, and is then left out."""
-    return cast("int | None", _field(name, INT64, None))
-
-
 def boolean(name: str, default: bool = False) -> bool:
     """A member that Java keeps as ``boolean``."""
     return cast(bool, _field(name, BOOLEAN, default))
-
-
-def optional_boolean(name: str) -> bool | None:
-    """A ``Boolean`` that may be null, and is then left out."""
-    return cast("bool | None", _field(name, BOOLEAN, None))
 
 
 def double(name: str, default: float = 0.0) -> float:
@@ -383,11 +363,6 @@ def map_of(name: str, keys: Codec[K], of: Codec[T]) -> Mapping[K, T]:
 def optional_map_of(name: str, keys: Codec[K], of: Codec[T]) -> Mapping[K, T] | None:
     """A map that may be null, and is then left out."""
     return cast("Mapping[K, T] | None", _field(name, MapCodec(keys, of), None))
-
-
-def json_value(name: str) -> JsonValue:
-    """A member of any form, kept as it is; missing: left out."""
-    return cast(JsonValue, _field(name, _Json(), None))
 
 
 def json_object(name: str) -> JsonObject:
