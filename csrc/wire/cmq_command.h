@@ -101,7 +101,9 @@ void cmq_command_begin(cmq_command_writer *writer, uint8_t *into, size_t capacit
                        int32_t flag, cmq_slice remark);
 /* Give the header a map even if nothing will be added: some answers of upstream's have an empty one. Adding does it, too. */
 void cmq_command_begin_fields(cmq_command_writer *writer);
+/* Name and value may be anything. */
 void cmq_command_add_text(cmq_command_writer *writer, cmq_slice name, cmq_slice value);
+/* The name holds nothing that JSON escapes: one of ours. */
 void cmq_command_add_i64(cmq_command_writer *writer, cmq_slice name, int64_t value);
 void cmq_command_add_bool(cmq_command_writer *writer, cmq_slice name, bool value);
 /* Close the header and write the frame's prefix for a body of `body_bytes`, which the caller puts behind. Returns the bytes of prefix and header;

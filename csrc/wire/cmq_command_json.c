@@ -301,16 +301,16 @@ static inline bool read_text(json_reader *reader, cmq_slice *text_out)
     return true;
 }
 
-/* A number as Java writes it, if it is not negative and has nine digits at most; false, and nothing is read, for others. */
+/* A number as Java writes it, if it is not negative; false, and nothing is read, for others. */
 static inline bool read_digits(json_reader *reader, int32_t *number_out)
 {
-    enum { DIGITS_SAFE = 9 };
+    enum { DIGITS_MAX = 10 };
     const uint8_t *at = reader->at;
-    int32_t number = 0;
-    while (at < reader->end && at - reader->at < DIGITS_SAFE && (uint8_t)(at[0] - '0') <= 9) number = 10 * number + (*at++ - '0');
-    if (at == reader->at || at == reader->end || (at[0] != ',' && at[0] != '}')) return false;
+    int64_t number = 0;
+    while (at < reader->end && at - reader->at < DIGITS_MAX && (uint8_t)(at[0] - '0') <= 9) number = 10 * number + (*at++ - '0');
+    if (at == reader->at || at == reader->end || (at[0] != ',' && at[0] != '}') || number > INT32_MAX) return false;
     reader->at = at;
-    *number_out = number;
+    *number_out = (int32_t)number;
     return true;
 }
 

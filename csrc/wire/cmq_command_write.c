@@ -11,18 +11,41 @@
 
 #include "wire/cmq_command.h"
 
-enum { NAME_BYTES_MAX = INT16_MAX, HEADER_BYTES_MAX = 0xFFFFFF, NUMBER_BYTES_MAX = 20 };
+enum { NAME_BYTES_MAX = INT16_MAX, HEADER_BYTES_MAX = 0xFFFFFF, NUMBER_BYTES_MAX = 20, PIECES_BYTES = 256 };
 
 /* Where things stand in a frame with a ROCKETMQ header. */
 enum { AT_LANGUAGE = CMQ_FRAME_PREFIX_BYTES + 2, AT_VERSION = AT_LANGUAGE + 1 };
 
+/* Texts of a header are short: what has 8 to 16 bytes is two moves that overlap, without a call. */
+static inline void copy(uint8_t *into, const uint8_t *from, size_t count)
+{
+    if (count > 16) {
+        memcpy(into, from, count);
+    } else if (count >= 8) {
+        memcpy(into, from, 8);
+        memcpy(into + count - 8, from + count - 8, 8);
+    } else {
+        for (size_t i = 0; i < count; i++) into[i] = from[i];
+    }
+}
+
+static inline bool has_room(const cmq_command_writer *writer, size_t count)
+{
+    return writer->used <= writer->capacity && count <= writer->capacity - writer->used;
+}
+
 static inline void put(cmq_command_writer *writer, const void *bytes, size_t count)
 {
-    if (writer->used <= writer->capacity && count <= writer->capacity - writer->used && count > 0) memcpy(writer->begin + writer->used, bytes, count);
+    if (has_room(writer, count)) copy(writer->begin + writer->used, bytes, count);
     writer->used += count;
 }
 
-#define PUT_TEXT(writer, text) put(writer, text, sizeof(text) - 1)
+static inline void put_constant(cmq_command_writer *writer, const char *text, size_t count)
+{
+    if (has_room(writer, count)) memcpy(writer->begin + writer->used, text, count);
+    writer->used += count;
+}
+#define PUT_TEXT(writer, text) put_constant(writer, text, sizeof(text) - 1)
 
 static inline void put_u32(cmq_command_writer *writer, uint32_t number)
 {
@@ -44,13 +67,6 @@ static size_t format_number(int64_t number, uint8_t digits[NUMBER_BYTES_MAX])
     return (size_t)(digits + NUMBER_BYTES_MAX - at);
 }
 
-static inline void put_number(cmq_command_writer *writer, int64_t number)
-{
-    uint8_t digits[NUMBER_BYTES_MAX];
-    const size_t bytes = format_number(number, digits);
-    put(writer, digits + NUMBER_BYTES_MAX - bytes, bytes);
-}
-
 /* ---- text in JSON ---- */
 
 /* Whether a byte may begin something that is escaped. Of the lead bytes of UTF-8 only C2 (U+0080 to U+00BF) and E2 (U+2000 to U+2FFF) do. */
@@ -59,18 +75,22 @@ static inline bool is_suspect(uint8_t byte)
     return byte < 0x20 || byte == '"' || byte == '\\' || byte == 0x7F || byte == 0xC2 || byte == 0xE2;
 }
 
-/* How many bytes at the front need no escape. */
-static size_t plain_bytes(const uint8_t *text, size_t bytes)
+/* Whether none of eight bytes is suspect, or above 0x7F. It may say no where the answer is yes, not the other way round. */
+static inline bool are_plain(const uint8_t *eight)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = UINT64_C(0x8080808080808080);
+    uint64_t word;
+    memcpy(&word, eight, sizeof word);
+    const uint64_t quote = word ^ ones * '"', backslash = word ^ ones * '\\', last = word ^ ones * 0x7F;
+    return (((word - ones * 0x20) | (quote - ones) | (backslash - ones) | (last - ones) | word) & high) == 0;
+}
+
+/* How many bytes at the front need no escape. */
+static inline size_t plain_bytes(const uint8_t *text, size_t bytes)
+{
     size_t at = 0;
-    for (; bytes - at >= 8; at += 8) {
-        uint64_t word;
-        memcpy(&word, text + at, sizeof word);
-        const uint64_t quote = word ^ ones * '"', backslash = word ^ ones * '\\', last = word ^ ones * 0x7F;
-        const uint64_t found = (word - ones * 0x20) | (quote - ones) | (backslash - ones) | (last - ones) | word;
-        if ((found & high) != 0) break;
-    }
+    while (bytes - at >= 8 && are_plain(text + at)) at += 8;
+    if (bytes >= 8 && bytes - at < 8 && are_plain(text + bytes - 8)) return bytes;   /* the end, with some bytes before it again */
     while (at < bytes && !is_suspect(text[at])) at++;
     return at;
 }
@@ -132,8 +152,10 @@ void cmq_command_begin(cmq_command_writer *writer, uint8_t *into, size_t capacit
         .remark = remark,
     };
     if (format == CMQ_HEADER_JSON) {
+        uint8_t digits[NUMBER_BYTES_MAX];
+        const size_t bytes = format_number(code, digits);
         PUT_TEXT(writer, "{\"code\":");
-        put_number(writer, code);
+        put(writer, digits + NUMBER_BYTES_MAX - bytes, bytes);
         return;
     }
     uint8_t fixed[13] = {0};   /* language and version: at the end */
@@ -155,77 +177,126 @@ void cmq_command_begin_fields(cmq_command_writer *writer)
     writer->fields_at = writer->used;
 }
 
-/* Everything of a field up to its value. */
-static void begin_field(cmq_command_writer *writer, cmq_slice name, size_t value_bytes)
+/* A field in JSON of which nothing has to be escaped, if there is room for it. */
+static inline bool put_plain_field(cmq_command_writer *writer, cmq_slice name, cmq_slice value)
 {
-    if (writer->format == CMQ_HEADER_JSON) {
-        cmq_command_begin_fields(writer);
-        if (writer->used > writer->fields_at) PUT_TEXT(writer, ",");
-        PUT_TEXT(writer, "\"");
-        put_escaped(writer, name);
-        PUT_TEXT(writer, "\":\"");
-        return;
-    }
-    if (name.bytes > NAME_BYTES_MAX) writer->failed = true;
-    uint8_t length[2];
-    cmq_store_u16(length, (uint16_t)name.bytes);
-    put(writer, length, sizeof length);
-    put(writer, name.data, name.bytes);
-    put_u32(writer, (uint32_t)value_bytes);
+    enum { SIGNS = sizeof ",\"\":\"\"" - 1 };
+    if (!has_room(writer, name.bytes + value.bytes + SIGNS)) return false;
+    uint8_t *begin = writer->begin + writer->used, *at = begin;
+    if (writer->used > writer->fields_at) *at++ = ',';
+    *at++ = '"';
+    copy(at, name.data, name.bytes);
+    at += name.bytes;
+    memcpy(at, "\":\"", 3);
+    at += 3;
+    copy(at, value.data, value.bytes);
+    at += value.bytes;
+    *at++ = '"';
+    writer->used += (size_t)(at - begin);
+    return true;
 }
 
-static inline void end_field(cmq_command_writer *writer)
+static void put_json_field(cmq_command_writer *writer, cmq_slice name, cmq_slice value)
 {
-    if (writer->format == CMQ_HEADER_JSON) PUT_TEXT(writer, "\"");
+    if (writer->used > writer->fields_at) PUT_TEXT(writer, ",");
+    PUT_TEXT(writer, "\"");
+    put_escaped(writer, name);
+    PUT_TEXT(writer, "\":\"");
+    put_escaped(writer, value);
+    PUT_TEXT(writer, "\"");
+}
+
+static void put_rocketmq_field(cmq_command_writer *writer, cmq_slice name, cmq_slice value)
+{
+    uint8_t lengths[2];
+    if (name.bytes > NAME_BYTES_MAX) writer->failed = true;
+    cmq_store_u16(lengths, (uint16_t)name.bytes);
+    put(writer, lengths, sizeof lengths);
+    put(writer, name.data, name.bytes);
+    put_u32(writer, (uint32_t)value.bytes);
+    put(writer, value.data, value.bytes);
 }
 
 void cmq_command_add_text(cmq_command_writer *writer, cmq_slice name, cmq_slice value)
 {
     if (value.data == NULL) return;
-    begin_field(writer, name, value.bytes);
-    if (writer->format == CMQ_HEADER_JSON) {
-        put_escaped(writer, value);
-    } else {
-        put(writer, value.data, value.bytes);
+    if (writer->format == CMQ_HEADER_ROCKETMQ) {
+        put_rocketmq_field(writer, name, value);
+        return;
     }
-    end_field(writer);
+    cmq_command_begin_fields(writer);
+    const bool is_plain = plain_bytes(name.data, name.bytes) == name.bytes && plain_bytes(value.data, value.bytes) == value.bytes;
+    if (!is_plain || !put_plain_field(writer, name, value)) put_json_field(writer, name, value);
+}
+
+/* A value of ours under a name of ours. */
+static inline void add_plain(cmq_command_writer *writer, cmq_slice name, cmq_slice value)
+{
+    if (writer->format == CMQ_HEADER_ROCKETMQ) {
+        put_rocketmq_field(writer, name, value);
+        return;
+    }
+    cmq_command_begin_fields(writer);
+    if (!put_plain_field(writer, name, value)) put_json_field(writer, name, value);
 }
 
 void cmq_command_add_i64(cmq_command_writer *writer, cmq_slice name, int64_t value)
 {
     uint8_t digits[NUMBER_BYTES_MAX];
     const size_t bytes = format_number(value, digits);
-    begin_field(writer, name, bytes);
-    put(writer, digits + NUMBER_BYTES_MAX - bytes, bytes);
-    end_field(writer);
+    add_plain(writer, name, (cmq_slice){.data = digits + NUMBER_BYTES_MAX - bytes, .bytes = bytes});
 }
 
 void cmq_command_add_bool(cmq_command_writer *writer, cmq_slice name, bool value)
 {
-    const cmq_slice text = value ? CMQ_NAME("true") : CMQ_NAME("false");
-    begin_field(writer, name, text.bytes);
-    put(writer, text.data, text.bytes);
-    end_field(writer);
+    add_plain(writer, name, value ? CMQ_NAME("true") : CMQ_NAME("false"));
+}
+
+/* Pieces of what begins and ends a header, put together aside and written at once. */
+typedef struct pieces {
+    size_t bytes;
+    uint8_t text[PIECES_BYTES];
+} pieces;
+
+static inline void piece(pieces *to, const void *text, size_t bytes)
+{
+    memcpy(to->text + to->bytes, text, bytes);
+    to->bytes += bytes;
+}
+#define PIECE(to, constant) piece(to, constant, sizeof(constant) - 1)
+
+static inline void piece_number(pieces *to, int64_t number)
+{
+    uint8_t digits[NUMBER_BYTES_MAX];
+    const size_t bytes = format_number(number, digits);
+    copy(to->text + to->bytes, digits + NUMBER_BYTES_MAX - bytes, bytes);
+    to->bytes += bytes;
 }
 
 static void end_json(cmq_command_writer *writer)
 {
-    if (writer->fields_begun) PUT_TEXT(writer, "}");
-    PUT_TEXT(writer, ",\"flag\":");
-    put_number(writer, writer->flag);
     const cmq_slice language = cmq_command_language_name(writer->language);
-    PUT_TEXT(writer, ",\"language\":\"");
-    put(writer, language.data, language.bytes);
-    PUT_TEXT(writer, "\",\"opaque\":");
-    put_number(writer, writer->opaque);
+    pieces end;
+    end.bytes = 0;   /* the text is written before it is read */
+    if (writer->fields_begun) PIECE(&end, "}");
+    PIECE(&end, ",\"flag\":");
+    piece_number(&end, writer->flag);
+    PIECE(&end, ",\"language\":\"");
+    copy(end.text + end.bytes, language.data, language.bytes);
+    end.bytes += language.bytes;
+    PIECE(&end, "\",\"opaque\":");
+    piece_number(&end, writer->opaque);
     if (writer->remark.data != NULL) {
-        PUT_TEXT(writer, ",\"remark\":\"");
+        PIECE(&end, ",\"remark\":\"");
+        put(writer, end.text, end.bytes);
         put_escaped(writer, writer->remark);
-        PUT_TEXT(writer, "\"");
+        end.bytes = 0;
+        PIECE(&end, "\"");
     }
-    PUT_TEXT(writer, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":");
-    put_number(writer, writer->version);
-    PUT_TEXT(writer, "}");
+    PIECE(&end, ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":");
+    piece_number(&end, writer->version);
+    PIECE(&end, "}");
+    put(writer, end.text, end.bytes);
 }
 
 size_t cmq_command_end(cmq_command_writer *writer, size_t body_bytes)
