@@ -15,7 +15,7 @@ import dataclasses
 import enum
 import json
 import re
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, cast
@@ -42,6 +42,7 @@ __all__ = [
     "TEXT",
     "Body",
     "Codec",
+    "KeyCodec",
     "ListCodec",
     "MapCodec",
     "body_codec",
@@ -86,24 +87,28 @@ _PATH_STEP = re.compile(r"(?:(\.)([^.\[\]]+)|(\[[0-9]{1,9}\]))")
 class Codec(ABC, Generic[T]):
     """How a value of one type stands in JSON."""
 
+    @abstractmethod
     def read(self, fields: Fields, name: JsonKey) -> T | None:
         """Return the member, or None where it is missing or null. ConfigValueError where it is something else."""
-        raise NotImplementedError
 
     def write(self, value: T) -> JsonValue:
         """Return the value as JSON."""
         return cast(JsonValue, value)
 
+
+class KeyCodec(Codec[T]):
+    """The same of a type that is a map's key, too."""
+
+    @abstractmethod
     def key(self, key: JsonKey, member: str) -> T:
-        """Return a map's key as a value of this type."""
-        raise NotImplementedError
+        """Return a key of the map ``member`` as a value. ConfigValueError where it is something else."""
 
     def write_key(self, value: T) -> JsonKey:
         """Return the value as a map's key."""
         return cast(JsonKey, value)
 
 
-class _Text(Codec[str]):
+class _Text(KeyCodec[str]):
     def read(self, fields: Fields, name: JsonKey) -> str | None:
         return fields.text(name, "") if fields.has(name) else None
 
@@ -111,7 +116,7 @@ class _Text(Codec[str]):
         return str(key)
 
 
-class _Integer(Codec[int]):
+class _Integer(KeyCodec[int]):
     def __init__(self, minimum: int, maximum: int) -> None:
         self._minimum = minimum
         self._maximum = maximum
@@ -179,7 +184,7 @@ class _Enumeration(Codec[E]):
         return value.name
 
 
-class _Nested(Codec[B]):
+class _Nested(KeyCodec[B]):
     def __init__(self, kind: type[B]) -> None:
         self._kind = kind
 
@@ -244,7 +249,7 @@ class ListCodec(Codec[tuple[T, ...]]):
 class MapCodec(Codec[Mapping[K, T]], Generic[K, T]):
     """A Java map. Null values are left out."""
 
-    def __init__(self, keys: Codec[K], of: Codec[T]) -> None:
+    def __init__(self, keys: KeyCodec[K], of: Codec[T]) -> None:
         """``keys`` is the codec of the keys, ``of`` that of the values."""
         self._keys = keys
         self._of = of
@@ -272,14 +277,14 @@ def _present(value: T | None, fields: Fields, name: JsonKey) -> T:
     return value
 
 
-TEXT: Codec[str] = _Text()
-INT32: Codec[int] = _Integer(INT32_MIN, INT32_MAX)
-INT64: Codec[int] = _Integer(INT64_MIN, INT64_MAX)
+TEXT: KeyCodec[str] = _Text()
+INT32: KeyCodec[int] = _Integer(INT32_MIN, INT32_MAX)
+INT64: KeyCodec[int] = _Integer(INT64_MIN, INT64_MAX)
 BOOLEAN: Codec[bool] = _Boolean()
 DOUBLE: Codec[float] = _Double()
 
 
-def body_codec(kind: type[B]) -> Codec[B]:
+def body_codec(kind: type[B]) -> KeyCodec[B]:
     """Return the codec of another body, as an element or a key."""
     return _Nested(kind)
 
@@ -355,12 +360,12 @@ def optional_list_of(name: str, of: Codec[T]) -> tuple[T, ...] | None:
     return cast("tuple[T, ...] | None", _field(name, ListCodec(of), None))
 
 
-def map_of(name: str, keys: Codec[K], of: Codec[T]) -> Mapping[K, T]:
+def map_of(name: str, keys: KeyCodec[K], of: Codec[T]) -> Mapping[K, T]:
     """A map; missing: empty. Do not change it in place."""
     return cast("Mapping[K, T]", _field(name, MapCodec(keys, of), {}))
 
 
-def optional_map_of(name: str, keys: Codec[K], of: Codec[T]) -> Mapping[K, T] | None:
+def optional_map_of(name: str, keys: KeyCodec[K], of: Codec[T]) -> Mapping[K, T] | None:
     """A map that may be null, and is then left out."""
     return cast("Mapping[K, T] | None", _field(name, MapCodec(keys, of), None))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cometmq.remoting.bodies.body import Body, Codec, body_codec, int32, text
+from cometmq.remoting.bodies.body import Body, KeyCodec, body_codec, int32, text
 
 __all__ = ["MESSAGE_QUEUE", "MessageQueue"]
 
@@ -24,4 +24,4 @@ class MessageQueue(Body):
     queue_id: int = int32("queueId")
 
 
-MESSAGE_QUEUE: Codec[MessageQueue] = body_codec(MessageQueue)
+MESSAGE_QUEUE: KeyCodec[MessageQueue] = body_codec(MessageQueue)
