@@ -161,8 +161,8 @@ cdef class BrokerPlane(RequestHandler):
         cmq_tables_remove_group(self._tables, _slice_of_text(name))
         self.leave()
 
-    def put_consumer(self, str group not None, *, bint broadcasting, int consume_type, object subscriptions):
-        """Say what the online members of a group subscribe to; pulls held for it are answered, so that their clients ask again.
+    def put_consumer(self, str group not None, *, bint broadcasting, int consume_type, object subscriptions, bint end_holds=True):
+        """Say what the online members of a group subscribe to. ``end_holds``: pulls held for it are answered, so that their clients ask again.
 
         ``subscriptions``: tuples of topic, TAG expression (None: an expression of another kind), version, and whether reading is forbidden.
         """
@@ -189,7 +189,8 @@ cdef class BrokerPlane(RequestHandler):
                 if expression is not None:
                     _check(cmq_filter_parse(_slice_of_text(expression), &parts[i].filter))
             _check(cmq_tables_put_consumer(self._tables, &consumer))
-            _check(cmq_broker_group_changed(self._broker, consumer.group))
+            if end_holds:
+                _check(cmq_broker_group_changed(self._broker, consumer.group))
         finally:
             self.leave()
             for i in range(count):

@@ -108,10 +108,12 @@ class MemoryPlane:
         consume_type: ConsumeType,
         subscriptions: Iterable[SubscriptionData],
         forbidden_topics: Collection[str],
+        *,
+        end_holds: bool,
     ) -> None:
         table = {subscription.topic: subscription for subscription in subscriptions}
         self.consumers[group] = (model, consume_type, table, frozenset(forbidden_topics))
-        self.log.append(f"consumer {group}")
+        self.log.append(f"consumer {group}" + (", holds end" if end_holds else ""))
 
     def remove_consumer(self, group: str) -> None:
         del self.consumers[group]

@@ -27,11 +27,12 @@ from cometmq.remoting.bodies.heartbeat import (
     ConsumerData,
     ConsumeType,
     HeartbeatData,
+    SubscriptionData,
 )
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members, flag_text
-from cometmq.store_config.names import retry_topic, validate_group
+from cometmq.store_config.names import retry_topic, validate_used_group
 
 __all__ = ["ClientRules", "Clients"]
 
@@ -40,6 +41,7 @@ _log = logging.getLogger("cometmq.broker.clients")
 _SUPPORTS_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 _SUB_CHANGED = "IS_SUB_CHANGE"
 _CLIENT_ID_CHARS_MAX = 4_096
+_TOPIC_BYTES_MAX = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ class Clients:
         else:
             self._to_notify.add(group.name)
 
-    def subscriptions_changed(self, group: ConsumerGroup) -> None:
+    def subscriptions_changed(self, group: ConsumerGroup, *, end_holds: bool) -> None:
         """Give the loops what a group subscribes to."""
         self._plane.put_consumer(
             group.name,
@@ -105,13 +107,14 @@ class Clients:
             group.consume_type,
             tuple(group.subscriptions.values()),
             self._groups.forbidden_topics(group.name),
+            end_holds=end_holds,
         )
 
     def forbidden_changed(self, name: str) -> None:
         """Tell the loops that an online group may read other topics than before."""
         group = self.consumers.get(name)
         if group is not None:
-            self.subscriptions_changed(group)
+            self.subscriptions_changed(group, end_holds=True)
 
     def group_gone(self, name: str) -> None:
         """Forget a group that nobody is in."""
@@ -191,6 +194,8 @@ class Clients:
     async def _register(self, data: HeartbeatData, consumer: ConsumerData, request: Command, caller: Caller) -> bool:
         """Note one consumer group of a heartbeat; tell whether the group's fingerprint is another than before."""
         name = consumer.group_name
+        for subscription in consumer.subscriptions:
+            _check_subscription(subscription)
         if self.rules.refuse_pull_consumers and consumer.consume_type is ConsumeType.CONSUME_ACTIVELY:
             return False
         before = self._fingerprints.get(name)
@@ -248,16 +253,33 @@ class Clients:
 
     def _check(self, request: Command, caller: Caller) -> Command:
         subscription = CheckClientRequestBody.from_json(request.body).subscription
-        kind = None if subscription is None else subscription.expression_type
-        if kind not in (None, "", "TAG"):
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
-            )
+        if subscription is not None and not _is_by_tag(subscription):
+            kind = subscription.expression_type
+            text = f"The broker does not support consumer to filter message by {kind}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text)
         return ok(request)
+
+
+def _check_subscription(subscription: SubscriptionData) -> None:
+    """Refuse what the loops cannot keep, before anything of the heartbeat is noted."""
+    topic, expression = subscription.topic, subscription.sub_string
+    if not 0 < len(topic.encode("utf-8", "replace")) <= _TOPIC_BYTES_MAX:
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"a subscription's topic has 1 to {_TOPIC_BYTES_MAX} bytes: {topic[:60]!r}"
+        )
+    if _is_by_tag(subscription) and expression and not any(part.strip() for part in expression.split("||")):
+        raise Refusal(
+            ResponseCode.SYSTEM_ERROR, f"{expression[:60]!r} names no tag; write *, or tags with || between them"
+        )
+
+
+def _is_by_tag(subscription: SubscriptionData) -> bool:
+    """Tell whether a subscription filters by tags, and not by SQL92."""
+    return subscription.expression_type in (None, "", "TAG")
 
 
 def _checked_group(name: str) -> str:
     try:
-        return validate_group(name)
+        return validate_used_group(name)
     except InvalidArgument as error:
         raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error

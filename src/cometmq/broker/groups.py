@@ -31,7 +31,7 @@ from cometmq.remoting.members import Members
 from cometmq.remoting.server import AGAIN
 from cometmq.store.group_book import GroupBook
 from cometmq.store_config.fastjson import Layout, encode
-from cometmq.store_config.names import SYSTEM_GROUP_PREFIX, validate_group
+from cometmq.store_config.names import SYSTEM_GROUP_PREFIX, validate_group, validate_used_group
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 
 __all__ = ["BrokerGroups"]
@@ -118,7 +118,7 @@ class BrokerGroups:
         if not (self.auto_create or name.startswith(SYSTEM_GROUP_PREFIX)):
             return None
         try:
-            validate_group(name)
+            validate_used_group(name)
         except InvalidArgument:
             return None
         task = self._making.get(name)

@@ -75,6 +75,8 @@ class NativePlane:
         consume_type: ConsumeType,
         subscriptions: Iterable[SubscriptionData],
         forbidden_topics: Collection[str],
+        *,
+        end_holds: bool,
     ) -> None:
         """Say what the online members of a group subscribe to, and which of it they must not read."""
         self.engine.put_consumer(
@@ -85,6 +87,7 @@ class NativePlane:
                 (one.topic, _tag_expression(one), one.sub_version, one.topic in forbidden_topics)
                 for one in subscriptions
             ],
+            end_holds=end_holds,
         )
 
     def remove_consumer(self, group: str) -> None:

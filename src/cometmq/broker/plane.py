@@ -110,10 +110,14 @@ class DataPlane(Protocol):
         consume_type: ConsumeType,
         subscriptions: Iterable[SubscriptionData],
         forbidden_topics: Collection[str],
+        *,
+        end_holds: bool,
     ) -> None:
         """Say what the online members of a group subscribe to, and which of it they must not read.
 
-        Held pulls of the group look again.
+        Args:
+            group, model, consume_type, subscriptions, forbidden_topics: the group now.
+            end_holds: answer the group's held pulls, since they were made for something else.
         """
 
     def remove_consumer(self, group: str) -> None:

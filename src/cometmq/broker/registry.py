@@ -76,8 +76,8 @@ class ConsumerListener(Protocol):
     def members_changed(self, group: ConsumerGroup) -> None:
         """Members came or went, or topics did: whoever is in the group should look again."""
 
-    def subscriptions_changed(self, group: ConsumerGroup) -> None:
-        """What the loops filter and check by is another now."""
+    def subscriptions_changed(self, group: ConsumerGroup, *, end_holds: bool) -> None:
+        """What the loops filter and check by is another now. ``end_holds``: held pulls were made for something else."""
 
     def group_gone(self, name: str) -> None:
         """The last member has left."""
@@ -138,14 +138,13 @@ class ConsumerRegistry:
         group.consume_type, group.message_model = consume_type, message_model
         group.consume_from_where = consume_from_where
         group.changed_ms = self._now_ms()
-        filters, topics = (False, False) if subscriptions is None else _subscribe(group.subscriptions, subscriptions)
-        # The loops' tables come first: whoever hears of the change pulls with the new subscriptions at once. Where
-        # nothing changed for them they are left alone, since telling them ends the group's held pulls.
-        if is_first or filters or topics or told != (consume_type, message_model):
-            self._listener.subscriptions_changed(group)
-        if (is_new or topics) and notify and message_model is not MessageModel.BROADCASTING:
+        found = _Changes() if subscriptions is None else _subscribe(group.subscriptions, subscriptions)
+        # The loops' tables come first: whoever hears of the change pulls with the new subscriptions at once.
+        if is_first or found.versions or found.topics or told != (consume_type, message_model):
+            self._listener.subscriptions_changed(group, end_holds=found.filters or found.topics)
+        if (is_new or found.topics) and notify and message_model is not MessageModel.BROADCASTING:
             self._listener.members_changed(group)
-        return is_new or topics
+        return is_new or found.topics
 
     def unregister(self, name: str, conn: int, *, notify: bool) -> None:
         """Take a connection out of a group, at its own wish or because it is gone."""
@@ -185,21 +184,44 @@ class ConsumerRegistry:
         return list(dict.fromkeys(conn for _, conn in doomed))
 
 
-def _subscribe(table: dict[str, SubscriptionData], wanted: Iterable[SubscriptionData]) -> tuple[bool, bool]:
-    """Lay what a client subscribes to over a group's table; tell whether a filter, and whether the topics changed."""
-    filters = topics = False
+@dataclass(slots=True)
+class _Changes:
+    """What a heartbeat changed in a group's table of subscriptions.
+
+    Attributes:
+        topics: topics came or went.
+        filters: a topic is filtered by something else.
+        versions: a subscription was made anew, and says the same or something else.
+    """
+
+    topics: bool = False
+    filters: bool = False
+    versions: bool = False
+
+
+def _subscribe(table: dict[str, SubscriptionData], wanted: Iterable[SubscriptionData]) -> _Changes:
+    """Lay what a client subscribes to over a group's table."""
+    found = _Changes()
     named = set()
     for subscription in wanted:
         named.add(subscription.topic)
         before = table.get(subscription.topic)
-        topics = topics or before is None
-        if before is None or subscription.sub_version > before.sub_version:
-            table[subscription.topic] = subscription
-            filters = True
+        if before is None:
+            found.topics = True
+        elif subscription.sub_version > before.sub_version:
+            found.versions = True
+            found.filters = found.filters or _filter_of(subscription) != _filter_of(before)
+        else:
+            continue
+        table[subscription.topic] = subscription
     for topic in [topic for topic in table if topic not in named]:
         del table[topic]
-        topics = True
-    return filters, topics
+        found.topics = True
+    return found
+
+
+def _filter_of(subscription: SubscriptionData) -> tuple[str | None, str, bool]:
+    return subscription.expression_type or "TAG", subscription.sub_string, subscription.class_filter_mode
 
 
 class ProducerRegistry:

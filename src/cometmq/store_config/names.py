@@ -19,6 +19,7 @@ __all__ = [
     "SYSTEM_TOPICS",
     "SYSTEM_TOPIC_PREFIX",
     "TOPIC_CHARS_MAX",
+    "USED_GROUP_CHARS_MAX",
     "dead_letter_topic",
     "is_light_queue",
     "is_system_topic",
@@ -26,6 +27,7 @@ __all__ = [
     "retry_topic",
     "validate_group",
     "validate_topic",
+    "validate_used_group",
 ]
 
 RETRY_PREFIX = "%RETRY%"
@@ -38,6 +40,8 @@ TOPIC_CHARS_MAX = 127
 _DERIVED_TOPIC_CHARS_MAX = 255
 GROUP_CHARS_MAX = 120
 """Shorter than a topic, since ``%RETRY%<group>_<topic>`` is made from it."""
+USED_GROUP_CHARS_MAX = _DERIVED_TOPIC_CHARS_MAX - len(RETRY_PREFIX)
+"""What a broker takes from a group that clients simply use: upstream looks at the length only where one is made."""
 
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
 _ALLOWED_TEXT = "letters, digits, %, |, - and _"
@@ -92,6 +96,18 @@ def validate_group(group: str) -> str:
         InvalidArgument: empty, over 120 characters, or with other characters than topics may have.
     """
     problem = _problem(group, GROUP_CHARS_MAX)
+    if problem is not None:
+        raise InvalidArgument(f"the group name {_shown(group)} {problem}")
+    return group
+
+
+def validate_used_group(group: str) -> str:
+    """Return ``group`` when a broker would take it from a client that uses it; clients of 5.x check less than 4.9's.
+
+    Raises:
+        InvalidArgument: empty, over 248 characters, or with other characters than topics may have.
+    """
+    problem = _problem(group, USED_GROUP_CHARS_MAX)
     if problem is not None:
         raise InvalidArgument(f"the group name {_shown(group)} {problem}")
     return group

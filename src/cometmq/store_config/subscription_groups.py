@@ -9,7 +9,7 @@ from cometmq.errors import InvalidArgument
 from cometmq.store_config.fastjson import JsonObject, JsonValue
 from cometmq.store_config.fields import Fields
 from cometmq.store_config.named_table import NamedTable
-from cometmq.store_config.names import validate_group
+from cometmq.store_config.names import validate_used_group
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 
 __all__ = ["SYSTEM_GROUPS", "SubscriptionGroups"]
@@ -60,7 +60,7 @@ class SubscriptionGroups(NamedTable[SubscriptionGroupConfig]):
 
     @staticmethod
     def _check(entry: SubscriptionGroupConfig) -> None:
-        validate_group(entry.group_name)
+        validate_used_group(entry.group_name)
 
     def _clear(self) -> None:
         super()._clear()

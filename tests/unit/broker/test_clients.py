@@ -52,7 +52,7 @@ def test_a_first_heartbeat_makes_group_and_retry_topic_before_it_tells_the_membe
     retry = rig.control.topics.get("%RETRY%g")
     assert retry is not None
     assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
-    assert rig.plane.log == ["topic %RETRY%g", "announced %RETRY%g", "consumer g"]
+    assert rig.plane.log == ["topic %RETRY%g", "announced %RETRY%g", "consumer g, holds end"]
     assert rig.link.notices("g") == [1], "the sender itself is told too"
     assert members(rig, "g") == ["c1"]
     assert set(rig.plane.consumers["g"][2]) == {"t"}
@@ -64,7 +64,7 @@ def test_every_member_hears_of_a_new_one_and_of_one_that_left(rig: Rig) -> None:
     rig.link.sent.clear()
     run(rig.heartbeat(SECOND, consumer("g", "t")))
     assert rig.link.notices("g") == [1, 2]
-    assert rig.plane.log.count("consumer g") == 1, "the loops, whose held pulls this would end, are left alone"
+    assert rig.plane.log.count("consumer g, holds end") == 1, "for the loops nothing changed"
     assert members(rig, "g") == ["c1", "c2"]
     rig.link.sent.clear()
     run(rig.heartbeat(SECOND, consumer("g", "t")))
@@ -80,10 +80,16 @@ def test_every_member_hears_of_a_new_one_and_of_one_that_left(rig: Rig) -> None:
 def test_a_newer_subscription_reaches_the_loops_but_is_no_change(rig: Rig) -> None:
     run(rig.heartbeat(FIRST, consumer("g", "t", version=5)))
     rig.link.sent.clear()
-    newer = consumer("g", "t", version=6)
+    rig.plane.log.clear()
+    run(rig.heartbeat(FIRST, consumer("g", "t", version=6)))
+    assert rig.plane.log == ["consumer g"], "a rebalance makes it anew; held pulls were made for the same"
+    assert rig.plane.consumers["g"][2]["t"].sub_version == 6
+    rig.plane.log.clear()
+    newer = consumer("g", "t", version=7)
     newer = replace(newer, subscriptions=(replace(newer.subscriptions[0], sub_string="a", tags=("a",), codes=(97,)),))
     run(rig.heartbeat(FIRST, newer))
     assert rig.plane.consumers["g"][2]["t"].sub_string == "a"
+    assert rig.plane.log == ["consumer g, holds end"]
     assert rig.link.sent == []
     run(rig.heartbeat(FIRST, consumer("g", "t", version=5)))
     assert rig.plane.consumers["g"][2]["t"].sub_string == "a", "an older one is passed over"
@@ -226,7 +232,7 @@ def test_a_group_that_may_not_be_made_is_passed_over(tmp_path: Path) -> None:
         assert rig.control.topics.get("%RETRY%g") is None
 
 
-@pytest.mark.parametrize("name", ["", "with blank", "x" * 121, "a@b"])
+@pytest.mark.parametrize("name", ["", "with blank", "x" * 249, "a@b"])
 def test_a_group_of_a_bad_name_is_passed_over(rig: Rig, name: str) -> None:
     answer = run(rig.heartbeat(FIRST, consumer(name, "t")))
     assert answer.code == ResponseCode.SUCCESS
@@ -259,6 +265,27 @@ def test_bad_heartbeats_are_refused_with_a_reason(rig: Rig, body: bytes, remark:
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert remark in answer.remark
     assert rig.plane.consumers == {}
+
+
+@pytest.mark.parametrize(
+    ("topic", "expression", "kind", "is_taken"),
+    [
+        ("t", "", None, True),
+        ("t", "a || b", "TAG", True),
+        ("t", "||", "SQL92", True),
+        ("t", " || ", "TAG", False),
+        ("", "*", "TAG", False),
+        ("x" * 256, "*", "TAG", False),
+    ],
+)
+def test_subscriptions_that_nobody_can_mean(
+    rig: Rig, topic: str, expression: str, kind: str | None, is_taken: bool
+) -> None:
+    odd = SubscriptionData(topic=topic, sub_string=expression, expression_type=kind)
+    answer = run(rig.heartbeat(FIRST, replace(consumer("g", "t"), subscriptions=(odd,))))
+    assert (answer.code == ResponseCode.SUCCESS) is is_taken
+    assert (members(rig, "g") == ["c1"]) is is_taken
+    assert (rig.control.topics.get("%RETRY%g") is not None) is is_taken, "nothing is noted of what is refused"
 
 
 def test_goodbyes_and_lists_need_their_members(rig: Rig) -> None:

@@ -76,6 +76,13 @@ def test_a_pull_makes_its_group_and_goes_back_to_its_loop(rig: Rig) -> None:
     assert rig.run(RequestCode.LITE_PULL_MESSAGE, {"consumerGroup": "g"}) is AGAIN
 
 
+def test_a_group_that_is_simply_used_may_have_a_longer_name(rig: Rig) -> None:
+    name = "x" * 248
+    assert rig.run(RequestCode.PULL_MESSAGE, {"consumerGroup": name}) is AGAIN
+    assert stored(rig).get(name) is not None
+    assert rig.run(RequestCode.PULL_MESSAGE, {"consumerGroup": name + "x"}).code == 26
+
+
 def test_a_pull_of_a_group_that_may_not_be_made_is_refused(tmp_path: Path) -> None:
     with Rig(tmp_path, settings={"autoCreateSubscriptionGroup": False}) as rig:
         answer = rig.run(RequestCode.PULL_MESSAGE, {"consumerGroup": "g"})

@@ -116,6 +116,7 @@ def test_tables_take_what_the_configuration_has(plane: NativePlane) -> None:
             SubscriptionData(topic="U", sub_string="x > 3", expression_type="SQL92", sub_version=1),
         ],
         {"U"},
+        end_holds=True,
     )
     plane.remove_consumer("g")
     plane.remove_group("g")
@@ -132,6 +133,7 @@ def test_an_expression_that_is_none_is_refused(plane: NativePlane) -> None:
             ConsumeType.CONSUME_PASSIVELY,
             [SubscriptionData(topic="T", sub_string="||", sub_version=1)],
             (),
+            end_holds=False,
         )
 
 

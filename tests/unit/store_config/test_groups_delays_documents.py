@@ -110,7 +110,7 @@ def test_groups(tmp_path: Path) -> None:
     assert groups.get_or_create("mine") is made
     assert groups.get("%LMQ%x") == SubscriptionGroupConfig(group_name="%LMQ%x")
     assert "nobody" not in groups
-    for name in ("a b", "x" * 121, "%LMQ%x"):
+    for name in ("a b", "x" * 249, "%LMQ%x"):
         with pytest.raises(InvalidArgument):
             groups.put(SubscriptionGroupConfig(group_name=name))
     groups.persist()

@@ -20,6 +20,7 @@ from cometmq.store_config.names import (
     retry_topic,
     validate_group,
     validate_topic,
+    validate_used_group,
 )
 from cometmq.store_config.system_topics import SCHEDULE_TOPIC, system_topics
 from cometmq.store_config.topic_config import CleanupPolicy, MessageType, Perm, QueueType, TopicConfig, alter_attributes
@@ -230,6 +231,13 @@ def test_group_names() -> None:
     for name in ("g" * 121, "", "a/b"):
         with pytest.raises(InvalidArgument, match=r"^the group name "):
             validate_group(name)
+
+
+def test_groups_that_clients_simply_use_may_be_longer() -> None:
+    assert validate_used_group("g" * 248) == "g" * 248
+    for name in ("", "g" * 249, "a b"):
+        with pytest.raises(InvalidArgument):
+            validate_used_group(name)
 
 
 def test_what_names_mean() -> None:
