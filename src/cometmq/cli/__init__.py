@@ -1,8 +1,9 @@
 """The ``cometmq`` command.
 
-One module per command; each is a thin layer over functions of ``cometmq.store``. What they share is in ``arguments``
-(options), ``failures`` (errors, exit codes), ``terminal`` (progress, text, JSON), and for servers ``running`` and
-``logs``. ``docs/cli.md`` is for users.
+One module per command; each is a thin layer over functions of ``cometmq.store``, or of ``cometmq.admin`` where it
+speaks with a cluster. What they share is in ``arguments`` (options), ``failures`` (errors, exit codes), ``terminal``
+(progress, text, JSON), for servers ``running`` and ``logs``, and for clusters ``remote`` and ``tables``.
+``docs/cli.md`` is for users.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ import typer
 
 import cometmq
 from cometmq.cli import bench, broker, cat, export, inspect, namesrv, put, repair, sql, verify
+from cometmq.cli.cluster import cluster_commands
+from cometmq.cli.group import group_commands
+from cometmq.cli.message import message_commands
+from cometmq.cli.offset import offset_commands
 from cometmq.cli.terminal import open_standard_streams
+from cometmq.cli.topic import topic_commands
 
 __all__ = ["app", "main"]
 
@@ -39,6 +45,8 @@ for command in (
     bench.bench,
 ):
     app.command()(command)
+for commands in (topic_commands, group_commands, message_commands, offset_commands, cluster_commands):
+    app.add_typer(commands)
 
 
 def _print_version(wanted: bool) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
@@ -15,13 +14,11 @@ import cometmq
 from cometmq._plural import counted
 from cometmq.cli.arguments import Config, Json, StorePath
 from cometmq.cli.failures import fail, reported
-from cometmq.cli.terminal import Interruption, bytes_text, count_progress, interruptible, print_json
+from cometmq.cli.lines import check_file, read_bodies
+from cometmq.cli.terminal import bytes_text, count_progress, interruptible, print_json
 from cometmq.errors import Error, StoreLocked
 
 __all__ = ["PutReport", "QueueRange", "put"]
-
-_CHUNK_BYTES = 1 << 20
-_BATCH_BYTES_MAX = 8 << 20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,7 +119,7 @@ def put(
     """
     pairs = _properties(properties or [])
     for name in files or []:
-        _check_file(name)
+        check_file(name)
     report = PutReport(topic=topic)
     began = time.monotonic()
     try:
@@ -131,7 +128,7 @@ def put(
             _opened(path, config, flush, topic_queues, report) as store,
             count_progress("appended", "messages") as bar,
         ):
-            for bodies in _bodies(files or ["-"], interruption, whole_file=whole_file, batch=batch):
+            for bodies in read_bodies(files or ["-"], interruption, whole_file=whole_file, batch=batch):
                 _append(store, report, bodies, tags=tags, keys=keys, properties=pairs, queue=queue)
                 bar(report.messages)
     finally:
@@ -203,69 +200,3 @@ def _append(
         fail(f"message {report.messages + 1} was not appended")
         raise
     report.take(result, bodies)
-
-
-# --- Input
-
-
-def _check_file(name: str) -> None:
-    """Refuse a file that cannot be read before anything is appended, or a store is made."""
-    if name != "-":
-        with Path(name).open("rb"):
-            pass
-
-
-def _bodies(files: list[str], interruption: Interruption, *, whole_file: bool, batch: int) -> Iterator[list[bytes]]:
-    """Read the input as batches of bodies, each as soon as it is there."""
-    pending: list[bytes] = []
-    pending_bytes = 0
-    for name in files:
-        if not whole_file:
-            yield from _lines(name, interruption, batch)
-            continue
-        with interruption.waiting():
-            pending.append(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes())
-        pending_bytes += len(pending[-1])
-        if len(pending) >= batch or pending_bytes >= _BATCH_BYTES_MAX:
-            yield pending
-            pending, pending_bytes = [], 0
-    if pending:
-        yield pending
-
-
-def _lines(name: str, interruption: Interruption, batch: int) -> Iterator[list[bytes]]:
-    if name == "-":
-        yield from _split(sys.stdin.buffer, interruption, batch)
-        return
-    with Path(name).open("rb") as file:
-        yield from _split(file, interruption, batch)
-
-
-def _chunks(stream: BinaryIO, interruption: Interruption) -> Iterator[bytes]:
-    read = getattr(stream, "read1", stream.read)
-    while True:
-        with interruption.waiting():
-            chunk: bytes = read(_CHUNK_BYTES)
-        if not chunk:
-            return
-        yield chunk
-
-
-def _split(stream: BinaryIO, interruption: Interruption, batch: int) -> Iterator[list[bytes]]:
-    """Cut a stream into lines; what one read gives is handed on at once."""
-    rest: list[bytes] = []
-    for chunk in _chunks(stream, interruption):
-        first, newline, others = chunk.partition(b"\n")
-        rest.append(first)
-        if not newline:
-            continue
-        lines = others.split(b"\n")
-        lines.insert(0, b"".join(rest))
-        rest = [lines.pop()]
-        for at in range(0, len(lines), batch):
-            with interruption.waiting():  # a chunk may be thousands of appends
-                pass
-            yield [line[:-1] if line.endswith(b"\r") else line for line in lines[at : at + batch]]
-    last = b"".join(rest)
-    if last:
-        yield [last]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cometmq
-from cometmq.cli import put as put_module
+from cometmq.cli import lines as lines_module
 from support.command_line import run
 from support.small_store import open_small
 
@@ -34,7 +34,7 @@ def test_lines_of_stdin(path: Path) -> None:
 
 
 def test_a_line_of_many_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(put_module, "_CHUNK_BYTES", 7)
+    monkeypatch.setattr(lines_module, "_CHUNK_BYTES", 7)
     long = bytes(range(32, 127)) * 5
     assert run("put", path, "orders", input=b"a\n" + long + b"\nb\n").code == 0
     assert bodies(path) == [b"a", long, b"b"]

@@ -1,0 +1,313 @@
+"""``cometmq group``: consumer groups of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cometmq._plural import counted
+from cometmq.cli.arguments import Json
+from cometmq.cli.failures import reported
+from cometmq.cli.remote import BrokerAddress, BrokerName, ClusterName, Namesrv, Yes, confirmed, connected, group_of
+from cometmq.cli.tables import print_table
+from cometmq.cli.terminal import print_json, safe_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cometmq.admin import GroupDescription, GroupProgress
+    from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
+
+__all__ = ["group_commands", "print_progress", "progress_json"]
+
+group_commands = group_of("group", "Consumer groups of a cluster: list, create, describe, change, delete.")
+
+_Group = Annotated[str, typer.Argument(help="The group.", show_default=False)]
+
+
+def _config_json(config: SubscriptionGroupConfig) -> dict[str, object]:
+    return {
+        "consume_enable": config.consume_enable,
+        "broadcast_enable": config.consume_broadcast_enable,
+        "orderly": config.consume_message_orderly,
+        "from_min_enable": config.consume_from_min_enable,
+        "retry_max_times": config.retry_max_times,
+        "retry_queues": config.retry_queue_nums,
+        "consume_timeout_minutes": config.consume_timeout_minutes,
+        "attributes": dict(config.attributes),
+    }
+
+
+def _print_configs(configs: Mapping[str, SubscriptionGroupConfig]) -> None:
+    print_table(
+        ["broker", "consumes", "broadcast", "orderly", "redeliveries", "retry queues"],
+        (
+            [
+                at,
+                config.consume_enable,
+                config.consume_broadcast_enable,
+                config.consume_message_orderly,
+                config.retry_max_times,
+                config.retry_queue_nums,
+            ]
+            for at, config in configs.items()
+        ),
+    )
+
+
+def print_progress(progress: GroupProgress) -> None:
+    """Print where a group is, a line for each queue."""
+    print_table(
+        ["topic", "broker", "queue", "committed", "end", "behind", "committed message stored"],
+        (
+            [
+                one.topic,
+                one.broker_name,
+                one.queue_id,
+                one.consumer_offset if one.consumer_offset >= 0 else None,
+                one.broker_offset,
+                one.lag,
+                time_text(one.last_timestamp_ms or None),
+            ]
+            for one in progress.queues
+        ),
+    )
+
+
+@group_commands.command("list")
+@reported()
+def list_groups(
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    cluster: ClusterName = None,
+    system: Annotated[bool, typer.Option("--system", help="RocketMQ's own, too.")] = False,
+    json: Json = False,
+) -> None:
+    """List consumer groups, and how far each is behind.
+
+    \b
+    Examples:
+      cometmq group list
+      cometmq group list --broker 127.0.0.1:10911 --json
+    """
+    with connected(namesrv, broker) as admin:
+        found = admin.groups.lags(cluster=cluster, system=system)
+    if json:
+        print_json(list(found))
+        return
+    print_table(
+        ["group", "topics", "behind", "per second"],
+        ([one.group, " ".join(one.topics), one.lag, one.consumed_messages_per_s] for one in found),
+    )
+
+
+@group_commands.command("create")
+@reported()
+def create_group(
+    group: _Group,
+    retry_max_times: Annotated[
+        int, typer.Option("--retry-max-times", metavar="N", help="Redeliveries before a message is a dead letter.")
+    ] = 16,
+    retry_queues: Annotated[int, typer.Option("--retry-queues", metavar="N", help="Queues of its retry topic.")] = 1,
+    broadcast: Annotated[bool, typer.Option("--broadcast/--no-broadcast", help="May each member get all?")] = True,
+    orderly: Annotated[bool, typer.Option("--orderly/--no-orderly", help="In order, by POP.")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Fine, and changed to this, when it is there.")] = False,
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    cluster: ClusterName = None,
+    broker_name: BrokerName = None,
+    json: Json = False,
+) -> None:
+    """Create a consumer group at every master of the cluster.
+
+    \b
+    Example:
+      cometmq group create billing --retry-max-times 3
+    """
+    with connected(namesrv, broker) as admin:
+        made = admin.groups.create(
+            group,
+            retry_max_times=retry_max_times,
+            retry_queues=retry_queues,
+            broadcast_enable=broadcast,
+            orderly=orderly,
+            cluster=cluster,
+            broker_name=broker_name,
+            exist_ok=exist_ok,
+        )
+    if json:
+        print_json({"group": group, "brokers": list(made)})
+        return
+    typer.echo(f"group {group} at {safe_text(', '.join(one.broker_name for one in made))}")
+
+
+@group_commands.command("update")
+@reported()
+def update_group(
+    group: _Group,
+    retry_max_times: Annotated[
+        int | None,
+        typer.Option("--retry-max-times", metavar="N", help="Redeliveries before a message is a dead letter."),
+    ] = None,
+    retry_queues: Annotated[
+        int | None, typer.Option("--retry-queues", metavar="N", help="Queues of its retry topic.")
+    ] = None,
+    consume: Annotated[bool | None, typer.Option("--consume/--no-consume", help="May it consume at all?")] = None,
+    broadcast: Annotated[
+        bool | None, typer.Option("--broadcast/--no-broadcast", help="May each member get all?")
+    ] = None,
+    orderly: Annotated[bool | None, typer.Option("--orderly/--no-orderly", help="In order, by POP.")] = None,
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    broker_name: BrokerName = None,
+    json: Json = False,
+) -> None:
+    """Change what is given; the rest stays as it is.
+
+    \b
+    Example:
+      cometmq group update billing --no-consume
+    """
+    if retry_max_times is retry_queues is consume is broadcast is orderly is None:
+        raise typer.BadParameter("nothing to change: give --retry-max-times, --consume, --broadcast, …")
+    with connected(namesrv, broker) as admin:
+        now = admin.groups.update(
+            group,
+            retry_max_times=retry_max_times,
+            retry_queues=retry_queues,
+            consume_enable=consume,
+            broadcast_enable=broadcast,
+            orderly=orderly,
+            broker_name=broker_name,
+        )
+    if json:
+        print_json({"group": group, "brokers": {at: _config_json(config) for at, config in now.items()}})
+        return
+    _print_configs(now)
+
+
+@group_commands.command("describe")
+@reported()
+def describe_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress = None, json: Json = False) -> None:
+    """Show a group's configuration, its members, what they subscribe to, and where it is.
+
+    \b
+    Example:
+      cometmq group describe billing
+    """
+    with connected(namesrv, broker) as admin:
+        found = admin.groups.describe(group)
+    if json:
+        print_json(_description_json(found))
+        return
+    members = found.members
+    online = "nobody is connected" if members is None else f"{counted(len(members.connections), 'member')} connected"
+    typer.echo(f"{safe_text(group)}: {online}, {counted(found.progress.lag, 'message')} behind")
+    typer.echo()
+    _print_configs(found.configs)
+    if members is not None:
+        how = (members.consume_type.name, members.message_model.name, members.consume_from_where.name)
+        typer.echo(f"\n{', '.join(name.lower().replace('_', ' ') for name in how)}")
+        print_table(
+            ["client", "address", "language", "version"],
+            ([one.client_id, one.client_address, one.language, one.version] for one in members.connections),
+        )
+        typer.echo()
+        print_table(
+            ["subscribes to", "type", "expression"],
+            (
+                [name, one.expression_type or "TAG", one.sub_string]
+                for name, one in sorted(members.subscriptions.items())
+            ),
+        )
+    typer.echo()
+    print_progress(found.progress)
+
+
+def _description_json(found: GroupDescription) -> dict[str, object]:
+    members = found.members
+    return {
+        "group": found.group,
+        "lag": found.progress.lag,
+        "consumed_messages_per_s": found.progress.consumed_messages_per_s,
+        "brokers": {at: _config_json(config) for at, config in found.configs.items()},
+        "members": None
+        if members is None
+        else {
+            "connections": list(members.connections),
+            "subscriptions": [
+                {"topic": name, "type": one.expression_type or "TAG", "expression": one.sub_string}
+                for name, one in sorted(members.subscriptions.items())
+            ],
+            "consume_type": members.consume_type.name,
+            "message_model": members.message_model.name,
+            "consume_from_where": members.consume_from_where.name,
+        },
+        "queues": progress_json(found.progress),
+    }
+
+
+def progress_json(progress: GroupProgress) -> list[dict[str, object]]:
+    """Return the queues of a group's progress, with how far it is behind in each."""
+    import dataclasses
+
+    return [{**dataclasses.asdict(one), "lag": one.lag} for one in progress.queues]
+
+
+@group_commands.command("delete")
+@reported()
+def delete_group(
+    group: _Group,
+    keep_offsets: Annotated[
+        bool, typer.Option("--keep-offsets", help="Its progress stays: a group of that name goes on there.")
+    ] = False,
+    keep_topics: Annotated[bool, typer.Option("--keep-topics", help="Its retry topic and dead letters stay.")] = False,
+    yes: Yes = False,
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    json: Json = False,
+) -> None:
+    """Delete a group, with its progress, its retry topic and its dead letters.
+
+    Without a terminal, and with --json, it needs --yes.
+
+    \b
+    Example:
+      cometmq group delete billing --keep-topics --yes
+    """
+    with connected(namesrv, broker) as admin:
+        what = " with its retry topic and dead letters" if not keep_topics else ""
+        confirmed(f"Delete group {group}{what}?", yes=yes, json=json)
+        had = admin.groups.delete(group, clean_offsets=not keep_offsets, delete_topics=not keep_topics)
+    if json:
+        print_json({"group": group, "brokers": list(had)})
+        return
+    typer.echo(f"deleted group {group} at {safe_text(', '.join(one.broker_name for one in had))}")
+
+
+@group_commands.command("producers")
+@reported()
+def list_producers(
+    group: Annotated[
+        str | None, typer.Argument(help="A producer group; brokers older than 5.0 need it.", show_default=False)
+    ] = None,
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    json: Json = False,
+) -> None:
+    """List who is connected as a producer.
+
+    \b
+    Example:
+      cometmq group producers
+    """
+    with connected(namesrv, broker) as admin:
+        found = admin.groups.producers(group)
+    if json:
+        print_json(found)
+        return
+    print_table(
+        ["group", "client", "language", "version"],
+        ([name, one.client_id, one.language, one.version] for name, members in found.items() for one in members),
+    )

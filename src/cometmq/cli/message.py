@@ -1,0 +1,379 @@
+"""``cometmq message``: messages of a cluster, sent and found."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cometmq._plural import counted
+from cometmq.cli.arguments import Json, parse_time
+from cometmq.cli.failures import ExitCode, fail, reported
+from cometmq.cli.lines import check_file, read_bodies
+from cometmq.cli.records import InputFormat, RecordOptions, format_of, messages_of
+from cometmq.cli.remote import BrokerAddress, BrokerName, Namesrv, connected, group_of, pairs_of
+from cometmq.cli.terminal import (
+    Bar,
+    Interruption,
+    bytes_text,
+    count_progress,
+    interruptible,
+    print_json,
+    safe_text,
+    time_text,
+)
+
+if TYPE_CHECKING:
+    import cometmq
+    from cometmq.admin import OutgoingMessage, Sender, SendReport
+
+__all__ = ["message_commands"]
+
+message_commands = group_of("message", "Messages of a cluster: send, get, find, peek.")
+
+_Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
+_READ_LINES = 4096
+
+
+# --- Sending ----------------------------------------------------------------------------------------------------------
+
+
+@message_commands.command("send")
+@reported()
+def send(
+    topic: Annotated[str, typer.Argument(help="The topic; brokers that make topics make it.", show_default=False)],
+    texts: Annotated[
+        list[str] | None, typer.Option("--text", "-t", metavar="TEXT", help="This as a message; repeatable.")
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--file", "-f", metavar="FILE", help="A file; - or none: standard input. Repeatable."),
+    ] = None,
+    input_format: Annotated[
+        InputFormat | None,
+        typer.Option("--format", help="lines, csv, jsonl: a message each; file: the whole file. Else by the suffix."),
+    ] = None,
+    body: Annotated[
+        str, typer.Option("--body", metavar="line|json|COLUMN", help="What of a row is the body; json: all of it.")
+    ] = "line",
+    tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="The tag of all of them.")] = None,
+    tag_column: Annotated[str | None, typer.Option("--tag-column", metavar="COLUMN", help="A row's tag.")] = None,
+    keys: Annotated[str | None, typer.Option("--keys", metavar="KEYS", help="Keys of all, blanks between.")] = None,
+    key_column: Annotated[str | None, typer.Option("--key-column", metavar="COLUMN", help="A row's keys.")] = None,
+    sharding_key: Annotated[
+        str | None, typer.Option("--sharding-key", metavar="KEY", help="All to the one queue that this picks.")
+    ] = None,
+    shard_column: Annotated[
+        str | None,
+        typer.Option("--shard-column", metavar="COLUMN", help="Rows with the same value: one queue, in order."),
+    ] = None,
+    null: Annotated[
+        str, typer.Option("--null", metavar="TEXT", help="A column's value that counts as none, like the empty one.")
+    ] = "",
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property of all; repeatable.")
+    ] = None,
+    delay_level: Annotated[
+        int, typer.Option("--delay-level", min=0, metavar="N", help="Delivered later: 1 is 1 s by default, 18 is 2 h.")
+    ] = 0,
+    queue: Annotated[int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="All to this queue.")] = None,
+    broker_name: BrokerName = None,
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, max=4096, metavar="N", help="Most messages a request.")
+    ] = 1000,
+    in_flight: Annotated[
+        int, typer.Option("--in-flight", min=1, max=1024, metavar="N", help="Most requests at a time.")
+    ] = 8,
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    json: Json = False,
+) -> None:
+    """Send messages: texts, lines, rows of CSV or JSON lines, whole files.
+
+    Lines that come slowly are sent as they come. A message counts when a broker has acknowledged it: what the broker's
+    flush mode promises holds for it. A request that failed is sent again, up to twice, elsewhere if its messages may go
+    elsewhere; what may be stored twice by that is told.
+
+    Exit codes: 0 all was acknowledged, 2 usage, 3 it could not be done (stderr says why, and how many were
+    acknowledged), 130 stopped by Ctrl-C: what was counted is acknowledged.
+
+    \b
+    Examples:
+      cometmq message send orders --text hello --tags paid --keys "o-17 c-3"
+      seq 1000 | cometmq message send numbers
+      cometmq message send flights --file flights.csv --tag-column carrier --key-column tailnum --shard-column tailnum
+      cometmq message send events --file events.jsonl --body payload --broker 127.0.0.1:10911 --json
+    """
+    options = RecordOptions(
+        body=body,
+        tags=tags,
+        keys=keys,
+        sharding_key=sharding_key,
+        tag_column=tag_column,
+        key_column=key_column,
+        shard_column=shard_column,
+        null=null,
+        properties=dict(pairs_of(properties, "--property")) or None,
+        delay_level=delay_level,
+        queue_id=queue,
+    )
+    if texts and (options.columns or body != "line"):
+        raise typer.BadParameter("a text has no columns: give --file")
+    sources = [(name, input_format or format_of(name)) for name in files or ([] if texts else ["-"])]
+    for name, _ in sources:
+        check_file(name)
+    import cometmq.admin
+
+    limits = cometmq.admin.SendLimits(batch_messages=batch, in_flight=in_flight)
+    with (
+        interruptible() as interruption,
+        connected(namesrv, broker) as admin,
+        count_progress("sent", "messages") as bar,
+    ):
+        sender = admin.messages.sender(topic, broker_name=broker_name, limits=limits)
+        with _reporting(sender, json=json, bar=bar) as counter:
+            if texts:
+                counter.put([_text_message(text, options) for text in texts])
+            for name, kind in sources:
+                for messages in _input(name, kind, options, interruption):
+                    counter.put(messages)
+
+
+def _text_message(text: str, options: RecordOptions) -> OutgoingMessage:
+    (message,) = next(messages_of(iter([[text.encode()]]), InputFormat.LINES, options, source="--text"))
+    return message
+
+
+def _input(
+    name: str, kind: InputFormat, options: RecordOptions, interruption: Interruption
+) -> Iterator[list[OutgoingMessage]]:
+    batches = read_bodies([name], interruption, whole_file=kind is InputFormat.FILE, batch=_READ_LINES)
+    return messages_of(batches, kind, options, source="standard input" if name == "-" else name)
+
+
+class _Counter:
+    """Puts messages into a sender, and counts what was put."""
+
+    def __init__(self, sender: Sender, bar: Bar) -> None:
+        self._sender = sender
+        self._bar = bar
+        self.put_messages = 0
+
+    def put(self, messages: list[OutgoingMessage]) -> None:
+        self.put_messages += len(messages)
+        self._sender.put(messages)
+        self._bar(self._sender.messages)
+
+
+@contextlib.contextmanager
+def _reporting(sender: Sender, *, json: bool, bar: Bar) -> Iterator[_Counter]:
+    """Run a sender; print what was acknowledged, however it ends."""
+    counter = _Counter(sender, bar)
+    entered = False
+    try:
+        with sender:
+            entered = True
+            yield counter
+        bar(sender.messages)
+    finally:
+        if entered:
+            report = sender.report()
+            is_whole = sys.exc_info()[0] is None
+            if json:
+                print_json(report)
+            elif report.messages or is_whole or sys.exc_info()[0] is KeyboardInterrupt:
+                _print_report(report)
+            if counter.put_messages > report.messages:
+                missing = counter.put_messages - report.messages
+                fail(
+                    f"of the messages that were read, {missing:,} {'was' if missing == 1 else 'were'} not acknowledged"
+                )
+
+
+def _print_report(report: SendReport) -> None:
+    rate = f", {report.messages / report.elapsed_s:,.0f} a second" if report.messages and report.elapsed_s >= 1 else ""
+    size = bytes_text(report.body_bytes)
+    requests = counted(report.requests, "request")
+    typer.echo(f"sent {counted(report.messages, 'message')} ({size}) to {safe_text(report.topic)} in {requests}{rate}")
+    for one in report.queues:
+        offsets = f"offsets {one.first:,} to {one.last:,}" if one.last > one.first else f"offset {one.first:,}"
+        where = f"{safe_text(one.broker_name)} queue {one.queue_id}"
+        typer.echo(f"  {where}: {counted(one.messages, 'message')}, queue {offsets}")
+    if report.maybe_twice:
+        twice = counted(report.maybe_twice, "message")
+        typer.echo(f"  {twice} may be stored twice: no answer came to the first attempt")
+    if report.not_durable:
+        typer.echo(f"  {counted(report.not_durable, 'message')} stored, but not on disk or at a slave in time")
+
+
+# --- Finding ----------------------------------------------------------------------------------------------------------
+
+
+def _document(message: cometmq.Message) -> dict[str, object]:
+    """A message as ``cometmq cat`` shows it, and who stored it."""
+    body = message.body_bytes
+    try:
+        text, encoding = body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(body).decode("ascii"), "base64"
+    return {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "message_id": message.message_id,
+        "unique_id": message.unique_id,
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "properties": message.properties,
+        "store_timestamp_ms": message.store_timestamp_ms,
+        "born_timestamp_ms": message.born_timestamp_ms,
+        "store_host": ":".join(map(str, message.store_host)),
+        "born_host": ":".join(map(str, message.born_host)),
+        "reconsume_times": message.reconsume_times,
+        "body_bytes": len(body),
+        "body_encoding": encoding,
+        "body": text,
+    }
+
+
+def _line(message: cometmq.Message) -> str:
+    place = f"{message.topic}/{message.queue_id}@{message.queue_offset}"
+    tags = f" [{message.tags}]" if message.tags else ""
+    keys = f" ({' '.join(message.keys)})" if message.keys else ""
+    body = _document(message)["body"]
+    return safe_text(f"{time_text(message.store_timestamp_ms)} {place}{tags}{keys} {body}")
+
+
+def _print_messages(messages: Iterable[cometmq.Message], *, json: bool, raw: bool) -> None:
+    found = list(messages)
+    if json:
+        print_json([_document(message) for message in found])
+    elif raw:
+        for message in found:
+            sys.stdout.buffer.write(message.body_bytes + b"\n")
+        sys.stdout.buffer.flush()
+    else:
+        for message in found:
+            typer.echo(_line(message))
+
+
+_Raw = Annotated[bool, typer.Option("--raw", help="Only the bodies, each with a line end.")]
+
+
+@message_commands.command("get")
+@reported()
+def get(
+    message_id: Annotated[
+        str | None, typer.Argument(help="An offset message id; a unique id needs --topic.", show_default=False)
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Its topic.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Or its queue")] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", "-o", min=0, metavar="N", help="and its place there.")
+    ] = None,
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    broker_name: BrokerName = None,
+    json: Json = False,
+    raw: _Raw = False,
+) -> None:
+    """Print the message with an id, or at a place in a queue.
+
+    Exit codes: 0 it is there, 2 usage, 3 it is not, or could not be asked for.
+
+    \b
+    Examples:
+      cometmq message get 7F00000100002A9F0000000000001000
+      cometmq message get 7F0000011A2B18B4AAC24E1F3C9D0000 --topic orders
+      cometmq message get --topic orders --queue 3 --offset 1200
+    """
+    with connected(namesrv, broker) as admin:
+        found: tuple[cometmq.Message, ...]
+        if message_id is not None and queue is None and offset is None:
+            messages = admin.messages
+            found = (messages.by_id(message_id),) if topic is None else messages.by_unique_id(topic, message_id)
+        elif message_id is None and topic is not None and queue is not None and offset is not None:
+            found = (admin.messages.at(topic, queue, offset, broker_name=broker_name),)
+        else:
+            raise typer.BadParameter("give an id, or --topic, --queue and --offset")
+    _print_found(found, json=json, raw=raw, what=f"id {message_id}")
+
+
+def _print_found(found: tuple[cometmq.Message, ...], *, json: bool, raw: bool, what: str) -> None:
+    _print_messages(found, json=json, raw=raw)
+    if not found:
+        fail(f"there is no message with the {what}")
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@message_commands.command("find")
+@reported()
+def find(
+    topic: _Topic,
+    key: Annotated[str, typer.Argument(help="One of their keys.", show_default=False)],
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Most messages of each broker.")] = 64,
+    from_time: Annotated[str | None, typer.Option("--from-time", metavar="TIME", help="Stored then or later.")] = None,
+    to_time: Annotated[str | None, typer.Option("--to-time", metavar="TIME", help="Stored before that.")] = None,
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    json: Json = False,
+    raw: _Raw = False,
+) -> None:
+    """Print the messages of a topic that have a key, oldest first.
+
+    Exit codes: 0 there are some, 2 usage, 3 there are none, or they could not be asked for.
+
+    \b
+    Examples:
+      cometmq message find flights N14228
+      cometmq message find orders o-17 --from-time 1d --json
+    """
+    from cometmq.store_config.fields import INT64_MAX
+
+    begin_ms = 0 if from_time is None else parse_time(from_time)
+    end_ms = INT64_MAX if to_time is None else parse_time(to_time) - 1
+    with connected(namesrv, broker) as admin:
+        found = admin.messages.by_key(topic, key, limit=limit, begin_ms=begin_ms, end_ms=end_ms)
+    _print_found(found, json=json, raw=raw, what=f"key {key}")
+
+
+@message_commands.command("peek")
+@reported()
+def peek(
+    topic: _Topic,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Most messages.")] = 32,
+    newest: Annotated[bool, typer.Option("--newest", help="The newest, not the oldest.")] = False,
+    tags: Annotated[str, typer.Option("--tags", metavar='"A || B"', help="Only those with one of these tags.")] = "*",
+    queue: Annotated[int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Only of this queue.")] = None,
+    start: Annotated[int | None, typer.Option("--start", min=0, metavar="N", help="From this offset on.")] = None,
+    from_time: Annotated[str | None, typer.Option("--from-time", metavar="TIME", help="Stored then or later.")] = None,
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    broker_name: BrokerName = None,
+    json: Json = False,
+    raw: _Raw = False,
+) -> None:
+    """Print messages as a consumer would get them; nobody's progress changes.
+
+    \b
+    Examples:
+      cometmq message peek orders --newest --limit 5
+      cometmq message peek orders --tags "paid || refused" --from-time 10m --json
+    """
+    with connected(namesrv, broker) as admin:
+        found = admin.messages.peek(
+            topic,
+            limit=limit,
+            tags=tags,
+            queue_id=queue,
+            broker_name=broker_name,
+            start=start,
+            start_ms=None if from_time is None else parse_time(from_time),
+            newest=newest,
+        )
+    _print_messages(found, json=json, raw=raw)

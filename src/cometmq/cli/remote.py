@@ -1,0 +1,93 @@
+"""What commands that talk to a cluster share: which one, and the session with it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from cometmq.cli.failures import ExitCode, fail
+
+if TYPE_CHECKING:
+    from cometmq.admin import Admin
+
+__all__ = [
+    "BrokerAddress",
+    "BrokerName",
+    "ClusterName",
+    "Namesrv",
+    "Yes",
+    "confirmed",
+    "connected",
+    "group_of",
+    "pairs_of",
+]
+
+Namesrv: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--namesrv",
+        "-n",
+        metavar="HOST:PORT",
+        help="Name servers, ';' between. Without: $COMETMQ_NAMESRV, $NAMESRV_ADDR, else 127.0.0.1:9876.",
+        show_default=False,
+    ),
+]
+BrokerAddress: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--broker", metavar="HOST:PORT", help="Ask this broker alone, without a name server."),
+]
+ClusterName: TypeAlias = Annotated[
+    str | None, typer.Option("--cluster", metavar="NAME", help="Only this cluster, where name servers know several.")
+]
+BrokerName: TypeAlias = Annotated[str | None, typer.Option("--broker-name", metavar="NAME", help="Only this broker.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@contextmanager
+def connected(namesrv: str | None, broker: str | None) -> Iterator[Admin]:
+    """Return the session with the cluster that the options name."""
+    if namesrv is not None and broker is not None:
+        raise typer.BadParameter("--namesrv and --broker exclude each other: give one")
+    import cometmq.admin
+
+    with cometmq.admin.connect(namesrv=namesrv, broker=broker) as admin:
+        yield admin
+
+
+def group_of(name: str, text: str) -> typer.Typer:
+    """Return an empty group of commands."""
+    return typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode=None)
+
+
+def confirmed(question: str, *, yes: bool, json: bool) -> None:
+    """Ask before something that cannot be undone; without a terminal, and for scripts, ``--yes`` has to answer.
+
+    Raises:
+        typer.Exit: the answer was no (1), or nobody can be asked (2).
+    """
+    if yes:
+        return
+    if json or not sys.stdin.isatty():
+        fail(f"{question} Nobody can be asked: say --yes")
+        raise typer.Exit(ExitCode.USAGE)
+    if not typer.confirm(question):
+        raise typer.Exit(ExitCode.REPAIRABLE)
+
+
+def pairs_of(texts: list[str] | None, option: str) -> Mapping[str, str]:
+    """Return what repeated ``NAME=VALUE`` options say.
+
+    Raises:
+        typer.BadParameter: one of them has another form.
+    """
+    pairs = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{option} is NAME=VALUE, not {text!r}")
+        pairs[name] = value
+    return pairs
