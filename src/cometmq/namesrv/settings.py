@@ -1,8 +1,9 @@
-"""The settings of a name server: upstream's options, typed, from a properties file, a ``cometmq.toml`` and flags.
+"""The settings of a name server: upstream's options, typed, from a file, the environment and flags.
 
-A field's name is upstream's in snake_case with the unit at its end, and a setting may be given under either name. Later
-sources win: the defaults, the file, what the caller gives. What upstream's name servers know and CometMQ has no use for
-is passed over in a ``.properties`` file; a name that nobody knows is an error.
+A field's name is upstream's in snake_case with the unit at its end, and a setting may be given under either name; in
+the environment it is ``COMETMQ_NAMESRV_`` and ours in capitals. Later sources win: the defaults, the file, the
+environment, what the caller gives. What upstream's name servers know and CometMQ has no use for is passed over in a
+``.properties`` file; a name that nobody knows is an error.
 """
 
 # The calls in the defaults are dataclasses.field with metadata; the rule does not see through them.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from pathlib import Path
 from cometmq.store_config.config_file import storage_error
 from cometmq.store_config.errors import SettingError, UnknownSetting
 from cometmq.store_config.java_properties import parse_properties
+from cometmq.store_config.setting_names import find_setting
 from cometmq.store_config.setting_options import Option, SettingValue, long_option, option, option_of, text_option
 from cometmq.store_config.setting_sources import parse_toml
 
@@ -25,6 +28,7 @@ __all__ = ["NamesrvSettings", "load_namesrv_settings", "properties_text", "with_
 
 _SECOND = 1_000
 _TOML_TABLE = "namesrv"
+_VARIABLE_PREFIX = "COMETMQ_NAMESRV_"
 _BYTES_MAX = 1024 * 1024
 
 
@@ -96,12 +100,16 @@ _SETTABLE = frozenset(
 
 
 def load_namesrv_settings(
-    path: Path | None = None, *, overrides: Mapping[str, object] | None = None
+    path: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
 ) -> NamesrvSettings:
-    """Read a file and lay it, and then ``overrides``, over the defaults.
+    """Read every source and lay them over the defaults.
 
     Args:
         path: upstream's ``namesrv.properties``, or a ``cometmq.toml`` with a table ``[namesrv]``; by its suffix.
+        environ: an environment; None for the process's own, an empty mapping for none.
         overrides: settings given in the call or by flags.
 
     Raises:
@@ -113,6 +121,7 @@ def load_namesrv_settings(
     if path is not None:
         given = _from_toml(path) if path.suffix == ".toml" else _from_properties(path)
         values.update(_converted(given, source=str(path)))
+    values.update(_from_environment(os.environ if environ is None else environ))
     values.update(_converted(overrides or {}, source="keyword arguments"))
     return NamesrvSettings(**values)  # type: ignore[arg-type]  # converted to the fields' types
 
@@ -137,6 +146,21 @@ def _from_toml(path: Path) -> Mapping[str, object]:
     if not isinstance(table, dict):
         raise SettingError("this is the name of a table", key=_TOML_TABLE, source=str(path))
     return table
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, SettingValue]:
+    values: dict[str, SettingValue] = {}
+    for variable, value in environ.items():
+        # COMETMQ_NAMESRV_ADDR is a setting of brokers.
+        if not variable.startswith(_VARIABLE_PREFIX) or find_setting(variable.removeprefix("COMETMQ_").lower()):
+            continue
+        name = variable.removeprefix(_VARIABLE_PREFIX).lower()
+        if name not in _OPTIONS:
+            near = difflib.get_close_matches(name, _OPTIONS, n=2)
+            suggestions = tuple(_VARIABLE_PREFIX + each.upper() for each in near)
+            raise UnknownSetting(key=variable, source="environment", suggestions=suggestions)
+        values[name] = _OPTIONS[name].convert(value, key=variable, source="environment")
+    return values
 
 
 def _converted(given: Mapping[str, object], *, source: str) -> dict[str, SettingValue]:

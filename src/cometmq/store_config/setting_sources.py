@@ -39,6 +39,8 @@ _TOML_TABLES = ("store", "broker")
 _OTHERS_TABLES = ("namesrv",)
 _OTHERS_VARIABLES = frozenset({"COMETMQ_NAMESRV"})
 """Where administration and clients look for name servers (``cometmq.admin``): no setting of a store or broker."""
+_OTHERS_PREFIX = "COMETMQ_NAMESRV_"
+"""Settings of a name server (:mod:`cometmq.namesrv.settings`), but for COMETMQ_NAMESRV_ADDR, which is a broker's."""
 
 _TOML_BYTES_MAX = 1024 * 1024
 
@@ -92,6 +94,8 @@ def from_environment(environ: Mapping[str, str], *, ignore: Collection[str] = ()
             continue
         name = key.removeprefix(ENVIRONMENT_PREFIX).lower()
         found = find_setting(name)
+        if found is None and key.startswith(_OTHERS_PREFIX):
+            continue
         if found is None:
             near = tuple(ENVIRONMENT_PREFIX + similar.upper() for similar in similar_names(name))
             raise UnknownSetting(key=key, source="environment", suggestions=near)

@@ -9,7 +9,7 @@ import pytest
 from cometmq.errors import StorageError
 from cometmq.namesrv.settings import NamesrvSettings, load_namesrv_settings, properties_text, with_updates
 from cometmq.store_config.errors import SettingError, UnknownSetting
-from cometmq.store_config.setting_sources import from_toml
+from cometmq.store_config.setting_sources import from_environment, from_toml
 
 
 def test_defaults_are_upstream_s_but_for_the_address() -> None:
@@ -49,6 +49,19 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, error: type[Exc
     path.write_text(text)
     with pytest.raises(error, match=words):
         load_namesrv_settings(path)
+
+
+def test_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.properties"
+    path.write_text("listenPort=1\nenableTopicList=false\n")
+    environ = {"COMETMQ_NAMESRV_LISTEN_PORT": "2", "COMETMQ_NAMESRV_ADDR": "h:1", "COMETMQ_NAMESRV": "h:1", "HOME": "/"}
+    assert load_namesrv_settings(path, environ=environ) == NamesrvSettings(listen_port=2, enable_topic_list=False)
+    assert load_namesrv_settings(path, environ=environ, overrides={"listenPort": 3}).listen_port == 3
+    assert set(from_environment(environ)) == {"namesrv_addr"}, "a broker in the same environment"
+    with pytest.raises(UnknownSetting, match="did you mean COMETMQ_NAMESRV_LISTEN_PORT"):
+        load_namesrv_settings(environ={"COMETMQ_NAMESRV_LISTEN_PRT": "2"})
+    with pytest.raises(SettingError, match="COMETMQ_NAMESRV_LISTEN_PORT"):
+        load_namesrv_settings(environ={"COMETMQ_NAMESRV_LISTEN_PORT": "x"})
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
