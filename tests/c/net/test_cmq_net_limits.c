@@ -16,14 +16,14 @@
 #include "net/cmq_net_internal.h"
 #include "support/cmq_net_kit.h"
 
-static kit_server server;
+static netkit_server server;
 
-static kit_state *state(void) { return server.states[0]; }
+static netkit_state *state(void) { return server.states[0]; }
 
 static void expect_served(int fd, int32_t opaque)
 {
-    kit_request(fd, KIT_ECHO, opaque, CMQ_SLICE_NONE);
-    (void)kit_expect(fd, 0, opaque);
+    netkit_request(fd, ASK_ECHO, opaque, CMQ_SLICE_NONE);
+    (void)netkit_expect(fd, 0, opaque);
 }
 
 /* The first bytes of a frame that says it has so many in all. */
@@ -32,7 +32,7 @@ static void claim(int fd, uint32_t frame_bytes, size_t bytes)
     uint8_t *begin = calloc(1, bytes + CMQ_FRAME_PREFIX_BYTES);
     CHECK(begin != NULL);
     cmq_frame_write_prefix(begin, CMQ_HEADER_JSON, 2, frame_bytes - CMQ_FRAME_PREFIX_BYTES - 2);
-    kit_write(fd, begin, bytes);
+    netkit_write(fd, begin, bytes);
     free(begin);
 }
 
@@ -40,28 +40,28 @@ static void claim(int fd, uint32_t frame_bytes, size_t bytes)
 
 static void connections(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.connections_max = 2;
     server.options.loops = 2;
-    kit_start(&server);
-    const int first = kit_connect(&server), second = kit_connect(&server);
+    netkit_start(&server);
+    const int first = netkit_connect(&server), second = netkit_connect(&server);
     expect_served(first, 1);
     expect_served(second, 2);
     for (int i = 0; i < 3; i++) {
-        const int third = kit_connect(&server);
-        kit_expect_end(third);
+        const int third = netkit_connect(&server);
+        netkit_expect_end(third);
         close(third);
     }
-    CHECK_INT(kit_counters(&server).refused, 3);
-    CHECK_INT(kit_counters(&server).open, 2);
+    CHECK_INT(netkit_counters(&server).refused, 3);
+    CHECK_INT(netkit_counters(&server).open, 2);
     expect_served(first, 3);
     close(second);
-    KIT_UNTIL(&server, kit_counters(&server).open == 1);
-    const int fourth = kit_connect(&server);
+    NETKIT_UNTIL(&server, netkit_counters(&server).open == 1);
+    const int fourth = netkit_connect(&server);
     expect_served(fourth, 4);
     close(first);
     close(fourth);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 static void set_descriptors(rlim_t count)
@@ -77,156 +77,156 @@ static void descriptors(void)
 {
     struct rlimit before;
     CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
-    kit_prepare(&server);
-    kit_start(&server);
+    netkit_prepare(&server);
+    netkit_start(&server);
     int fds[6];
-    for (int i = 0; i < 6; i++) fds[i] = kit_connect(&server);
+    for (int i = 0; i < 6; i++) fds[i] = netkit_connect(&server);
     const int next = dup(fds[0]);   /* the lowest number that is free */
     CHECK(next >= 0);
     close(next);
     set_descriptors((rlim_t)next + 2);
-    KIT_UNTIL(&server, kit_counters(&server).refused == 4);
-    CHECK_INT(kit_counters(&server).accepted, 2);
-    for (int i = 2; i < 6; i++) kit_expect_end(fds[i]);
+    NETKIT_UNTIL(&server, netkit_counters(&server).refused == 4);
+    CHECK_INT(netkit_counters(&server).accepted, 2);
+    for (int i = 2; i < 6; i++) netkit_expect_end(fds[i]);
     expect_served(fds[0], 1);
     expect_served(fds[1], 2);
     /* Even the reserve is of no use: pause, then try again. */
     set_descriptors(3);
     close(fds[5]);
     set_descriptors(before.rlim_cur);
-    fds[5] = kit_connect(&server);
+    fds[5] = netkit_connect(&server);
     set_descriptors(3);
     for (int i = 0; i < 100; i++) cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).refused, 4);
-    const uint64_t turns = kit_counters(&server).turns;
+    CHECK_INT(netkit_counters(&server).refused, 4);
+    const uint64_t turns = netkit_counters(&server).turns;
     for (int i = 0; i < 100; i++) cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).turns, turns);
+    CHECK_INT(netkit_counters(&server).turns, turns);
     server.now_ns += NET_ACCEPT_PAUSE_NS;
     for (int i = 0; i < 100; i++) cmq_net_turn(server.net);
-    CHECK(kit_counters(&server).turns <= turns + 2);
+    CHECK(netkit_counters(&server).turns <= turns + 2);
     set_descriptors(before.rlim_cur);
     server.now_ns += NET_ACCEPT_PAUSE_NS;
     expect_served(fds[5], 3);
     for (int i = 0; i < 6; i++) close(fds[i]);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* ---- lengths ---- */
 
 static void frames(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.frame_bytes_max = 100000;
-    kit_start(&server);
-    const int good = kit_connect(&server);
+    netkit_start(&server);
+    const int good = netkit_connect(&server);
     uint8_t frame[300];
-    const size_t header_bytes = kit_frame(frame, KIT_ECHO, 1, 0, CMQ_SLICE_NONE);
+    const size_t header_bytes = netkit_frame(frame, ASK_ECHO, 1, 0, CMQ_SLICE_NONE);
     uint8_t *body = calloc(1, 100000);
     CHECK(body != NULL);
-    kit_request(good, KIT_ECHO, 1, (cmq_slice){.data = body, .bytes = 100000 - header_bytes});
-    CHECK_INT(kit_expect(good, 0, 1).bytes, 100000 - header_bytes);
+    netkit_request(good, ASK_ECHO, 1, (cmq_slice){.data = body, .bytes = 100000 - header_bytes});
+    CHECK_INT(netkit_expect(good, 0, 1).bytes, 100000 - header_bytes);
     free(body);
     const uint32_t lengths[] = {0, 1, 3, 99997, 0x7fffffff, 0x80000000, 0xffffffff, 0x01000000};
     for (uint32_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
-        const int bad = kit_connect(&server);
+        const int bad = netkit_connect(&server);
         uint8_t bytes[4];
         cmq_store_u32(bytes, lengths[i]);
-        kit_write(bad, bytes, 4);   /* four bytes are enough to know */
-        kit_expect_end(bad);
+        netkit_write(bad, bytes, 4);   /* four bytes are enough to know */
+        netkit_expect_end(bad);
         close(bad);
-        CHECK_INT(kit_counters(&server).closed_corrupt, i + 1);
+        CHECK_INT(netkit_counters(&server).closed_corrupt, i + 1);
     }
     /* A header longer than its frame; one of another format; one that is none. What came before is answered. */
     const uint32_t words[][2] = {{20, 17}, {20, 0x02000002}, {6, 2}};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        const int bad = kit_connect(&server);
-        size_t bytes = kit_frame(frame, KIT_ECHO, 5, 0, CMQ_SLICE_NONE);
+        const int bad = netkit_connect(&server);
+        size_t bytes = netkit_frame(frame, ASK_ECHO, 5, 0, CMQ_SLICE_NONE);
         cmq_store_u32(frame + bytes, words[i][0]);
         cmq_store_u32(frame + bytes + 4, words[i][1]);
         memset(frame + bytes + 8, 'x', 16);
-        kit_write(bad, frame, bytes + 24);
-        (void)kit_expect(bad, 0, 5);
-        kit_expect_end(bad);
+        netkit_write(bad, frame, bytes + 24);
+        (void)netkit_expect(bad, 0, 5);
+        netkit_expect_end(bad);
         close(bad);
     }
     expect_served(good, 6);
     close(good);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* Memory follows what came, not what was promised. */
 static void promises_cost_nothing(void)
 {
-    kit_prepare(&server);
-    kit_start(&server);
+    netkit_prepare(&server);
+    netkit_start(&server);
     enum { CONNS = 50 };
     int fds[CONNS];
     for (int i = 0; i < CONNS; i++) {
-        fds[i] = kit_connect(&server);
+        fds[i] = netkit_connect(&server);
         claim(fds[i], CMQ_FRAME_BYTES_MAX, 10);
     }
-    KIT_UNTIL(&server, kit_counters(&server).bytes_in == CONNS * 10);
-    CHECK_INT(kit_counters(&server).buffered_bytes, CONNS * NET_SMALL_BYTES);
+    NETKIT_UNTIL(&server, netkit_counters(&server).bytes_in == CONNS * 10);
+    CHECK_INT(netkit_counters(&server).buffered_bytes, CONNS * NET_SMALL_BYTES);
     uint8_t *more = calloc(1, 300000);
     CHECK(more != NULL);
-    kit_write(fds[0], more, 300000);
-    KIT_UNTIL(&server, kit_counters(&server).bytes_in == CONNS * 10 + 300000);
-    CHECK(kit_counters(&server).buffered_bytes < CONNS * NET_SMALL_BYTES + 2 * 300010 + NET_SMALL_BYTES);
+    netkit_write(fds[0], more, 300000);
+    NETKIT_UNTIL(&server, netkit_counters(&server).bytes_in == CONNS * 10 + 300000);
+    CHECK(netkit_counters(&server).buffered_bytes < CONNS * NET_SMALL_BYTES + 2 * 300010 + NET_SMALL_BYTES);
     for (int i = 0; i < CONNS; i++) close(fds[i]);
-    KIT_UNTIL(&server, kit_counters(&server).open == 0);
-    CHECK_INT(kit_counters(&server).buffered_bytes, 0);
+    NETKIT_UNTIL(&server, netkit_counters(&server).open == 0);
+    CHECK_INT(netkit_counters(&server).buffered_bytes, 0);
     free(more);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* ---- memory ---- */
 
 static void buffered_input(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.buffered_bytes_max = 1 << 20;
-    kit_start(&server);
-    const int good = kit_connect(&server);
+    netkit_start(&server);
+    const int good = netkit_connect(&server);
     expect_served(good, 1);
     enum { CONNS = 30 };
     int fds[CONNS];
     for (int i = 0; i < CONNS; i++) {
-        fds[i] = kit_connect(&server);
+        fds[i] = netkit_connect(&server);
         claim(fds[i], 8 << 20, 60000);
     }
-    KIT_UNTIL(&server, kit_counters(&server).bytes_in > CONNS * 60000);
-    CHECK(kit_counters(&server).closed_memory > 0);
-    CHECK(kit_counters(&server).closed_memory < CONNS);
-    CHECK(kit_counters(&server).buffered_bytes <= 1 << 20);
+    NETKIT_UNTIL(&server, netkit_counters(&server).bytes_in > CONNS * 60000);
+    CHECK(netkit_counters(&server).closed_memory > 0);
+    CHECK(netkit_counters(&server).closed_memory < CONNS);
+    CHECK(netkit_counters(&server).buffered_bytes <= 1 << 20);
     expect_served(good, 2);
     for (int i = 0; i < CONNS; i++) close(fds[i]);
-    KIT_UNTIL(&server, kit_counters(&server).open == 1);
-    CHECK_INT(kit_counters(&server).buffered_bytes, 0);
+    NETKIT_UNTIL(&server, netkit_counters(&server).open == 1);
+    CHECK_INT(netkit_counters(&server).buffered_bytes, 0);
     /* What was given back can be had again: nothing of the account is lost. */
     for (int i = 0; i < 5; i++) {
-        const int fd = kit_connect(&server);
+        const int fd = netkit_connect(&server);
         claim(fd, 800000, 400000);
-        KIT_UNTIL(&server, kit_counters(&server).buffered_bytes > 400000);
+        NETKIT_UNTIL(&server, netkit_counters(&server).buffered_bytes > 400000);
         close(fd);
-        KIT_UNTIL(&server, kit_counters(&server).buffered_bytes == 0);
+        NETKIT_UNTIL(&server, netkit_counters(&server).buffered_bytes == 0);
     }
     close(good);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 static void buffered_output(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.buffered_bytes_max = 1 << 20;
-    kit_start(&server);
-    const int fd = kit_connect(&server), good = kit_connect(&server);
-    kit_request(fd, KIT_BIG, 1, CMQ_NAME("2000000"));
-    kit_expect_end(fd);
-    CHECK_INT(kit_counters(&server).closed_memory, 1);
+    netkit_start(&server);
+    const int fd = netkit_connect(&server), good = netkit_connect(&server);
+    netkit_request(fd, ASK_BIG, 1, CMQ_NAME("2000000"));
+    netkit_expect_end(fd);
+    CHECK_INT(netkit_counters(&server).closed_memory, 1);
     expect_served(good, 1);
     close(fd);
     close(good);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* ---- slow readers ---- */
@@ -234,197 +234,197 @@ static void buffered_output(void)
 /* Who does not take answers is not read any more; when they are taken, everything goes on, in order. */
 static void pause_and_resume(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.unsent_bytes_pause = 1 << 20;
-    kit_start(&server);
+    netkit_start(&server);
     enum { REQUESTS = 2000 };
-    const int fd = kit_connect(&server);
+    const int fd = netkit_connect(&server);
     const int small = 16384;
     CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
     uint8_t frame[300];
     uint8_t *stream = malloc(REQUESTS * sizeof frame);
     CHECK(stream != NULL);
     size_t bytes = 0;
-    for (int32_t i = 0; i < REQUESTS; i++) bytes += kit_frame(stream + bytes, i % 7 == 0 ? KIT_LEND : KIT_BIG, i, 0, CMQ_NAME("100000"));
-    kit_write(fd, stream, bytes);
+    for (int32_t i = 0; i < REQUESTS; i++) bytes += netkit_frame(stream + bytes, i % 7 == 0 ? ASK_LEND : ASK_BIG, i, 0, CMQ_NAME("100000"));
+    netkit_write(fd, stream, bytes);
     for (int i = 0; i < 200; i++) cmq_net_turn(server.net);
     CHECK(state()->requests < 200);
-    CHECK(kit_counters(&server).buffered_bytes < 3 << 20);
-    const int good = kit_connect(&server);
+    CHECK(netkit_counters(&server).buffered_bytes < 3 << 20);
+    const int good = netkit_connect(&server);
     expect_served(good, 1);
-    for (int32_t i = 0; i < REQUESTS; i++) CHECK_INT(kit_expect(fd, 0, i).bytes, 100000);
-    KIT_UNTIL(&server, kit_counters(&server).buffered_bytes == 0);
-    CHECK_INT(kit_counters(&server).closed_slow_reader, 0);
+    for (int32_t i = 0; i < REQUESTS; i++) CHECK_INT(netkit_expect(fd, 0, i).bytes, 100000);
+    NETKIT_UNTIL(&server, netkit_counters(&server).buffered_bytes == 0);
+    CHECK_INT(netkit_counters(&server).closed_slow_reader, 0);
     expect_served(fd, 7);
     free(stream);
     close(fd);
     close(good);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* What comes without being asked for (answers to holds, frames from Python) has a limit, too. */
 static void slow_reader(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.unsent_bytes_max = 8 << 20;
-    kit_start(&server);
-    const int fd = kit_connect(&server), good = kit_connect(&server);
+    netkit_start(&server);
+    const int fd = netkit_connect(&server), good = netkit_connect(&server);
     expect_served(good, 1);
     expect_served(fd, 1);
     const cmq_conn_id id = state()->last_conn;
     const size_t part = 1 << 20;
     uint8_t *body = calloc(1, part + 300);
     CHECK(body != NULL);
-    const size_t bytes = kit_frame(body, 0, 1, CMQ_COMMAND_RESPONSE, (cmq_slice){.data = body, .bytes = 0});
+    const size_t bytes = netkit_frame(body, 0, 1, CMQ_COMMAND_RESPONSE, (cmq_slice){.data = body, .bytes = 0});
     int sent = 0;
-    while (kit_counters(&server).closed_slow_reader == 0) {
+    while (netkit_counters(&server).closed_slow_reader == 0) {
         const cmq_status status = cmq_net_send(server.net, id, body, bytes + part);
         CHECK_OK(status);
         cmq_net_turn(server.net);
         CHECK(sent++ < 100);
     }
-    KIT_UNTIL(&server, state()->closed == 1);
-    CHECK_INT(kit_counters(&server).buffered_bytes, 0);
+    NETKIT_UNTIL(&server, state()->closed == 1);
+    CHECK_INT(netkit_counters(&server).buffered_bytes, 0);
     expect_served(good, 2);
     free(body);
     close(fd);
     close(good);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* ---- time ---- */
 
 static void idle(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.idle_ms = 120000;
-    kit_start(&server);
+    netkit_start(&server);
     enum { CONNS = 5 };
     int fds[CONNS];
     for (int32_t i = 0; i < CONNS; i++) {
-        fds[i] = kit_connect(&server);
+        fds[i] = netkit_connect(&server);
         expect_served(fds[i], i);
-        server.now_ns += 10000 * KIT_MS;
+        server.now_ns += 10000 * NETKIT_MS;
     }
     /* The first speaks again, the second is spoken to: at 50 s. */
     expect_served(fds[0], 9);
     const cmq_conn_id first = state()->last_conn;
-    server.now_ns += 70000 * KIT_MS;
+    server.now_ns += 70000 * NETKIT_MS;
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).closed_idle, 0);
-    server.now_ns += 1000 * KIT_MS;   /* 121 s: the slack of a second is over */
+    CHECK_INT(netkit_counters(&server).closed_idle, 0);
+    server.now_ns += 1000 * NETKIT_MS;   /* 121 s: the slack of a second is over */
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).closed_idle, 0);
-    server.now_ns += 10000 * KIT_MS;   /* the second one's 121 s */
+    CHECK_INT(netkit_counters(&server).closed_idle, 0);
+    server.now_ns += 10000 * NETKIT_MS;   /* the second one's 121 s */
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).closed_idle, 1);
-    kit_expect_end(fds[1]);
-    server.now_ns += 30000 * KIT_MS;
+    CHECK_INT(netkit_counters(&server).closed_idle, 1);
+    netkit_expect_end(fds[1]);
+    server.now_ns += 30000 * NETKIT_MS;
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).closed_idle, CONNS - 1);
-    CHECK_INT(kit_counters(&server).open, 1);
+    CHECK_INT(netkit_counters(&server).closed_idle, CONNS - 1);
+    CHECK_INT(netkit_counters(&server).open, 1);
     /* A byte to the client counts as well. */
     uint8_t frame[256];
-    CHECK_OK(cmq_net_send(server.net, first, frame, kit_frame(frame, 0, 1, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE)));
-    (void)kit_expect(fds[0], 0, 1);
-    server.now_ns += 120000 * KIT_MS;
+    CHECK_OK(cmq_net_send(server.net, first, frame, netkit_frame(frame, 0, 1, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE)));
+    (void)netkit_expect(fds[0], 0, 1);
+    server.now_ns += 120000 * NETKIT_MS;
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).open, 1);
-    server.now_ns += 1000 * KIT_MS;
+    CHECK_INT(netkit_counters(&server).open, 1);
+    server.now_ns += 1000 * NETKIT_MS;
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).open, 0);
+    CHECK_INT(netkit_counters(&server).open, 0);
     for (int i = 0; i < CONNS; i++) close(fds[i]);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* A frame has its time from its first byte on, however steadily the others trickle in. */
 static void slow_frames(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.frame_ms = 30000;
-    kit_start(&server);
-    const int slow = kit_connect(&server), prefix = kit_connect(&server), quick = kit_connect(&server);
+    netkit_start(&server);
+    const int slow = netkit_connect(&server), prefix = netkit_connect(&server), quick = netkit_connect(&server);
     uint8_t frame[600], body[200] = {0};
-    const size_t bytes = kit_frame(frame, KIT_ECHO, 1, 0, (cmq_slice){.data = body, .bytes = sizeof body});
+    const size_t bytes = netkit_frame(frame, ASK_ECHO, 1, 0, (cmq_slice){.data = body, .bytes = sizeof body});
     for (size_t i = 0; i < 29; i++) {
-        kit_write(slow, frame + i, 1);
-        if (i % 5 == 0) kit_write(prefix, frame + i / 5, 1);   /* never gets over its length */
-        kit_write(quick, frame, bytes);                        /* … and begins the next within the same second */
-        (void)kit_expect(quick, 0, 1);
-        KIT_UNTIL(&server, kit_counters(&server).bytes_in == (i + 1) * (bytes + 1) + i / 5 + 1);
-        server.now_ns += 1000 * KIT_MS;
+        netkit_write(slow, frame + i, 1);
+        if (i % 5 == 0) netkit_write(prefix, frame + i / 5, 1);   /* never gets over its length */
+        netkit_write(quick, frame, bytes);                        /* … and begins the next within the same second */
+        (void)netkit_expect(quick, 0, 1);
+        NETKIT_UNTIL(&server, netkit_counters(&server).bytes_in == (i + 1) * (bytes + 1) + i / 5 + 1);
+        server.now_ns += 1000 * NETKIT_MS;
     }
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).closed_slow_frame, 0);
-    kit_write(quick, frame, bytes / 2);
-    KIT_UNTIL(&server, kit_counters(&server).bytes_in == 29 * (bytes + 1) + 6 + bytes / 2);
-    server.now_ns += 1000 * KIT_MS - 1;
+    CHECK_INT(netkit_counters(&server).closed_slow_frame, 0);
+    netkit_write(quick, frame, bytes / 2);
+    NETKIT_UNTIL(&server, netkit_counters(&server).bytes_in == 29 * (bytes + 1) + 6 + bytes / 2);
+    server.now_ns += 1000 * NETKIT_MS - 1;
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).closed_slow_frame, 0);
+    CHECK_INT(netkit_counters(&server).closed_slow_frame, 0);
     server.now_ns += 1;
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).closed_slow_frame, 2);
-    kit_expect_end(slow);
-    kit_expect_end(prefix);
-    server.now_ns += 28000 * KIT_MS;
-    kit_write(quick, frame + bytes / 2, bytes - bytes / 2);
-    (void)kit_expect(quick, 0, 1);
-    server.now_ns += 60000 * KIT_MS;
+    CHECK_INT(netkit_counters(&server).closed_slow_frame, 2);
+    netkit_expect_end(slow);
+    netkit_expect_end(prefix);
+    server.now_ns += 28000 * NETKIT_MS;
+    netkit_write(quick, frame + bytes / 2, bytes - bytes / 2);
+    (void)netkit_expect(quick, 0, 1);
+    server.now_ns += 60000 * NETKIT_MS;
     expect_served(quick, 5);
-    CHECK_INT(kit_counters(&server).closed_slow_frame, 2);
+    CHECK_INT(netkit_counters(&server).closed_slow_frame, 2);
     close(slow);
     close(prefix);
     close(quick);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* Nor does the time of half a frame run while its client is not read, because it takes no answers. */
 static void half_a_frame_that_is_not_read(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.unsent_bytes_pause = 1000;
-    kit_start(&server);
-    const int fd = kit_connect(&server);
+    netkit_start(&server);
+    const int fd = netkit_connect(&server);
     uint8_t stream[600];
-    size_t bytes = kit_frame(stream, KIT_BIG, 1, 0, CMQ_NAME("15000000"));
-    const size_t second = kit_frame(stream + bytes, KIT_ECHO, 2, 0, CMQ_NAME("body"));
-    kit_write(fd, stream, bytes + second / 2);
-    KIT_UNTIL(&server, state()->requests == 1);
+    size_t bytes = netkit_frame(stream, ASK_BIG, 1, 0, CMQ_NAME("15000000"));
+    const size_t second = netkit_frame(stream + bytes, ASK_ECHO, 2, 0, CMQ_NAME("body"));
+    netkit_write(fd, stream, bytes + second / 2);
+    NETKIT_UNTIL(&server, state()->requests == 1);
     cmq_net_turn(server.net);
-    server.now_ns += 60000 * KIT_MS;
+    server.now_ns += 60000 * NETKIT_MS;
     cmq_net_turn(server.net);
-    CHECK_INT(kit_expect(fd, 0, 1).bytes, 15000000);
+    CHECK_INT(netkit_expect(fd, 0, 1).bytes, 15000000);
     cmq_net_turn(server.net);
-    server.now_ns += 29999 * KIT_MS;
+    server.now_ns += 29999 * NETKIT_MS;
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).open, 1);
-    server.now_ns += 1 * KIT_MS;
+    CHECK_INT(netkit_counters(&server).open, 1);
+    server.now_ns += 1 * NETKIT_MS;
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).closed_slow_frame, 1);
+    CHECK_INT(netkit_counters(&server).closed_slow_frame, 1);
     close(fd);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* Whole frames that wait because the client takes no answers are not slow. */
 static void waiting_frames_are_not_slow(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.unsent_bytes_pause = 1000;
-    kit_start(&server);
-    const int fd = kit_connect(&server);
+    netkit_start(&server);
+    const int fd = netkit_connect(&server);
     uint8_t stream[600];
-    size_t bytes = kit_frame(stream, KIT_BIG, 1, 0, CMQ_NAME("15000000"));
-    bytes += kit_frame(stream + bytes, KIT_ECHO, 2, 0, CMQ_NAME("body"));
-    kit_write(fd, stream, bytes);
-    KIT_UNTIL(&server, state()->requests == 1);
+    size_t bytes = netkit_frame(stream, ASK_BIG, 1, 0, CMQ_NAME("15000000"));
+    bytes += netkit_frame(stream + bytes, ASK_ECHO, 2, 0, CMQ_NAME("body"));
+    netkit_write(fd, stream, bytes);
+    NETKIT_UNTIL(&server, state()->requests == 1);
     cmq_net_turn(server.net);
-    server.now_ns += 60000 * KIT_MS;
+    server.now_ns += 60000 * NETKIT_MS;
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).open, 1);
-    CHECK_INT(kit_expect(fd, 0, 1).bytes, 15000000);
-    CHECK_INT(kit_expect(fd, 0, 2).bytes, 4);
+    CHECK_INT(netkit_counters(&server).open, 1);
+    CHECK_INT(netkit_expect(fd, 0, 1).bytes, 15000000);
+    CHECK_INT(netkit_expect(fd, 0, 2).bytes, 4);
     close(fd);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* ---- the control queue ---- */
@@ -438,125 +438,125 @@ static uint32_t take_all(cmq_control_item *items, uint32_t capacity)
 
 static void full_control_queue(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.control_count_max = 3;
-    kit_start(&server);
-    const int fd = kit_connect(&server);
+    netkit_start(&server);
+    const int fd = netkit_connect(&server);
     uint8_t frame[300];
-    for (int32_t i = 0; i < 3; i++) kit_request(fd, KIT_CONTROL, i, CMQ_SLICE_NONE);
-    kit_write(fd, frame, kit_frame(frame, KIT_CONTROL, 3, CMQ_COMMAND_ONEWAY, CMQ_SLICE_NONE));
-    kit_write(fd, frame, kit_frame(frame, 0, 4, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE));
-    kit_request(fd, KIT_CONTROL, 5, CMQ_SLICE_NONE);
-    (void)kit_expect(fd, 2, 5);   /* neither the one-way request nor the response was answered */
+    for (int32_t i = 0; i < 3; i++) netkit_request(fd, ASK_CONTROL, i, CMQ_SLICE_NONE);
+    netkit_write(fd, frame, netkit_frame(frame, ASK_CONTROL, 3, CMQ_COMMAND_ONEWAY, CMQ_SLICE_NONE));
+    netkit_write(fd, frame, netkit_frame(frame, 0, 4, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE));
+    netkit_request(fd, ASK_CONTROL, 5, CMQ_SLICE_NONE);
+    (void)netkit_expect(fd, 2, 5);   /* neither the one-way request nor the response was answered */
     expect_served(fd, 6);         /* what the loop serves itself goes on */
-    CHECK_INT(kit_counters(&server).control_refused, 3);
+    CHECK_INT(netkit_counters(&server).control_refused, 3);
     cmq_control_item items[8];
     CHECK_INT(take_all(items, 8), 3);
-    kit_request(fd, KIT_CONTROL, 7, CMQ_SLICE_NONE);
-    (void)kit_expect(fd, 2, 7);   /* taken is not done */
+    netkit_request(fd, ASK_CONTROL, 7, CMQ_SLICE_NONE);
+    (void)netkit_expect(fd, 2, 7);   /* taken is not done */
     cmq_control_item_done(server.net, &items[0]);
-    kit_request(fd, KIT_CONTROL, 8, CMQ_SLICE_NONE);
-    KIT_UNTIL(&server, kit_counters(&server).control_items == 4);
+    netkit_request(fd, ASK_CONTROL, 8, CMQ_SLICE_NONE);
+    NETKIT_UNTIL(&server, netkit_counters(&server).control_items == 4);
     CHECK_INT(take_all(items + 3, 5), 1);
     for (int i = 1; i < 4; i++) cmq_control_item_done(server.net, &items[i]);
     /* That a connection is gone is told although the queue is full. */
-    for (int32_t i = 0; i < 3; i++) kit_request(fd, KIT_CONTROL, 10 + i, CMQ_SLICE_NONE);
-    KIT_UNTIL(&server, kit_counters(&server).control_items == 7);
+    for (int32_t i = 0; i < 3; i++) netkit_request(fd, ASK_CONTROL, 10 + i, CMQ_SLICE_NONE);
+    NETKIT_UNTIL(&server, netkit_counters(&server).control_items == 7);
     shutdown(fd, SHUT_RDWR);
     close(fd);
-    KIT_UNTIL(&server, state()->half_closed == 1);
+    NETKIT_UNTIL(&server, state()->half_closed == 1);
     server.now_ns += NET_HALF_CLOSED_NS;
-    KIT_UNTIL(&server, state()->closed == 1);
+    NETKIT_UNTIL(&server, state()->closed == 1);
     CHECK_INT(take_all(items, 8), 4);
     CHECK_INT(items[3].kind, CMQ_CONTROL_CLOSED);
     for (int i = 0; i < 4; i++) cmq_control_item_done(server.net, &items[i]);
     CHECK(cmq_net_is_idle(server.net));
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 static void control_bytes(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.limits.control_bytes_max = 10000;
-    kit_start(&server);
-    const int fd = kit_connect(&server);
+    netkit_start(&server);
+    const int fd = netkit_connect(&server);
     uint8_t body[9000] = {0};
-    kit_request(fd, KIT_CONTROL, 1, (cmq_slice){.data = body, .bytes = sizeof body});
-    kit_request(fd, KIT_CONTROL, 2, (cmq_slice){.data = body, .bytes = 2000});
-    (void)kit_expect(fd, 2, 2);
+    netkit_request(fd, ASK_CONTROL, 1, (cmq_slice){.data = body, .bytes = sizeof body});
+    netkit_request(fd, ASK_CONTROL, 2, (cmq_slice){.data = body, .bytes = 2000});
+    (void)netkit_expect(fd, 2, 2);
     cmq_control_item item;
     CHECK_INT(cmq_net_control_take(server.net, &item, 1), 1);
     cmq_net_again(server.net, &item);
-    (void)kit_expect(fd, 7, 1);
-    kit_request(fd, KIT_CONTROL, 3, (cmq_slice){.data = body, .bytes = 2000});
-    KIT_UNTIL(&server, kit_counters(&server).control_items == 2);
+    (void)netkit_expect(fd, 7, 1);
+    netkit_request(fd, ASK_CONTROL, 3, (cmq_slice){.data = body, .bytes = 2000});
+    NETKIT_UNTIL(&server, netkit_counters(&server).control_items == 2);
     uint8_t large[20000] = {0};
-    kit_request(fd, KIT_CONTROL, 4, (cmq_slice){.data = large, .bytes = sizeof large});
-    (void)kit_expect(fd, 2, 4);
+    netkit_request(fd, ASK_CONTROL, 4, (cmq_slice){.data = large, .bytes = sizeof large});
+    (void)netkit_expect(fd, 2, 4);
     close(fd);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* ---- what is no client ---- */
 
 static void strangers(void)
 {
-    kit_prepare(&server);
-    kit_start(&server);
+    netkit_prepare(&server);
+    netkit_start(&server);
     const char tls_hello[] = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
-    const int tls = kit_connect(&server), http = kit_connect(&server), silent = kit_connect(&server);
-    kit_write(tls, tls_hello, 3);   /* so far it might be a frame */
+    const int tls = netkit_connect(&server), http = netkit_connect(&server), silent = netkit_connect(&server);
+    netkit_write(tls, tls_hello, 3);   /* so far it might be a frame */
     for (int i = 0; i < 10; i++) cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).closed_tls, 0);
-    kit_write(tls, tls_hello + 3, sizeof tls_hello - 4);
-    kit_write(http, "GET / HTTP/1.1\r\n\r\n", 18);
-    kit_expect_end(tls);
-    kit_expect_end(http);
-    CHECK_INT(kit_counters(&server).closed_tls, 1);
-    CHECK_INT(kit_counters(&server).closed_corrupt, 1);
+    CHECK_INT(netkit_counters(&server).closed_tls, 0);
+    netkit_write(tls, tls_hello + 3, sizeof tls_hello - 4);
+    netkit_write(http, "GET / HTTP/1.1\r\n\r\n", 18);
+    netkit_expect_end(tls);
+    netkit_expect_end(http);
+    CHECK_INT(netkit_counters(&server).closed_tls, 1);
+    CHECK_INT(netkit_counters(&server).closed_corrupt, 1);
     expect_served(silent, 1);
-    kit_write(silent, tls_hello, sizeof tls_hello - 1);   /* in the middle it is garbage like any other */
-    kit_expect_end(silent);
-    CHECK_INT(kit_counters(&server).closed_tls, 1);
+    netkit_write(silent, tls_hello, sizeof tls_hello - 1);   /* in the middle it is garbage like any other */
+    netkit_expect_end(silent);
+    CHECK_INT(netkit_counters(&server).closed_tls, 1);
     close(tls);
     close(http);
     close(silent);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 static void too_many_fields(void)
 {
-    kit_prepare(&server);
-    kit_start(&server);
-    const int fd = kit_connect(&server);
+    netkit_prepare(&server);
+    netkit_start(&server);
+    const int fd = netkit_connect(&server);
     uint8_t frame[8192];
     for (int32_t oneway = 0; oneway < 2; oneway++) {
         cmq_command_writer writer;
-        cmq_command_begin(&writer, frame, sizeof frame, CMQ_HEADER_JSON, KIT_ECHO, 5, oneway != 0 ? CMQ_COMMAND_ONEWAY : 0, CMQ_SLICE_NONE);
+        cmq_command_begin(&writer, frame, sizeof frame, CMQ_HEADER_JSON, ASK_ECHO, 5, oneway != 0 ? CMQ_COMMAND_ONEWAY : 0, CMQ_SLICE_NONE);
         for (int i = 0; i <= (int)CMQ_COMMAND_FIELDS_MAX; i++) {
             char name[16];
             snprintf(name, sizeof name, "n%d", i);
             cmq_command_add_i64(&writer, cmq_slice_of_text(name), i);
         }
-        kit_write(fd, frame, cmq_command_end(&writer, 0));
+        netkit_write(fd, frame, cmq_command_end(&writer, 0));
     }
-    (void)kit_expect(fd, 1, 5);
+    (void)netkit_expect(fd, 1, 5);
     expect_served(fd, 6);
     CHECK_INT(state()->requests, 1);
     close(fd);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* The same number twice is two requests. */
 static void duplicate_numbers(void)
 {
-    kit_prepare(&server);
-    kit_start(&server);
-    const int fd = kit_connect(&server);
-    for (int i = 0; i < 10; i++) kit_request(fd, KIT_ECHO, 3, CMQ_SLICE_NONE);
-    for (int i = 0; i < 10; i++) (void)kit_expect(fd, 0, 3);
+    netkit_prepare(&server);
+    netkit_start(&server);
+    const int fd = netkit_connect(&server);
+    for (int i = 0; i < 10; i++) netkit_request(fd, ASK_ECHO, 3, CMQ_SLICE_NONE);
+    for (int i = 0; i < 10; i++) (void)netkit_expect(fd, 0, 3);
     close(fd);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* ---- fairness ---- */
@@ -564,68 +564,68 @@ static void duplicate_numbers(void)
 /* A client that pipelines without end gives way to the others after 64 KiB. */
 static void pipelining_gives_way(void)
 {
-    kit_prepare(&server);
-    kit_start(&server);
-    const int greedy = kit_connect(&server), modest = kit_connect(&server);
+    netkit_prepare(&server);
+    netkit_start(&server);
+    const int greedy = netkit_connect(&server), modest = netkit_connect(&server);
     expect_served(greedy, 1);
     expect_served(modest, 1);
     enum { REQUESTS = 20000 };
     uint8_t *stream = malloc(REQUESTS * 120);
     CHECK(stream != NULL);
     size_t bytes = 0;
-    for (int32_t i = 0; i < REQUESTS; i++) bytes += kit_frame(stream + bytes, KIT_SILENT, i, CMQ_COMMAND_ONEWAY, CMQ_SLICE_NONE);
+    for (int32_t i = 0; i < REQUESTS; i++) bytes += netkit_frame(stream + bytes, ASK_SILENT, i, CMQ_COMMAND_ONEWAY, CMQ_SLICE_NONE);
     const int large = 4 << 20;
     CHECK(setsockopt(greedy, SOL_SOCKET, SO_SNDBUF, &large, sizeof large) == 0);
     const ssize_t sent = send(greedy, stream, bytes, MSG_DONTWAIT);
     CHECK(sent > (ssize_t)(4 * NET_READ_BYTES));
-    kit_request(modest, KIT_ECHO, 2, CMQ_SLICE_NONE);
-    const uint64_t before = kit_counters(&server).bytes_in;
+    netkit_request(modest, ASK_ECHO, 2, CMQ_SLICE_NONE);
+    const uint64_t before = netkit_counters(&server).bytes_in;
     cmq_net_turn(server.net);
-    (void)kit_expect(modest, 0, 2);
-    CHECK(kit_counters(&server).bytes_in - before <= 2 * NET_READ_BYTES);
+    (void)netkit_expect(modest, 0, 2);
+    CHECK(netkit_counters(&server).bytes_in - before <= 2 * NET_READ_BYTES);
     free(stream);
     close(greedy);
     close(modest);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* An arrival that answers many holds at once is spread over turns, between which requests are served. */
 static void many_answers_are_spread(void)
 {
-    kit_prepare(&server);
-    kit_start(&server);
+    netkit_prepare(&server);
+    netkit_start(&server);
     enum { CONNS = 400 };
     int fds[CONNS];
     for (int32_t i = 0; i < CONNS; i++) {
-        fds[i] = kit_connect(&server);
-        kit_request(fds[i], KIT_KEEP, i, CMQ_SLICE_NONE);
+        fds[i] = netkit_connect(&server);
+        netkit_request(fds[i], ASK_KEEP, i, CMQ_SLICE_NONE);
     }
-    const int fd = kit_connect(&server);
+    const int fd = netkit_connect(&server);
     expect_served(fd, 1);
-    KIT_UNTIL(&server, state()->kept_count == CONNS);
-    const uint64_t writes = kit_counters(&server).writes;
+    NETKIT_UNTIL(&server, state()->kept_count == CONNS);
+    const uint64_t writes = netkit_counters(&server).writes;
     state()->answer_kept = true;
     cmq_loop_wake(state()->loop);
     cmq_net_turn(server.net);
-    CHECK_INT(kit_counters(&server).writes - writes, NET_SENDS);
+    CHECK_INT(netkit_counters(&server).writes - writes, NET_SENDS);
     CHECK(!cmq_net_is_idle(server.net));
-    KIT_UNTIL(&server, cmq_net_is_idle(server.net));
-    CHECK_INT(kit_counters(&server).writes - writes, CONNS);
+    NETKIT_UNTIL(&server, cmq_net_is_idle(server.net));
+    CHECK_INT(netkit_counters(&server).writes - writes, CONNS);
     for (int32_t i = 0; i < CONNS; i++) {
-        (void)kit_expect(fds[i], 9, i);
+        (void)netkit_expect(fds[i], 9, i);
         close(fds[i]);
     }
     close(fd);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* ---- forks ---- */
 
 static void a_child_lets_go(void)
 {
-    kit_prepare(&server);
-    kit_start(&server);
-    const int fd = kit_connect(&server);
+    netkit_prepare(&server);
+    netkit_start(&server);
+    const int fd = netkit_connect(&server);
     expect_served(fd, 1);
     const pid_t child = fork();
     if (child == 0) {
@@ -636,13 +636,13 @@ static void a_child_lets_go(void)
     }
     CHECK(child > 0);
     expect_served(fd, 2);
-    kit_request(fd, KIT_CLOSE, 3, CMQ_SLICE_NONE);
-    kit_expect_end(fd);
+    netkit_request(fd, ASK_CLOSE, 3, CMQ_SLICE_NONE);
+    netkit_expect_end(fd);
     close(fd);
-    const int next = kit_connect(&server);
+    const int next = netkit_connect(&server);
     expect_served(next, 4);
     close(next);
-    kit_stop(&server);
+    netkit_stop(&server);
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, NULL, 0) == child);
 }

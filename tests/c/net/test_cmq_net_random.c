@@ -1,8 +1,8 @@
-/* test_cmq_net_random: many clients that do anything in any order, against a server with tight limits, a control thread that does anything, and time that
- * jumps.
+/* test_cmq_net_random: many clients that do anything in any order, against a server with tight limits, a control thread that does anything, and time
+ * that jumps.
  *
- * Checks: every answer that a client reads is whole and to a request it made; nobody but those who deserve it is disconnected; and in the end nothing is
- *         left: no connection, no byte, no kept request, no loan.
+ * Checks: every answer that a client reads is whole and to a request it made; nobody but those who deserve it is disconnected; and in the end nothing
+ *         is left: no connection, no byte, no kept request, no loan.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -32,7 +32,7 @@ typedef struct client {
     uint8_t *stream;
 } client;
 
-static kit_server server;
+static netkit_server server;
 static client clients[CLIENTS];
 static cmq_control_item items[ITEMS];
 static uint32_t item_count;
@@ -46,12 +46,12 @@ static void extend(client *one)
     static uint8_t body[70000];
     if (STREAM_BYTES - one->end < sizeof body + 300) return;
     uint8_t *into = one->stream + one->end;
-    const int32_t kinds[] = {KIT_ECHO, KIT_ECHO, KIT_ECHO, KIT_SILENT, KIT_KEEP, KIT_HOLD, KIT_BIG, KIT_LEND, KIT_CONTROL, KIT_CONTROL};
+    const int32_t kinds[] = {ASK_ECHO, ASK_ECHO, ASK_ECHO, ASK_SILENT, ASK_KEEP, ASK_HOLD, ASK_BIG, ASK_LEND, ASK_CONTROL, ASK_CONTROL};
     const int32_t kind = kinds[below(sizeof kinds / sizeof kinds[0])];
     if (below(300) == 0) {
         one->bad = true;
         if (below(2) == 0) {
-            one->end += kit_frame(into, KIT_CLOSE, one->asked++, 0, CMQ_SLICE_NONE);
+            one->end += netkit_frame(into, ASK_CLOSE, one->asked++, 0, CMQ_SLICE_NONE);
         } else {
             const size_t bytes = 1 + below(40);
             for (size_t i = 0; i < bytes; i++) into[i] = (uint8_t)(0x80 | cmq_test_random());
@@ -61,12 +61,13 @@ static void extend(client *one)
     }
     cmq_slice content = {.data = body, .bytes = below(below(10) == 0 ? sizeof body : 300)};
     char text[16];
-    if (kind == KIT_BIG || kind == KIT_LEND) {
+    if (kind == ASK_BIG || kind == ASK_LEND) {
         snprintf(text, sizeof text, "%u", (unsigned)below(200000));
         content = cmq_slice_of_text(text);
     }
-    const int32_t flag = kind != KIT_BIG && kind != KIT_LEND && kind != KIT_KEEP && kind != KIT_HOLD && below(10) == 0 ? CMQ_COMMAND_ONEWAY : 0;
-    one->end += kit_frame(into, kind, one->asked++, below(30) == 0 ? CMQ_COMMAND_RESPONSE : flag, content);
+    const bool must_be_answered = kind == ASK_BIG || kind == ASK_LEND || kind == ASK_KEEP || kind == ASK_HOLD;
+    const int32_t flag = !must_be_answered && below(10) == 0 ? CMQ_COMMAND_ONEWAY : 0;
+    one->end += netkit_frame(into, kind, one->asked++, below(30) == 0 ? CMQ_COMMAND_RESPONSE : flag, content);
 }
 
 static void drop(client *one)
@@ -123,7 +124,7 @@ static void read_some(client *one)
 static void act(client *one)
 {
     if (one->fd < 0) {
-        one->fd = kit_connect(&server);
+        one->fd = netkit_connect(&server);
         return;
     }
     switch (below(40)) {
@@ -166,7 +167,7 @@ static void control(void)
         if (what < 6) {
             cmq_net_again(server.net, item);
         } else if (what < 10) {
-            const size_t bytes = kit_frame(frame, 0, 1, CMQ_COMMAND_RESPONSE, (cmq_slice){.data = body, .bytes = (size_t)below(sizeof body)});
+            const size_t bytes = netkit_frame(frame, 0, 1, CMQ_COMMAND_RESPONSE, (cmq_slice){.data = body, .bytes = (size_t)below(sizeof body)});
             const cmq_status status = cmq_net_send(server.net, item->conn, frame, bytes);
             CHECK(status == CMQ_OK || status == CMQ_ERR_NOT_FOUND);
         } else if (what == 10 && below(10) == 0) {
@@ -191,7 +192,7 @@ static void step(void)
     if (what == 20 && below(5) == 0) {
         /* Whoever is in the middle of a frame may be too slow now. */
         for (int i = 0; i < CLIENTS; i++) clients[i].bad = true;
-        server.now_ns += (int64_t)below(40000) * KIT_MS;
+        server.now_ns += (int64_t)below(40000) * NETKIT_MS;
     }
     if (what == 21) server.states[0]->due_ns = server.now_ns;
     if (what < 70) cmq_net_turn(server.net);
@@ -199,9 +200,10 @@ static void step(void)
 
 static void anything(void)
 {
-    kit_prepare(&server);
-    server.options.limits = (cmq_net_limits){.unsent_bytes_pause = 100000, .unsent_bytes_max = 40 << 20, .control_count_max = 5, .connections_max = 20};
-    kit_start(&server);
+    netkit_prepare(&server);
+    server.options.limits =
+        (cmq_net_limits){.unsent_bytes_pause = 100000, .unsent_bytes_max = 40 << 20, .control_count_max = 5, .connections_max = 20};
+    netkit_start(&server);
     for (int i = 0; i < CLIENTS; i++) {
         clients[i] = (client){.fd = -1, .stream = malloc(STREAM_BYTES)};
         CHECK(clients[i].stream != NULL);
@@ -213,12 +215,12 @@ static void anything(void)
         if (clients[i].fd >= 0) close(clients[i].fd);
         free(clients[i].stream);
     }
-    const uint32_t refused = (uint32_t)kit_counters(&server).refused;
-    KIT_UNTIL(&server, (server.now_ns += 200000 * KIT_MS) > 0 && kit_counters(&server).open == 0);
+    const uint32_t refused = (uint32_t)netkit_counters(&server).refused;
+    NETKIT_UNTIL(&server, (server.now_ns += 200000 * NETKIT_MS) > 0 && netkit_counters(&server).open == 0);
     while (item_count > 0 || (item_count = cmq_net_control_take(server.net, items, ITEMS)) > 0)
         while (item_count > 0) cmq_control_item_done(server.net, &items[--item_count]);
-    KIT_UNTIL(&server, cmq_net_is_idle(server.net));
-    const cmq_net_counters counters = kit_counters(&server);
+    NETKIT_UNTIL(&server, cmq_net_is_idle(server.net));
+    const cmq_net_counters counters = netkit_counters(&server);
     CHECK_INT(counters.buffered_bytes, 0);
     CHECK_INT(counters.closed, counters.accepted);
     CHECK_INT(counters.closed, server.states[0]->closed);
@@ -227,7 +229,7 @@ static void anything(void)
     CHECK_INT(server.states[0]->lent, server.states[0]->released);
     /* It was a test: */
     CHECK(answers_read > 1000 && refused > 0 && counters.closed_corrupt > 0 && counters.control_refused > 0 && counters.closed_slow_frame > 0);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 static void again_and_again(void)

@@ -16,7 +16,7 @@
 #include "support/cmq_net_kit.h"
 #include "wire/cmq_codes.h"
 
-static kit_server server;
+static netkit_server server;
 
 static int64_t monotonic_ns(void)
 {
@@ -27,11 +27,11 @@ static int64_t monotonic_ns(void)
 
 static void begin(uint32_t loops)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.manual = false;
     server.options.now_ns = NULL;
     server.options.loops = loops;
-    kit_start(&server);
+    netkit_start(&server);
 }
 
 /* ---- the control thread of these tests ---- */
@@ -63,7 +63,7 @@ static void *control_thread(void *unused)
                 cmq_net_again(server.net, &items[i]);
                 continue;
             }
-            const size_t bytes = kit_frame(frame, 7, command.opaque, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE);
+            const size_t bytes = netkit_frame(frame, 7, command.opaque, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE);
             const cmq_status status = cmq_net_send(server.net, items[i].conn, frame, bytes);
             CHECK(status == CMQ_OK || status == CMQ_ERR_NOT_FOUND);
             if (seen % 101 == 0) cmq_net_close_conn(server.net, items[i].conn);
@@ -81,11 +81,11 @@ static void *client_thread(void *argument)
     const int32_t rounds = *(const int32_t *)argument;
     uint8_t *stream = malloc(64 * 300), *answer = malloc(1 << 20);
     CHECK(stream != NULL && answer != NULL);
-    int fd = kit_connect(&server);
+    int fd = netkit_connect(&server);
     for (int32_t round = 0; round < rounds; round++) {
         size_t bytes = 0;
         bool answered[32] = {false};
-        for (int32_t i = 0; i < 32; i++) bytes += kit_frame(stream + bytes, i % 4 == 3 ? KIT_CONTROL : KIT_ECHO, i, 0, CMQ_NAME("body"));
+        for (int32_t i = 0; i < 32; i++) bytes += netkit_frame(stream + bytes, i % 4 == 3 ? ASK_CONTROL : ASK_ECHO, i, 0, CMQ_NAME("body"));
         if (send(fd, stream, bytes, MSG_NOSIGNAL) == (ssize_t)bytes) {
             for (int32_t i = 0; i < 32; i++) {
                 uint8_t prefix[4];
@@ -110,7 +110,7 @@ static void *client_thread(void *argument)
         if (all && round % 10 != 9) continue;
         if (!all) CHECK(recv(fd, stream, 1, 0) <= 0);   /* only an end is a reason */
         close(fd);
-        fd = kit_connect(&server);
+        fd = netkit_connect(&server);
     }
     close(fd);
     free(stream);
@@ -129,18 +129,18 @@ static void everything_at_once(void)
     for (int i = 0; i < 2000; i++) {
         cmq_loop_wake(server.states[i % 3]->loop);
         (void)cmq_net_is_idle(server.net);
-        (void)kit_counters(&server);
+        (void)netkit_counters(&server);
         sched_yield();
     }
     for (size_t i = 0; i < 6; i++) CHECK(pthread_join(clients[i], NULL) == 0);
-    KIT_UNTIL(&server, kit_counters(&server).open == 0);
-    KIT_UNTIL(&server, cmq_net_is_idle(server.net));
-    CHECK_INT(kit_counters(&server).buffered_bytes, 0);
-    CHECK_INT(kit_counters(&server).closed, kit_counters(&server).accepted);
-    CHECK(kit_counters(&server).closed_corrupt == 0 && kit_counters(&server).closed_memory == 0 && kit_counters(&server).control_refused == 0);
+    NETKIT_UNTIL(&server, netkit_counters(&server).open == 0);
+    NETKIT_UNTIL(&server, cmq_net_is_idle(server.net));
+    CHECK_INT(netkit_counters(&server).buffered_bytes, 0);
+    CHECK_INT(netkit_counters(&server).closed, netkit_counters(&server).accepted);
+    CHECK_INT(netkit_counters(&server).closed_corrupt + netkit_counters(&server).closed_memory + netkit_counters(&server).control_refused, 0);
     atomic_store(&control_ends, true);
     CHECK(pthread_join(control, NULL) == 0);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* ---- waking ---- */
@@ -175,7 +175,7 @@ static void count_tick(void *state, int64_t now_ns)
 
 static void begin_counted(void)
 {
-    kit_prepare(&server);
+    netkit_prepare(&server);
     server.options.manual = false;
     server.options.now_ns = NULL;
     atomic_store(&one.woken, 0);
@@ -194,10 +194,10 @@ static void no_wake_is_lost(void)
     for (int i = 0; i < 20000; i++) {
         const uint64_t before = atomic_load(&one.woken);
         cmq_loop_wake(one.loop);
-        KIT_UNTIL(&server, atomic_load(&one.woken) > before);
+        NETKIT_UNTIL(&server, atomic_load(&one.woken) > before);
         for (uint64_t spin = cmq_test_random_below(200); spin > 0; spin--) atomic_signal_fence(memory_order_seq_cst);
     }
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* A time is kept whatever the kernel can: never before, and in the end. How exactly is a benchmark's affair. */
@@ -212,10 +212,10 @@ static void times(void)
             atomic_store(&one.ticked_ns, 0);
             atomic_store(&one.due_ns, due);
             cmq_loop_wake(one.loop);
-            KIT_UNTIL(&server, atomic_load(&one.ticked_ns) != 0);
+            NETKIT_UNTIL(&server, atomic_load(&one.ticked_ns) != 0);
             CHECK(atomic_load(&one.ticked_ns) >= due);
         }
-        kit_stop(&server);
+        netkit_stop(&server);
     }
 }
 
@@ -223,25 +223,25 @@ static void times(void)
 static void an_idle_loop_sleeps(void)
 {
     begin(2);
-    const int fd = kit_connect(&server);
-    kit_request(fd, KIT_ECHO, 1, CMQ_SLICE_NONE);
-    (void)kit_expect(fd, 0, 1);
+    const int fd = netkit_connect(&server);
+    netkit_request(fd, ASK_ECHO, 1, CMQ_SLICE_NONE);
+    (void)netkit_expect(fd, 0, 1);
     struct timespec before, after;
     clockid_t clock;
     uint32_t busy = 0;
     for (uint32_t i = 0; i < 2; i++) {
         CHECK(pthread_getcpuclockid(server.net->loops[i].thread, &clock) == 0);
-        const uint64_t turns = kit_counters(&server).turns;
+        const uint64_t turns = netkit_counters(&server).turns;
         CHECK(clock_gettime(clock, &before) == 0);
-        for (const int64_t until = monotonic_ns() + 20 * KIT_MS; monotonic_ns() < until;) sched_yield();
+        for (const int64_t until = monotonic_ns() + 20 * NETKIT_MS; monotonic_ns() < until;) sched_yield();
         CHECK(clock_gettime(clock, &after) == 0);
-        CHECK(kit_counters(&server).turns - turns <= 1);   /* the last may just be ending */
+        CHECK(netkit_counters(&server).turns - turns <= 1);   /* the last may just be ending */
         const int64_t cpu_ns = (after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec;
-        busy += cpu_ns > 5 * KIT_MS;
+        busy += cpu_ns > 5 * NETKIT_MS;
     }
     CHECK_INT(busy, 0);
     close(fd);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 /* ---- the end ---- */
@@ -260,40 +260,40 @@ static void draining(void)
     int fds[8];
     uint8_t stream[16 * 300];
     for (int i = 0; i < 8; i++) {
-        fds[i] = kit_connect(&server);
-        kit_request(fds[i], KIT_ECHO, 0, CMQ_SLICE_NONE);
-        (void)kit_expect(fds[i], 0, 0);
+        fds[i] = netkit_connect(&server);
+        netkit_request(fds[i], ASK_ECHO, 0, CMQ_SLICE_NONE);
+        (void)netkit_expect(fds[i], 0, 0);
     }
     size_t bytes = 0;
-    for (int32_t i = 0; i < 16; i++) bytes += kit_frame(stream + bytes, KIT_ECHO, i, 0, CMQ_SLICE_NONE);
+    for (int32_t i = 0; i < 16; i++) bytes += netkit_frame(stream + bytes, ASK_ECHO, i, 0, CMQ_SLICE_NONE);
     pthread_t drainer;
     CHECK(pthread_create(&drainer, NULL, drain_thread, NULL) == 0);
-    for (int i = 0; i < 8; i++) kit_write(fds[i], stream, bytes);
-    static uint8_t answer[KIT_FRAME_BYTES_MAX];
+    for (int i = 0; i < 8; i++) netkit_write(fds[i], stream, bytes);
+    static uint8_t answer[NETKIT_FRAME_BYTES_MAX];
     for (int i = 0; i < 8; i++) {
         bool away = false;
         for (int32_t k = 0; k < 16; k++) {
             cmq_frame frame;
             cmq_command command;
-            CHECK(kit_read(fds[i], answer, &frame, &command));
+            CHECK(netkit_read(fds[i], answer, &frame, &command));
             CHECK(command.code == 0 || command.code == CMQ_RESPONSE_GO_AWAY);
             CHECK(!away || command.code != 0);   /* once away, away */
             away = command.code != 0;
         }
     }
     CHECK(pthread_join(drainer, NULL) == 0);
-    KIT_UNTIL(&server, cmq_net_is_idle(server.net));
+    NETKIT_UNTIL(&server, cmq_net_is_idle(server.net));
     for (int i = 0; i < 8; i++) close(fds[i]);
-    kit_stop(&server);
+    netkit_stop(&server);
 }
 
 static void started_and_ended(void)
 {
     for (int i = 0; i < 30; i++) {
         begin(1 + (uint32_t)i % 4);
-        const int fd = kit_connect(&server);
-        if (i % 2 == 0) kit_request(fd, KIT_KEEP, 1, CMQ_SLICE_NONE);
-        kit_stop(&server);
+        const int fd = netkit_connect(&server);
+        if (i % 2 == 0) netkit_request(fd, ASK_KEEP, 1, CMQ_SLICE_NONE);
+        netkit_stop(&server);
         close(fd);
     }
 }

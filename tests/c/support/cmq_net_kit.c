@@ -12,17 +12,17 @@
 #include <time.h>
 #include <unistd.h>
 
-kit_server *kit_turning;
+netkit_server *netkit_turning;
 
-int64_t kit_seconds(void) { return (int64_t)time(NULL); }
-void kit_yield(void) { sched_yield(); }
+int64_t netkit_seconds(void) { return (int64_t)time(NULL); }
+void netkit_yield(void) { sched_yield(); }
 
 /* ---- the handler ---- */
 
 static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void **state_out)
 {
-    kit_server *server = context;
-    kit_state *state = calloc(1, sizeof *state);
+    netkit_server *server = context;
+    netkit_state *state = calloc(1, sizeof *state);
     CHECK(state != NULL);
     state->loop = loop;
     state->index = index;
@@ -34,7 +34,7 @@ static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void
 
 static void loop_end(void *context, void *state)
 {
-    const kit_state *ended = state;
+    const netkit_state *ended = state;
     CHECK_INT(ended->turned_count, 0);
     CHECK_INT(ended->lent, ended->released);
     (void)context;
@@ -43,7 +43,7 @@ static void loop_end(void *context, void *state)
 
 static void turn_begin(void *context)
 {
-    kit_state *state = context;
+    netkit_state *state = context;
     CHECK_INT(state->turned_count, 0);
     state->turns++;
 }
@@ -61,9 +61,9 @@ static void answer_body(cmq_conn *conn, const cmq_command *command, int32_t code
 
 static uint8_t big[16 << 20];
 
-static void release_lent(void *context) { ((kit_state *)context)->released++; }
+static void release_lent(void *context) { ((netkit_state *)context)->released++; }
 
-static void answer_big(kit_state *state, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool lend)
+static void answer_big(netkit_state *state, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool lend)
 {
     char text[16] = {0};
     CHECK(body.bytes < sizeof text);
@@ -86,7 +86,7 @@ static void answer_big(kit_state *state, cmq_conn *conn, const cmq_command *comm
 
 static cmq_net_verdict request(void *context, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool again)
 {
-    kit_state *state = context;
+    netkit_state *state = context;
     CHECK(cmq_conn_loop(conn) == state->loop);
     CHECK(cmq_loop_conn(state->loop, cmq_conn_id_of(conn)) == conn);
     state->requests++;
@@ -96,37 +96,37 @@ static cmq_net_verdict request(void *context, cmq_conn *conn, const cmq_command 
         return CMQ_NET_DONE;
     }
     switch (command->code) {
-    case KIT_ECHO:
+    case ASK_ECHO:
         CHECK(state->turned_count < sizeof state->turned / sizeof state->turned[0]);
         state->turned[state->turned_count++] =
-            (kit_turned){.conn = conn, .format = command->format, .opaque = command->opaque, .flag = command->flag, .body = body};
+            (netkit_turned){.conn = conn, .format = command->format, .opaque = command->opaque, .flag = command->flag, .body = body};
         return CMQ_NET_DONE;
-    case KIT_SILENT: return CMQ_NET_DONE;
-    case KIT_KEEP:
-    case KIT_HOLD:
-        CHECK(state->kept_count < KIT_KEPT_MAX);
-        state->kept[state->kept_count++] = (kit_kept){.conn = cmq_conn_id_of(conn), .opaque = command->opaque, .hold = command->code == KIT_HOLD};
+    case ASK_SILENT: return CMQ_NET_DONE;
+    case ASK_KEEP:
+    case ASK_HOLD:
+        CHECK(state->kept_count < NETKIT_KEPT_MAX);
+        state->kept[state->kept_count++] = (netkit_kept){.conn = cmq_conn_id_of(conn), .opaque = command->opaque, .hold = command->code == ASK_HOLD};
         cmq_conn_keep(conn);
         return CMQ_NET_DONE;
-    case KIT_CLOSE: return CMQ_NET_CLOSE;
-    case KIT_BIG:
-    case KIT_LEND: answer_big(state, conn, command, body, command->code == KIT_LEND); return CMQ_NET_DONE;
+    case ASK_CLOSE: return CMQ_NET_CLOSE;
+    case ASK_BIG:
+    case ASK_LEND: answer_big(state, conn, command, body, command->code == ASK_LEND); return CMQ_NET_DONE;
     default: return CMQ_NET_CONTROL;
     }
 }
 
 static void turn_end(void *context)
 {
-    kit_state *state = context;
+    netkit_state *state = context;
     for (uint32_t i = 0; i < state->turned_count; i++) {
-        const kit_turned *turned = &state->turned[i];
+        const netkit_turned *turned = &state->turned[i];
         const cmq_command command = {.format = turned->format, .opaque = turned->opaque};
         if ((turned->flag & CMQ_COMMAND_ONEWAY) == 0) answer_body(turned->conn, &command, 0, turned->body);
     }
     state->turned_count = 0;
 }
 
-void kit_answer_kept(kit_state *state)
+void netkit_answer_kept(netkit_state *state)
 {
     for (uint32_t i = 0; i < state->kept_count; i++) {
         const cmq_command command = {.format = CMQ_HEADER_JSON, .opaque = state->kept[i].opaque, .has_opaque = true};
@@ -139,24 +139,24 @@ void kit_answer_kept(kit_state *state)
 
 static void woken(void *context)
 {
-    kit_state *state = context;
+    netkit_state *state = context;
     state->woken++;
-    if (state->answer_kept) kit_answer_kept(state);
+    if (state->answer_kept) netkit_answer_kept(state);
 }
 
-static int64_t due_ns(void *context) { return ((kit_state *)context)->due_ns; }
+static int64_t due_ns(void *context) { return ((netkit_state *)context)->due_ns; }
 
 static void tick(void *context, int64_t now_ns)
 {
-    kit_state *state = context;
+    netkit_state *state = context;
     CHECK(now_ns >= state->due_ns);
     CHECK_INT(now_ns, cmq_loop_now_ns(state->loop));
     state->ticks++;
     state->due_ns = INT64_MAX;
-    kit_answer_kept(state);
+    netkit_answer_kept(state);
 }
 
-static uint32_t forget_kept(kit_state *state, cmq_conn_id conn, bool all)
+static uint32_t forget_kept(netkit_state *state, cmq_conn_id conn, bool all)
 {
     uint32_t left = 0, forgotten = 0;
     for (uint32_t i = 0; i < state->kept_count; i++) {
@@ -173,7 +173,7 @@ static uint32_t forget_kept(kit_state *state, cmq_conn_id conn, bool all)
 
 static void closed(void *context, cmq_conn *conn)
 {
-    kit_state *state = context;
+    netkit_state *state = context;
     state->closed++;
     CHECK(cmq_conn_reserve(conn, 1) == NULL);
     (void)forget_kept(state, cmq_conn_id_of(conn), true);
@@ -181,48 +181,48 @@ static void closed(void *context, cmq_conn *conn)
 
 static uint32_t half_closed(void *context, cmq_conn *conn)
 {
-    kit_state *state = context;
+    netkit_state *state = context;
     state->half_closed++;
     return forget_kept(state, cmq_conn_id_of(conn), false);
 }
 
 /* ---- the server ---- */
 
-static int64_t kit_now(void *context) { return atomic_load_explicit((_Atomic int64_t *)context, memory_order_relaxed); }
+static int64_t netkit_now(void *context) { return atomic_load_explicit((_Atomic int64_t *)context, memory_order_relaxed); }
 
 static const char *const loopback[] = {"127.0.0.1:0"};
 
-void kit_prepare(kit_server *server)
+void netkit_prepare(netkit_server *server)
 {
     memset(server, 0, sizeof *server);
-    atomic_init(&server->now_ns, 1000 * KIT_MS);
+    atomic_init(&server->now_ns, 1000 * NETKIT_MS);
     server->options = (cmq_net_options){
         .addresses = loopback,
         .address_count = 1,
         .manual = true,
-        .now_ns = kit_now,
+        .now_ns = netkit_now,
         .clock_context = &server->now_ns,
         .handler = {.context = server, .loop_begin = loop_begin, .loop_end = loop_end, .turn_begin = turn_begin, .request = request,
                     .turn_end = turn_end, .woken = woken, .due_ns = due_ns, .tick = tick, .closed = closed, .half_closed = half_closed},
     };
 }
 
-void kit_start(kit_server *server)
+void netkit_start(netkit_server *server)
 {
     CHECK_OK(cmq_net_create(&server->net, &server->options));
     CHECK_OK(cmq_net_start(server->net));
     server->port = cmq_net_port(server->net, 0);
-    kit_turning = server->options.manual ? server : NULL;
+    netkit_turning = server->options.manual ? server : NULL;
 }
 
-void kit_stop(kit_server *server)
+void netkit_stop(netkit_server *server)
 {
-    kit_turning = NULL;
+    netkit_turning = NULL;
     cmq_net_destroy(server->net);
     server->net = NULL;
 }
 
-cmq_net_counters kit_counters(const kit_server *server)
+cmq_net_counters netkit_counters(const netkit_server *server)
 {
     cmq_net_counters counters;
     cmq_net_count(server->net, &counters);
@@ -231,7 +231,7 @@ cmq_net_counters kit_counters(const kit_server *server)
 
 /* ---- clients ---- */
 
-int kit_connect(const kit_server *server)
+int netkit_connect(const netkit_server *server)
 {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(fd >= 0);
@@ -242,19 +242,19 @@ int kit_connect(const kit_server *server)
 
 static void let_server_work(void)
 {
-    if (kit_turning != NULL) cmq_net_turn(kit_turning->net);
+    if (netkit_turning != NULL) cmq_net_turn(netkit_turning->net);
     else sched_yield();
 }
 
-void kit_write(int fd, const void *bytes, size_t count)
+void netkit_write(int fd, const void *bytes, size_t count)
 {
     const uint8_t *at = bytes;
-    const int64_t patience = kit_seconds() + KIT_PATIENCE_S;
+    const int64_t patience = netkit_seconds() + NETKIT_PATIENCE_S;
     while (count > 0) {
         const ssize_t sent = send(fd, at, count, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno != EAGAIN) cmq_test_fail(__FILE__, __LINE__, "the client cannot send: %s", strerror(errno));
         if (sent < 0) {
-            CHECK(kit_seconds() < patience);
+            CHECK(netkit_seconds() < patience);
             let_server_work();
             continue;
         }
@@ -263,7 +263,7 @@ void kit_write(int fd, const void *bytes, size_t count)
     }
 }
 
-size_t kit_frame(uint8_t *into, int32_t code, int32_t opaque, int32_t flag, cmq_slice body)
+size_t netkit_frame(uint8_t *into, int32_t code, int32_t opaque, int32_t flag, cmq_slice body)
 {
     cmq_command_writer writer;
     cmq_command_begin(&writer, into, 256, CMQ_HEADER_JSON, code, opaque, flag, CMQ_SLICE_NONE);
@@ -273,11 +273,11 @@ size_t kit_frame(uint8_t *into, int32_t code, int32_t opaque, int32_t flag, cmq_
     return bytes + body.bytes;
 }
 
-void kit_request(int fd, int32_t code, int32_t opaque, cmq_slice body)
+void netkit_request(int fd, int32_t code, int32_t opaque, cmq_slice body)
 {
     uint8_t *frame = malloc(256 + body.bytes);
     CHECK(frame != NULL);
-    kit_write(fd, frame, kit_frame(frame, code, opaque, 0, body));
+    netkit_write(fd, frame, netkit_frame(frame, code, opaque, 0, body));
     free(frame);
 }
 
@@ -285,7 +285,7 @@ void kit_request(int fd, int32_t code, int32_t opaque, cmq_slice body)
 static bool read_bytes(int fd, uint8_t *into, size_t count)
 {
     size_t have = 0;
-    const int64_t patience = kit_seconds() + KIT_PATIENCE_S;
+    const int64_t patience = netkit_seconds() + NETKIT_PATIENCE_S;
     while (have < count) {
         const ssize_t got = recv(fd, into + have, count - have, MSG_DONTWAIT);
         if (got == 0 || (got < 0 && errno == ECONNRESET)) {
@@ -293,47 +293,47 @@ static bool read_bytes(int fd, uint8_t *into, size_t count)
             return false;
         }
         CHECK(got > 0 || errno == EAGAIN);
-        CHECK(kit_seconds() < patience);
+        CHECK(netkit_seconds() < patience);
         if (got < 0) let_server_work();
         else have += (size_t)got;
     }
     return true;
 }
 
-bool kit_read(int fd, uint8_t *into, cmq_frame *frame_out, cmq_command *command_out)
+bool netkit_read(int fd, uint8_t *into, cmq_frame *frame_out, cmq_command *command_out)
 {
     static uint8_t scratch[65536];
     if (!read_bytes(fd, into, 4)) return false;
     const uint32_t bytes = cmq_load_u32(into);
-    CHECK(bytes >= 4 && bytes + 4 <= KIT_FRAME_BYTES_MAX);
+    CHECK(bytes >= 4 && bytes + 4 <= NETKIT_FRAME_BYTES_MAX);
     CHECK(read_bytes(fd, into + 4, bytes));
     size_t needed;
-    CHECK_OK(cmq_frame_next((cmq_slice){.data = into, .bytes = bytes + 4u}, KIT_FRAME_BYTES_MAX, frame_out, &needed));
+    CHECK_OK(cmq_frame_next((cmq_slice){.data = into, .bytes = bytes + 4u}, NETKIT_FRAME_BYTES_MAX, frame_out, &needed));
     CHECK_OK(cmq_command_parse(frame_out, scratch, sizeof scratch, command_out));
     return true;
 }
 
-cmq_slice kit_expect(int fd, int32_t code, int32_t opaque)
+cmq_slice netkit_expect(int fd, int32_t code, int32_t opaque)
 {
     static uint8_t *bytes;
-    if (bytes == NULL) bytes = malloc(KIT_FRAME_BYTES_MAX);
+    if (bytes == NULL) bytes = malloc(NETKIT_FRAME_BYTES_MAX);
     CHECK(bytes != NULL);
     cmq_frame frame;
     cmq_command command;
-    CHECK(kit_read(fd, bytes, &frame, &command));
+    CHECK(netkit_read(fd, bytes, &frame, &command));
     CHECK_INT(command.code, code);
     CHECK_INT(command.opaque, opaque);
     CHECK_INT(command.flag, CMQ_COMMAND_RESPONSE);
     return frame.body;
 }
 
-void kit_expect_end(int fd)
+void netkit_expect_end(int fd)
 {
     uint8_t byte;
     CHECK(!read_bytes(fd, &byte, 1));
 }
 
-bool kit_is_silent(int fd)
+bool netkit_is_silent(int fd)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
     return poll(&poll_fd, 1, 0) == 0;
