@@ -142,21 +142,13 @@ def _check_keys(name: str, entry: Mapping[str, Any], known: frozenset[str]) -> N
 
 def c_header(table: Table) -> str:
     """Return ``csrc/wire/cmq_codes.h``."""
-    hot = [request for request in table.requests if request.where == "c"]
     lines = [
-        "/* cmq_codes: request and response codes, and which of them the socket loops serve themselves.",
+        "/* cmq_codes: request and response codes.",
         " *",
-        f" * Made from {TABLE} by tools/make_codes.py; do not edit.",
-        " *",
-        " * Invariant: a code that cmq_code_is_ours does not name goes to the control queue.",
-        " * Way:       cmq_command_parse -> [cmq_code_is_ours] -> processor or control queue",
-        " * Threads:   any.",
+        f" * Made from {TABLE} by tools/make_codes.py; do not edit. Where each request is served stands there.",
         " */",
         "#ifndef CMQ_CODES_H",
         "#define CMQ_CODES_H",
-        "",
-        "#include <stdbool.h>",
-        "#include <stdint.h>",
         "",
         "typedef enum cmq_request_code {",
         *_c_constants("CMQ_REQUEST", ((request.name, request.code) for request in table.requests)),
@@ -165,17 +157,6 @@ def c_header(table: Table) -> str:
         "typedef enum cmq_response_code {",
         *_c_constants("CMQ_RESPONSE", ((response.name, response.code) for response in table.responses)),
         "} cmq_response_code;",
-        "",
-        "/* True for a request that the loops serve: everything else is Python's. */",
-        "static inline bool cmq_code_is_ours(int32_t code)",
-        "{",
-        "    switch (code) {",
-        *(f"    case CMQ_REQUEST_{request.name}:" for request in hot),
-        "        return true;",
-        "    default:",
-        "        return false;",
-        "    }",
-        "}",
         "",
         "#endif",
     ]

@@ -1,16 +1,9 @@
-/* cmq_codes: request and response codes, and which of them the socket loops serve themselves.
+/* cmq_codes: request and response codes.
  *
- * Made from csrc/wire/codes.toml by tools/make_codes.py; do not edit.
- *
- * Invariant: a code that cmq_code_is_ours does not name goes to the control queue.
- * Way:       cmq_command_parse -> [cmq_code_is_ours] -> processor or control queue
- * Threads:   any.
+ * Made from csrc/wire/codes.toml by tools/make_codes.py; do not edit. Where each request is served stands there.
  */
 #ifndef CMQ_CODES_H
 #define CMQ_CODES_H
-
-#include <stdbool.h>
-#include <stdint.h>
 
 typedef enum cmq_request_code {
     CMQ_REQUEST_SEND_MESSAGE = 10,
@@ -241,25 +234,5 @@ typedef enum cmq_response_code {
     CMQ_RESPONSE_USER_NOT_EXIST = 3001,
     CMQ_RESPONSE_POLICY_NOT_EXIST = 3002
 } cmq_response_code;
-
-/* True for a request that the loops serve: everything else is Python's. */
-static inline bool cmq_code_is_ours(int32_t code)
-{
-    switch (code) {
-    case CMQ_REQUEST_SEND_MESSAGE:
-    case CMQ_REQUEST_PULL_MESSAGE:
-    case CMQ_REQUEST_QUERY_CONSUMER_OFFSET:
-    case CMQ_REQUEST_UPDATE_CONSUMER_OFFSET:
-    case CMQ_REQUEST_SEARCH_OFFSET_BY_TIMESTAMP:
-    case CMQ_REQUEST_GET_MAX_OFFSET:
-    case CMQ_REQUEST_GET_MIN_OFFSET:
-    case CMQ_REQUEST_SEND_MESSAGE_V2:
-    case CMQ_REQUEST_SEND_BATCH_MESSAGE:
-    case CMQ_REQUEST_LITE_PULL_MESSAGE:
-        return true;
-    default:
-        return false;
-    }
-}
 
 #endif

@@ -74,3 +74,8 @@ def test_each_place_is_there(request_code: make_codes.Request) -> None:
         assert f"RequestCode.{request_code.name}" in module.read_text("utf-8")
     else:
         assert module.exists()
+
+
+def test_the_loops_serve_what_the_table_says() -> None:
+    served = re.findall(r"case CMQ_REQUEST_(\w+):", (ROOT / "csrc/broker/cmq_broker.c").read_text("utf-8"))
+    assert sorted(served) == sorted(request.name for request in TABLE.requests if request.where == "c")
