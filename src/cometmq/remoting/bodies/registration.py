@@ -15,7 +15,11 @@ from typing import cast
 
 from cometmq.errors import MalformedBody
 from cometmq.remoting.bodies.body import TEXT, Body, decode_body, list_of, nested
-from cometmq.remoting.bodies.config_tables import TopicConfigAndMappingSerializeWrapper, decode_data_version
+from cometmq.remoting.bodies.config_tables import (
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigSerializeWrapper,
+    decode_data_version,
+)
 from cometmq.remoting.bodies.routes import TopicQueueMappingInfo
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.fastjson import JsonObject, Layout, dumps, encode
@@ -28,6 +32,7 @@ INFLATED_BYTES_MAX = 64 << 20
 """Longest compressed body once inflated: 500,000 topics take about 30 MiB."""
 
 _ZLIB_FIRST_BYTE = 0x78
+_WHOLE_BODY_VERSION = 37
 _MAPPINGS_VERSION = 413
 _LENGTH = struct.Struct(">i")
 _TOPIC_FIELDS_MIN = 5
@@ -56,12 +61,18 @@ class RegisterBrokerBody(Body):
 
         Args:
             body: the body.
-            version: the request's; 413 (5.0.0) and later have mappings of static topics behind the topics.
+            version: the request's; before 37 (3.0.11) there is nothing but the table of topics, and 413 (5.0.0) and
+                later have mappings of static topics behind the topics of a compressed body.
 
         Raises:
             MalformedBody: it is neither, a length in it lies, or it inflates to more than
                 :data:`INFLATED_BYTES_MAX`.
         """
+        if version < _WHOLE_BODY_VERSION:
+            alone = TopicConfigSerializeWrapper.from_json(body)
+            return RegisterBrokerBody(
+                wrapper=TopicConfigAndMappingSerializeWrapper(topics=alone.topics, data_version=alone.data_version)
+            )
         if body[:1] == bytes([_ZLIB_FIRST_BYTE]):
             return _Inflated(_inflate(body)).read(with_mappings=version >= _MAPPINGS_VERSION)
         return RegisterBrokerBody.from_json(body)

@@ -52,6 +52,14 @@ def test_both_forms_say_the_same() -> None:
     assert not before_5.wrapper.queue_mappings, "brokers before 5.0 end before the mappings"
 
 
+def test_brokers_before_3_0_11_say_their_topics_alone() -> None:
+    text = b'{"dataVersion":{"counter":3,"timestamp":1700000000000},"topicConfigTable":{"a":{"readQueueNums":2}}}'
+    body = RegisterBrokerBody.from_wire(text, version=36)
+    assert body.wrapper.topics == {"a": TopicConfig(topic_name="a", read_queue_nums=2)}
+    assert body.wrapper.data_version == VERSION
+    assert not RegisterBrokerBody.from_wire(text, version=37).wrapper.topics
+
+
 def pieces(*parts: bytes | int) -> bytes:
     packed = (
         struct.pack(">i", part) if isinstance(part, int) else struct.pack(">i", len(part)) + part for part in parts
