@@ -35,7 +35,9 @@ def bench(
         str | None, typer.Option("--broker", "-b", metavar="HOST:PORT", help="One broker, instead of a name server.")
     ] = None,
     topic: Annotated[str, typer.Option("--topic", "-t", help="Nobody else may write to it meanwhile.")] = _TOPIC,
-    create: Annotated[bool, typer.Option("--create", help="Make the topic, at every broker.")] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make the topic where it is not, or has too few queues.")
+    ] = False,
     queues: Annotated[
         int | None, typer.Option("--queues", min=1, metavar="N", help="Queues per broker; all of them without.")
     ] = None,

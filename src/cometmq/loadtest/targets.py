@@ -22,6 +22,7 @@ __all__ = ["Target", "find_target"]
 _PERM_READ_WRITE = 6
 _PERM_WRITE = 2
 _MASTER = 0
+_QUEUES_USUAL = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +60,9 @@ def find_target(
         namesrv: addresses of name servers, ``host:port``, several with ``;`` between them; the first that answers.
         broker: address of one broker, instead of a name server.
         topic: the topic's name.
-        queues: use so many queues of each broker; with ``create`` the topic is made with them. None: all there are, and
-            4 for a topic that is made.
-        create: make the topic, at the broker or at every master of the name server's brokers.
+        queues: use so many queues of each broker; None: all there are, and 4 where the topic is made.
+        create: make the topic where it is missing, and give it more queues where it has too few: at the broker, or at
+            every master that the name server knows.
         timeout_ms: for each answer.
 
     Raises:
@@ -125,12 +126,19 @@ def _create(channel: Channel, topic: str, queues: int, *, timeout_ms: int) -> No
 
 def _queues_of_broker(address: str, topic: str, queues: int | None, *, create: bool, timeout_ms: int) -> int:
     with Channel(address) as channel:
-        if create:
-            count = 4 if queues is None else queues
-            _create(channel, topic, count, timeout_ms=timeout_ms)
-            return count
-        answer = _ask(channel, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}, timeout_ms=timeout_ms)
-    return len({queue.queue_id for queue in TopicStatsTable.from_json(answer.body).offsets})
+        try:
+            answer = _ask(channel, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}, timeout_ms=timeout_ms)
+        except TopicNotFound:
+            if not create:
+                raise
+            there = 0
+        else:
+            there = len({queue.queue_id for queue in TopicStatsTable.from_json(answer.body).offsets})
+        wanted = queues or there or _QUEUES_USUAL
+        if create and there < wanted:
+            _create(channel, topic, wanted, timeout_ms=timeout_ms)
+            return wanted
+        return there
 
 
 def _queues_by_name_server(

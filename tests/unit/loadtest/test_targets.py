@@ -49,6 +49,16 @@ def test_at_one_broker(two: Cluster) -> None:
     assert find_target(broker=address, topic="one", queues=1).queues == ((0, 0),)
 
 
+def test_a_topic_that_is_there_is_made_no_smaller(two: Cluster) -> None:
+    address = two.broker.address
+    made = find_target(broker=address, topic="kept", queues=6, create=True)
+    assert find_target(broker=address, topic="kept", create=True) == made
+    assert find_target(broker=address, topic="kept", queues=2, create=True).queues == ((0, 0), (0, 1))
+    assert find_target(broker=address, topic="kept") == made
+    assert len(find_target(broker=address, topic="kept", queues=9, create=True).queues) == 9
+    assert len(find_target(broker=address, topic="kept").queues) == 9
+
+
 def test_more_queues_than_there_are(two: Cluster) -> None:
     find_target(broker=two.broker.address, topic="few", queues=2, create=True)
     with pytest.raises(InvalidArgument, match=r"topic few has 2 queues at .*, not 5"):
@@ -63,9 +73,10 @@ def test_no_such_topic(two: Cluster) -> None:
 
 
 def test_neither_or_both() -> None:
-    for addresses in ({}, {"namesrv": "127.0.0.1:1", "broker": "127.0.0.1:1"}):
-        with pytest.raises(InvalidArgument, match="a name server, or that of a broker"):
-            find_target(topic="t", **addresses)
+    with pytest.raises(InvalidArgument, match="a name server, or that of a broker"):
+        find_target(topic="t")
+    with pytest.raises(InvalidArgument, match="a name server, or that of a broker"):
+        find_target(topic="t", namesrv="127.0.0.1:1", broker="127.0.0.1:1")
 
 
 def test_the_first_name_server_that_answers(two: Cluster) -> None:
