@@ -1,4 +1,4 @@
-"""The load generator against a real broker: what it takes for right is right there, too."""
+"""The load generator against real brokers: what it takes for right is right there, too."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ RUNS = [
 ]
 
 
-def test_runs_are_verified(peer: Peer, tmp_path: Path) -> None:
-    with peer.broker(tmp_path / "store") as broker:
+@pytest.mark.parametrize("version", ["5.3.3", pytest.param("4.9.7", marks=pytest.mark.java(full=True))])
+def test_runs_are_verified(version: str, peer: Peer, tmp_path: Path) -> None:
+    with peer.broker(tmp_path / "store", version=version) as broker:
         made = find_target(broker=broker.address, topic="Bench", queues=4, create=True)
         assert len(made.queues) == 4
         for number, options in enumerate(RUNS):
