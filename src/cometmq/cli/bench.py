@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import resource
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 _TOPIC = "cometmq_bench"
+_DESCRIPTORS_BESIDE = 64
 
 
 class _Headers(enum.Enum):
@@ -116,9 +118,20 @@ def bench(
         headers=HeaderFormat[headers.name],
         timeout_ms=timeout_ms,
     )
+    _allow_connections(options.producers + options.consumers)
     with interruptible() as interrupted, row_progress("sending") as bar:
         report = run_load(target, options, watch=_watch(options, bar, interrupted), broker_pid=broker_pid)
     _end(target, options, report, json=json)
+
+
+def _allow_connections(count: int) -> None:
+    """Raise this process's own limit of descriptors as far as it may; what is missing then, the run names."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + _DESCRIPTORS_BESIDE
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
 
 
 def _watch(options: LoadOptions, show: Bar, interrupted: Interruption) -> LoadWatch:

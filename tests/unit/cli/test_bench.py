@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -80,6 +82,16 @@ def test_a_wrong_run_prints_no_figure(one: Cluster, monkeypatch: pytest.MonkeyPa
         "cometmq: 5 messages were refused; the first with code 2: busy",
         "cometmq: what came back is not what was sent: 3 accepted messages did not come",
     ]
+
+
+def test_more_connections_than_descriptors(one: Cluster) -> None:
+    command = 'ulimit -Sn 70; exec "$0" -m cometmq "$@"'
+    arguments = ["bench", "--broker", one.broker.address, "--create", "-p", "100", "--count", "300"]
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, *arguments], capture_output=True, timeout=60, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "100 producers" in done.stdout
 
 
 def await_messages(address: str, topic: str) -> None:
