@@ -273,9 +273,14 @@ class AsyncChannel:
             self._connecting = asyncio.get_running_loop().create_task(self._connect())
             self._connecting.add_done_callback(self._connecting_ended)
         left_s = max(end - asyncio.get_running_loop().time(), 0)
+        connecting = self._connecting
         try:
             # Others wait for the same connection: one that gives up must not cancel it.
-            return await asyncio.wait_for(asyncio.shield(self._connecting), left_s)
+            return await asyncio.wait_for(asyncio.shield(connecting), left_s)
+        except asyncio.CancelledError:
+            if connecting.cancelled():
+                raise ConnectionLost(f"the channel to {self.address} was closed") from None
+            raise
         except asyncio.TimeoutError:
             raise RequestTimeout(f"no connection to {self.address} was made in time") from None
 

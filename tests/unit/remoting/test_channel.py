@@ -263,6 +263,28 @@ def test_a_closed_channel(make: MakeChannel) -> None:
                 channel.invoke(Command(code=1), timeout_ms=LONG_MS)
 
 
+def test_closing_while_a_connection_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def close_meanwhile() -> None:
+        asked = asyncio.Event()
+
+        async def never(*arguments: object) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never)
+        channel = AsyncChannel("127.0.0.1:1")
+        calls = [asyncio.create_task(channel.invoke(Command(code=1), timeout_ms=LONG_MS)) for _ in range(2)]
+        await asked.wait()
+        calls[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calls[0]
+        await channel.close()
+        with pytest.raises(ConnectionLost, match="was closed"):
+            await calls[1]
+
+    asyncio.run(close_meanwhile())
+
+
 def test_a_bad_address_is_refused_at_once() -> None:
     for kind in (Channel, AsyncChannel):
         with pytest.raises(InvalidArgument):
