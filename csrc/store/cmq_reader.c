@@ -139,7 +139,7 @@ static cmq_status add_cursor(cmq_reader *reader, cmq_queue *queue, int64_t confi
         cmq_cursor **cursors = realloc(reader->cursors, capacity * sizeof *cursors);
         if (cursors == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u cursors", capacity);
         reader->cursors = cursors;
-        uint32_t *heap = realloc(reader->heap, capacity * sizeof *heap);
+        cmq_heap_entry *heap = realloc(reader->heap, capacity * sizeof *heap);
         if (heap == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u cursors", capacity);
         reader->heap = heap;
         reader->cursor_capacity = capacity;
@@ -281,25 +281,23 @@ static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirm
 
 /* ---- the heap ---- */
 
-static bool goes_first(const cmq_reader *reader, uint32_t a, uint32_t b)
+static int64_t key_of(const cmq_reader *reader, const cmq_cursor *cursor)
 {
-    const cmq_cursor *left = reader->cursors[a], *right = reader->cursors[b];
-    const int64_t left_phy = left->units[left->at].phy, right_phy = right->units[right->at].phy;
-    return reader->options.backwards ? left_phy > right_phy : left_phy < right_phy;
+    const int64_t phy = cursor->units[cursor->at].phy;
+    return reader->options.backwards ? ~phy : phy;
 }
 
 static void sift_down(cmq_reader *reader, uint32_t at)
 {
-    for (;;) {
-        uint32_t first = at;
-        for (uint32_t child = 2 * at + 1; child <= 2 * at + 2 && child < reader->heap_count; child++)
-            if (goes_first(reader, reader->heap[child], reader->heap[first])) first = child;
-        if (first == at) return;
-        const uint32_t moved = reader->heap[at];
-        reader->heap[at] = reader->heap[first];
-        reader->heap[first] = moved;
-        at = first;
+    cmq_heap_entry *const heap = reader->heap;
+    const uint32_t count = reader->heap_count;
+    const cmq_heap_entry moved = heap[at];
+    for (uint32_t child = 2 * at + 1; child < count; at = child, child = 2 * at + 1) {
+        if (child + 1 < count && heap[child + 1].key < heap[child].key) child++;
+        if (heap[child].key >= moved.key) break;
+        heap[at] = heap[child];
     }
+    heap[at] = moved;
 }
 
 static cmq_status build_heap(cmq_reader *reader, int64_t confirmed)
@@ -311,7 +309,7 @@ static cmq_status build_heap(cmq_reader *reader, int64_t confirmed)
             const cmq_status status = refill(reader, cursor, confirmed);
             if (status != CMQ_OK) return status;
         }
-        if (cursor->at < cursor->count) reader->heap[reader->heap_count++] = i;
+        if (cursor->at < cursor->count) reader->heap[reader->heap_count++] = (cmq_heap_entry){.key = key_of(reader, cursor), .cursor = i};
     }
     for (uint32_t i = reader->heap_count / 2; i > 0; i--) sift_down(reader, i - 1);
     reader->fetch_units = 1 + FETCH_UNITS / (reader->heap_count + 1);
@@ -323,15 +321,13 @@ static cmq_status build_heap(cmq_reader *reader, int64_t confirmed)
 /* Units of the first cursor were taken: refill or drop it, and put the heap right. */
 static cmq_status settle_first(cmq_reader *reader, int64_t confirmed)
 {
-    cmq_cursor *cursor = reader->cursors[reader->heap[0]];
+    cmq_cursor *cursor = reader->cursors[reader->heap[0].cursor];
     if (cursor->at == cursor->count) {
         const cmq_status status = refill(reader, cursor, confirmed);
         if (status != CMQ_OK) return status;
-        if (cursor->count == 0) {
-            reader->heap[0] = reader->heap[--reader->heap_count];
-            if (reader->heap_count == 0) return CMQ_OK;
-        }
     }
+    if (cursor->at < cursor->count) reader->heap[0].key = key_of(reader, cursor);
+    else reader->heap[0] = reader->heap[--reader->heap_count];
     if (reader->heap_count > 1) sift_down(reader, 0);
     return CMQ_OK;
 }
@@ -477,7 +473,7 @@ static bool all_ended(const cmq_reader *reader)
 /* Take the first cursor's record. CMQ_END: there is nothing more for this call. */
 static cmq_status take_first(cmq_reader *reader, cmq_found_batch *batch)
 {
-    cmq_cursor *cursor = reader->cursors[reader->heap[0]];
+    cmq_cursor *cursor = reader->cursors[reader->heap[0].cursor];
     bool keep;
     cmq_status status = look_at_unit(reader, batch, cursor, &batch->items[batch->count], &keep);
     if (status == CMQ_AGAIN) return CMQ_END;   /* pins are used up: the rest comes with the next batch */
@@ -500,14 +496,12 @@ static uint32_t take_run(cmq_reader *reader, cmq_found_batch *batch)
     const cmq_read_options *options = &reader->options;
     if (options->tag_count > 0 || options->has_start_time || options->has_end_time || options->backwards) return 0;
     if (batch->pin_count == 0 || batch->pins[batch->pin_count - 1] != reader->window) return 0;
-    cmq_cursor *cursor = reader->cursors[reader->heap[0]];
+    cmq_cursor *cursor = reader->cursors[reader->heap[0].cursor];
     int64_t limit = reader->window_start + cmq_log_segment_bytes(reader->store->log);
     const int64_t segment_end = limit;
     if (limit > reader->ahead_from) limit = reader->ahead_from;
-    for (uint32_t child = 1; child <= 2 && child < reader->heap_count; child++) {
-        const cmq_cursor *other = reader->cursors[reader->heap[child]];
-        if (limit > other->units[other->at].phy) limit = other->units[other->at].phy;
-    }
+    for (uint32_t child = 1; child <= 2 && child < reader->heap_count; child++)
+        if (limit > reader->heap[child].key) limit = reader->heap[child].key;
     const uint32_t before = batch->count;
     for (; cursor->at < cursor->count && batch->count < batch->capacity; cursor->at++) {
         const cmq_unit *unit = &cursor->units[cursor->at];

@@ -17,6 +17,12 @@ typedef struct cmq_cursor {
     cmq_unit units[];
 } cmq_cursor;
 
+/* A cursor that has a unit, and where in the order of reading that unit stands: its physical offset, or backwards all bits of it turned. */
+typedef struct cmq_heap_entry {
+    int64_t key;
+    uint32_t cursor;
+} cmq_heap_entry;
+
 /* Where the records that a queue has begin in the log. */
 typedef struct cmq_queue_floor {
     const cmq_queue *queue;
@@ -34,7 +40,7 @@ struct cmq_reader {
     int32_t *queue_ids;
 
     cmq_cursor **cursors;
-    uint32_t *heap;              /* indexes of cursors that have a unit, lowest (highest) physical offset first */
+    cmq_heap_entry *heap;        /* lowest (highest) physical offset first */
     uint32_t cursor_count, cursor_capacity, heap_count;
     uint32_t queues_seen;        /* of the store's table */
     bool of_queues;              /* else the whole log */
