@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import socket
 import struct
 import time
@@ -44,7 +43,6 @@ _PROPERTY_BYTES_MAX = 32_767
 _PROPERTY_ROOM_BYTES = 512  # the broker adds some of its own
 _TEMPLATE_TOPIC = "TBW102"
 _TEMPLATE_QUEUES = 4
-_SEPARATORS = re.compile("[\x01\x02]")
 _HEAD = struct.Struct(">iiiii")
 _LENGTH = struct.Struct(">H")
 _DELAY_LEVEL_MAX = 1_000  # how many there are is the broker's setting
@@ -97,18 +95,25 @@ def encode_message(message: OutgoingMessage) -> Encoded:
         InvalidArgument: a text that no property can hold, or a delay level that cannot be.
         MessageTooLarge: its properties are too long.
     """
-    pairs = []
+    text = ""
+    pairs = 0
     if message.tags:
-        pairs.append(_pair("TAGS", message.tags))
+        text += f"TAGS\x01{message.tags}\x02"
+        pairs += 1
     if message.keys:
-        pairs.append(_pair("KEYS", message.keys))
+        text += f"KEYS\x01{message.keys}\x02"
+        pairs += 1
     if message.sharding_key:
-        pairs.append(_pair("__SHARDINGKEY", message.sharding_key))
+        text += f"__SHARDINGKEY\x01{message.sharding_key}\x02"
+        pairs += 1
     if message.delay_level:
         if not 0 < message.delay_level <= _DELAY_LEVEL_MAX:
             raise InvalidArgument(f"delay_level is {message.delay_level}; levels begin with 1")
-        pairs.append(_pair("DELAY", str(message.delay_level)))
-    properties = "".join(pairs).encode()
+        text += f"DELAY\x01{message.delay_level}\x02"
+        pairs += 1
+    if text.count("\x01") != pairs or text.count("\x02") != pairs:
+        raise InvalidArgument("tags, keys and sharding key must not hold \\x01 or \\x02, which divide properties")
+    properties = text.encode()
     if message.properties:
         properties += encode_properties(message.properties)
     if len(properties) > _PROPERTY_BYTES_MAX - _PROPERTY_ROOM_BYTES:
@@ -117,12 +122,6 @@ def encode_message(message: OutgoingMessage) -> Encoded:
         )
     batch_bytes = BATCH_OVERHEAD_BYTES + len(message.body) + len(properties)
     return Encoded(message.body, properties, message.delay_level != 0, batch_bytes)
-
-
-def _pair(name: str, value: str) -> str:
-    if _SEPARATORS.search(value):
-        raise InvalidArgument(f"{name} {value!r:.60} has a character that divides properties (\\x01 or \\x02)")
-    return f"{name}\x01{value}\x02"
 
 
 def can_be_batched(topic: str) -> bool:

@@ -201,7 +201,10 @@ class Sending:
         self._batch_messages = self.limits.batch_messages if can_be_batched(topic) else 1
         self._ids = UniqueIds()
         self._common = _Lane(None)
-        self._lanes: dict[Target, _Lane] = {}
+        self._lanes = tuple(_Lane(target) for target in targets)
+        self._lane_of_queue: dict[int, list[_Lane]] = {}
+        for lane, target in zip(self._lanes, targets, strict=True):
+            self._lane_of_queue.setdefault(target.queue_id, []).append(lane)
         self._next_target = 0
         self._waiting_bytes = 0
         self._under_way = 0
@@ -229,20 +232,15 @@ class Sending:
 
     def _lane_of(self, message: OutgoingMessage) -> _Lane:
         if message.queue_id is not None:
-            chosen = [target for target in self._targets if target.queue_id == message.queue_id]
-            if len(chosen) != 1:
-                why = "is at several brokers: name one" if chosen else "does not take messages, or is not there"
+            lanes = self._lane_of_queue.get(message.queue_id, ())
+            if len(lanes) != 1:
+                why = "is at several brokers: name one" if lanes else "does not take messages, or is not there"
                 raise InvalidArgument(f"queue {message.queue_id} of topic {self.topic} {why}")
-            target = chosen[0]
-        elif message.sharding_key is not None:
+            return lanes[0]
+        if message.sharding_key is not None:
             # As upstream's SelectMessageQueueByHash.
-            target = self._targets[abs(java_hash(message.sharding_key)) % len(self._targets)]
-        else:
-            return self._common
-        lane = self._lanes.get(target)
-        if lane is None:
-            lane = self._lanes[target] = _Lane(target)
-        return lane
+            return self._lanes[abs(java_hash(message.sharding_key)) % len(self._lanes)]
+        return self._common
 
     @property
     def has_room(self) -> bool:
@@ -261,7 +259,7 @@ class Sending:
         parcels: list[Parcel] = []
         if self.failure is not None:
             return parcels
-        for lane in [*self._lanes.values(), self._common]:
+        for lane in (*self._lanes, self._common):
             width = 1 if lane.target is not None else len(self._targets)
             while lane.waiting and lane.under_way < width and self._under_way < self.limits.in_flight:
                 parcels.append(self._parcel(lane))

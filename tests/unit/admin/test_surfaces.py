@@ -1,0 +1,333 @@
+"""Checks: the calls against our own servers, blocking and on asyncio; and what happens when servers go away."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import cometmq.admin
+import cometmq.admin.aio
+from cometmq.admin import Admin, OutgoingMessage, SendLimits, SendStatus
+from cometmq.admin.aio import AsyncPart
+from cometmq.admin.blocking import Cluster, Groups, Messages, Offsets, Topics
+from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, MessageTooLarge, NotFound, RequestTimeout
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.store_config.topic_config import Perm
+from cometmq.testing import Cluster as RunningCluster
+from cometmq.testing import cluster
+from support.peer import Peer
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[RunningCluster]:
+    with cluster(brokers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(running: RunningCluster) -> Iterator[Admin]:
+    with cometmq.admin.connect(namesrv=running.name_server_address) as admin:
+        yield admin
+
+
+def test_topics(admin: Admin) -> None:
+    assert [one.broker_name for one in admin.topics.create("t-life", queues=3)] == ["broker-a", "broker-b"]
+    assert "t-life" in admin.topics.list()
+    with pytest.raises(InvalidArgument, match="exists already at broker-a"):
+        admin.topics.create("t-life")
+    admin.topics.create("t-life", queues=4, exist_ok=True)
+    now = admin.topics.update("t-life", write_queues=2, attributes={"message.type": "FIFO"}, broker_name="broker-b")
+    assert {name: (one.read_queue_nums, one.write_queue_nums) for name, one in now.items()} == {"broker-b": (4, 2)}
+    found = admin.topics.describe("t-life")
+    assert found.configs["broker-a"].write_queue_nums == 4
+    assert found.configs["broker-b"].attributes == {"message.type": "FIFO"}
+    assert [(one.broker_name, one.queue_id) for one in found.queues] == [
+        (broker, queue) for broker in ("broker-a", "broker-b") for queue in range(4)
+    ]
+    assert (
+        admin.topics.update("t-life", attributes={"message.type": None}, broker_name="broker-b")["broker-b"].attributes
+        == {}
+    )
+    assert admin.topics.configs()["t-life"]["broker-a"].perm == Perm.READ | Perm.WRITE
+    assert len(admin.topics.delete("t-life")) == 2
+    assert "t-life" not in admin.topics.list()
+    with pytest.raises(BrokerError, match="cometmq topic create t-life"):
+        admin.topics.describe("t-life")
+
+
+def test_order(admin: Admin) -> None:
+    admin.topics.create("t-order", queues=2, order=True)
+    assert admin.topics.order("t-order") == "broker-a:2;broker-b:2"
+    assert admin.cluster.kv_list("ORDER_TOPIC_CONFIG") == {"t-order": "broker-a:2;broker-b:2"}
+    with pytest.raises(InvalidArgument, match="no part of an order"):
+        admin.topics.set_order("t-order", "broker-a")
+    admin.topics.set_order("t-order", None)
+    assert admin.topics.order("t-order") is None
+
+
+def test_groups(admin: Admin) -> None:
+    admin.groups.create("g-life", retry_max_times=3)
+    assert "g-life" in admin.groups.list()
+    with pytest.raises(InvalidArgument, match="exists already"):
+        admin.groups.create("g-life")
+    now = admin.groups.update("g-life", consume_enable=False)
+    assert {name: (one.retry_max_times, one.consume_enable) for name, one in now.items()} == {
+        "broker-a": (3, False),
+        "broker-b": (3, False),
+    }
+    described = admin.groups.describe("g-life")
+    assert (described.members, described.progress.queues) == (None, ())
+    assert [one.broker_name for one in admin.groups.delete("g-life")] == ["broker-a", "broker-b"]
+    for call in (admin.groups.describe, admin.groups.delete):
+        with pytest.raises(NotFound, match="no broker has a group g-life"):
+            call("g-life")
+    assert "g-life" not in admin.groups.list()  # asking for it has not made it
+
+
+def test_one_message(admin: Admin) -> None:
+    admin.topics.create("t-one", queues=2)
+    sent = admin.messages.send("t-one", b"hello", tags="paid", keys="k-1 k-2", properties={"a": "b"}, sharding_key="s")
+    assert (sent.status, sent.attempts) == (SendStatus.SEND_OK, 1)
+    for message in (
+        admin.messages.by_id(sent.message_id),
+        *admin.messages.by_unique_id("t-one", sent.unique_id),
+        *admin.messages.by_key("t-one", "k-2"),
+        admin.messages.at("t-one", sent.queue_id, sent.queue_offset, broker_name=sent.broker_name),
+        *admin.messages.peek("t-one", tags="refused || paid"),
+    ):
+        assert (message.body_bytes, message.tags, message.keys) == (b"hello", "paid", ("k-1", "k-2"))
+        assert message.properties["a"] == "b"
+        assert (message.queue_id, message.queue_offset) == (sent.queue_id, sent.queue_offset)
+    assert admin.messages.peek("t-one", tags="refused") == ()
+    assert admin.messages.by_key("t-one", "k-3") == ()
+    with pytest.raises(NotFound, match="has no message 5"):
+        admin.messages.at("t-one", sent.queue_id, 5, broker_name=sent.broker_name)
+    with pytest.raises(NotFound, match="of its log"):
+        admin.messages.by_id(sent.message_id[:16] + f"{1 << 40:016X}")
+    with pytest.raises(InvalidArgument, match="hexadecimal"):
+        admin.messages.by_id("nothing")
+
+
+def test_many_messages(admin: Admin) -> None:
+    admin.topics.create("t-many", queues=2)
+    with admin.messages.sender("t-many", limits=SendLimits(batch_messages=50)) as sender:
+        for start in range(0, 1000, 100):
+            sender.put(
+                OutgoingMessage(str(number).encode(), keys=f"k{number}", sharding_key=f"s{number % 7}")
+                for number in range(start, start + 100)
+            )
+    report = sender.report()
+    assert (report.messages, report.retries, report.maybe_twice, report.not_durable) == (1000, 0, 0, 0)
+    assert sum(one.messages for one in report.queues) == 1000
+    assert report.requests < 200
+    described = admin.topics.describe("t-many")
+    assert described.messages == 1000
+    arrived: dict[int, list[int]] = {}
+    for queue in described.queues:
+        found = admin.messages.peek("t-many", limit=1000, broker_name=queue.broker_name, queue_id=queue.queue_id)
+        assert [one.queue_offset for one in found] == list(range(queue.max_offset))
+        for one in found:
+            arrived.setdefault(int(one.body_bytes) % 7, []).append(int(one.body_bytes))
+    assert {key: sorted(numbers) for key, numbers in arrived.items()} == arrived  # in order, each in one queue
+    assert sum(map(len, arrived.values())) == 1000
+    (message,) = admin.messages.by_key("t-many", "k77")
+    assert message.body_bytes == b"77"
+
+
+def test_peek(admin: Admin) -> None:
+    admin.topics.create("t-peek", queues=1, broker_name="broker-a")
+    with admin.messages.sender("t-peek") as sender:
+        sender.put(
+            OutgoingMessage(str(number).encode(), tags="even" if number % 2 == 0 else "odd") for number in range(100)
+        )
+    peek = admin.messages.peek
+    assert [one.body_bytes for one in peek("t-peek", limit=3)] == [b"0", b"1", b"2"]
+    assert [one.body_bytes for one in peek("t-peek", limit=2, tags="odd")] == [b"1", b"3"]
+    assert [one.body_bytes for one in peek("t-peek", limit=2, newest=True)] == [b"98", b"99"]
+    assert [one.body_bytes for one in peek("t-peek", limit=2, queue_id=0, start=40)] == [b"40", b"41"]
+    assert len(peek("t-peek", limit=1000)) == 100
+    assert peek("t-peek", start_ms=1 << 50) == ()
+    for wrong in ({"start": 1}, {"start": 1, "newest": True, "queue_id": 0}, {"limit": 0}):
+        with pytest.raises(InvalidArgument):
+            peek("t-peek", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(NotFound, match="no queue 9"):
+        peek("t-peek", queue_id=9)
+
+
+def test_offsets(admin: Admin) -> None:
+    admin.topics.create("t-offsets", queues=2, broker_name="broker-a")
+    with admin.messages.sender("t-offsets") as sender:
+        sender.put(OutgoingMessage(b"x", queue_id=number % 2) for number in range(20))
+    for group in ("g-one", "g-two"):
+        admin.groups.create(group)
+    moved = admin.offsets.reset("g-one", "t-offsets", timestamp_ms=cometmq.admin.LATEST_MS)
+    assert [(one.queue_id, one.offset) for one in moved] == [(0, 10), (1, 10)]
+    assert admin.offsets.progress("g-one").lag == 0
+    admin.offsets.reset("g-one", "t-offsets", offset=4, queue_id=1)
+    assert [(one.queue_id, one.consumer_offset, one.lag) for one in admin.offsets.progress("g-one").queues] == [
+        (0, 10, 0),
+        (1, 4, 6),
+    ]
+    admin.offsets.clone("g-one", "g-two")
+    assert admin.offsets.progress("g-two", topic="t-offsets").lag == 6
+    admin.offsets.skip("g-two", "t-offsets")
+    lags = {one.group: one.lag for one in admin.groups.lags()}
+    assert (lags["g-one"], lags["g-two"]) == (6, 0)
+    assert set(admin.topics.groups("t-offsets")) >= {"g-one", "g-two"}
+    assert [one.offset for one in admin.offsets.at_time("t-offsets", cometmq.admin.EARLIEST_MS)] == [0, 0]
+    with pytest.raises(BrokerError, match="create the group: cometmq group create"):
+        admin.offsets.reset("g-none", "t-offsets", timestamp_ms=0)
+
+
+def test_cluster(admin: Admin, running: RunningCluster) -> None:
+    brokers = admin.cluster.brokers()
+    assert [(one.cluster, one.broker_name, one.is_master) for one in brokers] == [
+        ("DefaultCluster", "broker-a", True),
+        ("DefaultCluster", "broker-b", True),
+    ]
+    for status in admin.cluster.status():
+        assert isinstance(status, cometmq.admin.BrokerStatus)
+        assert status.version
+    assert admin.cluster.broker_config(broker_name="broker-b")["broker-b"]["brokerName"] == "broker-b"
+    with pytest.raises(NotFound, match="no broker broker-x"):
+        admin.cluster.broker_config(broker_name="broker-x")
+    with pytest.raises(BrokerError, match="configuration file") as caught:
+        admin.cluster.set_broker_config({"storePathRootDir": "/elsewhere"})
+    assert caught.value.code == ResponseCode.NO_PERMISSION
+    for wrong in ({}, {"a": "b\nc=d"}, {"a=b": "c"}):
+        with pytest.raises(InvalidArgument):
+            admin.cluster.set_broker_config(wrong)
+    assert admin.cluster.namesrv_config()["bindAddress"] == "127.0.0.1"
+    admin.cluster.kv_put("space", "key", "a value")
+    assert (admin.cluster.kv_get("space", "key"), admin.cluster.kv_get("space", "other")) == ("a value", None)
+    admin.cluster.kv_delete("space", "key")
+    assert admin.cluster.kv_list("none") == {}
+    assert admin.cluster.wipe_write_perm("broker-b") > 0
+    assert admin.cluster.add_write_perm("broker-b") > 0
+    assert len(admin.cluster.clean(queues=True, log=True, unused_topics=True)) == 2
+    with pytest.raises(InvalidArgument):
+        admin.cluster.clean()
+
+
+def test_a_broker_alone(running: RunningCluster) -> None:
+    with cometmq.admin.connect(broker=running.broker.address) as admin:
+        admin.topics.create("t-alone", queues=1)
+        sent = admin.messages.send("t-alone", b"x")
+        assert sent.broker_name == "broker-a"
+        assert admin.topics.describe("t-alone").messages == 1
+        assert "t-alone" in admin.topics.list()
+        assert admin.messages.by_id(sent.message_id).body_bytes == b"x"
+        with pytest.raises(InvalidArgument, match="name server"):
+            admin.cluster.namesrv_config()
+        assert len(admin.topics.delete("t-alone")) == 1
+
+
+def test_asyncio(running: RunningCluster) -> None:
+    async def main() -> None:
+        async with cometmq.admin.aio.connect(namesrv=running.name_server_address) as admin:
+            await admin.topics.create("t-aio", queues=2)
+            await asyncio.gather(*(admin.messages.send("t-aio", b"x") for _ in range(10)))
+            async with admin.messages.sender("t-aio", limits=SendLimits(waiting_bytes=1_000, in_flight=2)) as sender:
+                for _ in range(10):
+                    await sender.put(OutgoingMessage(b"y" * 100) for _ in range(20))
+                await sender.flush()
+                assert sender.messages == 200
+            assert (await admin.topics.describe("t-aio")).messages == 210
+            with pytest.raises(BrokerError):
+                await admin.topics.describe("t-none")
+
+    asyncio.run(main())
+
+
+def test_a_sender_that_fails_says_how_far_it_came(admin: Admin) -> None:
+    admin.topics.create("t-fails", queues=1, broker_name="broker-a")
+    with pytest.raises(MessageTooLarge), admin.messages.sender("t-fails") as sender:
+        sender.put(
+            [OutgoingMessage(b"1"), OutgoingMessage(b"2"), OutgoingMessage(b"x" * (5 << 20)), OutgoingMessage(b"3")]
+        )
+    assert sender.report().messages == 2
+    admin.topics.update("t-fails", perm=Perm.READ)
+    with pytest.raises(InvalidArgument, match="no write permission"), admin.messages.sender("t-fails"):
+        raise AssertionError("it was entered")
+
+
+def test_a_topic_that_is_not_there_yet(admin: Admin) -> None:
+    """Our brokers make topics by themselves, as upstream's do."""
+    with admin.messages.sender("t-new") as sender:
+        sender.put([OutgoingMessage(b"1")])
+    assert admin.topics.describe("t-new").messages == 1
+
+
+def test_both_surfaces_have_all_calls() -> None:
+    for blocking in (Topics, Groups, Offsets, Cluster, Messages):
+        awaited = getattr(cometmq.admin.aio, f"Async{blocking.__name__}")
+        assert issubclass(awaited, AsyncPart)
+        calls = {name for name in vars(blocking) if not name.startswith("_")}
+        assert calls == {name for name in vars(awaited) if not name.startswith("_")}
+        operations = awaited.__orig_bases__[0].__args__[0]
+        known = {name for name in vars(operations) if not name.startswith("_")} - {"send_route"}
+        assert calls == known | ({"sender"} if blocking is Messages else set())
+        for name in known:
+            method = getattr(blocking, name)
+            assert method.__doc__ == getattr(operations, name).__doc__
+            assert not str(inspect.signature(method).return_annotation).startswith("Operation")
+
+
+def test_a_server_that_is_away() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        free = f"127.0.0.1:{probe.getsockname()[1]}"
+    with cometmq.admin.connect(namesrv=free) as admin, pytest.raises(ConnectionLost, match=free):
+        admin.topics.list()
+
+
+def test_a_server_that_is_silent_and_one_that_is_not() -> None:
+    answered = threading.Event()
+
+    def script(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
+        answered.set()
+        return None
+
+    with Peer(script) as silent, cometmq.admin.connect(namesrv=silent.address, timeout_ms=50) as admin:
+        with pytest.raises(RequestTimeout):
+            admin.cluster.namesrv_config()
+        assert answered.is_set()
+
+    def speak(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
+        assert request.code == RequestCode.GET_NAMESRV_CONFIG
+        return request.response(0, body=b"listenPort=1\n").encode()
+
+    with Peer(speak) as second, Peer(script) as first:
+        both = f"{first.address};{second.address}"
+        with cometmq.admin.connect(namesrv=both, timeout_ms=50) as admin:
+            assert admin.cluster.namesrv_config() == {"listenPort": "1"}
+
+
+def test_a_session_that_is_closed(running: RunningCluster) -> None:
+    before = threading.active_count()
+    admin = cometmq.admin.connect(namesrv=running.name_server_address)
+    admin.topics.list()
+    admin.close()
+    admin.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        admin.topics.list()
+    assert threading.active_count() == before
+
+
+def test_the_environment_names_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cometmq.admin.addresses import namesrv_of_environment
+
+    for name in cometmq.admin.NAMESRV_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert namesrv_of_environment() == "127.0.0.1:9876"
+    monkeypatch.setenv("NAMESRV_ADDR", "a:1;b:2")
+    assert namesrv_of_environment() == "a:1;b:2"
+    monkeypatch.setenv("COMETMQ_NAMESRV", "c:3")
+    assert namesrv_of_environment() == "c:3"
+    with pytest.raises(InvalidArgument, match="not both"):
+        cometmq.admin.connect(namesrv="a:1", broker="b:1")

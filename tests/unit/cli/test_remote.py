@@ -1,0 +1,322 @@
+"""``cometmq topic``, ``group``, ``message``, ``offset``, ``cluster``: against our own servers in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cometmq.admin
+from cometmq.cli.failures import ExitCode
+from cometmq.testing import Cluster, cluster
+from support.command_line import Outcome, run, start
+
+CSV = 'carrier,tailnum,text\nUA,N1,first\nAA,N2,"two,\nlines"\nUA,NA,third\n\nDL,N1,\n'
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Cluster]:
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def environment(running: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMETMQ_NAMESRV", running.name_server_address)
+
+
+def ok(*arguments: str | Path, input: bytes | str | None = None) -> Outcome:
+    outcome = run(*arguments, input=input)
+    assert outcome.code == ExitCode.OK, outcome
+    return outcome
+
+
+def ok_json(*arguments: str | Path, input: bytes | str | None = None) -> Any:
+    return json.loads(ok(*arguments, "--json", input=input).out)
+
+
+def messages(topic: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ok_json("message", "peek", topic, "--limit", "1000")
+    return found
+
+
+# --- Topics
+
+
+def test_a_topic_from_birth_to_death() -> None:
+    outcome = ok("topic", "create", "t-cli", "--queues", "3", "-a", "message.type=FIFO")
+    assert outcome.out == "topic t-cli: 3 queues at broker-a\n"
+    (row,) = [line.split() for line in ok("topic", "list").lines if line.startswith("t-cli ")]
+    assert row == ["t-cli", "broker-a", "3", "3", "rw", "message.type=FIFO"]
+    again = run("topic", "create", "t-cli")
+    assert (again.code, again.out) == (ExitCode.FAILED, "")
+    assert "exists already" in again.err
+    ok("topic", "create", "t-cli", "--exist-ok", "-q", "4")
+    changed = ok_json(
+        "topic", "update", "t-cli", "--write-queues", "2", "--perm", "r", "--delete-attribute", "message.type"
+    )
+    assert changed["brokers"]["broker-a"] == {
+        "read_queues": 4,
+        "write_queues": 2,
+        "perm": "r",
+        "order": False,
+        "attributes": {},
+    }
+    described = ok_json("topic", "describe", "t-cli")
+    assert [one["queue_id"] for one in described["queues"]] == [0, 1, 2, 3]
+    assert "0 messages" in ok("topic", "describe", "t-cli").out
+    assert run("topic", "delete", "t-cli").code == ExitCode.USAGE  # nobody can be asked
+    assert run("topic", "delete", "t-cli", "--json").code == ExitCode.USAGE
+    assert "deleted topic t-cli with 0 messages at broker-a" in ok("topic", "delete", "t-cli", "--yes").out
+    gone = run("topic", "describe", "t-cli")
+    assert gone.code == ExitCode.FAILED
+    assert "cometmq topic create t-cli" in gone.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "update", "t-none"],
+        ["topic", "create", "x", "--perm", "maybe"],
+        ["topic", "create", "x", "-a", "nothing"],
+        ["group", "update", "g-none"],
+        ["message", "send", "x", "--text", "a", "--tag-column", "b"],
+        ["message", "get"],
+        ["message", "get", "id", "--offset", "3"],
+        ["offset", "reset", "g", "t", "--to", "whenever"],
+        ["offset", "reset", "g", "t", "--to", "offset=5"],
+        ["offset", "reset", "g", "t", "--to", "offset=x", "--queue", "1"],
+        ["cluster", "config", "--set", "x"],
+        ["topic", "list", "--namesrv", "a:1", "--broker", "b:2"],
+    ],
+)
+def test_what_the_command_line_cannot_say(arguments: list[str]) -> None:
+    outcome = run(*arguments)
+    assert (outcome.code, outcome.out) == (ExitCode.USAGE, "")
+    assert outcome.err
+
+
+# --- Messages
+
+
+def test_texts() -> None:
+    report = ok_json(
+        "message", "send", "t-texts", "--text", "one", "--text", "two", "--tags", "paid", "--keys", "a b", "-p", "x=y"
+    )
+    assert (report["messages"], report["body_bytes"]) == (2, 6)
+    found = messages("t-texts")
+    assert sorted(one["body"] for one in found) == ["one", "two"]
+    assert all((one["tags"], one["keys"], one["properties"]["x"]) == ("paid", ["a", "b"], "y") for one in found)
+    first = found[0]
+    assert ok_json("message", "get", first["message_id"]) == [first]
+    assert first in ok_json("message", "get", first["unique_id"], "--topic", "t-texts")
+    place = ["--topic", "t-texts", "--queue", str(first["queue_id"]), "--offset", str(first["queue_offset"])]
+    assert ok_json("message", "get", *place) == [first]
+    assert ok("message", "get", *place, "--raw").out == first["body"] + "\n"
+    assert len(ok("message", "find", "t-texts", "b").lines) == 2
+    missing = run("message", "find", "t-texts", "c")
+    assert (missing.code, missing.err) == (ExitCode.FAILED, "cometmq: there is no message with the key c\n")
+    assert "[paid] (a b)" in ok("message", "peek", "t-texts", "--newest", "--limit", "1").out
+
+
+def test_lines_and_whole_files(tmp_path: Path) -> None:
+    assert "sent 3 messages" in ok("message", "send", "t-lines", "--queue", "0", input=b"1\r\n\n3, no end").out
+    (tmp_path / "whole").write_bytes(b"4\n\xff")
+    ok("message", "send", "t-lines", "-f", str(tmp_path / "whole"), "--format", "file", "--queue", "0")
+    assert [one["body"] for one in messages("t-lines")] == ["1", "", "3, no end", "NAr/"]
+    assert messages("t-lines")[3]["body_encoding"] == "base64"
+
+
+def test_csv(tmp_path: Path) -> None:
+    file = tmp_path / "flights.csv"
+    file.write_bytes(b"\xef\xbb\xbf" + CSV.encode())
+    columns = ["--tag-column", "carrier", "--key-column", "tailnum", "--shard-column", "tailnum", "--null", "NA"]
+    ok("topic", "create", "t-csv", "-q", "4")
+    report = ok_json("message", "send", "t-csv", "--file", file, *columns)
+    assert report["messages"] == 4
+    found = {one["body"]: one for one in messages("t-csv")}
+    assert set(found) == {"UA,N1,first", 'AA,N2,"two,\nlines"', "UA,NA,third", "DL,N1,"}
+    assert (found["UA,N1,first"]["tags"], found["UA,N1,first"]["keys"]) == ("UA", ["N1"])
+    assert found["UA,NA,third"]["keys"] == []
+    assert found["UA,N1,first"]["queue_id"] == found["DL,N1,"]["queue_id"]
+    assert found["UA,N1,first"]["queue_offset"] < found["DL,N1,"]["queue_offset"]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("text", ["first", "two,\nlines", "third", ""]),
+        ("json", ['{"carrier": "UA", "tailnum": "N1", "text": "first"}']),
+    ],
+)
+def test_bodies_of_rows(body: str, expected: list[str]) -> None:
+    topic = f"t-body-{body}"
+    ok("message", "send", topic, "--format", "csv", "--body", body, "--queue", "0", input=CSV)
+    assert [one["body"] for one in messages(topic)][: len(expected)] == expected
+
+
+def test_json_lines() -> None:
+    lines = '{"kind": "a", "id": 7, "at": {"x": "é"}}\n\n{"kind": null, "id": "8"}\n'
+    ok(
+        "message",
+        "send",
+        "t-jsonl",
+        "--format",
+        "jsonl",
+        "--tag-column",
+        "kind",
+        "--key-column",
+        "id",
+        "-q",
+        "0",
+        input=lines,
+    )
+    found = messages("t-jsonl")
+    assert [(one["tags"], one["keys"], one["body"]) for one in found] == [
+        ("a", ["7"], '{"kind": "a", "id": 7, "at": {"x": "é"}}'),
+        (None, ["8"], '{"kind": null, "id": "8"}'),
+    ]
+    ok("message", "send", "t-jsonl2", "--format", "jsonl", "--body", "at", "-q", "0", input=lines)
+    assert [one["body"] for one in messages("t-jsonl2")] == ['{"x": "é"}', ""]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "problem"),
+    [
+        ("csv", "a,b\n1,2\n3\n", "line 3: the row has 1 columns, and the first one 2"),
+        ("csv", 'a,b\n1,2\n"x"y,2\n', "line 3: this is no CSV"),
+        ("csv", b"a,b\n1,2\n\xff,2\n", "line 3: this is not UTF-8"),
+        ("jsonl", '{"a": 1}\n[]\n', "line 2: this is no JSON object"),
+        ("jsonl", '{"a": 1}\n{"a"\n', "line 2: this is no JSON"),
+    ],
+)
+def test_input_that_is_broken_is_sent_up_to_there(kind: str, text: str | bytes, problem: str) -> None:
+    topic = f"t-broken-{kind}-{len(problem)}"
+    outcome = run("message", "send", topic, "--format", kind, "--key-column", "a", "--json", input=text)
+    assert outcome.code == ExitCode.FAILED
+    assert problem in outcome.err
+    assert json.loads(outcome.out)["messages"] == 1
+    assert len(messages(topic)) == 1
+
+
+def test_a_column_that_is_not_there() -> None:
+    outcome = run("message", "send", "t-columns", "--format", "csv", "--tag-column", "airline", input=CSV)
+    assert outcome.code == ExitCode.USAGE
+    assert "no column airline; it has carrier, tailnum, text" in outcome.err
+    lines = run("message", "send", "t-columns", "--tag-column", "airline", input="x\n")
+    assert lines.code == ExitCode.USAGE
+    assert "lines have no columns" in lines.err
+
+
+def test_files_are_looked_at_first(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"1\n")
+    outcome = run("message", "send", "t-files", "-f", str(tmp_path / "there"), "-f", str(tmp_path / "gone"))
+    assert outcome.code == ExitCode.FAILED
+    assert "cannot use" in outcome.err
+    assert run("topic", "describe", "t-files").code == ExitCode.FAILED  # nothing was sent
+
+
+def test_a_topic_that_takes_nothing() -> None:
+    ok("topic", "create", "t-closed", "--perm", "r")
+    outcome = run("message", "send", "t-closed", "--text", "x", "--json")
+    assert (outcome.code, outcome.out) == (ExitCode.FAILED, "")
+    assert "no write permission" in outcome.err
+
+
+def test_lines_that_come_slowly_are_sent_as_they_come_and_ctrl_c_tells_what_was(running: Cluster) -> None:
+    process = start("message", "send", "t-slow", "--json")
+    assert process.stdin is not None
+    with process, cometmq.admin.connect(namesrv=running.name_server_address) as admin:
+        try:
+            for count in (1, 2):
+                process.stdin.write(b"line\n")
+                process.stdin.flush()
+                while "t-slow" not in admin.topics.list() or admin.topics.describe("t-slow").messages < count:
+                    assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (ExitCode.INTERRUPTED, b"")
+    assert json.loads(out)["messages"] == 2
+
+
+# --- Groups and offsets
+
+
+def test_a_group_from_birth_to_death() -> None:
+    ok("message", "send", "t-group", "--queue", "0", input="1\n2\n3\n4\n")
+    assert ok("group", "create", "g-cli", "--retry-max-times", "2").out == "group g-cli at broker-a\n"
+    assert run("group", "create", "g-cli").code == ExitCode.FAILED
+    assert ok_json("group", "update", "g-cli", "--no-consume")["brokers"]["broker-a"]["consume_enable"] is False
+    assert run("offset", "reset", "g-cli", "t-group", "--to", "latest").code == ExitCode.USAGE
+    planned = ok_json("offset", "reset", "g-cli", "t-group", "--to", "offset=3", "--queue", "0", "--dry-run")
+    assert planned["queues"] == [{"broker_name": "broker-a", "queue_id": 0, "offset": 3}]
+    assert ok_json("offset", "show", "g-cli")["queues"] == []
+    assert "has no progress" in ok("offset", "show", "g-cli").out
+    ok("offset", "reset", "g-cli", "t-group", "--to", "offset=3", "--queue", "0", "--yes")
+    shown = ok_json("offset", "show", "g-cli", "t-group")
+    assert (shown["lag"], [one["consumer_offset"] for one in shown["queues"] if one["queue_id"] == 0]) == (1, [3])
+    assert "1 message behind" in ok("offset", "show", "g-cli").out
+    ok("group", "create", "g-clone")
+    ok("offset", "clone", "g-cli", "g-clone", "--yes")
+    assert ok_json("offset", "show", "g-clone")["lag"] == 1
+    ok("offset", "reset", "g-cli", "t-group", "--to", "latest", "--yes")
+    assert {one["group"]: one["lag"] for one in ok_json("group", "list")}["g-cli"] == 0
+    assert any(line.split()[:2] == ["g-cli", "t-group"] for line in ok("group", "list").lines)
+    described = ok_json("group", "describe", "g-cli")
+    assert (described["lag"], described["members"]) == (0, None)
+    assert "nobody is connected, 0 messages behind" in ok("group", "describe", "g-cli").out
+    assert run("group", "delete", "g-cli").code == ExitCode.USAGE
+    assert "deleted group g-cli at broker-a" in ok("group", "delete", "g-cli", "--yes").out
+    assert run("group", "describe", "g-cli").code == ExitCode.FAILED
+    assert ok_json("group", "producers") == {}
+
+
+# --- Clusters
+
+
+def test_cluster(running: Cluster) -> None:
+    address = running.broker.address
+    assert [line.split() for line in ok("cluster", "show").lines[1:]] == [
+        ["DefaultCluster", "broker-a", "master", address]
+    ]
+    (status,) = ok_json("cluster", "status")["brokers"]
+    assert status["broker"]["address"] == address
+    assert "commitLogMaxOffset" in ok("cluster", "status", "--all").out
+    assert ok_json("cluster", "config", "brokerName", "--broker", address) == {"broker-a": {"brokerName": "broker-a"}}
+    assert "bindAddress" in ok("cluster", "config", "--of-namesrv").out
+    unknown = run("cluster", "config", "noSuchSetting")
+    assert (unknown.code, unknown.err) == (ExitCode.FAILED, "cometmq: no server has the setting noSuchSetting\n")
+    refused = run("cluster", "config", "--set", "storePathRootDir=/elsewhere")
+    assert refused.code == ExitCode.FAILED
+    assert "configuration file" in refused.err
+    assert ok_json("cluster", "kv", "space", "--set", "a=b", "--set", "c=d") == {"a": "b", "c": "d"}
+    assert ok_json("cluster", "kv", "space", "--delete", "a") == {"c": "d"}
+    assert ok_json("cluster", "write-perm", "broker-a", "--wipe")["topics"] > 0
+    assert "take messages again" in ok("cluster", "write-perm", "broker-a", "--add").out
+    assert ok("cluster", "clean", "--queues").out == "cleaned at broker-a\n"
+    assert run("cluster", "clean").code == ExitCode.FAILED
+
+
+def test_nobody_is_there() -> None:
+    outcome = run("topic", "list", "--namesrv", "127.0.0.1:1")
+    assert (outcome.code, outcome.out) == (ExitCode.FAILED, "")
+    assert outcome.err.startswith("cometmq: cannot connect to 127.0.0.1:1: ")
+
+
+def test_help_is_quick_to_come_and_light() -> None:
+    """The groups of commands do not load what they will need."""
+    program = (
+        "import sys, cometmq.cli\n"
+        "print([name for name in ('cometmq.admin', 'asyncio', 'pyarrow') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ)
+    assert done.stdout == "[]\n"
