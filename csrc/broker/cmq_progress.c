@@ -11,11 +11,13 @@
 
 static void answer_offset(cmq_conn *conn, const cmq_command *command, int64_t offset)
 {
+    /* Upstream answers 31 with a remark that is empty, the others with none. */
+    const cmq_slice remark = command->code == CMQ_REQUEST_GET_MIN_OFFSET ? CMQ_NAME("") : CMQ_SLICE_NONE;
     if ((command->flag & CMQ_COMMAND_ONEWAY) != 0) return;
     uint8_t *out = cmq_conn_reserve(conn, ANSWER_BYTES);
     if (out == NULL) return;
     cmq_command_writer writer;
-    cmq_command_begin(&writer, out, ANSWER_BYTES, command->format, CMQ_RESPONSE_SUCCESS, command->opaque, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE);
+    cmq_command_begin(&writer, out, ANSWER_BYTES, command->format, CMQ_RESPONSE_SUCCESS, command->opaque, CMQ_COMMAND_RESPONSE, remark);
     cmq_command_add_i64(&writer, CMQ_NAME("offset"), offset);
     const size_t used = cmq_command_end(&writer, 0);
     CMQ_ASSERT(used <= ANSWER_BYTES);

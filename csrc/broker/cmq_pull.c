@@ -305,7 +305,7 @@ static cmq_status look(cmq_broker_loop *l, const pull *p, pulled *got)
         got->max = cmq_queue_max(queue, confirmed);
     }
     if (queue == NULL || got->max == 0) {
-        set(got, from != 0 ? CMQ_RESPONSE_PULL_OFFSET_MOVED : CMQ_RESPONSE_PULL_NOT_FOUND, queue == NULL ? "NO_MATCHED_LOGIC_QUEUE" : "NO_MESSAGE_IN_QUEUE", 0);
+        set(got, from != 0 ? CMQ_RESPONSE_PULL_OFFSET_MOVED : CMQ_RESPONSE_PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", 0);
         return CMQ_OK;
     }
     if (from < got->min) {
