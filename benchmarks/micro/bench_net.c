@@ -3,10 +3,9 @@
  * The handler answers each request with its body, so what is measured is sockets, framing, header parse and answer. "bare echo" is a server that
  * sends back what it reads, in the same run with the same client: what the kernel costs. For each both the time per request, and the CPU time of the
  * server's thread per request. Every answer's number is checked. The client has the process's first thread; on two cores or more each has one to
- * itself.
+ * itself. Then: how late a loop's tick comes, and a wake from another thread, and what an idle connection takes of memory and CPU.
  */
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -221,6 +220,133 @@ static void measure(const char *what, uint16_t port, pthread_t thread, int conns
     close(epoll_fd);
 }
 
+/* ---- times ---- */
+
+typedef struct timed {
+    cmq_loop *loop;
+    _Atomic int64_t due_ns, woken_ns, ticked_ns;
+} timed;
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static cmq_status timed_begin(void *context, cmq_loop *loop, uint32_t index, void **state_out)
+{
+    (void)index;
+    ((timed *)context)->loop = loop;
+    *state_out = context;
+    return CMQ_OK;
+}
+
+static void timed_woken(void *state) { atomic_store(&((timed *)state)->woken_ns, now_ns()); }
+static int64_t timed_due(void *state) { return atomic_load(&((timed *)state)->due_ns); }
+
+static void timed_tick(void *state, int64_t now)
+{
+    (void)now;
+    atomic_store(&((timed *)state)->due_ns, INT64_MAX);
+    atomic_store(&((timed *)state)->ticked_ns, now_ns());
+}
+
+static int64_t wait_for(const _Atomic int64_t *time_ns)
+{
+    int64_t seen;
+    while ((seen = atomic_load(time_ns)) == 0) continue;
+    return seen;
+}
+
+/* One tick in 300 us, or one wake then, seconds behind its time. The loop sleeps meanwhile. */
+static double measure_time(timed *one, bool wake)
+{
+    const int64_t due = now_ns() + 300000;
+    atomic_store(&one->woken_ns, 0);
+    atomic_store(&one->ticked_ns, 0);
+    atomic_store(&one->due_ns, wake ? INT64_MAX : due);
+    cmq_loop_wake(one->loop);   /* so that it looks at the time */
+    (void)wait_for(&one->woken_ns);
+    if (!wake) return (double)(wait_for(&one->ticked_ns) - due) * 1e-9;
+    while (now_ns() < due) continue;
+    atomic_store(&one->woken_ns, 0);
+    const int64_t begin = now_ns();
+    cmq_loop_wake(one->loop);
+    return (double)(wait_for(&one->woken_ns) - begin) * 1e-9;
+}
+
+static void measure_times(int rounds)
+{
+    enum { ROUNDS_MAX = 500 };
+    static timed one;
+    double medians[2][BENCH_REPEATS], each[ROUNDS_MAX];
+    const char *address = "127.0.0.1:0";
+    const cmq_net_options options = {
+        .addresses = &address,
+        .address_count = 1,
+        .handler = {.context = &one, .loop_begin = timed_begin, .woken = timed_woken, .due_ns = timed_due, .tick = timed_tick}};
+    cmq_net *net;
+    atomic_store(&one.due_ns, INT64_MAX);
+    BENCH_CHECK(cmq_net_create(&net, &options) == CMQ_OK && cmq_net_start(net) == CMQ_OK);
+    for (int repeat = 0; repeat < BENCH_REPEATS; repeat++) {
+        for (int wake = 0; wake < 2; wake++) {
+            for (int i = 0; i < rounds; i++) {
+                each[i] = measure_time(&one, wake != 0);
+                BENCH_CHECK(each[i] >= 0);
+            }
+            qsort(each, (size_t)rounds, sizeof each[0], bench_compare);
+            medians[wake][repeat] = each[rounds / 2];
+        }
+    }
+    bench_print("net/tick/late by", medians[0], 1, 0);
+    bench_print("net/wake/of a sleeping loop", medians[1], 1, 0);
+    cmq_net_destroy(net);
+}
+
+/* ---- idle connections ---- */
+
+static double resident_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0, resident = 0;
+    BENCH_CHECK(file != NULL && fscanf(file, "%lu %lu", &pages, &resident) == 2);
+    fclose(file);
+    return (double)resident * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* The clients are of this process, too, and have no memory but the kernel's. */
+static void measure_idle(int conns)
+{
+    const char *address = "127.0.0.1:0";
+    const cmq_net_options options = {.addresses = &address, .address_count = 1, .handler = {.request = echo}};
+    cmq_net *net;
+    cmq_net_counters counters;
+    int *fds = bench_alloc((size_t)conns * sizeof *fds);
+    uint8_t request[FRAME_BYTES], answer[FRAME_BYTES * 2];
+    BENCH_CHECK(cmq_net_create(&net, &options) == CMQ_OK && cmq_net_start(net) == CMQ_OK);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(cmq_net_port(net, 0)), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    const double before = resident_bytes();
+    for (int i = 0; i < conns; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        BENCH_CHECK(fds[i] >= 0 && connect(fds[i], (struct sockaddr *)&to, sizeof to) == 0);
+        make_request(request, (uint64_t)i);
+        BENCH_CHECK(send(fds[i], request, sizeof request, MSG_NOSIGNAL) == sizeof request);
+        BENCH_CHECK(recv(fds[i], answer, sizeof answer, 0) > 0);
+    }
+    const double each = (resident_bytes() - before) / conns;
+    const double cpu = thread_cpu_s(net->loops[0].thread), begin = wall_s();
+    while (wall_s() - begin < 0.5) usleep(1000);
+    const double busy = (thread_cpu_s(net->loops[0].thread) - cpu) / (wall_s() - begin);
+    cmq_net_count(net, &counters);
+    BENCH_CHECK(counters.open == (uint64_t)conns && counters.buffered_bytes == 0 && busy < 0.001);
+    printf("{\"name\": \"net/idle connection\", \"value\": %.1f, \"unit\": \"bytes\", \"connections\": %d, \"cpu_share\": %.6f}\n", each,
+           conns, busy);
+    for (int i = 0; i < conns; i++) close(fds[i]);
+    cmq_net_destroy(net);
+    free(fds);
+}
+
 int main(int argc, char **argv)
 {
     const bool quick = bench_is_quick(argc, argv);
@@ -240,6 +366,8 @@ int main(int argc, char **argv)
             measure("loop", cmq_net_port(net, 0), net->loops[0].thread, conns[c], depths[d], requests);
         }
     }
+    measure_times(quick ? 20 : 500);
+    measure_idle(quick ? 400 : 9900);
     bare_end(&server, bare_thread, bare_port);
     cmq_net_destroy(net);
     return 0;
