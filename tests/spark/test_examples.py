@@ -38,16 +38,16 @@ def test_example_runs(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_demo_goes_on_in_spark(tmp_path: Path) -> None:
+def test_the_demo_goes_on_over_the_wire_and_in_spark(tmp_path: Path) -> None:
     reason = missing()
     if reason is not None:
         pytest.skip(reason)
     small = tmp_path / "flights.csv"
     small.write_text("\n".join([COLUMNS, *flights(), ""]), encoding="ascii")
-    command = [sys.executable, str(EXAMPLES / "flights_demo.py"), "--csv", str(small), "--spark"]
+    command = [sys.executable, str(EXAMPLES / "flights_demo.py"), "--csv", str(small), "--served"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "All equal: 33 comparisons with the CSV." in ended.stdout
+    assert "All equal: 37 comparisons with the CSV." in ended.stdout
     assert max(map(len, ended.stdout.splitlines())) <= 80
 
 
