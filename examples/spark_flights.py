@@ -180,7 +180,7 @@ class Live:
                 self._append()
             else:
                 self._send(self._name_server)
-        except BaseException as error:
+        except (cometmq.Error, subprocess.CalledProcessError, OSError) as error:
             self.failure = error
         finally:
             self.done.set()
