@@ -39,6 +39,7 @@ _log = logging.getLogger("cometmq.remoting")
 
 _OPAQUE_MASK = 0x7FFFFFFF
 _IDLE_POLL_S = 0.002
+_REMARK_CHARS_MAX = 4_000
 
 
 class Verdict(enum.Enum):
@@ -401,6 +402,8 @@ def _unsupported(request: Command) -> Command:
 def _failed(request: Command, peer: str, error: Exception) -> Command:
     _log.error("a request failed", exc_info=error, extra={"code": request.code, "peer": peer})
     text = error.message if isinstance(error, Error) else str(error)
+    # Whatever stands in it, it has to fit a frame.
+    text = text[:_REMARK_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
     return request.response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {text}")
 
 
@@ -410,5 +413,5 @@ def _encoded(request: Command, answer: Command, peer: str) -> bytes:
         answer = replace(answer, opaque=request.opaque, flag=FLAG_RESPONSE, format=request.format)
     try:
         return answer.encode()
-    except Error as error:
+    except Exception as error:  # noqa: BLE001 - a field that is no text, say: a handler's mistake like any other
         return _failed(request, peer, error).encode()

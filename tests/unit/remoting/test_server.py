@@ -176,12 +176,30 @@ def test_a_passed_on_answer_gets_the_number_of_its_request(served: list[Served])
     assert (answer.opaque, answer.flag, answer.format, answer.body) == (6, FLAG_RESPONSE, HeaderFormat.JSON, b"other's")
 
 
-def test_an_answer_that_no_frame_can_hold(served: list[Served]) -> None:
-    served.append(Served({1: lambda request, caller: request.response(0, body=bytes(17 << 20))}))
-    answer = served[0].client().ask(Command(code=1))
-    assert answer.code == 1
-    assert answer.remark is not None
-    assert "InvalidArgument" in answer.remark
+def test_answers_that_no_frame_can_hold(served: list[Served]) -> None:
+    def fails(request: Command, caller: Caller) -> Command:
+        raise ValueError("half of a pair \ud800 " + "x" * 20_000_000)
+
+    handlers: dict[int, Handler] = {
+        1: lambda request, caller: request.response(0, body=bytes(17 << 20)),
+        2: lambda request, caller: request.response(0, fields={"queueId": 3}),  # type: ignore[dict-item]
+        3: lambda request, caller: request.response(0, remark="\ud800"),
+        4: fails,
+    }
+    served.append(Served(handlers))
+    client = served[0].client()
+    client.send(*(Command(code=code, opaque=code) for code in handlers))
+    for code, kind in [
+        (1, "InvalidArgument"),
+        (2, "TypeError"),
+        (3, "UnicodeEncodeError"),
+        (4, "ValueError: half of a"),
+    ]:
+        answer = client.receive()
+        assert answer is not None
+        assert (answer.code, answer.opaque) == (1, code)
+        assert answer.remark is not None
+        assert answer.remark.startswith(kind)
 
 
 def test_callers(served: list[Served]) -> None:
