@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import itertools
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, TypeVar
@@ -39,6 +40,9 @@ __all__ = [
     "AsyncTopics",
     "connect",
 ]
+
+PUT_MESSAGES = 4_096
+"""How many messages a sender takes before it looks whether there is room for more."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -194,11 +198,18 @@ class AsyncSender:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait until all was sent. After an error, nothing more is begun, and what is under way is waited for."""
+        """Wait until everything that was put is acknowledged, also when something else went wrong.
+
+        Raises:
+            Error: what ended the sender, where nothing else was wrong.
+        """
+        try:
+            await self._settle()
+        finally:
+            for task in self._tasks:  # only where waiting for them was cancelled
+                task.cancel()
         if error is None:
-            await self.flush()
-            return
-        await self._settle()
+            self._check()
 
     def _state(self) -> Sending:
         if self._sending is None:
@@ -224,15 +235,17 @@ class AsyncSender:
             Error: what ended the sender; :attr:`Error.appended` says how many messages were acknowledged.
         """
         sending = self._state()
-        try:
-            sending.add(messages)
-        finally:
-            self._start()
-        while not sending.has_room and sending.failure is None:
-            await self._something()
-        self._check()
-        # Answers that have come are taken now, not when the input is over.
-        await asyncio.sleep(0)
+        iterator = iter(messages)
+        while some := list(itertools.islice(iterator, PUT_MESSAGES)):
+            try:
+                sending.add(some)
+            finally:
+                self._start()
+            while not sending.has_room and sending.failure is None:
+                await self._something()
+            self._check()
+            # Answers that have come are taken now, not when the input is over.
+            await asyncio.sleep(0)
 
     async def flush(self) -> None:
         """Wait until everything that was put is acknowledged.
@@ -274,12 +287,6 @@ class AsyncSender:
             again = sending.settle(again, await self._channels.answer(again.call))
         self._start()
         self._progress.set()
-
-    async def cancel(self) -> None:
-        """Begin nothing more, and forget what waits; what is under way is no longer waited for."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class AsyncAdmin:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from cometmq.admin.aio import AsyncAdmin, AsyncSender, with_result
+from cometmq.admin.aio import PUT_MESSAGES, AsyncAdmin, AsyncSender, with_result
 from cometmq.admin.cluster import ClusterOperations
 from cometmq.admin.encoding import OutgoingMessage
 from cometmq.admin.groups import GroupOperations
@@ -189,7 +190,7 @@ class Sender:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait until all was sent. After an error, nothing more is begun, and what is under way is waited for."""
+        """Wait until everything that was put is acknowledged. Raises as :meth:`AsyncSender.__aexit__`."""
         self._loop.run(self._sender.__aexit__(kind, error, trace))
 
     @property
@@ -205,8 +206,10 @@ class Sender:
         return self._sender.report()
 
     def put(self, messages: Iterable[OutgoingMessage]) -> None:
-        """Take messages. Waits, and raises, as :meth:`AsyncSender.put`."""
-        self._loop.run(self._sender.put(messages))
+        """Take messages, from an iterator in this thread. Waits, and raises, as :meth:`AsyncSender.put`."""
+        iterator = iter(messages)
+        while some := list(itertools.islice(iterator, PUT_MESSAGES)):
+            self._loop.run(self._sender.put(some))
 
     def flush(self) -> None:
         """Wait until everything that was put is acknowledged. Raises as :meth:`AsyncSender.flush`."""

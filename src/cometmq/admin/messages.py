@@ -188,9 +188,9 @@ class MessageOperations:
         self, part: TopicQueues, topic: str, queue_id: int, *, start: int | None, start_ms: int | None
     ) -> Operation[tuple[int, int]]:
         """Where to begin in a queue, and where it ends now."""
-        if start is not None:
+        if start_ms is None:
             first = request(RequestCode.GET_MIN_OFFSET, topic=topic, queueId=queue_id)
-        elif start_ms is not None:
+        else:
             first = request(
                 RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
                 topic=topic,
@@ -198,8 +198,6 @@ class MessageOperations:
                 timestamp=start_ms,
                 boundaryType="LOWER",
             )
-        else:
-            first = request(RequestCode.GET_MIN_OFFSET, topic=topic, queueId=queue_id)
         last = request(RequestCode.GET_MAX_OFFSET, topic=topic, queueId=queue_id, committed=True)
         told = yield from ask_all(self._servers.call(part.broker.address, one) for one in (first, last))
         begin, end = (Members(accepted(call, answer).fields).required_int64("offset") for call, answer in told)

@@ -12,10 +12,11 @@ import pytest
 
 import cometmq.admin
 import cometmq.admin.aio
-from cometmq.admin import Admin, OutgoingMessage, SendLimits, SendStatus
+from cometmq.admin import Admin, OutgoingMessage, Sender, SendLimits, SendStatus
 from cometmq.admin.aio import AsyncPart
 from cometmq.admin.blocking import Cluster, Groups, Messages, Offsets, Topics
 from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, MessageTooLarge, NotFound, RequestTimeout
+from cometmq.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.store_config.topic_config import Perm
@@ -331,3 +332,77 @@ def test_the_environment_names_the_cluster(monkeypatch: pytest.MonkeyPatch) -> N
     assert namesrv_of_environment() == "c:3"
     with pytest.raises(InvalidArgument, match="not both"):
         cometmq.admin.connect(namesrv="a:1", broker="b:1")
+
+
+class FakeBroker:
+    """A name server and a broker with one topic of one queue; ``refusals`` says what each send gets first."""
+
+    def __init__(self, refusals: list[int]) -> None:
+        self.refusals = refusals
+        self.stored: list[bytes] = []
+
+    def __call__(self, peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
+        if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            queues = QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)
+            broker = BrokerData(cluster="c", broker_name="a", broker_addresses={0: peer.address})
+            return request.response(
+                0, body=TopicRouteData(queue_datas=(queues,), broker_datas=(broker,)).to_json()
+            ).encode()
+        assert request.code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+        if self.refusals:
+            refusal = self.refusals.pop(0)
+            if refusal < 0:  # the connection goes instead
+                connection.shutdown(socket.SHUT_RDWR)
+                return None
+            if refusal:
+                return request.response(refusal, remark="not now").encode()
+        fields = {"queueId": "0", "queueOffset": str(len(self.stored)), "msgId": "F" * 32}
+        self.stored.append(request.body)
+        return request.response(0, fields=fields).encode()
+
+
+def test_a_sender_goes_on_after_refusals_and_lost_connections() -> None:
+    broker = FakeBroker([ResponseCode.SYSTEM_BUSY, -1, ResponseCode.SERVICE_NOT_AVAILABLE])
+    with Peer(broker) as peer, cometmq.admin.connect(namesrv=peer.address) as admin:
+        with admin.messages.sender("orders") as sender:
+            sender.put([OutgoingMessage(b"1", sharding_key="k")])
+            sender.put([OutgoingMessage(b"2", sharding_key="k")])
+        report = sender.report()
+    assert broker.stored == [b"1", b"2"]
+    assert (report.messages, report.retries, report.maybe_twice) == (2, 3, 1)
+
+
+def test_a_single_message_is_sent_again() -> None:
+    broker = FakeBroker([ResponseCode.SYSTEM_ERROR])
+    with Peer(broker) as peer, cometmq.admin.connect(namesrv=peer.address) as admin:
+        assert admin.messages.send("orders", b"1").attempts == 2
+        broker.refusals = [ResponseCode.MESSAGE_ILLEGAL]
+        with pytest.raises(BrokerError, match="too large"):
+            admin.messages.send("orders", b"2")
+        broker.refusals = [-1, -1, -1]
+        with pytest.raises(ConnectionLost):
+            admin.messages.send("orders", b"3")
+    assert broker.stored == [b"1"]
+
+
+def test_the_error_says_how_many_were_acknowledged() -> None:
+    def send_one_by_one(sender: Sender) -> None:
+        with sender:
+            for number in range(5):
+                sender.put([OutgoingMessage(b"%d" % number)])
+                sender.flush()
+
+    broker = FakeBroker([0, 0, ResponseCode.MESSAGE_ILLEGAL])
+    with Peer(broker) as peer, cometmq.admin.connect(namesrv=peer.address) as admin:
+        sender = admin.messages.sender("orders")
+        with pytest.raises(BrokerError) as caught:
+            send_one_by_one(sender)
+        assert (caught.value.appended, caught.value.code) == (2, ResponseCode.MESSAGE_ILLEGAL)
+        assert sender.report().messages == 2
+
+
+def test_a_sender_that_was_not_entered() -> None:
+    with cometmq.admin.connect(namesrv="127.0.0.1:1") as admin:
+        sender = admin.messages.sender("orders")
+        with pytest.raises(RuntimeError, match="async with"):
+            sender.put([OutgoingMessage(b"1")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +16,12 @@ import pytest
 
 import cometmq.admin
 from cometmq.cli.failures import ExitCode
+from cometmq.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
 from cometmq.testing import Cluster, cluster
 from support.command_line import Outcome, run, start
+from support.peer import Peer
 
 CSV = 'carrier,tailnum,text\nUA,N1,first\nAA,N2,"two,\nlines"\nUA,NA,third\n\nDL,N1,\n'
 
@@ -320,3 +325,29 @@ def test_help_is_quick_to_come_and_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ)
     assert done.stdout == "[]\n"
+
+
+def test_what_was_not_acknowledged_is_told() -> None:
+    """The broker takes the first request and refuses the second for good."""
+    stored = 0
+
+    def script(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
+        nonlocal stored
+        if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            queues = QueueData(broker_name="a", read_queue_nums=1, write_queue_nums=1, perm=6)
+            broker = BrokerData(cluster="c", broker_name="a", broker_addresses={0: peer.address})
+            return request.response(
+                0, body=TopicRouteData(queue_datas=(queues,), broker_datas=(broker,)).to_json()
+            ).encode()
+        stored += 1
+        if stored > 1:
+            return request.response(ResponseCode.MESSAGE_ILLEGAL, remark="no more").encode()
+        return request.response(0, fields={"queueId": "0", "queueOffset": "0", "msgId": "F"}).encode()
+
+    with Peer(script) as peer:
+        outcome = run("message", "send", "t", "--namesrv", peer.address, "--batch", "10", "--json", input="x\n" * 35)
+    assert outcome.code == ExitCode.FAILED
+    assert json.loads(outcome.out)["messages"] == 10
+    first, second = outcome.err.splitlines()
+    assert first == "cometmq: of the messages that were read, 25 were not acknowledged"
+    assert second.startswith(f"cometmq: code 13 from {peer.address}: no more")
