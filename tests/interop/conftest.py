@@ -43,6 +43,25 @@ def session_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
         yield peer
 
 
+@pytest.fixture(scope="session")
+def session_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    """One landscape at a time, for all tests that run in it."""
+    try:
+        site = Peer(tmp_path_factory.mktemp("site"), request.param)
+    except PeerMissing as missing:
+        pytest.skip(str(missing))
+    with site:
+        yield site
+
+
+@pytest.fixture
+def site(session_site: Peer) -> Iterator[Peer]:
+    """The landscape that the test is parametrized with; nothing that it started is left behind it."""
+    yield session_site
+    session_site.client.clear_consumers()
+    session_site.kill_brokers()
+
+
 @pytest.fixture
 def peer(session_peer: Peer) -> Iterator[Peer]:
     """The session's peer; brokers that a failed test left running are ended behind it."""

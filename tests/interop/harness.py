@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import enum
 import fcntl
 import hashlib
 import json
@@ -22,12 +23,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from interop.patterns import MessageSpec
 
@@ -36,7 +38,7 @@ JAVA_PROJECT = Path(__file__).resolve().parent / "java"
 BUILD = Path(os.environ.get("CMQ_JAVA_BUILD", PROJECT / "build" / "java"))
 
 PEER_VERSION = "5.3.3"
-"""The version our Java program is compiled against, and the client's in every test. The broker's may differ."""
+"""The version our Java program is compiled against, and the usual one of client and servers."""
 
 START_LIMIT_S = 90.0
 STOP_LIMIT_S = 60.0
@@ -100,7 +102,10 @@ def _run_maven(*goals: str) -> None:
 
 
 def _classpath(version: str) -> str:
-    """Builds once what ``version`` needs, under a lock against a second test run, and names the class path."""
+    """Builds once what ``version`` needs, under a lock against a second test run, and names the class path.
+
+    Our program stands in front; for another version than its own, whoever runs it takes care of what is missing there.
+    """
     _java()
     BUILD.mkdir(parents=True, exist_ok=True)
     stamp = BUILD / f"stamp-{version}"
@@ -113,8 +118,7 @@ def _classpath(version: str) -> str:
             else:
                 _run_maven(f"-Drocketmq.version={version}", "dependency:copy-dependencies")
             stamp.write_text(wanted)
-    jars = str(BUILD / f"lib-{version}" / "*")
-    return f"{BUILD / 'peer' / 'classes'}:{jars}" if version == PEER_VERSION else jars
+    return f"{BUILD / 'peer' / 'classes'}:{BUILD / f'lib-{version}' / '*'}"
 
 
 # ----------------------------------------------------------------------------------------------------------- processes
@@ -136,26 +140,106 @@ def _tail(path: Path, limit: int = 4000) -> str:
     return path.read_text(errors="replace")[-limit:] if path.exists() else ""
 
 
-class Jvm:
-    """One child JVM. Output goes to ``home/NAME.out``, RocketMQ's own log to ``home/NAME.log``."""
+class Child:
+    """A child process. Output goes to ``home/NAME.out``, what it logs for itself to ``home/NAME.log``."""
 
-    def __init__(self, name: str, home: Path, *, version: str, heap_mb: int, log_level: str = "INFO") -> None:
+    def __init__(self, name: str, home: Path) -> None:
         self._name = name
-        self._version = version
-        self._heap_mb = heap_mb
         self._home = home
         self.out = home / f"{name}.out"
         self.log = home / f"{name}.log"
         self.process: subprocess.Popen[str] | None = None
-        (home / "conf").mkdir(parents=True, exist_ok=True)
+        home.mkdir(parents=True, exist_ok=True)
+
+    def _spawn(
+        self, command: list[str], *, pipes: bool = False, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Starts the command; with ``pipes`` its standard input and output are the caller's."""
+        # Where util-linux is there, a test run that is killed takes its children along.
+        setpriv = shutil.which("setpriv")
+        if setpriv is not None:
+            command = [setpriv, "--pdeathsig", "KILL", *command]
+        variables = {**os.environ, **(environment or {})}
+        variables.pop("NAMESRV_ADDR", None)
+        with self.out.open("a") as out:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if pipes else out,
+                stderr=out,
+                cwd=self._home,
+                env=variables,
+                text=True,
+                encoding="utf-8",
+            )
+        return self.process
+
+    def wait_until(self, is_up: Callable[[], bool]) -> None:
+        """Waits for a condition. Raises PeerFailed when the process ends first."""
+        assert self.process is not None
+        limit = time.monotonic() + START_LIMIT_S
+        while True:
+            ended = self.process.poll() is not None
+            if is_up():
+                return
+            if ended:
+                raise PeerFailed(
+                    f"{self._name} ended with {self.process.returncode}\n{_tail(self.out)}\n{_tail(self.log)}"
+                )
+            if time.monotonic() > limit:
+                raise PeerFailed(
+                    f"{self._name} is not up after {START_LIMIT_S} s\n{_tail(self.out)}\n{_tail(self.log)}"
+                )
+            time.sleep(POLL_STEP_S)
+
+    def wait_for_output(self, text: str, *, since: int) -> None:
+        """Waits until ``text`` stands in the output behind ``since``. Raises PeerFailed when the process ends first."""
+
+        def is_there() -> bool:
+            with self.out.open(errors="replace") as out:
+                out.seek(since)
+                return text in out.read()
+
+        self.wait_until(is_there)
+
+    def stop(self) -> None:
+        """Asks the process to end (SIGTERM) and waits; one that hangs is killed and reported."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise PeerFailed(
+                f"{self._name} did not stop within {STOP_LIMIT_S} s\n{_tail(self.out)}\n{_tail(self.log)}"
+            ) from None
+
+    def kill(self) -> None:
+        """kill -9: no shutdown hook runs, dirty pages stay with the system."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+
+class Jvm(Child):
+    """A JVM with the classes of one version of RocketMQ."""
+
+    def __init__(self, name: str, home: Path, *, version: str, heap_mb: int, log_level: str = "INFO") -> None:
+        super().__init__(name, home)
+        self._version = version
+        self._heap_mb = heap_mb
+        (home / "conf").mkdir(exist_ok=True)
         self._xml = home / "conf" / f"{name}.xml"
         _logging_xml(self._xml, self.log, log_level)
         # RocketMQ 4.9 takes its logging from fixed names below ROCKETMQ_HOME, 5.x from a system property.
-        if name in ("broker", "namesrv"):
-            shutil.copyfile(self._xml, home / "conf" / f"logback_{name}.xml")
+        fixed_name = {"broker": "broker", "namesrv": "namesrv", "client": "tools"}[name]
+        shutil.copyfile(self._xml, home / "conf" / f"logback_{fixed_name}.xml")
 
-    def start(self, main: str, *arguments: str, pipes: bool = False) -> subprocess.Popen[str]:
-        """Starts the class; with ``pipes`` its standard input and output are the caller's."""
+    def start(
+        self, main: str, *arguments: str, pipes: bool = False, properties: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Starts the class, with system properties; with ``pipes`` its standard input and output are the caller's."""
         command = [
             _java(),
             f"-Xmx{self._heap_mb}m",
@@ -173,66 +257,29 @@ class Jvm:
             f"-Djava.io.tmpdir={self._home}",
             f"-Drmq.logback.configurationFile={self._xml}",
             "-Drocketmq.client.logUseSlf4j=false",
+            *(f"-D{key}={value}" for key, value in (properties or {}).items()),
             "-cp",
             _classpath(self._version),
             main,
             *arguments,
         ]
-        # Where util-linux is there, a test run that is killed takes its children along.
-        setpriv = shutil.which("setpriv")
-        if setpriv is not None:
-            command = [setpriv, "--pdeathsig", "KILL", *command]
-        environment = {**os.environ, "ROCKETMQ_HOME": str(self._home)}
-        environment.pop("NAMESRV_ADDR", None)
-        with self.out.open("a") as out:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if pipes else out,
-                stderr=out,
-                cwd=self._home,
-                env=environment,
-                text=True,
-                encoding="utf-8",
-            )
-        return self.process
+        return self._spawn(command, pipes=pipes, environment={"ROCKETMQ_HOME": str(self._home)})
 
-    def wait_for_output(self, text: str, *, since: int) -> None:
-        """Waits until ``text`` stands in the output behind ``since``. Raises PeerFailed when the JVM ends first."""
-        assert self.process is not None
-        limit = time.monotonic() + START_LIMIT_S
-        while True:
-            ended = self.process.poll() is not None
-            with self.out.open(errors="replace") as out:
-                out.seek(since)
-                if text in out.read():
-                    return
-            if ended:
-                raise PeerFailed(
-                    f"{self._name} ended with {self.process.returncode}\n{_tail(self.out)}\n{_tail(self.log)}"
-                )
-            if time.monotonic() > limit:
-                raise PeerFailed(
-                    f"{self._name} is not up after {START_LIMIT_S} s\n{_tail(self.out)}\n{_tail(self.log)}"
-                )
-            time.sleep(POLL_STEP_S)
 
-    def stop(self) -> None:
-        """Asks the JVM to end (SIGTERM) and waits; one that hangs is killed and reported."""
-        if self.process is None or self.process.poll() is not None:
-            return
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise PeerFailed(f"{self._name} did not stop within {STOP_LIMIT_S} s\n{_tail(self.log)}") from None
+class OurProgram(Child):
+    """A ``cometmq`` command as a process of its own."""
 
-    def kill(self) -> None:
-        """kill -9: no shutdown hook runs, dirty pages stay with the system."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-            self.process.wait()
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return self._spawn([sys.executable, "-m", "cometmq", *arguments])
+
+    def wait_for_port(self, port: int) -> None:
+        """Waits until the port of 127.0.0.1 takes connections."""
+
+        def is_open() -> bool:
+            with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        self.wait_until(is_open)
 
 
 def _free_ports(*offsets: int) -> int:
@@ -273,6 +320,23 @@ class NameServer:
         self._jvm.kill()
 
 
+class OurNameServer:
+    """CometMQ's name server, as a process."""
+
+    def __init__(self, home: Path) -> None:
+        self._program = OurProgram("namesrv", home)
+        self.address = ""
+
+    def start(self) -> None:
+        port = _free_ports()
+        self.address = f"127.0.0.1:{port}"
+        self._program.start("namesrv", "--listen", self.address)
+        self._program.wait_for_port(port)
+
+    def stop(self) -> None:
+        self._program.stop()
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSizes:
     """Lengths of the store's files, as in the golden stores: small, so that a test crosses their seams."""
@@ -310,8 +374,10 @@ class Broker:
     sizes: StoreSizes = StoreSizes()
     flush: str = "ASYNC_FLUSH"
     settings: Mapping[str, object] = field(default_factory=dict)
+    name: str = "broker-a"
     _port: int = 0
-    _jvm: Jvm | None = None
+    _process: Child | None = None
+    _PORT_TAKEN: ClassVar[str] = "BindException"
 
     @property
     def address(self) -> str:
@@ -320,7 +386,7 @@ class Broker:
     def properties(self) -> dict[str, object]:
         return {
             "brokerClusterName": "DefaultCluster",
-            "brokerName": "broker-a",
+            "brokerName": self.name,
             "brokerId": 0,
             "brokerIP1": "127.0.0.1",
             "brokerIP2": "127.0.0.1",
@@ -363,42 +429,63 @@ class Broker:
             if not fixed:
                 # Upstream also listens two below the port, and on the next one for replicas.
                 self._port = _free_ports(-2, 1)
-            jvm = Jvm("broker", self.home, version=self.version, heap_mb=384)
-            self._jvm = jvm
             file = self.home / "broker.properties"
             file.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
-            written = jvm.out.stat().st_size if jvm.out.exists() else 0
-            jvm.start("org.apache.rocketmq.broker.BrokerStartup", "-c", str(file))
             try:
-                jvm.wait_for_output("boot success", since=written)
+                self._launch(file)
                 return
             except PeerFailed as failure:
-                jvm.kill()
+                self.kill()
                 # Somebody took the port between our look and the broker's.
-                if fixed or "BindException" not in str(failure) or attempt == 4:
+                if fixed or self._PORT_TAKEN not in str(failure) or attempt == 4:
                     raise
+
+    def _launch(self, properties: Path) -> None:
+        jvm = Jvm("broker", self.home, version=self.version, heap_mb=384)
+        self._process = jvm
+        written = jvm.out.stat().st_size if jvm.out.exists() else 0
+        jvm.start("org.apache.rocketmq.broker.BrokerStartup", "-c", str(properties))
+        jvm.wait_for_output("boot success", since=written)
 
     def stop(self) -> None:
         """A clean stop, as of ``mqshutdown broker``."""
-        if self._jvm is not None:
-            self._jvm.stop()
+        if self._process is not None:
+            self._process.stop()
 
     def kill(self) -> None:
         """kill -9."""
-        if self._jvm is not None:
-            self._jvm.kill()
+        if self._process is not None:
+            self._process.kill()
 
     @property
     def pid(self) -> int:
         """The process id of the running broker."""
-        assert self._jvm is not None
-        assert self._jvm.process is not None
-        return self._jvm.process.pid
+        assert self._process is not None
+        assert self._process.process is not None
+        return self._process.process.pid
 
     @property
     def log_text(self) -> str:
         """Everything that the broker has logged in all of its starts."""
-        return "" if self._jvm is None or not self._jvm.log.exists() else self._jvm.log.read_text(errors="replace")
+        return (
+            ""
+            if self._process is None or not self._process.log.exists()
+            else self._process.log.read_text(errors="replace")
+        )
+
+    def await_written(self, group: str, topic: str, count: int) -> None:
+        """Returns when the group's progress, all queues together, stands in the store's own file."""
+        file = self.store / "config" / "consumerOffset.json"
+        pattern = re.compile(re.escape(f'"{topic}@{group}":') + r"\s*\{([^}]*)\}")
+        limit = time.monotonic() + START_LIMIT_S
+        while True:
+            found = pattern.search(file.read_text()) if file.exists() else None
+            progress = sum(int(offset) for offset in re.findall(r":\s*(\d+)", found.group(1))) if found else 0
+            if progress == count:
+                return
+            if time.monotonic() > limit:
+                raise PeerFailed(f"{file} has {progress} for {group} in {topic} after {START_LIMIT_S} s, not {count}")
+            time.sleep(POLL_STEP_S)
 
     def offset_message_id(self, physical_offset: int) -> str:
         """The id by which a client asks this broker for the record at ``physical_offset``."""
@@ -409,19 +496,48 @@ class Broker:
         )
 
 
+class OurBroker(Broker):
+    """CometMQ's broker, as a process, with the very properties file that upstream's broker would be given."""
+
+    _PORT_TAKEN: ClassVar[str] = "in use"
+
+    def _launch(self, properties: Path) -> None:
+        program = OurProgram("broker", self.home)
+        self._process = program
+        program.start("broker", str(self.store), "--config", str(properties))
+        program.wait_for_port(self._port)
+
+
 # -------------------------------------------------------------------------------------------------------------- client
 
 
-class Client:
-    """The official Java client, in one JVM for a whole session. Not for use by several threads at once."""
+class Headers(enum.Enum):
+    """How a client writes the headers of its requests; the answers come in the same form."""
 
-    def __init__(self, home: Path, namesrv: str) -> None:
+    JSON = "JSON"
+    ROCKETMQ = "ROCKETMQ"
+
+
+class Client:
+    """The official Java client, in one JVM for a whole session. Not for use by several threads at once.
+
+    Attributes:
+        namesrv: the name server that the next request goes to.
+        version: the client's version.
+    """
+
+    def __init__(
+        self, home: Path, namesrv: str, *, version: str = PEER_VERSION, headers: Headers = Headers.JSON
+    ) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self._jvm = Jvm("client", home, version=PEER_VERSION, heap_mb=192, log_level="WARN")
-        self._namesrv = namesrv
+        self._jvm = Jvm("client", home, version=version, heap_mb=192, log_level="WARN")
+        self.namesrv = namesrv
+        self.version = version
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._answer: Iterator[Row] = iter(())
-        self._process = self._jvm.start("io.cometmq.interop.Peer", pipes=True)
+        self._process = self._jvm.start(
+            "io.cometmq.interop.Peer", pipes=True, properties={"rocketmq.serialize.type": headers.value}
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -448,7 +564,7 @@ class Client:
         for _ in self._answer:
             pass
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"op": op, "namesrv": self._namesrv, **arguments}) + "\n")
+        self._process.stdin.write(json.dumps({"op": op, "namesrv": self.namesrv, **arguments}) + "\n")
         self._process.stdin.flush()
         self._answer = self._read_answer(op)
         return self._answer
@@ -472,24 +588,48 @@ class Client:
 
     def await_broker(self, broker: Broker) -> None:
         """Returns when the name server knows the broker and the broker answers."""
-        list(self.ask("await_broker", address=broker.address, timeout_ms=int(START_LIMIT_S * 500)))
+        if self.version == PEER_VERSION:
+            list(self.ask("await_broker", address=broker.address, timeout_ms=int(START_LIMIT_S * 500)))
+            return
+        limit = time.monotonic() + START_LIMIT_S
+        while broker.address not in self.mqadmin("clusterList"):
+            if time.monotonic() > limit:
+                raise PeerFailed(f"{broker.address} is not registered after {START_LIMIT_S} s")
 
-    def create_topic(self, broker: Broker, topic: str, *, queues: int) -> None:
-        list(self.ask("create_topic", address=broker.address, topic=topic, queues=queues))
+    def create_topic(self, broker: Broker, topic: str, *, queues: int, in_all: int | None = None) -> None:
+        """Creates the topic and waits until its route has so many queues, with those of other brokers ``in_all``."""
+        route = queues if in_all is None else in_all
+        list(self.ask("create_topic", address=broker.address, topic=topic, queues=queues, route_queues=route))
+
+    def await_topic(self, topic: str) -> None:
+        """Returns when the name server has a route for the topic, which a broker makes by itself."""
+        list(self.ask("await_topic", topic=topic))
 
     def send(
         self,
         messages: Iterable[MessageSpec | Sequence[MessageSpec]],
         *,
-        compression: str = "ZLIB",
+        mode: str = "sync",
+        compression: str | None = None,
         compress_over_bytes: int = 4096,
+        max_message_bytes: int = 4 << 20,
     ) -> Iterator[Row]:
-        """Sends in order; a nested sequence is one batch. Yields a row per message as it is acknowledged."""
+        """Sends in order; a nested sequence is one batch. Yields a row per message as it is acknowledged.
+
+        Args:
+            messages: what to send.
+            mode: ``sync``, ``async`` or ``oneway``.
+            compression: ``ZLIB``, ``LZ4`` or ``ZSTD``; None for the client's own choice.
+            compress_over_bytes: shorter bodies go as they are.
+            max_message_bytes: longer bodies the client refuses itself.
+        """
         return self.ask(
             "send",
             messages=[_wire(m) if isinstance(m, MessageSpec) else [_wire(each) for each in m] for m in messages],
+            mode=mode,
             compression=compression,
             compress_over_bytes=compress_over_bytes,
+            max_message_bytes=max_message_bytes,
         )
 
     def pull_all(self, topic: str, *, tags: str | None = None, with_body: bool = False) -> list[Row]:
@@ -524,6 +664,102 @@ class Client:
         (row,) = self.ask("view", topic=topic, id=offset_message_id)
         return row
 
+    def mqadmin(self, *arguments: str) -> str:
+        """What a command of ``mqadmin`` prints; the name server is added."""
+        (row,) = self.ask("mqadmin", arguments=[*arguments, "-n", self.namesrv])
+        return f"{row['out']}{row['errors']}"
+
+    # Consumers that live on. Names are the test's own.
+
+    def start_consumer(
+        self,
+        name: str,
+        group: str,
+        subscriptions: Mapping[str, str],
+        *,
+        start_from: str = "FIRST_OFFSET",
+        timestamp: str | None = None,
+        is_orderly: bool = False,
+        is_broadcasting: bool = False,
+        max_reconsume_times: int = -1,
+        fail_until: Mapping[str, int] | None = None,
+    ) -> str:
+        """Starts a push consumer and returns its client id.
+
+        Args:
+            name: what the test calls it.
+            group: its group.
+            subscriptions: topic to tags.
+            start_from: ``FIRST_OFFSET``, ``LAST_OFFSET`` or ``TIMESTAMP``.
+            timestamp: for ``TIMESTAMP``, local time as ``yyyyMMddHHmmss``.
+            is_orderly: whether it consumes queue by queue under locks.
+            is_broadcasting: whether it gets everything, beside the others of its group.
+            max_reconsume_times: tries before the dead letters; -1 is the client's own choice.
+            fail_until: tag to the number of tries that fail.
+        """
+        (row,) = self.ask(
+            "consumer_start",
+            name=name,
+            group=group,
+            subscriptions=dict(subscriptions),
+            timestamp=timestamp,
+            orderly=is_orderly,
+            broadcasting=is_broadcasting,
+            max_reconsume_times=max_reconsume_times,
+            fail_until=dict(fail_until or {}),
+            **{"from": start_from},
+        )
+        return str(row["client_id"])
+
+    def consumed(self, *names: str, count: int, timeout_ms: int = 60_000) -> list[Row]:
+        """Everything that these consumers were given, as soon as they have consumed ``count`` messages."""
+        return list(self.ask("consumer_rows", names=names, count=count, timeout_ms=timeout_ms))
+
+    def committed(self, *names: str, topic: str, count: int) -> None:
+        """Returns when these consumers have told the broker of ``count`` messages, all queues together."""
+        list(self.ask("consumer_commit", names=names, topic=topic, count=count))
+
+    def divided(self, *names: str, topic: str, queues: int) -> dict[str, list[str]]:
+        """Consumer to its ``broker:queue``, as soon as each queue has one owner and each consumer a queue."""
+        answer = self.ask("consumer_queues", names=names, topic=topic, total=queues)
+        return {row["consumer"]: row["queues"] for row in answer}
+
+    def stop_consumers(self, *names: str) -> None:
+        """A clean end: progress is with the broker, and the group knows."""
+        list(self.ask("consumer_stop", names=names))
+
+    def clear_consumers(self) -> None:
+        """Ends what a test left alive, and forgets what was consumed."""
+        list(self.ask("consumer_clear"))
+
+    def consume_assigned(
+        self, group: str, topic: str, *, count: int, seek: int | None = None, tags: str | None = None
+    ) -> tuple[list[Row], dict[int, int]]:
+        """Reads all queues of a topic by assignment and commits.
+
+        Returns:
+            The messages, and queue to committed offset.
+        """
+        answer = self.ask("assigned_consume", group=group, topic=topic, count=count, seek=seek, tags=tags)
+        rows = list(answer)
+        committed = {row["committed_queue"]: row["committed"] for row in rows if "committed_queue" in row}
+        return [row for row in rows if "committed_queue" not in row], committed
+
+    def reset_offsets(self, group: str, topic: str, timestamp_ms: int) -> dict[int, int]:
+        """Moves the group to a time while it consumes. Queue to the offset where it is now."""
+        answer = self.ask("reset_offset", group=group, topic=topic, timestamp_ms=timestamp_ms)
+        return {row["queue"]: row["offset"] for row in answer}
+
+    def consume_directly(self, group: str, client_id: str, topic: str, offset_message_id: str) -> str:
+        """Has one consumer consume one message now; its answer."""
+        (row,) = self.ask("consume_directly", group=group, client_id=client_id, topic=topic, id=offset_message_id)
+        return str(row["result"])
+
+    def running_info(self, group: str, client_id: str, *, with_stacks: bool = False) -> Row:
+        """What a consumer says of itself."""
+        (row,) = self.ask("running_info", group=group, client_id=client_id, jstack=with_stacks)
+        return row
+
 
 def _wire(spec: MessageSpec) -> Row:
     return {
@@ -533,21 +769,58 @@ def _wire(spec: MessageSpec) -> Row:
         "keys": " ".join(spec.keys) or None,
         "properties": dict(spec.properties),
         "queue": spec.queue,
+        "hash_key": spec.hash_key,
+        "delay_level": spec.delay_level,
     }
+
+
+class Maker(enum.Enum):
+    """Whose program serves."""
+
+    JAVA = "java"
+    OURS = "ours"
+
+
+@dataclass(frozen=True, slots=True)
+class Landscape:
+    """Who stands where: the client's version and headers, and whose name server and broker it talks to."""
+
+    namesrv: Maker = Maker.JAVA
+    broker: Maker = Maker.JAVA
+    version: str = PEER_VERSION
+    headers: Headers = Headers.JSON
+
+    def __str__(self) -> str:
+        return f"{self.namesrv.value}-{self.broker.value}-{self.version}-{self.headers.value}"
+
+
+SHARED_SIZES = StoreSizes(commit_log_bytes=16 << 20)
+SHARED_SETTINGS: Mapping[str, object] = {
+    "messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16),
+    "flushDelayOffsetInterval": 1000,
+    # Without its timers, upstream cannot delete a topic.
+    "timerWheelEnable": "true",
+}
+"""A retried message comes back after a second, on level 3 and higher; level 2 is the one that takes longer."""
 
 
 class Peer:
     """Name server and client of a session, and brokers as tests ask for them; leaving the context ends all of them."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, landscape: Landscape = Landscape()) -> None:
+        self.landscape = landscape
         self._home = home
         self._brokers: list[Broker] = []
-        self._namesrv = NameServer(home / "namesrv")
-        self._namesrv.start()
+        self._shared: Broker | None = None
+        kind = NameServer if landscape.namesrv is Maker.JAVA else OurNameServer
+        self.namesrv = kind(home / "namesrv")
+        self.namesrv.start()
         try:
-            self.client = Client(home / "client", self._namesrv.address)
+            self.client = Client(
+                home / "client", self.namesrv.address, version=landscape.version, headers=landscape.headers
+            )
         except BaseException:
-            self._namesrv.stop()
+            self.namesrv.stop()
             raise
 
     def __enter__(self) -> Peer:
@@ -555,8 +828,10 @@ class Peer:
 
     def __exit__(self, *_: object) -> None:
         self.kill_brokers()
+        if self._shared is not None:
+            self._shared.kill()
         self.client.close()
-        self._namesrv.stop()
+        self.namesrv.stop()
 
     def kill_brokers(self) -> None:
         """Ends what a test left running, so that the next one does not share the machine with it."""
@@ -564,19 +839,51 @@ class Peer:
             broker.kill()
         self._brokers.clear()
 
+    def _new_broker(
+        self, maker: Maker, store: Path, version: str, sizes: StoreSizes, flush: str, settings: Mapping[str, object],
+        name: str,
+    ) -> Broker:  # fmt: skip
+        home = self._home / f"broker-{len(list(self._home.glob('broker-*')))}"
+        # Made now, so that the next one gets another number even when this one never starts.
+        home.mkdir(parents=True)
+        kind = Broker if maker is Maker.JAVA else OurBroker
+        return kind(store, home, self.namesrv.address, version, sizes, flush, settings, name)
+
+    @property
+    def shared_broker(self) -> Broker:
+        """The landscape's broker for tests that need none of their own: each has its own topics and groups in it."""
+        if self._shared is None:
+            broker = self._new_broker(
+                self.landscape.broker,
+                self._home / "shared-store",
+                PEER_VERSION,
+                SHARED_SIZES,
+                "ASYNC_FLUSH",
+                SHARED_SETTINGS,
+                "shared",
+            )
+            broker.start()
+            self._shared = broker
+            self.client.await_broker(broker)
+        return self._shared
+
     @contextlib.contextmanager
     def broker(
         self,
         store: Path,
         *,
+        maker: Maker | None = None,
+        name: str = "broker-a",
         version: str = PEER_VERSION,
         sizes: StoreSizes = StoreSizes(),
         flush: str = "ASYNC_FLUSH",
         settings: Mapping[str, object] | None = None,
     ) -> Iterator[Broker]:
-        """A running broker over ``store``, known to the name server; stopped cleanly at the end unless killed."""
-        home = self._home / f"broker-{len(list(self._home.glob('broker-*')))}"
-        broker = Broker(store, home, self._namesrv.address, version, sizes, flush, settings or {})
+        """A running broker over ``store``, known to the name server; stopped cleanly at the end unless killed.
+
+        It is the landscape's unless ``maker`` says whose.
+        """
+        broker = self._new_broker(maker or self.landscape.broker, store, version, sizes, flush, settings or {}, name)
         self._brokers.append(broker)
         broker.start()
         try:

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SYSTEM_PROPERTIES = frozenset(
-    {"KEYS", "TAGS", "WAIT", "UNIQ_KEY", "CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "__CRC32#"}
-)
+    {
+        "KEYS", "TAGS", "WAIT", "UNIQ_KEY", "CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "__CRC32#",
+        "CONSUME_START_TIME",
+    }
+)  # fmt: skip
 """Names that the client or the broker adds by itself. Tags and keys are compared on their own."""
 
 TAGS = ("paid", "open", "AaAa", "BBBB", None, "αβγ", "late")
@@ -31,6 +34,9 @@ class MessageSpec:
     keys: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     queue: int | None = None
+    hash_key: str | None = None
+    """Where the client's selector by hash sends it; not together with ``queue``."""
+    delay_level: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

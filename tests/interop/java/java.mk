@@ -5,6 +5,13 @@
 test-java: $(BUILT) ## against a real RocketMQ broker and client (needs Java 17 and Maven): all of it
 	@CMQ_JAVA=full $(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)
 
+# The part of it in which clients and servers of either kind talk to each other.
+TEST_INTEROP := tests/interop/test_clients_*.py tests/interop/test_mqadmin.py tests/interop/test_namesrv_java.py tests/interop/test_admin_java.py
+
+.PHONY: test-interop
+test-interop: $(BUILT) ## the official Java clients and mqadmin against our servers, upstream's, and both mixed
+	@CMQ_JAVA=full $(BIN)/python -m pytest $(wildcard $(TEST_INTEROP)) $(PYTEST_ARGS)
+
 .PHONY: test-java-short
 test-java-short: $(BUILT) ## the same, one pass through each direction
 	@CMQ_JAVA=short $(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)

@@ -12,6 +12,9 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.ResponseCode;
 import org.apache.rocketmq.remoting.protocol.admin.ConsumeStats;
 import org.apache.rocketmq.remoting.protocol.body.ClusterInfo;
+import org.apache.rocketmq.remoting.protocol.body.ConsumeMessageDirectlyResult;
+import org.apache.rocketmq.remoting.protocol.body.ConsumerRunningInfo;
+import org.apache.rocketmq.remoting.protocol.heartbeat.SubscriptionData;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** Questions to the broker: is it there, which offsets does it know, which message has this key or id. */
@@ -32,7 +35,7 @@ final class Admin {
         permission.setProperty("brokerPermission", "6");
         DefaultMQAdminExt admin = Clients.admin(request);
         try {
-            await(request.getLongValue("timeout_ms", 30_000L), () -> {
+            Peer.await(request.getLongValue("timeout_ms", 30_000L), () -> {
                 admin.fetchBrokerRuntimeStats(address);
                 if (isRegistered(admin, address)) {
                     return true;
@@ -51,38 +54,34 @@ final class Admin {
             && cluster.getBrokerAddrTable().values().stream().anyMatch(data -> data.getBrokerAddrs().containsValue(address));
     }
 
-    private interface Condition {
-        boolean holds() throws Exception;
-    }
-
-    /** Asks until the answer is yes. An exception counts as no, but for the last one, which tells why it never was. */
-    private static void await(long timeoutMs, Condition condition) throws Exception {
-        long deadline = System.nanoTime() + timeoutMs * 1_000_000L;
-        Exception last = null;
-        while (System.nanoTime() < deadline) {
-            try {
-                if (condition.holds()) {
-                    return;
-                }
-                last = null;
-            } catch (Exception notYet) {
-                last = notYet;
-            }
-            Thread.sleep(50);
-        }
-        throw last != null ? last : new IllegalStateException("not within " + timeoutMs + " ms");
-    }
-
     /** Creates or changes a topic at the broker, and waits until the name server tells its route. */
     static void createTopic(JSONObject request, Peer.Rows rows) throws Exception {
         String topic = request.getString("topic");
         int queues = request.getIntValue("queues", 4);
         DefaultMQAdminExt admin = Clients.admin(request);
         try {
-            admin.createAndUpdateTopicConfig(request.getString("address"), new TopicConfig(topic, queues, queues));
-            await(30_000L, () -> admin.examineTopicRouteInfo(topic) != null);
+            TopicConfig config = new TopicConfig(topic);
+            config.setReadQueueNums(queues);
+            config.setWriteQueueNums(queues);
+            admin.createAndUpdateTopicConfig(request.getString("address"), config);
         } finally {
             Clients.retire(admin::shutdown);
+        }
+        awaitRoute(request, request.getIntValue("route_queues", queues));
+    }
+
+    /** Waits until the name server tells the route of a topic that the broker makes by itself. */
+    static void awaitTopic(JSONObject request, Peer.Rows rows) throws Exception {
+        awaitRoute(request, 1);
+    }
+
+    /** Asked as a consumer, because the admin client answers with another class in 4.9. */
+    private static void awaitRoute(JSONObject request, int queues) throws Exception {
+        DefaultMQPullConsumer consumer = Clients.pullConsumer(request);
+        try {
+            Peer.await(60_000L, () -> Clients.queues(consumer, request.getString("topic")).size() >= queues);
+        } finally {
+            Clients.retire(consumer::shutdown);
         }
     }
 
@@ -157,6 +156,45 @@ final class Admin {
         DefaultMQAdminExt admin = Clients.admin(request);
         try {
             rows.add(MessageRow.of(admin.viewMessage(request.getString("topic"), request.getString("id")), false));
+        } finally {
+            Clients.retire(admin::shutdown);
+        }
+    }
+
+    /** Lets a consumer of the group consume the message with this offset id at once, outside of its progress. */
+    static void consumeDirectly(JSONObject request, Peer.Rows rows) throws Exception {
+        DefaultMQAdminExt admin = Clients.admin(request);
+        try {
+            ConsumeMessageDirectlyResult result = admin.consumeMessageDirectly(
+                request.getString("group"), request.getString("client_id"), request.getString("topic"), request.getString("id"));
+            rows.add(Map.of("result", result.getConsumeResult().name(), "order", result.isOrder()));
+        } finally {
+            Clients.retire(admin::shutdown);
+        }
+    }
+
+    /** What a consumer of the group says of itself: its properties, its subscriptions, and the queues it has. */
+    static void runningInfo(JSONObject request, Peer.Rows rows) throws Exception {
+        DefaultMQAdminExt admin = Clients.admin(request);
+        try {
+            ConsumerRunningInfo info = admin.getConsumerRunningInfo(
+                request.getString("group"), request.getString("client_id"), request.getBooleanValue("jstack", false));
+            rows.add(Map.of(
+                "properties", info.getProperties(),
+                "topics", info.getSubscriptionSet().stream().map(SubscriptionData::getTopic).sorted().toList(),
+                "queues", info.getMqTable().keySet().stream().map(queue -> queue.getTopic() + ":" + queue.getQueueId()).sorted().toList(),
+                "jstack", info.getJstack() != null));
+        } finally {
+            Clients.retire(admin::shutdown);
+        }
+    }
+
+    /** Moves a group's progress to a time while its consumers run. Per queue: where it is now. */
+    static void resetOffset(JSONObject request, Peer.Rows rows) throws Exception {
+        DefaultMQAdminExt admin = Clients.admin(request);
+        try {
+            admin.resetOffsetByTimestamp(request.getString("topic"), request.getString("group"), request.getLongValue("timestamp_ms"), true)
+                .forEach((queue, offset) -> rows.add(Map.of("broker", queue.getBrokerName(), "queue", queue.getQueueId(), "offset", offset)));
         } finally {
             Clients.retire(admin::shutdown);
         }

@@ -17,7 +17,11 @@ import java.util.Map;
  * <p>One JVM serves a whole test session, because starting a JVM costs more than most tests. Each line on standard input
  * is a request, {@code {"op": …, …}}. The answer on standard output is any number of {@code {"row": …}} lines and then one
  * {@code {"done": true}} or {@code {"error": …}}. Requests are served one after the other. Each request starts and ends
- * client objects of its own, so that no route or offset is remembered from one request to the next.
+ * client objects of its own, so that no route or offset is remembered from one request to the next; only the push consumers
+ * of {@link Consumers} live on.
+ *
+ * <p>Compiled against 5.3.3, run over the jars of 5.3.3 or of 4.9.7: what is not in both stands apart, in {@link Admin} or in
+ * a class of its own, and is not asked for where it is missing.
  */
 public final class Peer {
     private final PrintStream out;
@@ -36,12 +40,46 @@ public final class Peer {
         void run(JSONObject request, Rows rows) throws Exception;
     }
 
+    interface Condition {
+        boolean holds() throws Exception;
+    }
+
+    /** Asks until the answer is yes. An exception counts as no, but for the last one, which tells why it never was. */
+    static void await(long timeoutMs, Condition condition) throws Exception {
+        long deadline = System.nanoTime() + timeoutMs * 1_000_000L;
+        Exception last = null;
+        while (System.nanoTime() < deadline) {
+            try {
+                if (condition.holds()) {
+                    return;
+                }
+                last = null;
+            } catch (Exception notYet) {
+                last = notYet;
+            }
+            Thread.sleep(50);
+        }
+        throw last != null ? last : new IllegalStateException("not within " + timeoutMs + " ms");
+    }
+
     private static final Map<String, Operation> OPERATIONS = Map.ofEntries(
         Map.entry("send", Sender::send),
         Map.entry("pull_all", Puller::pullAll),
         Map.entry("group_consume", GroupConsumer::consume),
+        Map.entry("assigned_consume", Assigned::consume),
+        Map.entry("consumer_start", Consumers::start),
+        Map.entry("consumer_rows", Consumers::rows),
+        Map.entry("consumer_queues", Consumers::queues),
+        Map.entry("consumer_commit", Consumers::commit),
+        Map.entry("consumer_stop", Consumers::stop),
+        Map.entry("consumer_clear", Consumers::clear),
+        Map.entry("mqadmin", Commands::run),
+        Map.entry("consume_directly", Admin::consumeDirectly),
+        Map.entry("running_info", Admin::runningInfo),
+        Map.entry("reset_offset", Admin::resetOffset),
         Map.entry("await_broker", Admin::awaitBroker),
         Map.entry("create_topic", Admin::createTopic),
+        Map.entry("await_topic", Admin::awaitTopic),
         Map.entry("offsets", Admin::offsets),
         Map.entry("group_offsets", Admin::groupOffsets),
         Map.entry("search_offset", Admin::searchOffset),
@@ -70,7 +108,7 @@ public final class Peer {
             }
             operation.run(request, row -> line(Map.of("row", row)));
             line(Map.of("done", true));
-        } catch (Exception failure) {
+        } catch (Exception | LinkageError failure) {
             StringWriter trace = new StringWriter();
             failure.printStackTrace(new PrintWriter(trace));
             line(Map.of("error", String.valueOf(failure), "trace", trace.toString()));

@@ -1,0 +1,254 @@
+package io.cometmq.interop;
+
+import com.alibaba.fastjson2.JSONArray;
+import com.alibaba.fastjson2.JSONObject;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.store.OffsetStore;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
+
+/**
+ * Push consumers that live from one request to another, known by the name the test gave them, and what each was given.
+ *
+ * <p>A consumer fails the messages whose tag is in {@code fail_until} as long as they were tried fewer times than that.
+ */
+final class Consumers {
+    private static final int THREADS = 4;
+    private static final Map<String, DefaultMQPushConsumer> LIVE = new ConcurrentHashMap<>();
+    /** Everything that any consumer was given, in the order of its coming. Guarded by itself. */
+    private static final List<Map<String, Object>> SEEN = new ArrayList<>();
+
+    private Consumers() {
+    }
+
+    static void start(JSONObject request, Peer.Rows rows) throws Exception {
+        String name = request.getString("name");
+        DefaultMQPushConsumer consumer = Clients.configure(new DefaultMQPushConsumer(request.getString("group")), request);
+        boolean broadcasting = request.getBooleanValue("broadcasting", false);
+        if (broadcasting) {
+            Broadcasting.make(consumer);
+        }
+        consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf("CONSUME_FROM_" + request.getString("from")));
+        if (request.getString("timestamp") != null) {
+            consumer.setConsumeTimestamp(request.getString("timestamp"));
+        }
+        consumer.setConsumeThreadMin(THREADS);
+        consumer.setConsumeThreadMax(THREADS);
+        consumer.setPullBatchSize(request.getIntValue("pull_batch", 32));
+        consumer.setConsumeMessageBatchMaxSize(request.getIntValue("consume_batch", 1));
+        consumer.setMaxReconsumeTimes(request.getIntValue("max_reconsume_times", -1));
+        for (Map.Entry<String, Object> subscription : request.getJSONObject("subscriptions").entrySet()) {
+            consumer.subscribe(subscription.getKey(), String.valueOf(subscription.getValue()));
+        }
+        JSONObject failUntil = request.getJSONObject("fail_until");
+        Judge judge = message -> failUntil != null && message.getTags() != null
+            && message.getReconsumeTimes() < failUntil.getIntValue(message.getTags(), 0);
+        if (request.getBooleanValue("orderly", false)) {
+            consumer.registerMessageListener(new Orderly(name, judge));
+        } else {
+            consumer.registerMessageListener(new Concurrent(name, judge));
+        }
+        consumer.start();
+        if (broadcasting) {
+            Broadcasting.wake(consumer);
+        }
+        LIVE.put(name, consumer);
+        rows.add(Map.of("client_id", consumer.buildMQClientId()));
+    }
+
+    /** Whether a message fails this time. */
+    private interface Judge {
+        boolean fails(MessageExt message);
+    }
+
+    /** The enumeration is in another package in 4.9, and is loaded only where it is asked for. */
+    private static final class Broadcasting {
+        static void make(DefaultMQPushConsumer consumer) {
+            consumer.setMessageModel(MessageModel.BROADCASTING);
+        }
+
+        /**
+         * Upstream's start wakes its rebalance, unless another heartbeat is under way just then. In a group the broker wakes it
+         * too; one that gets everything would then begin 30 seconds later, against any broker.
+         */
+        static void wake(DefaultMQPushConsumer consumer) {
+            consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
+        }
+    }
+
+    private record Concurrent(String name, Judge judge) implements MessageListenerConcurrently {
+        @Override
+        public ConsumeConcurrentlyStatus consumeMessage(List<MessageExt> messages, ConsumeConcurrentlyContext context) {
+            boolean failed = messages.stream().anyMatch(judge::fails);
+            record(name, messages, context.getMessageQueue(), !failed);
+            return failed ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        }
+    }
+
+    private record Orderly(String name, Judge judge) implements MessageListenerOrderly {
+        @Override
+        public ConsumeOrderlyStatus consumeMessage(List<MessageExt> messages, ConsumeOrderlyContext context) {
+            boolean failed = messages.stream().anyMatch(judge::fails);
+            record(name, messages, context.getMessageQueue(), !failed);
+            context.setSuspendCurrentQueueTimeMillis(10);
+            return failed ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
+        }
+    }
+
+    private static void record(String name, List<MessageExt> messages, MessageQueue queue, boolean consumed) {
+        long now = System.currentTimeMillis();
+        List<Map<String, Object>> rows = new ArrayList<>();
+        for (MessageExt message : messages) {
+            Map<String, Object> row;
+            try {
+                row = MessageRow.of(message, false);
+            } catch (Exception failure) {
+                throw new IllegalStateException(failure);
+            }
+            row.put("consumer", name);
+            row.put("broker", queue.getBrokerName());
+            row.put("consumed", consumed);
+            row.put("consumed_at_ms", now);
+            rows.add(row);
+        }
+        synchronized (SEEN) {
+            SEEN.addAll(rows);
+            SEEN.notifyAll();
+        }
+    }
+
+    /** Waits until the consumers have consumed {@code count} messages between them, or time is up; then all they were given. */
+    static void rows(JSONObject request, Peer.Rows rows) throws Exception {
+        Set<String> names = names(request);
+        int count = request.getIntValue("count", 0);
+        long deadline = System.nanoTime() + request.getLongValue("timeout_ms", 60_000L) * 1_000_000L;
+        List<Map<String, Object>> found;
+        synchronized (SEEN) {
+            while (true) {
+                found = SEEN.stream().filter(row -> names.contains((String) row.get("consumer"))).toList();
+                long left = (deadline - System.nanoTime()) / 1_000_000L;
+                if (left <= 0 || found.stream().filter(row -> (Boolean) row.get("consumed")).count() >= count) {
+                    break;
+                }
+                SEEN.wait(left);
+            }
+        }
+        found.forEach(rows::add);
+    }
+
+    /**
+     * Waits until {@code total} queues of the topic are divided among the consumers, each queue with one of them and none
+     * of them without; then who has which.
+     */
+    static void queues(JSONObject request, Peer.Rows rows) throws Exception {
+        String topic = request.getString("topic");
+        int total = request.getIntValue("total");
+        Map<String, Set<String>> owned = new LinkedHashMap<>();
+        Peer.await(60_000L, () -> {
+            owned.clear();
+            for (String name : names(request)) {
+                owned.put(name, owned(LIVE.get(name), topic));
+            }
+            return isDivided(owned, total);
+        });
+        owned.forEach((name, queues) -> rows.add(Map.of("consumer", name, "queues", queues)));
+    }
+
+    private static List<MessageQueue> processed(DefaultMQPushConsumer consumer, String topic) {
+        return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet().stream()
+            .filter(queue -> queue.getTopic().equals(topic)).toList();
+    }
+
+    private static Set<String> owned(DefaultMQPushConsumer consumer, String topic) {
+        Set<String> queues = new TreeSet<>();
+        processed(consumer, topic).forEach(queue -> queues.add(queue.getBrokerName() + ":" + queue.getQueueId()));
+        return queues;
+    }
+
+    private static boolean isDivided(Map<String, Set<String>> owned, int total) {
+        Set<String> all = new HashSet<>();
+        int sum = 0;
+        for (Set<String> queues : owned.values()) {
+            if (queues.isEmpty()) {
+                return false;
+            }
+            sum += queues.size();
+            all.addAll(queues);
+        }
+        return sum == total && all.size() == total;
+    }
+
+    /**
+     * Waits until the consumers' own progress in the topic, all queues together, is {@code count}, and tells the broker.
+     *
+     * <p>A consumer does so every few seconds by itself. Who takes over a queue before that consumes again what was consumed.
+     */
+    static void commit(JSONObject request, Peer.Rows rows) throws Exception {
+        String topic = request.getString("topic");
+        long count = request.getLongValue("count");
+        Map<MessageQueue, Long> progress = new LinkedHashMap<>();
+        Peer.await(60_000L, () -> {
+            progress.clear();
+            for (String name : names(request)) {
+                OffsetStore store = LIVE.get(name).getOffsetStore();
+                for (MessageQueue queue : processed(LIVE.get(name), topic)) {
+                    progress.put(queue, store.readOffset(queue, ReadOffsetType.READ_FROM_MEMORY));
+                }
+            }
+            return progress.values().stream().mapToLong(Long::longValue).sum() == count;
+        });
+        OffsetStore anyStore = LIVE.get(names(request).iterator().next()).getOffsetStore();
+        for (Map.Entry<MessageQueue, Long> entry : progress.entrySet()) {
+            anyStore.updateConsumeOffsetToBroker(entry.getKey(), entry.getValue(), false);
+        }
+    }
+
+    /** Ends consumers cleanly: when this returns, their progress is with the broker and they have left the group. */
+    static void stop(JSONObject request, Peer.Rows rows) throws Exception {
+        List<Thread> ending = new ArrayList<>();
+        for (String name : names(request)) {
+            DefaultMQPushConsumer consumer = LIVE.remove(name);
+            if (consumer == null) {
+                throw new IllegalArgumentException("no consumer " + name);
+            }
+            Thread thread = new Thread(consumer::shutdown, "stop " + name);
+            thread.start();
+            ending.add(thread);
+        }
+        for (Thread thread : ending) {
+            thread.join();
+        }
+    }
+
+    /** Ends whatever is alive without waiting for it, and forgets what was seen. */
+    static void clear(JSONObject request, Peer.Rows rows) {
+        for (String name : List.copyOf(LIVE.keySet())) {
+            Clients.retire(LIVE.remove(name)::shutdown);
+        }
+        synchronized (SEEN) {
+            SEEN.clear();
+        }
+    }
+
+    private static Set<String> names(JSONObject request) {
+        JSONArray names = request.getJSONArray("names");
+        return new TreeSet<>(names.toJavaList(String.class));
+    }
+}
