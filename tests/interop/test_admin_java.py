@@ -13,8 +13,9 @@ import pytest
 import cometmq.admin
 from cometmq.admin import Admin, BrokerStatus, OutgoingMessage, SendLimits
 from cometmq.errors import BrokerError, InvalidArgument
+from cometmq.remoting.bodies.running_info import ConsumeResult
 from cometmq.store_config.topic_config import Perm
-from interop.harness import PEER_VERSION, Peer
+from interop.harness import PEER_VERSION, Maker, Peer
 from interop.patterns import MessageSpec
 from support.command_line import run, run_json
 
@@ -185,3 +186,36 @@ def test_the_command_line(peer: Peer, tmp_path: Path) -> None:
         (found,) = run_json("message", "peek", "Rows", "--limit", "1", "--tags", "odd", "--json", *where)
         assert found["tags"] == "odd"
         assert broker.address in run("cluster", "status", *where).out
+
+
+@pytest.mark.parametrize("maker", list(Maker), ids=lambda maker: maker.value)
+def test_a_group_with_members(peer: Peer, tmp_path: Path, maker: Maker) -> None:
+    """The official Java consumer, on upstream's broker and on ours."""
+    with (
+        peer.broker(tmp_path / "store", maker=maker) as broker,
+        cometmq.admin.connect(namesrv=peer.namesrv.address) as admin,
+    ):
+        topic, group = f"Members-{maker.value}", f"g_members_{maker.value}"
+        peer.client.create_topic(broker, topic, queues=2)
+        admin.messages.send(topic, b"0")
+        client_id = peer.client.start_consumer(f"c-{maker.value}", group, {topic: "*"})
+        assert len(peer.client.consumed(f"c-{maker.value}", count=1)) == 1
+
+        members = admin.groups.members(group)
+        assert members is not None
+        assert [one.client_id for one in members.connections] == [client_id]
+        assert members.subscriptions[topic].sub_string == "*"
+        info = admin.groups.running_info(group, client_id, stack=True)
+        assert {queue.queue_id for queue in info.queues if queue.topic == topic} == {0, 1}
+        assert info.jstack
+        (message,) = admin.messages.peek(topic)
+        result = admin.messages.consume_directly(message.message_id, group=group, client_id=client_id)
+        assert result.consume_result is ConsumeResult.CR_SUCCESS
+        assert len(peer.client.consumed(f"c-{maker.value}", count=2)) == 2  # again, as it was asked to
+        assert client_id in run("group", "describe", group, "--namesrv", peer.namesrv.address).out
+        eventually(lambda: admin.offsets.progress(group, topic=topic).lag == 0)
+        # A group whose members are connected goes on from the new place by itself.
+        admin.offsets.reset(group, topic, timestamp_ms=cometmq.admin.EARLIEST_MS)
+        assert len(peer.client.consumed(f"c-{maker.value}", count=3)) == 3
+        peer.client.stop_consumers(f"c-{maker.value}")
+        eventually(lambda: admin.groups.members(group) is None)

@@ -146,6 +146,7 @@ class AsyncMessages(AsyncPart[MessageOperations]):
     by_key = _awaited(MessageOperations.by_key)
     at = _awaited(MessageOperations.at)
     peek = _awaited(MessageOperations.peek)
+    consume_directly = _awaited(MessageOperations.consume_directly)
     send = _awaited(MessageOperations.send)
 
     def sender(self, topic: str, *, broker_name: str | None = None, limits: SendLimits | None = None) -> AsyncSender:

@@ -158,6 +158,7 @@ class Messages(_Part[MessageOperations]):
     by_key = _blocking(MessageOperations.by_key)
     at = _blocking(MessageOperations.at)
     peek = _blocking(MessageOperations.peek)
+    consume_directly = _blocking(MessageOperations.consume_directly)
     send = _blocking(MessageOperations.send)
 
     def sender(self, topic: str, *, broker_name: str | None = None, limits: SendLimits | None = None) -> Sender:

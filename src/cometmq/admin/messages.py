@@ -15,6 +15,7 @@ from cometmq.admin.results import SendResult
 from cometmq.admin.sending import Sending, SendLimits, targets_of
 from cometmq.admin.servers import Route, Servers, TopicQueues, request
 from cometmq.errors import InvalidArgument, NotFound
+from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.members import Members
 from cometmq.store_config.fields import INT64_MAX
@@ -29,6 +30,8 @@ _PULL_MESSAGES = 32
 _PULL_AGAIN = frozenset({ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED})
 _PULL_ANSWERS = (*_PULL_AGAIN, ResponseCode.PULL_NOT_FOUND)
 _QUERY_TIMEOUT_MS = 18_000
+_CONSUMER_TIMEOUT_MS = 15_000
+"""The broker itself waits ten seconds for the client."""
 _TEMPLATE_TOPIC = "TBW102"
 _TEMPLATE_QUEUES = 4
 
@@ -49,11 +52,7 @@ class MessageOperations:
             InvalidArgument: this is no such id; a unique id is looked up with :meth:`by_unique_id`.
             NotFound: the broker has no message there.
         """
-        (host, port), physical_offset = parse_message_id(message_id)
-        address = f"{host}:{port}"
-        if self._servers.is_direct:
-            (broker,) = yield from self._servers.brokers()
-            address = broker.address
+        address, physical_offset = yield from self._place_of(message_id)
         call = self._servers.call(address, request(RequestCode.VIEW_MESSAGE_BY_ID, offset=physical_offset))
         answer = yield from succeeded(call, ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND)
         if answer.code != ResponseCode.SUCCESS or not answer.body:
@@ -61,6 +60,14 @@ class MessageOperations:
             raise NotFound(f"{address} has no message at {physical_offset} of its log; it may have expired{remark}")
         (message,) = decode_messages(answer.body)[:1]
         return message
+
+    def _place_of(self, message_id: str) -> Operation[tuple[str, int]]:
+        """Return the broker and the physical offset that an offset message id names."""
+        (host, port), physical_offset = parse_message_id(message_id)
+        if not self._servers.is_direct:
+            return f"{host}:{port}", physical_offset
+        (broker,) = yield from self._servers.brokers()
+        return broker.address, physical_offset
 
     def by_unique_id(self, topic: str, unique_id: str) -> Operation[tuple[Message, ...]]:
         """Return the messages of a topic that a sender gave this id, oldest first; none is an empty tuple.
@@ -238,6 +245,35 @@ class MessageOperations:
         answer = yield from succeeded(call, *_PULL_ANSWERS)
         following = Members(answer.fields).required_int64("nextBeginOffset")
         return decode_messages(answer.body) if answer.code == ResponseCode.SUCCESS else [], following
+
+    def consume_directly(
+        self, message_id: str, *, group: str, client_id: str
+    ) -> Operation[ConsumeMessageDirectlyResult]:
+        """Let a connected consumer consume one message again, now; nobody's progress changes.
+
+        Args:
+            message_id: its offset message id.
+            group: the consumer's group.
+            client_id: the consumer, as :meth:`cometmq.admin.groups.GroupOperations.members` names it.
+
+        Returns:
+            How the consumer took it.
+
+        Raises:
+            NotFound: the broker has no message there.
+            BrokerError: the consumer is not connected to the broker, or did not answer within ten seconds (code 207).
+        """
+        message = yield from self.by_id(message_id)
+        address, _ = yield from self._place_of(message_id)
+        command = request(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            consumerGroup=group,
+            clientId=client_id,
+            msgId=message_id,
+            topic=message.topic,
+        )
+        answer = yield from succeeded(self._servers.call(address, command, timeout_ms=_CONSUMER_TIMEOUT_MS))
+        return ConsumeMessageDirectlyResult.from_json(answer.body)
 
     # --- Sending ------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -10,18 +10,22 @@ from cometmq._plural import counted
 from cometmq.cli.arguments import Json
 from cometmq.cli.failures import reported
 from cometmq.cli.remote import BrokerAddress, BrokerName, ClusterName, Namesrv, Yes, confirmed, connected, group_of
-from cometmq.cli.tables import print_table
+from cometmq.cli.tables import print_pairs, print_table
 from cometmq.cli.terminal import print_json, safe_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cometmq.admin import GroupDescription, GroupProgress
+    from cometmq.remoting.bodies.message_queue import MessageQueue
+    from cometmq.remoting.bodies.running_info import ConsumerRunningInfo
     from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 
 __all__ = ["group_commands", "print_progress", "progress_json"]
 
 group_commands = group_of("group", "Consumer groups of a cluster: list, create, describe, change, delete.")
+
+T = TypeVar("T")
 
 _Group = Annotated[str, typer.Argument(help="The group.", show_default=False)]
 
@@ -284,6 +288,82 @@ def delete_group(
         print_json({"group": group, "brokers": list(had)})
         return
     typer.echo(f"deleted group {group} at {safe_text(', '.join(one.broker_name for one in had))}")
+
+
+@group_commands.command("running")
+@reported()
+def show_running(
+    group: _Group,
+    client: Annotated[str, typer.Argument(help="A member, as describe shows it.", show_default=False)],
+    stack: Annotated[bool, typer.Option("--stack", help="With its threads' stacks.")] = False,
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    json: Json = False,
+) -> None:
+    """Ask a connected consumer what it is doing: its queues, what it holds of them, its rates.
+
+    \b
+    Example:
+      cometmq group running billing 10.0.0.9@4711#123456
+    """
+    with connected(namesrv, broker) as admin:
+        info = admin.groups.running_info(group, client, stack=stack)
+    if json:
+        print_json(_running_json(info))
+        return
+    print_pairs(sorted(info.properties.items()))
+    typer.echo()
+    print_table(
+        ["topic", "broker", "queue", "commits", "holds", "locked", "last pull", "last consumed"],
+        (
+            [
+                queue.topic,
+                queue.broker_name,
+                queue.queue_id,
+                held.commit_offset,
+                held.cached_msg_count,
+                held.locked,
+                time_text(held.last_pull_timestamp_ms or None),
+                time_text(held.last_consume_timestamp_ms or None),
+            ]
+            for queue, held in _by_queue(info.queues)
+        ),
+    )
+    typer.echo()
+    print_table(
+        ["topic", "pulled/s", "consumed/s", "failed/s", "ms per message", "failed"],
+        (
+            [
+                topic,
+                status.pull_tps,
+                status.consume_ok_tps,
+                status.consume_failed_tps,
+                status.consume_rt_ms,
+                status.consume_failed_messages,
+            ]
+            for topic, status in sorted(info.statuses.items())
+        ),
+    )
+    if info.jstack:
+        typer.echo(info.jstack)
+
+
+def _by_queue(queues: Mapping[MessageQueue, T]) -> list[tuple[MessageQueue, T]]:
+    return sorted(queues.items(), key=lambda pair: (pair[0].topic, pair[0].broker_name, pair[0].queue_id))
+
+
+def _running_json(info: ConsumerRunningInfo) -> dict[str, object]:
+    import dataclasses
+
+    return {
+        "properties": dict(info.properties),
+        "queues": [{**dataclasses.asdict(queue), **dataclasses.asdict(held)} for queue, held in _by_queue(info.queues)],
+        "pop_queues": [
+            {**dataclasses.asdict(queue), **dataclasses.asdict(held)} for queue, held in _by_queue(info.pop_queues)
+        ],
+        "topics": [{"topic": topic, **dataclasses.asdict(status)} for topic, status in sorted(info.statuses.items())],
+        "stack": info.jstack,
+    }
 
 
 @group_commands.command("producers")

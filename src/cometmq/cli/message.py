@@ -377,3 +377,35 @@ def peek(
             newest=newest,
         )
     _print_messages(found, json=json, raw=raw)
+
+
+@message_commands.command("consume")
+@reported()
+def consume(
+    message_id: Annotated[str, typer.Argument(help="Its offset message id.", show_default=False)],
+    group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The consumer's group.")],
+    client: Annotated[str, typer.Option("--client", metavar="ID", help="The consumer; `group describe` names it.")],
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    json: Json = False,
+) -> None:
+    """Let a connected consumer consume one message again, now; nobody's progress changes.
+
+    Exit codes: 0 it consumed the message, 2 usage, 3 it did not, or could not be asked.
+
+    \b
+    Example:
+      cometmq message consume 7F00000100002A9F0000000000001000 --group billing --client 10.0.0.9@4711#123456
+    """
+    from cometmq.remoting.bodies.running_info import ConsumeResult
+
+    with connected(namesrv, broker) as admin:
+        result = admin.messages.consume_directly(message_id, group=group, client_id=client)
+    is_done = result.consume_result in (ConsumeResult.CR_SUCCESS, ConsumeResult.CR_COMMIT)
+    if json:
+        print_json({"result": result.consume_result.name, "spent_ms": result.spent_time_ms, "remark": result.remark})
+    else:
+        remark = f": {safe_text(result.remark)}" if result.remark else ""
+        typer.echo(f"{result.consume_result.name} after {result.spent_time_ms:,} ms{remark}")
+    if not is_done:
+        raise typer.Exit(ExitCode.FAILED)

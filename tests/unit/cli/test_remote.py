@@ -17,10 +17,12 @@ import pytest
 import cometmq.admin
 from cometmq.cli.failures import ExitCode
 from cometmq.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
+from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.testing import Cluster, cluster
 from support.command_line import Outcome, run, start
+from support.frames import broker_frames, exchanges
 from support.peer import Peer
 
 CSV = 'carrier,tailnum,text\nUA,N1,first\nAA,N2,"two,\nlines"\nUA,NA,third\n\nDL,N1,\n'
@@ -351,3 +353,38 @@ def test_what_was_not_acknowledged_is_told() -> None:
     first, second = outcome.err.splitlines()
     assert first == "cometmq: of the messages that were read, 25 were not acknowledged"
     assert second.startswith(f"cometmq: code 13 from {peer.address}: no more")
+
+
+def test_what_a_consumer_says_of_itself() -> None:
+    """A consumer of the captured run, behind a broker alone; and one that consumes a message again."""
+    captured = {
+        request.code: answer
+        for _, request, answer in exchanges(broker_frames("apache-5.3.3-groups"))
+        if answer is not None and answer.code == 0 and answer.body
+    }
+    results = ["CR_SUCCESS", "CR_LATER"]
+
+    def script(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
+        if request.code == RequestCode.GET_BROKER_CONFIG:
+            return request.response(0, body=b"brokerName=a\n").encode()
+        if request.code == RequestCode.VIEW_MESSAGE_BY_ID:
+            return request.response(0, body=captured[RequestCode.QUERY_MESSAGE].body).encode()
+        if request.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            body = ConsumeMessageDirectlyResult(consume_result=ConsumeResult[results.pop(0)], spent_time_ms=3)
+            return request.response(0, body=body.to_json()).encode()
+        return request.response(0, body=captured[request.code].body).encode()
+
+    with Peer(script) as peer:
+        where = ["--broker", peer.address]
+        running = ok_json("group", "running", "g_two", "192.0.2.2@m2", *where)
+        assert running["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+        queues = [one for one in running["queues"] if one["topic"] == "Two"]
+        assert [one["queue_id"] for one in queues] == sorted(one["queue_id"] for one in queues)
+        assert queues[0]["commit_offset"] > 0
+        assert "PROP_CLIENT_VERSION" in ok("group", "running", "g_two", "192.0.2.2@m2", "--stack", *where).out
+        arguments = ["message", "consume", "7F000001000049DF000000000000D6FF", "--group", "g", "--client", "c", *where]
+        assert ok_json(*arguments) == {"result": "CR_SUCCESS", "spent_ms": 3, "remark": None}
+        later = run(*arguments)
+        assert (later.code, later.out) == (ExitCode.FAILED, "CR_LATER after 3 ms\n")
+        asked = peer.requests[-1].fields
+        assert (asked["consumerGroup"], asked["clientId"], asked["topic"]) == ("g", "c", "Two")
