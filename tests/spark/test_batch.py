@@ -13,7 +13,7 @@ import pytest
 import cometmq
 from support.golden import StoreKind, broker_properties, expected_records, golden_names
 from support.rows import row_of
-from support.small_store import open_small, spoil
+from support.small_store import open_small, pretend_newer, spoil
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -265,6 +265,15 @@ def test_a_path_that_is_not_there(spark: SparkSession, path: Path) -> None:
     (path / "readme.txt").write_text("no store")
     with pytest.raises(Exception, match=r"option path: .*cannot be read as a store"):
         load(spark, path, topic="t").count()
+
+
+def test_a_store_of_a_newer_version(spark: SparkSession, orders: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(orders, tmp_path / "newer")
+    pretend_newer(path, older_may_use=True)
+    assert load(spark, path, topic="orders").count() == 4000
+    pretend_newer(path, older_may_use=False)
+    with pytest.raises(Exception, match=r"option path: .*a newer CometMQ.*pip install --upgrade cometmq"):
+        load(spark, path, topic="orders").count()
 
 
 def test_a_path_that_is_not_there_on_an_executor(spark: SparkSession, orders: Path, tmp_path: Path) -> None:
