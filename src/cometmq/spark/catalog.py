@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 import cometmq
+from cometmq._engine import java_hash
 from cometmq.errors import Error, NotFound
 from cometmq.spark.errors import OptionError, PathMissing
 from cometmq.spark.offsets import QueueKey, parse_assigned
@@ -22,6 +23,8 @@ __all__ = ["Catalog", "Ends", "StoreCatalog", "open_store", "selected_topics"]
 _SAMPLES = 8
 _UNITS_PER_SAMPLE = 16
 _UNKNOWN_ROW_BYTES = 1024.0
+_UNIT_BYTES = 20
+_HASHES = range(-(1 << 31), 1 << 31)
 
 
 class Ends:
@@ -58,8 +61,8 @@ class Catalog(Protocol):
         """Return the offset of the first message stored at a time or later."""
         ...
 
-    def row_bytes(self, one: QueueRange) -> float:
-        """Return about how many bytes a message of a range has."""
+    def row_bytes(self, one: QueueRange, tags: Collection[str] = ()) -> float:
+        """Return about how many bytes have to be read for a message of a range, if only those with a tag are wanted."""
         ...
 
 
@@ -113,10 +116,15 @@ class StoreCatalog:
         """See :class:`Catalog`."""
         return self._store.offset_at(topic, queue_id, time_ms)
 
-    def row_bytes(self, one: QueueRange) -> float:
-        """See :class:`Catalog`: the mean of some units spread over the range, which a queue keeps beside the log."""
+    def row_bytes(self, one: QueueRange, tags: Collection[str] = ()) -> float:
+        """See :class:`Catalog`: the mean of some units spread over the range, which a queue keeps beside the log.
+
+        With tags every unit is read, and of the log what has a tag's hash. Few samples cannot show that there is none.
+        """
+        hashes = {java_hash(tag) for tag in tags}
         step = max(one.rows // _SAMPLES, 1)
         size = messages = 0
+        fitting = 1
         for start in range(one.start, one.end, step)[:_SAMPLES]:
             limit = min(_UNITS_PER_SAMPLE, one.end - start)
             try:
@@ -125,7 +133,12 @@ class StoreCatalog:
                 continue  # a gap, or it expired just now: a sample is missing, no more
             size += sum(unit[2] for unit in units)
             messages += sum(max(unit[4], 1) for unit in units)
-        return size / messages if messages else _UNKNOWN_ROW_BYTES
+            # What is no hash says where one lies; then the tag is not known here.
+            fitting += sum(max(unit[4], 1) for unit in units if unit[3] in hashes or unit[3] not in _HASHES)
+        if not messages:
+            return _UNKNOWN_ROW_BYTES
+        mean = size / messages
+        return mean if not tags else _UNIT_BYTES + mean * min(fitting / messages, 1.0)
 
     def close(self) -> None:
         """Let the store go."""

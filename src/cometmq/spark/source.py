@@ -6,8 +6,9 @@ The reader travels to the executors once per query; a partition is only its rang
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -65,11 +66,13 @@ def read_plan(options: ReadOptions, schema: StructType) -> ReadPlan:
     )
 
 
-def partitions_of(catalog: Catalog, ranges: Sequence[QueueRange], options: ReadOptions) -> list[InputPartition]:
-    """Deal ranges out to tasks."""
+def partitions_of(
+    catalog: Catalog, ranges: Sequence[QueueRange], options: ReadOptions, tags: Collection[str]
+) -> list[InputPartition]:
+    """Deal ranges out to tasks, by what has to be read for messages with ``tags`` (empty: all)."""
     tasks = plan_partitions(
         ranges,
-        catalog.row_bytes,
+        partial(catalog.row_bytes, tags=tags),
         max_bytes=options.max_partition_bytes,
         min_partitions=options.min_partitions,
     )
@@ -98,7 +101,7 @@ class BatchReader(DataSourceReader):
             if self._plan.keys:
                 # The index finds them at once: a single small task.
                 return [RangePartition([one for one in ranges if one.rows])]
-            return partitions_of(catalog, ranges, options)
+            return partitions_of(catalog, ranges, options, self._plan.tags)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a task's rows. For no partitions at all Spark makes one of its own, which is empty."""

@@ -157,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             low = begin.get((topic, queue), 0)
             if low < high:
                 ranges.append(self._there(QueueRange(topic, queue, low, high), queues.get((topic, queue), Ends(0, 0))))
-        return partitions_of(self._opened(), [one for one in ranges if one.rows > 0], self._options)
+        return partitions_of(self._opened(), [one for one in ranges if one.rows > 0], self._options, self._plan.tags)
 
     def _there(self, one: QueueRange, ends: Ends) -> QueueRange:
         start, end = min(max(one.start, ends.low), one.end), min(one.end, ends.high)

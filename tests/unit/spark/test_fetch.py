@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cometmq import CorruptRecord
+from cometmq.spark.catalog import StoreCatalog
 from cometmq.spark.errors import DataLoss, PathMissing
 from cometmq.spark.fetch import ReadPlan, record_batches
 from cometmq.spark.options import OptionMap, ReadOptions
@@ -98,3 +99,14 @@ def test_no_path(path: Path) -> None:
     gone = replace(plan(path), path=str(path / "nowhere"))
     with pytest.raises(PathMissing, match=r"option path: .*nowhere is not there on the executor"):
         list(record_batches(gone, BOTH))
+
+
+def test_what_a_message_costs_to_read(path: Path) -> None:
+    everything = QueueRange("t", 0, 0, 100)
+    with StoreCatalog(str(path)) as catalog:
+        mean = catalog.row_bytes(everything)
+        assert 90 < mean < 200
+        # Tag a has half of queue 0, and nothing has tag c: then every unit is read, and as good as nothing of the log.
+        assert catalog.row_bytes(everything, ["a"]) == pytest.approx(20 + mean / 2, rel=0.1)
+        assert 20 < catalog.row_bytes(everything, ["c"]) < 20 + mean / 10
+        assert catalog.row_bytes(everything, ["a", "b"]) <= 20 + mean

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Collection
 
 import pytest
 
@@ -38,7 +39,7 @@ class Cluster:
         low, high = self.queues[topic][queue_id]
         return min(max(time_ms, low), high)
 
-    def row_bytes(self, one: QueueRange) -> float:
+    def row_bytes(self, one: QueueRange, tags: Collection[str] = ()) -> float:
         return 100.0
 
 
