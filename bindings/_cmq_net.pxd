@@ -71,6 +71,7 @@ cdef extern from "net/cmq_net.h" nogil:
         uint64_t buffered_bytes_max
         uint32_t control_count_max
         uint64_t control_bytes_max
+        uint32_t control_conn_max
         int64_t idle_ms
         int64_t frame_ms
 

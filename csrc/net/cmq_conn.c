@@ -3,8 +3,7 @@
  * Owns:      a loop's table of connections, in pieces that never move; the list of the open ones in the order of their last byte, that of the
  *            half-closed ones, and that of those to be sent to or closed.
  * Invariant: an id that was given out is never given out again: 40 bits count a slot's connections. The idle list is in order up to idle_slack_ns, so
- * its
- *            end is all that a look for idle connections needs.
+ *            its end is all that a look for idle connections needs.
  */
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -107,7 +106,6 @@ static cmq_conn *take_slot(cmq_loop *loop)
         if (table == NULL) return NULL;
         table->loop = loop;
         for (uint32_t i = 0; i < NET_TABLE_CONNS; i++) {
-            table->conns[i].slot_low = (uint16_t)i;
             atomic_init(&table->conns[i].id, make_id(loop, slot + i, 1));
             atomic_init(&table->conns[i].fd, -1);
         }

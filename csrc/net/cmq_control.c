@@ -2,10 +2,9 @@
  *
  * Owns:      what waits at the control thread: blocks that the loops push and the one consumer takes whole, then hands out oldest first.
  * Invariant: the descriptor is readable while items wait. A loop writes it when it pushes onto an empty stack; the consumer reads it before it takes
- * the
- *            stack, so that whatever is pushed later finds the stack empty and writes again.
- * Limits:    count and bytes from the push until the consumer is done with the item: a consumer that takes all at once and works on it for long does
- *            not unbind the queue. That a connection is gone is always told: there is one such item per connection.
+ *            the stack, so that whatever is pushed later finds the stack empty and writes again.
+ * Limits:    count, in all and of a connection, and bytes from the push until the consumer is done with the item: a consumer that takes all at once
+ *            and works on it for long does not unbind the queue. That a connection is gone is always told: there is one such item per connection.
  * Threads:   push: the loops; take: one thread; the others: any.
  */
 #include <stdlib.h>
@@ -29,14 +28,25 @@ void net_control_tell(cmq_net *net, net_node *node)
     if (net_stack_push(&net->control, &node->link)) write_event(net->control_fd);
 }
 
-bool net_control_push(cmq_net *net, net_node *node)
+/* Take the node off the counts. Its connection may be gone; the place that it had is not. */
+static void leave_queue(cmq_net *net, const net_node *node)
 {
+    cmq_conn *place = loop_slot(&net->loops[net_loop_of_id(node->conn)], net_slot_of_id(node->conn));
+    atomic_fetch_sub_explicit(&place->at_control, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&net->control_count, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&net->control_bytes, node->bytes, memory_order_relaxed);
+}
+
+bool net_control_push(cmq_conn *conn, net_node *node)
+{
+    cmq_net *net = conn_loop(conn)->net;
     const uint64_t bytes_max = net->limits.control_bytes_max;
+    const uint16_t own = atomic_fetch_add_explicit(&conn->at_control, 1, memory_order_relaxed);
     const uint32_t count = atomic_fetch_add_explicit(&net->control_count, 1, memory_order_relaxed);
     const uint64_t bytes = atomic_fetch_add_explicit(&net->control_bytes, node->bytes, memory_order_relaxed);
-    if (count >= net->limits.control_count_max || node->bytes > bytes_max || bytes > bytes_max - node->bytes) {
-        atomic_fetch_sub_explicit(&net->control_count, 1, memory_order_relaxed);
-        atomic_fetch_sub_explicit(&net->control_bytes, node->bytes, memory_order_relaxed);
+    const bool fits = own < net->limits.control_conn_max && count < net->limits.control_count_max && node->bytes <= bytes_max;
+    if (!fits || bytes > bytes_max - node->bytes) {
+        leave_queue(net, node);
         return false;
     }
     atomic_fetch_add_explicit(&net->outstanding, 1, memory_order_relaxed);
@@ -90,12 +100,6 @@ static net_node *node_of(const cmq_control_item *item)
     return (net_node *)(uintptr_t)(item->frame - offsetof(net_node, data));
 }
 
-static void leave_queue(cmq_net *net, const net_node *node)
-{
-    atomic_fetch_sub_explicit(&net->control_count, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&net->control_bytes, node->bytes, memory_order_relaxed);
-}
-
 void cmq_control_item_done(cmq_net *net, cmq_control_item *item)
 {
     if (item->frame == NULL) return;
@@ -111,7 +115,7 @@ void cmq_control_item_done(cmq_net *net, cmq_control_item *item)
 void net_control_clear(cmq_net *net)
 {
     cmq_control_item item;
-    while (cmq_net_control_take(net, &item, 1) == 1) cmq_control_item_done(net, &item);
+    while (cmq_net_control_take(net, &item, 1) == 1) cmq_control_item_done(NULL, &item);
 }
 
 /* ---- the ways back ---- */

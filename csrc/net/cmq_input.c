@@ -2,8 +2,7 @@
  *
  * Owns:      per connection the bytes of a frame that is partly there, or whole frames that wait because the client does not take its answers.
  * Invariant: bytes that the handler was shown stay where they are until the turn ends: a buffer whose frames were shown is retired, not freed, and
- * never
- *            moved. What is kept for a frame is at most twice what came of it, whatever its length claims.
+ *            never moved. What is kept for a frame is at most twice what came of it, whatever its length claims.
  * Way:       socket -> [conn_event] -> cmq_frame_next -> cmq_command_parse -> handler.request, or the control queue
  */
 #include <errno.h>
@@ -147,7 +146,7 @@ static bool give_to_control(cmq_conn *conn, const cmq_command *command, const cm
         node->peer = conn->peer;
         node->local_port = conn->local_port;
         node->arrived_ns = loop->now_ns;
-        if (net_control_push(loop->net, node)) {
+        if (net_control_push(conn, node)) {
             conn->flags |= CONN_KNOWN;
             net_count(&loop->counts.control_items, 1);
             return true;

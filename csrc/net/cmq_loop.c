@@ -2,8 +2,7 @@
  *
  * Owns:      a loop's epoll set, its read buffer and what a turn's frames lie in, its pool of blocks, its mailbox.
  * Invariant: a loop sleeps only with SIGNAL_SLEEPS set in `signal` and no other bit; who sets another bit then writes the eventfd. The eventfd is
- * asked for
- *            by edge and never read: each write is an edge.
+ *            asked for by edge and never read: each write is an edge.
  * Time:      read once per turn, after the wait, and once before a wait that has an end. Waits are epoll_pwait2's, to the nanosecond; without the
  *            kernel's default slack of 50 us (PR_SET_TIMERSLACK).
  */

@@ -31,6 +31,7 @@ static cmq_status set_limits(cmq_net *net, const cmq_net_limits *given)
     if (limits.unsent_bytes_pause == 0) limits.unsent_bytes_pause = UINT64_C(4) << 20;
     if (limits.buffered_bytes_max == 0) limits.buffered_bytes_max = UINT64_C(1) << 30;
     if (limits.control_count_max == 0) limits.control_count_max = 10000;
+    if (limits.control_conn_max == 0) limits.control_conn_max = 1000;
     if (limits.control_bytes_max == 0) limits.control_bytes_max = UINT64_C(256) << 20;
     if (limits.idle_ms == 0) limits.idle_ms = 120000;
     if (limits.frame_ms == 0) limits.frame_ms = 30000;
@@ -38,6 +39,8 @@ static cmq_status set_limits(cmq_net *net, const cmq_net_limits *given)
         return cmq_fail(CMQ_ERR_ARGUMENT, "connections_max is %u; at most %u", limits.connections_max, NET_CONNECTIONS_MAX);
     if (limits.frame_bytes_max < CMQ_FRAME_PREFIX_BYTES || limits.frame_bytes_max > INT32_MAX)
         return cmq_fail(CMQ_ERR_ARGUMENT, "frame_bytes_max is %u; a frame has 8 bytes and less than 2 GiB", limits.frame_bytes_max);
+    if (limits.control_conn_max > UINT16_MAX)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "control_conn_max is %u; at most 65,535", limits.control_conn_max);
     if (limits.unsent_bytes_pause > limits.unsent_bytes_max) limits.unsent_bytes_pause = limits.unsent_bytes_max;
     const int64_t ms_max = INT64_MAX / 4000000;
     if (limits.idle_ms < 0 || limits.frame_ms < 0 || limits.idle_ms > ms_max || limits.frame_ms > ms_max)

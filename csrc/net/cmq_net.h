@@ -77,6 +77,7 @@ typedef struct cmq_net_limits {
     uint64_t buffered_bytes_max;     /* of all connections, partial frames and output [1 GiB]: the connection that wants more is closed */
     uint32_t control_count_max;      /* requests at the control thread, from entering its queue to cmq_control_item_done [10,000] … */
     uint64_t control_bytes_max;      /* … and their bytes [256 MiB]: further ones are answered with code 2, further responses are dropped */
+    uint32_t control_conn_max;       /* requests of one connection at the control thread [1,000], at most 65,535: the same answers */
     int64_t idle_ms;                 /* no byte either way for so long [120,000]: closed; upstream's serverChannelMaxIdleTimeSeconds */
     int64_t frame_ms;                /* a frame that began arrives whole within [30,000], or the connection is closed */
 } cmq_net_limits;

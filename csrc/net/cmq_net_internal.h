@@ -155,7 +155,7 @@ struct cmq_conn {
     uint16_t local_port;
     uint16_t flags;
     uint16_t owed;                /* requests that are not answered yet, as far as it is known: only a half-closed connection asks */
-    uint16_t slot_low;            /* place in its piece of the table */
+    _Atomic uint16_t at_control;  /* requests at the control thread that came from this place, be it from a connection before; others count down */
 };
 
 typedef struct net_table {
@@ -266,7 +266,8 @@ static inline uint32_t net_slot_of_id(cmq_conn_id id) { return (uint32_t)(id >> 
 
 static inline net_table *conn_table(const cmq_conn *conn)
 {
-    return (net_table *)(uintptr_t)((const uint8_t *)(conn - conn->slot_low) - offsetof(net_table, conns));
+    const uint32_t place = net_slot_of_id(atomic_load_explicit(&conn->id, memory_order_relaxed)) % NET_TABLE_CONNS;
+    return (net_table *)(uintptr_t)((const uint8_t *)(conn - place) - offsetof(net_table, conns));
 }
 static inline cmq_loop *conn_loop(const cmq_conn *conn) { return conn_table(conn)->loop; }
 static inline uint64_t conn_unsent(const cmq_conn *conn) { return conn->output != NULL ? conn->output->unsent : 0; }
@@ -338,7 +339,7 @@ void conn_put_node(cmq_conn *conn, net_node *node);                       /* NET
 
 /* ---- cmq_control.c ---- */
 
-bool net_control_push(cmq_net *net, net_node *node);                      /* false: over a limit, the node is not taken */
+bool net_control_push(cmq_conn *conn, net_node *node);                    /* false: over a limit, the node is not taken */
 net_node *net_control_news(const cmq_conn *conn);                         /* that it is gone; NULL: no memory now */
 void net_control_tell(cmq_net *net, net_node *node);                      /* without a limit */
 void net_control_clear(cmq_net *net);

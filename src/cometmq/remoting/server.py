@@ -103,6 +103,7 @@ class ServerLimits:
         buffered_bytes_max: partial frames and answers of all connections [1 GiB]; who wants more is disconnected.
         control_count_max: requests that wait for Python or are being served by it [10,000]; further ones get code 2.
         control_bytes_max: their bytes [256 MiB].
+        control_conn_max: those of one connection [1,000, at most 65,535]: so no client alone fills the queue.
         idle_ms: without a byte either way [120,000] a connection is closed.
         frame_ms: within so long [30,000] a request that began must be there, or its connection is closed.
     """
@@ -114,6 +115,7 @@ class ServerLimits:
     buffered_bytes_max: int = 0
     control_count_max: int = 0
     control_bytes_max: int = 0
+    control_conn_max: int = 0
     idle_ms: int = 0
     frame_ms: int = 0
 

@@ -612,6 +612,9 @@ static void limits_that_are_none(void)
     server.options.limits.idle_ms = -1;
     CHECK_STATUS(cmq_net_create(&server.net, &server.options), CMQ_ERR_ARGUMENT);
     server.options.limits.idle_ms = 0;
+    server.options.limits.control_conn_max = UINT16_MAX + 1;
+    CHECK_STATUS(cmq_net_create(&server.net, &server.options), CMQ_ERR_ARGUMENT);
+    server.options.limits.control_conn_max = 0;
     server.options.limits.connections_max = NET_CONNECTIONS_MAX + 1;
     CHECK_STATUS(cmq_net_create(&server.net, &server.options), CMQ_ERR_ARGUMENT);
 }

@@ -1,8 +1,7 @@
 /* test_cmq_net_limits: each limit of a server attacked, and what then happens; that nobody else suffers; that afterwards it goes on.
  *
  * Checks: connections, descriptors, lengths that lie, memory, slow senders, slow readers, idle clients, the control queue, TLS, garbage; fairness
- * between
- *         connections of one loop.
+ *         between connections of one loop.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -474,6 +473,42 @@ static void full_control_queue(void)
     netkit_stop(&server);
 }
 
+/* One client that asks without end leaves room for the others; leaving and coming back does not help it. */
+static void control_of_one_connection(void)
+{
+    netkit_prepare(&server);
+    server.options.limits.control_conn_max = 2;
+    netkit_start(&server);
+    const int greedy = netkit_connect(&server), modest = netkit_connect(&server);
+    for (int32_t i = 0; i < 2; i++) netkit_request(greedy, ASK_CONTROL, i, CMQ_SLICE_NONE);
+    for (int32_t i = 2; i < 5; i++) {
+        netkit_request(greedy, ASK_CONTROL, i, CMQ_SLICE_NONE);
+        (void)netkit_expect(greedy, 2, i);
+    }
+    netkit_request(modest, ASK_CONTROL, 1, CMQ_SLICE_NONE);
+    NETKIT_UNTIL(&server, netkit_counters(&server).control_items == 3);
+    cmq_control_item items[8];
+    CHECK_INT(take_all(items, 8), 3);
+    cmq_control_item_done(server.net, &items[0]);
+    netkit_request(greedy, ASK_CONTROL, 6, CMQ_SLICE_NONE);
+    NETKIT_UNTIL(&server, netkit_counters(&server).control_items == 4);
+    close(greedy);
+    NETKIT_UNTIL(&server, state()->half_closed == 1);
+    server.now_ns += NET_HALF_CLOSED_NS;
+    NETKIT_UNTIL(&server, state()->closed == 1);
+    const int back = netkit_connect(&server);
+    netkit_request(back, ASK_CONTROL, 7, CMQ_SLICE_NONE);
+    (void)netkit_expect(back, 2, 7);
+    CHECK_INT(take_all(items + 3, 5), 2);
+    CHECK_INT(items[4].kind, CMQ_CONTROL_CLOSED);
+    for (int i = 1; i < 5; i++) cmq_control_item_done(server.net, &items[i]);
+    for (int32_t i = 8; i < 10; i++) netkit_request(back, ASK_CONTROL, i, CMQ_SLICE_NONE);
+    NETKIT_UNTIL(&server, netkit_counters(&server).control_items == 6);
+    close(back);
+    close(modest);
+    netkit_stop(&server);
+}
+
 static void control_bytes(void)
 {
     netkit_prepare(&server);
@@ -650,5 +685,5 @@ static void a_child_lets_go(void)
 CMQ_TEST_MAIN(CMQ_TEST(connections), CMQ_TEST(descriptors), CMQ_TEST(frames), CMQ_TEST(promises_cost_nothing), CMQ_TEST(buffered_input),
               CMQ_TEST(buffered_output), CMQ_TEST(pause_and_resume), CMQ_TEST(slow_reader), CMQ_TEST(idle), CMQ_TEST(slow_frames),
               CMQ_TEST(half_a_frame_that_is_not_read), CMQ_TEST(waiting_frames_are_not_slow), CMQ_TEST(full_control_queue),
-              CMQ_TEST(control_bytes), CMQ_TEST(strangers), CMQ_TEST(too_many_fields), CMQ_TEST(duplicate_numbers),
-              CMQ_TEST(pipelining_gives_way), CMQ_TEST(many_answers_are_spread), CMQ_TEST(a_child_lets_go))
+              CMQ_TEST(control_of_one_connection), CMQ_TEST(control_bytes), CMQ_TEST(strangers), CMQ_TEST(too_many_fields),
+              CMQ_TEST(duplicate_numbers), CMQ_TEST(pipelining_gives_way), CMQ_TEST(many_answers_are_spread), CMQ_TEST(a_child_lets_go))
