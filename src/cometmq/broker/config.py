@@ -57,7 +57,7 @@ class BrokerConfig:
 
     Attributes:
         path: the store's directory.
-        settings: every setting.
+        settings: every setting, as it holds: with what was decided here where nobody gave it.
         given: names of the settings that somebody gave.
         unknown: names in a ``broker.properties`` that no broker knows, for a warning.
         host: numeric address to listen on.
@@ -89,13 +89,14 @@ class BrokerConfig:
 
     def registered_with(self, name_server: str) -> BrokerConfig:
         """Return the same configuration with one more name server."""
-        return replace(self, name_servers=tuple(dict.fromkeys((name_server, *self.name_servers))))
+        names = tuple(dict.fromkeys((name_server, *self.name_servers)))
+        return replace(self, name_servers=names, settings=replace(self.settings, namesrv_addr=";".join(names)))
 
     @property
     def flush(self) -> FlushMode:
         """When sends are acknowledged: on disk, unless somebody asked for ``ASYNC_FLUSH``."""
-        asked = "flush_disk_type" in self.given and self.settings.flush_disk_type is FlushDiskType.ASYNC_FLUSH
-        return FlushMode.ASYNC if asked else FlushMode.SYNC
+        is_async = self.settings.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+        return FlushMode.ASYNC if is_async else FlushMode.SYNC
 
     def plan(self, port: int, *, create: bool = True) -> Plan:
         """Return how to open the store, for a broker on this port."""
@@ -150,15 +151,25 @@ def load_broker_config(
         raise InvalidArgument("no store was given: give its directory, or storePathRootDir in the configuration")
     host, port = _listen_on(listen, values)
     check_listen_host(host, insecure_listen=insecure_listen, danger="send, read and delete")
+    advertised_ip = _advertised_ip(values.broker_ip1, host)
+    name = values.broker_name or socket.gethostname() or "broker"
     return BrokerConfig(
         path=Path(root),
-        settings=values,
+        # What a broker is asked for its settings (26) is what holds, not upstream's defaults.
+        settings=replace(
+            values,
+            flush_disk_type=values.flush_disk_type if "flush_disk_type" in loaded.given else FlushDiskType.SYNC_FLUSH,
+            broker_name=name,
+            broker_ip1=advertised_ip,
+            bind_address=host,
+            listen_port=port,
+        ),
         given=frozenset(loaded.given),
         unknown=loaded.unknown,
         host=host,
         port=port,
-        advertised_ip=_advertised_ip(values.broker_ip1, host),
-        broker_name=values.broker_name or socket.gethostname() or "broker",
+        advertised_ip=advertised_ip,
+        broker_name=name,
         name_servers=parse_addresses(values.namesrv_addr) if values.namesrv_addr else (),
     )
 

@@ -11,6 +11,7 @@ from cometmq.errors import InvalidArgument
 from cometmq.store.options import FlushMode, Retention
 from cometmq.store_config.errors import SettingError, UnknownSetting
 from cometmq.store_config.setting_names import OPTIONS
+from cometmq.store_config.settings import FlushDiskType
 
 
 def load(**arguments: object) -> BrokerConfig:
@@ -110,3 +111,16 @@ def test_what_may_be_changed_over_the_wire_is_no_path_and_no_address() -> None:
         option = OPTIONS[name]
         assert option.kind in (bool, int), f"{name} is a text: could it be a path, a command or an address?"
         assert not set(name.split("_")) & {"path", "paths", "dir", "addr", "address", "listen", "port", "ip1", "ip2"}
+
+
+def test_settings_are_those_that_hold(tmp_path: Path) -> None:
+    """What the broker is asked for its settings is what it does, also where nobody gave them."""
+    config = load_broker_config(tmp_path, listen="127.0.0.1:12345", environ={}).registered_with("127.0.0.1:9876")
+    settings = config.settings
+    assert settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert settings.broker_name == config.broker_name
+    assert (settings.bind_address, settings.listen_port) == ("127.0.0.1", 12345)
+    assert settings.broker_ip1 == "127.0.0.1"
+    assert settings.namesrv_addr == "127.0.0.1:9876"
+    given = load_broker_config(tmp_path, settings={"flushDiskType": "ASYNC_FLUSH"}, environ={})
+    assert given.settings.flush_disk_type is FlushDiskType.ASYNC_FLUSH
