@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -149,6 +150,7 @@ class Broker:
             transfer_bytes_memory=settings.max_transfer_bytes_on_message_in_memory,
             transfer_count_disk=settings.max_transfer_count_on_message_in_disk,
             transfer_bytes_disk=settings.max_transfer_bytes_on_message_in_disk,
+            memory_bytes=_share_of_memory(settings.access_message_in_memory_max_ratio_percent),
             flush_timeout_ms=settings.sync_flush_timeout_ms,
             lite_pull=settings.lite_pull_message_enable,
         )
@@ -287,6 +289,11 @@ class Broker:
     def broker_permission(self) -> int:
         """Return what the broker as a whole allows."""
         return self.control.settings.broker_permission
+
+
+def _share_of_memory(percent: int) -> int:
+    """Return so much of the machine's memory in bytes; at least one, as 0 asks the loops for their own default."""
+    return max(1, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * percent // 100)
 
 
 @contextmanager

@@ -88,6 +88,17 @@ def test_a_send_makes_its_topic_and_a_pull_its_group(broker: Broker, channel: Ch
     assert f"{host}:{port}" == broker.address
 
 
+@pytest.mark.parametrize(("percent", "code"), [(40, ResponseCode.SUCCESS), (0, ResponseCode.QUERY_NOT_FOUND)])
+def test_a_queue_is_young_while_its_first_message_is_in_the_share_of_memory(
+    tmp_path: Path, percent: int, code: ResponseCode
+) -> None:
+    """A new group begins at 0 there; elsewhere its consumers decide where."""
+    with make(tmp_path, accessMessageInMemoryMaxRatio=percent) as broker, Channel(broker.address) as channel:
+        ask(channel, RequestCode.SEND_MESSAGE_V2, SEND, b"body")
+        fields = {"consumerGroup": "new", "topic": "orders", "queueId": "0"}
+        assert ask(channel, RequestCode.QUERY_CONSUMER_OFFSET, fields).code == code
+
+
 def test_a_heartbeat_over_a_socket(broker: Broker, channel: Channel) -> None:
     body = HeartbeatData(client_id="c", consumers=(consumer("g", "orders"),)).to_json()
     assert ask(channel, RequestCode.HEART_BEAT, body=body).fields["IS_SUPPORT_HEART_BEAT_V2"] == "true"
