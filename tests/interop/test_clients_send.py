@@ -127,7 +127,7 @@ def test_a_delayed_message_comes_when_its_time_has_come(site: Peer) -> None:
     assert late["message_id"] == rows[0]["message_id"]
     assert late["store_timestamp_ms"] - late["born_timestamp_ms"] >= 2000
     assert seen["early"]["store_timestamp_ms"] - seen["early"]["born_timestamp_ms"] >= 1000
-    assert seen["now"]["consumed_at_ms"] <= seen["early"]["consumed_at_ms"] <= late["consumed_at_ms"]
+    assert all(row["consumed_at_ms"] >= row["store_timestamp_ms"] for row in seen.values())
 
 
 @in_full_only

@@ -31,6 +31,7 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
  */
 final class Consumers {
     private static final int THREADS = 4;
+    private static final int HEARTBEAT_MS = 1000;
     private static final Map<String, DefaultMQPushConsumer> LIVE = new ConcurrentHashMap<>();
     /** Everything that any consumer was given, in the order of its coming. Guarded by itself. */
     private static final List<Map<String, Object>> SEEN = new ArrayList<>();
@@ -49,6 +50,10 @@ final class Consumers {
         if (request.getString("timestamp") != null) {
             consumer.setConsumeTimestamp(request.getString("timestamp"));
         }
+        // The client's first rebalance and its first regular heartbeat come at the same moment, a second after the start. Where
+        // the one changes the version of a subscription while the other is under way, any broker refuses its pulls until the
+        // next heartbeat, half a minute later.
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeThreadMin(THREADS);
         consumer.setConsumeThreadMax(THREADS);
         consumer.setPullBatchSize(request.getIntValue("pull_batch", 32));
