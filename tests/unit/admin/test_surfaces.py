@@ -406,3 +406,20 @@ def test_a_sender_that_was_not_entered() -> None:
         sender = admin.messages.sender("orders")
         with pytest.raises(RuntimeError, match="async with"):
             sender.put([OutgoingMessage(b"1")])
+
+
+def test_a_broker_that_goes_away_meanwhile() -> None:
+    with cluster(brokers=2) as running, cometmq.admin.connect(namesrv=running.name_server_address) as admin:
+        admin.topics.create("orders", queues=2)
+        with admin.messages.sender("orders", limits=SendLimits(batch_messages=10)) as sender:
+            sender.put(OutgoingMessage(b"%d" % number) for number in range(100))
+            sender.flush()
+            running.brokers[1].stop()
+            sender.put(OutgoingMessage(b"%d" % number) for number in range(100, 200))
+        report = sender.report()
+        assert report.messages == 200
+        assert report.retries > 0
+        (part,) = {one.broker_name for one in admin.topics.queues("orders")}
+        assert part == "broker-a"
+        bodies = {one.body_bytes for one in admin.messages.peek("orders", limit=1000)}
+        assert {b"%d" % number for number in range(100, 200)} <= bodies
