@@ -112,17 +112,11 @@ class TopicOperations:
             config = yield from self._servers.topic_config(broker, topic)
             if config is not None:
                 configs[broker.broker_name] = config
-        groups: set[str] = set()
-        told = yield from self._servers.tell_brokers(
-            brokers, request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic)
-        )
-        for _, answer in told:
-            groups.update(GroupList.from_json(answer.body).groups if answer.body else ())
         return TopicDescription(
             topic=topic,
             configs=configs,
             queues=(yield from self.queues(topic)),
-            groups=tuple(sorted(groups)),
+            groups=(yield from self.groups(topic)),
             order_conf=route.order_conf,
         )
 
@@ -161,7 +155,9 @@ class TopicOperations:
         told = yield from self._servers.tell_brokers(
             (part.broker for part in route.parts), request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=topic)
         )
-        return tuple(sorted({name for _, answer in told for name in GroupList.from_json(answer.body).groups}))
+        # Nothing and an empty list are the same here.
+        names = {name for _, answer in told if answer.body for name in GroupList.from_json(answer.body).groups}
+        return tuple(sorted(names))
 
     # --- Changing -----------------------------------------------------------------------------------------------------
 
@@ -199,6 +195,8 @@ class TopicOperations:
             BrokerError: a broker refused it.
         """
         validate_topic(topic)
+        if order and self._servers.is_direct:
+            raise InvalidArgument("name servers keep a topic's order: give the address of one instead of a broker's")
         brokers = yield from self._servers.brokers(cluster=cluster, broker_name=broker_name)
         check_one_cluster(brokers, cluster)
         if not exist_ok:

@@ -226,6 +226,9 @@ def test_a_broker_alone(running: RunningCluster) -> None:
         assert admin.messages.by_id(sent.message_id).body_bytes == b"x"
         with pytest.raises(InvalidArgument, match="name server"):
             admin.cluster.namesrv_config()
+        with pytest.raises(InvalidArgument, match="name servers keep"):
+            admin.topics.create("t-alone-2", order=True)
+        assert "t-alone-2" not in admin.topics.list()
         assert len(admin.topics.delete("t-alone")) == 1
 
 
