@@ -142,8 +142,8 @@ class StoreOpening:
         records: whole records in between.
         cut_bytes: torn bytes behind the last whole record that were cut off.
         gaps: filler units put where a queue missed messages.
-        index_missing_from: keys of records behind this physical offset were lost with an index file, at this opening or an earlier
-            one (queries by key read that part; ``cometmq repair`` builds the index anew); 0: none.
+        index_missing_from: keys of records behind this physical offset were lost with an index file, at this opening
+            or an earlier one (queries by key read that part; ``cometmq repair`` builds the index anew); 0: none.
         elapsed_us: how long opening took, in microseconds.
     """
 
