@@ -476,10 +476,11 @@ static cmq_status consume_rest(cmq_load *load)
     return status;
 }
 
-/* One-way messages may still be on their way: asked for until all are there, or for the time of an answer. */
+/* One-way messages may still be on their way, and upstream's queues run a little behind what it has answered: asked for until all are there, or for the
+ * time of an answer. */
 static cmq_status count_messages(cmq_load *load)
 {
-    const int64_t limit_ns = load->now_ns + (load->options.oneway ? load->options.timeout_ms * 1000000 : 0);
+    const int64_t limit_ns = load->now_ns + load->options.timeout_ms * 1000000;
     load->phase = CMQ_LOAD_COUNTING;
     do {
         cmq_status status = cmq_load_ask_offsets(load);
