@@ -56,6 +56,27 @@ def test_progress_outlives_consumers_and_brokers(site: Peer, tmp_path: Path, end
 
 @in_full_only
 @in_each_pair
+def test_a_running_consumer_outlives_its_broker(site: Peer, tmp_path: Path) -> None:
+    """It comes back by itself, and misses nothing; what it had not yet told the broker it may get again."""
+    client, topic, group = site.client, "Running", "running"
+    with site.broker(tmp_path / "store", name="broker-running") as broker:
+        client.create_topic(broker, topic, queues=QUEUES)
+        client.start_consumer("reader", group, {topic: "*"})
+        assert len(list(client.send(numbered(topic, range(40))))) == 40
+        client.consumed("reader", count=40)
+        client.committed("reader", topic=topic, count=40)
+        broker.await_written(group, topic, 40)
+        broker.kill()
+        broker.start()
+        client.await_broker(broker)
+        client.await_topic(topic)
+        assert [row["status"] for row in client.send(numbered(topic, range(40, 80)))] == ["SEND_OK"] * 40
+        rows = client.consumed("reader", count=80)
+        assert sorted(row["keys"] for row in rows) == keys_of(range(80))
+
+
+@in_full_only
+@in_each_pair
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_what_was_acknowledged_is_there_after_a_kill(site: Peer, tmp_path: Path, flush: str) -> None:
     client, topic = site.client, f"Killed_{flush}"
