@@ -143,7 +143,7 @@ class MemoryPlane:
         doomed = [key for key in self.committed if group in (None, key[0]) and topic in (None, key[1])]
         for key in doomed:
             del self.committed[key]
-        self.changes += [OffsetChange(one, of, -1, 0) for one, of in dict.fromkeys((key[0], key[1]) for key in doomed)]
+        self.changes += [OffsetChange(one, of, -1, -1) for one, of in dict.fromkeys((key[0], key[1]) for key in doomed)]
 
     def take_offset_changes(self) -> list[OffsetChange]:
         taken, self.changes = self.changes, []

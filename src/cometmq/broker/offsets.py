@@ -99,8 +99,9 @@ class BrokerOffsets:
         """Take over what the loops committed since the last time. Any thread."""
         with self._taking:
             version = self._plane.offset_version()
-            # A client may commit any number, and a negative one says as little as none.
-            changes = [change for change in self._plane.take_offset_changes() if change.offset >= 0]
+            # A client may commit any number, and a negative one says as little as none. A removal has one, too.
+            taken = self._plane.take_offset_changes()
+            changes = [change for change in taken if change.offset >= 0 or change.queue_id < 0]
             self._table.merge(changes, versions=version - self._version)
             self._version = version
 

@@ -27,7 +27,7 @@ class OffsetChange(NamedTuple):
     Attributes:
         group, topic: whose.
         queue_id: the queue; -1: everything that the group had in the topic is gone.
-        offset: next offset to consume.
+        offset: next offset to consume; -1 where everything is gone.
     """
 
     group: str

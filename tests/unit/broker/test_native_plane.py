@@ -85,7 +85,8 @@ def test_progress_is_told_in_the_order_of_its_changes(plane: NativePlane) -> Non
     assert plane.take_offset_changes() == []
     plane.remove_offsets(group="g")
     assert plane.query_offset("g", "T", 0) is None
-    assert [(change.group, change.queue_id) for change in plane.take_offset_changes()] == [("g", -1)]
+    removed = [(change.group, change.queue_id, change.offset) for change in plane.take_offset_changes()]
+    assert removed == [("g", -1, -1)], "the twin in memory says the same"
 
 
 def test_a_reset_stands_until_a_pull_takes_it(plane: NativePlane) -> None:
