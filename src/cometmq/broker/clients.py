@@ -11,8 +11,8 @@ ClientManageProcessor, ConsumerManageProcessor and ClientHousekeepingService.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from cometmq.broker.answers import Caller, Refusal, Table, ok
 from cometmq.broker.groups import BrokerGroups
@@ -61,6 +61,20 @@ class ClientRules:
     expire_ms: int = 120_000
 
 
+@dataclass(slots=True, eq=False)
+class _Beat:
+    """A heartbeat under way, and what came of its connection since it was read; what it says of that is out of date.
+
+    Attributes:
+        closed: the connection is gone.
+        left_consumers, left_producers: groups that the client has left.
+    """
+
+    closed: bool = False
+    left_consumers: set[str] = field(default_factory=set)
+    left_producers: set[str] = field(default_factory=set)
+
+
 class Clients:
     """All clients of one broker."""
 
@@ -82,8 +96,7 @@ class Clients:
         self.rules = rules
         self._now_ms = now_ms
         self._fingerprints: dict[str, int] = {}
-        self._closed: set[int] = set()
-        self._busy: dict[int, int] = {}
+        self._beats: dict[int, list[_Beat]] = {}
         self._to_notify: set[str] = set()
         self.consumers = ConsumerRegistry(self, now_ms=now_ms)
         self.producers = ProducerRegistry(now_ms=now_ms)
@@ -143,9 +156,9 @@ class Clients:
 
     def connection_closed(self, conn: int) -> None:
         """Take a connection that is gone out of all groups."""
-        if conn in self._busy:
-            # Its heartbeat still waits for a topic to be made, and would bring the connection back.
-            self._closed.add(conn)
+        for beat in self._beats.get(conn, ()):
+            # It still waits for its turn, or for a topic to be made, and would bring the connection back.
+            beat.closed = True
         self.consumers.close(conn, self._wants_notice)
         self.producers.close(conn)
 
@@ -167,31 +180,39 @@ class Clients:
             RequestCode.CHECK_CLIENT_CONFIG: self._check,
         }
 
-    async def _heartbeat(self, request: Command, caller: Caller) -> Command:
+    def _heartbeat(self, request: Command, caller: Caller) -> Awaitable[Command]:
+        """Note at once that a heartbeat is under way: a goodbye or the connection's end may come before its turn."""
         data = HeartbeatData.from_json(request.body)
         if not 0 < len(data.client_id) <= _CLIENT_ID_CHARS_MAX:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"a clientID has 1 to {_CLIENT_ID_CHARS_MAX} characters, not {len(data.client_id)}",
             )
+        beat = _Beat()
+        self._beats.setdefault(caller.conn, []).append(beat)
+        return self._take_heartbeat(data, beat, request, caller)
+
+    async def _take_heartbeat(self, data: HeartbeatData, beat: _Beat, request: Command, caller: Caller) -> Command:
         is_changed = data.fingerprint == 0
-        self._busy[caller.conn] = self._busy.get(caller.conn, 0) + 1
         try:
             for consumer in data.consumers:
-                is_changed = await self._register(data, consumer, request, caller) or is_changed
+                is_changed = await self._register(data, consumer, beat, request, caller) or is_changed
         finally:
-            self._busy[caller.conn] -= 1
-            if not self._busy[caller.conn]:
-                del self._busy[caller.conn]
-        if caller.conn in self._closed:
-            if caller.conn not in self._busy:
-                self._closed.discard(caller.conn)
+            under_way = self._beats[caller.conn]
+            under_way.remove(beat)
+            if not under_way:
+                del self._beats[caller.conn]
+        if beat.closed:
             return ok(request)
         for producer in data.producers:
-            self.producers.register(_checked_group(producer.group_name), self._connection(data, request, caller))
+            name = _checked_group(producer.group_name)
+            if name not in beat.left_producers:
+                self.producers.register(name, self._connection(data, request, caller))
         return ok(request, fields={_SUPPORTS_V2: "true", _SUB_CHANGED: flag_text(is_changed)})
 
-    async def _register(self, data: HeartbeatData, consumer: ConsumerData, request: Command, caller: Caller) -> bool:
+    async def _register(
+        self, data: HeartbeatData, consumer: ConsumerData, beat: _Beat, request: Command, caller: Caller
+    ) -> bool:
         """Note one consumer group of a heartbeat; tell whether the group's fingerprint is another than before."""
         name = consumer.group_name
         for subscription in consumer.subscriptions:
@@ -208,7 +229,7 @@ class Clients:
         await self._topics.make_for_group(
             retry_topic(name), queues=max(config.retry_queue_nums, 0), order=order, unit_mode=consumer.unit_mode
         )
-        if caller.conn in self._closed:
+        if beat.closed or name in beat.left_consumers:
             return False
         self._fingerprints[name] = data.fingerprint
         # A heartbeat without subscriptions refreshes the connection; it says so only in the second version.
@@ -238,9 +259,14 @@ class Clients:
         members = Members(request.fields)
         members.required("clientID")
         producer, consumer = members.text("producerGroup"), members.text("consumerGroup")
+        under_way = self._beats.get(caller.conn, ())
         if producer is not None:
+            for beat in under_way:
+                beat.left_producers.add(producer)
             self.producers.unregister(producer, caller.conn)
         if consumer is not None:
+            for beat in under_way:
+                beat.left_consumers.add(consumer)
             self.consumers.unregister(consumer, caller.conn, notify=self._wants_notice(consumer))
         return ok(request)
 

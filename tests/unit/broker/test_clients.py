@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cometmq.remoting.bodies.connections import GetConsumerListByGroupResponseBody
 from cometmq.remoting.bodies.heartbeat import (
     CheckClientRequestBody,
+    ConsumerData,
     ConsumeType,
+    HeartbeatData,
     MessageModel,
+    ProducerData,
     SubscriptionData,
 )
 from cometmq.remoting.codes import RequestCode, ResponseCode
@@ -159,6 +163,62 @@ def test_a_connection_that_closes_during_its_heartbeat_stays_out(rig: Rig) -> No
     assert rig.control.clients.producers.get("p") is None
     run(rig.heartbeat(SECOND, consumer("g", "t")))
     assert members(rig, "g") == ["c2"]
+
+
+def heartbeat_request(*consumers: ConsumerData, producers: Sequence[str] = ()) -> Command:
+    named = tuple(ProducerData(group_name=name) for name in producers)
+    body = HeartbeatData(client_id="c1", consumers=consumers, producers=named).to_json()
+    return Command(code=RequestCode.HEART_BEAT, opaque=7, body=body)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_connection_that_closes_before_its_heartbeats_turn_stays_out(rig: Rig, is_known: bool) -> None:
+    if is_known:
+        run(rig.heartbeat(SECOND, consumer("g", "t")))
+
+    async def both() -> None:
+        # As the server does with what it takes at once: every handler is called before the first coroutine runs.
+        beat: Any = rig.control.handlers[RequestCode.HEART_BEAT](
+            heartbeat_request(consumer("g", "t"), producers=["p"]), FIRST
+        )
+        rig.control.connection_closed(1)
+        assert (await beat).code == ResponseCode.SUCCESS
+
+    run(both())
+    assert members(rig, "g") == (["c2"] if is_known else [])
+    assert rig.control.clients.producers.get("p") is None
+    assert rig.control.clients._beats == {}
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_goodbye_right_behind_a_heartbeat_is_obeyed(rig: Rig, is_known: bool) -> None:
+    if is_known:
+        run(rig.heartbeat(SECOND, consumer("g", "t"), consumer("h", "t")))
+
+    async def both() -> None:
+        first: Any = rig.control.handlers[RequestCode.HEART_BEAT](
+            heartbeat_request(consumer("g", "t"), consumer("h", "t"), producers=["p", "q"]), FIRST
+        )
+        goodbye = {"clientID": "c1", "consumerGroup": "g", "producerGroup": "p"}
+        await rig.ask(RequestCode.UNREGISTER_CLIENT, goodbye, caller=FIRST)
+        await first
+
+    run(both())
+    others = ["c2"] if is_known else []
+    assert members(rig, "g") == others
+    assert members(rig, "h") == [*others, "c1"], "the other group it has not left"
+    assert rig.control.clients.producers.get("p") is None
+    assert rig.control.clients.producers.get("q") is not None
+    run(rig.heartbeat(FIRST, consumer("g", "t"), producers=["p"]))
+    assert members(rig, "g") == [*others, "c1"], "a later heartbeat brings it back"
+    assert rig.control.clients.producers.get("p") is not None
+
+
+def test_a_heartbeat_that_fails_leaves_nothing_behind(rig: Rig) -> None:
+    odd = SubscriptionData(topic="", sub_string="*")
+    answer = run(rig.heartbeat(FIRST, replace(consumer("g", "t"), subscriptions=(odd,))))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert rig.control.clients._beats == {}
 
 
 def test_silence_of_two_minutes_is_the_end_of_a_client(rig: Rig) -> None:
