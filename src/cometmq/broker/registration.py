@@ -317,7 +317,14 @@ class _NameServer:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.remark, code=answer.code, address=self.address)
         if answer.body:
-            await self._owner._order_config(KVTable.from_json(answer.body))
+            await self._take_order(KVTable.from_json(answer.body))
+
+    async def _take_order(self, table: KVTable) -> None:
+        try:
+            await self._owner._order_config(table)
+        except Error as error:
+            # A full disk, say. We are registered all the same, and the next answer has the table again.
+            _log.error("order of topics not taken", extra={"name_server": self.address, "error": str(error)})
 
     def _failed(self, error: Error) -> None:
         if not self._told_of_failure:

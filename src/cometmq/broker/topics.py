@@ -169,6 +169,16 @@ class BrokerTopics:
 
     async def _put(self, topics: Sequence[TopicConfig]) -> None:
         """Make topics durable, known to the loops and to the name servers, in this order; all or none of them."""
+        await self._keep(topics)
+        for topic in topics:
+            if topic.queue_type is QueueType.BATCH:
+                self._make_batch(topic.topic_name)
+            self._plane.put_topic(topic)
+            self._book.forget_target(topic.topic_name)
+        await self._announcer.announce(topics)
+
+    async def _keep(self, topics: Sequence[TopicConfig]) -> None:
+        """Put topics into the table and write it down; all or none of them."""
         before = [self._table.put(topic) for topic in topics]
         try:
             await self._write()
@@ -179,20 +189,16 @@ class BrokerTopics:
                 else:
                     self._table.put(old)
             raise
-        for topic in topics:
-            if topic.queue_type is QueueType.BATCH:
-                self._make_batch(topic.topic_name)
-            self._plane.put_topic(topic)
-            self._book.forget_target(topic.topic_name)
-        await self._announcer.announce(topics)
 
     async def take_order(self, topics: Sequence[TopicConfig]) -> None:
-        """Store topics whose order the name servers keep; they need not be told."""
+        """Store topics whose order the name servers keep; they need not be told.
+
+        Raises:
+            StorageError: they could not be written down; everything is as before.
+        """
+        await self._keep(topics)
         for topic in topics:
-            self._table.put(topic)
-        await self._write()
-        for topic in topics:
-            self._plane.put_topic(topic)
+            self._tell(topic)
 
     async def _make(self, topic: TopicConfig) -> TopicConfig:
         """Make a topic once, however many ask for it at the same time."""

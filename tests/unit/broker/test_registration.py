@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cometmq._engine import crc31
 from cometmq.broker.registration import BrokerIdentity, Registrar, Registrations, Timing
-from cometmq.errors import ConnectionLost
+from cometmq.errors import ConnectionLost, Error, StorageError
 from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.remoting.bodies.registration import RegisterBrokerBody
 from cometmq.remoting.codes import RequestCode, ResponseCode
@@ -100,6 +100,7 @@ class Bench:
         self.servers = servers
         self.pauses: list[tuple[float, asyncio.Future[None]]] = []
         self.orders: list[KVTable] = []
+        self.order_fails: Error | None = None
         self.registrar = Registrar(
             list(servers),
             Registrations(IDENTITY, self.source, now_ms=lambda: NOW_MS),
@@ -111,6 +112,8 @@ class Bench:
 
     async def _order(self, table: KVTable) -> None:
         self.orders.append(table)
+        if self.order_fails is not None:
+            raise self.order_fails
 
     async def _pause(self, seconds: float) -> None:
         over = asyncio.get_running_loop().create_future()
@@ -307,6 +310,23 @@ def test_the_order_of_topics_comes_with_the_answer() -> None:
         server.answer = lambda request: request.response(0, body=b"nonsense")
         await bench.pass_pauses()
         assert bench.registrar.registered == (), "an answer that cannot be read is a failure"
+        await bench.registrar.stop()
+
+    run(check())
+
+
+def test_an_order_that_cannot_be_stored_does_not_end_the_registration() -> None:
+    async def check() -> None:
+        table = KVTable(table={"t": "broker-a:4"})
+        server = NameServer(answer=lambda request: request.response(ResponseCode.SUCCESS, body=table.to_json()))
+        bench = Bench({"a:1": server})
+        bench.order_fails = StorageError("the disk is full")
+        await bench.registrar.start()
+        assert bench.registrar.registered == ("a:1",)
+        assert [await bench.pass_pauses() for _ in range(2)] == [[10.0], [30.0]]
+        await bench.registrar.announce([TopicConfig(topic_name="new")])
+        assert server.topics() == [["t", "u"]] * 3 + [["new"]]
+        assert bench.orders == [table] * 4, "each answer is tried again"
         await bench.registrar.stop()
 
     run(check())

@@ -247,3 +247,39 @@ def test_order_comes_from_the_name_servers(rig: Rig) -> None:
     assert rig.plane.topics["orders"].order
     assert not rig.plane.topics["other"].order
     assert json.loads((rig.store.path / "config" / "topics.json").read_text())["topicConfigTable"]["orders"]["order"]
+
+
+def test_an_order_that_cannot_be_written_down_is_taken_later(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(rig)
+    order = KVTable(table={"orders": "broker-a:4"})
+
+    def full(*, only_if_changed: bool = True) -> bool:
+        raise DiskFull("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.control.topics._write, "_write", full)
+        with pytest.raises(DiskFull):
+            run(rig.control.order_config(order))
+    found = rig.control.topics.get("orders")
+    assert found is not None
+    assert not found.order, "the next time it is still to be done"
+    run(rig.control.order_config(order))
+    assert rig.plane.topics["orders"].order
+    assert stored(rig)["orders"].order
+
+
+def test_a_topic_that_the_loops_do_not_take_leaves_the_others_in_order(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(rig)
+    create(rig, topic="other")
+    put_topic = rig.plane.put_topic
+
+    def picky(topic: TopicConfig) -> None:
+        if topic.topic_name == "orders":
+            raise InvalidArgument("too many queues")
+        put_topic(topic)
+
+    monkeypatch.setattr(rig.plane, "put_topic", picky)
+    run(rig.control.order_config(KVTable(table={"orders": "broker-a:4", "other": "broker-a:4"})))
+    assert rig.plane.topics["other"].order
