@@ -683,6 +683,8 @@ class Client:
         is_broadcasting: bool = False,
         max_reconsume_times: int = -1,
         fail_until: Mapping[str, int] | None = None,
+        is_sql: bool = False,
+        has_heartbeat_v2: bool = False,
     ) -> str:
         """Starts a push consumer and returns its client id.
 
@@ -696,6 +698,8 @@ class Client:
             is_broadcasting: whether it gets everything, beside the others of its group.
             max_reconsume_times: tries before the dead letters; -1 is the client's own choice.
             fail_until: tag to the number of tries that fail.
+            is_sql: whether the subscriptions are SQL92 expressions, not tags.
+            has_heartbeat_v2: whether it sends heartbeats of the second kind; not in 4.9.
         """
         (row,) = self.ask(
             "consumer_start",
@@ -707,6 +711,8 @@ class Client:
             broadcasting=is_broadcasting,
             max_reconsume_times=max_reconsume_times,
             fail_until=dict(fail_until or {}),
+            sql=is_sql,
+            heartbeat_v2=has_heartbeat_v2,
             **{"from": start_from},
         )
         return str(row["client_id"])
@@ -771,6 +777,7 @@ def _wire(spec: MessageSpec) -> Row:
         "queue": spec.queue,
         "hash_key": spec.hash_key,
         "delay_level": spec.delay_level,
+        "system_properties": dict(spec.system_properties),
     }
 
 

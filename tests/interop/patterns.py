@@ -37,6 +37,8 @@ class MessageSpec:
     hash_key: str | None = None
     """Where the client's selector by hash sends it; not together with ``queue``."""
     delay_level: int | None = None
+    system_properties: Mapping[str, str] = field(default_factory=dict)
+    """Names that the client keeps for itself, set past its checks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,24 @@ def test_consumers_come_and_go_and_each_message_is_consumed_once(site: Peer) -> 
             assert row["consumer"] == places[f"{row['broker']}:{row['queue']}"]
 
 
+@in_full_only
+@in_each_pair
+def test_heartbeats_that_are_fingerprints_keep_a_group_together(site: Peer) -> None:
+    client, topic, group = site.client, "Fingerprints", "fingerprints"
+    client.create_topic(site.shared_broker, topic, queues=QUEUES)
+    specs = numbered(topic, 120)
+    for name in ("one", "two"):
+        client.start_consumer(name, group, {topic: "*"}, has_heartbeat_v2=True)
+    check_divided(client.divided("one", "two", topic=topic, queues=QUEUES))
+    send(client, specs[:60])
+    assert keys(client.consumed("one", "two", count=60)) == keys_of(specs[:60])
+    client.committed("one", "two", topic=topic, count=60)
+    client.stop_consumers("one")
+    check_divided(client.divided("two", topic=topic, queues=QUEUES))
+    send(client, specs[60:])
+    assert keys(client.consumed("one", "two", count=120)) == keys_of(specs)
+
+
 @for_each_client
 def test_an_idle_consumer_gets_a_message_when_it_is_sent(site: Peer) -> None:
     client, topic, group = site.client, "Held", "held"

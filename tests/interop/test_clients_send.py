@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from interop.harness import PEER_VERSION, Client, Peer, Row
-from interop.landscapes import for_each_client, in_each_pair, in_full_only
+from interop.harness import PEER_VERSION, Client, Peer, PeerFailed, Row
+from interop.landscapes import for_each_client, in_each_pair, in_full_only, ours_only
 from interop.patterns import Content, MessageSpec, content_of_row, content_of_spec, in_batches, mixed
 
 pytestmark = pytest.mark.java
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.java
 QUEUES = 4
 NO_PERMISSION = 16
 MESSAGE_ILLEGAL = 13
+SYSTEM_ERROR = 1
 TOPIC_NOT_EXIST_FOR_CLIENT = 10005
 BROKER_LIMIT_BYTES = 4 << 20
 
@@ -168,6 +169,24 @@ def test_what_a_broker_refuses_is_refused_with_its_code(site: Peer) -> None:
     client.mqadmin("updateTopic", "-b", broker.address, "-t", closed, "-r", "1", "-w", "1", "-p", "4")
     (row,) = client.send([MessageSpec(closed, b"x")])
     assert row["code"] in (NO_PERMISSION, TOPIC_NOT_EXIST_FOR_CLIENT), row
+
+
+@in_full_only
+@ours_only
+def test_what_comes_later_is_refused_and_never_taken_for_something_else(site: Peer) -> None:
+    client, topic = site.client, "SendLater"
+    client.create_topic(site.shared_broker, topic, queues=1)
+    for properties, code in (
+        ({"TRAN_MSG": "true", "PGROUP": "senders"}, NO_PERMISSION),
+        ({"TIMER_DELAY_MS": "1000"}, SYSTEM_ERROR),
+        ({"TIMER_DELAY_SEC": "1"}, SYSTEM_ERROR),
+        ({"TIMER_DELIVER_MS": str(1 << 41)}, SYSTEM_ERROR),
+    ):
+        (row,) = client.send([MessageSpec(topic, b"x", system_properties=properties)])
+        assert row.get("code") == code, (properties, row)
+    with pytest.raises(PeerFailed, match="CODE: 1 "):
+        client.start_consumer("sql", "send_later", {topic: "a > 5"}, is_sql=True)
+    assert pulled(client, topic) == []
 
 
 @for_each_client

@@ -175,5 +175,6 @@ def test_the_commands_of_each_version_work(site: Peer) -> None:
     assert "commitLogMaxOffset" in client.mqadmin("brokerStatus", "-b", broker.address)
     client.start_consumer("reader", "admin_versions", {topic: "*"})
     client.consumed("reader", count=6)
+    client.committed("reader", topic=topic, count=6)
     assert "CLUSTERING" in client.mqadmin("consumerConnection", "-g", "admin_versions")
     assert topic in client.mqadmin("consumerProgress", "-g", "admin_versions")

@@ -11,6 +11,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
@@ -19,6 +20,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.store.OffsetStore;
 import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -60,7 +62,15 @@ final class Consumers {
         consumer.setConsumeMessageBatchMaxSize(request.getIntValue("consume_batch", 1));
         consumer.setMaxReconsumeTimes(request.getIntValue("max_reconsume_times", -1));
         for (Map.Entry<String, Object> subscription : request.getJSONObject("subscriptions").entrySet()) {
-            consumer.subscribe(subscription.getKey(), String.valueOf(subscription.getValue()));
+            String expression = String.valueOf(subscription.getValue());
+            if (request.getBooleanValue("sql", false)) {
+                consumer.subscribe(subscription.getKey(), MessageSelector.bySql(expression));
+            } else {
+                consumer.subscribe(subscription.getKey(), expression);
+            }
+        }
+        if (request.getBooleanValue("heartbeat_v2", false)) {
+            HeartbeatV2.use(consumer);
         }
         JSONObject failUntil = request.getJSONObject("fail_until");
         Judge judge = message -> failUntil != null && message.getTags() != null
@@ -70,7 +80,12 @@ final class Consumers {
         } else {
             consumer.registerMessageListener(new Concurrent(name, judge));
         }
-        consumer.start();
+        try {
+            consumer.start();
+        } catch (MQClientException failure) {
+            Clients.retire(consumer::shutdown);
+            throw failure;
+        }
         if (broadcasting) {
             Broadcasting.wake(consumer);
         }
@@ -95,6 +110,13 @@ final class Consumers {
          */
         static void wake(DefaultMQPushConsumer consumer) {
             consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
+        }
+    }
+
+    /** Heartbeats that are a fingerprint as long as nothing changes; 4.9 has none. */
+    private static final class HeartbeatV2 {
+        static void use(DefaultMQPushConsumer consumer) {
+            consumer.setUseHeartbeatV2(true);
         }
     }
 

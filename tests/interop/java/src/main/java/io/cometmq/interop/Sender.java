@@ -17,6 +17,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
@@ -219,6 +220,10 @@ final class Sender {
         JSONObject properties = spec.getJSONObject("properties");
         if (properties != null) {
             properties.forEach((name, value) -> message.putUserProperty(name, String.valueOf(value)));
+        }
+        JSONObject system = spec.getJSONObject("system_properties");
+        if (system != null) {
+            system.forEach((name, value) -> MessageAccessor.putProperty(message, name, String.valueOf(value)));
         }
         return message;
     }
