@@ -178,6 +178,8 @@ class ControlPlane:
                     plane=plane,
                     answer_fields=answer_fields,
                     properties={**answer_fields, "CLUSTER": self._settings.broker_cluster_name},
+                    body_bytes_max=self._settings.max_message_size_bytes,
+                    broker_ip=config.advertised_ip,
                 ),
                 SendBack(
                     topics=self.topics,

@@ -42,6 +42,10 @@ _SHORT = {
     "maxReconsumeTimes": "l",
 }
 
+_TRANSACTION_MASK = 0xC
+_PROPERTIES_BYTES_MAX = 32_767
+_TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
+
 
 class Sends:
     """Serves codes 10, 310 and 320 where the loops cannot."""
@@ -55,6 +59,8 @@ class Sends:
         plane: DataPlane,
         answer_fields: Mapping[str, str],
         properties: Mapping[str, str],
+        body_bytes_max: int,
+        broker_ip: str,
     ) -> None:
         """Take what is needed.
 
@@ -62,6 +68,8 @@ class Sends:
             topics, groups, locks, plane: the broker's.
             answer_fields: what every answer to a send carries, ``MSG_REGION`` and ``TRACE_ON``.
             properties: what the broker adds to every message.
+            body_bytes_max: largest body.
+            broker_ip: for the text of a refusal.
         """
         self._topics = topics
         self._groups = groups
@@ -69,6 +77,9 @@ class Sends:
         self._plane = plane
         self._answer_fields = dict(answer_fields)
         self._properties = dict(properties)
+        self._added_bytes = sum(len(f"{name} {value} ".encode()) for name, value in properties.items())
+        self._body_bytes_max = body_bytes_max
+        self._broker_ip = broker_ip
 
     def handlers(self) -> Table:
         """Return what this part serves."""
@@ -109,11 +120,13 @@ class Sends:
 
     async def _give_up(self, request: Command, caller: Caller, route: Route) -> Command:
         members = self._members(request)
+        sent, sys_flag = members.text("properties", "").encode("utf-8"), members.required_int32("sysFlag")
+        properties = decode_properties(sent)
+        self._check(len(request.body), len(sent), sys_flag, properties)
         try:
             await self._topics.make_for_group(route.topic, queues=DLQ_QUEUES)
         except InvalidTopic as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
-        properties = decode_properties(members.text("properties", "").encode("utf-8"))
         properties.pop("POP_CK", None)
         properties["DELAY"] = "-1"
         host, _, port = caller.peer.rpartition(":")
@@ -123,7 +136,7 @@ class Sends:
             body=request.body,
             properties=properties | self._properties,
             flag=members.required_int32("flag"),
-            sys_flag=members.required_int32("sysFlag"),
+            sys_flag=sys_flag,
             born_timestamp_ms=members.required_int64("bornTimestamp"),
             born_host=(host.strip("[]"), int(port)),
             reconsume_times=members.int32("reconsumeTimes", 0),
@@ -142,6 +155,24 @@ class Sends:
         if unique:
             fields["transactionId"] = unique
         return request.response(ResponseCode.SUCCESS, fields=fields)
+
+    def _check(self, body_bytes: int, properties_bytes: int, sys_flag: int, properties: Mapping[str, str]) -> None:
+        """Refuse what the loops refuse of any send (``may_carry`` in ``cmq_send.c``), since nobody would ever see it.
+
+        A dead letter is not delayed, so that properties of a timer are always too many.
+        """
+        if body_bytes > self._body_bytes_max or properties_bytes + 1 + self._added_bytes > _PROPERTIES_BYTES_MAX:
+            raise Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "the message is illegal, maybe msg body or properties length not matched. "
+                f"msg body length limit {self._body_bytes_max}B, msg properties length limit 32KB.",
+            )
+        if properties.get("TRAN_MSG", "").lower() == "true" or sys_flag & _TRANSACTION_MASK:
+            text = f"the broker[{self._broker_ip}] sending transaction message is forbidden"
+            raise Refusal(ResponseCode.NO_PERMISSION, text)
+        if not _TIMERS.isdisjoint(properties):
+            text = "accurate timer message is not enabled, timerWheelEnable is false"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text)
 
 
 def _not_stored(error: Error) -> Refusal:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,11 +132,18 @@ def test_a_missing_member_is_named(rig: Rig) -> None:
 # --- Retry topics
 
 
-def retry_send(rig: Rig, code: int = RequestCode.SEND_MESSAGE_V2, **changes: str) -> Command:
-    pairs = {"KEYS": "k", "TAGS": "a", "DELAY": "5", "UNIQ_KEY": "U1", "POP_CK": "x"}
+def retry_send(
+    rig: Rig,
+    code: int = RequestCode.SEND_MESSAGE_V2,
+    *,
+    more: Mapping[str, str] | None = None,
+    body: bytes = b"body",
+    **changes: str,
+) -> Command:
+    pairs = {"KEYS": "k", "TAGS": "a", "DELAY": "5", "UNIQ_KEY": "U1", "POP_CK": "x"} | dict(more or {})
     properties = "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
     fields = members(code, topic="%RETRY%g", properties=properties, **changes)
-    answer: Command = rig.run(code, fields, b"body", version=479)
+    answer: Command = rig.run(code, fields, body, version=479)
     return answer
 
 
@@ -196,6 +204,36 @@ def test_a_dead_letter_that_cannot_be_stored_is_a_failed_send(rig: Rig) -> None:
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert answer.fields == ANSWER
     assert "no space left" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "remark"),
+    [
+        ({"sysFlag": "4"}, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"),
+        ({"sysFlag": "12"}, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"),
+        ({"more": {"TRAN_MSG": "True"}}, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"),
+        ({"more": {"TIMER_DELAY_SEC": "9"}}, ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled"),
+        ({"more": {"TIMER_DELIVER_MS": "9"}}, ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled"),
+        ({"body": bytes(1001)}, ResponseCode.MESSAGE_ILLEGAL, "msg body length limit 1000B"),
+        ({"more": {"x": "y" * 32_700}}, ResponseCode.MESSAGE_ILLEGAL, "msg properties length limit 32KB"),
+    ],
+)
+def test_a_dead_letter_that_no_loop_would_take_is_refused(
+    tmp_path: Path, changes: dict[str, Any], code: ResponseCode, remark: str
+) -> None:
+    with Rig(tmp_path, settings={"maxMessageSize": 1000}) as rig:
+        answer = retry_send(rig, reconsumeTimes="17", **changes)
+        assert answer.code == code
+        assert remark in (answer.remark or "")
+        assert answer.fields == ANSWER
+        assert rig.plane.put_messages == []
+        assert rig.control.topics.get("%DLQ%g") is None, "nothing is made for it"
+
+
+def test_the_largest_dead_letter_is_taken(tmp_path: Path) -> None:
+    with Rig(tmp_path, settings={"maxMessageSize": 1000}) as rig:
+        answer = retry_send(rig, reconsumeTimes="17", body=bytes(1000), more={"TRAN_MSG": "false"}, sysFlag="1")
+        assert answer.code == ResponseCode.SUCCESS
 
 
 def test_a_retry_of_an_unknown_group_is_refused(tmp_path: Path) -> None:
