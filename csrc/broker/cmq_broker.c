@@ -33,6 +33,7 @@ static void set_defaults(cmq_broker_options *o)
     if (o->memory_bytes <= 0) o->memory_bytes = machine_memory() / 10 * 4;
     if (o->flush_timeout_ms <= 0) o->flush_timeout_ms = 5000;
     if (o->sends_waiting_max == 0) o->sends_waiting_max = 10000;
+    if (o->staging_bytes_max <= 0) o->staging_bytes_max = INT64_C(64) << 20;
 }
 
 /* The pairs that every message gets (remoting 2.2), as encoded properties. */
@@ -74,6 +75,7 @@ cmq_status cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *
     if (broker->cluster == NULL || broker->region == NULL || broker->broker_ip == NULL)
         status = cmq_fail(CMQ_ERR_MEMORY, "no memory for the broker");
     if (status == CMQ_OK) status = make_suffix(broker);
+    if (broker->sync) cmq_store_set_staging(broker->store, broker->options.staging_bytes_max);
     if (status == CMQ_OK && broker->sync) status = cmq_flush_wait_start(broker);
     if (status != CMQ_OK) {
         cmq_broker_destroy(broker);
@@ -113,7 +115,7 @@ static void free_loop(cmq_broker_loop *l)
     for (uint32_t i = 0; i < l->changed_count; i++) free(l->changed[i]);
     free(l->changed);
     free(l->arrived);
-    free(l->batch);
+    cmq_send_free_batch(&l->batch);
     free(l);
 }
 

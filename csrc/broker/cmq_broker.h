@@ -54,6 +54,7 @@ typedef struct cmq_broker_options {
     int32_t transfer_bytes_disk;        /* maxTransferBytesOnMessageInDisk [65,536] */
     int64_t memory_bytes;               /* what lies so far behind the log's end counts as on disk [40 % of the machine's memory] */
     uint32_t sends_waiting_max;         /* sends of one loop that wait for the disk [10,000]; further ones are answered with 2 */
+    int64_t staging_bytes_max;          /* what may wait for the disk in all [64 MiB]; further sends are answered with 2 */
     int64_t flush_timeout_ms;           /* syncFlushTimeout [5000]: then a send is answered with 10 */
     bool lite_pull_off;                 /* litePullMessageEnable=false */
 } cmq_broker_options;

@@ -16,7 +16,8 @@
 #define CMQ_RUN_SENDS_MAX 256u            /* sends that go to the store in one call */
 #define CMQ_RUN_BYTES_MAX (4u << 20)      /* … and their bodies' bytes */
 #define CMQ_RUN_SCRATCH_BYTES (128u << 10)
-#define CMQ_BATCH_MESSAGES_MAX 4096u      /* of one client's batch: cmq_append.one_segment's limit */
+#define CMQ_SENT_BYTES_MAX (64u << 20)    /* answers of one loop that wait for the disk */
+#define CMQ_SEND_OVERLOAD "[OVERLOAD]system busy, start flow control for a while"
 #define CMQ_SUFFIX_BYTES_MAX 512u
 #define CMQ_PULL_UNITS_MAX 1024u          /* messages of one pull at most, whatever the settings say */
 
@@ -49,10 +50,10 @@ typedef struct cmq_send_run {
 
 /* A client's batch, taken apart. */
 typedef struct cmq_send_batch {
-    cmq_slice bodies[CMQ_BATCH_MESSAGES_MAX];
-    cmq_slice properties[CMQ_BATCH_MESSAGES_MAX];
-    int32_t flags[CMQ_BATCH_MESSAGES_MAX];
-    int64_t physical_offsets[CMQ_BATCH_MESSAGES_MAX];
+    uint32_t capacity;
+    cmq_slice *bodies, *properties;
+    int32_t *flags;
+    int64_t *physical_offsets;
 } cmq_send_batch;
 
 /* Written by the loop, read by anybody. */
@@ -83,7 +84,7 @@ typedef struct cmq_broker_loop {
     cmq_loop_counters counters;
     cmq_traffic *traffic;
     cmq_send_run run;
-    cmq_send_batch *batch;                /* made with the first batch */
+    cmq_send_batch batch;                 /* as large as the largest yet */
     cmq_unit units[CMQ_PULL_UNITS_MAX];
 } cmq_broker_loop;
 
@@ -113,6 +114,7 @@ struct cmq_broker {
 /* ---- cmq_send.c ---- */
 cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool again);
 void cmq_send_flush_run(cmq_broker_loop *l);
+void cmq_send_free_batch(cmq_send_batch *batch);
 
 /* ---- cmq_send_answer.c ---- */
 /* Answer with success (or 10), now or, under sync flush, when the disk has it. */

@@ -52,6 +52,7 @@ typedef struct pull {
 /* What a look into the queue gave. */
 typedef struct pulled {
     int32_t code;
+    bool reset;                      /* it tells of one */
     const char *status;              /* the remark */
     int64_t next, min, max;
     uint32_t count;                  /* units to send */
@@ -331,6 +332,10 @@ static cmq_status look(cmq_broker_loop *l, const pull *p, pulled *got)
     const uint32_t capacity = wanted < CMQ_PULL_UNITS_MAX ? wanted : CMQ_PULL_UNITS_MAX;
     const cmq_status status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, examine, l->units, capacity, &found, &next);
     if (status != CMQ_OK) return status;
+    for (uint32_t i = 0; i < found; i++)
+        if (l->units[i].bytes < CMQ_RECORD_BYTES_MIN || (uint32_t)l->units[i].bytes > CMQ_FRAME_BYTES_MAX - ANSWER_BYTES)
+            return cmq_fail_at(CMQ_ERR_CORRUPT, l->units[i].phy, "the queue's unit %lld names a record of %d bytes, which no frame can have",
+                               (long long)l->units[i].offset, l->units[i].bytes);
     if (found == 0)
         set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", next);
     else
@@ -406,12 +411,13 @@ static bool take_expression(cmq_broker_loop *l, pull *p, const cmq_pull_header *
 static bool find(cmq_broker_loop *l, const pull *p, pulled *got)
 {
     const cmq_offset_key key = {.group = p->held.group, .topic = p->held.topic, .queue_id = p->held.queue_id};
-    const int64_t reset = cmq_offsets_take_reset(l->broker->options.offsets, &key);
     if (look(l, p, got) != CMQ_OK) {
         answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
         return false;
     }
+    const int64_t reset = cmq_offsets_take_reset(l->broker->options.offsets, &key);
     if (reset == CMQ_OFFSETS_NONE) return true;
+    got->reset = true;
     got->count = 0;
     got->bytes = 0;
     set(got, CMQ_RESPONSE_PULL_OFFSET_MOVED, "OFFSET_RESET", reset);
@@ -422,7 +428,9 @@ static void run_pull(cmq_broker_loop *l, cmq_conn *conn, pull *p, const cmq_pull
 {
     pulled got;
     if (!check(l, p) || !find(l, p, &got)) return;
-    note_progress(l, p, &got, (header->sys_flag & PULL_COMMIT) != 0 ? header->commit_offset : CMQ_OFFSETS_NONE);
+    /* What the client says of where it is is from before the reset. Upstream takes it, and the reset is lost if the client ends now. */
+    const bool commits = (header->sys_flag & PULL_COMMIT) != 0 && !got.reset;
+    note_progress(l, p, &got, commits ? header->commit_offset : CMQ_OFFSETS_NONE);
     const bool may_hold = got.code == CMQ_RESPONSE_PULL_NOT_FOUND && (header->sys_flag & PULL_SUSPEND) != 0 && !p->oneway;
     if (may_hold && hold(l, conn, p, header->suspend_ms)) return;
     answer_pulled(l, p, &got);

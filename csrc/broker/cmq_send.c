@@ -97,15 +97,6 @@ static bool is_like(const cmq_send_run *run, const cmq_append *append)
            cmq_slice_equal(run->append.properties_more.one, append->properties_more.one);
 }
 
-/* What a run of so many sends leads to. */
-static void finish_run(cmq_broker_loop *l, const cmq_appended *appended, cmq_status status)
-{
-    cmq_send_run *run = &l->run;
-    for (uint32_t i = 0; i < appended->count; i++)
-        cmq_send_succeed(l, &run->replies[i], run->queue_offsets[i], &run->physical_offsets[i], 1, appended->end, false);
-    for (uint32_t i = appended->count; i < run->count; i++) cmq_send_fail(l, &run->replies[i], status);
-}
-
 static void note_appended(cmq_broker_loop *l, cmq_slice topic, const cmq_appended *appended)
 {
     if (appended->count == 0) return;
@@ -116,15 +107,49 @@ static void note_appended(cmq_broker_loop *l, cmq_slice topic, const cmq_appende
     if (l->broker->sync) cmq_flush_wait_for(l->broker, appended->end);
 }
 
+/* Append `count` sends of the run from `first` on, and answer those that are in the log. */
+static cmq_status append_part(cmq_broker_loop *l, uint32_t first, uint32_t count, uint32_t *appended_out)
+{
+    cmq_send_run *run = &l->run;
+    cmq_append append = run->append;
+    cmq_appended appended = {0};
+    append.count = count;
+    append.bodies.slices = run->bodies + first;
+    append.properties.slices = run->properties + first;
+    append.queue_ids = run->queue_ids + first;
+    append.born_timestamps = run->born_ms + first;
+    append.queue_offsets_out = run->queue_offsets + first;
+    append.physical_offsets_out = run->physical_offsets + first;
+    const cmq_status status = cmq_store_append(l->broker->store, &append, &appended);
+    note_appended(l, run->append.common.topic, &appended);   /* first: the disk is at work while answers are made */
+    for (uint32_t i = first; i < first + appended.count; i++)
+        cmq_send_succeed(l, &run->replies[i], run->queue_offsets[i], &run->physical_offsets[i], 1, appended.end, false);
+    *appended_out = appended.count;
+    return status;
+}
+
+static bool is_of_the_message(cmq_status status) { return status == CMQ_ERR_ARGUMENT || status == CMQ_ERR_TOO_LARGE || status == CMQ_ERR_TOPIC; }
+
 void cmq_send_flush_run(cmq_broker_loop *l)
 {
     cmq_send_run *run = &l->run;
-    if (run->count == 0) return;
-    run->append.count = run->count;
-    cmq_appended appended = {0};
-    const cmq_status status = cmq_store_append(l->broker->store, &run->append, &appended);
-    note_appended(l, run->append.common.topic, &appended);   /* first: the disk is at work while answers are made */
-    finish_run(l, &appended, status);
+    bool alone = false;
+    for (uint32_t first = 0, appended; first < run->count; first += appended) {
+        cmq_status status = append_part(l, first, alone ? 1 : run->count - first, &appended);
+        first += appended;
+        appended = 0;
+        if (status == CMQ_OK || first == run->count) {
+            alone = false;
+        } else if (is_of_the_message(status) && !alone && run->count - first > 1) {
+            alone = true;   /* again by itself, so that the text is about it; then those behind it */
+        } else if (is_of_the_message(status)) {
+            cmq_send_fail(l, &run->replies[first], status);
+            appended = 1;
+            alone = false;
+        } else {
+            for (; first < run->count; first++) cmq_send_fail(l, &run->replies[first], status);
+        }
+    }
     run->count = 0;
     run->bytes = 0;
     run->scratch_used = 0;
@@ -210,7 +235,7 @@ static bool may_carry(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq
         refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the broker[%s] sending transaction message is forbidden", l->broker->broker_ip);
         return false;
     }
-    if (traits->timer && traits->delay.bytes == 0) {
+    if (traits->timer && cmq_delay_level(cmq_store_delay_levels(l->broker->store), traits->delay) == 0) {
         refuse(l, reply, CMQ_RESPONSE_SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false");
         return false;
     }
@@ -255,7 +280,7 @@ static void collect(cmq_broker_loop *l, const cmq_append *like, const cmq_send_r
                     int64_t born_ms)
 {
     cmq_send_run *run = &l->run;
-    if (run->count > 0 && !is_like(run, like)) cmq_send_flush_run(l);
+    CMQ_ASSERT(run->count == 0 || is_like(run, like));   /* a flush here would take the scratch that its properties lie in */
     if (run->count == 0) begin_run(l, like);
     const uint32_t i = run->count++;
     run->bodies[i] = body;
@@ -278,6 +303,7 @@ static cmq_append append_like(const cmq_broker_loop *l, cmq_conn *conn, const cm
                    .store_host = l->broker->store_host},
         .properties_more = {.kind = CMQ_COLUMN_ONE, .one = {.data = l->broker->suffix, .bytes = l->broker->suffix_bytes}},
         .no_wait = true,
+        .never_wait = true,
     };
 }
 
@@ -285,7 +311,6 @@ static cmq_append append_like(const cmq_broker_loop *l, cmq_conn *conn, const cm
 static void send_parked(cmq_broker_loop *l, cmq_append *like, const cmq_send_reply *reply, cmq_slice body, cmq_slice properties,
                         const cmq_delay_parked *parked, int64_t born_ms)
 {
-    cmq_send_flush_run(l);
     uint8_t more[CMQ_SUFFIX_BYTES_MAX + CMQ_DELAY_EXTRA_BYTES_MAX];
     memcpy(more, l->broker->suffix, l->broker->suffix_bytes);
     memcpy(more + l->broker->suffix_bytes, parked->extra.data, parked->extra.bytes);
@@ -300,7 +325,9 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
     send_traits traits = look_at(header->properties);
     if (!may_carry(l, reply, header, &traits, body)) return;
     cmq_send_run *run = &l->run;
-    if (run->count == CMQ_RUN_SENDS_MAX || run->bytes + body.bytes > CMQ_RUN_BYTES_MAX) cmq_send_flush_run(l);
+    cmq_append like = append_like(l, conn, header, topic->name);
+    const bool full = run->count == CMQ_RUN_SENDS_MAX || run->bytes + body.bytes > CMQ_RUN_BYTES_MAX;
+    if (run->count > 0 && (full || traits.delay.bytes > 0 || !is_like(run, &like))) cmq_send_flush_run(l);
     cmq_slice properties = header->properties;
     if (!prepare_properties(l, &traits, &properties)) {
         cmq_send_flush_run(l);
@@ -313,7 +340,6 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
     reply->unique = traits.unique;
     reply->wait = !traits.no_wait;
     reply->queue_id = choose_queue(l, header, topic);
-    cmq_append like = append_like(l, conn, header, topic->name);
     if (traits.delay.bytes > 0) {
         cmq_delay_parked parked;
         const cmq_status status = cmq_delay_park(cmq_store_delay_levels(l->broker->store), topic->name, reply->queue_id, header->sys_flag, traits.delay, &parked);
@@ -331,24 +357,48 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
 
 /* ---- a batch ---- */
 
+void cmq_send_free_batch(cmq_send_batch *batch)
+{
+    free(batch->bodies);
+    free(batch->properties);
+    free(batch->flags);
+    free(batch->physical_offsets);
+    *batch = (cmq_send_batch){0};
+}
+
+static cmq_status require_batch(cmq_send_batch *batch, uint32_t count)
+{
+    if (count <= batch->capacity) return CMQ_OK;
+    cmq_send_free_batch(batch);
+    batch->bodies = malloc(count * sizeof *batch->bodies);
+    batch->properties = malloc(count * sizeof *batch->properties);
+    batch->flags = malloc(count * sizeof *batch->flags);
+    batch->physical_offsets = malloc(count * sizeof *batch->physical_offsets);
+    if (batch->bodies == NULL || batch->properties == NULL || batch->flags == NULL || batch->physical_offsets == NULL) {
+        cmq_send_free_batch(batch);
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory to take a batch apart");
+    }
+    batch->capacity = count;
+    return CMQ_OK;
+}
+
 static cmq_status append_batch(cmq_broker_loop *l, cmq_append *append, cmq_slice body, cmq_appended *appended_out)
 {
-    if (l->batch == NULL) l->batch = malloc(sizeof *l->batch);
-    if (l->batch == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to take a batch apart");
-    cmq_send_batch *batch = l->batch;
+    cmq_send_batch *batch = &l->batch;
     cmq_slice rest = body;
     cmq_wire_batch_element element;
-    cmq_status status;
-    while ((status = cmq_wire_batch_next(&rest, &element)) == CMQ_OK) {
-        if (append->count == CMQ_BATCH_MESSAGES_MAX)
-            return cmq_fail(CMQ_ERR_TOO_LARGE, "the batch has more than %u messages", CMQ_BATCH_MESSAGES_MAX);
-        batch->bodies[append->count] = element.body;
-        batch->properties[append->count] = element.properties;
-        batch->flags[append->count] = element.flag;
-        append->count++;
+    cmq_status status = body.bytes > 0 ? cmq_wire_batch_count(body, &append->count) : cmq_fail(CMQ_ERR_ARGUMENT, "the batch is empty");
+    if (status == CMQ_OK && append->count > CMQ_ONE_SEGMENT_MAX)
+        status = cmq_fail(CMQ_ERR_TOO_LARGE, "the batch has %u messages; at most %u are taken", append->count, CMQ_ONE_SEGMENT_MAX);
+    if (status == CMQ_OK) status = require_batch(batch, append->count);
+    if (status != CMQ_OK) return status;
+    for (uint32_t i = 0; i < append->count; i++) {
+        status = cmq_wire_batch_next(&rest, &element);
+        CMQ_ASSERT(status == CMQ_OK);   /* they were just counted */
+        batch->bodies[i] = element.body;
+        batch->properties[i] = element.properties;
+        batch->flags[i] = element.flag;
     }
-    if (status != CMQ_END) return cmq_fail_context("this is message %u of the batch, counted from 0", append->count);
-    if (append->count == 0) return cmq_fail(CMQ_ERR_ARGUMENT, "the batch is empty");
     append->bodies = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = batch->bodies};
     append->properties = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = batch->properties};
     append->flags = batch->flags;
@@ -388,6 +438,10 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
         return;
     }
     if (!may_carry(l, reply, header, &traits, body)) return;
+    if (cmq_delay_level(cmq_store_delay_levels(l->broker->store), traits.delay) > 0) {
+        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "a batch cannot be delayed");
+        return;
+    }
     cmq_send_flush_run(l);
     cmq_slice properties = header->properties;
     if (!prepare_properties(l, &traits, &properties)) {
@@ -419,7 +473,7 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
     if (status != CMQ_OK)
         cmq_send_fail(l, reply, status);
     else
-        cmq_send_succeed(l, reply, appended.first_queue_offset, is_inner ? &inner : l->batch->physical_offsets, appended.count, appended.end, is_inner);
+        cmq_send_succeed(l, reply, appended.first_queue_offset, is_inner ? &inner : l->batch.physical_offsets, appended.count, appended.end, is_inner);
     note_appended(l, topic->name, &appended);
     l->run.scratch_used = 0;
 }
@@ -461,8 +515,8 @@ cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_c
         refuse(l, &reply, CMQ_RESPONSE_SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while");
         return CMQ_NET_DONE;
     }
-    if (l->sent.count >= l->broker->options.sends_waiting_max) {
-        refuse(l, &reply, CMQ_RESPONSE_SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while");
+    if (l->sent.count >= l->broker->options.sends_waiting_max || l->sent.tail - l->sent.head >= CMQ_SENT_BYTES_MAX) {
+        refuse(l, &reply, CMQ_RESPONSE_SYSTEM_BUSY, CMQ_SEND_OVERLOAD);
         return CMQ_NET_DONE;
     }
     if (cmq_send_header_read(command, &header) != CMQ_OK) {

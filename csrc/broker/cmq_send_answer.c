@@ -84,6 +84,9 @@ void cmq_send_fail(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_status s
     const char *why = cmq_last_error()->text;
     int32_t code = CMQ_RESPONSE_SYSTEM_ERROR;
     switch (status) {
+    case CMQ_AGAIN:
+        cmq_send_answer(l, reply, CMQ_RESPONSE_SYSTEM_BUSY, CMQ_SEND_OVERLOAD);
+        return;
     case CMQ_ERR_ARGUMENT:
     case CMQ_ERR_TOPIC:
     case CMQ_ERR_TOO_LARGE:

@@ -415,8 +415,8 @@ static cmq_status check_call(const append_context *c)
     if (status == CMQ_OK) status = check_columns(c->append);
     if (status == CMQ_OK) status = cmq_property_check_value(cmq_slice_of_text("TAGS"), c->fields.tags);
     if (status == CMQ_OK) status = cmq_property_check_value(cmq_slice_of_text("KEYS"), c->fields.keys);
-    if (status == CMQ_OK && c->append->one_segment && c->append->count > CMQ_APPEND_CHUNK_MAX)
-        status = cmq_fail(CMQ_ERR_LIMIT, "a batch of %u messages, at most %u fit one segment's claim", c->append->count, CMQ_APPEND_CHUNK_MAX);
+    if (status == CMQ_OK && c->append->one_segment && c->append->count > CMQ_ONE_SEGMENT_MAX)
+        status = cmq_fail(CMQ_ERR_LIMIT, "a batch of %u messages, at most %u are taken together", c->append->count, CMQ_ONE_SEGMENT_MAX);
     return status;
 }
 
@@ -442,7 +442,8 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     if (now > store->store_ms) store->store_ms = now;
     c->fields.store_timestamp_ms = store->store_ms;
     if (append->common.born_timestamp_ms == 0) c->fields.born_timestamp_ms = store->store_ms;
-    const uint32_t stop = append->count - *done < CMQ_APPEND_CHUNK_MAX ? append->count : *done + CMQ_APPEND_CHUNK_MAX;
+    const bool whole = append->one_segment || append->count - *done < CMQ_APPEND_CHUNK_MAX;
+    const uint32_t stop = whole ? append->count : *done + CMQ_APPEND_CHUNK_MAX;
     if (append->one_segment) status = claim_together(c);
     c->alike = stop - *done > 1 && cmq_append_run_begin(c);
     while (status == CMQ_OK && *done < stop) {
@@ -501,13 +502,24 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         pthread_mutex_unlock(&store->seat);
         if (!sync) cmq_watches_notify(store->watches);
         note_space(store, status);
-        if (settled != CMQ_OK) return settled;
+        if (settled != CMQ_OK) {
+            appended->count = before;   /* not published, and never will be */
+            return settled;
+        }
+        if (status == CMQ_AGAIN && sync && c->append->never_wait) break;
         if (status == CMQ_AGAIN && sync) status = cmq_store_commit(store, end);
         /* Confirmed by the end of the hold, if only the blank of a segment that a large record does not fit any more. */
         if (status == CMQ_AGAIN && end > began) status = CMQ_OK;
         if (status != CMQ_OK) break;
     }
     return status;
+}
+
+void cmq_store_set_staging(cmq_store *store, int64_t bytes_max)
+{
+    pthread_mutex_lock(&store->seat);
+    cmq_log_set_staging(store->log, bytes_max);
+    pthread_mutex_unlock(&store->seat);
 }
 
 cmq_status cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out)
@@ -524,6 +536,6 @@ cmq_status cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appe
         if (status == CMQ_OK) status = durable;
     }
     /* Nobody waits for these: the background thread commits them. */
-    if (appended_out->count > 0 && append->no_wait) cmq_store_mark_dirty(store);
+    if ((appended_out->count > 0 && append->no_wait) || status == CMQ_AGAIN) cmq_store_mark_dirty(store);
     return status;
 }

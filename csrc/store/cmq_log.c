@@ -110,6 +110,7 @@ cmq_status cmq_log_create(cmq_log **log_out, const cmq_log_options *options)
     if (log == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the commit log");
     log->fs = options->fs;
     log->segment_bytes = options->segment_bytes;
+    log->staging_bytes_max = CMQ_STAGING_BYTES_MAX;
     log->read_only = options->read_only;
     log->staged = options->staged;
     pthread_mutex_init(&log->make_mutex, NULL);

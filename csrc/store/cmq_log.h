@@ -33,7 +33,8 @@
 #define CMQ_SEGMENT_BYTES_MIN 4096
 #define CMQ_SEGMENT_BYTES_MAX (INT64_C(2147483647) / 4096 * 4096)   /* upstream's file positions are i32 */
 #define CMQ_LOG_PATHS_MAX 16
-#define CMQ_STAGING_BYTES_MAX (INT64_C(8) << 20)   /* per staging buffer; a fuller one must be committed first */
+#define CMQ_STAGING_BYTES_MAX (INT64_C(8) << 20)   /* per staging buffer, unless cmq_log_set_staging says otherwise; a fuller one must be committed
+                                                    * first */
 #define CMQ_STAGED_RUNS_MAX 32                     /* pieces of a staging buffer, one per segment touched */
 
 typedef struct cmq_log cmq_log;
@@ -78,6 +79,9 @@ void cmq_log_commit(cmq_log *log, uint32_t bytes);
 
 /* Is there room to go on? Asks for what the next claim might ask for, and moves nothing. CMQ_ERR_DISK_FULL when not. */
 cmq_status CMQ_MUST_CHECK cmq_log_try_room(cmq_log *log);
+
+/* Let staging buffers take so many bytes. */
+void cmq_log_set_staging(cmq_log *log, int64_t bytes_max);
 
 /* Publish: readers may see up to confirmed_end. Never moves back. */
 void cmq_log_confirm(cmq_log *log, int64_t confirmed_end);

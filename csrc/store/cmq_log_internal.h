@@ -55,6 +55,7 @@ struct cmq_log {
     int64_t touch_step;
     int64_t together_end;              /* claims up to here find their room: it was claimed at once */
     cmq_segment *current;              /* NULL: made by the next claim */
+    int64_t staging_bytes_max;         /* of one staging buffer */
     struct cmq_staged *filling;        /* the staging buffer that claims go to */
     struct cmq_staged staged_buffers[2];
 

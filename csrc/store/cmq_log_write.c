@@ -29,6 +29,11 @@ void cmq_staged_discard(struct cmq_staged *staged)
     for (uint32_t i = 0; i < staged->run_count; i++) cmq_segment_unpin(staged->runs[i].segment);
     staged->run_count = 0;
     staged->used = 0;
+    if (staged->capacity <= 2 * CMQ_STAGING_BYTES_MAX) return;
+    /* A burst is over: its memory goes. */
+    free(staged->data);
+    staged->data = NULL;
+    staged->capacity = 0;
 }
 
 /* Room for `bytes` more in the filling buffer, in the current segment's run. CMQ_AGAIN when it is full. */
@@ -38,7 +43,7 @@ static cmq_status stage_room(cmq_log *log, int64_t bytes)
     struct cmq_staged *staged = log->filling;
     const bool new_run = staged->run_count == 0 || staged->runs[staged->run_count - 1].segment != log->current;
     if (new_run && staged->run_count == CMQ_STAGED_RUNS_MAX) return CMQ_AGAIN;
-    if (staged->used > 0 && bytes > CMQ_STAGING_BYTES_MAX - staged->used && log->end + bytes > log->together_end) return CMQ_AGAIN;
+    if (staged->used > 0 && bytes > log->staging_bytes_max - staged->used && log->end + bytes > log->together_end) return CMQ_AGAIN;
     if (bytes > staged->capacity - staged->used) {
         const int64_t capacity = max_of(max_of(staged->capacity * 2, STAGING_BYTES_MIN), staged->used + bytes);
         uint8_t *data = realloc(staged->data, (size_t)capacity);
@@ -189,6 +194,8 @@ void cmq_log_commit(cmq_log *log, uint32_t bytes)
     if (log->staged) stage_commit(log, bytes);
     log->end += bytes;
 }
+
+void cmq_log_set_staging(cmq_log *log, int64_t bytes_max) { log->staging_bytes_max = bytes_max; }
 
 void cmq_log_confirm(cmq_log *log, int64_t confirmed_end)
 {

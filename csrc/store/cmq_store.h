@@ -130,6 +130,8 @@ typedef struct cmq_column {
     uint32_t width;
 } cmq_column;
 
+#define CMQ_ONE_SEGMENT_MAX 65536u
+
 /* Messages of one topic to append in order. */
 typedef struct cmq_append {
     cmq_record_fields common;         /* topic, flag, sys_flag, hosts, reconsume times, prepared offset, version; queue_id unless queue_ids is given;
@@ -143,8 +145,10 @@ typedef struct cmq_append {
     const int32_t *queue_ids;         /* per message, or NULL */
     const int32_t *flags;             /* per message, or NULL: common's */
     const int64_t *born_timestamps;   /* per message, or NULL */
-    bool one_segment;                 /* a client's batch: all in one segment, or nothing (at most 4096 messages) */
+    bool one_segment;                 /* a client's batch: all in one segment, or nothing (at most CMQ_ONE_SEGMENT_MAX messages) */
     bool no_wait;                     /* sync flush: do not wait for the disk (upstream's WAIT=false) */
+    bool never_wait;                  /* … and where so much waits for the disk already that this call would have to: CMQ_AGAIN; what was appended before it
+                                       * stands. For threads that serve others, too */
     int64_t *queue_offsets_out;       /* count entries, or NULL */
     int64_t *physical_offsets_out;    /* count entries, or NULL */
 } cmq_append;
@@ -160,6 +164,9 @@ typedef struct cmq_appended {
 /* Append. Durable on return under sync flush unless no_wait. A failure part way leaves the first `count` messages appended (durably only if
  * cmq_store_wait(end) says so). Failures of your input (topic, sizes, separators in tags or keys) are found before the message they are about. */
 cmq_status CMQ_MUST_CHECK cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out);
+
+/* Under sync flush: how many bytes may wait for the disk before an append waits for it, too. At first 8 MiB. */
+void cmq_store_set_staging(cmq_store *store, int64_t bytes_max);
 
 /* Wait until everything below `end` is confirmed (sync: on disk). */
 cmq_status CMQ_MUST_CHECK cmq_store_wait(cmq_store *store, int64_t end);

@@ -224,6 +224,112 @@ static void broker_properties_of_a_sender_are_replaced(void)
     kit_broker_stop(&kit);
 }
 
+static void send_with(int client, int32_t opaque, const char *flag, const char *properties, const char *body)
+{
+    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", flag}, {"i", properties},
+                                {NULL, NULL}};
+    kit_request(client, 310, opaque, 0, CMQ_HEADER_JSON, fields, body, strlen(body));
+}
+
+/* Properties that the broker writes anew lie in memory of the run: a send that begins another run must not lose its own. */
+static void sends_that_are_not_alike_keep_their_properties(void)
+{
+    enum { SENDS = 40 };
+    start();
+    const int client = kit_client(&kit);
+    for (int i = 0; i < SENDS; i++) {
+        char properties[128], flag[12];
+        snprintf(properties, sizeof properties, "CLUSTER\001x\002NUMBER\001%d-%.*s\002", i, i, "----------------------------------------");
+        snprintf(flag, sizeof flag, "%d", i / 3 % 2);   /* the user's flag is one of what must be alike */
+        send_with(client, i, flag, properties, "x");
+    }
+    for (int i = 0; i < SENDS; i++) CHECK_INT(strlen(kit_text(expect(client, i, FOUND), "transactionId")), 32);
+    for (int i = 0; i < SENDS; i++) {
+        kit_pull(client, 100 + i, "T", i, 0, 0, "");
+        cmq_record_view view;
+        const kit_answer *answer = expect(client, 100 + i, FOUND);
+        CHECK_OK(cmq_record_parse(answer->body.data, answer->body.bytes, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
+        char expected[128];
+        snprintf(expected, sizeof expected, "%d-%.*s", i, i, "----------------------------------------");
+        check_property(&view, "NUMBER", expected);
+        check_property(&view, "CLUSTER", "C");
+    }
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void an_illegal_send_harms_no_other(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    for (int i = 0; i < 5; i++) send_with(client, i, "0", i == 1 || i == 3 ? "INNER_NUM\0012\002" : "A\001b\002", "x");
+    for (int i = 0, stored = 0; i < 5; i++) {
+        const bool illegal = i == 1 || i == 3;
+        const kit_answer *answer = expect(client, i, illegal ? 13 : FOUND);
+        if (!illegal) CHECK_INT(kit_number(answer, "queueOffset"), stored++);
+    }
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void what_only_looks_delayed_is_refused(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    send_with(client, 1, "0", "DELAY\0010\002TIMER_DELAY_SEC\00160\002", "x");
+    expect(client, 1, 1);
+    uint8_t body[64];
+    const cmq_wire_batch_element element = {.body = CMQ_NAME("m")};
+    const size_t bytes = (size_t)(cmq_wire_batch_write(body, &element) - body);
+    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
+                                {"i", "DELAY\0013\002"}, {"m", "true"}, {NULL, NULL}};
+    kit_request(client, 320, 2, 0, CMQ_HEADER_JSON, fields, body, bytes);
+    expect(client, 2, 13);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void a_batch_may_have_many_messages(void)
+{
+    enum { MESSAGES = 6000 };
+    start();
+    const int client = kit_client(&kit);
+    uint8_t *body = malloc(MESSAGES * 64), *end = body;
+    CHECK(body != NULL);
+    for (int i = 0; i < MESSAGES; i++) {
+        const cmq_wire_batch_element element = {.body = CMQ_NAME("m")};
+        end = cmq_wire_batch_write(end, &element);
+    }
+    const kit_field fields[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
+                                {"i", "UNIQ_KEY\001batch\002"}, {"m", "true"}, {NULL, NULL}};
+    kit_request(client, 320, 1, 0, CMQ_HEADER_JSON, fields, body, (size_t)(end - body));
+    CHECK_INT(kit_number(expect(client, 1, FOUND), "queueOffset"), 0);
+    send_with(client, 2, "0", "", "x");
+    CHECK_INT(kit_number(expect(client, 2, FOUND), "queueOffset"), MESSAGES);
+    free(body);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* The disk is slow, or gone: what may wait for it is bounded, and a loop does not wait. */
+static void more_than_may_wait_for_the_disk_is_refused(void)
+{
+    kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, &(cmq_broker_options){.sends_waiting_max = 8});
+    const int client = kit_client(&kit);
+    int stored = 0, refused = 0;
+    for (int i = 0; i < 2000; i++) send_with(client, i, "0", "", "x");
+    for (int i = 0; i < 2000; i++) {
+        const kit_answer *answer = kit_answer_of(&kit, client);
+        CHECK(answer->command.code == FOUND || answer->command.code == 2);
+        *(answer->command.code == FOUND ? &stored : &refused) += 1;
+    }
+    CHECK(stored > 0 && refused > 0);
+    cmq_queue *queue = cmq_queues_find(cmq_store_queues(kit.store), cmq_slice_of_text("T"), 0);
+    CHECK_INT(cmq_queue_max(queue, cmq_store_confirmed(kit.store)), stored);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 static void unknown_topics_and_groups_go_to_control(void)
 {
     start();
@@ -509,8 +615,12 @@ static void a_reset_is_told_by_the_next_pull(void)
     for (int i = 0; i < 4; i++) expect(client, 10 + i, FOUND);
     const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
     CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 2));
-    kit_pull(client, 1, "T", 4, 2, 15000, "");
+    /* It says, too, where its client was before: that does not count any more. */
+    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"queueOffset", "4"}, {"maxMsgNums", "32"}, {"sysFlag", "3"},
+                                {"commitOffset", "4"}, {"suspendTimeoutMillis", "15000"}, {"subVersion", "1"}, {NULL, NULL}};
+    kit_request(client, 11, 1, 0, CMQ_HEADER_JSON, fields, NULL, 0);
     CHECK_INT(kit_number(expect(client, 1, MOVED), "nextBeginOffset"), 2);
+    CHECK_INT(cmq_offsets_query(kit.offsets, &key), 2);
     kit_pull(client, 2, "T", 2, 2, 15000, "");
     CHECK_INT(kit_number(expect(client, 2, FOUND), "nextBeginOffset"), 4);
     close(client);
@@ -539,7 +649,9 @@ static void a_pull_commits_once(void)
 CMQ_TEST_MAIN(CMQ_TEST(a_send_is_stored_and_pulled), CMQ_TEST(a_burst_of_sends_keeps_its_order), CMQ_TEST(sync_flush_answers_when_the_disk_has_it),
               CMQ_TEST(what_may_not_be_sent_is_refused), CMQ_TEST(one_way_sends_get_no_answer), CMQ_TEST(a_batch_is_stored_message_by_message),
               CMQ_TEST(delayed_messages_are_parked), CMQ_TEST(broker_properties_of_a_sender_are_replaced),
-              CMQ_TEST(unknown_topics_and_groups_go_to_control), CMQ_TEST(pulls_answer_as_upstream_does), CMQ_TEST(large_answers_are_whole),
+              CMQ_TEST(sends_that_are_not_alike_keep_their_properties), CMQ_TEST(an_illegal_send_harms_no_other),
+              CMQ_TEST(what_only_looks_delayed_is_refused), CMQ_TEST(a_batch_may_have_many_messages),
+              CMQ_TEST(more_than_may_wait_for_the_disk_is_refused), CMQ_TEST(unknown_topics_and_groups_go_to_control), CMQ_TEST(pulls_answer_as_upstream_does), CMQ_TEST(large_answers_are_whole),
               CMQ_TEST(a_subscription_is_asked_for),
               CMQ_TEST(a_hold_ends_with_a_message), CMQ_TEST(a_hold_waits_for_a_queue_that_is_not_there_yet),
               CMQ_TEST(a_hold_ends_with_an_append_of_somebody_else), CMQ_TEST(a_hold_ends_at_its_deadline),

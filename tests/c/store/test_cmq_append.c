@@ -387,8 +387,8 @@ static void batch_in_one_segment(void)
         append.tags = (cmq_column){0};
         append.count = 400;
         refused(store, append, CMQ_ERR_TOO_LARGE, "segment");
-        append.count = 5000;
-        refused(store, append, CMQ_ERR_LIMIT, "4096");
+        append.count = CMQ_ONE_SEGMENT_MAX + 1;
+        refused(store, append, CMQ_ERR_LIMIT, "65536");
         const int32_t queue_ids[] = {0, -3};
         append.count = 2;
         append.queue_ids = queue_ids;
@@ -622,7 +622,32 @@ static void failed_sync_fences(void)
     cmq_file_twin_close(twin);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(every_kind_of_column), CMQ_TEST(arrow_offsets_from_outside), CMQ_TEST(fields_arrive), CMQ_TEST(born_when_stored),
+/* A thread that serves others, too, is told that too much waits for the disk; what was appended before stands. */
+static void never_waits_when_told_so(void)
+{
+    enum { BODY = 1000, STAGING = 1 << 16 };
+    static char body[BODY + 1];
+    memset(body, 'x', BODY);
+    cmq_store *store = open_store();
+    cmq_store_set_staging(store, STAGING);
+    cmq_append append = append_of("t", 1, one(body));
+    append.no_wait = append.never_wait = true;
+    cmq_appended appended;
+    int64_t count = 0;
+    cmq_status status;
+    while ((status = cmq_store_append(store, &append, &appended)) == CMQ_OK) count++;
+    CHECK_STATUS(status, CMQ_AGAIN);
+    CHECK_INT(appended.count, 0);
+    CHECK(count > STAGING / (BODY + 200) && count <= STAGING / BODY);
+    CHECK_OK(cmq_store_flush(store));
+    CHECK_OK(cmq_store_append(store, &append, &appended));
+    CHECK_INT(appended.first_queue_offset, count);
+    append.never_wait = false;
+    for (int i = 0; i < 200; i++) CHECK_OK(cmq_store_append(store, &append, &appended));
+    CHECK_OK(cmq_store_close(store));
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(never_waits_when_told_so), CMQ_TEST(every_kind_of_column), CMQ_TEST(arrow_offsets_from_outside), CMQ_TEST(fields_arrive), CMQ_TEST(born_when_stored),
               CMQ_TEST(property_crc_is_kept), CMQ_TEST(transactions), CMQ_TEST(topics_that_are_refused), CMQ_TEST(values_that_are_refused),
               CMQ_TEST(failure_part_way), CMQ_TEST(batch_in_one_segment), CMQ_TEST(large_batch_in_one_segment), CMQ_TEST(many_messages_in_one_call),
               CMQ_TEST(light_queues), CMQ_TEST(inner_batches), CMQ_TEST(clock_going_back), CMQ_TEST(full_disk), CMQ_TEST(failed_sync_fences))
