@@ -18,7 +18,10 @@ cdef class BrokerPlane(RequestHandler):
     cdef cmq_delay *_delay
     cdef cmq_broker *_broker
     cdef bint _entered
-    cdef Py_ssize_t _users           # calls under way, and servers that it handles
+    cdef Py_ssize_t _calls           # under way
+    cdef Py_ssize_t _servers         # that it handles
+    cdef bint _closing
+    cdef object _drained             # Event: the last call under way has left
     cdef cmq_record_host _host
 
     def __init__(self, StoreHandle handle not None, *, str cluster not None, str broker_ip not None, bytes store_address not None, int store_port,
@@ -83,29 +86,40 @@ cdef class BrokerPlane(RequestHandler):
             self._handle.leave()
 
     cdef int enter(self) except -1:
-        if self._broker is NULL or self._handle._opened_forks != _forks:
+        if self._broker is NULL or self._closing or self._handle._opened_forks != _forks:
             raise _errors.StoreClosed("the broker's data plane is closed")
-        self._users += 1
+        self._calls += 1
         return 0
 
     cdef void leave(self) noexcept:
-        self._users -= 1
+        self._calls -= 1
+        if self._closing and self._calls == 0:
+            self._drained.set()
 
     cdef int lend(self, cmq_net_handler *into) except -1:
         self.enter()
         into[0] = cmq_broker_handler(self._broker)
+        self._servers += 1
+        self.leave()
         return 0
 
     cdef void let_go(self) noexcept:
-        self.leave()
+        self._servers -= 1
 
     def close(self):
-        """Free everything, and let the store go. Stop what uses the plane first: a RuntimeError says that something still does."""
+        """Refuse further calls, wait for those under way, free everything, and let the store go. Stop the server first: a RuntimeError says that
+        one still uses the plane.
+        """
         if self._broker is NULL or self._handle._opened_forks != _forks:
             return
-        if self._users:
+        if self._servers:
             raise RuntimeError("the broker's data plane is in use; stop its server first")
-        self._free()
+        self._drained = _threading.Event()
+        self._closing = True
+        if self._calls:
+            self._drained.wait()
+        if self._broker is not NULL:
+            self._free()
 
     # ---- tables
 
@@ -345,6 +359,14 @@ cdef class BrokerPlane(RequestHandler):
         _check(status)
         return mark.log_end, {level: mark.progress.offsets[level] for level in range(1, mark.progress.level_max + 1)
                               if mark.progress.offsets[level] >= 0}
+
+    def delay_progress(self):
+        """Return {level: next queue offset} as it is, without waiting for the disk."""
+        cdef cmq_delay_progress progress
+        self.enter()
+        cmq_delay_progress_of(self._delay, &progress)
+        self.leave()
+        return {level: progress.offsets[level] for level in range(1, progress.level_max + 1) if progress.offsets[level] >= 0}
 
     def delay_version(self):
         """Return what the data version of the levels' progress has moved by."""

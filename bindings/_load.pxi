@@ -40,8 +40,8 @@ cdef class LoadRun:
         cdef cmq_load_options options
         cdef cmq_load_endpoint *c_endpoints = NULL
         cdef cmq_load_queue *c_queues = NULL
-        cdef list hosts = [host.encode() for host, port in endpoints]
-        cdef list ports = [port for host, port in endpoints]
+        cdef list hosts = [host.encode() for host, _ in endpoints]
+        cdef list ports = [port for _, port in endpoints]
         cdef list places = list(queues)
         cdef Py_ssize_t i
         memset(&options, 0, sizeof(options))
