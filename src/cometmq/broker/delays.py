@@ -5,13 +5,15 @@ The mark (``cometmq/delay.json``) says where the log ended when the progress hel
 was delivered already. Absent, damaged or of another progress, it is passed over, and delivery is at least once as
 upstream's.
 
-Threads: any; one at a time. Waits for the disk. Source: store specification 9.1 to 9.3.
+Threads: any; :meth:`BrokerDelays.persist` takes one after the other. Waits for the disk.
+Source: store specification 9.1 to 9.3.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +63,7 @@ class BrokerDelays:
         self._plane = plane
         self._ops = file_ops
         self._version = 0
+        self._writing = threading.Lock()
         self.problem = self._table.load().main_problem
 
     def start(self) -> None:
@@ -91,12 +94,14 @@ class BrokerDelays:
         Raises:
             StorageError: one could not be written; the next call tries again.
         """
-        mark = self._plane.delay_mark()
-        version = self._plane.delay_version()
-        self._table.merge(mark.offsets, versions=version - self._version)
-        self._version = version
-        if self._table.persist():
-            self._write_mark(DelayMark(mark.log_end, self._table.all()))
+        # The broker's end may meet the last run of its job; a mark belongs to the progress that was written with it.
+        with self._writing:
+            mark = self._plane.delay_mark()
+            version = self._plane.delay_version()
+            self._table.merge(mark.offsets, versions=version - self._version)
+            self._version = version
+            if self._table.persist():
+                self._write_mark(DelayMark(mark.log_end, self._table.all()))
 
     def _write_mark(self, mark: DelayMark) -> None:
         content = {"format": _MARK_FORMAT, "log_end": mark.log_end, "offsets": dict(mark.offsets)}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from cometmq.broker.delays import BrokerDelays
+from cometmq.broker.plane import DelayMark
 from cometmq.remoting.codes import RequestCode
 from cometmq.store_config.delay_offsets import DelayOffsets
 from support.broker_twins import MemoryPlane, Rig
@@ -92,6 +94,36 @@ def test_nothing_is_written_where_nothing_moved(tmp_path: Path) -> None:
     delays = begun(tmp_path, MemoryPlane(log_end=100))
     delays.persist()
     assert not mark.exists()
+
+
+def test_one_writes_after_the_other(tmp_path: Path) -> None:
+    plane = MemoryPlane(log_end=100)
+    delays = begun(tmp_path, plane)
+    plane.levels = {1: 5}
+    second = threading.Thread(target=delays.persist)
+    order: list[str] = []
+    take_mark, write_mark = plane.delay_mark, delays._write_mark
+
+    def mark() -> DelayMark:
+        order.append("begins")
+        if len(order) == 1:
+            second.start()
+        return take_mark()
+
+    def write(mark: DelayMark) -> None:
+        assert delays._writing.locked()
+        write_mark(mark)
+        plane.levels = {1: 9}
+        order.append("written")
+
+    plane.delay_mark = mark  # type: ignore[method-assign]
+    delays._write_mark = write  # type: ignore[method-assign]
+    delays.persist()
+    second.join()
+    assert order == ["begins", "written", "begins", "written"]
+    stored = DelayOffsets(tmp_path / "config")
+    stored.load()
+    assert stored.all() == {1: 9}
 
 
 def test_odd_levels_in_the_file_do_no_harm(tmp_path: Path) -> None:
