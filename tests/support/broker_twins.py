@@ -80,6 +80,7 @@ class MemoryPlane:
     log_end: int = 0
     redelivered: int = 0
     delivering: bool = False
+    flush_fails: Error | None = None
     put_messages: list[OutgoingMessage] = field(default_factory=list)
     put_fails: Error | None = None
     refusing: bool = False
@@ -170,7 +171,12 @@ class MemoryPlane:
         self.delivering = False
 
     def delay_mark(self) -> DelayMark:
+        if self.flush_fails is not None:
+            raise self.flush_fails
         return DelayMark(self.log_end, dict(self.levels))
+
+    def delay_progress(self) -> Mapping[int, int]:
+        return dict(self.levels)
 
     def delay_version(self) -> int:
         return self.levels_version

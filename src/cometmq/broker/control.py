@@ -214,7 +214,7 @@ class ControlPlane:
                     queues=self.queues,
                     stats=self.stats,
                     counters=plane.counters,
-                    delay_progress=lambda: plane.delay_mark().offsets,
+                    delay_progress=plane.delay_progress,
                     waiting_requests=waiting_requests,
                     broker_name=config.broker_name,
                     broker_address=self._address,

@@ -16,6 +16,7 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from cometmq._engine import crc31
 from cometmq.broker.answers import Caller, Table, ok
@@ -26,7 +27,7 @@ from cometmq.remoting.command import Command
 from cometmq.store_config.config_file import storage_error
 from cometmq.store_config.data_version import wall_clock_ms
 from cometmq.store_config.delay_offsets import DelayOffsets
-from cometmq.store_config.fastjson import Layout, encode
+from cometmq.store_config.fastjson import JsonObject, Layout, encode
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 
 __all__ = ["BrokerDelays"]
@@ -141,5 +142,6 @@ class BrokerDelays:
         return {RequestCode.GET_ALL_DELAY_OFFSET: self._show}
 
     def _show(self, request: Command, caller: Caller) -> Command:
-        self._table.merge(self._plane.delay_mark().offsets, versions=0)
-        return ok(request, body=encode(self._table.encode(), layout=Layout.COMPACT))
+        # Not taken over into the table, which has what a mark held: that waits for the disk, and a look must not.
+        now = cast("JsonObject", self._table.all() | dict(self._plane.delay_progress()))
+        return ok(request, body=encode({**self._table.encode(), "offsetTable": now}, layout=Layout.COMPACT))

@@ -158,6 +158,10 @@ class NativePlane:
         """Return the levels' progress and the place in the log where it holds."""
         return DelayMark(*self.engine.delay_mark())
 
+    def delay_progress(self) -> Mapping[int, int]:
+        """Return the levels' progress as it is."""
+        return self.engine.delay_progress()
+
     # --- Storing, counting
 
     def put(self, message: OutgoingMessage) -> StoredPlace:

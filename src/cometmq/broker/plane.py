@@ -3,8 +3,8 @@
 The compiled ``BrokerPlane`` is one; tests use a twin in memory. The control plane decides, the data plane only knows:
 nothing here returns a refusal for a client.
 
-Threads: any thread may call; each call is atomic and waits for nothing but a short mutex, except :meth:`DataPlane.put`,
-which may wait for the disk.
+Threads: any thread may call; each call is atomic and waits for nothing but a short mutex, except where it says that it
+waits for the disk.
 """
 
 from __future__ import annotations
@@ -171,7 +171,16 @@ class DataPlane(Protocol):
         """Deliver nothing more. What was delivered is confirmed and counted on return. May wait for the disk."""
 
     def delay_mark(self) -> DelayMark:
-        """Return the levels' progress and the place in the log where it holds; levels never used are left out."""
+        """Return the levels' progress and the place in the log where it holds; levels never used are left out.
+
+        Waits for the disk, so that nothing counts as delivered which a power loss takes.
+
+        Raises:
+            Error: the log could not be brought to the disk.
+        """
+
+    def delay_progress(self) -> Mapping[int, int]:
+        """Return the levels' progress as it is; levels never used are left out."""
 
     # --- Storing, counting
 

@@ -9,7 +9,9 @@ import pytest
 
 from cometmq.broker.delays import BrokerDelays
 from cometmq.broker.plane import DelayMark
-from cometmq.remoting.codes import RequestCode
+from cometmq.errors import StoreFenced
+from cometmq.remoting.bodies.config_tables import KVTable
+from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.store_config.delay_offsets import DelayOffsets
 from support.broker_twins import MemoryPlane, Rig
 
@@ -140,3 +142,14 @@ def test_the_table_as_slaves_read_it(tmp_path: Path) -> None:
         rig.plane.levels = {2: 7}
         answer = rig.run(RequestCode.GET_ALL_DELAY_OFFSET)
         assert b'"offsetTable":{2:7}' in answer.body
+
+
+def test_a_look_neither_waits_for_the_disk_nor_goes_ahead_of_it(tmp_path: Path) -> None:
+    with Rig(tmp_path) as rig:
+        rig.plane.flush_fails = StoreFenced("a write failed before")
+        rig.plane.levels = {2: 7}
+        assert b'"offsetTable":{2:7}' in rig.run(RequestCode.GET_ALL_DELAY_OFFSET).body
+        assert rig.control.delays._table.all() == {}, "what is not on disk must not get into the file"
+        answer = rig.run(RequestCode.GET_BROKER_RUNTIME_INFO)
+        assert answer.code == ResponseCode.SUCCESS
+        assert "scheduleMessageOffset_2" in KVTable.from_json(answer.body).table

@@ -145,6 +145,7 @@ def test_delay_progress_is_kept_by_level(store: cometmq.Store, plane: NativePlan
     plane.stop_delay()
     mark = plane.delay_mark()
     assert mark.offsets == {3: 0}
+    assert plane.delay_progress() == {3: 0}
     assert mark.log_end >= 0
     assert plane.delay_version() == 0
     with pytest.raises(errors.InvalidArgument):
