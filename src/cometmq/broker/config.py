@@ -24,6 +24,9 @@ from cometmq.store_config.settings import BrokerRole, FlushDiskType, StoreType
 
 __all__ = ["SETTABLE", "BrokerConfig", "load_broker_config"]
 
+_ACCESS_CONTROL = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
+"""Settings that are refused as long as nothing is behind them."""
+
 _LOOPBACK = "127.0.0.1"
 _PORTS_BELOW_FAST = 2
 _DEFAULT_TOPIC_QUEUES = 4
@@ -146,6 +149,7 @@ def load_broker_config(
     )
     values = loaded.settings
     _refuse_unsupported(values)
+    _refuse_unguarded(loaded.unused)
     root = os.fspath(path) if path is not None else values.store_path_root_dir
     if root is None:
         raise InvalidArgument("no store was given: give its directory, or storePathRootDir in the configuration")
@@ -183,6 +187,17 @@ def _refuse_unsupported(settings: BrokerSettings) -> None:
         raise InvalidArgument("storeType is defaultRocksDB: CometMQ keeps consume queues in files")
     if settings.enable_dleger_commit_log:
         raise InvalidArgument("enableDLegerCommitLog is set: CometMQ does not keep DLedger's log")
+
+
+def _refuse_unguarded(unused: Mapping[str, str]) -> None:
+    """Whoever asked for access control must not get a broker without."""
+    asked = [name for name in _ACCESS_CONTROL if unused.get(name, "").strip().lower() == "true"]
+    if asked:
+        raise InvalidArgument(
+            f"{' and '.join(asked)} {'is' if len(asked) == 1 else 'are'} true: CometMQ does not check credentials yet, "
+            "and would let everybody do everything. Leave the setting out, and keep the broker where only those reach it "
+            "who may"
+        )
 
 
 def _listen_on(listen: str | None, settings: BrokerSettings) -> tuple[str, int]:

@@ -94,6 +94,7 @@ class Broker:
                 "address": self.address,
                 "store": self.config.path,
                 "flush": self.config.flush.value,
+                "deletes_after_hours": self.config.settings.file_reserved_time_hours,
                 "name_servers": ",".join(self.config.name_servers) or "none",
             },
         )
@@ -104,6 +105,7 @@ class Broker:
         with _reserved_port(config.host, config.port) as port:
             self._port = port
             self.store = undo.enter_context(Store(config.plan(port), read_only=False))
+            self._tell_recovery()
             self._plane = plane = NativePlane(self._make_plane(self.store))
             undo.callback(plane.close)
             # Progress is written when no loop can change it any more, and before the loops' tables are freed.
@@ -132,6 +134,22 @@ class Broker:
         undo.callback(self._leave)
         self._control.attach(self.server.loop)
         self._on_loop(self._begin())
+
+    def _tell_recovery(self) -> None:
+        opening = self.store.opening()
+        if not opening.was_unclean:
+            return
+        _log.info(
+            "store recovered",
+            extra={
+                "records": opening.records,
+                "from": opening.scanned_from,
+                "to": opening.scanned_to,
+                "cut_bytes": opening.cut_bytes,
+                "gaps": opening.gaps,
+                "ms": opening.elapsed_us // 1000,
+            },
+        )
 
     def _make_plane(self, store: Store) -> BrokerPlane:
         settings = self.config.settings

@@ -106,6 +106,16 @@ def test_what_cannot_be_used_is_named(arguments: dict[str, object], kind: type[E
         load(**arguments)
 
 
+@pytest.mark.parametrize("name", ["aclEnable", "authenticationEnabled", "authorizationEnabled"])
+def test_access_control_that_is_asked_for_is_not_left_out(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "broker.properties"
+    file.write_text(f"{name} = true\n")
+    with pytest.raises(InvalidArgument, match=f"{name} is true: .* does not check credentials"):
+        load_broker_config(tmp_path, config=file, environ={})
+    file.write_text(f"{name} = false\n")
+    load_broker_config(tmp_path, config=file, environ={})
+
+
 def test_what_may_be_changed_over_the_wire_is_no_path_and_no_address() -> None:
     for name in SETTABLE:
         option = OPTIONS[name]
