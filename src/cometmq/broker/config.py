@@ -195,8 +195,8 @@ def _refuse_unguarded(unused: Mapping[str, str]) -> None:
     if asked:
         raise InvalidArgument(
             f"{' and '.join(asked)} {'is' if len(asked) == 1 else 'are'} true: CometMQ does not check credentials yet, "
-            "and would let everybody do everything. Leave the setting out, and keep the broker where only those reach it "
-            "who may"
+            "and would let everybody do everything. Leave the setting out, and keep the broker where only those reach "
+            "it who may"
         )
 
 
