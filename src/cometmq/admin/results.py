@@ -302,7 +302,8 @@ class SendReport:
         retries: of them, how many were sent again.
         maybe_twice: messages that were sent again after no answer had come: each of them may be stored twice.
         not_durable: messages that are stored, but not on disk or at a slave as the broker's settings ask for.
-        queues: where they are, in order.
+        delayed: messages that wait for their delivery; they are in no queue of the topic yet.
+        queues: where the others are, in order.
         elapsed_s: seconds that it took.
     """
 
@@ -313,5 +314,6 @@ class SendReport:
     retries: int
     maybe_twice: int
     not_durable: int
+    delayed: int
     queues: tuple[QueueRange, ...]
     elapsed_s: float

@@ -2,8 +2,8 @@
 
 Messages wait in lanes. A lane is a queue, for messages that say where they go (a queue, or a sharding key that picks
 one), or the one lane of all others. A lane has one request under way at a time, so that its messages stay in order; the
-common lane has as many as there are queues, and takes the queues in turn. What waits when a request can go is put into
-it, up to a batch: a slow input goes out at once, a quick one in large batches, and no clock decides.
+common lane has as many as there are queues, and takes the queues in turn, from one that chance picks.
+What waits when a request can go is put into it, up to a batch: a slow input goes out at once, a quick one in large batches, and no clock decides.
 
 A request that failed is sent again as the Java producer does: up to twice more, from the common lane to another broker
 or queue, from the others to the same one. Where no answer came, nobody knows whether the messages are stored; they are
@@ -14,6 +14,7 @@ Threads: one at a time. Source: remoting specification 1.10, 2.2, 4.2.
 
 from __future__ import annotations
 
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -178,6 +179,7 @@ class Sending:
         *,
         limits: SendLimits | None = None,
         group: str = "cometmq_admin",
+        first_target: int | None = None,
         now_ms: Callable[[], int] | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -188,6 +190,8 @@ class Sending:
             targets: its queues, from :func:`targets_of`.
             limits: how it works.
             group: the producer group that it says it is of.
+            first_target: which of the targets the common lane begins with; None lets chance pick one, as the Java
+                producer does, so that many short runs do not fill one queue.
             now_ms: the wall clock, milliseconds since 1970.
             monotonic_s: a clock for durations.
         """
@@ -205,11 +209,12 @@ class Sending:
         self._lane_of_queue: dict[int, list[_Lane]] = {}
         for lane, target in zip(self._lanes, targets, strict=True):
             self._lane_of_queue.setdefault(target.queue_id, []).append(lane)
-        self._next_target = 0
+        self._next_target = random.randrange(len(targets)) if first_target is None else first_target % len(targets)
         self._waiting_bytes = 0
         self._under_way = 0
         self._ranges: dict[Target, _Range] = {}
         self._messages = self._body_bytes = self._requests = self._retried = self._maybe_twice = self._not_durable = 0
+        self._delayed = 0
         self.failure: Error | None = None
         self.last_result: SendResult | None = None
 
@@ -372,13 +377,11 @@ class Sending:
         self._not_durable += count if status is not SendStatus.SEND_OK else 0
         self._maybe_twice += count if parcel.is_uncertain else 0
         place = Target(parcel.target.broker, queue_id)
-        known = self._ranges.get(place)
-        last = offset + count - 1
-        if known is None:
-            self._ranges[place] = _Range(offset, last, count)
+        if parcel.messages[0].is_delayed:
+            # The offset is that of the place where it waits, which is in no queue of the topic.
+            self._delayed += count
         else:
-            known.first, known.last = min(known.first, offset), max(known.last, last)
-            known.messages += count
+            self._extend(place, offset, offset + count - 1, count)
         self.last_result = SendResult(
             topic=self.topic,
             broker_name=place.broker.broker_name,
@@ -389,6 +392,14 @@ class Sending:
             status=status,
             attempts=1 + parcel.failures + parcel.refusals,
         )
+
+    def _extend(self, place: Target, first: int, last: int, messages: int) -> None:
+        known = self._ranges.get(place)
+        if known is None:
+            self._ranges[place] = _Range(first, last, messages)
+        else:
+            known.first, known.last = min(known.first, first), max(known.last, last)
+            known.messages += messages
 
     # --- What was done ------------------------------------------------------------------------------------------------
 
@@ -407,6 +418,7 @@ class Sending:
             retries=self._retried,
             maybe_twice=self._maybe_twice,
             not_durable=self._not_durable,
+            delayed=self._delayed,
             queues=tuple(
                 sorted(
                     QueueRange(

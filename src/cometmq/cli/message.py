@@ -37,6 +37,7 @@ message_commands = group_of("message", "Messages of a cluster: send, get, find, 
 
 _Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
 _READ_LINES = 4096
+_DELAY_LEVELS_DEFAULT = 18
 
 
 # --- Sending ----------------------------------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ def send(
         count_progress("sent", "messages") as bar,
     ):
         sender = admin.messages.sender(topic, broker_name=broker_name, limits=limits)
-        with _reporting(sender, json=json, bar=bar) as counter:
+        with _reporting(sender, json=json, bar=bar, delay_level=delay_level) as counter:
             if texts:
                 counter.put([_text_message(text, options) for text in texts])
             for name, kind in sources:
@@ -170,7 +171,7 @@ class _Counter:
 
 
 @contextlib.contextmanager
-def _reporting(sender: Sender, *, json: bool, bar: Bar) -> Iterator[_Counter]:
+def _reporting(sender: Sender, *, json: bool, bar: Bar, delay_level: int) -> Iterator[_Counter]:
     """Run a sender; print what was acknowledged, however it ends."""
     counter = _Counter(sender, bar)
     entered = False
@@ -186,7 +187,7 @@ def _reporting(sender: Sender, *, json: bool, bar: Bar) -> Iterator[_Counter]:
             if json:
                 print_json(report)
             elif report.messages or is_whole or sys.exc_info()[0] is KeyboardInterrupt:
-                _print_report(report)
+                _print_report(report, delay_level=delay_level)
             if counter.put_messages > report.messages:
                 missing = counter.put_messages - report.messages
                 fail(
@@ -194,7 +195,7 @@ def _reporting(sender: Sender, *, json: bool, bar: Bar) -> Iterator[_Counter]:
                 )
 
 
-def _print_report(report: SendReport) -> None:
+def _print_report(report: SendReport, *, delay_level: int) -> None:
     rate = f", {report.messages / report.elapsed_s:,.0f} a second" if report.messages and report.elapsed_s >= 1 else ""
     size = bytes_text(report.body_bytes)
     requests = counted(report.requests, "request")
@@ -203,6 +204,10 @@ def _print_report(report: SendReport) -> None:
         offsets = f"offsets {one.first:,} to {one.last:,}" if one.last > one.first else f"offset {one.first:,}"
         where = f"{safe_text(one.broker_name)} queue {one.queue_id}"
         typer.echo(f"  {where}: {counted(one.messages, 'message')}, queue {offsets}")
+    if report.delayed:
+        above = f"; a broker that has fewer levels ({_DELAY_LEVELS_DEFAULT} by default) takes its last one"
+        level = f", level {delay_level}{above if delay_level > _DELAY_LEVELS_DEFAULT else ''}" if delay_level else ""
+        typer.echo(f"  {counted(report.delayed, 'message')}: delayed{level}")
     if report.maybe_twice:
         twice = counted(report.maybe_twice, "message")
         typer.echo(f"  {twice} may be stored twice: no answer came to the first attempt")

@@ -29,7 +29,7 @@ FOUR = tuple(Target(broker, queue) for queue in range(2) for broker in (A, B))
 
 
 def sending(targets: tuple[Target, ...] = FOUR, **limits: int) -> Sending:
-    return Sending("orders", targets, limits=SendLimits(**limits), now_ms=lambda: 1_795_263_390_948)
+    return Sending("orders", targets, limits=SendLimits(**limits), first_target=0, now_ms=lambda: 1_795_263_390_948)
 
 
 def message(text: str, **more: object) -> OutgoingMessage:
@@ -85,6 +85,13 @@ def test_queues_in_turn() -> None:
     assert (more.target, more.call.address) == (FOUR[0], A.address)
 
 
+def test_chance_picks_the_first_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.admin.sending.random.randrange", lambda stop: stop - 2)
+    state = Sending("orders", FOUR, limits=SendLimits(batch_messages=1))
+    state.add(message(text) for text in "123")
+    assert [parcel.target for parcel in state.next_parcels()] == [FOUR[2], FOUR[3], FOUR[0]]
+
+
 @pytest.mark.parametrize("seed", range(20261122, 20261126))
 def test_messages_of_one_sharding_key_stay_in_order(seed: int) -> None:
     """Whatever fails and is sent again, in whatever order answers come."""
@@ -132,6 +139,8 @@ def test_delayed_messages_and_retry_topics_go_alone() -> None:
     parcels = drain(state)
     assert [bodies(parcel) for parcel in parcels] == [[b"1", b"2"], [b"later"], [b"3", b"4"]]
     assert "DELAY\x013\x02" in parcels[1].call.request.fields["i"]
+    report = state.report()  # the delayed one is in no queue yet
+    assert (report.messages, report.delayed, [one.messages for one in report.queues]) == (5, 1, [4])
     retry = Sending("%RETRY%g", (FOUR[0],))
     retry.add([message("1"), message("2")])
     assert [bodies(parcel) for parcel in drain(retry)] == [[b"1"], [b"2"]]

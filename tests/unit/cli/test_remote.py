@@ -113,6 +113,14 @@ def test_what_the_command_line_cannot_say(arguments: list[str]) -> None:
 # --- Messages
 
 
+def test_a_delayed_message_has_no_place_yet() -> None:
+    sent = ok("message", "send", "t-delayed", "--text", "a", "--delay-level", "17")
+    assert "1 message: delayed, level 17\n" in sent.out
+    assert "offset" not in sent.out
+    above = ok("message", "send", "t-delayed", "--text", "a", "--delay-level", "25")
+    assert "delayed, level 25; a broker that has fewer levels (18 by default) takes its last one" in above.out
+
+
 def test_texts() -> None:
     report = ok_json(
         "message", "send", "t-texts", "--text", "one", "--text", "two", "--tags", "paid", "--keys", "a b", "-p", "x=y"
