@@ -135,6 +135,7 @@ class ControlPlane:
             parts.groups,
             plane,
             auto_create=self._settings.auto_create_subscription_group,
+            auto_create_max=self._settings.auto_create_group_max,
             forget_progress=lambda group: self.offsets.forget_group(group),
             forbidden_changed=lambda group: self.clients.forbidden_changed(group),
         )
@@ -252,6 +253,7 @@ class ControlPlane:
         settings = self._settings
         return TopicRules(
             auto_create=settings.auto_create_topic_enable,
+            auto_create_max=settings.auto_create_topic_max,
             refuse_system_names=settings.validate_system_topic_when_update_topic,
             clear_pop_retry=settings.clear_retry_topic_when_delete_topic,
         )

@@ -51,6 +51,7 @@ class BrokerGroups:
         plane: DataPlane,
         *,
         auto_create: bool,
+        auto_create_max: int,
         forget_progress: Callable[[str], None],
         forbidden_changed: Callable[[str], None],
     ) -> None:
@@ -60,16 +61,18 @@ class BrokerGroups:
             book: the store's groups.
             plane: the loops.
             auto_create: a group that nobody made is made on its first use.
+            auto_create_max: with so many groups, of whatever origin, it is not.
             forget_progress: drops a deleted group's progress.
             forbidden_changed: hears of a group that may read other topics than before.
         """
         self._table = book.table
         self._plane = plane
         self.auto_create = auto_create
+        self.auto_create_max = auto_create_max
         self._forget_progress = forget_progress
         self._forbidden_changed = forbidden_changed
         self._write = SharedWrite(self._table.persist)
-        self._making: dict[str, asyncio.Task[SubscriptionGroupConfig]] = {}
+        self._making: dict[str, asyncio.Task[SubscriptionGroupConfig | None]] = {}
 
     # --- The table
 
@@ -128,7 +131,10 @@ class BrokerGroups:
             task.add_done_callback(lambda _: self._making.pop(name, None))
         return await asyncio.shield(task)
 
-    async def _made(self, name: str) -> SubscriptionGroupConfig:
+    async def _made(self, name: str) -> SubscriptionGroupConfig | None:
+        # Looked at in the step that puts it into the table, so that those made at the same time count.
+        if len(self._table) >= self.auto_create_max:
+            return None
         group = SubscriptionGroupConfig(group_name=name)
         await self._put([group])
         _log.info("group made", extra={"group": name})
@@ -138,8 +144,15 @@ class BrokerGroups:
         """Return a group as :meth:`find_or_make`; Refusal with 26 where there is none."""
         found = await self.find_or_make(name)
         if found is None:
-            raise _unknown(name)
+            raise self._unknown(f"subscription group not exist, {name}")
         return found
+
+    def _unknown(self, text: str) -> Refusal:
+        """The answer where there is no group and none could be made; why, where it was for their number."""
+        limit = self.auto_create_max
+        if self.auto_create and len(self._table) >= limit:
+            text = f"{text} and with {limit} groups none is made on use (autoCreateGroupMax)"
+        return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"{text} {FAQ}")
 
     async def _put(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
         """Make groups durable, then known to the loops; all or none of them."""
@@ -176,10 +189,7 @@ class BrokerGroups:
         name = Members(request.fields).required("consumerGroup")
         found = await self.find_or_make(name)
         if found is None:
-            raise Refusal(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{name}] does not exist, {FAQ}",
-            )
+            raise self._unknown(f"subscription group [{name}] does not exist,")
         # The loops may have been told after the request came by them.
         self._plane.put_group(found)
         return AGAIN
@@ -248,7 +258,3 @@ class BrokerGroups:
         readable = not self._table.forbidden_mask(name, topic) & 1 << _READ_BIT
         body = GroupForbidden(group=name, topic=topic, readable=readable)
         return request.response(ResponseCode.SUCCESS, remark="", body=body.to_json())
-
-
-def _unknown(name: str) -> Refusal:
-    return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name} {FAQ}")

@@ -68,12 +68,14 @@ class TopicRules:
 
     Attributes:
         auto_create: a send to an unknown topic makes it.
+        auto_create_max: with so many topics, of whatever origin, it does not.
         refuse_system_names: administration cannot touch the system's topics.
         mixed_message_type: ``message.type`` may be MIXED.
         clear_pop_retry: deleting a topic deletes its pop retry topics.
     """
 
     auto_create: bool = True
+    auto_create_max: int = 100_000
     refuse_system_names: bool = True
     mixed_message_type: bool = False
     clear_pop_retry: bool = True
@@ -200,17 +202,21 @@ class BrokerTopics:
         for topic in topics:
             self._tell(topic)
 
-    async def _make(self, topic: TopicConfig) -> TopicConfig:
+    async def _make(self, topic: TopicConfig, *, count_max: int | None = None) -> TopicConfig:
         """Make a topic once, however many ask for it at the same time."""
         name = topic.topic_name
         task = self._making.get(name)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._made(topic))
+            task = asyncio.get_running_loop().create_task(self._made(topic, count_max))
             self._making[name] = task
             task.add_done_callback(lambda _: self._making.pop(name, None))
         return await asyncio.shield(task)
 
-    async def _made(self, topic: TopicConfig) -> TopicConfig:
+    async def _made(self, topic: TopicConfig, count_max: int | None) -> TopicConfig:
+        # Looked at in the step that puts it into the table, so that those made at the same time count.
+        if count_max is not None and len(self._table) >= count_max:
+            text = f"topic[{topic.topic_name}] not exist, and with {count_max} topics none is made on use"
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"{text} (autoCreateTopicMax)")
         await self._put([topic])
         _log.info("topic made", extra={"topic": topic.topic_name, "queues": topic.write_queue_nums, "perm": topic.perm})
         return topic
@@ -218,7 +224,7 @@ class BrokerTopics:
     async def make_for_group(
         self, name: str, *, queues: int, order: bool = False, unit_mode: bool = False
     ) -> TopicConfig:
-        """Return a group's retry or dead-letter topic, made where it is not there.
+        """Return a group's retry or dead-letter topic, made where it is not there, however many topics there are.
 
         Raises:
             InvalidTopic: the name is too long for a topic.
@@ -245,7 +251,11 @@ class BrokerTopics:
     async def make_for_send(
         self, name: str, *, template: str, queues: int, unit_mode: bool = False
     ) -> TopicConfig | None:
-        """Return a topic, made by its template where it is not there; None where that is not allowed."""
+        """Return a topic, made by its template where it is not there; None where that is not allowed.
+
+        Raises:
+            Refusal: there are too many topics.
+        """
         found = self._table.get(name)
         if found is not None and name not in self._making:
             # The loops may have been told after the request came by them.
@@ -256,7 +266,7 @@ class BrokerTopics:
         config = self._from_template(name, template, queues, sys_flag)
         if config is None and is_retry:
             config = TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1, topic_sys_flag=sys_flag)
-        return None if config is None else await self._make(config)
+        return None if config is None else await self._make(config, count_max=self.rules.auto_create_max)
 
     def _from_template(self, name: str, template: str, queues: int, sys_flag: int) -> TopicConfig | None:
         found = self._table.get(template)

@@ -44,6 +44,12 @@ class BrokerSettings(StoreSettings):
     clear_retry_topic_when_delete_topic: bool = option(
         "clearRetryTopicWhenDeleteTopic", True, "deleting a topic deletes its pop retry topics"
     )
+    auto_create_topic_max: int = option(
+        "autoCreateTopicMax", 100_000, "with so many topics a send makes no further one; ours, not upstream's"
+    )
+    auto_create_group_max: int = option(
+        "autoCreateGroupMax", 100_000, "with so many groups a client makes no further one; ours, not upstream's"
+    )
 
     # --- Sending and pulling
     region_id: str = text_option("regionId", "DefaultRegion", "the region that answers and messages name")

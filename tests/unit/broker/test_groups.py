@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,8 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.server import AGAIN
 from cometmq.store_config.fastjson import Layout, encode
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
-from cometmq.store_config.subscription_groups import SubscriptionGroups
-from support.broker_twins import Rig, run
+from cometmq.store_config.subscription_groups import SYSTEM_GROUPS, SubscriptionGroups
+from support.broker_twins import Caller, Rig, consumer, run
 
 # As mqadmin of 5.3.3 sends it (golden/apache-5.3.3-expired).
 WIRE = (
@@ -90,6 +91,26 @@ def test_a_pull_of_a_group_that_may_not_be_made_is_refused(tmp_path: Path) -> No
         assert answer.remark.startswith("subscription group [g] does not exist, \nSee https://rocketmq")
         assert rig.run(RequestCode.PULL_MESSAGE, {"consumerGroup": "CID_RMQ_SYS_x"}) is AGAIN, "the system's are made"
         assert rig.run(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}).code == 26
+
+
+def test_so_many_groups_make_themselves_and_administration_goes_beyond(tmp_path: Path) -> None:
+    system = len(SYSTEM_GROUPS)
+
+    async def pulls(rig: Rig) -> list[Any]:
+        asked = (rig.ask(RequestCode.PULL_MESSAGE, {"consumerGroup": f"g{number}"}) for number in range(9))
+        return await asyncio.gather(*asked)
+
+    with Rig(tmp_path, settings={"autoCreateGroupMax": system + 3}) as rig:
+        answers = run(pulls(rig))
+        assert answers[:3] == [AGAIN] * 3
+        assert {answer.code for answer in answers[3:]} == {ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST}
+        assert f"with {system + 3} groups none is made on use (autoCreateGroupMax)" in answers[3].remark
+        assert len(rig.control.groups.all()) == system + 3
+        assert run(rig.heartbeat(Caller(), consumer("new", "t"), consumer("g1", "t"))).code == ResponseCode.SUCCESS
+        assert set(rig.plane.consumers) == {"g1"}, "a heartbeat passes over the one and keeps the other"
+        body = encode(SubscriptionGroupConfig(group_name="new").encode(), layout=Layout.COMPACT)
+        assert rig.run(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body).code == ResponseCode.SUCCESS
+        assert rig.run(RequestCode.PULL_MESSAGE, {"consumerGroup": "new"}) is AGAIN
 
 
 @pytest.mark.parametrize(

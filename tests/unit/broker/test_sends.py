@@ -14,7 +14,7 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.server import AGAIN
-from support.broker_twins import Rig, run
+from support.broker_twins import Caller, Rig, consumer, run
 
 LONG = {
     "producerGroup": "p",
@@ -119,6 +119,30 @@ def test_without_automatic_creation_only_retry_topics_are_made(tmp_path: Path) -
         assert rig.run(code, members(code)).code == ResponseCode.TOPIC_NOT_EXIST
         assert rig.run(code, members(code, topic="%RETRY%g")) is AGAIN
         assert rig.plane.topics["%RETRY%g"].write_queue_nums == 1
+
+
+def test_so_many_topics_make_themselves_and_administration_goes_beyond(tmp_path: Path) -> None:
+    code = RequestCode.SEND_MESSAGE_V2
+
+    async def sends(rig: Rig) -> list[Any]:
+        return await asyncio.gather(*(rig.ask(code, members(code, topic=f"t{number}")) for number in range(9)))
+
+    with Rig(tmp_path) as rig:
+        limit = len(rig.control.topics.all()) + 3
+    with Rig(tmp_path, settings={"autoCreateTopicMax": limit}) as rig:
+        answers = run(sends(rig))
+        assert answers[:3] == [AGAIN] * 3
+        assert {answer.code for answer in answers[3:]} == {ResponseCode.TOPIC_NOT_EXIST}
+        remark = f"topic[t3] not exist, and with {limit} topics none is made on use (autoCreateTopicMax)"
+        assert (answers[3].remark, answers[3].fields) == (remark, ANSWER)
+        assert len(rig.control.topics.all()) == limit
+        assert rig.run(code, members(code, topic="%RETRY%g")).code == ResponseCode.TOPIC_NOT_EXIST
+        assert run(rig.heartbeat(Caller(), consumer("g", "t1"))).code == ResponseCode.SUCCESS
+        assert rig.control.topics.get("%RETRY%g") is not None, "a group's own topics are made all the same"
+        made = {"topic": "t3", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+        made |= {"topicFilterType": "SINGLE_TAG", "order": "false"}
+        assert rig.run(RequestCode.UPDATE_AND_CREATE_TOPIC, made).code == ResponseCode.SUCCESS
+        assert rig.run(code, members(code, topic="t3")) is AGAIN
 
 
 def test_a_missing_member_is_named(rig: Rig) -> None:
