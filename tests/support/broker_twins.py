@@ -69,6 +69,7 @@ class MemoryPlane:
     consumers: dict[str, tuple[MessageModel, ConsumeType, dict[str, SubscriptionData], frozenset[str]]] = field(
         default_factory=dict
     )
+    consumer_fails: Error | None = None
     perm: int | None = None
     committed: dict[tuple[str, str, int], int] = field(default_factory=dict)
     resets: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -112,6 +113,8 @@ class MemoryPlane:
         *,
         end_holds: bool,
     ) -> None:
+        if self.consumer_fails is not None:
+            raise self.consumer_fails
         table = {subscription.topic: subscription for subscription in subscriptions}
         self.consumers[group] = (model, consume_type, table, frozenset(forbidden_topics))
         self.log.append(f"consumer {group}" + (", holds end" if end_holds else ""))

@@ -231,7 +231,6 @@ class Clients:
         )
         if beat.closed or name in beat.left_consumers:
             return False
-        self._fingerprints[name] = data.fingerprint
         # A heartbeat without subscriptions refreshes the connection; it says so only in the second version.
         without = data.without_sub and data.fingerprint != 0
         self.consumers.register(
@@ -243,6 +242,7 @@ class Clients:
             subscriptions=None if without else consumer.subscriptions,
             notify=config.notify_consumer_ids_changed_enable,
         )
+        self._fingerprints[name] = data.fingerprint
         return before is not None and before != data.fingerprint
 
     def _connection(self, data: HeartbeatData, request: Command, caller: Caller) -> ClientConnection:

@@ -124,24 +124,34 @@ class ConsumerRegistry:
 
         Returns:
             True where members or topics changed.
+
+        Raises:
+            Exception: the listener did not take the group's subscriptions; everything is as before.
         """
         group = self._groups.get(name)
         is_first = group is None
         if group is None:
             group = ConsumerGroup(name, consume_type, message_model, consume_from_where)
-            self._groups[name] = group
         told = (group.consume_type, group.message_model)
-        # A changed client id on the connection replaces the old one, and is no new member.
-        is_new = client.conn not in group.members
-        group.members[client.conn] = client
-        self._groups_of.setdefault(client.conn, set()).add(name)
+        before = dict(group.subscriptions)
         group.consume_type, group.message_model = consume_type, message_model
-        group.consume_from_where = consume_from_where
-        group.changed_ms = self._now_ms()
         found = _Changes() if subscriptions is None else _subscribe(group.subscriptions, subscriptions)
         # The loops' tables come first: whoever hears of the change pulls with the new subscriptions at once.
         if is_first or found.versions or found.topics or told != (consume_type, message_model):
-            self._listener.subscriptions_changed(group, end_holds=found.filters or found.topics)
+            try:
+                self._listener.subscriptions_changed(group, end_holds=found.filters or found.topics)
+            except Exception:
+                # Kept, it would count as told, and the next heartbeat would not tell it again.
+                group.consume_type, group.message_model = told
+                group.subscriptions = before
+                raise
+        # A changed client id on the connection replaces the old one, and is no new member.
+        is_new = client.conn not in group.members
+        self._groups[name] = group
+        group.members[client.conn] = client
+        self._groups_of.setdefault(client.conn, set()).add(name)
+        group.consume_from_where = consume_from_where
+        group.changed_ms = self._now_ms()
         if (is_new or found.topics) and notify and message_model is not MessageModel.BROADCASTING:
             self._listener.members_changed(group)
         return is_new or found.topics

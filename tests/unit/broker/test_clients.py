@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cometmq.errors import InvalidArgument, LimitReached
 from cometmq.remoting.bodies.connections import GetConsumerListByGroupResponseBody
 from cometmq.remoting.bodies.heartbeat import (
     CheckClientRequestBody,
@@ -219,6 +220,34 @@ def test_a_heartbeat_that_fails_leaves_nothing_behind(rig: Rig) -> None:
     answer = run(rig.heartbeat(FIRST, replace(consumer("g", "t"), subscriptions=(odd,))))
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert rig.control.clients._beats == {}
+
+
+def test_what_the_loops_do_not_take_is_not_kept(rig: Rig) -> None:
+    rig.plane.consumer_fails = LimitReached("too many subscriptions")
+    with pytest.raises(LimitReached):
+        run(rig.heartbeat(FIRST, consumer("g", "t")))
+    assert members(rig, "g") == []
+    rig.plane.consumer_fails = None
+    run(rig.heartbeat(FIRST, consumer("g", "t"), fingerprint=11))
+    assert set(rig.plane.consumers["g"][2]) == {"t"}, "the next heartbeat is told"
+    rig.link.sent.clear()
+
+    rig.plane.consumer_fails = InvalidArgument("no expression")
+    answer = run(rig.heartbeat(SECOND, consumer("g", "u", model=MessageModel.BROADCASTING), fingerprint=12))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "no expression")
+    assert members(rig, "g") == ["c1"]
+    found = rig.control.clients.consumers.get("g")
+    assert found is not None
+    assert (set(found.subscriptions), found.message_model) == ({"t"}, MessageModel.CLUSTERING)
+    assert rig.link.sent == []
+    rig.plane.consumer_fails = None
+    answer = run(rig.heartbeat(FIRST, consumer("g", "t"), fingerprint=11))
+    assert answer.fields["IS_SUB_CHANGE"] == "false", "the refused fingerprint is not kept either"
+    run(rig.heartbeat(SECOND, consumer("g", "u")))
+    assert set(rig.plane.consumers["g"][2]) == {"u"}
+    rig.control.connection_closed(1)
+    rig.control.connection_closed(2)
+    assert rig.plane.consumers == {}
 
 
 def test_silence_of_two_minutes_is_the_end_of_a_client(rig: Rig) -> None:
