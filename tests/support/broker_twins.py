@@ -84,7 +84,6 @@ class MemoryPlane:
     flush_fails: Error | None = None
     put_messages: list[OutgoingMessage] = field(default_factory=list)
     put_fails: Error | None = None
-    refusing: bool = False
     totals: dict[str, int] = field(default_factory=dict)
     carried: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
@@ -202,9 +201,6 @@ class MemoryPlane:
         return StoredPlace(
             queue_offset=stored.queue_offset, physical_offset=stored.physical_offset, message_id=stored.message_id
         )
-
-    def refuse_sends(self, refuse: bool) -> None:
-        self.refusing = refuse
 
     def traffic(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         return self.carried

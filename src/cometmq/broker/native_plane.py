@@ -181,10 +181,6 @@ class NativePlane:
         )
         return StoredPlace(queue_offset=queue_offset, physical_offset=physical_offset, message_id=message_id)
 
-    def refuse_sends(self, refuse: bool) -> None:
-        """Answer sends with ``SYSTEM_BUSY``, or serve them again."""
-        self.engine.refuse_sends(refuse)
-
     def traffic(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """Return messages and their bytes by topic and group."""
         return self.engine.traffic()

@@ -191,9 +191,6 @@ class DataPlane(Protocol):
             Error: it was not stored.
         """
 
-    def refuse_sends(self, refuse: bool) -> None:
-        """Answer sends with ``SYSTEM_BUSY``, or serve them again."""
-
     def traffic(self) -> Mapping[tuple[str, str], tuple[int, int]]:
         """Return messages and their bytes since the start: received, by topic and "", given out, by topic and group."""
 

@@ -123,7 +123,6 @@ def test_tables_take_what_the_configuration_has(plane: NativePlane) -> None:
     plane.remove_group("g")
     plane.remove_topic("T")
     plane.set_broker_perm(4)
-    plane.refuse_sends(True)
 
 
 def test_an_expression_that_is_none_is_refused(plane: NativePlane) -> None:
