@@ -3,7 +3,8 @@
 Messages wait in lanes. A lane is a queue, for messages that say where they go (a queue, or a sharding key that picks
 one), or the one lane of all others. A lane has one request under way at a time, so that its messages stay in order; the
 common lane has as many as there are queues, and takes the queues in turn, from one that chance picks.
-What waits when a request can go is put into it, up to a batch: a slow input goes out at once, a quick one in large batches, and no clock decides.
+What waits when a request can go is put into it, up to a batch: a slow input goes out at once, a quick one in large
+batches, and no clock decides.
 
 A request that failed is sent again as the Java producer does: up to twice more, from the common lane to another broker
 or queue, from the others to the same one. Where no answer came, nobody knows whether the messages are stored; they are

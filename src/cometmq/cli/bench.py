@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometmq.cli.arguments import Json, parse_bytes
-from cometmq.cli.failures import ExitCode, fail, reported
+from cometmq.cli.failures import ExitCode, fail, reported, usage
 from cometmq.cli.terminal import Bar, Interruption, bytes_text, interruptible, print_json, row_progress
 
 if TYPE_CHECKING:
@@ -94,9 +94,20 @@ def bench(
       cometmq bench --namesrv 127.0.0.1:9876 --create -p 4 -d 32 -c 4 --size 1K --count 1000000
       cometmq bench --broker 127.0.0.1:10911 --create --rate 1000 -c 1 --duration 5     produce to consume
     """
-    from cometmq.loadtest import LoadOptions, find_target, run_load
+    from cometmq.loadtest import BODY_BYTES_MIN, LoadOptions, find_target, run_load
+    from cometmq.remoting.addresses import parse_address, parse_addresses
     from cometmq.remoting.command import HeaderFormat
 
+    if (namesrv is None) == (broker is None):
+        raise typer.BadParameter("give --namesrv, the address of a name server, or --broker, that of a broker")
+    body_bytes = parse_bytes(size)
+    if body_bytes < BODY_BYTES_MIN:
+        raise typer.BadParameter(f"--size is {body_bytes}; a message has at least {BODY_BYTES_MIN} bytes")
+    with usage():
+        if broker is not None:
+            parse_address(broker)
+        else:
+            parse_addresses(namesrv or "")
     timeout_ms = int(timeout * 1000)
     target = find_target(
         namesrv=namesrv, broker=broker, topic=topic, queues=queues, create=create, timeout_ms=timeout_ms
@@ -107,7 +118,7 @@ def bench(
         consumers=max(consumers, brokers) if consumers else 0,
         depth=depth,
         batch=batch,
-        body_bytes=parse_bytes(size),
+        body_bytes=body_bytes,
         count=count,
         duration_s=duration,
         rate_per_s=rate,

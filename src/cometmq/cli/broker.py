@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from cometmq.cli.arguments import Json
-from cometmq.cli.failures import fail, reported
+from cometmq.cli.failures import fail, reported, usage
 from cometmq.cli.logs import log_to_stderr
 from cometmq.cli.running import stopping_by_signals
 
@@ -43,6 +43,10 @@ _Insecure: TypeAlias = Annotated[
 ]
 
 
+_GIVEN_HERE = "keyword arguments"
+"""How a mistake in a setting names those of ``--set``."""
+
+
 def _settings(pairs: list[str] | None) -> dict[str, object]:
     found: dict[str, object] = {}
     for pair in pairs or []:
@@ -63,9 +67,28 @@ def _loaded(
     named: dict[str, str | None],
 ) -> BrokerConfig:
     from cometmq.broker.config import load_broker_config
+    from cometmq.errors import InvalidArgument
+    from cometmq.remoting.addresses import listen_host, parse_address, parse_addresses
+    from cometmq.store_config.errors import SettingError
 
     settings = _settings(pairs) | {name: value for name, value in named.items() if value is not None}
-    loaded = load_broker_config(path, config=config, listen=listen, insecure_listen=insecure_listen, settings=settings)
+    with usage():
+        if listen is not None and not listen.startswith(":"):
+            listen_host(parse_address(listen)[0])
+        if named.get("namesrvAddr") is not None:
+            parse_addresses(str(named["namesrvAddr"]))
+    try:
+        loaded = load_broker_config(
+            path, config=config, listen=listen, insecure_listen=insecure_listen, settings=settings
+        )
+    except SettingError as error:
+        if error.key not in settings or error.source != _GIVEN_HERE:
+            raise
+        raise typer.BadParameter(f"--set {error.key}: {error.reason}") from None
+    except InvalidArgument as error:
+        if path is not None or config is not None:
+            raise
+        raise typer.BadParameter(str(error)) from None
     for name in loaded.unknown:
         fail(f"warning: {config}: no RocketMQ broker knows {name}")
     return loaded
@@ -157,7 +180,9 @@ def serve(
     from cometmq.namesrv.settings import load_namesrv_settings
     from cometmq.remoting.addresses import host_port, listen_host, parse_address
 
-    host, port = parse_address(namesrv_listen)
+    with usage():
+        host, port = parse_address(namesrv_listen)
+        listen_host(host)
     wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     local_host = wildcards.get(listen_host(host), listen_host(host))
     kv_config = path / "namesrv" / "kvConfig.json"

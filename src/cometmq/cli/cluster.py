@@ -176,13 +176,18 @@ def key_values(
     with connected(namesrv, None) as admin:
         for key, value in wanted.items():
             admin.cluster.kv_put(namespace, key, value)
+        there = admin.cluster.kv_list(namespace) if deletions else {}
         for key in deletions or []:
             admin.cluster.kv_delete(namespace, key)
         found = admin.cluster.kv_list(namespace)
     if json:
         print_json(dict(found))
-        return
-    print_table(["key", "value"], found.items())
+    else:
+        print_table(["key", "value"], found.items())
+    missing = [key for key in deletions or [] if key not in there]
+    if missing:
+        fail(f"nothing to delete: {namespace} has no {' and no '.join(missing)}")
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @cluster_commands.command("write-perm")
@@ -203,6 +208,11 @@ def write_perm(
     with connected(namesrv, None) as admin:
         change = admin.cluster.wipe_write_perm if wipe else admin.cluster.add_write_perm
         topics = change(broker_name)
+        # A name server that does not know the broker says 0, too.
+        known = [] if topics else sorted({one.broker_name for one in admin.cluster.brokers()})
+    if topics == 0 and broker_name not in known:
+        fail(f"no broker {broker_name} is registered; known are: {', '.join(known)}")
+        raise typer.Exit(ExitCode.FAILED)
     if json:
         print_json({"broker_name": broker_name, "wiped": wipe, "topics": topics})
         return
@@ -227,6 +237,8 @@ def clean(
     Example:
       cometmq cluster clean --queues --unused-topics
     """
+    if not (queues or log or unused_topics):
+        raise typer.BadParameter("say what shall be cleaned: --queues, --log, --unused-topics")
     with connected(namesrv, broker) as admin:
         told = admin.cluster.clean(queues=queues, log=log, unused_topics=unused_topics, broker_name=broker_name)
     typer.echo(f"cleaned at {safe_text(', '.join(one.broker_name for one in told))}")

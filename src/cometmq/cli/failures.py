@@ -12,9 +12,9 @@ from typing import TextIO
 
 import typer
 
-from cometmq.errors import Error, StoreLocked
+from cometmq.errors import Error, InvalidArgument, StoreLocked
 
-__all__ = ["ExitCode", "fail", "reported"]
+__all__ = ["ExitCode", "fail", "reported", "usage"]
 
 
 class ExitCode(enum.IntEnum):
@@ -82,6 +82,19 @@ def reported() -> Iterator[None]:
         except OSError as error:
             fail(_system_text(error))
             raise typer.Exit(ExitCode.FAILED) from None
+
+
+@contextmanager
+def usage() -> Iterator[None]:
+    """Take an argument that cannot be used for a mistake of the command line, which it came from.
+
+    Raises:
+        typer.BadParameter: something in it raised InvalidArgument.
+    """
+    try:
+        yield
+    except InvalidArgument as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _system_text(error: OSError) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cometmq.cli.arguments import Json
-from cometmq.cli.failures import reported
+from cometmq.cli.failures import reported, usage
 from cometmq.cli.logs import log_to_stderr
 from cometmq.cli.running import stopping_by_signals
 
@@ -61,11 +61,13 @@ def namesrv(
     """
     from cometmq.namesrv.server import NamesrvServer
     from cometmq.namesrv.settings import load_namesrv_settings
-    from cometmq.remoting.addresses import parse_address
+    from cometmq.remoting.addresses import listen_host, parse_address
 
     overrides: dict[str, object] = {}
     if listen is not None:
-        overrides["bind_address"], overrides["listen_port"] = parse_address(listen)
+        with usage():
+            host, overrides["listen_port"] = parse_address(listen)
+            overrides["bind_address"] = listen_host(host)
     if kv_config is not None:
         overrides["kv_config_path"] = kv_config
     settings = load_namesrv_settings(config, overrides=overrides)

@@ -44,6 +44,9 @@ def show_offsets(
     """
     with connected(namesrv, broker) as admin:
         progress = admin.offsets.progress(group, topic=topic)
+        if not progress.queues and not (topic is not None and admin.offsets.progress(group).queues):
+            # Raises where there is no such group.
+            admin.groups.describe(group)
     if json:
         print_json({"group": group, "lag": progress.lag, "queues": progress_json(progress)})
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from cometmq.cli.failures import ExitCode, fail
+from cometmq.cli.failures import ExitCode, fail, usage
 
 if TYPE_CHECKING:
     from cometmq.admin import Admin
@@ -54,7 +54,9 @@ def connected(namesrv: str | None, broker: str | None) -> Iterator[Admin]:
         raise typer.BadParameter("--namesrv and --broker exclude each other: give one")
     import cometmq.admin
 
-    with cometmq.admin.connect(namesrv=namesrv, broker=broker) as admin:
+    with usage():
+        session = cometmq.admin.connect(namesrv=namesrv, broker=broker)
+    with session as admin:
         yield admin
 
 

@@ -11,7 +11,17 @@ sent with. A run of which that is not true has no figures worth looking at: see 
 
 from __future__ import annotations
 
-from cometmq.loadtest.running import Latency, LoadOptions, LoadReport, LoadWatch, Stage, run_load
+from cometmq.loadtest.running import BODY_BYTES_MIN, Latency, LoadOptions, LoadReport, LoadWatch, Stage, run_load
 from cometmq.loadtest.targets import Target, find_target
 
-__all__ = ["Latency", "LoadOptions", "LoadReport", "LoadWatch", "Stage", "Target", "find_target", "run_load"]
+__all__ = [
+    "BODY_BYTES_MIN",
+    "Latency",
+    "LoadOptions",
+    "LoadReport",
+    "LoadWatch",
+    "Stage",
+    "Target",
+    "find_target",
+    "run_load",
+]

@@ -17,7 +17,10 @@ from cometmq.remoting.command import HeaderFormat
 if TYPE_CHECKING:
     from cometmq import _engine
 
-__all__ = ["Latency", "LoadOptions", "LoadReport", "LoadWatch", "Stage", "run_load"]
+__all__ = ["BODY_BYTES_MIN", "Latency", "LoadOptions", "LoadReport", "LoadWatch", "Stage", "run_load"]
+
+BODY_BYTES_MIN = 40
+"""Least body of a message, which holds what the run checks it by; as the engine's ``CMQ_LOAD_BODY_BYTES_MIN``."""
 
 _LOOK_S = 0.02
 _UINT32_MAX = (1 << 32) - 1

@@ -100,7 +100,10 @@ def test_a_topic_from_birth_to_death() -> None:
         ["offset", "reset", "g", "t", "--to", "whenever"],
         ["offset", "reset", "g", "t", "--to", "offset=5"],
         ["offset", "reset", "g", "t", "--to", "offset=x", "--queue", "1"],
+        ["cluster", "clean"],
         ["cluster", "config", "--set", "x"],
+        ["topic", "list", "--namesrv", "nowhere"],
+        ["topic", "list", "--broker", "127.0.0.1:99999"],
         ["topic", "list", "--namesrv", "a:1", "--broker", "b:2"],
     ],
 )
@@ -276,6 +279,9 @@ def test_a_group_from_birth_to_death() -> None:
     assert planned["queues"] == [{"broker_name": "broker-a", "queue_id": 0, "offset": 3}]
     assert ok_json("offset", "show", "g-cli")["queues"] == []
     assert "has no progress" in ok("offset", "show", "g-cli").out
+    nobody = run("offset", "show", "g-nope", "--json")
+    assert (nobody.code, nobody.out) == (ExitCode.FAILED, "")
+    assert "cometmq group create g-nope" in nobody.err
     ok("offset", "reset", "g-cli", "t-group", "--to", "offset=3", "--queue", "0", "--yes")
     shown = ok_json("offset", "show", "g-cli", "t-group")
     assert (shown["lag"], [one["consumer_offset"] for one in shown["queues"] if one["queue_id"] == 0]) == (1, [3])
@@ -317,8 +323,14 @@ def test_cluster(running: Cluster) -> None:
     assert ok_json("cluster", "kv", "space", "--delete", "a") == {"c": "d"}
     assert ok_json("cluster", "write-perm", "broker-a", "--wipe")["topics"] > 0
     assert "take messages again" in ok("cluster", "write-perm", "broker-a", "--add").out
+    nothing = run("cluster", "kv", "space", "--delete", "zz", "--delete", "c", "--json")
+    assert (nothing.code, nothing.out) == (ExitCode.FAILED, "{}\n")
+    assert "space has no zz" in nothing.err
+    for change in ("--add", "--wipe"):
+        nobody = run("cluster", "write-perm", "nope", change)
+        assert (nobody.code, nobody.out) == (ExitCode.FAILED, "")
+        assert "no broker nope is registered; known are: broker-a" in nobody.err
     assert ok("cluster", "clean", "--queues").out == "cleaned at broker-a\n"
-    assert run("cluster", "clean").code == ExitCode.FAILED
 
 
 def test_nobody_is_there() -> None:
