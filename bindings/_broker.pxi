@@ -409,12 +409,6 @@ cdef class BrokerPlane(RequestHandler):
         _check(status)
         return appended.first_queue_offset, appended.first_physical_offset, _message_id(&self._host, appended.first_physical_offset)
 
-    def refuse_sends(self, bint refuse):
-        """Answer sends with SYSTEM_BUSY, or serve them again."""
-        self.enter()
-        cmq_broker_refuse_sends(self._broker, refuse)
-        self.leave()
-
     def counters(self):
         """Return the loops' totals by name."""
         cdef cmq_broker_counters c

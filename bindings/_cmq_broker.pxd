@@ -199,7 +199,6 @@ cdef extern from "broker/cmq_broker.h" nogil:
     void cmq_broker_destroy(cmq_broker *broker)
     cmq_net_handler cmq_broker_handler(cmq_broker *broker)
     cmq_status cmq_broker_group_changed(cmq_broker *broker, cmq_slice group)
-    void cmq_broker_refuse_sends(cmq_broker *broker, cbool refuse)
     cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appended *appended_out)
     void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_out)
     uint32_t cmq_broker_list_traffic(const cmq_broker *broker, uint32_t *loop, uint32_t *cursor, cmq_traffic_item *items, uint32_t capacity)

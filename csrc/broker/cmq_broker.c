@@ -99,8 +99,6 @@ void cmq_broker_destroy(cmq_broker *broker)
     free(broker);
 }
 
-void cmq_broker_refuse_sends(cmq_broker *broker, bool refuse) { atomic_store(&broker->sends_refused, refuse); }
-
 /* ---- a loop's life ---- */
 
 static void wake_loop(void *context) { cmq_loop_wake(context); }

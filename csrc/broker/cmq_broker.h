@@ -71,9 +71,6 @@ cmq_net_handler cmq_broker_handler(cmq_broker *broker);
  * again. Empty: every group. */
 cmq_status CMQ_MUST_CHECK cmq_broker_group_changed(cmq_broker *broker, cmq_slice group);
 
-/* Any thread: refuse sends with 2 and a text, or take them again (flow control by the control plane, stopping). */
-void cmq_broker_refuse_sends(cmq_broker *broker, bool refuse);
-
 /* Any thread: store one message on the broker's own behalf (append->count is 1, its properties are CMQ_COLUMN_ONE or none): parked where it has a DELAY
  * above 0, without the properties that sends are given. Waits for the disk under sync flush. */
 cmq_status CMQ_MUST_CHECK cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appended *appended_out);

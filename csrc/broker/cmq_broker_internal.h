@@ -97,7 +97,6 @@ struct cmq_broker {
     cmq_record_host store_host;
     uint32_t suffix_bytes;                /* properties that every message gets: MSG_REGION, TRACE_ON, CLUSTER */
     uint8_t suffix[CMQ_SUFFIX_BYTES_MAX];
-    _Atomic bool sends_refused;
     cmq_broker_loop *loops[CMQ_BROKER_LOOPS_MAX];
     uint32_t loop_count;
 

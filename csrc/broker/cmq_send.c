@@ -511,10 +511,6 @@ cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_c
         .format = command->format,
         .oneway = (command->flag & CMQ_COMMAND_ONEWAY) != 0,
     };
-    if (atomic_load_explicit(&l->broker->sends_refused, memory_order_relaxed)) {
-        refuse(l, &reply, CMQ_RESPONSE_SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while");
-        return CMQ_NET_DONE;
-    }
     if (l->sent.count >= l->broker->options.sends_waiting_max || l->sent.tail - l->sent.head >= CMQ_SENT_BYTES_MAX) {
         refuse(l, &reply, CMQ_RESPONSE_SYSTEM_BUSY, CMQ_SEND_OVERLOAD);
         return CMQ_NET_DONE;
