@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from cometmq.admin.operation import Answer, Call, Operation, accepted, ask, ask_all, succeeded
 from cometmq.admin.results import BrokerRef
-from cometmq.errors import BrokerError, ConnectionLost, Error, InvalidArgument, NotFound, RequestTimeout
+from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, NotFound, RequestTimeout
 from cometmq.remoting.addresses import parse_address
 from cometmq.remoting.bodies.body import decode_body
 from cometmq.remoting.bodies.config_tables import TopicConfigAndMappingSerializeWrapper, decode_topic
@@ -141,21 +141,22 @@ class Servers:
         Raises:
             InvalidArgument: there is no name server, only a broker.
             BrokerError: the answer has another code.
-            ConnectionLost, RequestTimeout: none of them could be reached; it is the last one's.
+            ConnectionLost, RequestTimeout: none of them could be reached; it is the last one's, and tells of all.
         """
-        trouble: Error | None = None
+        troubles: list[ConnectionLost | RequestTimeout] = []
         for address in self._needed_namesrv():
             call = self.call(address, command)
             try:
                 answer = yield from ask(call)
             except (ConnectionLost, RequestTimeout) as error:
-                trouble = error
+                troubles.append(error)
                 continue
             self._namesrv.remove(address)
             self._namesrv.insert(0, address)
             return accepted(call, answer, *codes)
-        assert trouble is not None
-        raise trouble
+        if len(troubles) == 1:
+            raise troubles[0]
+        raise type(troubles[-1])("; ".join(error.message for error in troubles)) from troubles[-1].__cause__
 
     def tell_namesrv(self, command: Command, *codes: int) -> Operation[list[Command]]:
         """Change something at every name server; all are told before the first refusal is raised.

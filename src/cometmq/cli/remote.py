@@ -53,11 +53,24 @@ def connected(namesrv: str | None, broker: str | None) -> Iterator[Admin]:
     if namesrv is not None and broker is not None:
         raise typer.BadParameter("--namesrv and --broker exclude each other: give one")
     import cometmq.admin
+    from cometmq.admin.addresses import namesrv_of_environment
+    from cometmq.errors import ConnectionLost
+    from cometmq.remoting.addresses import parse_addresses
 
     with usage():
         session = cometmq.admin.connect(namesrv=namesrv, broker=broker)
-    with session as admin:
-        yield admin
+    asked = broker if broker is not None else namesrv if namesrv is not None else namesrv_of_environment()
+    try:
+        with session as admin:
+            yield admin
+    except ConnectionLost as error:
+        # The cause is the system's where no connection was made. A broker that name servers know is another matter.
+        if not isinstance(error.__cause__, OSError) or not any(one in error.message for one in parse_addresses(asked)):
+            raise
+        where = "--broker" if broker is not None else "--namesrv or COMETMQ_NAMESRV"
+        raise ConnectionLost(
+            f"{error.message}. Start one there, such as `cometmq serve PATH`, or name another by {where}"
+        ) from error
 
 
 def group_of(name: str, text: str) -> typer.Typer:

@@ -41,6 +41,7 @@ __all__ = [
     "AsyncRequestHandler",
     "checked",
     "failed_answer",
+    "no_protocol_text",
     "not_supported_answer",
     "timed_out",
 ]
@@ -80,6 +81,11 @@ def failed_answer(request: Command, error: Exception) -> Command:
     return request.response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
 
+def no_protocol_text(address: str, reason: str) -> str:
+    """Return what is said of a server whose bytes are no frame."""
+    return f"{address} does not speak RocketMQ's protocol: {reason}"
+
+
 def timed_out(address: str, code: int, timeout_ms: int) -> RequestTimeout:
     """Return the error of a request that was not answered in time."""
     return RequestTimeout(f"{address} did not answer request {code} within {timeout_ms} ms")
@@ -97,6 +103,7 @@ class _Connection(asyncio.Protocol):
         self._active_at = self._loop.time()
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_open = False
+        self._malformed = ""
         # A connection that was replaced is closed as soon as nobody waits for it.
         self.is_retired = False
 
@@ -119,7 +126,9 @@ class _Connection(asyncio.Protocol):
         try:
             events = self.exchange.receive(data)
         except MalformedCommand as error:
-            _log.warning("what came is no frame", extra={"address": self._channel.address, "reason": error.message})
+            self._malformed = error.message
+            if self.exchange.waiting_count == 0:  # else those who wait are told
+                _log.warning("what came is no frame", extra={"address": self._channel.address, "reason": error.message})
             self.close()
             return
         for event in events:
@@ -156,6 +165,8 @@ class _Connection(asyncio.Protocol):
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         text = f"the connection to {self._channel.address} was lost" + (f": {error}" if error else "")
+        if self._malformed:
+            text = no_protocol_text(self._channel.address, self._malformed)
         for future in self.exchange.end():
             if not future.done():
                 future.set_exception(ConnectionLost(text))

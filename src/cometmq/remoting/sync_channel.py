@@ -24,6 +24,7 @@ from cometmq.remoting.channel import (
     CONNECT_TIMEOUT_MS,
     IDLE_TIMEOUT_MS,
     failed_answer,
+    no_protocol_text,
     not_supported_answer,
     timed_out,
 )
@@ -108,7 +109,7 @@ class _Link:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def _read(self) -> None:
-        reason = ""
+        reason = f"the connection to {self._channel.address} was lost"
         try:
             while True:
                 data = self._receive()
@@ -116,9 +117,9 @@ class _Link:
                     break
                 self._take(data)
         except MalformedCommand as error:
-            reason = f": {error.message}"
+            reason = no_protocol_text(self._channel.address, error.message)
         except OSError as error:
-            reason = f": {error.strerror or error}"
+            reason += f": {error.strerror or error}"
         finally:
             self._ended(reason)
 
@@ -157,7 +158,7 @@ class _Link:
         self._channel.lost(self)
         for future in waiting:
             if future.set_running_or_notify_cancel():
-                future.set_exception(ConnectionLost(f"the connection to {self._channel.address} was lost{reason}"))
+                future.set_exception(ConnectionLost(reason))
         self._socket.close()
 
     def retire(self) -> None:

@@ -337,6 +337,20 @@ def test_nobody_is_there() -> None:
     outcome = run("topic", "list", "--namesrv", "127.0.0.1:1")
     assert (outcome.code, outcome.out) == (ExitCode.FAILED, "")
     assert outcome.err.startswith("cometmq: cannot connect to 127.0.0.1:1: ")
+    assert "`cometmq serve PATH`, or name another by --namesrv or COMETMQ_NAMESRV" in outcome.err
+    two = run("topic", "list", "--namesrv", "127.0.0.1:1;127.0.0.1:2").err
+    assert two.count("cannot connect to") == 2
+    assert two.count("\n") == 1
+    assert "by --broker" in run("topic", "list", "--broker", "127.0.0.1:1").err
+
+
+def test_somebody_else_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    with Peer(lambda *_: b"HTTP/1.1 400 Bad Request\r\n\r\n") as peer:
+        for option in ("--namesrv", "--broker"):
+            outcome = run("topic", "list", option, peer.address)
+            assert (outcome.code, outcome.err.count("\n")) == (ExitCode.FAILED, 1)
+            assert outcome.err.startswith(f"cometmq: {peer.address} does not speak RocketMQ's protocol: ")
+    assert "no frame" not in caplog.text
 
 
 def test_help_is_quick_to_come_and_light() -> None:
