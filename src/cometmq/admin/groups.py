@@ -259,7 +259,7 @@ class GroupOperations:
                 if (yield from self._config_at(broker, group)) is not None:
                     raise InvalidArgument(
                         f"group {group} exists already at {broker.broker_name}; change it with update, "
-                        "or say that it may exist (exist_ok)"
+                        "or say that it may exist: --exist-ok (exist_ok=True)"
                     )
         config = SubscriptionGroupConfig(
             group_name=group,

@@ -240,7 +240,11 @@ class Sending:
         if message.queue_id is not None:
             lanes = self._lane_of_queue.get(message.queue_id, ())
             if len(lanes) != 1:
-                why = "is at several brokers: name one" if lanes else "does not take messages, or is not there"
+                why = (
+                    "is at several brokers: name one (--broker-name)"
+                    if lanes
+                    else "does not take messages, or is not there"
+                )
                 raise InvalidArgument(f"queue {message.queue_id} of topic {self.topic} {why}")
             return lanes[0]
         if message.sharding_key is not None:

@@ -84,7 +84,7 @@ class Route:
             if len(self.parts) == 1:
                 return self.parts[0]
             names = ", ".join(part.broker.broker_name for part in self.parts)
-            raise InvalidArgument(f"topic {self.topic} is at several brokers ({names}): name one")
+            raise InvalidArgument(f"topic {self.topic} is at several brokers ({names}): name one (--broker-name)")
         for part in self.parts:
             if part.broker.broker_name == broker_name:
                 return part

@@ -204,7 +204,7 @@ class TopicOperations:
                 if (yield from self._servers.topic_config(broker, topic)) is not None:
                     raise InvalidArgument(
                         f"topic {topic} exists already at {broker.broker_name}; change it with update, "
-                        "or say that it may exist (exist_ok)"
+                        "or say that it may exist: --exist-ok (exist_ok=True)"
                     )
         config = TopicConfig(
             topic_name=topic,
@@ -333,7 +333,7 @@ def check_one_cluster(brokers: Iterable[BrokerRef], cluster: str | None) -> None
     """Refuse several clusters where none was named: what was meant for one must not appear in all of them."""
     clusters = sorted({broker.cluster for broker in brokers})
     if cluster is None and len(clusters) > 1:
-        raise InvalidArgument(f"the name servers know several clusters ({', '.join(clusters)}): name one")
+        raise InvalidArgument(f"the name servers know several clusters ({', '.join(clusters)}): name one (--cluster)")
 
 
 def _is_own(name: str, own: set[str]) -> bool:

@@ -85,7 +85,9 @@ def show_status(
                     status.get_messages_per_s,
                     status.messages_put_today,
                     status.messages_got_today,
-                    time_text(status.earliest_timestamp_ms if status.earliest_timestamp_ms > 0 else None),
+                    time_text(
+                        status.earliest_timestamp_ms if status.earliest_timestamp_ms > 0 else None, to_the_minute=True
+                    ),
                     None if status.disk_used_ratio is None else f"{status.disk_used_ratio:.0%}",
                 ]
                 for status in told
@@ -121,7 +123,7 @@ def show_or_change_config(
     \b
     Examples:
       cometmq cluster config fileReservedTime flushDiskType
-      cometmq cluster config --set fileReservedTime=48 --broker-name broker-a
+      cometmq cluster config --set autoCreateTopicEnable=false --broker-name broker-a
       cometmq cluster config --of-namesrv --json
     """
     wanted = pairs_of(changes, "--set")

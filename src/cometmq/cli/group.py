@@ -103,6 +103,7 @@ def list_groups(
     print_table(
         ["group", "topics", "behind", "per second"],
         ([one.group, " ".join(one.topics), one.lag, one.consumed_messages_per_s] for one in found),
+        wrapping={"topics"},
     )
 
 

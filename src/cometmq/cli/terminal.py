@@ -63,12 +63,13 @@ def bytes_text(count: int) -> str:
     return f"{size:,.1f} {_BYTE_UNITS[unit]}" if unit else f"{count} B"
 
 
-def time_text(timestamp_ms: int | None) -> str:
-    """Return a time for people, local, with milliseconds; "-" for None and for what no calendar has."""
+def time_text(timestamp_ms: int | None, *, to_the_minute: bool = False) -> str:
+    """Return a time for people, local, with milliseconds or without; "-" for None and for what no calendar has."""
     if timestamp_ms is None:
         return "-"
     try:
-        return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")[:23]
+        text = datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")
+        return text[: 16 if to_the_minute else 23]
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
 

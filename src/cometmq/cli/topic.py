@@ -90,7 +90,7 @@ def list_topics(
         )
         return
     print_table(
-        ["topic", "broker", "read queues", "write queues", "perm", "attributes"],
+        ["topic", "broker", "read", "write", "perm", "attributes"],
         (
             [
                 name,
@@ -103,6 +103,7 @@ def list_topics(
             for name, configs in found.items()
             for at, config in configs.items()
         ),
+        wrapping={"attributes"},
     )
 
 

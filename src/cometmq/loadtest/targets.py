@@ -104,7 +104,7 @@ def _ask(channel: Channel, code: RequestCode, fields: Mapping[str, str], *, time
         return answer
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
         raise TopicNotFound(
-            f"there is no topic {fields['topic']} at {channel.address}: create=True (--create) makes it",
+            f"there is no topic {fields['topic']} at {channel.address}: --create (create=True) makes it",
             topic=fields["topic"],
         )
     raise BrokerError(answer.remark, code=answer.code, address=channel.address)
