@@ -20,14 +20,6 @@ _ADVICE: Mapping[int, str] = {
     ResponseCode.CONSUME_MSG_TIMEOUT: "the client did not answer the broker within 10 seconds",
     ResponseCode.FLOW_CONTROL: "the broker slows its clients down: try again later",
 }
-_CHANGES_OF_STATE = frozenset(
-    {
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-    }
-)
 
 
 def advice_for(code: int, *, request_code: int) -> str | None:
@@ -39,6 +31,4 @@ def advice_for(code: int, *, request_code: int) -> str | None:
     """
     if code == ResponseCode.NO_PERMISSION and request_code == RequestCode.UPDATE_BROKER_CONFIG:
         return "this setting cannot be changed over the network: change it in the broker's configuration file"
-    if code == ResponseCode.SYSTEM_ERROR and request_code in _CHANGES_OF_STATE:
-        return "if the address is a slave's, ask its master"
     return _ADVICE.get(code)

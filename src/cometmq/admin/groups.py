@@ -342,16 +342,21 @@ class GroupOperations:
             delete_topics: its retry topic and its dead letters, too.
 
         Returns:
-            The brokers that had it.
+            The brokers that had it, or progress of it where it is not there any more.
 
         Raises:
-            NotFound: no broker has such a group.
+            NotFound: no broker has such a group, or progress of it that shall go.
             BrokerError: a broker refused to delete it.
         """
         had: list[BrokerRef] = []
-        for broker in (yield from self._servers.brokers()):
+        brokers = yield from self._servers.brokers()
+        for broker in brokers:
             config = yield from self._config_at(broker, group)
             had += [broker] if config is not None else []
+        if not had and clean_offsets:
+            # Deleted without its progress earlier: that can be removed yet.
+            left = {one.broker_name for one in (yield from self._offsets.progress(group)).queues}
+            had = [broker for broker in brokers if broker.broker_name in left]
         if not had:
             raise NotFound(f"no broker has a group {group}: check the name; cometmq group list shows all")
         yield from self._servers.tell_brokers(

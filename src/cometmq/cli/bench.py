@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cometmq._plural import counted
 from cometmq.cli.arguments import Json, parse_bytes
 from cometmq.cli.failures import ExitCode, fail, reported, usage
 from cometmq.cli.terminal import Bar, Interruption, bytes_text, interruptible, print_json, row_progress
@@ -174,8 +175,8 @@ def _print_text(target: Target, options: LoadOptions, report: LoadReport) -> Non
     sends = "one-way" if options.oneway else f"{options.depth} in flight on each"
     each = f"batches of {options.batch}, " if options.batch > 1 else ""
     typer.echo(
-        f"{target.topic} at {', '.join(target.addresses)}: {len(target.queues)} queues, {options.producers} producers, "
-        f"{sends}, {each}{bytes_text(options.body_bytes)}, {options.headers.name} headers"
+        f"{target.topic} at {', '.join(target.addresses)}: {counted(len(target.queues), 'queue')}, "
+        f"{counted(options.producers, 'producer')}, {sends}, {each}{bytes_text(options.body_bytes)}, {options.headers.name} headers"
     )
     mib_per_s = report.messages_per_s * options.body_bytes / (1 << 20)
     typer.echo(
@@ -184,10 +185,10 @@ def _print_text(target: Target, options: LoadOptions, report: LoadReport) -> Non
     )
     _print_latency("send", report.send_latency)
     if options.consumers:
-        typer.echo(
-            f"consumed    {report.consumed:,} messages in {report.consume_s:.2f} s: "
-            f"{report.consumed_per_s:,.0f} messages/s"
-        )
+        # A run that was stopped may not have come to measuring this.
+        is_measured = report.consumed and report.consume_s
+        pace = f" in {report.consume_s:.2f} s: {report.consumed_per_s:,.0f} messages/s" if is_measured else ""
+        typer.echo(f"consumed    {counted(report.consumed, 'message')}{pace}")
         _print_latency("end to end", report.end_to_end)
     _print_cpu(options, report)
     typer.echo("stopped: nothing was verified" if report.stopped else "verified    every offset, and all that came")

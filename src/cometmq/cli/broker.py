@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -15,6 +16,7 @@ from cometmq.cli.running import stopping_by_signals
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.server import Broker
 
 __all__ = ["broker", "serve"]
 
@@ -94,6 +96,23 @@ def _loaded(
     return loaded
 
 
+def _started(life: ExitStack, config: BrokerConfig) -> Broker:
+    """Run a broker until the end of ``life``.
+
+    Raises:
+        InvalidArgument: this machine does not have the address; the system's error does not name it.
+    """
+    from cometmq.broker.server import Broker
+    from cometmq.errors import Error, InvalidArgument
+
+    try:
+        return life.enter_context(Broker(config))
+    except OSError as error:
+        if isinstance(error, Error) or error.errno != errno.EADDRNOTAVAIL:
+            raise
+        raise InvalidArgument(f"cannot listen on {config.host}: this machine does not have that address") from error
+
+
 @reported()
 def broker(
     path: Annotated[
@@ -128,8 +147,6 @@ def broker(
       cometmq broker --config broker.properties
       cometmq broker data/ --listen 127.0.0.1:0 --set flushDiskType=ASYNC_FLUSH --json
     """
-    from cometmq.broker.server import Broker
-
     loaded = _loaded(
         path,
         config=config,
@@ -139,7 +156,8 @@ def broker(
         named={"namesrvAddr": namesrv, "brokerName": name},
     )
     log_to_stderr(as_json=json)
-    with stopping_by_signals() as stopping, Broker(loaded) as running:
+    with stopping_by_signals() as stopping, ExitStack() as life:
+        running = _started(life, loaded)
         if not json:
             typer.echo(f"broker {running.name} listening on {running.address}; Ctrl-C stops it")
         stopping.wait()
@@ -175,7 +193,6 @@ def serve(
       cometmq serve data/
       cometmq serve data/ --listen 127.0.0.1:0 --namesrv-listen 127.0.0.1:0 --json
     """
-    from cometmq.broker.server import Broker
     from cometmq.namesrv.server import NamesrvServer
     from cometmq.namesrv.settings import load_namesrv_settings
     from cometmq.remoting.addresses import host_port, listen_host, parse_address
@@ -201,7 +218,7 @@ def serve(
     log_to_stderr(as_json=json)
     with stopping_by_signals() as stopping, ExitStack() as life:
         name_server = life.enter_context(NamesrvServer(name_server_settings, insecure_listen=insecure_listen))
-        running = life.enter_context(Broker(loaded.registered_with(host_port(local_host, name_server.port))))
+        running = _started(life, loaded.registered_with(host_port(local_host, name_server.port)))
         if not json:
             typer.echo(f"name server listening on {name_server.address}")
             typer.echo(f"broker {running.name} listening on {running.address}; Ctrl-C stops both")

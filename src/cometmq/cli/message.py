@@ -12,7 +12,7 @@ import typer
 
 from cometmq._plural import counted
 from cometmq.cli.arguments import Json, parse_time
-from cometmq.cli.failures import ExitCode, fail, reported
+from cometmq.cli.failures import ExitCode, fail, reported, usage
 from cometmq.cli.lines import check_file, read_bodies
 from cometmq.cli.records import InputFormat, RecordOptions, format_of, messages_of
 from cometmq.cli.remote import BrokerAddress, BrokerName, Namesrv, connected, group_of, pairs_of
@@ -128,7 +128,10 @@ def send(
     for name, _ in sources:
         check_file(name)
     import cometmq.admin
+    from cometmq.store_config.names import validate_topic
 
+    with usage():
+        validate_topic(topic)
     limits = cometmq.admin.SendLimits(batch_messages=batch, in_flight=in_flight)
     with (
         interruptible() as interruption,
@@ -370,6 +373,9 @@ def peek(
       cometmq message peek orders --newest --limit 5
       cometmq message peek orders --tags "paid || refused" --from-time 10m --json
     """
+    parts = [part.strip() for part in tags.split("||")]
+    if not any(parts) or any("&&" in part or "|" in part for part in parts):
+        raise typer.BadParameter(f"--tags is * or tags with || between them, not {tags!r}")
     with connected(namesrv, broker) as admin:
         found = admin.messages.peek(
             topic,

@@ -124,6 +124,11 @@ def _create(channel: Channel, topic: str, queues: int, *, timeout_ms: int) -> No
     _ask(channel, RequestCode.UPDATE_AND_CREATE_TOPIC, fields, timeout_ms=timeout_ms)
 
 
+def _is_name_server(channel: Channel, timeout_ms: int) -> bool:
+    request = Command(code=RequestCode.GET_BROKER_CLUSTER_INFO)
+    return channel.invoke(request, timeout_ms=timeout_ms).code == ResponseCode.SUCCESS
+
+
 def _queues_of_broker(address: str, topic: str, queues: int | None, *, create: bool, timeout_ms: int) -> int:
     with Channel(address) as channel:
         try:
@@ -132,6 +137,12 @@ def _queues_of_broker(address: str, topic: str, queues: int | None, *, create: b
             if not create:
                 raise
             there = 0
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and _is_name_server(channel, timeout_ms):
+                raise InvalidArgument(
+                    f"{address} is a name server, not a broker: give it as --namesrv (namesrv=…)"
+                ) from error
+            raise
         else:
             there = len({queue.queue_id for queue in TopicStatsTable.from_json(answer.body).offsets})
         wanted = queues or there or _QUEUES_USUAL

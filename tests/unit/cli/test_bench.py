@@ -104,6 +104,20 @@ def await_messages(address: str, topic: str) -> None:
             assert time.monotonic() < end
 
 
+def test_what_was_not_measured_has_no_figure(one: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = cometmq.loadtest.run_load
+
+    def stopped(target: Target, options: LoadOptions, **more: object) -> LoadReport:
+        report = real(target, options)
+        return dataclasses.replace(report, verified=False, stopped=True, consumed=0, consume_s=0.0)
+
+    monkeypatch.setattr(cometmq.loadtest, "run_load", stopped)
+    outcome = run("bench", "--broker", one.broker.address, "--create", "-c", "1", "--count", "10")
+    assert outcome.code == 130
+    assert ", 1 producer, " in outcome.lines[0]
+    assert "consumed    0 messages" in outcome.lines
+
+
 def test_ctrl_c_prints_what_there_is(one: Cluster) -> None:
     address = one.broker.address
     process = start("bench", "--broker", address, "--create", "-t", "ctrlc", "--duration", "3600", "--json")

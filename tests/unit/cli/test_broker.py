@@ -127,6 +127,12 @@ def test_what_is_refused_is_one_line(tmp_path: Path) -> None:
         assert not (tmp_path / "data").exists(), "nothing was made"
 
 
+def test_an_address_of_another_machine_is_named(tmp_path: Path) -> None:
+    refused = run("broker", tmp_path, "--listen", "192.0.2.1:0", "--insecure-listen")
+    assert (refused.code, refused.out) == (3, "")
+    assert "cannot listen on 192.0.2.1: this machine does not have that address" in refused.err
+
+
 def test_a_setting_without_a_value_is_a_mistake_of_the_command_line(tmp_path: Path) -> None:
     refused = run("broker", tmp_path, "--set", "brokerName")
     assert refused.code == 2

@@ -65,6 +65,9 @@ def test_a_topic_from_birth_to_death() -> None:
     again = run("topic", "create", "t-cli")
     assert (again.code, again.out) == (ExitCode.FAILED, "")
     assert "exists already" in again.err
+    wrong = run("topic", "create", "t-wrong", "-a", "message.typ=FIFO")
+    assert wrong.code == ExitCode.FAILED
+    assert "slave" not in wrong.err
     ok("topic", "create", "t-cli", "--exist-ok", "-q", "4")
     changed = ok_json(
         "topic", "update", "t-cli", "--write-queues", "2", "--perm", "r", "--delete-attribute", "message.type"
@@ -95,6 +98,9 @@ def test_a_topic_from_birth_to_death() -> None:
         ["topic", "create", "x", "-a", "nothing"],
         ["group", "update", "g-none"],
         ["message", "send", "x", "--text", "a", "--tag-column", "b"],
+        ["message", "send", "b d", "--text", "a"],
+        ["message", "peek", "x", "--tags", "a &&& b"],
+        ["message", "peek", "x", "--tags", "a | b"],
         ["message", "get"],
         ["message", "get", "id", "--offset", "3"],
         ["offset", "reset", "g", "t", "--to", "whenever"],
@@ -298,6 +304,11 @@ def test_a_group_from_birth_to_death() -> None:
     assert run("group", "delete", "g-cli").code == ExitCode.USAGE
     assert "deleted group g-cli at broker-a" in ok("group", "delete", "g-cli", "--yes").out
     assert run("group", "describe", "g-cli").code == ExitCode.FAILED
+    ok("group", "delete", "g-clone", "--keep-offsets", "--yes")
+    assert run("group", "delete", "g-clone", "--keep-offsets", "--yes").code == ExitCode.FAILED
+    assert ok_json("offset", "show", "g-clone")["lag"] == 1
+    ok("group", "delete", "g-clone", "--yes")
+    assert run("offset", "show", "g-clone").code == ExitCode.FAILED
     assert ok_json("group", "producers") == {}
 
 

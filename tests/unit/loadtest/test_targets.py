@@ -72,6 +72,11 @@ def test_no_such_topic(two: Cluster) -> None:
         find_target(broker=two.broker.address, topic="nowhere")
 
 
+def test_a_name_server_as_a_broker(two: Cluster) -> None:
+    with pytest.raises(InvalidArgument, match="is a name server, not a broker: give it as --namesrv"):
+        find_target(broker=two.name_server_address, topic="t")
+
+
 def test_neither_or_both() -> None:
     with pytest.raises(InvalidArgument, match="a name server, or that of a broker"):
         find_target(topic="t")
