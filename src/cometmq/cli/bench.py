@@ -176,7 +176,8 @@ def _print_text(target: Target, options: LoadOptions, report: LoadReport) -> Non
     each = f"batches of {options.batch}, " if options.batch > 1 else ""
     typer.echo(
         f"{target.topic} at {', '.join(target.addresses)}: {counted(len(target.queues), 'queue')}, "
-        f"{counted(options.producers, 'producer')}, {sends}, {each}{bytes_text(options.body_bytes)}, {options.headers.name} headers"
+        f"{counted(options.producers, 'producer')}, {sends}, {each}{bytes_text(options.body_bytes)}, "
+        f"{options.headers.name} headers"
     )
     mib_per_s = report.messages_per_s * options.body_bytes / (1 << 20)
     typer.echo(
