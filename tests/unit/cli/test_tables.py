@@ -7,7 +7,7 @@ import pytest
 from cometmq.cli.tables import print_table
 
 TITLES = ["broker", "address", "messages", "attributes"]
-ROWS = [
+ROWS: list[list[object]] = [
     ["broker-a", "[2001:db8::1234:5678]:10911", 1234567, "a=1 b=2"],
     ["b", "10.0.0.1:10911", None, "message.type=FIFO cleanup.policy=DELETE"],
 ]
