@@ -157,7 +157,7 @@ def test_a_child_has_no_part_in_it(net: _engine.NetServer) -> None:
                     with pytest.raises(StoreClosed):
                         call(net)
                 net.close()
-                # Listener, connection, epoll set, wake-up, reserve, control queue; garbage of earlier tests may go, too.
+                # Listener, connection, epoll set, wake-up, reserve, control queue; garbage of earlier tests may go too.
                 left = entries("fd")
                 status = 0 if left <= descriptors - 6 else 2
             finally:
