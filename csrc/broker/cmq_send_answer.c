@@ -155,13 +155,8 @@ void cmq_send_settle(cmq_broker_loop *l, int64_t now_ns)
     cmq_sent_answer answer;
     const int64_t timeout_ns = l->broker->options.flush_timeout_ms * NS_PER_MS;
     const int64_t confirmed = l->sent.count > 0 ? cmq_store_confirmed(l->broker->store) : 0;
-    bool asked = false, fenced = false;
+    const bool fenced = l->sent.count > 0 && cmq_store_is_fenced(l->broker->store);
     while (cmq_sent_front(&l->sent, &answer)) {
-        if (answer.end > confirmed && !asked) {
-            cmq_store_info info;
-            fenced = cmq_store_info_of(l->broker->store, &info) != CMQ_OK || info.fenced;
-            asked = true;
-        }
         if (answer.end <= confirmed)
             write_answer(l, &answer, CMQ_RESPONSE_SUCCESS);
         else if (fenced)

@@ -326,6 +326,8 @@ static uint32_t count_queues(const cmq_queues *queues)
     return count;
 }
 
+bool cmq_store_is_fenced(const cmq_store *store) { return atomic_load_explicit(&store->fenced, memory_order_acquire); }
+
 cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
 {
     *info_out = (cmq_store_info){

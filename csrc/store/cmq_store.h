@@ -191,6 +191,9 @@ typedef struct cmq_store_info {
     uint32_t queue_count;           /* that ever had a message, and were not deleted */
     cmq_flush_mode flush;
 } cmq_store_info;
+/* Did a write or sync fail, so that nothing more is acknowledged? A load; info_of counts queues. */
+bool cmq_store_is_fenced(const cmq_store *store);
+
 cmq_status CMQ_MUST_CHECK cmq_store_info_of(cmq_store *store, cmq_store_info *info_out);
 
 /* The queue sets and the log, for reading (cmq_queue.h names the functions marked "reader"). */

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,14 @@
 
 #include "support/cmq_test.h"
 
-#define TURNS_MAX 5000
+#define ANSWER_NS_MAX INT64_C(60000000000)
+
+static int64_t wall_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
 
 static int64_t now_of(void *context) { return ((const kit_broker *)context)->now_ns; }
 
@@ -172,12 +180,11 @@ static bool take_answer(int client)
 
 const kit_answer *kit_answer_of(kit_broker *kit, int client)
 {
-    for (int turn = 0; turn < TURNS_MAX; turn++) {
+    const int64_t until = wall_ns() + ANSWER_NS_MAX;
+    while (wall_ns() < until) {
         if (take_answer(client)) return &last;
         kit_broker_turn(kit);
-        /* Where the disk is waited for, let that thread run. */
-        const struct timespec moment = {.tv_nsec = turn < 100 ? 0 : 1000000};
-        nanosleep(&moment, NULL);
+        sched_yield();   /* where the disk is waited for, that is another thread's */
     }
     cmq_test_fail(__FILE__, __LINE__, "no answer came");
 }

@@ -56,7 +56,7 @@ typedef struct kit_answer {
     cmq_slice body;
 } kit_answer;
 
-/* Turn until an answer is there; fails the test after some thousand turns without one. */
+/* Turn until an answer is there; fails the test after a minute without one. */
 const kit_answer *kit_answer_of(kit_broker *kit, int client);
 /* Is there none, after a few turns? */
 bool kit_is_silent(kit_broker *kit, int client);
