@@ -35,7 +35,6 @@ typedef struct hold {
     int32_t opaque;
     int32_t max_messages;
     int32_t max_bytes;
-    int32_t sys_flag;
     uint16_t code;
     uint8_t format;
     bool moved;
@@ -332,7 +331,6 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t de
         .opaque = pull->opaque,
         .max_messages = pull->max_messages,
         .max_bytes = pull->max_bytes,
-        .sys_flag = pull->sys_flag,
         .code = (uint16_t)pull->code,
         .format = (uint8_t)pull->format,
     };
@@ -370,7 +368,6 @@ void cmq_holds_get(const cmq_holds *holds, cmq_hold number, cmq_held_pull *pull_
         .max_messages = held->max_messages,
         .max_bytes = held->max_bytes,
         .code = held->code,
-        .sys_flag = held->sys_flag,
         .format = (cmq_header_format)held->format,
         .moved = held->moved,
     };

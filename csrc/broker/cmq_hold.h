@@ -38,7 +38,6 @@ typedef struct cmq_held_pull {
     int32_t max_messages;
     int32_t max_bytes;
     int32_t code;                /* 11 or 361 */
-    int32_t sys_flag;
     cmq_header_format format;
     bool moved;                  /* by cmq_holds_set_from */
 } cmq_held_pull;

@@ -495,7 +495,7 @@ uint32_t cmq_offsets_count(cmq_offsets *offsets)
     return count;
 }
 
-/* ---- listing ---- */
+/* ---- changes ---- */
 
 static bool has_room(const cmq_offset_items *items, uint32_t text_used, const pair *of)
 {
@@ -531,21 +531,6 @@ void cmq_offsets_take_changes(cmq_offsets *offsets, cmq_offset_items *items)
         if (dead) free_entry(offsets, link);
         else give(items, &text_used, offsets->pairs[in], of);
         if (!dead) free_pair_if_unused(offsets, in);
-    }
-    pthread_mutex_unlock(&offsets->mutex);
-}
-
-void cmq_offsets_list(cmq_offsets *offsets, uint64_t *cursor, cmq_offset_items *items)
-{
-    uint32_t text_used = 0;
-    items->count = 0;
-    CMQ_ASSERT(items->capacity > 0 && items->text_bytes >= CMQ_OFFSETS_TEXT_MIN);
-    pthread_mutex_lock(&offsets->mutex);
-    for (; *cursor < offsets->entries_made; ++*cursor) {
-        const entry *of = entry_at(offsets, (uint32_t)*cursor);
-        if (of->pair == NO_NUMBER || of->offset == CMQ_OFFSETS_NONE) continue;
-        if (!has_room(items, text_used, offsets->pairs[of->pair])) break;
-        give(items, &text_used, offsets->pairs[of->pair], of);
     }
     pthread_mutex_unlock(&offsets->mutex);
 }

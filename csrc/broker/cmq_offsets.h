@@ -67,7 +67,7 @@ uint32_t cmq_offsets_remove(cmq_offsets *offsets, cmq_slice group, cmq_slice top
 int64_t cmq_offsets_version(cmq_offsets *offsets);
 uint32_t cmq_offsets_count(cmq_offsets *offsets);   /* entries */
 
-/* ---- listing ---- */
+/* ---- changes ---- */
 
 typedef struct cmq_offset_item {
     cmq_slice group, topic;      /* in the caller's text area */
@@ -76,7 +76,7 @@ typedef struct cmq_offset_item {
     int64_t pull_offset;         /* CMQ_OFFSETS_NONE */
 } cmq_offset_item;
 
-/* What is listed goes here; both areas are the caller's. */
+/* What is given goes here; both areas are the caller's. */
 typedef struct cmq_offset_items {
     cmq_offset_item *items;
     uint32_t capacity, count;
@@ -88,8 +88,5 @@ typedef struct cmq_offset_items {
 
 /* Changes not given yet, oldest first; call until count is 0. What changes again meanwhile comes again. */
 void cmq_offsets_take_changes(cmq_offsets *offsets, cmq_offset_items *items);
-
-/* All committed offsets, in any order; *cursor is 0 at first; call until count is 0. What is committed or removed meanwhile may or may not come. */
-void cmq_offsets_list(cmq_offsets *offsets, uint64_t *cursor, cmq_offset_items *items);
 
 #endif

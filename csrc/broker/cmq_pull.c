@@ -389,7 +389,6 @@ static cmq_status read_pull(cmq_broker_loop *l, cmq_conn *conn, const cmq_comman
     p->held.max_bytes = header->max_bytes < 1 ? INT32_MAX : header->max_bytes;
     p->held.conn = cmq_conn_id_of(conn);
     p->held.code = command->code;
-    p->held.sys_flag = header->sys_flag;
     return CMQ_OK;
 }
 

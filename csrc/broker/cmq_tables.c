@@ -73,7 +73,6 @@ struct cmq_tables {
     cmq_tables_reader readers[CMQ_TABLES_READERS_MAX];
     _Alignas(64) _Atomic uint64_t epoch;
     table topics, groups, consumers;
-    _Atomic(node *) name;
     _Atomic int32_t perm;
     pthread_mutex_t mutex;                /* of whoever writes */
     retiree *retired, **retired_end;      /* oldest first. mutex */
@@ -254,7 +253,6 @@ void cmq_tables_destroy(cmq_tables *tables)
     free_table(&tables->topics);
     free_table(&tables->groups);
     free_table(&tables->consumers);
-    free(atomic_load(&tables->name));
     pthread_mutex_destroy(&tables->mutex);
     free(tables);
 }
@@ -317,21 +315,6 @@ bool cmq_tables_remove_group(cmq_tables *tables, cmq_slice group) { return take_
 bool cmq_tables_remove_consumer(cmq_tables *tables, cmq_slice group) { return take_out(tables, &tables->consumers, group); }
 
 void cmq_tables_set_perm(cmq_tables *tables, int32_t perm) { atomic_store_explicit(&tables->perm, perm, memory_order_relaxed); }
-
-cmq_status cmq_tables_set_name(cmq_tables *tables, cmq_slice name)
-{
-    const cmq_status status = check_name(name, "broker");
-    if (status != CMQ_OK) return status;
-    node *made = calloc(1, sizeof *made + name.bytes);
-    if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the broker's name");
-    begin_node(made, name, (uint8_t *)(made + 1), free_plain);
-    pthread_mutex_lock(&tables->mutex);
-    node *old = atomic_exchange(&tables->name, made);
-    if (old != NULL) retire(tables, &old->retiring);
-    reclaim(tables);
-    pthread_mutex_unlock(&tables->mutex);
-    return CMQ_OK;
-}
 
 /* ---- consumers ---- */
 
@@ -502,10 +485,3 @@ const cmq_subscription *cmq_consumer_subscription(const cmq_consumer_entry *cons
 }
 
 int32_t cmq_tables_perm(const cmq_tables_reader *reader) { return atomic_load_explicit(&reader->tables->perm, memory_order_relaxed); }
-
-cmq_slice cmq_tables_name(cmq_tables_reader *reader)
-{
-    CMQ_ASSERT(is_inside(reader));
-    const node *name = atomic_load(&reader->tables->name);
-    return name == NULL ? CMQ_SLICE_NONE : name->name;
-}

@@ -127,9 +127,8 @@ bool cmq_tables_remove_topic(cmq_tables *tables, cmq_slice topic);
 bool cmq_tables_remove_group(cmq_tables *tables, cmq_slice group);
 bool cmq_tables_remove_consumer(cmq_tables *tables, cmq_slice group);
 
-/* At first: read and write, and an empty name. */
+/* At first: read and write. */
 void cmq_tables_set_perm(cmq_tables *tables, int32_t perm);
-cmq_status CMQ_MUST_CHECK cmq_tables_set_name(cmq_tables *tables, cmq_slice name);
 
 typedef struct cmq_tables_counts {
     uint32_t topics, groups, consumers;
@@ -152,6 +151,5 @@ const cmq_group_entry *cmq_tables_group(cmq_tables_reader *reader, cmq_slice gro
 const cmq_consumer_entry *cmq_tables_consumer(cmq_tables_reader *reader, cmq_slice group);
 const cmq_subscription *cmq_consumer_subscription(const cmq_consumer_entry *consumer, cmq_slice topic);
 int32_t cmq_tables_perm(const cmq_tables_reader *reader);
-cmq_slice cmq_tables_name(cmq_tables_reader *reader);
 
 #endif

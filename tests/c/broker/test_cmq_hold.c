@@ -11,7 +11,7 @@ static cmq_slice text(const char *name) { return cmq_slice_of_text(name); }
 static cmq_held_pull pull_of(const char *group, const char *topic, int32_t queue_id, cmq_conn_id conn)
 {
     return (cmq_held_pull){.group = text(group), .topic = text(topic), .queue_id = queue_id, .from = 7, .sub_version = 11, .conn = conn, .opaque = 13,
-                           .max_messages = 32, .max_bytes = 1 << 18, .code = 11, .sys_flag = 2, .format = CMQ_HEADER_ROCKETMQ};
+                           .max_messages = 32, .max_bytes = 1 << 18, .code = 11, .format = CMQ_HEADER_ROCKETMQ};
 }
 
 static void keeps_what_it_was_given(void)
@@ -34,7 +34,6 @@ static void keeps_what_it_was_given(void)
     CHECK_INT(held.max_messages, 32);
     CHECK_INT(held.max_bytes, 1 << 18);
     CHECK_INT(held.code, 11);
-    CHECK_INT(held.sys_flag, 2);
     CHECK_INT(held.format, CMQ_HEADER_ROCKETMQ);
     CHECK(!held.moved);
     cmq_holds_set_from(holds, hold, 9);

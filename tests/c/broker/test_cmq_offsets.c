@@ -240,9 +240,8 @@ static void a_hundred_thousand_queues(void)
     static cmq_offset_item list[1000];
     static uint8_t text[100000], seen[GROUPS][QUEUES];
     cmq_offset_items items = {.items = list, .capacity = 1000, .text = text, .text_bytes = sizeof text};
-    uint64_t cursor = 0;
     int count = 0;
-    for (cmq_offsets_list(offsets, &cursor, &items); items.count > 0; cmq_offsets_list(offsets, &cursor, &items)) {
+    for (cmq_offsets_take_changes(offsets, &items); items.count > 0; cmq_offsets_take_changes(offsets, &items)) {
         for (uint32_t i = 0; i < items.count; i++, count++) {
             const long long g = list[i].offset / 10000;
             snprintf(group, sizeof group, "group-%lld", g);

@@ -78,21 +78,13 @@ static void topics_and_groups(void)
     free_tables(tables, reader);
 }
 
-static void perm_and_name_of_the_broker(void)
+static void perm_of_the_broker(void)
 {
     cmq_tables_reader *reader;
     cmq_tables *tables = make_tables(&reader);
     CHECK_INT(cmq_tables_perm(reader), 6);
     cmq_tables_set_perm(tables, CMQ_PERM_READ);
     CHECK_INT(cmq_tables_perm(reader), 4);
-    cmq_tables_enter(reader);
-    CHECK_INT(cmq_tables_name(reader).bytes, 0);
-    CHECK_OK(cmq_tables_set_name(tables, cmq_slice_of_text("broker-a")));
-    const cmq_slice first = cmq_tables_name(reader);
-    CHECK_OK(cmq_tables_set_name(tables, cmq_slice_of_text("broker-b")));
-    CHECK_BYTES(first.data, first.bytes, "broker-a", 8);
-    cmq_tables_leave(reader);
-    CHECK_STATUS(cmq_tables_set_name(tables, CMQ_SLICE_NONE), CMQ_ERR_ARGUMENT);
     free_tables(tables, reader);
 }
 
@@ -343,6 +335,6 @@ static void readers_beside_a_writer(void)
     cmq_tables_destroy(r.tables);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(topics_and_groups), CMQ_TEST(perm_and_name_of_the_broker), CMQ_TEST(what_was_found_stays), CMQ_TEST(readers_up_to_the_limit),
+CMQ_TEST_MAIN(CMQ_TEST(topics_and_groups), CMQ_TEST(perm_of_the_broker), CMQ_TEST(what_was_found_stays), CMQ_TEST(readers_up_to_the_limit),
               CMQ_TEST(a_serial_follows_the_filter), CMQ_TEST(another_type_is_another_filter), CMQ_TEST(wrong_input_is_refused),
               CMQ_TEST(fifty_thousand_topics), CMQ_TEST(names_come_and_go), CMQ_TEST(readers_beside_a_writer))
