@@ -8,7 +8,6 @@ module                 holds
 ``control``            the control plane, put together from the parts below, without sockets
 ``plane``              what it asks of the loops; ``native_plane`` is the compiled one
 ``link``               what it asks of connected clients
-``answers``            handlers, refusals, tables of handlers
 ``topics, groups``     topics and consumer groups: made, changed, listed, deleted
 ``registry, clients``  who is connected; heartbeats, notices, expiry
 ``locks``              queues locked by orderly consumers

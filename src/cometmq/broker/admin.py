@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from cometmq.broker.answers import Caller, Refusal, Table, ok
 from cometmq.broker.clients import Clients
 from cometmq.broker.config import SETTABLE
 from cometmq.broker.offsets import BrokerOffsets
@@ -25,6 +24,7 @@ from cometmq.broker.registry import ClientConnection
 from cometmq.broker.stats import Statistics
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import Error, InvalidArgument
+from cometmq.remoting.answers import Caller, Refusal, Table, ok
 from cometmq.remoting.bodies.config_tables import GroupList, KVTable, TopicList
 from cometmq.remoting.bodies.connections import (
     Connection,

@@ -14,13 +14,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from cometmq.broker.answers import Caller, Refusal, Table, ok
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.link import ClientLink
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.registry import ClientConnection, ConsumerGroup, ConsumerRegistry, ProducerRegistry
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import InvalidArgument
+from cometmq.remoting.answers import Caller, Refusal, Table, ok
 from cometmq.remoting.bodies.connections import GetConsumerListByGroupResponseBody
 from cometmq.remoting.bodies.heartbeat import (
     CheckClientRequestBody,

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cometmq.broker.admin import Admin
-from cometmq.broker.answers import Table, table_of
 from cometmq.broker.clients import ClientRules, Clients
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays import BrokerDelays
@@ -33,6 +32,7 @@ from cometmq.broker.sends import Sends
 from cometmq.broker.stats import Statistics
 from cometmq.broker.topics import BrokerTopics, TopicRules
 from cometmq.errors import NotFound
+from cometmq.remoting.answers import Table, table_of
 from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.store.serving import served_parts
 from cometmq.store.store import Store

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import cast
 
 from cometmq._engine import crc31
-from cometmq.broker.answers import Caller, Table, ok
 from cometmq.broker.plane import DataPlane, DelayMark
 from cometmq.errors import OffsetOutOfRange
+from cometmq.remoting.answers import Caller, Table, ok
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.command import Command
 from cometmq.store_config.config_file import storage_error

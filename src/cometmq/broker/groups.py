@@ -13,11 +13,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from cometmq.broker.answers import Caller, Outcome, Refusal, Table, ok
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.texts import FAQ
 from cometmq.broker.writes import SharedWrite
 from cometmq.errors import Error, InvalidArgument
+from cometmq.remoting.answers import Caller, Outcome, Refusal, Table, ok
 from cometmq.remoting.bodies.body import decode_body
 from cometmq.remoting.bodies.config_tables import (
     GroupForbidden,

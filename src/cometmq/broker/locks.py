@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from cometmq.broker.answers import Caller, Table, ok
+from cometmq.remoting.answers import Caller, Table, ok
 from cometmq.remoting.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode

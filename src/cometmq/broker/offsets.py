@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from cometmq.broker.answers import Caller, Refusal, Table, ok
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.link import ClientLink
 from cometmq.broker.plane import DataPlane
@@ -24,6 +23,7 @@ from cometmq.broker.registry import ClientConnection, ConsumerRegistry
 from cometmq.broker.stats import Statistics
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import InvalidArgument
+from cometmq.remoting.answers import Caller, Refusal, Table, ok
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.offset_changes import QueueOffset, ResetOffsetBody, ResetOffsetBodyForC
 from cometmq.remoting.bodies.stats import (

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 
 from cometmq._engine import record_of
-from cometmq.broker.answers import Caller, Refusal, Table, ok
 from cometmq.broker.queues import Queues
 from cometmq.broker.registry import ConsumerRegistry
 from cometmq.errors import CorruptRecord, NotFound, OffsetOutOfRange
+from cometmq.remoting.answers import Caller, Refusal, Table, ok
 from cometmq.remoting.bodies.queries import ConsumeQueueData, QueryConsumeQueueResponseBody
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command

@@ -14,12 +14,12 @@ import logging
 from collections.abc import Mapping
 
 from cometmq._engine import parse_message_id, record_of
-from cometmq.broker.answers import Caller, Refusal, Table, ok
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.link import ClientLink
 from cometmq.broker.registry import ClientConnection, ConsumerRegistry
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import ConnectionLost, CorruptRecord, MalformedBody, NotFound, OffsetOutOfRange, RequestTimeout
+from cometmq.remoting.answers import Caller, Refusal, Table, ok
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.offset_changes import GetConsumerStatusBody
 from cometmq.remoting.codes import RequestCode, ResponseCode

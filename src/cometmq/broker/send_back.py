@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cometmq._engine import Message
-from cometmq.broker.answers import Caller, Refusal, Table, ok
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.plane import DataPlane, OutgoingMessage
 from cometmq.broker.stats import Statistics
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import CorruptRecord, Error, InvalidArgument, InvalidTopic, NotFound, OffsetOutOfRange
+from cometmq.remoting.answers import Caller, Refusal, Table, ok
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members

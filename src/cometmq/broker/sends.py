@@ -13,13 +13,13 @@ import logging
 from collections.abc import Mapping
 
 from cometmq._engine import decode_properties
-from cometmq.broker.answers import Caller, Outcome, Refusal, Table
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.locks import QueueLocks
 from cometmq.broker.plane import DataPlane, OutgoingMessage
 from cometmq.broker.send_back import DLQ_QUEUES, Route, effective_maximum, route_retry_send
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import DiskFull, Error, InvalidTopic, MessageTooLarge, StoreFenced
+from cometmq.remoting.answers import Caller, Outcome, Refusal, Table
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members

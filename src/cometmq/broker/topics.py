@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from cometmq.broker.answers import Caller, Refusal, Table, ok
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.texts import FAQ
 from cometmq.broker.writes import SharedWrite
 from cometmq.errors import Error, InvalidArgument
+from cometmq.remoting.answers import Caller, Refusal, Table, ok
 from cometmq.remoting.bodies.config_tables import (
     CreateTopicListRequestBody,
     TopicConfigAndMappingSerializeWrapper,

@@ -1,7 +1,7 @@
 """What a name server answers: each request of upstream's, on the route table and the key-value store.
 
 No sockets, and time is a parameter, so that all of it is tested as plain calls. What is wrong with a request is raised
-and becomes code 1 with a text that names it (:mod:`cometmq.broker.answers`).
+and becomes code 1 with a text that names it (:mod:`cometmq.remoting.answers`).
 
 Threads: the server's event loop alone.
 Source:  remoting specification 2.11.
@@ -13,11 +13,11 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from cometmq.broker.answers import Caller, Refusal, Table, ok, table_of
 from cometmq.errors import LimitReached
 from cometmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from cometmq.namesrv.routes import Registration, RouteTable
 from cometmq.namesrv.settings import NamesrvSettings, properties_text, with_updates
+from cometmq.remoting.answers import Caller, Refusal, Table, ok, table_of
 from cometmq.remoting.bodies.body import decode_body
 from cometmq.remoting.bodies.config_tables import KVTable, TopicList, decode_data_version
 from cometmq.remoting.bodies.registration import RegisterBrokerBody, body_checksum

@@ -11,6 +11,7 @@ module            holds
 ``exchange``      the client's end of one connection, without sockets: numbers, who waits, frames
 ``channel``       connections to one server, for asyncio
 ``sync_channel``  the same for threads
+``answers``       handlers, refusals, tables of handlers
 ``server``        the server's end: what C's socket loops hand to Python
 ================  ==================================================================================================
 """
