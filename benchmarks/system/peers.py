@@ -23,7 +23,10 @@ sys.path.insert(0, str(ROOT / "tests"))
 from interop import harness
 from interop.harness import PEER_VERSION, PeerMissing
 
-__all__ = ["PEER_VERSION", "PeerMissing", "Server", "busy_broker", "java_broker", "our_broker", "prepare_java"]
+__all__ = ["OURS", "PEER_VERSION", "PeerMissing", "Server", "busy_broker", "java_broker", "our_broker", "prepare_java"]
+
+OURS = "ours"
+"""The name of our broker among the measured ones."""
 
 _START_S = 90
 _STOP_S = 60
@@ -81,9 +84,9 @@ def our_broker(home: Path, *, flush: str) -> Iterator[Server]:
         "--set",
         f"flushDiskType={flush.upper()}_FLUSH",
     ]
-    with _process("ours", command, home, "listening on 127.0.0.1:", {}) as (process, line):
+    with _process(OURS, command, home, "listening on 127.0.0.1:", {}) as (process, line):
         port = line.rpartition("127.0.0.1:")[2].split(";")[0].split()[0]
-        yield Server("ours", f"127.0.0.1:{port}", process.pid)
+        yield Server(OURS, f"127.0.0.1:{port}", process.pid)
 
 
 @contextmanager
