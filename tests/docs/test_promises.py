@@ -1,0 +1,28 @@
+"""docs/promises.md names all promises once, and tests that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (\d+) \| (.+?) \| (.+?) \|$", PAGE, flags=re.MULTILINE)
+PROMISES = 130
+
+
+def test_each_promise_has_one_row() -> None:
+    assert [int(number) for number, _, _ in ROWS] == list(range(1, PROMISES + 1))
+
+
+@pytest.mark.parametrize(("number", "held_by"), [(number, held_by) for number, _, held_by in ROWS])
+def test_a_row_names_tests_that_exist_or_says_that_it_is_open(number: str, held_by: str) -> None:
+    named = re.findall(r"`([\w/.]+)::(\w+)`", held_by)
+    if not named:
+        assert held_by.startswith("open: "), f"promise {number} names no test and does not say why"
+    for path, test in named:
+        text = (ROOT / path).read_text(encoding="utf-8")
+        definition = rf"CMQ_TEST\({test}\)" if path.endswith(".c") else rf"^\s*(?:async )?def {test}\("
+        assert re.search(definition, text, flags=re.MULTILINE), f"promise {number}: {path} has no {test}"
