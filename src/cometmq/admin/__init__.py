@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from cometmq.admin.addresses import NAMESRV_DEFAULT, NAMESRV_VARIABLES
 from cometmq.admin.blocking import Admin, Sender, connect
-from cometmq.admin.encoding import OutgoingMessage
 from cometmq.admin.offsets import EARLIEST_MS, LATEST_MS
 from cometmq.admin.results import (
     BrokerRef,
@@ -50,10 +49,10 @@ from cometmq.admin.results import (
     QueueRange,
     SendReport,
     SendResult,
-    SendStatus,
     TopicDescription,
 )
 from cometmq.admin.sending import SendLimits
+from cometmq.client.outgoing import OutgoingMessage, SendStatus
 
 __all__ = [
     "Admin",

@@ -21,7 +21,6 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar
 from cometmq.admin.addresses import servers_of
 from cometmq.admin.channels import Channels
 from cometmq.admin.cluster import ClusterOperations
-from cometmq.admin.encoding import OutgoingMessage
 from cometmq.admin.groups import GroupOperations
 from cometmq.admin.messages import MessageOperations
 from cometmq.admin.offsets import OffsetOperations
@@ -29,6 +28,7 @@ from cometmq.admin.operation import Operation
 from cometmq.admin.results import SendReport
 from cometmq.admin.sending import Parcel, Sending, SendLimits, targets_of
 from cometmq.admin.topics import TopicOperations
+from cometmq.client.outgoing import OutgoingMessage
 
 __all__ = [
     "AsyncAdmin",

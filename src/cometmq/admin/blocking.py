@@ -16,7 +16,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from cometmq.admin.aio import PUT_MESSAGES, AsyncAdmin, AsyncSender, with_result
 from cometmq.admin.cluster import ClusterOperations
-from cometmq.admin.encoding import OutgoingMessage
 from cometmq.admin.groups import GroupOperations
 from cometmq.admin.messages import MessageOperations
 from cometmq.admin.offsets import OffsetOperations
@@ -24,6 +23,7 @@ from cometmq.admin.operation import Operation
 from cometmq.admin.results import SendReport
 from cometmq.admin.sending import SendLimits
 from cometmq.admin.topics import TopicOperations
+from cometmq.client.outgoing import OutgoingMessage
 
 __all__ = ["Admin", "Cluster", "Groups", "Messages", "Offsets", "Sender", "Topics", "connect"]
 

@@ -5,10 +5,10 @@ Records that are the same on disk and on the wire are those of ``cometmq.store_c
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cometmq.client.outgoing import SendStatus
 from cometmq.remoting.bodies.connections import Connection
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
@@ -27,7 +27,6 @@ __all__ = [
     "QueueRange",
     "SendReport",
     "SendResult",
-    "SendStatus",
     "TopicDescription",
 ]
 
@@ -235,19 +234,6 @@ class GroupDescription:
     configs: Mapping[str, SubscriptionGroupConfig]
     members: GroupMembers | None
     progress: GroupProgress
-
-
-class SendStatus(enum.Enum):
-    """What a broker promised of a message that it stored."""
-
-    SEND_OK = "SEND_OK"
-    """As its settings say: on disk under synchronous flush, in the page cache otherwise."""
-    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    """Stored; it was not on disk in time."""
-    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    """Stored; the slave did not have it in time."""
-    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-    """Stored; there is no slave to have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

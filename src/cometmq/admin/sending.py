@@ -23,19 +23,20 @@ from dataclasses import dataclass, field
 
 from cometmq._engine import java_hash
 from cometmq.admin.advice import advice_for
-from cometmq.admin.encoding import (
+from cometmq.admin.encoding import batch_request, single_request
+from cometmq.admin.operation import Answer, Call
+from cometmq.admin.results import BrokerRef, QueueRange, SendReport, SendResult
+from cometmq.admin.servers import Route
+from cometmq.client.outgoing import (
     BODY_BYTES_MAX,
+    STATUS_OF,
     Encoded,
     OutgoingMessage,
-    UniqueIds,
-    batch_request,
+    SendStatus,
     can_be_batched,
     encode_message,
-    single_request,
 )
-from cometmq.admin.operation import Answer, Call
-from cometmq.admin.results import BrokerRef, QueueRange, SendReport, SendResult, SendStatus
-from cometmq.admin.servers import Route
+from cometmq.client.unique_ids import UniqueIds
 from cometmq.errors import BrokerError, Error, InvalidArgument, MalformedCommand, MessageTooLarge
 from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.members import Members
@@ -43,12 +44,6 @@ from cometmq.store_config.topic_config import Perm
 
 __all__ = ["Parcel", "SendLimits", "Sending", "Target", "targets_of"]
 
-_STATUS_OF = {
-    ResponseCode.SUCCESS: SendStatus.SEND_OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-}
 _AGAIN = frozenset(
     {
         ResponseCode.TOPIC_NOT_EXIST,
@@ -228,6 +223,8 @@ class Sending:
             InvalidArgument, MessageTooLarge: one that cannot be sent; those before it were taken.
         """
         for message in messages:
+            if message.topic not in (None, self.topic) or not message.wait_stored:
+                raise InvalidArgument(f"this sender is of topic {self.topic} and waits until brokers have stored")
             encoded = encode_message(message)
             if len(encoded.body) > BODY_BYTES_MAX:
                 raise MessageTooLarge(
@@ -322,9 +319,9 @@ class Sending:
     def settle(self, parcel: Parcel, answer: Answer) -> Parcel | None:
         """Take what became of a parcel; return it when it is to be sent again, after its pause."""
         try:
-            if isinstance(answer, Error) or answer.code not in _STATUS_OF:
+            if isinstance(answer, Error) or answer.code not in STATUS_OF:
                 return self._again(parcel, answer)
-            self._take(parcel, _STATUS_OF[ResponseCode(answer.code)], Members(answer.fields))
+            self._take(parcel, STATUS_OF[answer.code], Members(answer.fields))
         except Error as error:
             self.failure = self.failure or error
         parcel.lane.under_way -= 1

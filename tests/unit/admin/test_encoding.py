@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import struct
-from datetime import datetime
 
 import pytest
 
 from cometmq._engine import decode_properties
-from cometmq.admin.encoding import (
-    Encoded,
-    OutgoingMessage,
-    UniqueIds,
-    batch_request,
-    can_be_batched,
-    encode_message,
-    single_request,
-)
-from cometmq.errors import InvalidArgument, MessageTooLarge
+from cometmq.admin.encoding import batch_request, single_request
+from cometmq.client.outgoing import Encoded, OutgoingMessage, encode_message
 from cometmq.remoting.codes import RequestCode
 from support.frames import all_frames, exchanges
 
@@ -93,46 +83,3 @@ def test_one_message() -> None:
         "k": "false",
         "m": "false",
     }
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        OutgoingMessage(b"", tags="a\x01b"),
-        OutgoingMessage(b"", keys="a\x02"),
-        OutgoingMessage(b"", sharding_key="\x02KEYS\x01a"),
-        OutgoingMessage(b"", properties={"a": "b\x02"}),
-        OutgoingMessage(b"", properties={"TAGS": "t"}),
-        OutgoingMessage(b"", delay_level=1001),
-    ],
-)
-def test_texts_that_no_property_can_hold(message: OutgoingMessage) -> None:
-    with pytest.raises(InvalidArgument):
-        encode_message(message)
-
-
-def test_properties_have_a_limit() -> None:
-    encode_message(OutgoingMessage(b"", keys="k" * 32_000))
-    with pytest.raises(MessageTooLarge, match="properties"):
-        encode_message(OutgoingMessage(b"", keys="k" * 32_300))
-
-
-@pytest.mark.parametrize(
-    ("topic", "answer"),
-    [("orders", True), ("x" * 127, True), ("x" * 128, False), ("%RETRY%g", False), ("%DLQ%g", False)],
-)
-def test_which_topics_take_batches(topic: str, answer: bool) -> None:
-    assert can_be_batched(topic) is answer
-
-
-def test_unique_ids() -> None:
-    ids = UniqueIds()
-    begins = datetime(2026, 12, 1)
-    now_ms = int(datetime(2026, 12, 31, 23, 59, 59).timestamp() * 1000)
-    made = [ids.next(now_ms) for _ in range(70_000)]
-    assert len(set(made[:65_536])) == 65_536
-    assert all(re.fullmatch("[0-9A-F]{32}", one) for one in made[:10])
-    assert int(made[0][20:28], 16) == now_ms - int(begins.timestamp() * 1000)
-    # The next month begins again at zero, also at the end of a year.
-    assert int(ids.next(now_ms + 1000)[20:28], 16) == 0
-    assert UniqueIds().next(now_ms)[:20] != made[0][:20]

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from cometmq.admin.encoding import OutgoingMessage
-from cometmq.admin.results import BrokerRef, QueueRange, SendStatus
+from cometmq.admin.results import BrokerRef, QueueRange
 from cometmq.admin.sending import Parcel, Sending, SendLimits, Target, targets_of
 from cometmq.admin.servers import Route, TopicQueues
+from cometmq.client.outgoing import OutgoingMessage, SendStatus
 from cometmq.errors import (
     BrokerError,
     ConnectionLost,

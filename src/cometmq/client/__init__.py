@@ -1,0 +1,1 @@
+"""The client: producers and consumers for CometMQ's broker and Apache RocketMQ's."""

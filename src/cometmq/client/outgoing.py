@@ -1,0 +1,234 @@
+"""Messages on their way out: what a sender says, what is checked of it, and how it stands in a request or a batch.
+
+Properties are encoded once, when a message is taken; its unique id and ``WAIT`` are put behind them. Nothing here knows
+of queues, brokers or retries.
+
+Source: remoting specification 2.2, 4.1 to 4.6; consumption specification 2.3, 2.7, 2.11.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cometmq._engine import encode_properties
+from cometmq.errors import InvalidArgument, InvalidTopic, MessageTooLarge
+from cometmq.remoting.codes import ResponseCode
+from cometmq.store_config.names import DLQ_PREFIX, RETRY_PREFIX, TOPIC_CHARS_MAX, may_send_to, validate_topic
+
+__all__ = [
+    "BATCH_OVERHEAD_BYTES",
+    "BODY_BYTES_MAX",
+    "STATUS_OF",
+    "TEMPLATE_QUEUES",
+    "TEMPLATE_TOPIC",
+    "Encoded",
+    "OutgoingMessage",
+    "SendStatus",
+    "batch_body",
+    "can_be_batched",
+    "check_body",
+    "check_topic",
+    "encode_message",
+    "own_properties",
+]
+
+BODY_BYTES_MAX = 4 << 20
+"""What brokers take by default, of a message and of a whole batch: upstream's ``maxMessageSize``."""
+
+BATCH_OVERHEAD_BYTES = 22
+"""What each message of a batch takes beyond body and properties."""
+
+TEMPLATE_TOPIC = "TBW102"
+"""The topic after which brokers make one that is sent to and is not there."""
+TEMPLATE_QUEUES = 4
+
+_PROPERTY_BYTES_MAX = 32_767
+_PROPERTY_ROOM_BYTES = 512  # the broker adds some of its own
+_HEAD = struct.Struct(">iiiii")
+_LENGTH = struct.Struct(">H")
+_DELAY_LEVEL_MAX = 1_000  # how many there are is the broker's setting
+_LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
+
+
+class SendStatus(enum.Enum):
+    """What a broker promised of a message that it stored."""
+
+    SEND_OK = "SEND_OK"
+    """As its settings say: on disk under synchronous flush, in the page cache otherwise."""
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """Stored; it was not on disk in time."""
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    """Stored; the slave did not have it in time."""
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    """Stored; there is no slave to have it."""
+
+
+STATUS_OF: Mapping[int, SendStatus] = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+"""The codes that say that a message was stored. Any other one is a refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """A message to be sent.
+
+    Attributes:
+        body: its bytes.
+        topic: where to, or None where the sender knows.
+        tags: its tag, or None.
+        keys: its keys, several with blanks between, or None.
+        properties: further names and values.
+        delay_level: 1 for the broker's first delay (1 second by default) and so on; 0 for none.
+        sharding_key: messages with the same one go to the same queue, in order.
+        queue_id: the queue, where neither the sharding key nor the sender shall choose.
+        flag: a number of the sender's own, int32.
+        wait_stored: False where the broker shall answer before its flush or its slave is done.
+        delay_ms: hold the message back for so long (a broker of 5.0 or newer); None for not.
+        deliver_at_ms: hold it back until then, milliseconds since 1970; None for not.
+    """
+
+    body: bytes
+    tags: str | None = None
+    keys: str | None = None
+    properties: Mapping[str, str] | None = None
+    delay_level: int = 0
+    sharding_key: str | None = None
+    queue_id: int | None = None
+    topic: str | None = None
+    flag: int = 0
+    wait_stored: bool = True
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A message as it stands in a batch, and what of it stands in a request of its own.
+
+    Attributes:
+        body: its bytes.
+        properties: its properties in the stored form, without a unique id.
+        is_delayed: True where it cannot be part of a batch.
+        batch_bytes: what it takes in one.
+        flag: the sender's own number.
+    """
+
+    body: bytes
+    properties: bytes
+    is_delayed: bool
+    batch_bytes: int
+    flag: int = 0
+
+
+def encode_message(message: OutgoingMessage) -> Encoded:
+    """Check a message and encode its properties.
+
+    Raises:
+        InvalidArgument: a text that no property can hold, or a delay that cannot be.
+        MessageTooLarge: its properties are too long.
+    """
+    text = ""
+    pairs = 0
+    if message.tags:
+        text += f"TAGS\x01{message.tags}\x02"
+        pairs += 1
+    if message.keys:
+        text += f"KEYS\x01{message.keys}\x02"
+        pairs += 1
+    if message.sharding_key:
+        text += f"__SHARDINGKEY\x01{message.sharding_key}\x02"
+        pairs += 1
+    is_delayed = message.delay_level != 0
+    if is_delayed:
+        if not 0 < message.delay_level <= _DELAY_LEVEL_MAX:
+            raise InvalidArgument(f"delay_level is {message.delay_level}; levels begin with 1")
+        text += f"DELAY\x01{message.delay_level}\x02"
+        pairs += 1
+    if message.delay_ms is not None or message.deliver_at_ms is not None:
+        text += _timer_property(message)
+        pairs += 1
+        is_delayed = True
+    if text.count("\x01") != pairs or text.count("\x02") != pairs:
+        raise InvalidArgument("tags, keys and sharding key must not hold \\x01 or \\x02, which divide properties")
+    properties = text.encode()
+    if message.properties:
+        if "/" in message.properties.get(_LIGHT_QUEUES, ""):
+            raise InvalidArgument(f"the property {_LIGHT_QUEUES} names light queues, and their names have no '/'")
+        properties += encode_properties(message.properties)
+        is_delayed = is_delayed or "DELAY" in message.properties
+    if len(properties) > _PROPERTY_BYTES_MAX - _PROPERTY_ROOM_BYTES:
+        raise MessageTooLarge(
+            f"the properties take {len(properties):,} bytes; at most {_PROPERTY_BYTES_MAX - _PROPERTY_ROOM_BYTES:,}"
+        )
+    batch_bytes = BATCH_OVERHEAD_BYTES + len(message.body) + len(properties)
+    return Encoded(message.body, properties, is_delayed, batch_bytes, message.flag)
+
+
+def _timer_property(message: OutgoingMessage) -> str:
+    given = (message.delay_level or None, message.delay_ms, message.deliver_at_ms)
+    if sum(one is not None for one in given) > 1:
+        raise InvalidArgument("a message is held back by delay_level, delay_ms or deliver_at_ms; give one of them")
+    if message.delay_ms is not None:
+        if message.delay_ms < 0:
+            raise InvalidArgument(f"delay_ms is {message.delay_ms}; give 0 or more")
+        return f"TIMER_DELAY_MS\x01{message.delay_ms}\x02"
+    return f"TIMER_DELIVER_MS\x01{message.deliver_at_ms}\x02"
+
+
+def own_properties(unique_id: str, *, wait_stored: bool = True) -> bytes:
+    """Return the properties that every request has, in the stored form."""
+    return f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{'true' if wait_stored else 'false'}\x02".encode()
+
+
+def check_topic(topic: str) -> str:
+    """Return a topic that a client may send to.
+
+    Raises:
+        InvalidTopic: upstream would refuse the name, or it is one of the system's own that take nothing from clients.
+    """
+    validate_topic(topic)
+    if not may_send_to(topic):
+        raise InvalidTopic(f"the topic {topic} is the broker's own; clients cannot send to it")
+    return topic
+
+
+def check_body(body: object, *, max_bytes: int) -> bytes:
+    """Return the body of a message as bytes.
+
+    Raises:
+        InvalidArgument: it is no bytes, or is empty.
+        MessageTooLarge: it is longer than ``max_bytes``, the producer's ``max_message_bytes``.
+    """
+    if type(body) is not bytes:
+        if isinstance(body, str) or not isinstance(body, (bytes, bytearray, memoryview)):
+            raise InvalidArgument(f"a body is bytes, not {type(body).__name__}; encode a text first: text.encode()")
+        body = bytes(body)
+    if not body:
+        raise InvalidArgument("the body is empty; brokers refuse such a message")
+    if len(body) > max_bytes:
+        raise MessageTooLarge(
+            f"the body has {len(body):,} bytes; max_message_bytes is {max_bytes:,}. Split the message, or raise "
+            "the limit here and at the brokers (maxMessageSize)"
+        )
+    return body
+
+
+def can_be_batched(topic: str) -> bool:
+    """Tell whether brokers take batches for a topic: not for retry topics, and not for a name over 127 characters."""
+    return len(topic) <= TOPIC_CHARS_MAX and not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def batch_body(records: Iterable[tuple[bytes, bytes, int]]) -> bytes:
+    """Return the body of a batch: one record after the other, each of (body, properties, flag)."""
+    pieces: list[bytes] = []
+    for body, properties, flag in records:
+        size = BATCH_OVERHEAD_BYTES + len(body) + len(properties)
+        pieces += (_HEAD.pack(size, 0, 0, flag, len(body)), body, _LENGTH.pack(len(properties)), properties)
+    return b"".join(pieces)
