@@ -16,13 +16,17 @@ from typing import Any
 __all__ = [
     "BodyMismatch",
     "BrokerError",
+    "BrokerNotFound",
     "CannotListen",
+    "ClientStateError",
     "ConnectionLost",
     "CorruptRecord",
     "DecompressionError",
     "DiskFull",
     "Error",
+    "ForkedClient",
     "GroupBusy",
+    "GroupTaken",
     "HandoffRejected",
     "HandoffWaiting",
     "InvalidArgument",
@@ -39,6 +43,7 @@ __all__ = [
     "PermissionDenied",
     "ReadOnlyStore",
     "RequestTimeout",
+    "RouteNotFound",
     "SettingConflict",
     "SettingNeeded",
     "Status",
@@ -437,6 +442,65 @@ class MalformedCommand(Error, ValueError):
 
 class MalformedBody(Error, ValueError):
     """The body of a command is not what its code asks for. The text names the place."""
+
+
+# --- Producers and consumers ------------------------------------------------------------------------------------------
+
+
+class ClientStateError(Error, RuntimeError):
+    """A producer or consumer is not in the state that the call needs. The text names the state and what to do."""
+
+
+class ForkedClient(ClientStateError):
+    """The client was made in a process of which this one is a fork; its connections belong to that process.
+
+    Make and start producers and consumers in the process that uses them, after the fork.
+    """
+
+
+class GroupTaken(Error):
+    """Another producer or consumer of the group runs on the same client instance.
+
+    Close it first, use another group, or give this one an ``instance_name`` of its own.
+
+    Attributes:
+        group: the group, or None.
+    """
+
+    def __init__(self, message: str, *, group: str | None = None, status: Status | None = None) -> None:
+        """``group`` is the group that is taken."""
+        super().__init__(message, status=status)
+        self.group = group
+
+
+class RouteNotFound(NotFound):
+    """No name server knows where the topic is. Check its name, or create it: ``cometmq topic create``.
+
+    Attributes:
+        topic: the topic, or None.
+    """
+
+    retriable = True
+
+    def __init__(self, message: str, *, topic: str | None = None, status: Status | None = None) -> None:
+        """``topic`` is the name that was asked for."""
+        super().__init__(message, status=status)
+        self.topic = topic
+
+
+class BrokerNotFound(NotFound):
+    """No name server knows an address of the broker. Check that it runs and is registered: ``cometmq cluster show``.
+
+    Attributes:
+        broker_name: the broker's name, or None.
+    """
+
+    retriable = True
+
+    def __init__(self, message: str, *, broker_name: str | None = None, status: Status | None = None) -> None:
+        """``broker_name`` is the name that was asked for."""
+        super().__init__(message, status=status)
+        self.broker_name = broker_name
 
 
 # --- From the engine --------------------------------------------------------------------------------------------------
