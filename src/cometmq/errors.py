@@ -44,6 +44,7 @@ __all__ = [
     "ReadOnlyStore",
     "RequestTimeout",
     "RouteNotFound",
+    "SendFailed",
     "SettingConflict",
     "SettingNeeded",
     "Status",
@@ -425,6 +426,36 @@ class RequestTimeout(Error, TimeoutError):
     """No answer came in time: what became of the request is not known. Allow more time, or look after the server."""
 
     retriable = True
+
+
+class SendFailed(Error):
+    """A message was not acknowledged, after all attempts of its producer. ``__cause__`` is the last one's error.
+
+    Where ``is_uncertain`` is True an attempt ended without an answer: the message may be stored, and sending it again
+    may store it twice. The text has the fix where the last error has one.
+
+    Attributes:
+        topic: the topic.
+        broker_names: the brokers that were tried, in order.
+        code: the last broker's response code, or None where none answered.
+        is_uncertain: True where the message may be stored all the same.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        broker_names: tuple[str, ...] = (),
+        code: int | None = None,
+        is_uncertain: bool = False,
+    ) -> None:
+        """Keep what was tried."""
+        super().__init__(message)
+        self.topic = topic
+        self.broker_names = broker_names
+        self.code = code
+        self.is_uncertain = is_uncertain
 
 
 class MalformedCommand(Error, ValueError):

@@ -19,7 +19,6 @@ __all__ = ["Fault", "FaultTable", "passed_over_ms"]
 _LATENCY_MS = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)
 _PASSED_OVER_MS = (0, 0, 2_000, 5_000, 6_000, 10_000, 30_000)
 _ISOLATED_LATENCY_MS = 10_000
-_PROBE_PERIOD_MS = 2_000
 
 
 def passed_over_ms(latency_ms: float, *, is_isolated: bool = False) -> int:
@@ -72,11 +71,11 @@ class FaultTable:
         fault = self._faults.get(broker_name)
         return fault is None or fault.is_reachable
 
-    def take_probes(self, *, now_ms: int) -> list[str]:
-        """Return the brokers that the detector asks now; each comes again after 2 s."""
+    def take_probes(self, *, now_ms: int, period_ms: int = 2_000) -> list[str]:
+        """Return the brokers that the detector asks now; each comes again after ``period_ms``."""
         due = [name for name, fault in list(self._faults.items()) if now_ms >= fault.probe_from_ms]
         for name in due:
-            self._faults[name] = self._faults[name]._replace(probe_from_ms=now_ms + _PROBE_PERIOD_MS)
+            self._faults[name] = self._faults[name]._replace(probe_from_ms=now_ms + period_ms)
         return due
 
     def answered(self, broker_name: str) -> None:

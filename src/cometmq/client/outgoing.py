@@ -204,7 +204,7 @@ def check_body(body: object, *, max_bytes: int) -> bytes:
 
     Raises:
         InvalidArgument: it is no bytes, or is empty.
-        MessageTooLarge: it is longer than ``max_bytes``, the producer's ``max_message_bytes``.
+        MessageTooLarge: it is longer than ``max_bytes``, the producer's ``max_message_size_bytes``.
     """
     if type(body) is not bytes:
         if isinstance(body, str) or not isinstance(body, (bytes, bytearray, memoryview)):
@@ -214,7 +214,7 @@ def check_body(body: object, *, max_bytes: int) -> bytes:
         raise InvalidArgument("the body is empty; brokers refuse such a message")
     if len(body) > max_bytes:
         raise MessageTooLarge(
-            f"the body has {len(body):,} bytes; max_message_bytes is {max_bytes:,}. Split the message, or raise "
+            f"the body has {len(body):,} bytes; max_message_size_bytes is {max_bytes:,}. Split the message, or raise "
             "the limit here and at the brokers (maxMessageSize)"
         )
     return body

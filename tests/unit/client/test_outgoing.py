@@ -102,5 +102,5 @@ def test_bodies_that_are_none(body: object) -> None:
 
 def test_bodies_are_bytes_up_to_a_limit() -> None:
     assert check_body(memoryview(b"0123456789"), max_bytes=10) == b"0123456789"
-    with pytest.raises(MessageTooLarge, match="11 bytes; max_message_bytes is 10"):
+    with pytest.raises(MessageTooLarge, match="11 bytes; max_message_size_bytes is 10"):
         check_body(b"x" * 11, max_bytes=10)
