@@ -19,24 +19,14 @@ from cometmq.remoting.bodies.body import decode_body
 from cometmq.remoting.bodies.config_tables import TopicConfigAndMappingSerializeWrapper, decode_topic
 from cometmq.remoting.bodies.routes import ClusterInfo, QueueData, TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
-from cometmq.remoting.command import Command, Language
-from cometmq.remoting.members import Members
+from cometmq.remoting.command import Command
+from cometmq.remoting.members import Members, request
 from cometmq.store_config.java_properties import parse_properties
 from cometmq.store_config.topic_config import TopicConfig
 
 __all__ = ["Route", "Servers", "TopicQueues", "no_topic", "request"]
 
 _PAGE = 2000
-
-
-def request(code: int, *, body: bytes = b"", **fields: object) -> Command:
-    """Return a request; fields that are None are left out, and booleans stand as Java writes them."""
-    texts = {
-        name: ("true" if value else "false") if isinstance(value, bool) else str(value)
-        for name, value in fields.items()
-        if value is not None
-    }
-    return Command(code=code, fields=texts, body=body, language=Language.PYTHON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

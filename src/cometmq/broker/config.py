@@ -11,11 +11,18 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from pathlib import Path
 
 from cometmq.errors import InvalidArgument
-from cometmq.remoting.addresses import check_listen_host, host_port, listen_host, parse_address, parse_addresses
+from cometmq.remoting.addresses import (
+    check_listen_host,
+    host_port,
+    listen_host,
+    own_address,
+    parse_address,
+    parse_addresses,
+)
 from cometmq.store.opening import Plan
 from cometmq.store.options import FlushMode, Retention
 from cometmq.store_config.broker_settings import BrokerSettings
@@ -214,15 +221,4 @@ def _advertised_ip(given: str | None, host: str) -> str:
         except ValueError:
             raise InvalidArgument(f"brokerIP1 is {given!r}, which is no numeric address") from None
     address = ip_address(host)
-    return _own_address(address) if address.is_unspecified else host
-
-
-def _own_address(wildcard: IPv4Address | IPv6Address) -> str:
-    """Return the address by which this machine would reach others; the loopback where it cannot. Nothing is sent."""
-    family, other = (socket.AF_INET, "192.0.2.1") if wildcard.version == 4 else (socket.AF_INET6, "2001:db8::1")
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((other, 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return _LOOPBACK if wildcard.version == 4 else "::1"
+    return own_address(version=address.version) if address.is_unspecified else host

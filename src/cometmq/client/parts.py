@@ -23,31 +23,37 @@ __all__ = ["ConsumerPart", "InnerSender", "ProducerPart"]
 
 
 class ConsumerPart(Protocol):
-    """A consumer group as its client instance sees it.
-
-    Attributes:
-        group: its name.
-        consume_type, message_model, consume_from_where, unit_mode: what heartbeats say of it.
-        subscriptions: topic to subscription, as it is now.
-    """
+    """A consumer group as its client instance sees it; the properties are what heartbeats say of it."""
 
     @property
-    def group(self) -> str: ...
+    def group(self) -> str:
+        """The group's name."""
+        ...
 
     @property
-    def consume_type(self) -> ConsumeType: ...
+    def consume_type(self) -> ConsumeType:
+        """How the group gets its messages."""
+        ...
 
     @property
-    def message_model(self) -> MessageModel: ...
+    def message_model(self) -> MessageModel:
+        """Whether members share the messages."""
+        ...
 
     @property
-    def consume_from_where(self) -> ConsumeFromWhere: ...
+    def consume_from_where(self) -> ConsumeFromWhere:
+        """Where a group without progress begins."""
+        ...
 
     @property
-    def unit_mode(self) -> bool: ...
+    def unit_mode(self) -> bool:
+        """Whether its clients are spread over units."""
+        ...
 
     @property
-    def subscriptions(self) -> Mapping[str, SubscriptionData]: ...
+    def subscriptions(self) -> Mapping[str, SubscriptionData]:
+        """Topic to subscription, as it is now."""
+        ...
 
     async def do_rebalance(self) -> bool:
         """Share out the queues again; tell whether every queue is where it belongs."""
@@ -79,14 +85,12 @@ class ConsumerPart(Protocol):
 
 
 class ProducerPart(Protocol):
-    """A producer group as its client instance sees it.
-
-    Attributes:
-        group: its name.
-    """
+    """A producer group as its client instance sees it."""
 
     @property
-    def group(self) -> str: ...
+    def group(self) -> str:
+        """The group's name."""
+        ...
 
     def publish_topics(self) -> Collection[str]:
         """Return the topics whose routes are to be kept fresh."""

@@ -1,6 +1,7 @@
 """Which topics are where, as name servers last said: routes by topic, addresses by broker. Plain data, no network.
 
-Threads: the client's loop changes it; any thread may read single entries. Source: consumption specification 1.4.5, 1.4.6.
+Threads: the client's loop changes it; any thread may read single entries. Source: consumption specification 1.4.5,
+1.4.6.
 """
 
 from __future__ import annotations
@@ -9,14 +10,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
+from cometmq.errors import MalformedBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.routes import TopicRouteData
 from cometmq.store_config.topic_config import Perm
 
-__all__ = ["MASTER_ID", "PublishInfo", "RouteTable", "clamp_default_route", "publish_queues", "subscribe_queues"]
+__all__ = [
+    "MASTER_ID",
+    "QUEUES_MAX",
+    "PublishInfo",
+    "RouteTable",
+    "check_route",
+    "clamp_default_route",
+    "publish_queues",
+    "subscribe_queues",
+]
 
 MASTER_ID = 0
 """Broker id of a master; slaves have others."""
+
+QUEUES_MAX = 65_536
+"""Most queues of a topic at one broker that we believe."""
 
 _NO_ADDRESSES: Mapping[int, str] = {}
 
@@ -34,6 +48,27 @@ class PublishInfo:
     topic: str
     queues: tuple[MessageQueue, ...]
     is_order_topic: bool = False
+
+
+def check_route(topic: str, route: TopicRouteData) -> TopicRouteData:
+    """Return the route where it can be used as it is.
+
+    Raises:
+        MalformedBody: it names more queues than there can be.
+    """
+    for part in route.queue_datas:
+        if max(part.read_queue_nums, part.write_queue_nums) > QUEUES_MAX:
+            raise MalformedBody(
+                f"the route of {topic} gives {part.broker_name} {part.read_queue_nums} queues to read and "
+                f"{part.write_queue_nums} to write; {QUEUES_MAX} is the most"
+            )
+    for entry in (route.order_topic_conf or "").split(";"):
+        count = entry.partition(":")[2]
+        if count.isascii() and count.isdigit() and (len(count) > 9 or int(count) > QUEUES_MAX):
+            raise MalformedBody(
+                f"the order configuration of {topic} names {count[:20]} queues; {QUEUES_MAX} is the most"
+            )
+    return route
 
 
 def publish_queues(topic: str, route: TopicRouteData) -> PublishInfo:
@@ -55,7 +90,7 @@ def _ordered_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
     queues = []
     for entry in conf.split(";"):
         broker_name, _, count = entry.partition(":")
-        if broker_name and count.isascii() and count.isdigit() and len(count) <= 9:
+        if broker_name and count.isascii() and count.isdigit():
             queues += [
                 MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id) for queue_id in range(int(count))
             ]

@@ -5,11 +5,12 @@ Source: remoting specification 7.1, 7.7.
 
 from __future__ import annotations
 
+import socket
 from ipaddress import ip_address
 
 from cometmq.errors import InvalidArgument
 
-__all__ = ["check_listen_host", "host_port", "listen_host", "parse_address", "parse_addresses"]
+__all__ = ["check_listen_host", "host_port", "listen_host", "own_address", "parse_address", "parse_addresses"]
 
 _PORT_MAX = 65_535
 
@@ -29,6 +30,21 @@ def listen_host(host: str) -> str:
         return str(ip_address("127.0.0.1" if host == "localhost" else host))
     except ValueError:
         raise InvalidArgument(f"cannot listen on {host!r}: give a numeric address such as 127.0.0.1") from None
+
+
+def own_address(*, version: int = 4) -> str:
+    """Return the address by which this machine would reach others; the loopback where it cannot. Nothing is sent.
+
+    Args:
+        version: 4 or 6, of the Internet Protocol.
+    """
+    family, other = (socket.AF_INET, "192.0.2.1") if version == 4 else (socket.AF_INET6, "2001:db8::1")
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((other, 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1" if version == 4 else "::1"
 
 
 def check_listen_host(host: str, *, insecure_listen: bool, danger: str) -> None:

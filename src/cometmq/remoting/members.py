@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from typing import overload
 
 from cometmq.errors import MalformedCommand
+from cometmq.remoting.command import Command, Language
 from cometmq.store_config.fields import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 
-__all__ = ["Members", "flag_text"]
+__all__ = ["Members", "flag_text", "request"]
 
 
 _WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,20}")
@@ -25,6 +26,16 @@ _WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,20}")
 def flag_text(value: bool) -> str:
     """Return a boolean as it stands in a field."""
     return "true" if value else "false"
+
+
+def request(code: int, *, body: bytes = b"", **fields: object) -> Command:
+    """Return a request; fields that are None are left out, and booleans stand as Java writes them."""
+    texts = {
+        name: flag_text(value) if isinstance(value, bool) else str(value)
+        for name, value in fields.items()
+        if value is not None
+    }
+    return Command(code=code, fields=texts, body=body, language=Language.PYTHON)
 
 
 class Members:
