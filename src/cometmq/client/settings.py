@@ -180,10 +180,7 @@ class ConsumerSettings(ClientSettings):
         broker_suspend_max_time_ms: how long a broker may hold a pull that finds nothing.
         consumer_timeout_when_suspend_ms: how long we wait for such a pull.
         client_rebalance: members share the queues out themselves; False asks the broker.
-        pull_max_idle_time_ms: a queue that was not pulled for so long is given up and begun anew.
-        unlock_delay_time_ms: how long the lock of a queue given up may wait for the message at hand.
         lock_interval_ms: how often locks of queues are renewed.
-        lock_max_live_time_ms: how long a lock counts without renewal.
         offset_folder: where broadcasting consumers keep their progress; None for ``~/.rocketmq_offsets``.
     """
 
@@ -195,10 +192,7 @@ class ConsumerSettings(ClientSettings):
     broker_suspend_max_time_ms: int = number(15_000)
     consumer_timeout_when_suspend_ms: int = number(30_000, minimum=1)
     client_rebalance: bool = True
-    pull_max_idle_time_ms: int = number(120_000, minimum=1)
-    unlock_delay_time_ms: int = number(20_000)
     lock_interval_ms: int = number(20_000, minimum=10)
-    lock_max_live_time_ms: int = number(30_000, minimum=10)
     offset_folder: Path | str | None = None
 
     def first_start_ms(self, made_ms: int) -> int:
@@ -537,10 +531,7 @@ class ConsumerOptions(ClientOptions, total=False):
     broker_suspend_max_time_ms: int
     consumer_timeout_when_suspend_ms: int
     client_rebalance: bool
-    pull_max_idle_time_ms: int
-    unlock_delay_time_ms: int
     lock_interval_ms: int
-    lock_max_live_time_ms: int
     offset_folder: Path | str | None
 
 

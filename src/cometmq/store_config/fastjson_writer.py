@@ -1,8 +1,9 @@
 """Writes JSON byte for byte as fastjson 1.2.83 does for upstream's files and bodies.
 
 Pretty form: tabs; ``"key":value`` without a blank; a member with a string key begins a line, one with an integer key
-does not and stays unquoted, so ``{0:1,1:2`` and then a line break, tabs and ``}``; ``{}`` and ``[]`` when empty; arrays
-on one line, :class:`JavaList` one element a line; no line break at the end. Members whose value is None are left out.
+does not and stays unquoted, so ``{0:1,1:2`` and then a line break, tabs and ``}``; nor does one with an object as key,
+which is written like any object; ``{}`` and ``[]`` when empty; arrays on one line, :class:`JavaList` one element a
+line; no line break at the end. Members whose value is None are left out.
 
 Members are written in the order of the dict: for a bean give them sorted (:func:`bean`), for a table as they come.
 
@@ -127,6 +128,11 @@ class _Writer:
             return f'"{key}"' if self._browser else str(key)
         raise InvalidArgument(f"cannot write {key!r} as a JSON key: keys are strings or integers")
 
+    def _pretty_key(self, key: ObjectKey, indent: int) -> None:
+        from cometmq.store_config.fastjson_reader import loads  # which needs this module to make such keys
+
+        self.value(loads(key), indent)
+
     def _break_line(self, indent: int) -> None:
         if self._pretty:
             self.parts.append("\n" + "\t" * indent)
@@ -139,9 +145,13 @@ class _Writer:
                 continue
             self.parts.append(comma)
             comma = ","
-            if isinstance(key, str):
-                self._break_line(indent + 1)
-            self.parts.append(self._key(key) + ":")
+            if self._pretty and isinstance(key, ObjectKey):
+                self._pretty_key(key, indent + 1)
+            else:
+                if isinstance(key, str):
+                    self._break_line(indent + 1)
+                self.parts.append(self._key(key))
+            self.parts.append(":")
             self.value(value, indent + 1)
         if members:
             self._break_line(indent)

@@ -68,7 +68,6 @@ def test_defaults_of_a_push_consumer() -> None:
         "persist_consumer_offset_interval_ms": 5_000,
         "rebalance_wait_interval_ms": 20_000,
         "rebalance_min_interval_ms": 1_000,
-        "pull_max_idle_time_ms": 120_000,
     }
     assert {name: getattr(settings, name) for name in expected} == expected
     settings.check(made_ms=_NOW_MS, listeners=[_listener])

@@ -165,6 +165,13 @@ def test_an_object_as_key_is_its_text() -> None:
     assert loads(dumps(value, layout=Layout.BROWSER)) == value, "strict JSON has it as a string"
 
 
+def test_a_pretty_object_as_key_is_written_like_any_object() -> None:
+    value = loads('{{"queueId":0,"topic":"t"}:5,{"queueId":1,"topic":"u"}:6}')
+    expected = '{{\n\t\t"queueId":0,\n\t\t"topic":"t"\n\t}:5,{\n\t\t"queueId":1,\n\t\t"topic":"u"\n\t}:6\n}'
+    assert dumps(value) == expected
+    assert loads(expected) == value
+
+
 def test_objects_inside_keys_count_as_depth() -> None:
     with pytest.raises(ConfigSyntaxError, match="inside each other"):
         loads("{" * 1000 + ":1}" * 999)
