@@ -33,6 +33,7 @@ __all__ = [
     "check_topic",
     "encode_message",
     "own_properties",
+    "stored_properties",
 ]
 
 BODY_BYTES_MAX = 4 << 20
@@ -50,6 +51,7 @@ _PROPERTY_ROOM_BYTES = 512  # the broker adds some of its own
 _HEAD = struct.Struct(">iiiii")
 _LENGTH = struct.Struct(">H")
 _DELAY_LEVEL_MAX = 1_000  # how many there are is the broker's setting
+_DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 _LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 
 
@@ -134,52 +136,81 @@ def encode_message(message: OutgoingMessage) -> Encoded:
         InvalidArgument: a text that no property can hold, or a delay that cannot be.
         MessageTooLarge: its properties are too long.
     """
-    text = ""
-    pairs = 0
-    if message.tags:
-        text += f"TAGS\x01{message.tags}\x02"
-        pairs += 1
-    if message.keys:
-        text += f"KEYS\x01{message.keys}\x02"
-        pairs += 1
-    if message.sharding_key:
-        text += f"__SHARDINGKEY\x01{message.sharding_key}\x02"
-        pairs += 1
-    is_delayed = message.delay_level != 0
-    if is_delayed:
-        if not 0 < message.delay_level <= _DELAY_LEVEL_MAX:
-            raise InvalidArgument(f"delay_level is {message.delay_level}; levels begin with 1")
-        text += f"DELAY\x01{message.delay_level}\x02"
-        pairs += 1
-    if message.delay_ms is not None or message.deliver_at_ms is not None:
-        text += _timer_property(message)
-        pairs += 1
-        is_delayed = True
-    if text.count("\x01") != pairs or text.count("\x02") != pairs:
-        raise InvalidArgument("tags, keys and sharding key must not hold \\x01 or \\x02, which divide properties")
-    properties = text.encode()
-    if message.properties:
-        if "/" in message.properties.get(_LIGHT_QUEUES, ""):
-            raise InvalidArgument(f"the property {_LIGHT_QUEUES} names light queues, and their names have no '/'")
-        properties += encode_properties(message.properties)
-        is_delayed = is_delayed or "DELAY" in message.properties
-    if len(properties) > _PROPERTY_BYTES_MAX - _PROPERTY_ROOM_BYTES:
-        raise MessageTooLarge(
-            f"the properties take {len(properties):,} bytes; at most {_PROPERTY_BYTES_MAX - _PROPERTY_ROOM_BYTES:,}"
-        )
+    properties, is_delayed = stored_properties(
+        tags=message.tags,
+        keys=message.keys,
+        properties=message.properties,
+        delay_level=message.delay_level,
+        sharding_key=message.sharding_key,
+        delay_ms=message.delay_ms,
+        deliver_at_ms=message.deliver_at_ms,
+    )
     batch_bytes = BATCH_OVERHEAD_BYTES + len(message.body) + len(properties)
     return Encoded(message.body, properties, is_delayed, batch_bytes, message.flag)
 
 
-def _timer_property(message: OutgoingMessage) -> str:
-    given = (message.delay_level or None, message.delay_ms, message.deliver_at_ms)
-    if sum(one is not None for one in given) > 1:
+def stored_properties(
+    *,
+    tags: str | None = None,
+    keys: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    delay_level: int = 0,
+    sharding_key: str | None = None,
+    delay_ms: int | None = None,
+    deliver_at_ms: int | None = None,
+) -> tuple[bytes, bool]:
+    """Return what a message says besides its body, in the stored form, and whether it is to be held back.
+
+    Args:
+        tags, keys, properties, delay_level, sharding_key, delay_ms, deliver_at_ms: as in :class:`OutgoingMessage`.
+
+    Raises:
+        InvalidArgument: a text that no property can hold, or a delay that cannot be.
+        MessageTooLarge: they are too long.
+    """
+    text = ""
+    pairs = 0
+    if tags:
+        text = f"TAGS\x01{tags}\x02"
+        pairs = 1
+    if keys:
+        text += f"KEYS\x01{keys}\x02"
+        pairs += 1
+    if sharding_key:
+        text += f"__SHARDINGKEY\x01{sharding_key}\x02"
+        pairs += 1
+    is_delayed = False
+    if delay_level or delay_ms is not None or deliver_at_ms is not None:
+        text += _delay_property(delay_level, delay_ms, deliver_at_ms)
+        pairs += 1
+        is_delayed = True
+    if text.count("\x01") != pairs or text.count("\x02") != pairs:
+        raise InvalidArgument("tags, keys and sharding key must not hold \\x01 or \\x02, which divide properties")
+    stored = text.encode()
+    if properties:
+        if "/" in properties.get(_LIGHT_QUEUES, ""):
+            raise InvalidArgument(f"the property {_LIGHT_QUEUES} names light queues, and their names have no '/'")
+        stored += encode_properties(properties)
+        is_delayed = is_delayed or not _DELAYS.isdisjoint(properties)
+    if len(stored) > _PROPERTY_BYTES_MAX - _PROPERTY_ROOM_BYTES:
+        raise MessageTooLarge(
+            f"the properties take {len(stored):,} bytes; at most {_PROPERTY_BYTES_MAX - _PROPERTY_ROOM_BYTES:,}"
+        )
+    return stored, is_delayed
+
+
+def _delay_property(delay_level: int, delay_ms: int | None, deliver_at_ms: int | None) -> str:
+    if sum(one is not None for one in (delay_level or None, delay_ms, deliver_at_ms)) > 1:
         raise InvalidArgument("a message is held back by delay_level, delay_ms or deliver_at_ms; give one of them")
-    if message.delay_ms is not None:
-        if message.delay_ms < 0:
-            raise InvalidArgument(f"delay_ms is {message.delay_ms}; give 0 or more")
-        return f"TIMER_DELAY_MS\x01{message.delay_ms}\x02"
-    return f"TIMER_DELIVER_MS\x01{message.deliver_at_ms}\x02"
+    if delay_level:
+        if not 0 < delay_level <= _DELAY_LEVEL_MAX:
+            raise InvalidArgument(f"delay_level is {delay_level}; levels begin with 1")
+        return f"DELAY\x01{delay_level}\x02"
+    if delay_ms is not None:
+        if delay_ms < 0:
+            raise InvalidArgument(f"delay_ms is {delay_ms}; give 0 or more")
+        return f"TIMER_DELAY_MS\x01{delay_ms}\x02"
+    return f"TIMER_DELIVER_MS\x01{deliver_at_ms}\x02"
 
 
 def own_properties(unique_id: str, *, wait_stored: bool = True) -> bytes:
