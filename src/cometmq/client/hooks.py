@@ -1,7 +1,7 @@
 """Interceptors: plain functions that see messages before and after they are sent and consumed.
 
-They are for tracing, metering and signing. What one raises is logged and changes nothing for the message. They run where
-the message is: before a send in the sender's thread, after it on the producer's loop, around a listener in its worker.
+They are for tracing, metering and signing. What one raises is logged and changes nothing for the message. They run
+where the message is: before a send in the sender's thread, after it on the producer's loop, around a listener in its worker.
 
 Source: consumption specification 1.17, 2.6 (upstream's SendMessageHook and ConsumeMessageHook).
 """
@@ -102,5 +102,5 @@ def run_hooks(hooks: Iterable[Callable[[C], object]], context: C) -> None:
     for hook in hooks:
         try:
             hook(context)
-        except Exception:
+        except Exception:  # noqa: BLE001, PERF203 - it is the user's: logged, and the message goes on
             _LOG.warning("the interceptor %r raised; the message goes on", hook, exc_info=True)
