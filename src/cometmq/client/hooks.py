@@ -1,7 +1,8 @@
 """Interceptors: plain functions that see messages before and after they are sent and consumed.
 
 They are for tracing, metering and signing. What one raises is logged and changes nothing for the message. They run
-where the message is: before a send in the sender's thread, after it on the producer's loop, around a listener in its worker.
+where the message is: before a send in the sender's thread, after it on the producer's loop, around a listener in its
+worker.
 
 Source: consumption specification 1.17, 2.6 (upstream's SendMessageHook and ConsumeMessageHook).
 """
