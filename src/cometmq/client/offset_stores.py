@@ -12,13 +12,42 @@ Threads: the client's loop. Source: consumption specification 1.11.
 
 from __future__ import annotations
 
+import asyncio
 import enum
-from collections.abc import Collection
-from typing import Protocol
+import inspect
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from cometmq.client.offset_file import OffsetFile
+from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument
 from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.members import request
+from cometmq.store_config.fields import INT64_MAX
 
-__all__ = ["BAD_QUEUE", "NEVER_CONSUMED", "READ_FAILED", "OffsetStore", "ReadOffset"]
+if TYPE_CHECKING:
+    from cometmq.remoting.network import Network
+
+__all__ = [
+    "BAD_QUEUE",
+    "NEVER_CONSUMED",
+    "READ_FAILED",
+    "AdaptedOffsetStore",
+    "LocalOffsetStore",
+    "OffsetHost",
+    "OffsetStore",
+    "OwnOffsetStore",
+    "ReadOffset",
+    "RemoteOffsetStore",
+]
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+_TIMEOUT_MS = 5_000
 
 NEVER_CONSUMED = -1
 """The group has no progress in the queue."""
@@ -60,11 +89,23 @@ class OffsetStore(Protocol):
         ...
 
     async def persist_all(self, queues: Collection[MessageQueue]) -> None:
-        """Persist what is known of these queues. Nothing happens for an empty collection."""
+        """Persist what is known of these queues. Nothing happens for an empty collection.
+
+        Raises:
+            Error: it could not be persisted. Memory stays as it was; the next call tries again.
+        """
         ...
 
-    async def persist(self, queue: MessageQueue) -> None:
-        """Persist what is known of one queue."""
+    async def persist(self, queue: MessageQueue, *, wait: bool = False) -> None:
+        """Persist what is known of one queue.
+
+        Args:
+            queue: the queue.
+            wait: come back only when the place behind has it; else the call may leave it on the way.
+
+        Raises:
+            Error: it could not be persisted, as far as that is known.
+        """
         ...
 
     def remove(self, queue: MessageQueue) -> None:
@@ -74,3 +115,290 @@ class OffsetStore(Protocol):
     def snapshot(self, topic: str | None) -> dict[MessageQueue, int]:
         """Return a copy of memory, of one topic or of all."""
         ...
+
+
+class _Memory:
+    """What all stores have: the offsets in memory, and which of them are frozen."""
+
+    __slots__ = ("_frozen", "offsets")
+
+    def __init__(self) -> None:
+        self.offsets: dict[MessageQueue, int] = {}
+        self._frozen: set[MessageQueue] = set()
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        if queue in self._frozen:
+            return
+        known = self.offsets.get(queue)
+        if known is None or not increase_only or offset > known:
+            self.offsets[queue] = offset
+
+    def update_and_freeze(self, queue: MessageQueue, offset: int) -> None:
+        self.offsets[queue] = offset
+        self._frozen.add(queue)
+
+    def remove(self, queue: MessageQueue) -> None:
+        self.offsets.pop(queue, None)
+        self._frozen.discard(queue)
+
+
+class _MemoryStore(ABC):
+    """What is the same in every store: the calls that need no place behind."""
+
+    def __init__(self) -> None:
+        self._memory = _Memory()
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
+        """See :meth:`OffsetStore.update`."""
+        self._memory.update(queue, offset, increase_only=increase_only)
+
+    def update_and_freeze(self, queue: MessageQueue, offset: int) -> None:
+        """See :meth:`OffsetStore.update_and_freeze`."""
+        self._memory.update_and_freeze(queue, offset)
+
+    def memory(self, queue: MessageQueue) -> int:
+        """See :meth:`OffsetStore.memory`."""
+        return self._memory.offsets.get(queue, NEVER_CONSUMED)
+
+    def remove(self, queue: MessageQueue) -> None:
+        """See :meth:`OffsetStore.remove`."""
+        self._memory.remove(queue)
+
+    def snapshot(self, topic: str | None) -> dict[MessageQueue, int]:
+        """See :meth:`OffsetStore.snapshot`."""
+        return {queue: offset for queue, offset in self._memory.offsets.items() if topic in (None, queue.topic)}
+
+    async def read(self, queue: MessageQueue | None, kind: ReadOffset) -> int:
+        """See :meth:`OffsetStore.read`."""
+        if queue is None:
+            return BAD_QUEUE
+        if kind is not ReadOffset.FROM_STORE:
+            known = self.memory(queue)
+            if known >= 0 or kind is ReadOffset.FROM_MEMORY:
+                return known
+        try:
+            stored = await self._read_behind(queue)
+        except Error as error:
+            _log.warning(
+                "the progress in queue %d of %s at %s is not known: %s",
+                queue.queue_id,
+                queue.topic,
+                queue.broker_name,
+                error,
+            )
+            return self._failed_read
+        if kind is ReadOffset.MEMORY_FIRST_THEN_STORE and self.memory(queue) >= 0:
+            return self.memory(queue)  # consumed meanwhile
+        if stored is None:
+            return NEVER_CONSUMED
+        self.update(queue, stored, increase_only=False)
+        return stored
+
+    _failed_read = READ_FAILED
+
+    @abstractmethod
+    async def _read_behind(self, queue: MessageQueue) -> int | None:
+        """Ask the place behind; None where it knows of no progress."""
+
+
+class OffsetHost(Protocol):
+    """What of a :class:`~cometmq.client.instance.ClientInstance` the remote store needs."""
+
+    @property
+    def network(self) -> Network:
+        """The way to servers."""
+        ...
+
+    def broker_address(
+        self, broker_name: str, broker_id: int = 0, *, only_this: bool = False
+    ) -> tuple[str, bool] | None:
+        """Return an address of a broker and whether it is a slave's."""
+        ...
+
+    def api_address(self, address: str) -> str:
+        """Return where that broker is asked what is no pull."""
+        ...
+
+    async def update_route(self, topic: str) -> bool:
+        """Ask a name server where the topic is."""
+        ...
+
+    async def query_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return what the broker knows of a group's progress."""
+        ...
+
+    async def ask_broker(
+        self, broker_name: str, command: Command, *, timeout_ms: int, master_only: bool = True
+    ) -> Command:
+        """Ask a broker by its name."""
+        ...
+
+
+class RemoteOffsetStore(_MemoryStore):
+    """Progress kept by the brokers, for members that share the messages."""
+
+    def __init__(self, host: OffsetHost, group: str) -> None:
+        """``host`` reaches the brokers; ``group`` is whose progress it is."""
+        super().__init__()
+        self._host = host
+        self._group = group
+
+    async def load(self) -> None:
+        """Nothing is loaded: each queue's progress is asked for when the queue comes."""
+
+    async def _read_behind(self, queue: MessageQueue) -> int | None:
+        return await self._host.query_offset(self._group, queue)
+
+    async def persist_all(self, queues: Collection[MessageQueue]) -> None:
+        """Tell the brokers, one-way, whether anything changed or not; what is of no such queue is forgotten."""
+        if not queues:
+            return
+        wanted = set(queues)
+        for queue in list(self._memory.offsets):
+            if queue not in wanted:
+                self._memory.remove(queue)
+                continue
+            try:
+                await self.persist(queue)
+            except Error as error:
+                # One broker that is gone must not keep the others from hearing.
+                _log.warning("the progress in %s could not be told: %s", queue, error)
+
+    async def persist(self, queue: MessageQueue, *, wait: bool = False) -> None:
+        """Tell the queue's master, or another where no master is known."""
+        offset = self.memory(queue)
+        if offset < 0:
+            return
+        command = request(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            consumerGroup=self._group,
+            topic=queue.topic,
+            queueId=queue.queue_id,
+            commitOffset=offset,
+            bname=queue.broker_name,
+        )
+        if not wait:
+            self._host.network.oneway(await self._address(queue), command)
+            return
+        answer = await self._host.ask_broker(queue.broker_name, command, timeout_ms=_TIMEOUT_MS, master_only=False)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(
+                f"{answer.remark or 'no remark'} (progress of group {self._group} in queue {queue.queue_id} of "
+                f"{queue.topic} at {queue.broker_name})",
+                code=answer.code,
+            )
+
+    async def _address(self, queue: MessageQueue) -> str:
+        found = self._host.broker_address(queue.broker_name, only_this=True)
+        if found is None:
+            await self._host.update_route(queue.topic)
+            found = self._host.broker_address(queue.broker_name)
+        if found is None:
+            raise BrokerNotFound(
+                f"no name server knows an address of broker {queue.broker_name}: check that it runs and is registered "
+                "(cometmq cluster show)",
+                broker_name=queue.broker_name,
+            )
+        return self._host.api_address(found[0])
+
+
+class LocalOffsetStore(_MemoryStore):
+    """Progress kept in a file of this machine, for members that each get all. The disk's work is done in a thread."""
+
+    _failed_read = NEVER_CONSUMED  # as upstream: a file that cannot be read says nothing
+
+    def __init__(self, file: OffsetFile) -> None:
+        """``file`` holds the progress."""
+        super().__init__()
+        self._file = file
+
+    async def load(self) -> None:
+        """Fill the memory from the file.
+
+        Raises:
+            ConfigError: neither the file nor its ``.bak`` can be decoded.
+            StorageError: it cannot be read.
+        """
+        for queue, offset in (await _in_thread(self._file.read)).items():
+            self.update(queue, offset, increase_only=False)
+
+    async def _read_behind(self, queue: MessageQueue) -> int | None:
+        return (await _in_thread(self._file.read)).get(queue)
+
+    async def persist_all(self, queues: Collection[MessageQueue]) -> None:
+        """Write these queues' offsets over what the file holds.
+
+        Raises:
+            StorageError: a step failed (DiskFull or PermissionDenied where that is why); nothing is lost.
+            ConfigError: neither the file nor its ``.bak`` can be decoded.
+        """
+        offsets = self._memory.offsets
+        changes = {queue: offsets[queue] for queue in queues if queue in offsets}
+        if changes:
+            await _in_thread(lambda: self._file.merge(changes))
+
+    async def persist(self, queue: MessageQueue, *, wait: bool = False) -> None:
+        """Write one queue's offset; it is on disk when the call comes back, in either way."""
+        del wait
+        await self.persist_all((queue,))
+
+
+async def _in_thread(work: Callable[[], _T]) -> _T:
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+class OwnOffsetStore(Protocol):
+    """A store of the user's own: a table, a key-value server, the transaction of what the listener writes.
+
+    Each call may be a plain function, which is then called on the client's loop and must not block for long, or an
+    ``async def``. What they raise is logged; the client goes on and tries again.
+    """
+
+    def load(self, queue: MessageQueue) -> int | Awaitable[int | None] | None:
+        """Return the next offset to consume, or None where there is no progress."""
+        ...
+
+    def save(self, offsets: Mapping[MessageQueue, int]) -> Awaitable[None] | None:
+        """Store these next offsets to consume."""
+        ...
+
+
+class AdaptedOffsetStore(_MemoryStore):
+    """A store of the user's own as the client uses it."""
+
+    def __init__(self, own: OwnOffsetStore) -> None:
+        """``own`` is the user's."""
+        super().__init__()
+        self._own = own
+
+    async def load(self) -> None:
+        """Nothing is loaded: each queue's progress is asked for when the queue comes."""
+
+    async def _read_behind(self, queue: MessageQueue) -> int | None:
+        stored = await self._call("load", queue)
+        if stored is not None and (not isinstance(stored, int) or not 0 <= stored <= INT64_MAX):
+            raise InvalidArgument(f"load() of {self._own!r} returned {stored!r} for {queue}: return an offset or None")
+        return stored
+
+    async def persist_all(self, queues: Collection[MessageQueue]) -> None:
+        """Give these queues' offsets to the user's store.
+
+        Raises:
+            Error: it raised; the cause is the user's exception.
+        """
+        offsets = self._memory.offsets
+        changes = {queue: offsets[queue] for queue in queues if queue in offsets}
+        if changes:
+            await self._call("save", changes)
+
+    async def persist(self, queue: MessageQueue, *, wait: bool = False) -> None:
+        """Give one queue's offset to the user's store; it has it when the call comes back, in either way."""
+        del wait
+        await self.persist_all((queue,))
+
+    async def _call(self, name: str, argument: object) -> object:
+        try:
+            result = getattr(self._own, name)(argument)
+            return await result if inspect.isawaitable(result) else result
+        except Exception as error:
+            raise Error(f"{name}() of the offset store {self._own!r} failed: {error!r}") from error
