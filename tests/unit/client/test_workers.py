@@ -1,0 +1,345 @@
+"""Checks: every task comes back once, whoever runs it; one that hangs holds up none behind it; the end is in time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import pytest
+
+from cometmq.client import workers as workers_module
+from cometmq.client.listeners import Outcome, async_caller, caller
+from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.workers import ExecutorWorkers, LoopWorkers, Task, ThreadWorkers, Workers
+from cometmq.remoting.bodies.message_queue import MessageQueue
+
+LIMIT_S = 30
+Started = Callable[..., Workers]
+
+
+def held() -> ProcessQueue:
+    return ProcessQueue(MessageQueue(topic="t", broker_name="b", queue_id=0))
+
+
+def tasks_of(queue: ProcessQueue, messages: list[Any]) -> list[Task]:
+    return [Task(queue, [[message]]) for message in messages]
+
+
+class Collected:
+    """Takes what is done, and lets a test wait for so many."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+        self._waiting: tuple[int, asyncio.Future[None]] | None = None
+
+    def __call__(self, tasks: list[Task]) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        self.tasks += tasks
+        if self._waiting is not None and len(self.tasks) >= self._waiting[0] and not self._waiting[1].done():
+            self._waiting[1].set_result(None)
+
+    async def until(self, count: int) -> list[Any]:
+        if len(self.tasks) < count:
+            self._waiting = (count, asyncio.get_running_loop().create_future())
+            await asyncio.wait_for(self._waiting[1], LIMIT_S)
+        return sorted(part[0] for task in self.tasks for part in task.parts)
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(body(), LIMIT_S))  # type: ignore[arg-type]
+
+
+def refuse_odd(message: int) -> Outcome | None:
+    if message == 13:
+        raise ValueError("thirteen")
+    return Outcome.RETRY if message % 2 else None
+
+
+async def refuse_odd_async(message: int) -> Outcome | None:
+    await asyncio.sleep(0)
+    return refuse_odd(message)
+
+
+def start(kind: str, done: Collected, executor: Executor | None) -> Workers:
+    listener: Any = refuse_odd
+    if kind == "threads":
+        return ThreadWorkers(caller(listener, batch=False), done, threads_max=4, name="t")
+    if kind == "loop":
+        call: Any = async_caller(refuse_odd_async, batch=False)  # type: ignore[arg-type]
+        return LoopWorkers(call, done, at_once_max=4)
+    assert executor is not None
+    return ExecutorWorkers(executor, listener, done, batch=False, at_once_max=4)
+
+
+@pytest.mark.parametrize("kind", ["threads", "loop", "executor"])
+def test_every_task_comes_back_once(kind: str) -> None:
+    async def body() -> None:
+        done = Collected()
+        with ThreadPoolExecutor(2) as executor:
+            workers = start(kind, done, executor)
+            queue = held()
+            for first in range(0, 1000, 50):
+                workers.submit(tasks_of(queue, list(range(first, first + 50))))
+            assert await done.until(1000) == list(range(1000))
+            for task in done.tasks:
+                (result,) = task.results
+                assert result.is_success is (task.parts[0][0] % 2 == 0)  # type: ignore[operator]
+            problems = [task.results[0].problem for task in done.tasks if task.results[0].problem is not None]
+            assert [str(problem) for problem in problems] == ["thirteen"]
+            assert workers.running() == []
+            assert workers.waiting == 0
+            assert await workers.close(drain_ms=0, finish_ms=1000) == 0
+
+    run(body)
+
+
+@pytest.mark.parametrize("kind", ["threads", "loop", "executor"])
+def test_tasks_of_a_dropped_queue_are_not_begun(kind: str) -> None:
+    async def body() -> None:
+        done = Collected()
+        with ThreadPoolExecutor(1) as executor:
+            workers = start(kind, done, executor)
+            queue = held()
+            queue.dropped = True
+            workers.submit(tasks_of(queue, [1, 2]))
+            await done.until(2)
+            assert [task.results for task in done.tasks] == [[], []]
+            await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
+@pytest.mark.parametrize("kind", ["threads", "loop"])
+def test_an_orderly_task_ends_at_its_first_failure_or_when_it_may_not_go_on(kind: str) -> None:
+    async def body() -> None:
+        done = Collected()
+        workers = start(kind, done, None)
+        queue = held()
+        parts: Any = [[2], [4], [5], [6]]
+        workers.submit([Task(queue, parts, may_go_on=lambda: True)])
+        await done.until(1)
+        assert [result.is_success for result in done.tasks[0].results] == [True, True, False]
+        asked: list[int] = []
+        parts = [[2], [4], [6]]
+        workers.submit([Task(queue, parts, may_go_on=lambda: asked.append(1) or len(asked) < 3)])  # type: ignore[func-returns-value]
+        await done.until(2)
+        assert len(done.tasks[1].results) == 2
+        await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
+def test_a_hanging_listener_holds_up_none_behind_it() -> None:
+    async def body() -> None:
+        done = Collected()
+        go_on = threading.Event()
+
+        def listener(message: Any) -> None:
+            if message < 3:
+                assert go_on.wait(LIMIT_S)
+
+        workers = ThreadWorkers(caller(listener, batch=False), done, threads_max=4, name="hang")
+        workers.submit(tasks_of(held(), list(range(500))))
+        assert await done.until(497) == list(range(3, 500))
+        assert sorted(task.parts[0][0] for task in workers.running()) == [0, 1, 2]  # type: ignore[type-var]
+        go_on.set()
+        await done.until(500)
+        await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
+def test_slow_listeners_get_all_threads() -> None:
+    """Promise 49: 20 threads by default; all of them work when listeners wait for something."""
+
+    async def body() -> None:
+        done = Collected()
+        together = threading.Barrier(20)
+        workers = ThreadWorkers(
+            caller(lambda _: together.wait(LIMIT_S) and None, batch=False), done, threads_max=20, name="slow"
+        )
+        workers.submit(tasks_of(held(), list(range(40))))
+        await done.until(40)
+        await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
+def test_quick_listeners_wake_few_threads() -> None:
+    async def body() -> None:
+        done = Collected()
+        workers = ThreadWorkers(caller(lambda _: None, batch=False), done, threads_max=20, name="quick")
+        queue = held()
+        for round_ in range(50):
+            workers.submit(tasks_of(queue, [round_] * 32))
+            await done.until(32 * (round_ + 1))
+        assert len([t for t in threading.enumerate() if t.name.startswith("quick_")]) < 20
+        await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
+def test_closing_finishes_what_has_begun_and_drops_the_rest() -> None:
+    async def body() -> None:
+        done = Collected()
+        begun, go_on = threading.Event(), threading.Event()
+
+        def listener(_: object) -> None:
+            begun.set()
+            assert go_on.wait(LIMIT_S)
+
+        workers = ThreadWorkers(caller(listener, batch=False), done, threads_max=1, name="close")
+        workers.submit(tasks_of(held(), [1, 2, 3]))
+        await asyncio.to_thread(begun.wait, LIMIT_S)
+        closing = asyncio.create_task(workers.close(drain_ms=0, finish_ms=LIMIT_S * 1000))
+        await asyncio.to_thread(lambda: None)
+        go_on.set()
+        assert await closing == 0
+        assert await done.until(1) == [1]
+        for thread in threading.enumerate():
+            if thread.name.startswith("close_"):
+                thread.join(LIMIT_S)
+                assert not thread.is_alive()
+
+    run(body)
+
+
+def test_closing_may_let_what_waits_begin() -> None:
+    async def body() -> None:
+        done = Collected()
+        workers = ThreadWorkers(caller(lambda _: None, batch=False), done, threads_max=1, name="drain")
+        workers.submit(tasks_of(held(), list(range(200))))
+        assert await workers.close(drain_ms=LIMIT_S * 1000, finish_ms=0) == 0
+        assert await done.until(200) == list(range(200))
+
+    run(body)
+
+
+def test_closing_does_not_wait_for_what_hangs() -> None:
+    go_on = threading.Event()
+
+    async def body() -> None:
+        begun = threading.Event()
+        done = Collected()
+
+        def listener(_: object) -> None:
+            begun.set()
+            assert go_on.wait(LIMIT_S)
+
+        workers = ThreadWorkers(caller(listener, batch=False), done, threads_max=2, name="stuck")
+        workers.submit(tasks_of(held(), [1]))
+        await asyncio.to_thread(begun.wait, LIMIT_S)
+        assert await workers.close(drain_ms=1, finish_ms=1) == 1
+
+    run(body)
+    go_on.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("stuck_"):
+            thread.join(LIMIT_S)
+            assert not thread.is_alive()
+
+
+def test_closing_cancels_async_listeners_that_do_not_end() -> None:
+    async def body() -> None:
+        done = Collected()
+        cancelled: list[int] = []
+        begun = asyncio.Event()
+
+        async def listener(message: int) -> None:
+            begun.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                cancelled.append(message)
+                raise
+
+        call: Any = async_caller(listener, batch=False)  # type: ignore[arg-type]
+        workers = LoopWorkers(call, done, at_once_max=1)
+        workers.submit(tasks_of(held(), [7, 8]))
+        await begun.wait()
+        assert await workers.close(drain_ms=1, finish_ms=1) == 1
+        assert cancelled == [7]
+
+    run(body)
+
+
+def test_async_listeners_that_never_wait_leave_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "_LOOP_TURN_S", -1.0)
+
+    async def body() -> None:
+        done = Collected()
+        turns: list[int] = []
+
+        async def listener(_: object) -> None:
+            turns.append(len(done.tasks))
+
+        call: Any = async_caller(listener, batch=False)
+        workers = LoopWorkers(call, done, at_once_max=1)
+        workers.submit(tasks_of(held(), list(range(10))))
+        await done.until(10)
+        assert len(set(turns)) > 1
+        await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
+def test_a_process_pool() -> None:
+    """Listeners that compute: messages and outcomes travel by pickle."""
+
+    async def body() -> None:
+        done = Collected()
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
+            workers = start("executor", done, executor)
+            workers.submit(tasks_of(held(), list(range(20))))
+            assert await done.until(20) == list(range(20))
+            assert sum(not task.results[0].is_success for task in done.tasks) == 10
+            await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
+def test_what_cannot_travel_is_a_failure_that_says_why() -> None:
+    async def body() -> None:
+        done = Collected()
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
+            workers = ExecutorWorkers(executor, lambda _: None, done, batch=False, at_once_max=2)
+            workers.submit(tasks_of(held(), [1]))
+            await done.until(1)
+            assert "pickle" in str(done.tasks[0].results[0].problem).lower()
+            await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
+class Refusing(Executor):
+    def __init__(self) -> None:
+        self.refuses = True
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self.refuses:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def test_tasks_that_are_refused_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise 69: what the pool rejects is submitted later."""
+    monkeypatch.setattr(workers_module, "_REFUSED_S", 0.01)
+
+    async def body() -> None:
+        done = Collected()
+        executor = Refusing()
+        workers = start("executor", done, executor)
+        workers.submit(tasks_of(held(), [2, 4, 6]))
+        assert workers.waiting == 3
+        assert done.tasks == []
+        executor.refuses = False
+        assert await done.until(3) == [2, 4, 6]
+        await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
