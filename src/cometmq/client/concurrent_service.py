@@ -1,0 +1,191 @@
+"""Concurrent listeners: messages are consumed in any order, and each failure goes its own way.
+
+What stays true: a message leaves its process queue only when it is done, or when somebody else has it: the broker, or
+the next owner of a queue that was given up. So the offset that is committed never passes one that could be lost.
+
+Threads: the client's loop; the listener's own workers come in through :class:`~cometmq.client.workers.Workers`.
+Source: consumption specification 1.9, 1.10.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq._engine import set_reconsume_times
+from cometmq.client.consuming import chunks_of, failed_messages
+from cometmq.client.listeners import SUCCEEDED, Handled
+from cometmq.client.retrying import EXPIRED_DELAY_LEVEL, LOCAL_RETRY_MS
+from cometmq.client.workers import Task
+from cometmq.remoting.bodies.heartbeat import MessageModel
+
+if TYPE_CHECKING:
+    from cometmq._engine import ReceivedMessage
+    from cometmq.client.offset_stores import OffsetStore
+    from cometmq.client.process_queue import ProcessQueue
+    from cometmq.client.send_backs import SendBacks
+    from cometmq.client.workers import Workers
+
+__all__ = ["ConcurrentService"]
+
+_HANGING_AT_ONCE_MAX: Final = 16
+
+_log = logging.getLogger(__name__)
+
+
+class ConcurrentService:
+    """Gives pulled messages to the workers, and acts on what comes back."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        model: MessageModel,
+        batch_max: int,
+        store: OffsetStore,
+        send_backs: SendBacks,
+        on_room: Callable[[ProcessQueue], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Consume nothing yet; :attr:`workers` is to be set first.
+
+        Args:
+            group: the consumer group.
+            model: members that each get all messages try none again.
+            batch_max: most messages that the listener gets at a time.
+            store: where offsets go.
+            send_backs: where failed messages go.
+            on_room: called when a queue holds less than before.
+            spawn: runs work beside.
+            now_ms: the wall clock.
+        """
+        self.workers: Workers
+        self._group = group
+        self._model = model
+        self._batch_max = batch_max
+        self._store = store
+        self._send_backs = send_backs
+        self._on_room = on_room
+        self._spawn = spawn
+        self._now_ms = now_ms
+        self._loop = asyncio.get_running_loop()
+        self._timers: set[asyncio.TimerHandle] = set()
+
+    def submit(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Have messages of a pull consumed."""
+        self.workers.submit([Task(held, [chunk]) for chunk in chunks_of(messages, self._batch_max)])
+
+    def done(self, tasks: list[Task]) -> None:
+        """Take what workers have done."""
+        finished: dict[ProcessQueue, list[ReceivedMessage]] = {}
+        for task in tasks:
+            for part, handled in zip(task.parts, task.results):  # noqa: B905 - what was dropped has no result
+                if handled is SUCCEEDED or handled.is_success:
+                    finished.setdefault(task.held, []).extend(part)
+                else:
+                    self._failed(task.held, part, handled)
+        for held, messages in finished.items():
+            self._finish(held, messages)
+
+    def close(self) -> None:
+        """Stop what waits to be tried again here; it comes again to whoever gets the queue next."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def _finish(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        if held.dropped:
+            return  # the queue's next owner consumes them again
+        offset = held.remove(messages, now_ms=self._now_ms())
+        if offset >= 0:
+            self._store.update(held.queue, offset, increase_only=True)
+        self._on_room(held)
+
+    def _failed(self, held: ProcessQueue, part: list[ReceivedMessage], handled: Handled) -> None:
+        self._tell(held, part, handled)
+        if held.dropped:
+            return
+        if self._model is MessageModel.BROADCASTING:
+            failed = failed_messages(part, handled)
+            _log.warning(
+                "group %s: %d messages of %s failed; broadcast messages are not tried again",
+                self._group,
+                len(failed),
+                held.queue,
+            )
+            self._finish(held, part)
+            return
+        self._spawn(self._give_back(held, part, handled))
+
+    def _tell(self, held: ProcessQueue, part: Sequence[ReceivedMessage], handled: Handled) -> None:
+        if handled.problem is None:
+            return
+        error = handled.problem if isinstance(handled.problem, BaseException) else None
+        _log.warning(
+            "group %s: the listener failed with %d messages from offset %d of %s: %s",
+            self._group,
+            len(part),
+            part[0].queue_offset,
+            held.queue,
+            repr(error) if error is not None else handled.problem,
+            exc_info=error,
+        )
+
+    async def _give_back(self, held: ProcessQueue, part: list[ReceivedMessage], handled: Handled) -> None:
+        kept: list[ReceivedMessage] = []
+        for message, delay_level in failed_messages(part, handled):
+            # What hung was sent back meanwhile.
+            if held.contains(message) and not await self._send_backs.give_back(message, delay_level):
+                set_reconsume_times(message, message.reconsume_times + 1)
+                kept.append(message)
+        if kept:
+            offsets = {message.queue_offset for message in kept}
+            part = [message for message in part if message.queue_offset not in offsets]
+            self._later(held, kept)
+        self._finish(held, part)
+
+    def _later(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+        """Try again here what nobody took back."""
+
+        def submit() -> None:
+            self._timers.discard(timer)
+            if not held.dropped:
+                self.submit(held, messages)
+
+        timer = self._loop.call_later(LOCAL_RETRY_MS / 1000, submit)
+        self._timers.add(timer)
+
+    async def give_back_hanging(self, queues: Sequence[ProcessQueue], *, longer_than_s: float) -> int:
+        """Send back the first messages of queues whose listener has them for too long; return how many went.
+
+        The listener's worker is lost until it returns; the offset can move on.
+
+        Args:
+            queues: where to look.
+            longer_than_s: how long a listener may take.
+        """
+        oldest = time.monotonic() - longer_than_s
+        hanging = {
+            (task.held, message.queue_offset): message
+            for task in self.workers.running()
+            if 0.0 < task.begun_s < oldest
+            for part in task.parts
+            for message in part
+        }
+        sent = 0
+        for held in queues:
+            for _ in range(min(held.count, _HANGING_AT_ONCE_MAX)):
+                first = held.first()
+                message = None if first is None else hanging.get((held, first.queue_offset))
+                if message is None or held.dropped:
+                    break
+                if not await self._send_backs.give_back(message, EXPIRED_DELAY_LEVEL):
+                    break
+                sent += 1
+                _log.warning("group %s: %s hung in its listener and was sent back", self._group, message)
+                self._finish(held, [message])
+        return sent

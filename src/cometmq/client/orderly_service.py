@@ -1,0 +1,267 @@
+"""Orderly listeners: one call at a time for each queue, in the queue's order, while the broker's lock is ours.
+
+For each queue at most one chain is under way: a task at the workers, a timer that continues it, or a question to the
+broker. A task holds several parts where the listener is quick, so that a queue is not handed over for each message; a
+part is begun only while the lock is fresh and the queue is not given up.
+
+Threads: the client's loop. Source: consumption specification 1.10.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from cometmq._engine import set_reconsume_times
+from cometmq.client.consuming import CHAIN_MAX_MS, OrderlyStep, OrderlyVerdict, chunks_of, orderly_verdict
+from cometmq.client.retrying import suspend_ms
+from cometmq.client.workers import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from cometmq._engine import ReceivedMessage
+    from cometmq.client.listeners import Handled
+    from cometmq.client.offset_stores import OffsetStore
+    from cometmq.client.process_queue import ProcessQueue
+    from cometmq.client.send_backs import SendBacks
+    from cometmq.client.workers import Workers
+    from cometmq.remoting.bodies.message_queue import MessageQueue
+
+__all__ = ["OrderlyService"]
+
+_NOT_LOCKED_MS: Final = 100
+_LOCK_LOST_MS: Final = 10
+_LOCKED_MS: Final = 10
+_LOCK_REFUSED_MS: Final = 3_000
+_TOO_LONG_MS: Final = 10
+_RELEASE_WAIT_S: Final = 0.5
+_TASK_S: Final = 0.005
+"""How long a task of several parts should take: what is done is committed when it ends."""
+
+_log = logging.getLogger(__name__)
+
+
+class OrderlyService:
+    """Chains of listener calls, one for each queue."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        needs_lock: bool,
+        auto_commit: bool,
+        batch_max: int,
+        most: int,
+        suspend_default_ms: int,
+        store: OffsetStore,
+        send_backs: SendBacks,
+        lock: Callable[[MessageQueue], Awaitable[bool]],
+        on_room: Callable[[ProcessQueue], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Consume nothing yet; :attr:`workers` is to be set first.
+
+        Args:
+            group: the consumer group.
+            needs_lock: members share the messages, so that a queue needs its lock.
+            auto_commit: success is a commit.
+            batch_max: most messages that the listener gets at a time.
+            most: how often a message is tried before it goes to the retry topic.
+            suspend_default_ms: how long a queue waits after a failure.
+            store: where offsets go.
+            send_backs: where messages go that were tried often enough.
+            lock: asks the broker for a queue's lock.
+            on_room: called when a queue holds less than before.
+            spawn: runs work beside.
+            now_ms: the wall clock.
+        """
+        self.workers: Workers
+        self._group = group
+        self._needs_lock = needs_lock
+        self._auto_commit = auto_commit
+        self._batch_max = batch_max
+        self._most = most
+        self._suspend_default_ms = suspend_default_ms
+        self._store = store
+        self._send_backs = send_backs
+        self._lock = lock
+        self._on_room = on_room
+        self._spawn = spawn
+        self._now_ms = now_ms
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._began_ms: dict[ProcessQueue, int] = {}
+        self._mean_s: dict[ProcessQueue, float] = {}
+        self._quiet: dict[ProcessQueue, asyncio.Future[None]] = {}
+
+    def submit(self, held: ProcessQueue, *, dispatch: bool) -> None:
+        """Begin a chain for messages that were pulled, where ``dispatch`` says that there is none."""
+        if dispatch:
+            self._run(held)
+
+    def close(self) -> None:
+        """Continue no chain."""
+        self._closed = True
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def forget(self, held: ProcessQueue) -> None:
+        """Forget a queue that was given up."""
+        self._began_ms.pop(held, None)
+        self._mean_s.pop(held, None)
+
+    async def quiet(self, held: ProcessQueue) -> bool:
+        """Wait a moment until no listener has messages of a queue; False where one still has."""
+        if held.listeners:
+            future = self._quiet.setdefault(held, self._loop.create_future())
+            await asyncio.wait([future], timeout=_RELEASE_WAIT_S)
+        return not held.listeners
+
+    # --- The chain ----------------------------------------------------------------------------------------------------
+
+    def _may_consume(self, held: ProcessQueue) -> bool:
+        return not self._needs_lock or (held.locked and not held.lock_expired(self._now_ms()))
+
+    def _run(self, held: ProcessQueue) -> None:
+        if held.dropped or self._closed:
+            return
+        if not self._may_consume(held):
+            self._lock_later(held, _NOT_LOCKED_MS if held not in self._began_ms else _LOCK_LOST_MS)
+            return
+        now_ms = self._now_ms()
+        if now_ms - self._began_ms.setdefault(held, now_ms) > CHAIN_MAX_MS:
+            self._later(held, _TOO_LONG_MS)
+            return
+        taken = cast("list[ReceivedMessage]", held.take(self._batch_max * self._parts(held), now_ms=now_ms))
+        if not taken:
+            self._began_ms.pop(held, None)
+            return
+        held.listeners += 1
+        parts = chunks_of(taken, self._batch_max)
+        self.workers.submit([Task(held, parts, may_go_on=partial(self._may_consume, held))])
+
+    def _parts(self, held: ProcessQueue) -> int:
+        # A commit of the listener's counts for all that it has seen, and must not for what it will see.
+        if not self._auto_commit:
+            return 1
+        mean_s = self._mean_s.get(held, _TASK_S)
+        return max(1, min(int(_TASK_S / max(mean_s, 1e-9)), self.workers.parts_max))
+
+    def _later(self, held: ProcessQueue, delay_ms: int) -> None:
+        """Give the worker up and go on later, with a new measure of time."""
+        self._began_ms.pop(held, None)
+        self._after(delay_ms, partial(self._run, held))
+
+    def _lock_later(self, held: ProcessQueue, delay_ms: int) -> None:
+        self._began_ms.pop(held, None)
+        self._after(delay_ms, lambda: self._spawn(self._ask_for_lock(held)))
+
+    async def _ask_for_lock(self, held: ProcessQueue) -> None:
+        if held.dropped or self._closed:
+            return
+        is_locked = await self._lock(held.queue)
+        self._later(held, _LOCKED_MS if is_locked else _LOCK_REFUSED_MS)
+
+    def _after(self, delay_ms: int, action: Callable[[], object]) -> None:
+        if self._closed:
+            return
+
+        def act() -> None:
+            self._timers.discard(timer)
+            action()
+
+        timer = self._loop.call_later(delay_ms / 1000, act)
+        self._timers.add(timer)
+
+    # --- What comes back ----------------------------------------------------------------------------------------------
+
+    def done(self, tasks: list[Task]) -> None:
+        """Take what workers have done."""
+        for task in tasks:
+            self._done(task)
+
+    def _done(self, task: Task) -> None:
+        held = task.held
+        held.listeners -= 1
+        if not held.listeners and (quiet := self._quiet.pop(held, None)) is not None and not quiet.done():
+            quiet.set_result(None)
+        if task.results:
+            self._mean_s[held] = (time.monotonic() - task.begun_s) / len(task.results)
+        # A listener that ended after its queue was given up has consumed, but may not say so: the next owner
+        # consumes the same again.
+        for index, (part, handled) in enumerate(zip(task.parts, task.results)):  # noqa: B905 - a task may end early
+            self._tell(held, part, handled)
+            verdict = orderly_verdict(handled, auto_commit=self._auto_commit)
+            if verdict.step in (OrderlyStep.AGAIN, OrderlyStep.ROLL_BACK):
+                self._put_back(held, task.parts[index + 1 :])
+                self._failed(held, part, verdict)
+                return
+            if verdict.step is OrderlyStep.COMMIT:
+                self._commit(held, part if self._auto_commit else None)
+        self._put_back(held, task.parts[len(task.results) :])
+        self._run(held)
+
+    def _put_back(self, held: ProcessQueue, parts: list[list[ReceivedMessage]]) -> None:
+        if parts:
+            held.put_back([message for part in parts for message in part])
+
+    def _commit(self, held: ProcessQueue, messages: list[ReceivedMessage] | None) -> None:
+        offset = held.commit(messages)
+        if offset >= 0 and not held.dropped:
+            self._store.update(held.queue, offset, increase_only=False)
+            self._on_room(held)
+
+    def _failed(self, held: ProcessQueue, part: list[ReceivedMessage], verdict: OrderlyVerdict) -> None:
+        wait_ms = suspend_ms(verdict.suspend_ms, default_ms=self._suspend_default_ms)
+        if verdict.step is OrderlyStep.ROLL_BACK:
+            held.rollback()
+            self._later(held, wait_ms)
+            return
+        done, failed = part[: verdict.done], part[verdict.done :]
+        if done:
+            self._commit(held, done)
+        if any(message.reconsume_times >= self._most for message in failed):
+            self._spawn(self._give_up(held, failed, wait_ms))
+            return
+        for message in failed:
+            set_reconsume_times(message, message.reconsume_times + 1)
+        held.put_back(failed)
+        self._later(held, wait_ms)
+
+    async def _give_up(self, held: ProcessQueue, failed: list[ReceivedMessage], wait_ms: int) -> None:
+        """Send away what was tried often enough; go on only where all of it was taken."""
+        is_suspended = False
+        for message in failed:
+            if message.reconsume_times >= self._most and await self._send_backs.send_again(message):
+                continue
+            set_reconsume_times(message, message.reconsume_times + 1)
+            is_suspended = True
+        if is_suspended:
+            held.put_back(failed)
+            self._later(held, wait_ms)
+            return
+        if self._auto_commit:
+            self._commit(held, failed)
+        self._run(held)
+
+    def _tell(self, held: ProcessQueue, part: list[ReceivedMessage], handled: Handled) -> None:
+        if handled.problem is None:
+            return
+        error = handled.problem if isinstance(handled.problem, BaseException) else None
+        _log.warning(
+            "group %s: the listener failed with %d messages from offset %d of %s; the queue waits: %s",
+            self._group,
+            len(part),
+            part[0].queue_offset,
+            held.queue,
+            repr(error) if error is not None else handled.problem,
+            exc_info=error,
+        )

@@ -1,0 +1,78 @@
+"""Gives failed messages back: to their broker, or where that fails into the group's retry topic.
+
+Threads: the client's loop. Source: consumption specification 1.10.1.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from cometmq.client.retrying import SEND_BACK_TIMEOUT_MS, is_logical_broker, resend_of, send_back_command
+from cometmq.errors import Error
+from cometmq.remoting.channel import checked
+
+if TYPE_CHECKING:
+    from cometmq._engine import ReceivedMessage
+    from cometmq.client.instance import ClientInstance
+
+__all__ = ["SendBacks"]
+
+_log = logging.getLogger(__name__)
+
+
+class SendBacks:
+    """The way back for messages of one group."""
+
+    def __init__(self, instance: ClientInstance, group: str, *, most: int, unit_mode: bool) -> None:
+        """Send nothing yet.
+
+        Args:
+            instance: reaches the brokers.
+            group: the consumer group, as brokers know it.
+            most: how often a message is tried again before it is a dead letter.
+            unit_mode: the group's clients are spread over units.
+        """
+        self._instance = instance
+        self._group = group
+        self._most = most
+        self._unit_mode = unit_mode
+
+    async def give_back(self, message: ReceivedMessage, delay_level: int) -> bool:
+        """Give a message back to its broker, or send it again; False where neither was acknowledged."""
+        broker_name = message.broker_name
+        if not is_logical_broker(broker_name):
+            command = send_back_command(
+                message,
+                group=self._group,
+                delay_level=delay_level,
+                most=self._most,
+                unit_mode=self._unit_mode,
+                broker_name=broker_name,
+            )
+            try:
+                answer = await self._instance.ask_broker(
+                    broker_name, command, timeout_ms=SEND_BACK_TIMEOUT_MS, topic=message.stored_topic
+                )
+                checked(answer, address=broker_name)
+            except Error as error:
+                _log.warning("group %s: broker %s did not take %s back: %s", self._group, broker_name, message, error)
+            else:
+                return True
+        return await self.send_again(message)
+
+    async def send_again(self, message: ReceivedMessage) -> bool:
+        """Send a message to the group's retry topic; False where that was not acknowledged."""
+        resend = resend_of(message, group=self._group, most=self._most)
+        try:
+            await self._instance.send_inner(
+                resend.topic,
+                resend.body,
+                properties=resend.properties,
+                flag=resend.flag,
+                timeout_ms=SEND_BACK_TIMEOUT_MS,
+            )
+        except Error as error:
+            _log.warning("group %s: %s could not be sent again: %s", self._group, message, error)
+            return False
+        return True
