@@ -24,12 +24,11 @@ from cometmq.client.offset_file import OffsetFile
 from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode, ResponseCode
-from cometmq.remoting.command import Command
 from cometmq.remoting.members import request
 from cometmq.store_config.fields import INT64_MAX
 
 if TYPE_CHECKING:
-    from cometmq.remoting.network import Network
+    from cometmq.client.instance import ClientInstance
 
 __all__ = [
     "BAD_QUEUE",
@@ -37,7 +36,6 @@ __all__ = [
     "READ_FAILED",
     "AdaptedOffsetStore",
     "LocalOffsetStore",
-    "OffsetHost",
     "OffsetStore",
     "OwnOffsetStore",
     "ReadOffset",
@@ -201,53 +199,20 @@ class _MemoryStore(ABC):
         """Ask the place behind; None where it knows of no progress."""
 
 
-class OffsetHost(Protocol):
-    """What of a :class:`~cometmq.client.instance.ClientInstance` the remote store needs."""
-
-    @property
-    def network(self) -> Network:
-        """The way to servers."""
-        ...
-
-    def broker_address(
-        self, broker_name: str, broker_id: int = 0, *, only_this: bool = False
-    ) -> tuple[str, bool] | None:
-        """Return an address of a broker and whether it is a slave's."""
-        ...
-
-    def api_address(self, address: str) -> str:
-        """Return where that broker is asked what is no pull."""
-        ...
-
-    async def update_route(self, topic: str) -> bool:
-        """Ask a name server where the topic is."""
-        ...
-
-    async def query_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Return what the broker knows of a group's progress."""
-        ...
-
-    async def ask_broker(
-        self, broker_name: str, command: Command, *, timeout_ms: int, master_only: bool = True
-    ) -> Command:
-        """Ask a broker by its name."""
-        ...
-
-
 class RemoteOffsetStore(_MemoryStore):
     """Progress kept by the brokers, for members that share the messages."""
 
-    def __init__(self, host: OffsetHost, group: str) -> None:
-        """``host`` reaches the brokers; ``group`` is whose progress it is."""
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        """``instance`` reaches the brokers; ``group`` is whose progress it is."""
         super().__init__()
-        self._host = host
+        self._instance = instance
         self._group = group
 
     async def load(self) -> None:
         """Nothing is loaded: each queue's progress is asked for when the queue comes."""
 
     async def _read_behind(self, queue: MessageQueue) -> int | None:
-        return await self._host.query_offset(self._group, queue)
+        return await self._instance.query_offset(self._group, queue)
 
     async def persist_all(self, queues: Collection[MessageQueue]) -> None:
         """Tell the brokers, one-way, whether anything changed or not; what is of no such queue is forgotten."""
@@ -278,9 +243,9 @@ class RemoteOffsetStore(_MemoryStore):
             bname=queue.broker_name,
         )
         if not wait:
-            self._host.network.oneway(await self._address(queue), command)
+            self._instance.network.oneway(await self._address(queue), command)
             return
-        answer = await self._host.ask_broker(queue.broker_name, command, timeout_ms=_TIMEOUT_MS, master_only=False)
+        answer = await self._instance.ask_broker(queue.broker_name, command, timeout_ms=_TIMEOUT_MS, master_only=False)
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(
                 f"{answer.remark or 'no remark'} (progress of group {self._group} in queue {queue.queue_id} of "
@@ -289,17 +254,17 @@ class RemoteOffsetStore(_MemoryStore):
             )
 
     async def _address(self, queue: MessageQueue) -> str:
-        found = self._host.broker_address(queue.broker_name, only_this=True)
+        found = self._instance.broker_address(queue.broker_name, only_this=True)
         if found is None:
-            await self._host.update_route(queue.topic)
-            found = self._host.broker_address(queue.broker_name)
+            await self._instance.update_route(queue.topic)
+            found = self._instance.broker_address(queue.broker_name)
         if found is None:
             raise BrokerNotFound(
                 f"no name server knows an address of broker {queue.broker_name}: check that it runs and is registered "
                 "(cometmq cluster show)",
                 broker_name=queue.broker_name,
             )
-        return self._host.api_address(found[0])
+        return self._instance.api_address(found[0])
 
 
 class LocalOffsetStore(_MemoryStore):
