@@ -103,10 +103,12 @@ static int64_t take_mapped(scan *of, const uint8_t *images, int64_t from, int64_
     return from;
 }
 
-/* One step over units of a file, up to `end` at most; *at moves. */
+/* One step over units of a file, up to `end` at most; *at moves. The units were flushed before the step began: what a
+ * window read earlier shows of them may be what was there before. */
 static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
 {
     cmq_queue *queue = of->queue;
+    of->window.bytes = 0;
     const int64_t file_units = cmq_queue_file_bytes(queue) / CMQ_UNIT_BYTES;
     const int64_t start = *at / file_units * file_units;
     if (end > start + file_units) end = start + file_units;
@@ -184,7 +186,6 @@ cmq_status cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t confirmed_end,
     of.units = units_out;
     of.capacity = capacity;
     of.count = 0;
-    of.window.bytes = 0;
     while (at < high && of.count < of.capacity && status == CMQ_OK) {
         status = step(&of, &at, high, next_out);
         if (cmq_queue_was_expired(queue, status, at, &at)) {

@@ -295,6 +295,58 @@ static void addresses_without_a_folder_pass(void)
     cmq_queues_destroy(queues);
 }
 
+/* A file system that flushes the queues in the middle of a scan: at the first read of a whole file of the extension. */
+static struct {
+    cmq_fs fs;
+    cmq_fs_ops ops;
+    cmq_queues *queues;
+    bool armed;
+} meddler;
+
+static cmq_status read_and_meddle(cmq_file *file, uint64_t offset, void *into, size_t bytes)
+{
+    const cmq_status status = cmq_fs_posix()->ops->read(file, offset, into, bytes);
+    if (meddler.armed && bytes == EXT_FILE_BYTES) {
+        meddler.armed = false;
+        flush(meddler.queues, ALL);
+        for (int i = 0; i < 3; i++) cmq_queues_trim(meddler.queues);   /* out of the tail: it cools, then it goes */
+    }
+    return status;
+}
+
+static void units_flushed_during_a_scan_are_read_anew(void)
+{
+    enum { FLUSHED = FILE_UNITS, ALL_UNITS = FILE_UNITS + 20 };
+    meddler.ops = *cmq_fs_posix()->ops;
+    meddler.ops.read = read_and_meddle;
+    meddler.fs.ops = &meddler.ops;
+    const cmq_queues_options options = {.fs = &meddler.fs,
+                                        .root = cmq_test_directory(),
+                                        .queue_file_bytes = 20 * FILE_UNITS,
+                                        .batch_file_bytes = 460,
+                                        .ext_file_bytes = EXT_FILE_BYTES,
+                                        .ext_enabled = true};
+    CHECK_OK(cmq_queues_create(&meddler.queues, &options));
+    CHECK_OK(cmq_queues_load(meddler.queues));
+    cmq_queue *queue = require(meddler.queues, "T");
+    put(queue, FLUSHED);
+    flush(meddler.queues, ALL);
+    for (int i = 0; i < 3; i++) cmq_queues_trim(meddler.queues);
+    put(queue, ALL_UNITS - FLUSHED);
+    cmq_unit units[ALL_UNITS];
+    uint32_t count;
+    int64_t next;
+    const uint32_t hash = 77;
+    meddler.armed = true;
+    /* The last flushed units and the first of the tail share a file of the extension, which is read once. */
+    CHECK_OK(cmq_queue_scan(queue, FLUSHED - 2, ALL, &hash, 1, ALL_UNITS, units, ALL_UNITS, &count, &next));
+    CHECK(!meddler.armed);
+    CHECK_INT(cmq_queuetail_lowest(&queue->tail), ALL_UNITS);
+    CHECK_INT(next, ALL_UNITS);
+    CHECK_INT(count, 0);
+    cmq_queues_destroy(meddler.queues);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(addresses_are_upstreams), CMQ_TEST(map_of_a_broker_is_read), CMQ_TEST(units_never_cross_files),
               CMQ_TEST(light_queues_have_none), CMQ_TEST(lost_files_are_unknown_tags),
-              CMQ_TEST(addresses_without_a_folder_pass))
+              CMQ_TEST(addresses_without_a_folder_pass), CMQ_TEST(units_flushed_during_a_scan_are_read_anew))
