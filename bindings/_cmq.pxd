@@ -120,7 +120,12 @@ cdef extern from "store/cmq_record.h" nogil:
 
     ctypedef struct cmq_record_fields:
         cmq_slice topic
+        cmq_slice body
+        cmq_slice properties
+        int64_t queue_offset
+        int64_t physical_offset
         int64_t born_timestamp_ms
+        int64_t store_timestamp_ms
         int64_t prepared_transaction_offset
         int32_t queue_id
         int32_t flag
@@ -128,6 +133,14 @@ cdef extern from "store/cmq_record.h" nogil:
         int32_t reconsume_times
         cmq_record_host born_host
         cmq_record_host store_host
+        cbool has_body_crc
+        uint32_t body_crc
+
+    ctypedef struct cmq_record_sizes:
+        uint32_t record_bytes
+
+    cmq_status cmq_record_measure(const cmq_record_fields *fields, cmq_record_sizes *sizes_out)
+    void cmq_record_encode(uint8_t *into, const cmq_record_fields *fields, const cmq_record_sizes *sizes)
 
     ctypedef struct cmq_record_view:
         uint32_t record_bytes

@@ -25,6 +25,8 @@ cdef extern from "wire/cmq_frame.h" nogil:
 cdef extern from "wire/cmq_command.h" nogil:
     enum:
         CMQ_COMMAND_FIELDS_MAX
+        CMQ_COMMAND_RESPONSE
+        CMQ_COMMAND_ONEWAY
 
     ctypedef struct cmq_field:
         cmq_slice name

@@ -12,6 +12,9 @@ cmq_core is linked statically and must be in the process once.
     _scan.pxi      ColumnScan: messages as Arrow columns
     _verify.pxi    verification and repair
     _wire.pxi      remoting commands
+    _received.pxi  ReceivedMessage: what a consumer pulled
+    _client.pxi    sends and pulls of a client, and their answers
+    _link.pxi      Link: one connection of a client
     _net.pxi       NetServer: sockets, and the queue from their loops to Python
     _broker.pxi    BrokerPlane: what a broker's loops serve, and what the control plane tells them
     _load.pxi      LoadRun: the load generator
@@ -24,7 +27,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from _arrow_abi cimport *
@@ -32,6 +35,7 @@ from _cmq cimport *
 from _cmq_net cimport *
 from _cmq_broker cimport *
 from _cmq_load cimport *
+from _cmq_client cimport *
 
 import threading as _threading
 import time as _time
@@ -153,6 +157,9 @@ include "_reader.pxi"
 include "_scan.pxi"
 include "_verify.pxi"
 include "_wire.pxi"
+include "_received.pxi"
+include "_client.pxi"
+include "_link.pxi"
 include "_net.pxi"
 include "_broker.pxi"
 include "_load.pxi"

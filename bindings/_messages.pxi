@@ -6,6 +6,17 @@ cdef enum:
 
 @cython.final
 @cython.no_gc
+cdef class _Pull:
+    """What the messages of one pull have in common."""
+    cdef str broker_name
+    cdef str topic
+    cdef int32_t queue_id
+    cdef int64_t min_offset
+    cdef int64_t max_offset
+
+
+@cython.final
+@cython.no_gc
 cdef class _Batch:
     """Records found together, and the pins that keep their memory: as long as one message of it lives, so does the mapping, also after
     close() of the store. Made first, filled second, so that no failure loses a pin."""
@@ -27,7 +38,6 @@ cdef class _Batch:
         free(self.found.items)
 
 
-@cython.final
 @cython.no_gc
 @cython.freelist(1024)
 cdef class Message:
@@ -47,8 +57,11 @@ cdef class Message:
     cdef bint _is_element            # of an inner batch: its own body, properties and flag stand in _view
     cdef int64_t _queue_offset
     cdef int64_t _physical_offset
+    cdef _Pull _pull                 # ReceivedMessage's own: here, so that both have one size and share the free list
+    cdef int32_t _reconsume_raised   # likewise
     cdef cmq_record_view _view
 
+    @cython.final
     cdef int _parse(self) except -1:
         if not self._parsed:
             if self._record is NULL:
@@ -124,6 +137,7 @@ cdef class Message:
         else:
             PyBuffer_FillInfo(buffer, self, <void *>self._view.body.data, <Py_ssize_t>self._view.body.bytes, 1, flags)
 
+    @cython.final
     cdef bytes _decompressed(self):
         if self._plain is None:
             self._plain = _decompress(self._view.sys_flag, PyMemoryView_FromObject(_RawBody.of(self)))
@@ -141,6 +155,7 @@ cdef class Message:
         self._parse()
         return not self._is_element and (self._view.sys_flag & CMQ_SYS_INNER_BATCH) != 0
 
+    @cython.final
     cdef bytes _property(self, cmq_slice name):
         cdef cmq_slice value
         self._parse()

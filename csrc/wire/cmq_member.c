@@ -5,6 +5,8 @@
 
 static const char *long_name(const cmq_member *member) { return member->meaning != NULL ? member->meaning : member->name; }
 
+static const char *kind_of(const cmq_command *command) { return (command->flag & CMQ_COMMAND_RESPONSE) != 0 ? "answer" : "request"; }
+
 cmq_status cmq_member_is_missing(const cmq_command *command, const cmq_member *members, uint32_t missing)
 {
     char names[256] = "";
@@ -15,13 +17,13 @@ cmq_status cmq_member_is_missing(const cmq_command *command, const cmq_member *m
         if (bytes < 0 || (size_t)bytes >= sizeof names - used) break;   /* enough are named */
         used += (size_t)bytes;
     }
-    return cmq_fail(CMQ_ERR_ARGUMENT, "request %d lacks a member that it needs: %s", command->code, names);
+    return cmq_fail(CMQ_ERR_ARGUMENT, "%s %d lacks a member that it needs: %s", kind_of(command), command->code, names);
 }
 
 cmq_status cmq_member_is_wrong(const cmq_command *command, const cmq_member *member, cmq_slice value)
 {
     enum { SHOWN_BYTES_MAX = 40 };
     const int shown = value.bytes < SHOWN_BYTES_MAX ? (int)value.bytes : SHOWN_BYTES_MAX;
-    return cmq_fail(CMQ_ERR_ARGUMENT, "request %d has a member %s of `%.*s`, which is no %s", command->code, long_name(member), shown,
-                    (const char *)value.data, member->kind == CMQ_MEMBER_I32 ? "int" : "long");
+    return cmq_fail(CMQ_ERR_ARGUMENT, "%s %d has a member %s of `%.*s`, which is no %s", kind_of(command), command->code, long_name(member),
+                    shown, (const char *)value.data, member->kind == CMQ_MEMBER_I32 ? "int" : "long");
 }

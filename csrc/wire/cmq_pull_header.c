@@ -48,3 +48,22 @@ cmq_status cmq_pull_header_read(const cmq_command *command, cmq_pull_header *hea
     *header_out = (cmq_pull_header){0};
     return cmq_members_read(command, members, guess, REQUIRED, header_out, &seen);
 }
+
+static inline cmq_slice name_of(int member) { return (cmq_slice){.data = (const uint8_t *)members[member].name, .bytes = members[member].name_bytes}; }
+
+void cmq_pull_header_write(cmq_command_writer *writer, const cmq_pull_header *header)
+{
+    cmq_command_add_text(writer, name_of(GROUP), header->group);
+    cmq_command_add_text(writer, name_of(TOPIC), header->topic);
+    cmq_command_add_i64(writer, name_of(QUEUE_ID), header->queue_id);
+    cmq_command_add_i64(writer, name_of(QUEUE_OFFSET), header->queue_offset);
+    cmq_command_add_i64(writer, name_of(MAX_MESSAGES), header->max_messages);
+    cmq_command_add_i64(writer, name_of(SYS_FLAG), header->sys_flag);
+    cmq_command_add_i64(writer, name_of(COMMIT_OFFSET), header->commit_offset);
+    cmq_command_add_i64(writer, name_of(SUSPEND), header->suspend_ms);
+    if (header->subscription.bytes > 0) cmq_command_add_text(writer, name_of(SUBSCRIPTION), header->subscription);
+    cmq_command_add_i64(writer, name_of(SUB_VERSION), header->sub_version);
+    if (header->expression_type.bytes > 0) cmq_command_add_text(writer, name_of(EXPRESSION_TYPE), header->expression_type);
+    if (header->max_bytes != 0) cmq_command_add_i64(writer, name_of(MAX_BYTES), header->max_bytes);
+    if (header->broker_name.bytes > 0) cmq_command_add_text(writer, CMQ_NAME("bname"), header->broker_name);
+}

@@ -1,6 +1,6 @@
 /* cmq_pull_header: what a pull asks for: requests 11 and 361.
  *
- * Way:     cmq_command_parse -> [cmq_pull_header_read] -> cmq_pull
+ * Way:     cmq_command_parse -> [cmq_pull_header_read] -> cmq_pull; Python -> [cmq_pull_header_write] -> connection
  * Threads: any; a pure function. Slices are those of the command.
  * Source:  remoting specification 2.4.
  */
@@ -24,9 +24,13 @@ typedef struct cmq_pull_header {
     int64_t sub_version;
     cmq_slice expression_type;   /* empty where absent: TAG */
     int32_t max_bytes;           /* 0 where absent: no limit of the client's */
+    cmq_slice broker_name;       /* written where it is not empty; reading leaves it out, as no broker looks at it */
 } cmq_pull_header;
 
 /* CMQ_ERR_ARGUMENT, with a text that names the member, when one that is needed is missing or a number is none: answer code 1. */
 CMQ_MUST_CHECK cmq_status cmq_pull_header_read(const cmq_command *command, cmq_pull_header *header_out);
+
+/* Add the members to a header that was begun. Texts that are empty, and a limit of 0, are left out. */
+void cmq_pull_header_write(cmq_command_writer *writer, const cmq_pull_header *header);
 
 #endif

@@ -57,13 +57,39 @@ static inline int guess_name(cmq_slice name)
     }
 }
 
+static inline bool is_by_name(int32_t code) { return code == CMQ_REQUEST_SEND_MESSAGE || code == CMQ_REQUEST_SEND_REPLY_MESSAGE; }
+
 cmq_status cmq_send_header_read(const cmq_command *command, cmq_send_header *header_out)
 {
     uint32_t seen = 0;
     *header_out = (cmq_send_header){0};
-    const bool by_name = command->code == CMQ_REQUEST_SEND_MESSAGE || command->code == CMQ_REQUEST_SEND_REPLY_MESSAGE;
-    const cmq_status status = by_name ? cmq_members_read(command, named, guess_name, REQUIRED, header_out, &seen)
-                                      : cmq_members_read(command, lettered, guess_letter, REQUIRED, header_out, &seen);
+    const cmq_status status = is_by_name(command->code) ? cmq_members_read(command, named, guess_name, REQUIRED, header_out, &seen)
+                                                        : cmq_members_read(command, lettered, guess_letter, REQUIRED, header_out, &seen);
     header_out->has_max_reconsume_times = (seen >> MAX_RECONSUME_TIMES & 1) != 0;
     return status;
+}
+
+static inline cmq_slice name_of(const cmq_member *member)
+{
+    return (cmq_slice){.data = (const uint8_t *)member->name, .bytes = member->name_bytes};
+}
+
+void cmq_send_header_write(cmq_command_writer *writer, int32_t code, const cmq_send_header *header)
+{
+    const bool by_name = is_by_name(code);
+    const cmq_member *members = by_name ? named : lettered;
+    cmq_command_add_text(writer, name_of(&members[GROUP]), header->producer_group);
+    cmq_command_add_text(writer, name_of(&members[TOPIC]), header->topic);
+    cmq_command_add_text(writer, name_of(&members[DEFAULT_TOPIC]), header->default_topic);
+    cmq_command_add_i64(writer, name_of(&members[DEFAULT_TOPIC_QUEUES]), header->default_topic_queues);
+    cmq_command_add_i64(writer, name_of(&members[QUEUE_ID]), header->queue_id);
+    cmq_command_add_i64(writer, name_of(&members[SYS_FLAG]), header->sys_flag);
+    cmq_command_add_i64(writer, name_of(&members[BORN]), header->born_ms);
+    cmq_command_add_i64(writer, name_of(&members[FLAG]), header->flag);
+    cmq_command_add_text(writer, name_of(&members[PROPERTIES]), header->properties);
+    cmq_command_add_i64(writer, name_of(&members[RECONSUME_TIMES]), header->reconsume_times);
+    cmq_command_add_bool(writer, name_of(&members[UNIT_MODE]), header->unit_mode);
+    if (header->has_max_reconsume_times) cmq_command_add_i64(writer, name_of(&members[MAX_RECONSUME_TIMES]), header->max_reconsume_times);
+    cmq_command_add_bool(writer, name_of(&members[BATCH]), header->batch);
+    if (header->broker_name.bytes > 0) cmq_command_add_text(writer, by_name ? CMQ_NAME("bname") : CMQ_NAME("n"), header->broker_name);
 }

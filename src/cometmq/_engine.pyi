@@ -3,13 +3,14 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Literal, TypedDict, final, type_check_only
+from typing import Any, Literal, TypedDict, final, overload, type_check_only
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, Self, disjoint_base
 
-from cometmq._types import Bodies, Body, Host, Numbers, Values
+from cometmq._types import Bodies, Body, CommandParts, Host, Numbers, Values
+from cometmq.remoting.command import Command
 
 __version__: str
 
@@ -41,7 +42,7 @@ class Rows:
     @property
     def properties(self) -> list[bytes] | None: ...
 
-@final
+@disjoint_base
 class Message:
     """One stored message. Immutable; any thread may use it; stays valid after the store is closed.
 
@@ -105,6 +106,317 @@ class Message:
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+
+@final
+class ReceivedMessage(Message):
+    """A message as a consumer received it. Immutable; any thread may use it; can be pickled.
+
+    It keeps the whole answer that it came in, up to some hundred KiB. Where messages are kept for long, keep
+    ``bytes(message)`` instead.
+
+    Two are equal when they are the same stored message of the same broker.
+    """
+
+    @property
+    def broker_name(self) -> str: ...
+    @property
+    def stored_topic(self) -> str: ...
+    @property
+    def min_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+    @property
+    def body_size(self) -> int: ...
+    @property
+    def original_message_id(self) -> str: ...
+
+@final
+class PulledMessages:
+    """What one answer held: the wanted messages, the bytes of their bodies, and how many there were with the others."""
+
+    @property
+    def messages(self) -> list[ReceivedMessage]: ...
+    @property
+    def body_bytes(self) -> int: ...
+    @property
+    def decoded(self) -> int: ...
+
+def decode_pulled(
+    body: bytes,
+    *,
+    broker_name: str,
+    topic: str,
+    queue_id: int,
+    tags: frozenset[str] | None = None,
+    offset_delta: int = 0,
+    min_offset: int = 0,
+    max_offset: int = 0,
+) -> PulledMessages: ...
+def set_reconsume_times(message: ReceivedMessage, times: int) -> None: ...
+def _received_again(
+    record: bytes,
+    broker_name: str,
+    topic: str,
+    queue_id: int,
+    min_offset: int,
+    max_offset: int,
+    queue_offset: int,
+    is_element: bool,
+    reconsume_raised: int,
+) -> ReceivedMessage: ...
+
+@final
+class SendRequest:
+    """A send of one message, or of a batch's bytes. Immutable."""
+
+    def __init__(
+        self,
+        *,
+        code: int,
+        producer_group: str,
+        topic: str,
+        queue_id: int,
+        properties: bytes,
+        body: bytes,
+        born_timestamp_ms: int,
+        sys_flag: int = 0,
+        flag: int = 0,
+        reconsume_times: int = 0,
+        max_reconsume_times: int = -1,
+        unit_mode: bool = False,
+        batch: bool = False,
+        default_topic: str = "TBW102",
+        default_topic_queues: int = 4,
+        broker_name: str | None = None,
+    ) -> None: ...
+    def to_queue(self, broker_name: str | None, queue_id: int) -> SendRequest: ...
+    def message(
+        self,
+        broker_name: str | None,
+        queue_id: int,
+        properties: bytes,
+        body: bytes,
+        born_timestamp_ms: int,
+        sys_flag: int = 0,
+        flag: int = 0,
+    ) -> SendRequest: ...
+    @property
+    def code(self) -> int: ...
+    @property
+    def producer_group(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def default_topic(self) -> str: ...
+    @property
+    def broker_name(self) -> str | None: ...
+    @property
+    def properties(self) -> bytes: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def born_timestamp_ms(self) -> int: ...
+    @property
+    def default_topic_queues(self) -> int: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def sys_flag(self) -> int: ...
+    @property
+    def flag(self) -> int: ...
+    @property
+    def reconsume_times(self) -> int: ...
+    @property
+    def max_reconsume_times(self) -> int: ...
+    @property
+    def unit_mode(self) -> bool: ...
+    @property
+    def batch(self) -> bool: ...
+
+@final
+class PullRequest:
+    """A pull of one queue. Immutable."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int,
+        sys_flag: int,
+        commit_offset: int,
+        suspend_timeout_ms: int,
+        sub_version: int,
+        max_bytes: int,
+        subscription: str | None = None,
+        expression_type: str | None = None,
+        broker_name: str | None = None,
+        lite: bool = False,
+    ) -> None: ...
+    @property
+    def code(self) -> int: ...
+    @property
+    def lite(self) -> bool: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def subscription(self) -> str | None: ...
+    @property
+    def expression_type(self) -> str | None: ...
+    @property
+    def broker_name(self) -> str | None: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def commit_offset(self) -> int: ...
+    @property
+    def suspend_timeout_ms(self) -> int: ...
+    @property
+    def sub_version(self) -> int: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def max_messages(self) -> int: ...
+    @property
+    def sys_flag(self) -> int: ...
+    @property
+    def max_bytes(self) -> int: ...
+
+@final
+class SendAnswer:
+    """What a broker answered to a send. Immutable.
+
+    After a code that does not say "stored" the place is unknown: -1 and None.
+    """
+
+    def __init__(
+        self,
+        *,
+        code: int,
+        remark: str | None = None,
+        message_id: str | None = None,
+        queue_id: int = -1,
+        queue_offset: int = -1,
+        transaction_id: str | None = None,
+        region_id: str | None = None,
+        trace_on: bool = True,
+        batch_unique_id: str | None = None,
+        recall_handle: str | None = None,
+    ) -> None: ...
+    @property
+    def code(self) -> int: ...
+    @property
+    def remark(self) -> str | None: ...
+    @property
+    def message_id(self) -> str | None: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def transaction_id(self) -> str | None: ...
+    @property
+    def region_id(self) -> str | None: ...
+    @property
+    def trace_on(self) -> bool: ...
+    @property
+    def batch_unique_id(self) -> str | None: ...
+    @property
+    def recall_handle(self) -> str | None: ...
+
+@final
+class PullAnswer:
+    """What a broker answered to a pull. Immutable. The messages are in ``body``: see :func:`decode_pulled`."""
+
+    def __init__(
+        self,
+        *,
+        code: int,
+        remark: str | None = None,
+        suggested_broker_id: int = 0,
+        next_begin_offset: int = 0,
+        min_offset: int = 0,
+        max_offset: int = 0,
+        offset_delta: int | None = None,
+        body: bytes = b"",
+    ) -> None: ...
+    @property
+    def code(self) -> int: ...
+    @property
+    def remark(self) -> str | None: ...
+    @property
+    def suggested_broker_id(self) -> int: ...
+    @property
+    def next_begin_offset(self) -> int: ...
+    @property
+    def min_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+    @property
+    def offset_delta(self) -> int | None: ...
+    @property
+    def body(self) -> bytes: ...
+
+def encode_request(
+    request: SendRequest | PullRequest | Command, *, format: int, opaque: int = 0, is_oneway: bool = False
+) -> bytes: ...
+@overload
+def read_answer(request: SendRequest, frame: Buffer) -> SendAnswer: ...
+@overload
+def read_answer(request: PullRequest, frame: Buffer) -> PullAnswer: ...
+
+@final
+class Link:
+    """One connection of a client, without the event loop; :mod:`cometmq.remoting.hub` drives it."""
+
+    def __init__(
+        self,
+        fd: int,
+        *,
+        format: int,
+        wake: Callable[[], object],
+        on_request: Callable[[CommandParts], object],
+        on_go_away: Callable[
+            [SendRequest | PullRequest | Command, Callable[[Any], object], int, int],
+            object,
+        ],
+        on_failure: Callable[[Exception], object],
+    ) -> None: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def unsent_bytes(self) -> int: ...
+    @property
+    def dropped_answers(self) -> int: ...
+    @property
+    def received_bytes(self) -> int: ...
+    @property
+    def earliest_ms(self) -> int: ...
+    @property
+    def active_ms(self) -> int: ...
+    @property
+    def is_blocked(self) -> bool: ...
+    @property
+    def write_errno(self) -> int: ...
+    @property
+    def is_closed(self) -> bool: ...
+    def begin(
+        self,
+        request: SendRequest | PullRequest | Command,
+        on_answer: Callable[[Any], object] | None,
+        timeout_ms: int,
+        is_again: bool = False,
+    ) -> bool: ...
+    def reply(self, frame: bytes) -> bool: ...
+    def flush(self) -> None: ...
+    def turn(self) -> None: ...
+    def receive(self) -> bool: ...
+    def expire(self, now_ms: int) -> list[tuple[Callable[[Any], object], int, int, bool]]: ...
+    def close(self) -> list[Callable[[Any], object]]: ...
 
 @final
 class AppendResult:
@@ -481,7 +793,7 @@ def repair_store(
 ) -> _Repaired: ...
 def decode_command(
     frame: Buffer,
-) -> tuple[int, int, int, int, int, str | None, dict[str, str], bytes, int]: ...
+) -> CommandParts: ...
 def encode_command(
     code: int,
     language: int,

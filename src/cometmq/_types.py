@@ -15,6 +15,7 @@ __all__ = [
     "ArrowStreamLike",
     "Bodies",
     "Body",
+    "CommandParts",
     "Host",
     "Keys",
     "Numbers",
@@ -54,3 +55,6 @@ Numbers: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 Keys: TypeAlias = str | bytes | Iterable[str] | None
 Properties: TypeAlias = Mapping[str, str | bytes]
 Host: TypeAlias = tuple[str, int]
+
+CommandParts: TypeAlias = "tuple[int, int, int, int, int, str | None, dict[str, str], bytes, int]"
+"""A remoting command as the engine gives it: code, language, version, opaque, flag, remark, fields, body, format."""

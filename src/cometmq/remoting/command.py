@@ -8,8 +8,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from cometmq.errors import CorruptRecord, InvalidArgument, LimitReached, MalformedCommand
+
+if TYPE_CHECKING:
+    from cometmq._types import CommandParts
 
 __all__ = ["FLAG_ONEWAY", "FLAG_RESPONSE", "FRAME_BYTES_MAX", "VERSION", "Command", "HeaderFormat", "Language"]
 
@@ -149,9 +153,15 @@ class Command:
         from cometmq import _engine
 
         try:
-            code, language, version, opaque, flag, remark, fields, body, header_format = _engine.decode_command(frame)
+            parts = _engine.decode_command(frame)
         except (CorruptRecord, InvalidArgument, LimitReached) as error:
             raise MalformedCommand(error.message, status=error.status) from error
+        return Command.of_parts(parts)
+
+    @staticmethod
+    def of_parts(parts: CommandParts) -> Command:
+        """Return the command that the engine read."""
+        code, language, version, opaque, flag, remark, fields, body, header_format = parts
         return Command(
             code=code,
             fields=fields,

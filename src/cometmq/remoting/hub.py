@@ -1,0 +1,601 @@
+"""The client's connections to all servers (:class:`Hub`): the real :class:`cometmq.remoting.network.Network`.
+
+There is one connection per server. Its state, its frames and the matching of answers are the engine's
+(:class:`cometmq._engine.Link`); here sockets are connected, watched and closed, on the loop. A request is written by
+the thread that makes it where nothing waits; frames that wait go out together.
+
+A connection ends as those of :mod:`cometmq.remoting.channel` do: after ``idle_timeout_ms`` without a byte either way;
+when a request timed out and nothing at all has come since it was sent; when what arrives is no frame. An answer 1500
+(the server is going down) makes a new connection, on which the request is sent once more within the time that is left.
+
+Invariant: whoever gave an ``on_answer`` hears exactly once, on the loop. Requests of one thread to one server are
+           written in their order, also those that waited for the connection.
+Threads:   send, pull and oneway may be called by any; the rest belongs to the loop. ``_lock`` guards the tables of
+           peers and links where they change; a link that is in the table may be used without it.
+Source:    remoting specification 1.1, 1.9, 1.10.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cometmq._engine import Link, PullAnswer, PullRequest, SendAnswer, SendRequest, encode_request
+from cometmq._engine import read_answer as read_native_answer
+from cometmq.errors import (
+    ConnectionLost,
+    Error,
+    ForkedClient,
+    InvalidArgument,
+    LimitReached,
+    MalformedCommand,
+    RequestTimeout,
+)
+from cometmq.remoting.addresses import parse_address
+from cometmq.remoting.channel import (
+    CONNECT_TIMEOUT_MS,
+    IDLE_TIMEOUT_MS,
+    failed_answer,
+    no_protocol_text,
+    not_supported_answer,
+    timed_out,
+)
+from cometmq.remoting.command import Command, HeaderFormat
+from cometmq.remoting.network import RpcHook
+
+if TYPE_CHECKING:
+    from cometmq._types import CommandParts
+
+__all__ = ["Hub", "ServerRequestHandler"]
+
+ServerRequestHandler: TypeAlias = Callable[[str, Command], "Command | Awaitable[Command | None] | None"]
+"""Answers what the server at an address asks of us; None answers nothing. Called on the event loop."""
+
+_Request: TypeAlias = "SendRequest | PullRequest | Command"
+_OnAnswer: TypeAlias = Callable[[Any], object]
+
+_PENDING_MAX = 65_536
+_EPOCH_MS = 2**62
+
+_log = logging.getLogger(__name__)
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request that waits for a connection."""
+
+    request: _Request
+    on_answer: _OnAnswer | None
+    deadline_ms: int
+    timeout_ms: int
+    is_again: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Peer:
+    """A server: what waits for a connection to it, and who makes one."""
+
+    address: str
+    pending: list[_Pending] = field(default_factory=list)
+    connecting: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+    is_asked: bool = False
+
+
+class _Wire:
+    """One connection on the loop: watches the socket and the clock for its link."""
+
+    def __init__(self, hub: Hub, address: str, opened: socket.socket) -> None:
+        self._hub = hub
+        self.address = address
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._fd = opened.detach()
+        self.link = Link(
+            self._fd,
+            format=int(hub.header_format),
+            wake=self._wake,
+            on_request=self._asked,
+            on_go_away=self._sent_away,
+            on_failure=_log_failure,
+        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = _EPOCH_MS
+        self._is_writer = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        # A connection that was replaced is closed as soon as nobody waits for it.
+        self.is_retired = False
+        self.is_open = True
+        self._loop.add_reader(self._fd, self._readable)
+        self._watch_clock()
+
+    def _wake(self) -> None:
+        """Have the loop look at the link; called by the thread that sent."""
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(self._turn)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._turn)
+        except RuntimeError:
+            _log.info("the loop of a connection is closed", extra={"address": self.address})
+
+    def _turn(self) -> None:
+        if not self.is_open:
+            return
+        self.link.turn()
+        self._after_writing()
+        if self.is_open and self.link.earliest_ms < self._timer_ms:
+            self._watch_clock()
+
+    def _after_writing(self) -> None:
+        if self.link.write_errno:
+            self.end(f"the connection to {self.address} was lost: {os.strerror(self.link.write_errno)}")
+        elif self.link.is_blocked != self._is_writer:
+            self._is_writer = self.link.is_blocked
+            if self._is_writer:
+                self._loop.add_writer(self._fd, self._writable)
+            else:
+                self._loop.remove_writer(self._fd)
+
+    def _writable(self) -> None:
+        self.link.flush()
+        self._after_writing()
+
+    def _readable(self) -> None:
+        try:
+            is_open = self.link.receive()
+        except MalformedCommand as error:
+            self._hub.close_malformed(self, error.message)
+            return
+        except OSError as error:
+            self.end(f"the connection to {self.address} was lost: {error.strerror}")
+            return
+        if not is_open:
+            self.end(f"the connection to {self.address} was lost")
+        elif self.is_open:
+            self._after_writing()
+            if self.is_retired and self.link.waiting == 0:
+                self.end(f"the connection to {self.address} was replaced")
+
+    def _watch_clock(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        idle_end_ms = self.link.active_ms + self._hub.idle_timeout_ms
+        self._timer_ms = min(self.link.earliest_ms, idle_end_ms)
+        self._timer = self._loop.call_later(max(self._timer_ms - _now_ms(), 0) / 1000, self._clock)
+
+    def _clock(self) -> None:
+        now_ms = _now_ms()
+        is_dead = False
+        for on_answer, code, timeout_ms, is_silent in self.link.expire(now_ms):
+            is_dead = is_dead or is_silent
+            _tell(on_answer, timed_out(self.address, code, timeout_ms))
+        if is_dead:
+            self.end(f"the connection to {self.address} was closed: nothing came for too long")
+        elif now_ms >= self.link.active_ms + self._hub.idle_timeout_ms:
+            self.end(f"the connection to {self.address} was closed: it was idle")
+        elif self.is_retired and self.link.waiting == 0:
+            self.end(f"the connection to {self.address} was replaced")
+        if self.is_open:
+            self._watch_clock()
+
+    def _asked(self, parts: CommandParts) -> None:
+        task = self._loop.create_task(self._answer(Command.of_parts(parts)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, request: Command) -> None:
+        answer = await self._hub.answer(self.address, request)
+        if answer is None or request.is_oneway or not self.is_open:
+            return
+        try:
+            frame = answer.encode()
+        except InvalidArgument as error:
+            frame = failed_answer(request, error).encode()
+        self.link.reply(frame)
+        self._after_writing()
+
+    def _sent_away(self, request: _Request, on_answer: _OnAnswer, deadline_ms: int, timeout_ms: int) -> None:
+        self._hub.replace(self, _Pending(request, on_answer, deadline_ms, timeout_ms, is_again=True))
+
+    def end(self, reason: str, *, wants_tasks_ended: bool = False) -> None:
+        """Close the connection; who waits is told the reason. Ending twice is fine."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.remove_reader(self._fd)
+        if self._is_writer:
+            self._loop.remove_writer(self._fd)
+        waiting = self.link.close()
+        if wants_tasks_ended:
+            for task in self._tasks:
+                task.cancel()
+        self._hub.forget(self)
+        for on_answer in waiting:
+            _tell(on_answer, ConnectionLost(reason))
+        self._hub.lost(self)
+
+
+def _log_failure(error: Exception) -> None:
+    _log.error("an answer could not be handed out", exc_info=error)
+
+
+def _tell(on_answer: _OnAnswer | None, outcome: object) -> None:
+    """Call who waits; nothing that it raises gets out."""
+    if on_answer is None:
+        _log.info("a one-way request was not sent", extra={"reason": str(outcome)})
+        return
+    try:
+        on_answer(outcome)
+    except Exception as error:  # noqa: BLE001 - one caller's mistake is not another's
+        _log_failure(error)
+
+
+class Hub:
+    """Connections to servers by their addresses. Made on the loop that it belongs to."""
+
+    def __init__(
+        self,
+        *,
+        on_request: ServerRequestHandler | None = None,
+        on_connected: Callable[[str], None] | None = None,
+        on_lost: Callable[[str], None] | None = None,
+        hooks: Sequence[RpcHook] = (),
+        header_format: HeaderFormat = HeaderFormat.ROCKETMQ,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        idle_timeout_ms: int = IDLE_TIMEOUT_MS,
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            on_request: answers what servers ask; without, all of it is answered "not supported".
+            on_connected: called with the address when a connection was made, before anything is sent on it.
+            on_lost: called with the address when its connection has ended, whoever ended it, and was not replaced.
+            hooks: see every request and answer; with one, sends and pulls take a slower way.
+            header_format: how headers are written; a code that the binary one has no room for goes out in JSON.
+            connect_timeout_ms: longest wait for a connection.
+            idle_timeout_ms: silence that ends a connection.
+        """
+        self._loop = asyncio.get_running_loop()
+        self.header_format = header_format
+        self.idle_timeout_ms = idle_timeout_ms
+        self._on_request = on_request
+        self._on_connected = on_connected
+        self._on_lost = on_lost
+        self._hooks = tuple(hooks)
+        self._connect_timeout_ms = connect_timeout_ms
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._links: dict[str, Link] = {}
+        self._peers: dict[str, _Peer] = {}
+        self._wires: set[_Wire] = set()
+        self._closed = False
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Servers to which there is a connection."""
+        return tuple(self._links)
+
+    def __repr__(self) -> str:
+        """Return which servers it is connected to."""
+        return f"<Hub {'closed' if self._closed else ' '.join(self.addresses) or 'not connected'}>"
+
+    # --- Requests -----------------------------------------------------------------------------------------------------
+
+    async def invoke(self, address: str, request: Command, *, timeout_ms: int) -> Command:
+        """Send a request and return its answer, whatever its code. See :class:`cometmq.remoting.network.Network`."""
+        future: asyncio.Future[CommandParts] = self._loop.create_future()
+
+        def on_answer(outcome: CommandParts | Error) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, Error):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        for hook in self._hooks:
+            request = hook.before_request(address, request)
+        self._begin(address, request, on_answer, timeout_ms)
+        answer = Command.of_parts(await future)
+        for hook in self._hooks:
+            hook.after_answer(address, request, answer)
+        return answer
+
+    def send(
+        self,
+        address: str,
+        request: SendRequest,
+        on_answer: Callable[[SendAnswer | Error], object] | None,
+        *,
+        timeout_ms: int,
+    ) -> None:
+        """Send a message. Any thread. See :class:`cometmq.remoting.network.Network`."""
+        self._begin_native(address, request, on_answer, timeout_ms)
+
+    def pull(
+        self,
+        address: str,
+        request: PullRequest,
+        on_answer: Callable[[PullAnswer | Error], object],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        """Ask for messages. Any thread. See :class:`cometmq.remoting.network.Network`."""
+        self._begin_native(address, request, on_answer, timeout_ms)
+
+    def oneway(self, address: str, request: Command) -> None:
+        """Send a request that gets no answer. Any thread; a failure is logged."""
+        for hook in self._hooks:
+            request = hook.before_request(address, request)
+        self._begin(address, request, None, self._connect_timeout_ms)
+
+    def _begin_native(
+        self, address: str, request: SendRequest | PullRequest, on_answer: _OnAnswer | None, timeout_ms: int
+    ) -> None:
+        if self._hooks:
+            self._begin_hooked(address, request, on_answer, timeout_ms)
+        else:
+            self._begin(address, request, on_answer, timeout_ms)
+
+    def _begin(self, address: str, request: _Request, on_answer: _OnAnswer | None, timeout_ms: int) -> None:
+        link = self._links.get(address)
+        if link is not None:
+            try:
+                if link.begin(request, on_answer, timeout_ms):
+                    return
+            except (LimitReached, InvalidArgument) as error:
+                self._tell_soon(on_answer, error)
+                return
+        self._begin_later(address, _Pending(request, on_answer, _now_ms() + timeout_ms, timeout_ms))
+
+    def _begin_hooked(
+        self, address: str, request: SendRequest | PullRequest, on_answer: _OnAnswer | None, timeout_ms: int
+    ) -> None:
+        command = Command.decode(encode_request(request, format=int(self.header_format)))
+        for hook in self._hooks:
+            command = hook.before_request(address, command)
+
+        def on_parts(outcome: CommandParts | Error) -> None:
+            assert on_answer is not None
+            if isinstance(outcome, Error):
+                on_answer(outcome)
+                return
+            answer = Command.of_parts(outcome)
+            try:
+                for hook in self._hooks:
+                    hook.after_answer(address, command, answer)
+                native: SendAnswer | PullAnswer | Error = read_native_answer(request, answer.encode())
+            except Error as error:
+                native = error
+            on_answer(native)
+
+        self._begin(address, command, None if on_answer is None else on_parts, timeout_ms)
+
+    def _tell_soon(self, on_answer: _OnAnswer | None, outcome: Error) -> None:
+        self._soon(_tell, on_answer, outcome)
+
+    def _soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            raise ConnectionLost("the event loop of this client is closed: close the client before its loop") from None
+
+    # --- Connecting ---------------------------------------------------------------------------------------------------
+
+    def _begin_later(self, address: str, pending: _Pending) -> None:
+        """Send as soon as there is a connection."""
+        if os.getpid() != self._pid:
+            raise ForkedClient("this client was made before the process forked: make a new one in the child")
+        with self._lock:
+            if self._closed:
+                error: Error | None = ConnectionLost(
+                    f"the connections of this client were closed; {address} is not asked"
+                )
+            else:
+                error = self._queue(address, pending)
+        if error is not None:
+            self._tell_soon(pending.on_answer, error)
+
+    def _queue(self, address: str, pending: _Pending) -> Error | None:
+        """Put a request behind those that wait. Called with the lock."""
+        link = self._links.get(address)
+        if link is not None and not link.is_closed:  # made meanwhile
+            return _push(link, pending)
+        peer = self._peers.get(address)
+        if peer is None:
+            peer = self._peers[address] = _Peer(address)
+        if len(peer.pending) >= _PENDING_MAX:
+            return LimitReached(f"{_PENDING_MAX} requests wait for a connection to {address} already")
+        peer.pending.append(pending)
+        if not peer.is_asked:
+            peer.is_asked = True
+            self._soon(self._tend, peer)
+        return None
+
+    def _tend(self, peer: _Peer) -> None:
+        """See that a peer with waiting requests gets its connection, and that none waits too long."""
+        with self._lock:
+            peer.is_asked = False
+            if self._closed or not peer.pending:
+                return
+            if peer.connecting is None:
+                peer.connecting = self._loop.create_task(self._connect_peer(peer))
+        self._watch_peer(peer)
+
+    def _watch_peer(self, peer: _Peer) -> None:
+        if peer.timer is not None:
+            peer.timer.cancel()
+            peer.timer = None
+        with self._lock:
+            first_ms = min((pending.deadline_ms for pending in peer.pending), default=None)
+        if first_ms is not None:
+            peer.timer = self._loop.call_later(max(first_ms - _now_ms(), 0) / 1000, self._expire_peer, peer)
+
+    def _expire_peer(self, peer: _Peer) -> None:
+        now_ms = _now_ms()
+        with self._lock:
+            over = [pending for pending in peer.pending if pending.deadline_ms <= now_ms]
+            peer.pending[:] = [pending for pending in peer.pending if pending.deadline_ms > now_ms]
+        for pending in over:
+            _tell(pending.on_answer, RequestTimeout(f"no connection to {peer.address} was made in time"))
+        self._watch_peer(peer)
+
+    async def _connect_peer(self, peer: _Peer) -> None:
+        try:
+            opened = await self._connect(peer.address)
+        except Error as error:
+            self._connected(peer, None, error)
+        except asyncio.CancelledError:
+            self._connected(peer, None, ConnectionLost(f"the connections of this client were closed: {peer.address}"))
+            raise
+        else:
+            self._connected(peer, opened, None)
+
+    async def _connect(self, address: str) -> socket.socket:
+        host, port = parse_address(address)
+        try:
+            return await asyncio.wait_for(_open(self._loop, host, port), self._connect_timeout_ms / 1000)
+        except asyncio.TimeoutError:
+            raise ConnectionLost(
+                f"cannot connect to {address}: no answer within {self._connect_timeout_ms} ms"
+            ) from None
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise ConnectionLost(f"cannot connect to {address}: {reason}") from error
+
+    def _connected(self, peer: _Peer, opened: socket.socket | None, error: Error | None) -> None:
+        """Send what waited, or tell it why that cannot be."""
+        peer.connecting = None
+        wire: _Wire | None = None
+        if opened is not None and self._closed:
+            opened.close()
+            error = ConnectionLost(f"the connections of this client were closed: {peer.address}")
+        elif opened is not None:
+            wire = _Wire(self, peer.address, opened)
+            self._wires.add(wire)
+            if self._on_connected is not None:
+                self._guarded(self._on_connected, peer.address)
+        refused: list[tuple[_Pending, Error]] = []
+        with self._lock:
+            waiting, peer.pending = peer.pending, []
+            if peer.timer is not None:
+                peer.timer.cancel()
+                peer.timer = None
+            if wire is not None:
+                for pending in waiting:
+                    failure = _push(wire.link, pending)
+                    if failure is not None:
+                        refused.append((pending, failure))
+                self._links[peer.address] = wire.link
+        if error is not None:
+            refused = [(pending, error) for pending in waiting]
+        for pending, failure in refused:
+            _tell(pending.on_answer, failure)
+
+    def _guarded(self, function: Callable[[str], None], address: str) -> None:
+        try:
+            function(address)
+        except Exception as error:  # noqa: BLE001 - a listener's mistake ends no connection
+            _log.error("a listener of connections failed", exc_info=error, extra={"address": address})
+
+    # --- Called by wires ----------------------------------------------------------------------------------------------
+
+    async def answer(self, address: str, request: Command) -> Command | None:
+        """Return what is answered to a request of a server."""
+        if self._on_request is None:
+            return not_supported_answer(request)
+        try:
+            outcome = self._on_request(address, request)
+            return await outcome if isinstance(outcome, Awaitable) else outcome
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is answered and logged
+            return failed_answer(request, error)
+
+    def close_malformed(self, wire: _Wire, reason: str) -> None:
+        """End a connection whose bytes are no frames."""
+        if wire.link.waiting == 0:  # else those who wait are told
+            _log.warning("what came is no frame", extra={"address": wire.address, "reason": reason})
+        wire.end(no_protocol_text(wire.address, reason))
+
+    def replace(self, wire: _Wire, pending: _Pending) -> None:
+        """Make a request again on a new connection, since the server of this one is going away."""
+        wire.is_retired = True
+        self.forget(wire)
+        self._begin_later(wire.address, pending)
+
+    def forget(self, wire: _Wire) -> None:
+        """Send no more on a connection."""
+        with self._lock:
+            if self._links.get(wire.address) is wire.link:
+                del self._links[wire.address]
+
+    def lost(self, wire: _Wire) -> None:
+        """Take note that a connection has ended."""
+        self._wires.discard(wire)
+        if self._on_lost is not None and wire.address not in self._links:
+            self._guarded(self._on_lost, wire.address)
+
+    # --- The end ------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close all connections; who waits gets ConnectionLost, and so does who calls later. Closing twice is fine.
+
+        In a forked child nothing is done: what the loop watches is the parent's.
+        """
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            self._closed = True
+            peers = list(self._peers.values())
+        connecting = [peer.connecting for peer in peers if peer.connecting is not None]
+        for task in connecting:
+            task.cancel()
+        for wire in list(self._wires):
+            wire.end(f"the connection to {wire.address} was closed by this client", wants_tasks_ended=True)
+        await asyncio.gather(*connecting, return_exceptions=True)
+        for peer in peers:  # a task that was cancelled before it ran told nobody
+            self._connected(peer, None, ConnectionLost(f"the connections of this client were closed: {peer.address}"))
+
+
+def _push(link: Link, pending: _Pending) -> Error | None:
+    """Send a request that waited; why it cannot be is returned."""
+    try:
+        left_ms = max(pending.deadline_ms - _now_ms(), 0)
+        if link.begin(pending.request, pending.on_answer, left_ms, pending.is_again):
+            return None
+    except (LimitReached, InvalidArgument) as error:
+        return error
+    return ConnectionLost("the connection was lost as soon as it was made")
+
+
+async def _open(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """Return a connected socket to the first of the host's addresses that takes one."""
+    failure: OSError | None = None
+    for family, kind, protocol, _, place in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        opened = socket.socket(family, kind, protocol)
+        try:
+            opened.setblocking(False)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(opened, place)
+        except OSError as error:
+            opened.close()
+            failure = error
+        except BaseException:
+            opened.close()
+            raise
+        else:
+            return opened
+    raise failure if failure is not None else OSError(f"{host} has no address")

@@ -1,0 +1,79 @@
+"""How the client's engines reach servers: a protocol of five calls.
+
+:class:`cometmq.remoting.hub.Hub` is the real one; a simulator is another. Addresses are ``host:port``. What goes wrong
+on the way is an error: :class:`ConnectionLost`, :class:`RequestTimeout`, :class:`LimitReached`; an answer
+that makes no sense is :class:`MalformedCommand`, a request that no frame can hold :class:`InvalidArgument`. After
+ConnectionLost, RequestTimeout and MalformedCommand nothing is known about the request.
+
+Source: remoting specification 1.9, 1.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from cometmq._engine import PullAnswer, PullRequest, SendAnswer, SendRequest
+    from cometmq.errors import Error
+    from cometmq.remoting.command import Command
+
+    OnSendAnswer: TypeAlias = Callable[[SendAnswer | Error], object]
+    OnPullAnswer: TypeAlias = Callable[[PullAnswer | Error], object]
+
+__all__ = ["Network", "RpcHook"]
+
+
+class Network(Protocol):
+    """Requests to servers by their addresses. Connections are made when they are first needed, and again when lost."""
+
+    async def invoke(self, address: str, request: Command, *, timeout_ms: int) -> Command:
+        """Send a request and return its answer, whatever its code. On the loop only.
+
+        Args:
+            address: the server, ``host:port``.
+            request: the request; its number and its header's format are given here.
+            timeout_ms: longest wait, connecting included.
+
+        Raises:
+            ConnectionLost: no connection could be made, or it ended before the answer came.
+            RequestTimeout: no answer came in time.
+            LimitReached: too many requests wait, or too many bytes are unsent.
+            InvalidArgument: the address is none, or no frame can hold the request.
+        """
+        ...
+
+    def send(self, address: str, request: SendRequest, on_answer: OnSendAnswer | None, *, timeout_ms: int) -> None:
+        """Send a message. Any thread; never blocks, and raises nothing for what the network does.
+
+        Args:
+            address: the broker, ``host:port``.
+            request: the message, which must not be changed until the answer has come.
+            on_answer: called exactly once, on the loop, with the answer or with the error. None sends one-way.
+            timeout_ms: longest wait, connecting included.
+        """
+        ...
+
+    def pull(self, address: str, request: PullRequest, on_answer: OnPullAnswer, *, timeout_ms: int) -> None:
+        """Ask for messages. As :meth:`send`; the broker may hold the request as long as that one says."""
+        ...
+
+    def oneway(self, address: str, request: Command) -> None:
+        """Send a request that gets no answer. Any thread; a failure is logged at level INFO."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections; who waits gets ConnectionLost, and so does who calls later. On the loop only."""
+        ...
+
+
+class RpcHook(Protocol):
+    """Sees every request before it is numbered and every answer, for example to sign requests. Called on any thread."""
+
+    def before_request(self, address: str, request: Command) -> Command:
+        """Return the request as it shall be sent."""
+        ...
+
+    def after_answer(self, address: str, request: Command, answer: Command) -> None:
+        """Take note of an answer."""
+        ...
