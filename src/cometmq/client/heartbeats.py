@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from cometmq._engine import java_hash
 from cometmq.client.parts import ConsumerPart
 from cometmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
-from cometmq.store_config.java_hash import string_hash
 
 __all__ = ["HeartbeatMemory", "heartbeat_data", "heartbeat_fingerprint"]
 
@@ -60,7 +60,7 @@ def heartbeat_fingerprint(data: HeartbeatData) -> int:
     )
     plain = replace(data, client_id="", consumers=consumers, fingerprint=0, without_sub=False)
     # 0 stands for a heartbeat of the first version.
-    return string_hash(plain.to_json().decode()) or 1
+    return java_hash(plain.to_json().decode()) or 1
 
 
 @dataclass(slots=True)
