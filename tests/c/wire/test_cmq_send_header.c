@@ -141,5 +141,52 @@ static void test_captured_sends(void)
     CHECK_INT(golden_sends, 8);
 }
 
+static cmq_send_header written_and_read(int32_t code, cmq_header_format format, const cmq_send_header *header, cmq_kit_command *kit, uint8_t *into,
+                                        size_t capacity)
+{
+    cmq_command_writer writer;
+    cmq_frame frame;
+    cmq_send_header again;
+    size_t needed;
+    cmq_command_begin(&writer, into, capacity, format, code, 1, 0, CMQ_SLICE_NONE);
+    cmq_send_header_write(&writer, code, header);
+    const size_t bytes = cmq_command_end(&writer, 0);
+    CHECK(bytes > 0 && bytes <= capacity);
+    CHECK_OK(cmq_frame_next((cmq_slice){.data = into, .bytes = bytes}, CMQ_FRAME_BYTES_MAX, &frame, &needed));
+    CHECK_OK(cmq_kit_parse(kit, frame.format, frame.header));
+    CHECK_OK(cmq_send_header_read(&kit->command, &again));
+    return again;
+}
+
+static void test_what_is_written_is_read(void)
+{
+    static const int32_t codes[] = {10, 310, 320, 324, 325};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        for (cmq_header_format format = CMQ_HEADER_JSON; format <= CMQ_HEADER_ROCKETMQ; format++) {
+            const bool by_name = codes[i] == 10 || codes[i] == 324;
+            const cmq_command command = by_name ? cmq_kit_fields(10, named, 13, -1, -1) : cmq_kit_fields(310, lettered, 13, -1, -1);
+            uint8_t room[1024];
+            cmq_kit_command kit;
+            cmq_slice found;
+            cmq_send_header header;
+            CHECK_OK(cmq_send_header_read(&command, &header));
+            header.broker_name = CMQ_NAME("broker-a");
+            const cmq_send_header again = written_and_read(codes[i], format, &header, &kit, room, sizeof room);
+            check_header(&again);
+            CHECK(cmq_command_find(&kit.command, by_name ? "bname" : "n", &found));
+            CHECK_SLICE(found, "broker-a");
+            CHECK_INT(kit.command.field_count, 14);
+            cmq_kit_command_free(&kit);
+
+            header.has_max_reconsume_times = false;
+            header.broker_name = CMQ_SLICE_NONE;
+            CHECK(!written_and_read(codes[i], format, &header, &kit, room, sizeof room).has_max_reconsume_times);
+            CHECK_INT(kit.command.field_count, 12);
+            cmq_kit_command_free(&kit);
+        }
+    }
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(test_both_sets_of_names), CMQ_TEST(test_only_what_is_needed), CMQ_TEST(test_members_are_checked),
-              CMQ_TEST(test_all_that_is_missing_is_named), CMQ_TEST(test_the_last_of_a_name_counts), CMQ_TEST(test_captured_sends))
+              CMQ_TEST(test_all_that_is_missing_is_named), CMQ_TEST(test_the_last_of_a_name_counts), CMQ_TEST(test_captured_sends),
+              CMQ_TEST(test_what_is_written_is_read))
