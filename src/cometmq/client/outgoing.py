@@ -32,6 +32,7 @@ __all__ = [
     "check_body",
     "check_topic",
     "encode_message",
+    "message_of",
     "own_properties",
     "stored_properties",
 ]
@@ -190,6 +191,8 @@ def stored_properties(
     if properties:
         if "/" in properties.get(_LIGHT_QUEUES, ""):
             raise InvalidArgument(f"the property {_LIGHT_QUEUES} names light queues, and their names have no '/'")
+        if "WAIT" in properties and "UNIQ_KEY" not in properties:
+            raise InvalidArgument("give WAIT as the message's wait_stored, not among the properties")
         stored += encode_properties(properties)
         is_delayed = is_delayed or not _DELAYS.isdisjoint(properties)
     if len(stored) > _PROPERTY_BYTES_MAX - _PROPERTY_ROOM_BYTES:
@@ -211,6 +214,29 @@ def _delay_property(delay_level: int, delay_ms: int | None, deliver_at_ms: int |
             raise InvalidArgument(f"delay_ms is {delay_ms}; give 0 or more")
         return f"TIMER_DELAY_MS\x01{delay_ms}\x02"
     return f"TIMER_DELIVER_MS\x01{deliver_at_ms}\x02"
+
+
+def message_of(
+    topic: str | OutgoingMessage,
+    body: bytes | None,
+    tags: str | None,
+    keys: str | None,
+    properties: Mapping[str, str] | None,
+    delay_level: int,
+    sharding_key: str | None,
+) -> OutgoingMessage:
+    """Return the message that the arguments of a send are: a message, or a topic and what it is made of.
+
+    Raises:
+        InvalidArgument: they are both, or neither.
+    """
+    if isinstance(topic, OutgoingMessage):
+        if body is tags is keys is properties is sharding_key is None and not delay_level:
+            return topic
+        raise InvalidArgument("give a message, or a topic and what the message is made of; not both")
+    if body is None:
+        raise InvalidArgument("a message has a body: send(topic, body)")
+    return OutgoingMessage(body, tags, keys, properties, delay_level, sharding_key, topic=topic)
 
 
 def own_properties(unique_id: str, *, wait_stored: bool = True) -> bytes:

@@ -16,15 +16,12 @@ from cometmq.remoting.command import FRAME_BYTES_MAX
 
 __all__ = [
     "DEFAULT_PRODUCER_GROUP",
-    "INNER_PRODUCER_GROUP",
     "RETRY_RESPONSE_CODES",
     "ProducerOptions",
     "ProducerSettings",
 ]
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
-INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
-"""The group that every client instance sends with on its own account: messages that are to be consumed again."""
 
 RETRY_RESPONSE_CODES = frozenset(
     {

@@ -1,0 +1,351 @@
+"""What becomes of a send: the decision after each attempt, what the caller gets, and the future that brings it.
+
+A send is tried again when no answer came, and, where somebody waits for it, after refusals that another broker may not
+make. Where no answer came nobody knows whether the message is stored: it is sent again all the same, and an error says
+so. Decisions alone: no clock, no sockets.
+
+Threads: a future may be used from any; it is completed once, on the loop of its producer.
+
+Source: consumption specification 2.6; :mod:`cometmq.client.faults` for what a failure says of a broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cometmq.client.outgoing import STATUS_OF, SendStatus
+from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument, LimitReached, RequestTimeout, SendFailed
+from cometmq.remoting.bodies.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from cometmq._engine import SendAnswer
+
+__all__ = ["Failure", "Next", "Outcome", "SendFuture", "SendPolicy", "SendResult", "judge", "send_failed"]
+
+_DEFAULT_REGION = "DefaultRegion"
+_LISTS = Lock()
+"""Held for the moment in which a future gets its list of who waits: most have none."""
+
+
+class SendResult:
+    """Where a message was stored. Immutable; made once per message, and so without the cost of a dataclass.
+
+    Attributes:
+        queue: the queue. For a message that is held back it is the one that was asked for.
+        unique_id: the id that was given to the message here (``UNIQ_KEY``); of a batch all of them, with commas.
+        attempts: how often it was sent; after more than one it may be stored more than once.
+    """
+
+    __slots__ = ("_answer", "_asked", "attempts", "unique_id")
+
+    def __init__(self, answer: SendAnswer, asked: MessageQueue, unique_id: str, attempts: int = 1) -> None:
+        """Keep the broker's answer and the queue that it was asked for."""
+        self._answer = answer
+        self._asked = asked
+        self.unique_id = unique_id
+        self.attempts = attempts
+
+    @property
+    def status(self) -> SendStatus:
+        """What the broker promised."""
+        return STATUS_OF[self._answer.code]
+
+    @property
+    def message_id(self) -> str:
+        """The id by which consumers see the message: its unique id, or what the broker gave to a whole batch."""
+        return self._answer.batch_unique_id or self.unique_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """The broker's own id: its address and the place in its log; of a batch all of them, with commas."""
+        return self._answer.message_id or ""
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue that has the message."""
+        queue_id = self._answer.queue_id
+        if queue_id == self._asked.queue_id:
+            return self._asked
+        return MessageQueue(topic=self._asked.topic, broker_name=self._asked.broker_name, queue_id=queue_id)
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self._asked.topic
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in the queue; of a batch that of the first. Of a message held back, that of where it waits."""
+        return self._answer.queue_offset
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The broker's id for a transaction, or None."""
+        return self._answer.transaction_id
+
+    @property
+    def region_id(self) -> str:
+        """The broker's region, for traces."""
+        return self._answer.region_id or _DEFAULT_REGION
+
+    @property
+    def trace_on(self) -> bool:
+        """True where the broker asks for traces."""
+        return self._answer.trace_on
+
+    @property
+    def recall_handle(self) -> str | None:
+        """What takes a message back that is held back by a timer, or None."""
+        return self._answer.recall_handle
+
+    def __repr__(self) -> str:
+        """Tell status and place."""
+        place = f"{self.topic}/{self._asked.broker_name}/{self._answer.queue_id} at {self.queue_offset}"
+        return f"SendResult({self.status.name}, {place}, {self.message_id})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendPolicy:
+    """How often a send is tried and after what.
+
+    Attributes:
+        attempts: how often at most, the first included.
+        retry_codes: refusals after which it is tried again.
+        retries_not_stored_ok: try again also where it was stored, but not as safely as asked.
+        retries_limits: try again where there was no room for the request here.
+        attempt_timeout_ms: longest wait for one attempt while others are left, or -1.
+    """
+
+    attempts: int
+    retry_codes: frozenset[int] = frozenset()
+    retries_not_stored_ok: bool = False
+    retries_limits: bool = False
+    attempt_timeout_ms: int = -1
+
+    def timeout_ms(self, left_ms: int, *, attempts: int) -> int:
+        """Return how long the next attempt may take; ``attempts`` were made."""
+        if self.attempt_timeout_ms > 0 and attempts + 1 < self.attempts:
+            return min(left_ms, self.attempt_timeout_ms)
+        return left_ms
+
+
+class Next(enum.Enum):
+    """What follows an attempt."""
+
+    DONE = enum.auto()
+    AGAIN = enum.auto()
+    FAIL = enum.auto()
+
+
+class Failure(NamedTuple):
+    """What an attempt says of its broker.
+
+    Attributes:
+        is_isolated: it counts as having taken ten seconds.
+        is_reachable: False where nothing gets there.
+    """
+
+    is_isolated: bool
+    is_reachable: bool
+
+
+class Outcome(NamedTuple):
+    """The decision after an attempt.
+
+    Attributes:
+        next: what follows.
+        failure: what the attempt says of its broker.
+        is_uncertain: True where the message may be stored although no answer said so.
+    """
+
+    next: Next
+    failure: Failure
+    is_uncertain: bool
+
+
+_FINE = Failure(False, True)
+_REFUSED = Failure(True, False)
+
+
+def judge(
+    policy: SendPolicy, answer: SendAnswer | Error, *, attempts: int, left_ms: float, probes: bool = False
+) -> Outcome:
+    """Decide what follows an attempt.
+
+    Args:
+        policy: how often and after what it is tried again.
+        answer: the broker's, or why there is none.
+        attempts: how many were made, this one included.
+        left_ms: what is left of the time of the whole send.
+        probes: True where a detector looks after brokers that cannot be reached.
+    """
+    more = attempts < policy.attempts and left_ms > 0
+    if isinstance(answer, Error):
+        if isinstance(answer, BrokerNotFound):
+            return Outcome(Next.AGAIN if more else Next.FAIL, _FINE, False)
+        if isinstance(answer, LimitReached):
+            again = more and policy.retries_limits
+            return Outcome(Next.AGAIN if again else Next.FAIL, Failure(True, not probes), False)
+        again = more and answer.retriable
+        return Outcome(
+            Next.AGAIN if again else Next.FAIL, Failure(True, not probes), not isinstance(answer, InvalidArgument)
+        )
+    status = STATUS_OF.get(answer.code)
+    if status is SendStatus.SEND_OK:
+        return Outcome(Next.DONE, _FINE, False)
+    if status is not None:
+        again = more and policy.retries_not_stored_ok
+        return Outcome(Next.AGAIN if again else Next.DONE, _FINE, True)
+    again = more and answer.code in policy.retry_codes
+    return Outcome(Next.AGAIN if again else Next.FAIL, _REFUSED, False)
+
+
+def send_failed(
+    topic: str, error: Error, *, brokers: Sequence[str], attempts: int, elapsed_ms: float, is_uncertain: bool
+) -> SendFailed:
+    """Make the error of a send that is given up, from that of its last attempt."""
+    times = "once" if attempts == 1 else f"{attempts} times"
+    tried = f", brokers {', '.join(dict.fromkeys(brokers))}" if brokers else ""
+    doubt = "; it may be stored all the same" if is_uncertain else ""
+    text = f"the message to topic {topic} was sent {times} in {elapsed_ms:.0f} ms{tried}, and failed{doubt}: {error}"
+    failed = SendFailed(
+        text,
+        topic=topic,
+        broker_names=tuple(brokers),
+        code=error.code if isinstance(error, BrokerError) else None,
+        is_uncertain=is_uncertain,
+    )
+    failed.retriable = error.retriable
+    failed.__cause__ = error
+    return failed
+
+
+class SendFuture:
+    """A result to come. Light: a send makes one, and nobody need ever look at it.
+
+    Wait with :meth:`result`, from any thread but the producer's loop, or ``await`` it in a coroutine.
+    """
+
+    __slots__ = ("_callbacks", "_error", "_is_done", "_value", "_waiters")
+
+    def __init__(self) -> None:
+        """Nothing is there yet."""
+        # Written by the one who completes it in this order: value, is_done; read by others the other way round.
+        # Waiters and callbacks are lists from which each is taken once, by whoever comes first.
+        self._is_done = False
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self._waiters: list[Any] | None = None
+        self._callbacks: list[Callable[[SendFuture], object]] | None = None
+
+    def set_result(self, value: Any) -> None:
+        """Complete it; for the producer."""
+        self._value = value
+        self._finish()
+
+    def set_error(self, error: BaseException) -> None:
+        """Complete it with an error; for the producer."""
+        self._error = error
+        self._finish()
+
+    def _finish(self) -> None:
+        self._is_done = True
+        if self._waiters is not None:
+            _take_all(self._waiters, _release)
+        if self._callbacks is not None:
+            _take_all(self._callbacks, self._call)
+
+    def _call(self, callback: Callable[[SendFuture], object]) -> None:
+        try:
+            callback(self)
+        except Exception as error:  # noqa: BLE001 - it is the user's; the loop and the other callbacks go on
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": "a callback of a send raised", "exception": error})
+
+    def done(self) -> bool:
+        """True when the result or error is there."""
+        return self._is_done
+
+    def result(self, timeout_s: float | None = None) -> SendResult:
+        """Wait and return the result.
+
+        Args:
+            timeout_s: longest wait in seconds; None for as long as the send takes, which has a limit of its own.
+
+        Raises:
+            SendFailed: the send was given up.
+            RequestTimeout: ``timeout_s`` is over; the send goes on.
+            LimitReached: there was no room for it (back-pressure).
+        """
+        if not self._is_done:
+            self._wait(timeout_s)
+        if self._error is not None:
+            raise self._error
+        value: SendResult = self._value
+        return value
+
+    def exception(self, timeout_s: float | None = None) -> BaseException | None:
+        """Wait and return the error, None where there is none. Raises as :meth:`result` where the wait ends first."""
+        if not self._is_done:
+            self._wait(timeout_s)
+        return self._error
+
+    def _wait(self, timeout_s: float | None) -> None:
+        waiter = Lock()
+        waiter.acquire()
+        with _LISTS:
+            if self._waiters is None:
+                self._waiters = []
+        self._waiters.append(waiter)
+        if self._is_done:
+            return
+        if not waiter.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise RequestTimeout(f"no result of the send within {timeout_s} s; it goes on")
+
+    def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
+        """Call ``callback(self)`` once when it is done: on the producer's loop, or at once where it is done already."""
+        with _LISTS:
+            if self._callbacks is None:
+                self._callbacks = []
+        self._callbacks.append(callback)
+        if self._is_done:
+            _take_all(self._callbacks, lambda one: one(self))
+
+    def __await__(self) -> Generator[Any, None, SendResult]:
+        """Wait on the running loop."""
+        if not self._is_done:
+            loop = asyncio.get_running_loop()
+            arrived: asyncio.Future[None] = loop.create_future()
+            self.add_done_callback(lambda _: loop.call_soon_threadsafe(_arrive, arrived))
+            yield from arrived
+        return self.result()
+
+    def __repr__(self) -> str:
+        """Tell whether it is done, and how."""
+        if not self._is_done:
+            return "SendFuture(under way)"
+        return f"SendFuture({self._error!r})" if self._error is not None else f"SendFuture({self._value!r})"
+
+
+def _arrive(arrived: asyncio.Future[None]) -> None:
+    if not arrived.done():
+        arrived.set_result(None)
+
+
+def _release(waiter: Any) -> None:
+    waiter.release()
+
+
+def _take_all(items: list[Any], use: Callable[[Any], object]) -> None:
+    """Use each item; where two threads do so at a time, each item goes to one of them."""
+    while items:
+        try:
+            item = items.pop(0)
+        except IndexError:  # the other thread took the last
+            return
+        use(item)
