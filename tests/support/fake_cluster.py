@@ -82,9 +82,9 @@ class Record:
     reconsume_times: int = 0
 
     def encode(self) -> bytes:
-        from cometmq._engine import crc31, encode_properties
+        from cometmq._engine import crc31
 
-        properties = encode_properties(self.properties)
+        properties = "".join(f"{name}\1{value}\2" for name, value in self.properties.items()).encode()
         topic = self.topic.encode()
         head = _RECORD.size
         total = head + 4 + len(self.body) + 1 + len(topic) + 2 + len(properties)

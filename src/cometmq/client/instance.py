@@ -746,21 +746,19 @@ class ClientInstance:
 
     # --- What consumers put back --------------------------------------------------------------------------------------
 
-    def set_inner_sender(self, sender: InnerSender) -> None:
-        """Let what consumers put back go out through this sender."""
-        self._inner_sender = sender
-
     async def send_inner(
         self, topic: str, body: bytes, *, properties: Mapping[str, str], flag: int = 0, timeout_ms: int = 5_000
     ) -> None:
-        """Send a message that a consumer puts back, as it is and once.
+        """Send a message that a consumer puts back, as it is.
 
         Raises:
-            ClientStateError: there is nothing to send with.
             Error: it is not known to be stored.
         """
         if self._inner_sender is None:
-            raise ClientStateError(f"client instance {self.client_id} has no inner sender")
+            # Most consumers never need it, and what sends is built on this module.
+            from cometmq.client.send_engine import InnerProducer
+
+            self._inner_sender = InnerProducer(self)
         await self._inner_sender.send(topic, body, properties=properties, flag=flag, timeout_ms=timeout_ms)
 
 

@@ -115,7 +115,7 @@ class InnerSender(Protocol):
     """Sends what consumers put back, under the group ``CLIENT_INNER_PRODUCER``."""
 
     async def send(self, topic: str, body: bytes, *, properties: Mapping[str, str], flag: int, timeout_ms: int) -> None:
-        """Send one message as it is, without trying twice.
+        """Send one message as it is.
 
         Raises:
             Error: it is not known to be stored.

@@ -135,19 +135,13 @@ def read_message(body: bytes, *, broker_name: str | None) -> ReceivedMessage:
     from cometmq import _engine
     from cometmq.errors import CorruptRecord
 
-    pulled = _engine.decode_pulled(
-        body,
-        broker_name=broker_name or "",
-        topic="",
-        queue_id=0,
-        tags=None,
-        offset_delta=0,
-        min_offset=0,
-        max_offset=0,
-    )
-    if len(pulled.messages) != 1:
-        raise CorruptRecord(f"{len(pulled.messages)} messages where one belongs")
-    return pulled.messages[0]
+    stored = _engine.decode_messages(body)
+    if len(stored) != 1:
+        raise CorruptRecord(f"{len(stored)} messages where one belongs")
+    (message,) = _engine.decode_pulled(
+        body, broker_name=broker_name or "", topic=stored[0].topic, queue_id=stored[0].queue_id
+    ).messages
+    return message
 
 
 def _no_group(command: Command, group: str) -> Command:

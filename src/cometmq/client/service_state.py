@@ -16,7 +16,7 @@ class ServiceState(enum.Enum):
     """From made to closed; a start that failed stays failed."""
 
     CREATE_JUST = "not started"
-    START_FAILED = "failed to start"
+    START_FAILED = "unusable, as its start failed"
     RUNNING = "running"
     SHUTDOWN_ALREADY = "closed"
 

@@ -22,6 +22,7 @@ from cometmq.errors import (
     BrokerNotFound,
     ClientStateError,
     ConnectionLost,
+    Error,
     GroupTaken,
     MalformedBody,
     RouteNotFound,
@@ -30,6 +31,7 @@ from cometmq.remoting.bodies.heartbeat import HeartbeatData
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.members import request
+from cometmq.testing.clusters import cluster as real_cluster
 from support.client_parts import FakeConsumer, FakeProducer
 from support.fake_cluster import Asked, FakeCluster
 from support.virtual_loop import EPOCH_MS, VirtualLoop, run_virtual
@@ -437,17 +439,48 @@ async def test_a_start_that_fails_stays_failed(cluster: FakeCluster) -> None:
     instance = ClientInstance(ClientSettings(client_ip="10.0.0.9"), network_factory=cluster.factory)
     with pytest.raises(ClientStateError, match="NAMESRV_ADDR"):
         await instance.start()
-    with pytest.raises(ClientStateError, match="failed to start"):
+    with pytest.raises(ClientStateError, match="its start failed"):
         await instance.start()
     await instance.release()
 
 
 @on_cluster
-async def test_nothing_to_put_back_with(cluster: FakeCluster) -> None:
+async def test_what_is_put_back(cluster: FakeCluster) -> None:
     instance = shared(cluster)
-    with pytest.raises(ClientStateError, match="inner sender"):
-        await instance.send_inner("T", b"x", properties={})
+    await instance.start()
+    broker = cluster.brokers[0]
+    broker.create("%RETRY%g", 1)
+    properties = {"TAGS": "a", "KEYS": "k", "RETRY_TOPIC": "T", "RECONSUME_TIME": "3", "own": "1"}
+    await instance.send_inner("%RETRY%g", b"body", properties=properties)
+    (record,) = broker.topics["%RETRY%g"][0]
+    assert record.body == b"body"
+    assert {name: record.properties.get(name) for name in properties} == properties
+    assert record.reconsume_times == 3
+    cluster.stop("b0:10911")
+    with pytest.raises(Error, match="cannot be reached"):
+        await instance.send_inner("%RETRY%g", b"body", properties=properties)
     await instance.release()
+
+
+def test_on_servers_of_our_own() -> None:
+    async def main(address: str) -> None:
+        instance = ClientInstance.shared(ClientSettings(name_servers=(address,), use_heartbeat_v2=True))
+        part = FakeConsumer("g", "TBW102")
+        instance.register_consumer(part)
+        await instance.update_route("TBW102")
+        ((_, queues),) = part.routes
+        assert len(queues) == 8
+        assert await instance.heartbeat()
+        assert await instance.heartbeat(), "without subscriptions"
+        assert await instance.consumer_ids("TBW102", "g") == [instance.client_id]
+        assert await instance.query_offset("g", queues[0]) is None
+        assert (await instance.min_offset(queues[0]), await instance.max_offset(queues[0])) == (0, 0)
+        await instance.unregister_consumer("g")
+        assert await instance.consumer_ids("TBW102", "g") is None
+        await instance.release()
+
+    with real_cluster() as servers:
+        asyncio.run(main(servers.name_server_address))
 
 
 def test_client_ids() -> None:
