@@ -315,15 +315,15 @@ cdef class Link:
 
     # ---- requests
 
-    def begin(self, request, on_answer, int64_t timeout_ms, bint is_again=False):
-        """Number a request and send it; False when the link is closed. ``on_answer`` None: one-way.
+    def begin(self, request, on_answer, int64_t timeout_ms, int64_t deadline_ms=-1, bint is_again=False):
+        """Number a request and send it; False when the link is closed. ``on_answer`` None: one-way. The deadline is given where it began to wait
+        before; ``is_again`` where it is not to be sent away once more.
 
         LimitReached when too much waits, InvalidArgument for what no frame can hold; nothing was sent then.
         """
         cdef int kind = _kind_of(request)
         cdef uint32_t unanswered
         cdef int32_t opaque
-        cdef int64_t deadline
         cdef bint is_earlier = False
         self._check_process()
         if self._closed:
@@ -341,11 +341,12 @@ cdef class Link:
         if on_answer is None:
             self._oneways += 1
         else:
-            deadline = _monotonic_ms() + timeout_ms
-            self._take_slot(opaque, kind, request, on_answer, timeout_ms, deadline, is_again)
-            is_earlier = deadline < self._earliest_ms
+            if deadline_ms < 0:
+                deadline_ms = _monotonic_ms() + timeout_ms
+            self._take_slot(opaque, kind, request, on_answer, timeout_ms, deadline_ms, is_again)
+            is_earlier = deadline_ms < self._earliest_ms
             if is_earlier:
-                self._earliest_ms = deadline
+                self._earliest_ms = deadline_ms
         self._sent_more(unanswered, is_earlier)
         return True
 

@@ -409,6 +409,7 @@ class Link:
         request: SendRequest | PullRequest | Command,
         on_answer: Callable[[Any], object] | None,
         timeout_ms: int,
+        deadline_ms: int = -1,
         is_again: bool = False,
     ) -> bool: ...
     def reply(self, frame: bytes) -> bool: ...

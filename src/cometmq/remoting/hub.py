@@ -573,8 +573,9 @@ class Hub:
 def _push(link: Link, pending: _Pending) -> Error | None:
     """Send a request that waited; why it cannot be is returned."""
     try:
-        left_ms = max(pending.deadline_ms - _now_ms(), 0)
-        if link.begin(pending.request, pending.on_answer, left_ms, pending.is_again):
+        if link.begin(
+            pending.request, pending.on_answer, pending.timeout_ms, pending.deadline_ms, is_again=pending.is_again
+        ):
             return None
     except (LimitReached, InvalidArgument) as error:
         return error

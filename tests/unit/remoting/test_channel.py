@@ -1,6 +1,6 @@
-"""Checks: both channels find answers, tell what went wrong, and come back after a connection was lost.
+"""Checks: both channels and the hub find answers, tell what went wrong, and come back after a connection was lost.
 
-Every test runs for the blocking channel and for asyncio's.
+Every test runs for the blocking channel, for asyncio's, and for the hub.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, MalformedCommand, RequestTimeout
 from cometmq.remoting.channel import AsyncChannel, checked
 from cometmq.remoting.command import Command, HeaderFormat
+from cometmq.remoting.hub import Hub
 from cometmq.remoting.sync_channel import Channel
 from support.peer import Peer
 
@@ -78,16 +79,64 @@ class OnLoop:
             await asyncio.wait(calls)
 
 
+class OnHub:
+    """A Hub whose loop runs in a thread, used for one address."""
+
+    def __init__(self, address: str, *, on_request: Any = None, on_lost: Any = None, **options: Any) -> None:
+        self._address = address
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        if on_request is not None:
+            options["on_request"] = lambda where, request: on_request(request)
+        if on_lost is not None:
+            options["on_lost"] = lambda where: on_lost()
+        self._hub = self._run(self._make(options))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _make(self, options: dict[str, Any]) -> Hub:
+        return Hub(**options)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._address in self._hub.addresses
+
+    def connect(self) -> None:
+        self.invoke(Command(code=0), timeout_ms=LONG_MS)
+
+    def invoke(self, request: Command, *, timeout_ms: int) -> Command:
+        return self._run(self._hub.invoke(self._address, request, timeout_ms=timeout_ms))
+
+    def send_oneway(self, request: Command) -> None:
+        self._hub.oneway(self._address, request)
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self._run(self._close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _close(self) -> None:
+        await self._hub.close()
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        if calls:
+            await asyncio.wait(calls)
+
+
 MakeChannel = Callable[..., AnyChannel]
+KINDS: dict[str, MakeChannel] = {"blocking": Channel, "asyncio": OnLoop, "hub": OnHub}
 
 
-@pytest.fixture(params=["blocking", "asyncio"])
+@pytest.fixture(params=KINDS)
 def make(request: pytest.FixtureRequest) -> Iterator[MakeChannel]:
     """Makes channels of one kind, and closes them."""
     made: list[AnyChannel] = []
 
     def make_one(address: str, **options: Any) -> AnyChannel:
-        channel: AnyChannel = (Channel if request.param == "blocking" else OnLoop)(address, **options)
+        channel = KINDS[request.param](address, **options)
         made.append(channel)
         return channel
 
