@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,6 +73,7 @@ class ConcurrentService:
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
         self._timers: set[asyncio.TimerHandle] = set()
+        self._closed = False
 
     def submit(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Have messages of a pull consumed."""
@@ -93,6 +93,7 @@ class ConcurrentService:
 
     def close(self) -> None:
         """Stop what waits to be tried again here; it comes again to whoever gets the queue next."""
+        self._closed = True
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -150,6 +151,8 @@ class ConcurrentService:
 
     def _later(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Try again here what nobody took back."""
+        if self._closed:
+            return
 
         def submit() -> None:
             self._timers.discard(timer)
@@ -168,7 +171,7 @@ class ConcurrentService:
             queues: where to look.
             longer_than_s: how long a listener may take.
         """
-        oldest = time.monotonic() - longer_than_s
+        oldest = self._loop.time() - longer_than_s
         hanging = {
             (task.held, message.queue_offset): message
             for task in self.workers.running()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -194,7 +193,7 @@ class OrderlyService:
         if not held.listeners and (quiet := self._quiet.pop(held, None)) is not None and not quiet.done():
             quiet.set_result(None)
         if task.results:
-            self._mean_s[held] = (time.monotonic() - task.begun_s) / len(task.results)
+            self._mean_s[held] = (self._loop.time() - task.begun_s) / len(task.results)
         # A listener that ended after its queue was given up has consumed, but may not say so: the next owner
         # consumes the same again.
         for index, (part, handled) in enumerate(zip(task.parts, task.results)):  # noqa: B905 - a task may end early

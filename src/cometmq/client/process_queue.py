@@ -238,11 +238,6 @@ class ProcessQueue:
         self._trim()
         return self._order[-1] - self._order[0] if self._order else 0
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing waits here. What an orderly listener has does not count."""
-        return not self._cache
-
     def lock_expired(self, now_ms: int) -> bool:
         """Whether the broker may have given the lock to another member."""
         return now_ms - self.last_lock_ms > LOCK_LIVES_MS

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.command import Command
-from cometmq.remoting.members import flag_text
+from cometmq.remoting.members import request
 from cometmq.store_config.fields import INT32_MAX
 from cometmq.store_config.names import retry_topic
 
@@ -113,18 +113,16 @@ def send_back_command(
         unit_mode: the group's clients are spread over units.
         broker_name: the broker that stores it.
     """
-    return Command(
-        code=RequestCode.CONSUMER_SEND_MSG_BACK,
-        fields={
-            "offset": str(message.physical_offset),
-            "group": group,
-            "delayLevel": str(delay_level),
-            "originMsgId": message.unique_id or message.message_id,
-            "originTopic": message.topic,
-            "unitMode": flag_text(unit_mode),
-            "maxReconsumeTimes": str(most),
-            "bname": broker_name,
-        },
+    return request(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        offset=message.physical_offset,
+        group=group,
+        delayLevel=delay_level,
+        originMsgId=message.unique_id or message.message_id,
+        originTopic=message.topic,
+        unitMode=unit_mode,
+        maxReconsumeTimes=most,
+        bname=broker_name,
     )
 
 

@@ -54,7 +54,7 @@ class Task:
         parts: what each call of the listener gets.
         results: what came of each call; fewer than parts where the task ended early.
         orderly: no part is begun after one that failed.
-        begun_s: when a worker took it, by ``time.monotonic()``; 0 before.
+        begun_s: when a worker took it, by the loop's clock, which is ``time.monotonic()``; 0 before.
     """
 
     __slots__ = ("begun_s", "held", "may_go_on", "orderly", "parts", "results")
@@ -414,7 +414,7 @@ class ExecutorWorkers(_Common):
             self._loop.call_soon(self._hand_back)
 
     def _call(self, tasks: list[Task]) -> bool:
-        now = time.monotonic()
+        now = self._loop.time()
         for task in tasks:
             task.begun_s = now
         parts = [task.parts for task in tasks]
@@ -502,12 +502,11 @@ class LoopWorkers(_Common):
         turn = time.monotonic()
         while self._ready:
             task = self._ready.popleft()
-            now = time.monotonic()
-            if now - turn > _LOOP_TURN_S:
+            if time.monotonic() - turn > _LOOP_TURN_S:
                 # Listeners that never wait for anything must not keep the loop from its sockets.
                 await asyncio.sleep(0)
-                now = turn = time.monotonic()
-            task.begun_s = now
+                turn = time.monotonic()
+            task.begun_s = self._loop.time()
             self._at_work[me] = task
             await task.run_async(self._call)
             self._done.append(task)

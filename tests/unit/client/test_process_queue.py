@@ -39,7 +39,7 @@ def queue() -> ProcessQueue:
 
 
 def test_an_empty_queue(queue: ProcessQueue) -> None:
-    assert (queue.count, queue.size_bytes, queue.max_span, queue.is_empty) == (0, 0, 0, True)
+    assert (queue.count, queue.size_bytes, queue.max_span) == (0, 0, 0)
     assert queue.first() is None
     assert queue.remove(held(1), now_ms=5) == NOTHING
     assert queue.last_consume_ms == 5

@@ -1,0 +1,355 @@
+"""The pulls of a push consumer: one for each of its queues, from the rebalance that brought the queue to the one that
+takes it away.
+
+What stays true: each queue has one pull that waits for a timer, is at a broker, or is being decided; whatever happens
+puts it back exactly once, or ends it with its queue.
+
+A pull that waits because too much is held goes on as soon as there is room, at the latest after 50 ms.
+
+Threads: the client's loop. Source: consumption specification 1.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from cometmq._engine import PullRequest, decode_pulled
+from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.pulling import (
+    FlowCounters,
+    Gate,
+    PullLimits,
+    PullStatus,
+    commit_to_send,
+    delay_after_error_ms,
+    delay_at_gate_ms,
+    next_gate,
+    pull_flags,
+    pull_status,
+)
+from cometmq.client.subscriptions import TAG
+from cometmq.errors import BrokerNotFound, Error
+from cometmq.store_config.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from cometmq._engine import PullAnswer, ReceivedMessage
+    from cometmq.client.instance import ClientInstance
+    from cometmq.client.offset_stores import OffsetStore
+    from cometmq.client.settings import PushSettings
+    from cometmq.remoting.bodies.heartbeat import SubscriptionData
+    from cometmq.remoting.bodies.message_queue import MessageQueue
+
+__all__ = ["PullHost", "PushPulls"]
+
+_FIRST_PULL_MS: Final = 500
+_FLOW_GATES: Final = (Gate.TOO_MANY, Gate.TOO_LARGE, Gate.TOO_WIDE)
+
+_log = logging.getLogger(__name__)
+
+
+class PullHost(Protocol):
+    """The consumer whose pulls these are."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not closed."""
+        ...
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether its user has suspended it."""
+        ...
+
+    @property
+    def is_orderly(self) -> bool:
+        """Whether its listener is orderly."""
+        ...
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionData]:
+        """Topic to subscription, as it is now."""
+        ...
+
+    async def start_offset(self, queue: MessageQueue) -> int:
+        """Return where a queue begins; below 0, or an Error, where that cannot be told now."""
+        ...
+
+    def consume(self, held: ProcessQueue, messages: list[ReceivedMessage], *, dispatch: bool) -> None:
+        """Take messages that were pulled; ``dispatch`` says that an orderly chain has to begin."""
+        ...
+
+    def offset_is_illegal(self, held: ProcessQueue, offset: int) -> None:
+        """Begin a queue again at an offset that exists; it is dropped already."""
+        ...
+
+
+class _Pull:
+    """One queue's pull."""
+
+    __slots__ = ("held", "next_offset", "previously_locked", "timer", "waits_for_room")
+
+    def __init__(self, held: ProcessQueue, next_offset: int) -> None:
+        self.held = held
+        self.next_offset = next_offset
+        self.previously_locked = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.waits_for_room = False
+
+
+class PushPulls:
+    """The pulls of one push consumer.
+
+    Attributes:
+        limits: how much of a queue may wait.
+        counters: how often pulls waited because too much did.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        host: PullHost,
+        settings: PushSettings,
+        store: OffsetStore,
+        *,
+        group: str,
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        """Pull nothing yet.
+
+        Args:
+            instance: reaches the brokers.
+            host: the consumer.
+            settings: the consumer's.
+            store: its offsets, which pulls carry to the broker.
+            group: the group, as brokers know it.
+            spawn: runs work beside.
+        """
+        self.limits = PullLimits(
+            messages=settings.pull_threshold_for_queue,
+            size_mib=settings.pull_threshold_size_for_queue_mib,
+            span=settings.consume_concurrently_max_span,
+        )
+        self.counters = FlowCounters()
+        self._instance = instance
+        self._host = host
+        self._settings = settings
+        self._store = store
+        self._group = group
+        self._spawn = spawn
+        self._pulls: dict[ProcessQueue, _Pull] = {}
+        self._suggested: dict[MessageQueue, int] = {}
+
+    def begin(self, held: ProcessQueue, next_offset: int) -> None:
+        """Pull a queue that came; the first time in half a second."""
+        held.last_pull_ms = self._instance.now_ms()
+        pull = self._pulls[held] = _Pull(held, next_offset)
+        self._later(pull, _FIRST_PULL_MS)
+
+    def room(self, held: ProcessQueue) -> None:
+        """Let a pull that waits because too much is held look again, now that less is."""
+        pull = self._pulls.get(held)
+        if pull is not None and pull.waits_for_room and self._gate(pull) not in _FLOW_GATES:
+            self._now(pull)
+
+    def close(self) -> None:
+        """End every pull that waits here. Those at brokers end when their answers come."""
+        for pull in self._pulls.values():
+            if pull.timer is not None:
+                pull.timer.cancel()
+        self._pulls.clear()
+
+    # --- When ---------------------------------------------------------------------------------------------------------
+
+    def _later(self, pull: _Pull, delay_ms: int) -> None:
+        if delay_ms <= 0:
+            self._now(pull)
+        elif pull.held in self._pulls:
+            pull.timer = self._instance.loop.call_later(delay_ms / 1000, self._now, pull)
+
+    def _gate(self, pull: _Pull) -> Gate:
+        host, held = self._host, pull.held
+        return next_gate(
+            held,
+            self.limits,
+            running=host.is_running,
+            paused=host.is_suspended,
+            orderly=host.is_orderly,
+            previously_locked=pull.previously_locked,
+            subscribed=held.queue.topic in host.subscriptions,
+            now_ms=self._instance.now_ms(),
+        )
+
+    def _now(self, pull: _Pull) -> None:
+        if pull.timer is not None:
+            pull.timer.cancel()
+            pull.timer = None
+        pull.waits_for_room = False
+        gate = self._gate(pull)
+        if gate is Gate.OPEN:
+            self._send(pull)
+        elif gate is Gate.DROPPED:
+            self._pulls.pop(pull.held, None)
+        elif gate is Gate.FIRST_LOCKED:
+            self._spawn(self._first_locked(pull))
+        else:
+            if gate in _FLOW_GATES:
+                pull.waits_for_room = True
+                if self.counters.note(gate):
+                    _log.warning("group %s: pulls wait, %s: %r", self._group, gate.value, pull.held)
+            self._later(pull, delay_at_gate_ms(gate, exception_delay_ms=self._exception_ms))
+
+    async def _first_locked(self, pull: _Pull) -> None:
+        """Ask again where to begin: until the lock came, another member may have gone on."""
+        try:
+            offset = await self._host.start_offset(pull.held.queue)
+        except Error as error:
+            _log.warning("group %s cannot begin with %s yet: %s", self._group, pull.held.queue, error)
+            offset = -1
+        if offset < 0:
+            self._later(pull, self._exception_ms)
+            return
+        if offset < pull.next_offset:
+            _log.warning("group %s: %s begins at %d, before %d", self._group, pull.held.queue, offset, pull.next_offset)
+        pull.previously_locked = True
+        pull.next_offset = offset
+        self._now(pull)
+
+    @property
+    def _exception_ms(self) -> int:
+        return self._settings.pull_time_delay_when_exception_ms
+
+    # --- What is asked ------------------------------------------------------------------------------------------------
+
+    def _send(self, pull: _Pull) -> None:
+        queue = pull.held.queue
+        target = self._instance.broker_address(queue.broker_name, self._suggested.get(queue, 0))
+        if target is None:
+            self._spawn(self._find_broker(pull))
+            return
+        address, is_slave = target
+        settings = self._settings
+        subscription = self._host.subscriptions[queue.topic]
+        commit_offset, is_commit = commit_to_send(
+            settings.message_model, self._store.memory(queue), from_slave=is_slave
+        )
+        with_expression = settings.post_subscription_when_pull and not subscription.class_filter_mode
+        request = PullRequest(
+            group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=pull.next_offset,
+            max_messages=settings.pull_batch_size,
+            sys_flag=pull_flags(
+                commit=is_commit,
+                suspend=True,
+                subscription=with_expression,
+                class_filter=subscription.class_filter_mode,
+            ),
+            commit_offset=commit_offset,
+            suspend_timeout_ms=settings.broker_suspend_max_time_ms,
+            sub_version=subscription.sub_version,
+            max_bytes=settings.pull_batch_size_bytes,
+            subscription=subscription.sub_string if with_expression else None,
+            expression_type=subscription.expression_type,
+            broker_name=queue.broker_name,
+        )
+        self._instance.network.pull(
+            address,
+            request,
+            partial(self._answered, pull, subscription),
+            timeout_ms=settings.consumer_timeout_when_suspend_ms,
+        )
+
+    async def _find_broker(self, pull: _Pull) -> None:
+        queue = pull.held.queue
+        await self._instance.update_route(queue.topic)
+        if self._instance.broker_address(queue.broker_name) is None:
+            self._failed(pull, None, BrokerNotFound(f"broker {queue.broker_name} has no address"))
+        else:
+            self._now(pull)
+
+    # --- What is answered ---------------------------------------------------------------------------------------------
+
+    def _answered(self, pull: _Pull, subscription: SubscriptionData, answer: PullAnswer | Error) -> None:
+        if isinstance(answer, Error):
+            self._failed(pull, None, answer)
+            return
+        status = pull_status(answer.code)
+        if status is None:
+            self._failed(pull, answer.code, f"code {answer.code}: {answer.remark}")
+            return
+        held = pull.held
+        queue = held.queue
+        self._suggested[queue] = answer.suggested_broker_id
+        if status is PullStatus.FOUND:
+            try:
+                messages = self._decode(queue, subscription, answer)
+            except Error as error:
+                self._failed(pull, None, error)
+                return
+            self._found(pull, answer.next_begin_offset, messages)
+            return
+        pull.next_offset = answer.next_begin_offset
+        if status is PullStatus.OFFSET_ILLEGAL:
+            if not held.dropped:
+                _log.warning("group %s: %s goes on at %d: %s", self._group, queue, pull.next_offset, answer.remark)
+                held.dropped = True
+                self._host.offset_is_illegal(held, pull.next_offset)
+            self._pulls.pop(held, None)
+            return
+        # Else a group whose tags never match would never come forward.
+        if not held.count and not held.dropped:
+            self._store.update(queue, pull.next_offset, increase_only=True)
+        self._now(pull)
+
+    def _decode(self, queue: MessageQueue, subscription: SubscriptionData, answer: PullAnswer) -> list[ReceivedMessage]:
+        tags = None
+        if subscription.tags and not subscription.class_filter_mode and subscription.expression_type in (None, TAG):
+            # Brokers compare hash codes, which different tags may share.
+            tags = frozenset(subscription.tags)
+        return decode_pulled(
+            answer.body,
+            broker_name=queue.broker_name,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            tags=tags,
+            offset_delta=answer.offset_delta or 0,
+            min_offset=answer.min_offset,
+            max_offset=answer.max_offset,
+        ).messages
+
+    def _found(self, pull: _Pull, next_offset: int, messages: list[ReceivedMessage]) -> None:
+        held = pull.held
+        previous, pull.next_offset = pull.next_offset, next_offset
+        if held.dropped:
+            self._pulls.pop(held, None)
+            return
+        if not messages:
+            self._now(pull)
+            return
+        if next_offset < previous or messages[0].queue_offset < previous:
+            _log.warning(
+                "group %s: %s was asked from offset %d and answered from %d to %d",
+                self._group,
+                held.queue,
+                previous,
+                messages[0].queue_offset,
+                next_offset,
+            )
+        dispatch = held.put(messages)
+        self._host.consume(held, messages, dispatch=dispatch)
+        self._later(pull, self._settings.pull_interval_ms)
+
+    def _failed(self, pull: _Pull, code: int | None, reason: object) -> None:
+        queue = pull.held.queue
+        if pull.held.dropped or not self._host.is_running:
+            level = logging.DEBUG
+        else:
+            level = logging.DEBUG if queue.topic.startswith(RETRY_PREFIX) else logging.WARNING
+        _log.log(level, "group %s: a pull of %s failed and comes again: %s", self._group, queue, reason)
+        self._later(pull, delay_after_error_ms(code, exception_delay_ms=self._exception_ms))
