@@ -41,6 +41,7 @@ from cometmq.client.service_state import ServiceState, not_startable, require_ru
 from cometmq.errors import (
     BrokerError,
     BrokerNotFound,
+    ClientStateError,
     Error,
     ForkedClient,
     InvalidArgument,
@@ -119,6 +120,14 @@ class _Send(SendFuture):
         self.pressure_bytes = 0
         self.asked_route = False
 
+    def _wait(self, timeout_s: float | None) -> None:
+        if threading.get_ident() == self.engine.loop_thread:
+            raise ClientStateError(
+                "a blocking call was made on the producer's own event loop, as in a callback, and would wait for "
+                "itself: make it in a thread, or await the future"
+            )
+        super()._wait(timeout_s)
+
     def __call__(self, answer: SendAnswer | Error) -> None:
         """Take what came to the attempt under way; on the loop."""
         self.engine.answered(self, answer)
@@ -155,7 +164,7 @@ class SendEngine:
         self._is_forked = False
         self._detector: asyncio.TimerHandle | None = None
         self.clock = instance.loop.time
-        self._loop_thread = threading.get_ident()
+        self.loop_thread = threading.get_ident()
         self._now_ms = instance.now_ms
         self._network = instance.network
         self._pressure = (
@@ -443,7 +452,7 @@ class SendEngine:
     def _begin(self, send: _Send, is_awaited: bool) -> SendFuture:
         if self._pressure is not None and not is_awaited:
             assert send.request is not None
-            on_loop = threading.get_ident() == self._loop_thread
+            on_loop = threading.get_ident() == self.loop_thread
             timeout_s = 0.0 if on_loop else send.deadline_s - send.began_s
             try:
                 send.pressure_bytes = self._pressure.enter(len(send.request.body), timeout_s=timeout_s)
@@ -560,7 +569,11 @@ class SendEngine:
         self.answered(send, BrokerNotFound(f"no name server knows a master of broker {name}", broker_name=name))
 
     async def _refresh_and_attempt(self, send: _Send) -> None:
-        await self.instance.update_route(send.topic)
+        try:
+            await self.instance.update_route(send.topic)
+        except BaseException as error:
+            self._fail(send, error)
+            raise
         self._attempt(send)
 
     def _spawn_first(self, send: _Send) -> None:
@@ -569,8 +582,11 @@ class SendEngine:
     async def _find_and_begin(self, send: _Send) -> None:
         try:
             await self.find_route(send.topic)
-        except Error as error:
+        except BaseException as error:
+            # Also where the loop cancels this: nobody shall wait for a send that nobody makes.
             self._fail(send, error)
+            if not isinstance(error, Error):
+                raise
         else:
             self._first_attempt(send)
 
@@ -617,7 +633,7 @@ class SendEngine:
         else:
             self._fail(send, error)
 
-    def _fail(self, send: _Send, error: Exception) -> None:
+    def _fail(self, send: _Send, error: BaseException) -> None:
         if isinstance(error, Error) and send.attempts:
             elapsed_ms = (self.clock() - send.began_s) * 1000
             error = send_failed(
@@ -630,7 +646,7 @@ class SendEngine:
             )
         self._end(send, error=error)
 
-    def _end(self, send: _Send, *, result: SendResult | None = None, error: Exception | None = None) -> None:
+    def _end(self, send: _Send, *, result: SendResult | None = None, error: BaseException | None = None) -> None:
         self._under_way.discard(send)
         send.request = None
         if send.pressure_bytes and self._pressure is not None:

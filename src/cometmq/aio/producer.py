@@ -1,0 +1,171 @@
+"""The producer for asyncio: that of :mod:`cometmq.client`, on the caller's own loop.
+
+::
+
+    async with Producer("orders-api", name_servers="127.0.0.1:9876") as producer:
+        await producer.send("orders", b"...", tags="paid", keys="o-17")
+
+A loop that is blocked sends nothing, heartbeats too: brokers drop a producer after 120 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from cometmq.client.hooks import Interceptor
+from cometmq.client.outgoing import OutgoingMessage, message_of
+from cometmq.client.producer_settings import ProducerSettings
+from cometmq.client.queue_selection import QueueSelector
+from cometmq.client.send_engine import SendEngine
+from cometmq.client.sending import SendFuture, SendResult
+from cometmq.client.service_state import ServiceState, not_startable, require_running
+from cometmq.client.settings import settings_of
+from cometmq.remoting.bodies.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from cometmq.client.producer_settings import ProducerOptions
+
+__all__ = ["Producer"]
+
+
+class Producer:
+    """Sends messages; every method has the arguments and errors of :class:`cometmq.client.producer.Producer`'s.
+
+    Threads: that of its loop, which is the one that :meth:`start` runs on.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | Iterable[str] | None = None,
+        interceptors: Iterable[Interceptor] = (),
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """Connect to nobody yet."""
+        self.settings = settings_of(ProducerSettings, dict(options), name_servers=name_servers, group=group)
+        self._interceptors = tuple(interceptors)
+        self._engine: SendEngine | None = None
+
+    def __repr__(self) -> str:
+        """Tell group and state."""
+        return f"<aio.Producer {self.settings.group} {self.state.value}>"
+
+    # --- Life ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ServiceState:
+        """Whether it runs."""
+        return ServiceState.CREATE_JUST if self._engine is None else self._engine.state
+
+    async def start(self) -> Self:
+        """Start it on the running loop."""
+        if self._engine is not None:
+            raise not_startable(f"producer group {self.settings.group}", self._engine.state)
+        self._engine = await SendEngine.open(self.settings, interceptors=self._interceptors)
+        return self
+
+    async def close(self) -> None:
+        """Send what waits, wait until all sends have ended, and leave; nothing where it does not run."""
+        if self._engine is not None and self._engine.state is ServiceState.RUNNING:
+            await self._engine.close()
+
+    async def __aenter__(self) -> Self:
+        """Start it."""
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+    def _running(self) -> SendEngine:
+        if self._engine is None:
+            require_running(f"producer group {self.settings.group}", ServiceState.CREATE_JUST)
+        assert self._engine is not None
+        return self._engine
+
+    # --- Sending ------------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str | OutgoingMessage,
+        body: bytes | None = None,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message and wait until the broker has it."""
+        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
+        return await self._running().send(
+            message, queue=queue, selector=selector, arg=arg, is_awaited=True, timeout_ms=timeout_ms
+        )
+
+    def send_async(
+        self,
+        topic: str | OutgoingMessage,
+        body: bytes | None = None,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: int | None = None,
+    ) -> SendFuture:
+        """Send a message; what is returned can be awaited, now, later or never.
+
+        Where ``enable_backpressure_for_async_mode`` is set and there is no room, it fails at once instead of blocking
+        the loop.
+        """
+        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
+        return self._running().send(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms)
+
+    def send_oneway(
+        self,
+        topic: str | OutgoingMessage,
+        body: bytes | None = None,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+    ) -> None:
+        """Send a message and forget it: nobody is told whether it arrives."""
+        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
+        self._running().send_oneway(message, queue=queue, selector=selector, arg=arg)
+
+    async def send_batch(
+        self,
+        messages: Iterable[OutgoingMessage],
+        *,
+        topic: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send messages of one topic in one request, which is stored whole or not at all, and wait."""
+        batch = tuple(messages)
+        return await self._running().send_batch(batch, topic=topic, queue=queue, is_awaited=True, timeout_ms=timeout_ms)
+
+    async def flush(self) -> None:
+        """Wait until everything that was sent before has ended, well or not."""
+        await self._running().drain()

@@ -1,0 +1,284 @@
+"""The blocking producer: sends messages to brokers, ours or Apache's.
+
+::
+
+    with Producer("orders-api", name_servers="127.0.0.1:9876") as producer:
+        producer.send("orders", b"...", tags="paid", keys="o-17")
+
+All producers of a process share one event loop in a background thread; here is no logic, it is all in
+:mod:`cometmq.client.send_engine`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from cometmq.client.background import background
+from cometmq.client.hooks import Interceptor
+from cometmq.client.outgoing import OutgoingMessage, message_of
+from cometmq.client.producer_settings import ProducerSettings
+from cometmq.client.queue_selection import QueueSelector
+from cometmq.client.send_engine import SendEngine
+from cometmq.client.sending import SendFuture, SendResult
+from cometmq.client.service_state import ServiceState, not_startable, require_running
+from cometmq.client.settings import settings_of
+from cometmq.errors import Error, InvalidArgument
+from cometmq.remoting.bodies.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from cometmq.client.producer_settings import ProducerOptions
+
+__all__ = ["Producer"]
+
+_MANY_UNDER_WAY = 1_000
+
+
+class Producer:
+    """Sends messages.
+
+    Threads: any number may send at a time. A fork of the process cannot use it: make producers after the fork.
+    Callbacks of futures run on the background loop and must not block.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | Iterable[str] | None = None,
+        interceptors: Iterable[Interceptor] = (),
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """Connect to nobody yet.
+
+        Args:
+            group: the producer group; brokers ask its members what became of a transaction.
+            name_servers: ``host:port``, several with ``;`` or as a list; None for the environment's ``NAMESRV_ADDR``.
+            interceptors: see every message before and after.
+            options: the settings, :class:`ProducerSettings`.
+
+        Raises:
+            InvalidArgument: there is no such option, or a name server is no address.
+        """
+        self.settings = settings_of(ProducerSettings, dict(options), name_servers=name_servers, group=group)
+        self._interceptors = tuple(interceptors)
+        self._engine: SendEngine | None = None
+
+    def __repr__(self) -> str:
+        """Tell group and state."""
+        return f"<Producer {self.settings.group} {self.state.value}>"
+
+    # --- Life ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ServiceState:
+        """Whether it runs."""
+        return ServiceState.CREATE_JUST if self._engine is None else self._engine.state
+
+    def start(self) -> Self:
+        """Start it; after an error it may be started again.
+
+        Raises:
+            InvalidArgument: a setting cannot be used.
+            ClientStateError: it was started before.
+            GroupTaken: its client instance has a producer of this group.
+            Error: the name servers are not to be found.
+        """
+        if self._engine is not None:
+            raise not_startable(f"producer group {self.settings.group}", self._engine.state)
+        self._engine = background().run(SendEngine.open(self.settings, interceptors=self._interceptors))
+        return self
+
+    def close(self) -> None:
+        """Send what waits, wait until all sends have ended, and leave; nothing where it does not run."""
+        if self._engine is not None and self._engine.state is ServiceState.RUNNING:
+            background().run(self._engine.close())
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _running(self) -> SendEngine:
+        if self._engine is None:
+            require_running(f"producer group {self.settings.group}", ServiceState.CREATE_JUST)
+        assert self._engine is not None
+        return self._engine
+
+    # --- Sending ------------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str | OutgoingMessage,
+        body: bytes | None = None,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message and wait until the broker has it.
+
+        Args:
+            topic: the topic, or a whole message.
+            body: its bytes.
+            tags: its tag.
+            keys: its keys, several with blanks between.
+            properties: further names and values.
+            delay_level: 1 for the broker's first delay (1 second by default) and so on; 0 for none.
+            sharding_key: messages with the same one go to the same queue, in order where one thread sends them.
+            queue: the queue it must go to; or
+            selector: what chooses it: called with the queues and
+            arg: this.
+            timeout_ms: longest wait with all attempts; None for the setting ``send_msg_timeout_ms``.
+
+        Returns:
+            Where it is stored. Its ``status`` says whether also as safely as the broker was asked to.
+
+        Raises:
+            InvalidArgument, InvalidTopic, MessageTooLarge: it cannot be sent.
+            SendFailed: it was not acknowledged; the error says what was tried and whether it may be stored.
+            RouteNotFound: no name server knows the topic, and brokers do not make topics on their own.
+            ClientStateError: the producer does not run.
+        """
+        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
+        return (
+            self._running()
+            .send(message, queue=queue, selector=selector, arg=arg, is_awaited=True, timeout_ms=timeout_ms)
+            .result()
+        )
+
+    def send_async(
+        self,
+        topic: str | OutgoingMessage,
+        body: bytes | None = None,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+        timeout_ms: int | None = None,
+    ) -> SendFuture:
+        """Send a message and return at once; the future brings what :meth:`send` returns or raises.
+
+        A refusal of a broker ends it; only where no answer came it is tried again. Where
+        ``enable_backpressure_for_async_mode`` is set, it waits for room as long as the send may take.
+
+        Args:
+            topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms: as
+                :meth:`send`.
+
+        Raises:
+            InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`; all else is the future's.
+        """
+        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
+        return self._running().send(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms)
+
+    def send_oneway(
+        self,
+        topic: str | OutgoingMessage,
+        body: bytes | None = None,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        arg: Any = None,
+    ) -> None:
+        """Send a message and forget it: nobody is told whether it arrives.
+
+        Args:
+            topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg: as :meth:`send`.
+
+        Raises:
+            InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`.
+        """
+        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
+        self._running().send_oneway(message, queue=queue, selector=selector, arg=arg)
+
+    def send_batch(
+        self,
+        messages: Iterable[OutgoingMessage],
+        *,
+        topic: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send messages of one topic in one request, which is stored whole or not at all, and wait.
+
+        Args:
+            messages: at least one, none held back, together no longer than ``max_message_size_bytes``.
+            topic: where to, where the messages do not say.
+            queue, timeout_ms: as :meth:`send`.
+
+        Returns:
+            Where the first is stored; the others follow it. ``unique_id`` has all ids.
+
+        Raises:
+            InvalidArgument, InvalidTopic, MessageTooLarge, SendFailed, RouteNotFound: as :meth:`send`.
+            ClientStateError: the producer does not run.
+        """
+        batch = tuple(messages)
+        return (
+            self._running().send_batch(batch, topic=topic, queue=queue, is_awaited=True, timeout_ms=timeout_ms).result()
+        )
+
+    def send_many(
+        self, messages: Iterable[OutgoingMessage], *, topic: str | None = None, under_way: int = _MANY_UNDER_WAY
+    ) -> Sequence[SendResult]:
+        """Send messages one by one without waiting for each, and wait for all.
+
+        Args:
+            messages: any number; taken as they can be sent.
+            topic: where to, where they do not say.
+            under_way: most messages that are sent and not acknowledged.
+
+        Returns:
+            What :meth:`send` would for each, in order.
+
+        Raises:
+            SendFailed: the first that failed, when all that were begun have ended; those behind it were sent or not.
+            InvalidArgument, InvalidTopic, MessageTooLarge, RouteNotFound, ClientStateError: as :meth:`send`.
+        """
+        if under_way < 1:
+            raise InvalidArgument(f"under_way is {under_way}; give 1 or more")
+        engine = self._running()
+        results: list[SendResult] = []
+        waiting: deque[SendFuture] = deque()
+        try:
+            for message in messages:
+                if len(waiting) >= under_way:
+                    results.append(waiting.popleft().result())
+                waiting.append(engine.send(message, topic=topic))
+            while waiting:
+                results.append(waiting.popleft().result())
+        except Error:
+            for future in waiting:
+                future.exception()
+            raise
+        return results
+
+    def flush(self) -> None:
+        """Wait until everything that was sent before has ended, well or not."""
+        background().run(self._running().drain())
