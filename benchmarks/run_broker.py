@@ -260,6 +260,7 @@ def main() -> int:
     results = Path(os.environ.get("CMQ_BENCH_RESULTS", ROOT / "build" / "bench"))
     parent = Path(os.environ.get("CMQ_BENCH_DIR", results / "data"))
     parent.mkdir(parents=True, exist_ok=True)
+    results.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     saved = results / f"broker-{time.strftime('%Y-%m-%d-%H%M%S')}-{commit()}.json"
     head = {"facts": facts(parent), "java": PEER_VERSION if with_java else None}
