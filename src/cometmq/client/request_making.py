@@ -14,6 +14,7 @@ from cometmq._engine import SendRequest
 from cometmq.client.compressing import compress, compression_flag
 from cometmq.client.namespaces import with_namespace
 from cometmq.client.outgoing import (
+    BATCH_OVERHEAD_BYTES,
     OutgoingMessage,
     batch_body,
     can_be_batched,
@@ -139,12 +140,35 @@ class RequestMaker:
             ids.append(self._ids.next(now_ms))
             own = own_properties(ids[-1], wait_stored=wait_stored)
             records.append((check_body(message.body, max_bytes=limit), encoded.properties + own, message.flag))
-        body = batch_body(records)
-        if len(body) > limit:
-            raise MessageTooLarge(f"the batch takes {len(body):,} bytes; max_message_size_bytes is {limit:,}: split it")
+        size = sum(BATCH_OVERHEAD_BYTES + len(body) + len(stored) for body, stored, _ in records)
+        if size > limit:
+            raise MessageTooLarge(f"the batch takes {size:,} bytes; max_message_size_bytes is {limit:,}: split it")
+        return self.of_records(topic, records, wait_stored=wait_stored), ids
+
+    def record(self, message: OutgoingMessage) -> tuple[tuple[bytes, bytes, int], str] | None:
+        """Return a message as a record of a batch with its unique id; None where it must go alone.
+
+        Raises:
+            InvalidArgument, MessageTooLarge: it cannot be sent at all.
+        """
+        named = message.properties
+        if named and ("TRAN_MSG" in named or "UNIQ_KEY" in named):
+            return None
+        encoded = encode_message(message)
+        if encoded.is_delayed:
+            return None
+        unique_id = self._ids.next(self._now_ms())
+        body = check_body(message.body, max_bytes=self._settings.max_message_size_bytes)
+        own = own_properties(unique_id, wait_stored=message.wait_stored)
+        return (body, encoded.properties + own, message.flag), unique_id
+
+    def of_records(self, topic: str, records: Sequence[tuple[bytes, bytes, int]], *, wait_stored: bool) -> SendRequest:
+        """Return the request of a batch of such records, of no queue yet."""
+        now_ms = self._now_ms()
         own = own_properties(self._ids.next(now_ms), wait_stored=wait_stored)
         self._template(topic)
-        return self._request(topic, own, body, now_ms, code=RequestCode.SEND_BATCH_MESSAGE, batch=True), ids
+        body = batch_body(records)
+        return self._request(topic, own, body, now_ms, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
 
     def topic_of(self, messages: Sequence[OutgoingMessage], topic: str | None) -> str:
         """Return the one topic that messages go to, as it stands on the wire.

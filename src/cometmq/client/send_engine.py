@@ -24,6 +24,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cometmq._engine import SendAnswer, SendRequest
+from cometmq.client.accumulating import Accumulator, Bunch, BunchKey
 from cometmq.client.faults import FaultTable
 from cometmq.client.hooks import Interceptor, SendContext, run_hooks
 from cometmq.client.instance import INNER_PRODUCER_GROUP, ClientInstance, NetworkFactory, own_instance_name
@@ -31,6 +32,8 @@ from cometmq.client.namespaces import with_namespace
 from cometmq.client.outgoing import (
     STATUS_OF,
     OutgoingMessage,
+    can_be_batched,
+    check_topic,
 )
 from cometmq.client.pressure import BackPressure
 from cometmq.client.producer_settings import ProducerSettings
@@ -121,16 +124,26 @@ class _Send(SendFuture):
         self.asked_route = False
 
     def _wait(self, timeout_s: float | None) -> None:
-        if threading.get_ident() == self.engine.loop_thread:
-            raise ClientStateError(
-                "a blocking call was made on the producer's own event loop, as in a callback, and would wait for "
-                "itself: make it in a thread, or await the future"
-            )
+        self.engine.require_other_thread()
         super()._wait(timeout_s)
 
     def __call__(self, answer: SendAnswer | Error) -> None:
         """Take what came to the attempt under way; on the loop."""
         self.engine.answered(self, answer)
+
+
+class _Gathered(SendFuture):
+    """One message of a bunch."""
+
+    __slots__ = ("engine",)
+
+    def __init__(self, engine: SendEngine) -> None:
+        super().__init__()
+        self.engine = engine
+
+    def _wait(self, timeout_s: float | None) -> None:
+        self.engine.require_other_thread()
+        super()._wait(timeout_s)
 
 
 class SendEngine:
@@ -170,6 +183,15 @@ class SendEngine:
         self._pressure = (
             BackPressure(settings.back_pressure_for_async_send_num, settings.back_pressure_for_async_send_size_bytes)
             if settings.enable_backpressure_for_async_mode
+            else None
+        )
+        self._accumulator = (
+            Accumulator(
+                batch_max_bytes=settings.batch_max_bytes,
+                total_max_bytes=settings.total_batch_max_bytes,
+                message_max_bytes=settings.max_message_size_bytes,
+            )
+            if settings.accumulate
             else None
         )
         self._blocking = SendPolicy(
@@ -274,6 +296,8 @@ class SendEngine:
 
     async def drain(self) -> None:
         """Wait until all that is under way now has ended, well or not."""
+        for bunch in self._accumulator.take_all() if self._accumulator is not None else ():
+            self._ship(bunch)
         for send in list(self._under_way):
             await asyncio.shield(_arrival(send, self.instance.loop))
 
@@ -294,6 +318,18 @@ class SendEngine:
                 "make and start producers after the fork"
             )
         require_running(f"producer group {self.settings.group}", self._state)
+
+    def require_other_thread(self) -> None:
+        """Return where the caller is not the loop, and so may wait for it.
+
+        Raises:
+            ClientStateError: it would wait for itself.
+        """
+        if threading.get_ident() == self.loop_thread:
+            raise ClientStateError(
+                "a blocking call was made on the producer's own event loop, as in a callback, and would wait for "
+                "itself: make it in a thread, or await the future"
+            )
 
     # --- What the instance asks ---------------------------------------------------------------------------------------
 
@@ -343,12 +379,60 @@ class SendEngine:
         if self._state is not ServiceState.RUNNING:
             self.require_running()
         name = self._maker.topic_of((message,), topic)
+        if self._accumulator is not None and selector is None and timeout_ms is None:
+            gathered = self._accumulate(self._accumulator, message, name, queue, is_awaited)
+            if gathered is not None:
+                return gathered
         request_, unique_id = self._maker.single(message, name)
         send = self._new(request_, unique_id, is_awaited, timeout_ms)
         self._place(send, message, queue, selector, arg)
         if self._before or self._after:
             self._observe(send, (message,), (unique_id,))
         return self._begin(send, is_awaited)
+
+    def _accumulate(
+        self,
+        accumulator: Accumulator,
+        message: OutgoingMessage,
+        topic: str,
+        queue: MessageQueue | None,
+        is_awaited: bool,
+    ) -> SendFuture | None:
+        """Put a message into a bunch; None where it must go alone."""
+        if message.sharding_key is not None or message.queue_id is not None or not can_be_batched(topic):
+            return None
+        made = self._maker.record(message)
+        if made is None:
+            return None
+        check_topic(topic)
+        record, unique_id = made
+        future = _Gathered(self)
+        key = BunchKey(topic, queue, message.tags, message.wait_stored)
+        added = accumulator.add(key, message, record, unique_id, future, is_awaited=is_awaited)
+        if added is None:
+            return None
+        if added.fresh is not None:
+            self.instance.loop.call_soon_threadsafe(
+                self.instance.loop.call_later, self.settings.batch_max_delay_ms / 1000, self._due, added.fresh
+            )
+        for bunch in added.ready:
+            self._ship(bunch)
+        return future
+
+    def _due(self, bunch: Bunch) -> None:
+        if self._accumulator is not None and self._accumulator.take(bunch):
+            self._ship(bunch)
+
+    def _ship(self, bunch: Bunch) -> None:
+        """Send a bunch as a batch."""
+        key = bunch.key
+        request_ = self._maker.of_records(key.topic, bunch.records, wait_stored=key.wait_stored)
+        send = self._new(request_, ",".join(bunch.unique_ids), bunch.is_awaited, None)
+        send.add_done_callback(bunch.settle)
+        self._place(send, None, key.queue, None, None)
+        if self._before or self._after:
+            self._observe(send, bunch.messages, bunch.unique_ids)
+        self._begin(send, bunch.is_awaited)
 
     def send_batch(
         self,

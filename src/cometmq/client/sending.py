@@ -41,10 +41,13 @@ class SendResult:
         attempts: how often it was sent; after more than one it may be stored more than once.
     """
 
-    __slots__ = ("_answer", "_asked", "attempts", "unique_id")
+    __slots__ = ("_answer", "_asked", "_index", "attempts", "unique_id")
 
-    def __init__(self, answer: SendAnswer, asked: MessageQueue, unique_id: str, attempts: int = 1) -> None:
-        """Keep the broker's answer and the queue that it was asked for."""
+    def __init__(
+        self, answer: SendAnswer, asked: MessageQueue, unique_id: str, attempts: int = 1, index: int | None = None
+    ) -> None:
+        """Keep the broker's answer and the queue that it was asked for; ``index`` is the place in a batch."""
+        self._index = index
         self._answer = answer
         self._asked = asked
         self.unique_id = unique_id
@@ -58,12 +61,18 @@ class SendResult:
     @property
     def message_id(self) -> str:
         """The id by which consumers see the message: its unique id, or what the broker gave to a whole batch."""
-        return self._answer.batch_unique_id or self.unique_id
+        whole = self._answer.batch_unique_id if self._index is None else None
+        return whole or self.unique_id
 
     @property
     def offset_message_id(self) -> str:
         """The broker's own id: its address and the place in its log; of a batch all of them, with commas."""
-        return self._answer.message_id or ""
+        ids = self._answer.message_id or ""
+        if self._index is None:
+            return ids
+        each = ids.split(",")
+        # A topic of inner batches has one id for all.
+        return each[self._index] if self._index < len(each) else each[0]
 
     @property
     def queue(self) -> MessageQueue:
@@ -81,7 +90,7 @@ class SendResult:
     @property
     def queue_offset(self) -> int:
         """Its place in the queue; of a batch that of the first. Of a message held back, that of where it waits."""
-        return self._answer.queue_offset
+        return self._answer.queue_offset + (self._index or 0)
 
     @property
     def transaction_id(self) -> str | None:
@@ -102,6 +111,15 @@ class SendResult:
     def recall_handle(self) -> str | None:
         """What takes a message back that is held back by a timer, or None."""
         return self._answer.recall_handle
+
+    def part(self, index: int, unique_id: str) -> SendResult:
+        """Return the result of one message of a batch.
+
+        Args:
+            index: which one, from 0.
+            unique_id: its id.
+        """
+        return SendResult(self._answer, self._asked, unique_id, self.attempts, index)
 
     def __repr__(self) -> str:
         """Tell status and place."""

@@ -425,3 +425,29 @@ def test_a_broker_that_is_not_known_is_asked_for_once() -> None:
         assert (await engine.send(message(), queue=gone)).queue == gone
 
     played(use)
+
+
+def test_messages_that_follow_closely_become_a_batch() -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        began_s = loop.time()
+        futures = [engine.send(message(b"%d" % at)) for at in range(5)]
+        alone = engine.send(message(b"late", delay_level=1))
+        results = [await future for future in futures]
+        assert 0.010 <= loop.time() - began_s < 0.5
+        await alone
+        batches = [request for _, request, _ in network.sent if request.batch]
+        assert [request.code for request in batches] == [320]
+        assert [one.queue_offset for one in results] == [0, 1, 2, 3, 4]
+        assert len({one.unique_id for one in results}) == 5
+        # What is flushed does not wait for its time.
+        waiting = engine.send(message(b"x"))
+        began_s = loop.time()
+        await engine.drain()
+        assert waiting.done()
+        assert loop.time() - began_s < 0.009
+        # A long bunch goes at once.
+        long = [engine.send(message(b"x" * 12_000)) for _ in range(3)]
+        assert sum(request.batch for _, request, _ in network.sent) == 3
+        await long[0]
+
+    played(use, accumulate=True)
