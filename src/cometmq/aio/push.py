@@ -1,0 +1,120 @@
+"""The push consumer for asyncio: that of :mod:`cometmq.client`, on the caller's own loop.
+
+::
+
+    consumer = PushConsumer("billing", name_servers="127.0.0.1:9876", listener=handle)
+    await consumer.subscribe("orders", "paid || refunded")
+    async with consumer:
+        await stop.wait()
+
+``async def`` listeners run on the loop, plain ones in threads, or in the executor that was given. A loop that is
+blocked consumes nothing, and sends no heartbeats: brokers drop a member after 120 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from cometmq.client.hooks import Interceptor
+from cometmq.client.offset_stores import OwnOffsetStore
+from cometmq.client.push_engine import QueueListener
+from cometmq.client.push_surface import PushSurface
+from cometmq.client.service_state import ServiceState
+from cometmq.client.subscriptions import TAG
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from cometmq.client.listeners import BatchListener, Listener
+    from cometmq.client.settings import PushOptions
+
+__all__ = ["PushConsumer"]
+
+_CLOSE_MS = 10_000
+
+
+class PushConsumer(PushSurface):
+    """Consumes topics as a member of a group.
+
+    Methods have the arguments and errors of :class:`cometmq.client.push_consumer.PushConsumer`'s.
+
+    Threads: that of its loop, which is the one that :meth:`start` runs on.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | Iterable[str] | None = None,
+        listener: Listener | None = None,
+        batch_listener: BatchListener | None = None,
+        orderly: bool = False,
+        auto_commit: bool = True,
+        executor: Executor | None = None,
+        offset_store: OwnOffsetStore | None = None,
+        interceptors: Iterable[Interceptor] = (),
+        queue_listener: QueueListener | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None:
+        """Connect to nobody yet."""
+        super().__init__(
+            dict(options),
+            group=group,
+            name_servers=name_servers,
+            listener=listener,
+            batch_listener=batch_listener,
+            orderly=orderly,
+            auto_commit=auto_commit,
+            executor=executor,
+            offset_store=offset_store,
+            interceptors=interceptors,
+            queue_listener=queue_listener,
+        )
+
+    def __repr__(self) -> str:
+        """Tell group, state and topics."""
+        return f"<aio.PushConsumer {self.settings.group} {self.state.value} topics={sorted(self._expressions)}>"
+
+    async def subscribe(self, topic: str, expression: str | None = "*", *, expression_type: str = TAG) -> Self:
+        """Subscribe to a topic; before the start or while it runs."""
+        self._note_subscription(topic, expression, expression_type)
+        if self.state is ServiceState.RUNNING:
+            await self._running().subscribe(topic, expression, expression_type=expression_type)
+        return self
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give a topic up; messages that are here already are still consumed."""
+        self._expressions.pop(topic, None)
+        if self.state is ServiceState.RUNNING:
+            self._running().unsubscribe(topic)
+
+    async def start(self) -> Self:
+        """Start to consume on the running loop."""
+        await self._open().start()
+        return self
+
+    async def suspend(self) -> None:
+        """Pull no more until :meth:`resume`; what is here already is consumed."""
+        self._running().suspend()
+
+    async def resume(self) -> None:
+        """Pull again."""
+        await self._running().resume()
+
+    async def close(self, *, timeout_ms: int = _CLOSE_MS) -> None:
+        """Stop pulling, let listeners finish what they have begun, commit, and leave the group."""
+        if self._engine is not None and self._engine.is_running:
+            await self._engine.close(timeout_ms=timeout_ms)
+
+    async def __aenter__(self) -> Self:
+        """Start it, where that has not been done."""
+        return self if self.state is ServiceState.RUNNING else await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()

@@ -1,0 +1,191 @@
+"""The blocking push consumer: a listener is called with messages as they come, from brokers, ours or Apache's.
+
+::
+
+    consumer = PushConsumer("billing", name_servers="127.0.0.1:9876")
+    consumer.subscribe("orders", "paid || refunded")
+
+    @consumer.listener
+    def handle(message):
+        book(message.body_bytes)
+
+    with consumer:
+        input("Enter ends\\n")
+
+All consumers of a process share one event loop in a background thread; here is no logic, it is all in
+:mod:`cometmq.client.push_engine`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from cometmq.client.background import background
+from cometmq.client.hooks import Interceptor
+from cometmq.client.offset_stores import OwnOffsetStore
+from cometmq.client.push_engine import QueueListener
+from cometmq.client.push_surface import PushSurface
+from cometmq.client.service_state import ServiceState
+from cometmq.client.subscriptions import TAG
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from cometmq.client.listeners import BatchListener, Listener
+    from cometmq.client.settings import PushOptions
+
+__all__ = ["PushConsumer"]
+
+_CLOSE_MS = 10_000
+
+
+class PushConsumer(PushSurface):
+    """Consumes topics as a member of a group.
+
+    The listener is called in up to ``consume_thread_max`` threads, with one message (``listener``) or with a list
+    (``batch_listener``, up to ``consume_message_batch_max_size``). None or ``Outcome.SUCCESS`` says that they are done,
+    an exception that they are not: they come again, after a delay that grows, and after 16 tries go to the dead
+    letters. An orderly listener gets each queue's messages in order, and waits where one fails. An ``async def``
+    listener runs on the background loop and must not block.
+
+    Messages come at least once: after a crash, or when queues change hands, some come twice.
+
+    Threads: any. A fork of the process cannot use it: make consumers after the fork.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        name_servers: str | Iterable[str] | None = None,
+        listener: Listener | None = None,
+        batch_listener: BatchListener | None = None,
+        orderly: bool = False,
+        auto_commit: bool = True,
+        executor: Executor | None = None,
+        offset_store: OwnOffsetStore | None = None,
+        interceptors: Iterable[Interceptor] = (),
+        queue_listener: QueueListener | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None:
+        """Connect to nobody yet.
+
+        Args:
+            group: the consumer group; its members share the messages.
+            name_servers: ``host:port``, several with ``;`` or as a list; None for the environment's ``NAMESRV_ADDR``.
+            listener: called with each message; or
+            batch_listener: called with lists of them. Decorators of the same names do as well.
+            orderly: one call at a time for each queue, in its order.
+            auto_commit: orderly: success commits; else ``Outcome.COMMIT`` does.
+            executor: where the listener runs instead of in threads of the consumer's: a process pool for one that
+                computes. It is not shut down here.
+            offset_store: where progress is kept instead of at the broker.
+            interceptors: see messages before and after the listener.
+            queue_listener: called with topic, all its queues and this member's when they change; on the client's loop.
+            options: the settings, :class:`~cometmq.client.settings.PushSettings`.
+
+        Raises:
+            InvalidArgument: there is no such option, a name server is no address, or there are two listeners.
+        """
+        super().__init__(
+            dict(options),
+            group=group,
+            name_servers=name_servers,
+            listener=listener,
+            batch_listener=batch_listener,
+            orderly=orderly,
+            auto_commit=auto_commit,
+            executor=executor,
+            offset_store=offset_store,
+            interceptors=interceptors,
+            queue_listener=queue_listener,
+        )
+        self._ended = threading.Event()
+
+    def __repr__(self) -> str:
+        """Tell group, state and topics."""
+        return f"<PushConsumer {self.settings.group} {self.state.value} topics={sorted(self._expressions)}>"
+
+    def subscribe(self, topic: str, expression: str | None = "*", *, expression_type: str = TAG) -> Self:
+        """Subscribe to a topic; before the start or while it runs.
+
+        Args:
+            topic: the topic.
+            expression: ``*`` for everything, or tags with ``||`` between them, or an expression of another type.
+            expression_type: ``TAG`` or ``SQL92``.
+
+        Raises:
+            InvalidArgument: the expression names nothing.
+        """
+        self._note_subscription(topic, expression, expression_type)
+        if self.state is ServiceState.RUNNING:
+            background().run(self._running().subscribe(topic, expression, expression_type=expression_type))
+        return self
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give a topic up; messages that are here already are still consumed."""
+        self._expressions.pop(topic, None)
+        if self.state is ServiceState.RUNNING:
+            engine = self._running()
+            background().call(lambda: engine.unsubscribe(topic))
+
+    def start(self) -> Self:
+        """Start to consume.
+
+        Raises:
+            InvalidArgument: a setting, the listener or a subscription cannot be used.
+            ClientStateError: it was started before.
+            GroupTaken: its client instance has a consumer of this group; it may be started when that is closed.
+            Error: what kept it from starting.
+        """
+        engine = self._open()
+        background().run(engine.start())
+        return self
+
+    def suspend(self) -> None:
+        """Pull no more until :meth:`resume`; what is here already is consumed.
+
+        Raises:
+            ClientStateError: it does not run.
+        """
+        background().call(self._running().suspend)
+
+    def resume(self) -> None:
+        """Pull again.
+
+        Raises:
+            ClientStateError: it does not run.
+        """
+        background().run(self._running().resume())
+
+    def run(self) -> None:
+        """Start, consume until Ctrl-C or until another thread calls :meth:`close`, and close."""
+        with self:
+            try:
+                self._ended.wait()
+            except KeyboardInterrupt:
+                return
+
+    def close(self, *, timeout_ms: int = _CLOSE_MS) -> None:
+        """Stop pulling, let listeners finish what they have begun, commit, and leave the group.
+
+        Args:
+            timeout_ms: how long listeners may take. What they have then comes again, to whoever gets the queue.
+        """
+        self._ended.set()
+        if self._engine is not None and self._engine.is_running:
+            background().run(self._engine.close(timeout_ms=timeout_ms))
+
+    def __enter__(self) -> Self:
+        """Start it, where that has not been done."""
+        return self if self.state is ServiceState.RUNNING else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
