@@ -325,7 +325,6 @@ class PullSettings(ConsumerSettings):
         consumer_pull_timeout_ms: how long a pull that the broker must not hold may take.
         auto_commit: :meth:`poll` commits what was polled before.
         auto_commit_interval_ms: how often; at least 1000.
-        pull_thread_nums: most pulls under way at a time.
         pull_batch_size: most messages of one pull.
         pull_threshold_for_all: messages of all queues that may wait to be polled.
         consume_max_span: how far the offsets of a queue's waiting messages may lie apart.
@@ -342,7 +341,6 @@ class PullSettings(ConsumerSettings):
     consumer_pull_timeout_ms: int = number(10_000, minimum=1)
     auto_commit: bool = True
     auto_commit_interval_ms: int = number(5_000, minimum=1_000)
-    pull_thread_nums: int = number(20, minimum=1, maximum=1000)
     pull_batch_size: int = number(10, minimum=1, maximum=1024)
     pull_threshold_for_all: int = number(10_000, minimum=1)
     consume_max_span: int = number(2_000, minimum=1)
@@ -567,7 +565,6 @@ class PullOptions(ConsumerOptions, total=False):
     consumer_pull_timeout_ms: int
     auto_commit: bool
     auto_commit_interval_ms: int
-    pull_thread_nums: int
     pull_batch_size: int
     pull_threshold_for_all: int
     consume_max_span: int

@@ -81,7 +81,6 @@ def test_defaults_of_a_pull_consumer() -> None:
         "consumer_pull_timeout_ms": 10_000,
         "auto_commit": True,
         "auto_commit_interval_ms": 5_000,
-        "pull_thread_nums": 20,
         "pull_batch_size": 10,
         "pull_threshold_for_all": 10_000,
         "consume_max_span": 2_000,

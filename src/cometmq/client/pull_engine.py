@@ -1,0 +1,798 @@
+"""The machine of a pull consumer: pulls ahead of its user, hands out what came, and keeps the offsets.
+
+Queues are assigned by hand, or shared out among the members of the group for the topics subscribed to. Each has one
+task that pulls while there is room; what came waits until :meth:`PullEngine.poll` hands it out, a pull's messages at a
+time. A seek makes whatever was pulled before it void.
+
+What counts as consumed is what was handed out; it is committed by the user, or, with ``auto_commit``, by the first poll
+after ``auto_commit_interval_ms``, so never before the user came back for more. A crash brings the rest again.
+
+Threads: the client's loop. Source: consumption specification 1.13, 1.14.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cometmq.client.allocation import AllocateStrategy, as_strategy
+from cometmq.client.hooks import ConsumeContext, Interceptor, run_hooks
+from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name
+from cometmq.client.namespaces import with_namespace, without_namespace
+from cometmq.client.offset_file import OffsetFile, offset_path
+from cometmq.client.offset_stores import (
+    NEVER_CONSUMED,
+    AdaptedOffsetStore,
+    LocalOffsetStore,
+    OffsetStore,
+    OwnOffsetStore,
+    ReadOffset,
+    RemoteOffsetStore,
+)
+from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.pull_kernel import PullKernel, PullResult
+from cometmq.client.pulling import (
+    FLOW_CONTROL_DELAY_MS,
+    PAUSED_DELAY_MS,
+    PullStatus,
+    delay_after_error_ms,
+    pull_flags,
+)
+from cometmq.client.rebalance import Rebalance
+from cometmq.client.service_state import ServiceState, not_startable, require_running
+from cometmq.client.settings import PullSettings
+from cometmq.client.subscriptions import ALL, TAG, make_subscription
+from cometmq.errors import (
+    BrokerError,
+    ClientStateError,
+    Error,
+    GroupTaken,
+    InvalidArgument,
+    NotFound,
+    OffsetOutOfRange,
+    RouteNotFound,
+)
+from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
+from cometmq.store_config.fields import INT32_MAX
+from cometmq.store_config.names import RETRY_PREFIX, validate_topic
+
+if TYPE_CHECKING:
+    from cometmq._engine import ReceivedMessage
+
+__all__ = ["PullEngine", "QueuesChanged"]
+
+_log = logging.getLogger(__name__)
+
+QueuesChanged = Callable[[str, Collection[MessageQueue]], object]
+"""Called on the loop with a topic and its queues."""
+
+_NONE: Final = -1
+_NO_START_DELAY_MS: Final = 3_000
+_TOPIC_CHECK_FIRST_MS: Final = 10_000
+_MIB = 1 << 20
+
+
+class _Assigned:
+    """One queue of this consumer."""
+
+    __slots__ = ("consume_offset", "handed_end", "held", "paused", "pull_offset", "queue", "task", "wake")
+
+    def __init__(self, queue: MessageQueue, held: ProcessQueue, *, pull_offset: int) -> None:
+        self.queue = queue
+        self.held = held
+        self.paused = False
+        self.pull_offset = pull_offset
+        self.consume_offset = _NONE
+        # Behind all that was handed out. The process queue only knows the end of what was put into it last, which may
+        # be something that was taken back.
+        self.handed_end = 0
+        self.task: asyncio.Task[None] | None = None
+        self.wake = asyncio.Event()
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Who wants to know of a topic's queues, and what they were last told."""
+
+    callback: QueuesChanged
+    known: frozenset[MessageQueue] | None = None
+
+
+class PullEngine:
+    """One pull consumer."""
+
+    consume_type = ConsumeType.CONSUME_ACTIVELY
+    is_orderly = False
+    is_push = False
+
+    def __init__(
+        self,
+        settings: PullSettings,
+        *,
+        now_ms: Callable[[], int],
+        offset_store: OwnOffsetStore | None = None,
+        interceptors: Iterable[Interceptor] = (),
+        network_factory: NetworkFactory | None = None,
+    ) -> None:
+        """Connect to nobody yet; any thread.
+
+        Args:
+            settings: what the user wants; checked by :meth:`start`.
+            now_ms: wall clock, milliseconds since 1970.
+            offset_store: a store of the user's own for the progress.
+            interceptors: see what is handed out.
+            network_factory: makes the network.
+        """
+        self.settings = settings
+        self._now_ms = now_ms
+        self._made_ms = now_ms()
+        self._own_store = offset_store
+        self._interceptors = tuple(interceptors)
+        self._network_factory = network_factory
+        self._state = ServiceState.CREATE_JUST
+        self._group = with_namespace(settings.namespace, settings.group)
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._is_assigned_by_hand: bool | None = None
+        self._strategy: AllocateStrategy | None = None
+        self._instance: ClientInstance | None = None
+        self._rebalance: Rebalance | None = None
+        self._store: OffsetStore | None = None
+        self._kernel: PullKernel | None = None
+        self._assigned: dict[MessageQueue, _Assigned] = {}
+        self._ready: deque[tuple[_Assigned, Sequence[ReceivedMessage]]] = deque()
+        self._arrived = asyncio.Event()
+        self._commit_due_ms = 0
+        self._watches: dict[str, _Watch] = {}
+
+    # --- What a client instance and the rebalance ask -----------------------------------------------------------------
+
+    @property
+    def group(self) -> str:
+        """The group as servers know it."""
+        return self._group
+
+    @property
+    def state(self) -> ServiceState:
+        """Whether it runs."""
+        return self._state
+
+    @property
+    def message_model(self) -> MessageModel:
+        """Whether members share the messages or each gets all."""
+        return self.settings.message_model
+
+    @property
+    def model(self) -> MessageModel:
+        """The same, for the rebalance."""
+        return self.settings.message_model
+
+    @property
+    def consume_from_where(self) -> ConsumeFromWhere:
+        """Where a group without progress begins."""
+        return self.settings.consume_from_where
+
+    @property
+    def unit_mode(self) -> bool:
+        """Whether the group is spread over units."""
+        return self.settings.unit_mode
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionData]:
+        """What heartbeats say; topics as servers know them."""
+        return self._subscriptions
+
+    @property
+    def strategy(self) -> AllocateStrategy:
+        """Who gets which queues."""
+        if self._strategy is None:
+            self._strategy = as_strategy(self.settings.allocate_strategy)
+        return self._strategy
+
+    async def do_rebalance(self) -> bool:
+        """Share out the queues, unless they are assigned by hand."""
+        return True if self._rebalance is None or self._is_assigned_by_hand else await self._rebalance.run()
+
+    async def persist_offsets(self) -> None:
+        """Store the progress of the queues that are ours."""
+        await self._offsets.persist_all(list(self._assigned))
+
+    def routes_changed(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Nothing: the next rebalance reads the routes."""
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Leave the offsets alone: only push consumers are reset by brokers; a pull consumer seeks."""
+        _log.warning("group %s: a broker wants to reset %s; pull consumers keep their offsets", self._group, topic)
+
+    def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the progress in memory of one topic's queues."""
+        return self._offsets.snapshot(topic)
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return what an administrator may see."""
+        return ConsumerRunningInfo(
+            subscriptions=tuple(self._subscriptions.values()),
+            queues={
+                queue: assigned.held.info(commit_offset=self._offsets.memory(queue))
+                for queue, assigned in self._assigned.items()
+            },
+        )
+
+    async def consume_directly(self, message: ReceivedMessage, broker_name: str | None) -> ConsumeMessageDirectlyResult:
+        """Refuse: there is no listener to give the message to."""
+        return ConsumeMessageDirectlyResult(
+            consume_result=ConsumeResult.CR_THROW_EXCEPTION,
+            remark=f"group {self._group} is a pull consumer, which has no listener",
+        )
+
+    async def start_offset(self, queue: MessageQueue) -> int:
+        """Return where a new queue begins, by its progress or by ``consume_from_where``; below 0: not known."""
+        last = await self._offsets.read(queue, ReadOffset.MEMORY_FIRST_THEN_STORE)
+        if last != NEVER_CONSUMED:
+            return last
+        where = self.settings.consume_from_where
+        is_retry = queue.topic.startswith(RETRY_PREFIX)
+        if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+            return 0
+        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            if is_retry:
+                return await self._client.max_offset(queue)
+            return await self._client.search_offset(queue, self.settings.first_start_ms(self._made_ms))
+        return 0 if is_retry else await self._client.max_offset(queue)
+
+    def dispatch(self, queue: MessageQueue, process_queue: ProcessQueue, next_offset: int) -> None:
+        """Begin to pull a queue that the rebalance took."""
+        self._begin(_Assigned(queue, process_queue, pull_offset=next_offset))
+
+    async def release(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
+        """Store the progress of a queue that is dropped, and let it go."""
+        self._end(queue, process_queue)
+        await self._offsets.persist(queue)
+        self._offsets.remove(queue)
+        return True
+
+    def queues_changed(self, topic: str, all_queues: Collection[MessageQueue], mine: Collection[MessageQueue]) -> None:
+        """Nothing: queues come by :meth:`dispatch` and go by :meth:`release`."""
+
+    def forget_offset(self, queue: MessageQueue) -> None:
+        """Forget what memory knows of a queue's progress."""
+        self._offsets.remove(queue)
+
+    # --- Life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start.
+
+        Raises:
+            InvalidArgument: a setting cannot be used.
+            ClientStateError: it was started before.
+            GroupTaken: the client instance has a consumer of the group; this one may be started once that is closed.
+        """
+        if self._state is not ServiceState.CREATE_JUST:
+            raise not_startable(self._name, self._state)
+        self._state = ServiceState.START_FAILED
+        settings = replace(self.settings, group=self._group)
+        settings.check(made_ms=self._made_ms)
+        if settings.message_model is MessageModel.CLUSTERING:
+            settings = replace(settings, instance_name=own_instance_name(settings.instance_name))
+        instance = ClientInstance.shared(settings, network_factory=self._network_factory, now_ms=self._now_ms)
+        try:
+            self._store = self._make_store(instance)
+            await self._store.load()
+            self._instance = instance
+            self._kernel = PullKernel(instance, namespace=settings.namespace)
+            self._rebalance = Rebalance(instance, self, now_ms=self._now_ms)
+            instance.register_consumer(self)
+        except BaseException as error:
+            if isinstance(error, GroupTaken):
+                self._state = ServiceState.CREATE_JUST
+            self._instance = self._rebalance = self._kernel = self._store = None
+            await instance.release()
+            raise
+        try:
+            await instance.start()
+            self._state = ServiceState.RUNNING
+            for topic in {*self._subscriptions, *(queue.topic for queue in self._assigned)}:
+                await instance.update_route(topic)
+            for assigned in self._assigned.values():
+                self._pull(assigned)
+            instance.spawn(self._watch_topics())
+            if await instance.heartbeat():
+                instance.wake_rebalance()
+        except BaseException:
+            await self.close(commit=False)
+            raise
+
+    def _make_store(self, instance: ClientInstance) -> OffsetStore:
+        if self._own_store is not None:
+            return AdaptedOffsetStore(self._own_store)
+        if self.settings.message_model is MessageModel.CLUSTERING:
+            return RemoteOffsetStore(instance, self._group)
+        path = offset_path(self.settings.offset_folder, client_id=instance.client_id, group=self._group)
+        return LocalOffsetStore(OffsetFile(path))
+
+    async def close(self, *, commit: bool = True) -> None:
+        """Store the progress, leave the group and let the client instance go. A second call does nothing.
+
+        Args:
+            commit: with ``auto_commit``: what was handed out counts as consumed. False where it may not have been.
+        """
+        instance, rebalance = self._instance, self._rebalance
+        if instance is None or rebalance is None or self._state is ServiceState.SHUTDOWN_ALREADY:
+            return
+        if commit and self.settings.auto_commit:
+            self._commit_in_memory(self._consumed())
+        self._state = ServiceState.SHUTDOWN_ALREADY
+        tasks = [assigned.task for assigned in self._assigned.values() if assigned.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self.persist_offsets()
+        except Error as error:
+            _log.warning("group %s could not store its progress: %s", self._group, error)
+        finally:
+            rebalance.drop_all()
+            for assigned in self._assigned.values():
+                assigned.held.dropped = True
+            self._assigned.clear()
+            self._ready.clear()
+            self._arrived.set()
+            try:
+                await instance.unregister_consumer(self._group)
+            finally:
+                await instance.release()
+
+    @property
+    def _name(self) -> str:
+        return f"the pull consumer of group {self._group}"
+
+    @property
+    def _client(self) -> ClientInstance:
+        if self._instance is None:
+            require_running(self._name, self._state)
+            raise ClientStateError(f"{self._name} is not started")
+        return self._instance
+
+    @property
+    def _offsets(self) -> OffsetStore:
+        if self._store is None:
+            raise ClientStateError(f"{self._name} is not started: call start() first")
+        return self._store
+
+    def _running(self) -> ClientInstance:
+        require_running(self._name, self._state)
+        return self._client
+
+    # --- Which queues -------------------------------------------------------------------------------------------------
+
+    def _set_mode(self, *, by_hand: bool) -> None:
+        if self._is_assigned_by_hand not in (None, by_hand):
+            raise ClientStateError(f"{self._name} either subscribes or is assigned queues: make another for the other")
+        self._is_assigned_by_hand = by_hand
+
+    async def subscribe(self, topic: str, expression: str | None = ALL, *, expression_type: str = TAG) -> None:
+        """Subscribe to a topic; see :meth:`PullConsumer.subscribe`."""
+        validate_topic(topic)
+        wire = with_namespace(self.settings.namespace, topic)
+        subscription = make_subscription(wire, expression, expression_type=expression_type, now_ms=self._now_ms())
+        self._set_mode(by_hand=False)
+        self._subscriptions[wire] = subscription
+        if self._state is ServiceState.RUNNING:
+            instance = self._client
+            await instance.update_route(wire)
+            await instance.heartbeat(queues_changed=True)
+            instance.wake_rebalance()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """End the subscription to a topic and let its queues go."""
+        if self._subscriptions.pop(with_namespace(self.settings.namespace, topic), None) is None:
+            return
+        await self._let_go([each for each in self._assigned.values() if each.queue.topic not in self._subscriptions])
+
+    async def assign(self, queues: Iterable[MessageQueue], expression: str | None, *, expression_type: str) -> None:
+        """Replace the assigned queues; see :meth:`PullConsumer.assign`."""
+        wanted = {self._wire(queue) for queue in queues}
+        made = {
+            topic: make_subscription(topic, expression, expression_type=expression_type, now_ms=self._now_ms())
+            for topic in {queue.topic for queue in wanted}
+        }
+        self._set_mode(by_hand=True)
+        gone = [assigned for queue, assigned in self._assigned.items() if queue not in wanted]
+        self._subscriptions = made
+        for queue in wanted:
+            if queue not in self._assigned:
+                self._begin(_Assigned(queue, ProcessQueue(queue), pull_offset=_NONE))
+        await self._let_go(gone)
+        if self._state is ServiceState.RUNNING:
+            for topic in made:
+                await self._client.update_route(topic)
+            await self._client.heartbeat(queues_changed=True)
+
+    async def _let_go(self, gone: Sequence[_Assigned]) -> None:
+        for assigned in gone:
+            assigned.held.dropped = True
+            self._end(assigned.queue, assigned.held)
+            if self._rebalance is not None:
+                self._rebalance.queues.pop(assigned.queue, None)
+        if self._store is not None:
+            for assigned in gone:
+                await self._store.persist(assigned.queue)
+                self._store.remove(assigned.queue)
+
+    def assignment(self) -> list[MessageQueue]:
+        """Return the queues that this consumer has now."""
+        return [self._plain(queue) for queue in self._assigned]
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return all queues of a topic that can be read."""
+        instance = self._running()
+        wire = with_namespace(self.settings.namespace, topic)
+        await instance.update_route(wire)
+        found = instance.routes.subscribe_queues(wire)
+        if found is None:
+            raise RouteNotFound(f"no name server knows where topic {topic} is", topic=topic)
+        return [self._plain(queue) for queue in found]
+
+    def watch_queues(self, topic: str, callback: QueuesChanged) -> None:
+        """Call ``callback`` where the queues of a topic become others, from the second time that they are looked at."""
+        self._watches[topic] = _Watch(callback)
+
+    async def _watch_topics(self) -> None:
+        delay_ms = _TOPIC_CHECK_FIRST_MS
+        while True:
+            await asyncio.sleep(delay_ms / 1000)
+            delay_ms = self.settings.topic_metadata_check_interval_ms
+            for topic, watch in list(self._watches.items()):
+                try:
+                    found = frozenset(await self.queues(topic))
+                    if watch.known not in (None, found):
+                        watch.callback(topic, found)
+                    watch.known = found
+                except Exception as error:  # noqa: BLE001, PERF203 - a callback of the user's may raise anything
+                    _log.warning("group %s: the queues of %s: %r", self._group, topic, error, exc_info=error)
+
+    def _wire(self, queue: MessageQueue) -> MessageQueue:
+        if not isinstance(queue, MessageQueue):
+            raise InvalidArgument(f"{queue!r} is no MessageQueue")
+        return replace(queue, topic=with_namespace(self.settings.namespace, queue.topic))
+
+    def _plain(self, queue: MessageQueue) -> MessageQueue:
+        return replace(queue, topic=without_namespace(self.settings.namespace, queue.topic))
+
+    def _of(self, queue: MessageQueue) -> _Assigned:
+        assigned = self._assigned.get(self._wire(queue))
+        if assigned is None:
+            raise NotFound(
+                f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name} is not assigned to {self._name}"
+            )
+        return assigned
+
+    def _begin(self, assigned: _Assigned) -> None:
+        self._assigned[assigned.queue] = assigned
+        if self._state is ServiceState.RUNNING:
+            self._pull(assigned)
+
+    def _end(self, queue: MessageQueue, held: ProcessQueue) -> None:
+        assigned = self._assigned.get(queue)
+        if assigned is None or assigned.held is not held:
+            return
+        del self._assigned[queue]
+        self._stop(assigned)
+        if self._kernel is not None:
+            self._kernel.forget(queue)
+
+    def _stop(self, assigned: _Assigned) -> None:
+        """End its pulls, and forget what came of them."""
+        if assigned.task is not None:
+            assigned.task.cancel()
+            assigned.task = None
+        assigned.held.clear()
+        self._ready = deque(item for item in self._ready if item[0] is not assigned)
+
+    # --- Pulls --------------------------------------------------------------------------------------------------------
+
+    def _pull(self, assigned: _Assigned) -> None:
+        assigned.task = self._client.spawn(self._pull_on(assigned))
+
+    async def _pull_on(self, assigned: _Assigned) -> None:
+        while not assigned.held.dropped:
+            delay_ms = self._gate_ms(assigned)
+            if delay_ms == 0:
+                delay_ms = await self._pull_once(assigned)
+            if delay_ms > 0:
+                await self._wait(assigned, delay_ms)
+
+    def _gate_ms(self, assigned: _Assigned) -> int:
+        """Return how long a pull has to wait before it may be sent, 0 where it may be now."""
+        settings, held = self.settings, assigned.held
+        if assigned.paused:
+            return PAUSED_DELAY_MS
+        held.last_pull_ms = self._now_ms()
+        if (
+            len(self._ready) * settings.pull_batch_size > settings.pull_threshold_for_all
+            or held.count > settings.pull_threshold_for_queue
+            or held.size_bytes // _MIB > settings.pull_threshold_size_for_queue_mib
+            or held.max_span > settings.consume_max_span
+        ):
+            return FLOW_CONTROL_DELAY_MS
+        return 0
+
+    async def _wait(self, assigned: _Assigned, delay_ms: int) -> None:
+        """Wait for the time, or until there is a reason to look again."""
+        timer = self._client.loop.call_later(delay_ms / 1000, assigned.wake.set)
+        try:
+            await assigned.wake.wait()
+        finally:
+            timer.cancel()
+            assigned.wake.clear()
+
+    async def _pull_once(self, assigned: _Assigned) -> int:
+        """Pull, and put what came where poll finds it; return how long to wait before the next."""
+        queue, held = assigned.queue, assigned.held
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:
+            return PAUSED_DELAY_MS
+        try:
+            if assigned.pull_offset == _NONE:
+                start = await self.start_offset(queue)
+                if start < 0:
+                    return _NO_START_DELAY_MS
+                assigned.pull_offset = start
+            result = await self._ask(
+                queue,
+                subscription,
+                offset=assigned.pull_offset,
+                max_messages=self.settings.pull_batch_size,
+                flags=pull_flags(suspend=True, subscription=True, lite=True),
+                timeout_ms=self.settings.consumer_timeout_when_suspend_ms,
+            )
+        except Error as error:
+            if assigned.pull_offset == _NONE:
+                _log.warning("group %s cannot begin with %s yet: %s", self._group, queue, error)
+                return _NO_START_DELAY_MS
+            _log.warning("group %s could not pull %s: %s", self._group, queue, error)
+            code = error.code if isinstance(error, BrokerError) else None
+            return delay_after_error_ms(code, exception_delay_ms=self.settings.pull_time_delay_when_exception_ms)
+        if held.dropped:
+            return 0
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            _log.warning(
+                "group %s: the broker has no offset %d of %s; it goes on with %d",
+                self._group,
+                assigned.pull_offset,
+                queue,
+                result.next_begin_offset,
+            )
+        is_stuck = result.status is PullStatus.OFFSET_ILLEGAL and result.next_begin_offset == assigned.pull_offset
+        assigned.pull_offset = result.next_begin_offset
+        if result.messages:
+            held.put(result.messages)
+            self._ready.append((assigned, result.messages))
+            self._arrived.set()
+        elif held.count == 0 and assigned.consume_offset != _NONE:
+            # What matches nothing is behind us too; else a tag that is never met would keep the progress where it is.
+            assigned.consume_offset = assigned.handed_end = assigned.pull_offset
+        return self.settings.pull_time_delay_when_exception_ms if is_stuck else 0
+
+    async def _ask(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        *,
+        offset: int,
+        max_messages: int,
+        flags: int,
+        timeout_ms: int,
+    ) -> PullResult:
+        if self._kernel is None:
+            raise ClientStateError(f"{self._name} is not started: call start() first")
+        return await self._kernel.pull(
+            queue,
+            subscription,
+            group=self._group,
+            offset=offset,
+            max_messages=max_messages,
+            max_bytes=INT32_MAX,
+            sys_flag=flags,
+            suspend_timeout_ms=self.settings.broker_suspend_max_time_ms,
+            timeout_ms=timeout_ms,
+            sub_version=0 if subscription.expression_type == TAG else subscription.sub_version,
+        )
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        expression: str | None,
+        expression_type: str,
+        max_messages: int,
+        block: bool,
+        timeout_ms: int | None,
+    ) -> PullResult:
+        """Pull one queue once; see :meth:`PullConsumer.pull`."""
+        self._running()
+        if offset < 0:
+            raise InvalidArgument(f"offset is {offset}: it must not be negative")
+        if not 1 <= max_messages <= INT32_MAX:
+            raise InvalidArgument(f"max_messages is {max_messages}: it must be from 1 to {INT32_MAX}")
+        if timeout_ms is None:
+            settings = self.settings
+            timeout_ms = settings.consumer_timeout_when_suspend_ms if block else settings.consumer_pull_timeout_ms
+        elif timeout_ms <= 0:
+            raise InvalidArgument(f"timeout_ms is {timeout_ms}: it must be above 0")
+        wire = self._wire(queue)
+        return await self._ask(
+            wire,
+            make_subscription(wire.topic, expression, expression_type=expression_type, now_ms=self._now_ms()),
+            offset=offset,
+            max_messages=max_messages,
+            flags=pull_flags(suspend=block, subscription=True),
+            timeout_ms=timeout_ms,
+        )
+
+    # --- What is handed out -------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout_ms: int | None) -> list[ReceivedMessage]:
+        """Hand out the messages of one pull; see :meth:`PullConsumer.poll`."""
+        instance = self._running()
+        wait_ms = self.settings.poll_timeout_ms if timeout_ms is None else timeout_ms
+        if wait_ms < 0:
+            raise InvalidArgument(f"timeout_ms is {wait_ms}: it must not be negative")
+        if self.settings.auto_commit and self._now_ms() >= self._commit_due_ms:
+            self._commit_in_memory(self._consumed())
+            self._commit_due_ms = self._now_ms() + self.settings.auto_commit_interval_ms
+        end_s = instance.loop.time() + wait_ms / 1000
+        while not (messages := self._take()):
+            left_s = end_s - instance.loop.time()
+            if left_s <= 0 or self._state is not ServiceState.RUNNING:
+                return []
+            self._arrived.clear()
+            try:
+                await asyncio.wait_for(self._arrived.wait(), left_s)
+            except asyncio.TimeoutError:
+                continue
+        return messages
+
+    def _take(self) -> list[ReceivedMessage]:
+        while self._ready:
+            assigned, messages = self._ready.popleft()
+            if assigned.held.dropped:
+                continue
+            now_ms = self._now_ms()
+            assigned.handed_end = max(assigned.handed_end, messages[-1].queue_offset + 1)
+            first_left = assigned.held.remove(messages, now_ms=now_ms)
+            assigned.consume_offset = first_left if assigned.held.count else assigned.handed_end
+            if not assigned.paused:
+                assigned.wake.set()
+            handed = list(messages)
+            self._run_hooks(assigned.queue, handed, now_ms)
+            return handed
+        return []
+
+    def _run_hooks(self, queue: MessageQueue, messages: Sequence[ReceivedMessage], now_ms: int) -> None:
+        if not self._interceptors:
+            return
+        context = ConsumeContext(group=self._group, queue=queue, messages=messages, began_ms=now_ms, is_success=True)
+        run_hooks((each.before_consume for each in self._interceptors if each.before_consume is not None), context)
+        run_hooks((each.after_consume for each in self._interceptors if each.after_consume is not None), context)
+
+    def give_back(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Take back messages that were handed out and that nobody looked at: the next polls hand them out again."""
+        by_queue: dict[MessageQueue, list[ReceivedMessage]] = {}
+        for message in messages:
+            queue = MessageQueue(topic=message.stored_topic, broker_name=message.broker_name, queue_id=message.queue_id)
+            by_queue.setdefault(queue, []).append(message)
+        for queue, some in by_queue.items():
+            assigned = self._assigned.get(queue)
+            first_offset = some[0].queue_offset
+            if assigned is not None and not assigned.held.dropped and first_offset < assigned.consume_offset:
+                assigned.held.put(some)
+                assigned.consume_offset = first_offset
+                self._ready.appendleft((assigned, some))
+                self._arrived.set()
+
+    # --- Progress -----------------------------------------------------------------------------------------------------
+
+    def _consumed(self) -> dict[MessageQueue, int]:
+        return {
+            queue: assigned.consume_offset
+            for queue, assigned in self._assigned.items()
+            if assigned.consume_offset != _NONE and not assigned.held.dropped
+        }
+
+    def _commit_in_memory(self, offsets: Mapping[MessageQueue, int]) -> None:
+        for queue, offset in offsets.items():
+            self._offsets.update(queue, offset, increase_only=False)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None, *, wait: bool) -> None:
+        """Commit; see :meth:`PullConsumer.commit`."""
+        self._running()
+        chosen = self._consumed()
+        if offsets is not None:
+            for queue, offset in offsets.items():
+                self._of(queue)
+                if offset < 0:
+                    raise OffsetOutOfRange(f"the offset {offset} of {queue} is negative", offset=offset)
+            chosen = {self._wire(queue): offset for queue, offset in offsets.items()}
+        self._commit_in_memory(chosen)
+        outcomes = await asyncio.gather(
+            *(self._offsets.persist(queue, wait=wait) for queue in chosen), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the group's progress in a queue, or None where it has none."""
+        self._running()
+        offset = await self._offsets.read(self._wire(queue), ReadOffset.MEMORY_FIRST_THEN_STORE)
+        if offset == NEVER_CONSUMED:
+            return None
+        if offset < 0:
+            raise Error(f"the progress of group {self._group} in {queue} is not known: its broker did not tell it")
+        return offset
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """Return the offset behind what was handed out of a queue, or None where nothing was yet."""
+        offset = self._of(queue).consume_offset
+        return None if offset == _NONE else offset
+
+    # --- Where to go on -----------------------------------------------------------------------------------------------
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at an offset; see :meth:`PullConsumer.seek`."""
+        self._running()
+        self._of(queue)
+        first, end = await asyncio.gather(self.min_offset(queue), self.max_offset(queue))
+        if not first <= offset <= end:
+            raise OffsetOutOfRange(
+                f"offset {offset} of queue {queue.queue_id} of {queue.topic} at {queue.broker_name} lies outside "
+                f"{first} to {end}",
+                offset=offset,
+            )
+        assigned = self._of(queue)
+        self._stop(assigned)
+        assigned.pull_offset = assigned.consume_offset = assigned.handed_end = offset
+        self._pull(assigned)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the queue's first message."""
+        await self.seek(queue, await self.min_offset(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on behind the queue's last message."""
+        await self.seek(queue, await self.max_offset(queue))
+
+    async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Go on at the first message that was stored at a time, milliseconds since 1970, or later."""
+        await self.seek(queue, await self.search_offset(queue, timestamp_ms))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull these queues no more; what came already is still handed out."""
+        for assigned in [self._of(queue) for queue in queues]:
+            assigned.paused = True
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull these queues again."""
+        for assigned in [self._of(queue) for queue in queues]:
+            assigned.paused = False
+            assigned.wake.set()
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the queue's first message."""
+        return await self._running().min_offset(self._wire(queue))
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset behind the queue's last message."""
+        return await self._running().max_offset(self._wire(queue))
+
+    async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the first message that was stored at a time, milliseconds since 1970, or later."""
+        return await self._running().search_offset(self._wire(queue), timestamp_ms)

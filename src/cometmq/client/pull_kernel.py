@@ -1,0 +1,213 @@
+"""The way of one pull: the broker that is best asked, the request, and what its answer means.
+
+A broker says with each answer which of a broker name's servers to ask next, a slave where the master is behind with
+its memory; that is remembered for each queue. Messages are decoded in C, and those whose tag only has the hash of a
+wanted one are left out.
+
+Threads: the client's loop. Source: consumption specification 1.8.3, 1.8.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from cometmq.client.namespaces import without_namespace
+from cometmq.client.pulling import PullFlag, PullStatus, pull_status
+from cometmq.client.subscriptions import TAG
+from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument
+from cometmq.remoting.bodies.heartbeat import SubscriptionData
+from cometmq.remoting.bodies.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from cometmq._engine import PullAnswer, PullRequest, ReceivedMessage
+    from cometmq.client.instance import ClientInstance
+
+    Answer: TypeAlias = PullAnswer | Error
+
+__all__ = ["PullKernel", "PullResult"]
+
+_MASTER_ID = 0
+_FILTERS_SINCE = 232
+"""Version 4.1.0-SNAPSHOT, the first whose brokers filter by other expressions than tags."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullResult:
+    """What a pull brought.
+
+    Attributes:
+        status: what the broker found.
+        next_begin_offset: where the next pull begins.
+        min_offset: the queue's first offset.
+        max_offset: the offset behind its last message.
+        messages: the wanted messages; none unless the status is ``FOUND``.
+    """
+
+    status: PullStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    messages: Sequence[ReceivedMessage] = ()
+
+
+class PullKernel:
+    """Pulls of one consumer."""
+
+    def __init__(self, instance: ClientInstance, *, namespace: str | None = None) -> None:
+        """``instance`` reaches the brokers; ``namespace`` is taken from topics before users see them."""
+        self._instance = instance
+        self._namespace = namespace
+        self._suggested: dict[MessageQueue, int] = {}
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Forget whom to ask for a queue that was given up."""
+        self._suggested.pop(queue, None)
+
+    def target(self, queue: MessageQueue) -> tuple[str, bool] | None:
+        """Return the address to ask and whether it is a slave's; None where no address is known."""
+        return self._instance.broker_address(queue.broker_name, self._suggested.get(queue, _MASTER_ID))
+
+    async def find_target(self, queue: MessageQueue) -> tuple[str, bool]:
+        """Return the same, after asking a name server where no address is known.
+
+        Raises:
+            BrokerNotFound: it knows none.
+        """
+        found = self.target(queue)
+        if found is None:
+            await self._instance.update_route(queue.topic)
+            found = self.target(queue)
+        if found is None:
+            raise BrokerNotFound(
+                f"no name server knows an address of broker {queue.broker_name}: check that it runs and is registered "
+                "(cometmq cluster show)",
+                broker_name=queue.broker_name,
+            )
+        return found
+
+    def check_filter(self, address: str, subscription: SubscriptionData) -> None:
+        """Refuse an expression that the broker is too old for.
+
+        Raises:
+            InvalidArgument: it is.
+        """
+        if subscription.expression_type in (None, TAG):
+            return
+        version = self._instance.broker_versions.get(address)
+        if version is not None and version < _FILTERS_SINCE:
+            raise InvalidArgument(
+                f"the broker at {address} is older than 4.1.0 and knows no {subscription.expression_type}: "
+                f"subscribe to {subscription.topic} by tags"
+            )
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        *,
+        group: str,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        sys_flag: int,
+        suspend_timeout_ms: int,
+        timeout_ms: int,
+        commit_offset: int = 0,
+        sub_version: int = 0,
+    ) -> PullResult:
+        """Pull once.
+
+        Args:
+            queue: the queue.
+            subscription: what is wanted of it.
+            group: the group.
+            offset: where to begin.
+            max_messages: most messages.
+            max_bytes: most bytes, for brokers that know it.
+            sys_flag: :func:`~cometmq.client.pulling.pull_flags`; the bit of the commit offset goes where a slave is
+                asked.
+            suspend_timeout_ms: how long the broker may hold the request.
+            timeout_ms: longest wait.
+            commit_offset: progress that is told along with it.
+            sub_version: the subscription's version, 0 for none.
+
+        Raises:
+            BrokerError: the broker refused.
+            BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached: no answer came.
+            InvalidArgument: the broker cannot filter by the expression.
+            CorruptRecord, MalformedCommand: the answer makes no sense.
+        """
+        from cometmq._engine import PullRequest
+
+        address, is_slave = await self.find_target(queue)
+        self.check_filter(address, subscription)
+        request = PullRequest(
+            lite=bool(sys_flag & PullFlag.LITE),
+            group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_messages=max_messages,
+            sys_flag=sys_flag & ~PullFlag.COMMIT_OFFSET if is_slave else sys_flag,
+            commit_offset=commit_offset,
+            suspend_timeout_ms=suspend_timeout_ms,
+            subscription=subscription.sub_string if sys_flag & PullFlag.SUBSCRIPTION else None,
+            sub_version=sub_version,
+            expression_type=subscription.expression_type,
+            max_bytes=max_bytes,
+            broker_name=queue.broker_name,
+        )
+        answer = await self._ask(address, request, timeout_ms)
+        return self.result(queue, subscription, answer, address=address)
+
+    async def _ask(self, address: str, request: PullRequest, timeout_ms: int) -> PullAnswer:
+        came: asyncio.Future[Answer] = self._instance.loop.create_future()
+
+        def on_answer(answer: Answer) -> None:
+            if not came.done():  # the one who asked may have gone
+                came.set_result(answer)
+
+        self._instance.network.pull(address, request, on_answer, timeout_ms=timeout_ms)
+        answer = await came
+        if isinstance(answer, Error):
+            raise answer
+        return answer
+
+    def result(
+        self, queue: MessageQueue, subscription: SubscriptionData, answer: PullAnswer, *, address: str
+    ) -> PullResult:
+        """Return what an answer means, and remember whom to ask next.
+
+        Raises:
+            BrokerError: the broker refused.
+            CorruptRecord: the messages cannot be read.
+        """
+        from cometmq._engine import decode_pulled
+
+        status = pull_status(answer.code)
+        if status is None:
+            raise BrokerError(answer.remark, code=answer.code, address=address)
+        self._suggested[queue] = answer.suggested_broker_id
+        messages: Sequence[ReceivedMessage] = ()
+        if status is PullStatus.FOUND:
+            is_filtered_here = subscription.tags and not subscription.class_filter_mode
+            messages = decode_pulled(
+                answer.body,
+                broker_name=queue.broker_name,
+                topic=without_namespace(self._namespace, queue.topic),
+                queue_id=queue.queue_id,
+                tags=frozenset(subscription.tags) if is_filtered_here else None,
+                offset_delta=answer.offset_delta or 0,
+                min_offset=answer.min_offset,
+                max_offset=answer.max_offset,
+            ).messages
+        return PullResult(
+            status=status,
+            next_begin_offset=answer.next_begin_offset,
+            min_offset=answer.min_offset,
+            max_offset=answer.max_offset,
+            messages=messages,
+        )
