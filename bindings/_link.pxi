@@ -210,6 +210,7 @@ cdef class Link:
     cdef unsigned long _thread
     cdef cmq_header_format _format
     cdef object _wake, _on_request, _on_go_away, _on_failure
+    cdef object _interruption
     cdef list _on_answers, _requests
     cdef _slot *_slots
     cdef uint32_t _capacity, _waiting, _pulls, _oneways
@@ -557,6 +558,9 @@ cdef class Link:
             self._receiving = False
             if not self._closed and not self._blocked:
                 self._write(False)
+        if self._interruption is not None:
+            interruption, self._interruption = self._interruption, None
+            raise interruption
         return True
 
     cdef int _take_frames(self) except -1:
@@ -635,6 +639,8 @@ cdef class Link:
             function(value)
         except Exception as error:
             self._on_failure(error)
+        except BaseException as error:
+            self._interruption = error     # once the others have got their answers
         return 0
 
     # ---- ends

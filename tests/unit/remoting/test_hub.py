@@ -1,18 +1,29 @@
-"""Checks: the client's connections to a real broker and name server."""
+"""Checks: the client's connections, to a broker and to a peer that does what the test says.
+
+What they have in common with the channels is checked in test_channel.py, what one connection does in test_link.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import queue
+import socket
+import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
 
 from cometmq._engine import PullAnswer, PullRequest, SendAnswer, SendRequest, decode_pulled
+from cometmq.errors import ConnectionLost, ForkedClient, InvalidArgument, LimitReached, MalformedCommand, RequestTimeout
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
 from cometmq.remoting.hub import Hub
 from cometmq.testing import Cluster, cluster
+from support.peer import Peer
 
 T = TypeVar("T")
 
@@ -96,3 +107,326 @@ def test_sends_pulls_and_calls(servers: Cluster, header_format: HeaderFormat) ->
         assert [bytes(message) for message in messages] == bodies[: len(messages)]
 
     with_hub(body, header_format=header_format)
+
+
+# --- Against a peer that the test scripts -----------------------------------------------------------------------------
+
+STORED = {"msgId": "id", "queueId": "0", "queueOffset": "5"}
+LONG_MS = 30_000
+
+
+def stores(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
+    """Says of everything that it is stored; nothing to a one-way request."""
+    return None if request.is_oneway else request.response(0, fields=STORED).encode()
+
+
+def test_what_waits_for_the_connection_goes_out_in_order() -> None:
+    async def body(hub: Hub) -> None:
+        answers = [sent(hub, peer.address, a_send("T", b"%d" % at)) for at in range(50)]
+        assert not hub.addresses
+        await asyncio.gather(*answers)
+        assert [request.body for request in peer.requests] == [b"%d" % at for at in range(50)]
+        assert hub.addresses == (peer.address,)
+        assert len(peer.connections) == 1
+
+    with Peer(stores) as peer:
+        with_hub(body)
+
+
+def test_connections_are_told_of() -> None:
+    told: list[tuple[str, str]] = []
+
+    async def body(hub: Hub) -> None:
+        await sent(hub, peer.address, a_send("T"))
+        assert told == [("connected", peer.address)]
+
+    def fails(address: str) -> None:
+        told.append(("lost", address))
+        raise ValueError("mine")
+
+    with Peer(stores) as peer:
+        with_hub(body, on_connected=lambda address: told.append(("connected", address)), on_lost=fails)
+        assert told == [("connected", peer.address), ("lost", peer.address)]
+
+
+def test_sends_that_wait_when_the_connection_ends_are_told_once() -> None:
+    def drops(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
+        if request.body == b"last":
+            connection.shutdown(socket.SHUT_RDWR)
+        return None
+
+    async def body(hub: Hub) -> None:
+        told: list[Any] = []
+        for at in range(20):
+            hub.send(peer.address, a_send("T", b"%d" % at), told.append, timeout_ms=LONG_MS)
+        last = await sent(hub, peer.address, a_send("T", b"last"))
+        assert isinstance(last, ConnectionLost)
+        assert peer.address in str(last)
+        assert [type(one) for one in told] == [ConnectionLost] * 20
+
+    with Peer(drops) as peer:
+        with_hub(body)
+
+
+def test_a_server_that_goes_down_is_left_for_a_new_connection() -> None:
+    def goes(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
+        is_old = connection is peer.connections[0]
+        return request.response(1500 if is_old else 0, fields={} if is_old else STORED).encode()
+
+    async def body(hub: Hub) -> None:
+        answers = await asyncio.gather(*[sent(hub, peer.address, a_send("T", b"%d" % at)) for at in range(20)])
+        assert [answer.queue_offset for answer in answers] == [5] * 20
+        assert len(peer.connections) == 2
+        assert hub.addresses == (peer.address,)
+
+    with Peer(goes) as peer:
+        with_hub(body)
+
+
+def test_one_way_sends() -> None:
+    async def body(hub: Hub) -> None:
+        for _ in range(40):
+            hub.send(peer.address, a_send("T"), None, timeout_ms=LONG_MS)
+        await sent(hub, peer.address, a_send("T", b"last"))
+        assert [request.is_oneway for request in peer.requests] == [True] * 40 + [False]
+
+    with Peer(stores) as peer:
+        with_hub(body)
+
+
+def test_the_time_runs_while_the_connection_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(hub: Hub) -> None:
+        async def never(*arguments: object) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", never)
+        slow = sent(hub, "127.0.0.1:1", a_send("T"), timeout_ms=60_000)
+        answer = await sent(hub, "127.0.0.1:1", a_send("T"), timeout_ms=20)
+        assert isinstance(answer, RequestTimeout)
+        assert "no connection to 127.0.0.1:1" in str(answer)
+        refused = await slow
+        assert isinstance(refused, ConnectionLost)
+        assert "within 60 ms" in str(refused)
+
+    with_hub(body, connect_timeout_ms=60)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "", "127.0.0.1:70000"])
+def test_a_bad_address_is_told_not_raised(address: str) -> None:
+    async def body(hub: Hub) -> None:
+        assert isinstance(await sent(hub, address, a_send("T")), InvalidArgument)
+        hub.oneway(address, Command(code=1))
+        with pytest.raises(InvalidArgument):
+            await hub.invoke(address, Command(code=1), timeout_ms=LONG_MS)
+
+    with_hub(body)
+
+
+def test_a_request_that_no_frame_can_hold_takes_nothing_from_the_others() -> None:
+    async def body(hub: Hub) -> None:
+        large = a_send("T", bytes(17 << 20))
+        bad, good = sent(hub, peer.address, large), sent(hub, peer.address, a_send("T"))
+        assert isinstance(await bad, InvalidArgument)
+        assert (await good).code == 0
+        assert isinstance(await sent(hub, peer.address, large), InvalidArgument)
+
+    with Peer(stores) as peer:
+        with_hub(body)
+
+
+def test_a_caller_that_gives_up_leaves_the_connection() -> None:
+    def holds(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
+        return None if request.code == 1 else request.response(0).encode()
+
+    async def body(hub: Hub) -> None:
+        calling = asyncio.create_task(hub.invoke(peer.address, Command(code=1), timeout_ms=LONG_MS))
+        await hub.invoke(peer.address, Command(code=2), timeout_ms=LONG_MS)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        assert (await hub.invoke(peer.address, Command(code=2), timeout_ms=LONG_MS)).code == 0
+        assert len(peer.connections) == 1
+
+    with Peer(holds) as peer:
+        with_hub(body)
+
+
+class Signing:
+    """A hook that adds a field, and counts."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def before_request(self, address: str, request: Command) -> Command:
+        return replace(request, fields={**request.fields, "Signature": address})
+
+    def after_answer(self, address: str, request: Command, answer: Command) -> None:
+        assert request.fields["Signature"] == address
+        self.answers += 1
+
+
+def test_hooks_see_every_request_and_answer() -> None:
+    def stores_badly(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
+        return None if request.is_oneway else request.response(0, fields=STORED if request.body else {}).encode()
+
+    async def body(hub: Hub) -> None:
+        answer = await sent(hub, peer.address, a_send("T"))
+        assert (answer.message_id, answer.queue_offset) == ("id", 5)
+        assert isinstance(await sent(hub, peer.address, a_send("T", b"")), MalformedCommand)
+        await hub.invoke(peer.address, Command(code=1), timeout_ms=LONG_MS)
+        hub.oneway(peer.address, Command(code=2))
+        hub.send(peer.address, a_send("T"), None, timeout_ms=LONG_MS)
+        await hub.invoke(peer.address, Command(code=3), timeout_ms=LONG_MS)
+        assert isinstance(await sent(hub, "nowhere", a_send("T")), InvalidArgument)
+        assert [request.fields["Signature"] for request in peer.requests] == [peer.address] * 6
+
+    hook = Signing()
+    with Peer(stores_badly) as peer:
+        with_hub(body, hooks=[hook])
+    assert hook.answers == 4
+
+
+def test_requests_of_the_server_on_the_loop() -> None:
+    def asks(peer: Peer, connection: socket.socket, request: Command) -> bytes | None:
+        return Command(code=307, opaque=7).encode() + Command(code=309, opaque=8).encode()
+
+    async def answers(address: str, request: Command) -> Command | None:
+        assert address == peer.address
+        return request.response(0, body=b"x" if request.code == 307 else bytes(17 << 20))
+
+    async def body(hub: Hub) -> None:
+        calling = asyncio.create_task(hub.invoke(peer.address, Command(code=1), timeout_ms=LONG_MS))
+        found = await asyncio.to_thread(peer.wait_for_responses, 2)
+        assert [(one.opaque, one.code, one.body) for one in found] == [(7, 0, b"x"), (8, 1, b"")]
+        assert "no frame can hold" in (found[1].remark or "")
+        await hub.close()
+        with pytest.raises(ConnectionLost, match="closed by this client"):
+            await calling
+
+    with Peer(asks) as peer:
+        with_hub(body, on_request=answers)
+
+
+# --- Threads, the end, forks ------------------------------------------------------------------------------------------
+
+
+def test_threads_send_and_each_hears_once() -> None:
+    threads, each = 4, 300
+
+    def send_all(hub: Hub, name: int) -> list[Any]:
+        told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for at in range(each):
+            hub.send(peer.address, a_send("T", b"%d %d" % (name, at)), told.put, timeout_ms=LONG_MS)
+        return [told.get(timeout=30) for _ in range(each)]
+
+    async def body(hub: Hub) -> None:
+        found = await asyncio.gather(*[asyncio.to_thread(send_all, hub, name) for name in range(threads)])
+        assert [answer.code for answers in found for answer in answers] == [0] * (threads * each)
+        for name in range(threads):
+            mine = [int(request.body.split()[1]) for request in peer.requests if request.body.startswith(b"%d " % name)]
+            assert mine == list(range(each)), "the order of one thread"
+
+    with Peer(stores) as peer:
+        with_hub(body)
+
+
+def test_closing_while_threads_send() -> None:
+    """Every send hears: an answer, or that the connections were closed."""
+
+    def send_until_closed(hub: Hub, started: threading.Event) -> tuple[int, list[Any]]:
+        told: list[Any] = []
+        closed = threading.Event()
+
+        def on_answer(answer: object) -> None:
+            told.append(answer)
+            if isinstance(answer, ConnectionLost):
+                closed.set()
+            started.set()
+
+        count = 0
+        while not closed.is_set():
+            hub.send(peer.address, a_send("T"), on_answer, timeout_ms=LONG_MS)
+            count += 1
+        return count, told
+
+    async def body(hub: Hub) -> None:
+        started = threading.Event()
+        sending = [asyncio.create_task(asyncio.to_thread(send_until_closed, hub, started)) for _ in range(3)]
+        await asyncio.to_thread(started.wait, 10)
+        await hub.close()
+        for count, told in await asyncio.gather(*sending):
+            await asyncio.sleep(0)  # what was told last is in the loop's turn
+            assert len(told) == count
+            assert {type(one) for one in told} <= {SendAnswer, ConnectionLost, LimitReached}
+
+    with Peer(stores) as peer:
+        with_hub(body)
+
+
+def test_a_closed_hub() -> None:
+    async def body(hub: Hub) -> None:
+        await sent(hub, peer.address, a_send("T"))
+        assert peer.address in repr(hub)
+        await hub.close()
+        await hub.close()
+        assert isinstance(await sent(hub, peer.address, a_send("T")), ConnectionLost)
+        with pytest.raises(ConnectionLost, match="were closed"):
+            await hub.invoke(peer.address, Command(code=1), timeout_ms=LONG_MS)
+        assert repr(hub) == "<Hub closed>"
+
+    with Peer(stores) as peer:
+        with_hub(body)
+
+
+def test_closing_while_a_connection_is_being_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(hub: Hub) -> None:
+        asked = asyncio.Event()
+
+        async def never(*arguments: object) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", never)
+        waiting = sent(hub, "127.0.0.1:1", a_send("T"))
+        await asked.wait()
+        await hub.close()
+        assert isinstance(await waiting, ConnectionLost)
+
+    with_hub(body)
+
+
+def test_a_hub_whose_loop_is_gone() -> None:
+    hubs: list[Hub] = []
+
+    async def body(hub: Hub) -> None:
+        hubs.append(hub)
+
+    with_hub(body)
+    with pytest.raises(ConnectionLost, match="event loop of this client is closed"):
+        hubs[0].send("127.0.0.1:1", a_send("T"), print, timeout_ms=LONG_MS)
+
+
+def test_a_forked_child_is_refused_and_disturbs_nothing() -> None:
+    async def body(hub: Hub) -> None:
+        await sent(hub, peer.address, a_send("T"))
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                with suppress(ForkedClient):
+                    hub.send(peer.address, a_send("T"), print, timeout_ms=LONG_MS)
+                    os._exit(2)
+                with suppress(ForkedClient):
+                    hub.send("127.0.0.1:1", a_send("T"), print, timeout_ms=LONG_MS)
+                    os._exit(3)
+                with suppress(StopIteration):
+                    hub.close().send(None)
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert (await sent(hub, peer.address, a_send("T"))).code == 0
+        assert len(peer.connections) == 1
+
+    with Peer(stores) as peer:
+        with_hub(body)
