@@ -339,6 +339,7 @@ class FakeBroker:
         self.groups: dict[str, dict[str, _Member]] = {}
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.locks: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
+        self.delayed = 0
         self._held: dict[tuple[str, int], list[asyncio.Event]] = {}
 
     # --- Requests -----------------------------------------------------------------------------------------------------
@@ -527,10 +528,15 @@ class FakeBroker:
             reconsume_times=reconsume_times,
         )
         if delay_level > 0:
-            self._loop.call_later(DELAYS_S[min(delay_level, len(DELAYS_S)) - 1], self._store, record)
+            self.delayed += 1
+            self._loop.call_later(DELAYS_S[min(delay_level, len(DELAYS_S)) - 1], self._store_delayed, record)
         else:
             self._store(record)
         return record
+
+    def _store_delayed(self, record: Record) -> None:
+        self.delayed -= 1
+        self._store(record)
 
     def _store(self, record: Record) -> None:
         self.create(record.topic, record.queue_id + 1)
