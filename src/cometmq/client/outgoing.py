@@ -231,7 +231,8 @@ def message_of(
         InvalidArgument: they are both, or neither.
     """
     if isinstance(topic, OutgoingMessage):
-        if body is tags is keys is properties is sharding_key is None and not delay_level:
+        others = (body, tags, keys, properties, sharding_key)
+        if not delay_level and all(other is None for other in others):
             return topic
         raise InvalidArgument("give a message, or a topic and what the message is made of; not both")
     if body is None:

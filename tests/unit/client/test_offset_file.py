@@ -40,8 +40,8 @@ def file(tmp_path: Path) -> OffsetFile:
 def test_the_place_is_upstreams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Promise 14."""
     assert offset_path(tmp_path, client_id="1.2.3.4@c", group="g") == tmp_path / "1.2.3.4@c" / "g" / "offsets.json"
-    monkeypatch.setenv("HOME", "/home/x")
-    assert offset_path(None, client_id="c", group="g") == Path("/data/x/.rocketmq_offsets/c/g/offsets.json")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert offset_path(None, client_id="c", group="g") == tmp_path / ".rocketmq_offsets" / "c" / "g" / "offsets.json"
     for bad in ("", ".", "..", "a/b", "a\0"):
         with pytest.raises(InvalidArgument):
             offset_path(tmp_path, client_id=bad, group="g")
