@@ -18,13 +18,29 @@ What waits, and where:
   loop stands for any number of messages.
 - Everything else that may touch the disk runs in the executor.
 
+:class:`Producer`, :class:`PushConsumer` and :class:`PullConsumer` are those of :mod:`cometmq.client`, on the caller's
+loop.
+
 Cancelling is clean: a cancelled append may or may not have been stored, a cancelled read loses nothing.
 """
 
 from __future__ import annotations
 
+from cometmq.aio.producer import Producer
+from cometmq.aio.pull import PullConsumer
+from cometmq.aio.push import PushConsumer
 from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader
 from cometmq.aio.scans import AsyncScan
 from cometmq.aio.store import AsyncStore, open
 
-__all__ = ["AsyncConsumer", "AsyncHandedOff", "AsyncReader", "AsyncScan", "AsyncStore", "open"]
+__all__ = [
+    "AsyncConsumer",
+    "AsyncHandedOff",
+    "AsyncReader",
+    "AsyncScan",
+    "AsyncStore",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "open",
+]

@@ -1,1 +1,63 @@
-"""The client: producers and consumers for CometMQ's broker and Apache RocketMQ's."""
+"""The client: producers and consumers for CometMQ's broker and Apache RocketMQ's, blocking.
+
+``cometmq.aio`` has the same for asyncio. What decides is plain: functions and small objects, without sockets and
+without a clock. The engines act on one event loop and own all state; the two surfaces have no logic of their own.
+
+=================================  =================================================================================
+module                             holds
+=================================  =================================================================================
+``producer, push_consumer,``       the blocking surface; ``background`` is the loop behind it, ``push_surface`` what
+``pull_consumer``                  both surfaces of the push consumer share
+``send_engine``                    sends and their attempts; ``sending`` what becomes of one, ``request_making`` its
+                                   request, ``pressure`` how much may be under way
+``push_engine, push_pulls``        a push consumer; its pulls
+``concurrent_service,``            what happens to messages between pull and progress; ``workers`` call the listener
+``orderly_service``
+``pull_engine, pull_kernel``       a pull consumer; one pull
+``instance, server_requests``      what the clients of one id share: routes, heartbeats, timers; what servers ask
+``rebalance``                      which queues a member has: asks, locks, releases
+``offset_stores``                  progress, at brokers or in a local file
+**decisions**
+``allocation, rebalancing``        strategies; a member's new queues
+``process_queue, pulling``         what is cached of a queue; when it is pulled and what an answer means
+``consuming, listeners,``          chunks and outcomes; what listeners may answer; messages that come again
+``retrying, send_backs``
+``routes, name_servers, faults,``  where topics are; which name server, broker and queue is taken
+``queue_selection``
+``subscriptions, heartbeats,``     what is told to brokers; names with a namespace
+``namespaces, parts``
+``outgoing, compressing,``         messages on their way out
+``unique_ids``
+``settings, producer_settings``    settings, their checks and defaults
+``hooks, service_state``           interceptors; the states of a service
+``offset_file``                    upstream's ``offsets.json``
+=================================  =================================================================================
+"""
+
+from __future__ import annotations
+
+from cometmq._engine import ReceivedMessage
+from cometmq.client.hooks import Interceptor
+from cometmq.client.listeners import Outcome
+from cometmq.client.outgoing import OutgoingMessage
+from cometmq.client.producer import Producer
+from cometmq.client.pull_consumer import PullConsumer
+from cometmq.client.push_consumer import PushConsumer
+from cometmq.client.sending import SendFuture, SendResult
+from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
+from cometmq.remoting.bodies.message_queue import MessageQueue
+
+__all__ = [
+    "ConsumeFromWhere",
+    "Interceptor",
+    "MessageModel",
+    "MessageQueue",
+    "OutgoingMessage",
+    "Outcome",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "SendFuture",
+    "SendResult",
+]
