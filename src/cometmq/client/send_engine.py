@@ -15,6 +15,7 @@ Source: consumption specification 2.2 to 2.8.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import threading
@@ -41,6 +42,7 @@ from cometmq.client.queue_selection import QueueRing, QueueSelector, check_choic
 from cometmq.client.request_making import RequestMaker
 from cometmq.client.sending import Next, SendFuture, SendPolicy, SendResult, judge, send_failed
 from cometmq.client.service_state import ServiceState, not_startable, require_running
+from cometmq.client.trace import TraceDispatcher, send_tracer
 from cometmq.errors import (
     BrokerError,
     BrokerNotFound,
@@ -59,12 +61,16 @@ from cometmq.remoting.members import request
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
     from cometmq.client.routes import PublishInfo
+    from cometmq.client.settings import ClientSettings
     from cometmq.remoting.command import Command
 
-__all__ = ["InnerProducer", "SendEngine"]
+__all__ = ["InnerProducer", "SendEngine", "trace_settings"]
 
 _DETECTOR_PERIOD_S = 3.0
 _PROBE_TOPIC = "SELF_TEST_TOPIC"  # whether there is such a queue does not matter
+
+_TRACE_BYTES_MAX = 512_000  # of 128,000 characters
+_trace_numbers = itertools.count()
 
 _LOG = logging.getLogger(__name__)
 
@@ -173,6 +179,8 @@ class SendEngine:
         self._rings: dict[str, QueueRing] = {}
         self._topics: set[str] = set()
         self._under_way: set[_Send] = set()
+        self._tracer: SendEngine | None = None
+        self._dispatcher: TraceDispatcher | None = None
         self._state = ServiceState.CREATE_JUST
         self._is_forked = False
         self._detector: asyncio.TimerHandle | None = None
@@ -239,6 +247,7 @@ class SendEngine:
             Error: the instance could not start.
         """
         settings.check()
+        given = settings
         settings = replace(settings, instance_name=own_instance_name(settings.instance_name))
         instance = ClientInstance.shared(settings, network_factory=network_factory, now_ms=now_ms)
         try:
@@ -247,7 +256,32 @@ class SendEngine:
         except BaseException:
             await instance.release()
             raise
+        if settings.enable_trace:
+            try:
+                await engine._trace(given, network_factory, now_ms)
+            except BaseException:
+                await engine.close()
+                raise
         return engine
+
+    async def _trace(
+        self, settings: ProducerSettings, network_factory: NetworkFactory | None, now_ms: Callable[[], int] | None
+    ) -> None:
+        """Tell upstream's message trace what is sent, with a producer of its own that is not traced."""
+        self._tracer = await SendEngine.open(
+            trace_settings(settings, group=settings.group, role="PRODUCE"),
+            network_factory=network_factory,
+            now_ms=now_ms,
+        )
+        self._dispatcher = TraceDispatcher(
+            self._tracer,
+            self.instance.loop,
+            trace_topic=settings.trace_topic,
+            batch=settings.trace_message_batch_num,
+        )
+        after = send_tracer(self._dispatcher).after_send
+        assert after is not None
+        self._after = (*self._after, after)
 
     async def start(self) -> None:
         """Register the group, start the instance and fetch the routes of the topics named in the settings.
@@ -289,6 +323,9 @@ class SendEngine:
             self._detector.cancel()
         try:
             await self.drain()
+            if self._dispatcher is not None and self._tracer is not None:
+                self._dispatcher.flush()
+                await self._tracer.close()
         finally:
             if was_running:
                 await self.instance.unregister_producer(self.group)
@@ -767,6 +804,28 @@ class SendEngine:
             _LOG.debug("broker %s does not answer yet: %s", broker_name, error)
         else:
             self.faults.answered(broker_name)
+
+
+def trace_settings(settings: ClientSettings, *, group: str, role: str) -> ProducerSettings:
+    """Return the settings of the producer that sends a client's traces.
+
+    Args:
+        settings: the client's.
+        group: its group.
+        role: ``PRODUCE`` or ``CONSUME``.
+    """
+    return ProducerSettings(
+        group=f"_INNER_TRACE_PRODUCER-{group}-{role}-{next(_trace_numbers)}",
+        name_servers=settings.name_servers,
+        name_server_domain=settings.name_server_domain,
+        name_server_subgroup=settings.name_server_subgroup,
+        client_ip=settings.client_ip,
+        instance_name="PID_CLIENT_INNER_TRACE_PRODUCER_" + ";".join(settings.name_servers),
+        vip_channel_enabled=settings.vip_channel_enabled,
+        header_format=settings.header_format,
+        send_msg_timeout_ms=5_000,
+        max_message_size_bytes=_TRACE_BYTES_MAX,
+    )
 
 
 class InnerProducer:
