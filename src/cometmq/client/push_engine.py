@@ -152,6 +152,7 @@ class PushEngine:
         self._made_ms = self._now_ms()
         self._suspended = False
         self._started_ms = 0
+        self._life = asyncio.Lock()  # a close waits for the start, and two closes for each other
         self._timers: set[asyncio.Task[None]] = set()
         self._work: set[asyncio.Task[None]] = set()
         self._counts = _Counts()
@@ -243,6 +244,10 @@ class PushEngine:
         """
         if self.state is not ServiceState.CREATE_JUST:
             raise not_startable(self._name, self.state)
+        async with self._life:
+            await self._start()
+
+    async def _start(self) -> None:
         self.state = ServiceState.START_FAILED
         self.settings.check(made_ms=self._made_ms, listeners=[self._listener.function])
         self._copy_subscriptions()
@@ -264,7 +269,7 @@ class PushEngine:
         try:
             await self._greet()
         except BaseException:
-            await self.close()
+            await self._close(_FINISH_MS)
             raise
 
     async def _start_parts(self) -> None:
@@ -402,6 +407,11 @@ class PushEngine:
             timeout_ms: how long listeners may take to finish. What has not begun is not begun any more, except for as
                 long as the setting ``await_termination_when_shutdown_ms`` says.
         """
+        if self.state is ServiceState.RUNNING:
+            async with self._life:
+                await self._close(timeout_ms)
+
+    async def _close(self, timeout_ms: int) -> None:
         if self.state is not ServiceState.RUNNING:
             return
         self.state = ServiceState.SHUTDOWN_ALREADY

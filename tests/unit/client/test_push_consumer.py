@@ -1,0 +1,338 @@
+"""Checks: the blocking and the asyncio push consumer against our own broker, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cometmq.aio.push
+from cometmq.client.background import background
+from cometmq.client.listeners import Outcome
+from cometmq.client.producer import Producer
+from cometmq.client.push_consumer import PushConsumer
+from cometmq.client.service_state import ServiceState
+from cometmq.errors import ClientStateError, GroupTaken, InvalidArgument
+from cometmq.testing import Cluster, cluster
+
+LIMIT_S = 60
+# Routes of new topics and shares of new members come within a test, too.
+QUICK: Any = {
+    "poll_name_server_interval_ms": 100,
+    "rebalance_min_interval_ms": 50,
+    "rebalance_wait_interval_ms": 200,
+}
+FIRST: Any = {"consume_from_where": "CONSUME_FROM_FIRST_OFFSET", **QUICK}
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Cluster]:
+    # One second each, so that retries come within a test.
+    with cluster(settings={"messageDelayLevel": " ".join(["1s"] * 18)}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def producer(servers: Cluster) -> Iterator[Producer]:
+    with Producer("makers", name_servers=servers.name_server_address) as running:
+        yield running
+
+
+def send(producer: Producer, topic: str, count: int, *, first: int = 0) -> None:
+    for number in range(first, first + count):
+        producer.send(topic, b"%d" % number)
+
+
+class Seen:
+    """A listener that keeps bodies and lets a test wait for so many different ones."""
+
+    def __init__(self, answer: Callable[[Any], Any] = lambda _: None) -> None:
+        self.bodies: list[bytes] = []
+        self.times: list[int] = []
+        self.threads: set[str] = set()
+        self._answer = answer
+        self._changed = threading.Condition()
+
+    def __call__(self, message: Any) -> Any:
+        with self._changed:
+            self.bodies.append(message.body_bytes)
+            self.times.append(message.reconsume_times)
+            self.threads.add(threading.current_thread().name)
+            self._changed.notify_all()
+        return self._answer(message)
+
+    async def on_loop(self, message: Any) -> Any:
+        return self(message)
+
+    def batch(self, messages: list[Any]) -> None:
+        for message in messages:
+            self(message)
+
+    def wait(self, condition: Callable[[Seen], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: condition(self), LIMIT_S), self.bodies
+
+    def wait_for(self, count: int) -> None:
+        self.wait(lambda seen: len(set(seen.bodies)) >= count)
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+@pytest.mark.parametrize("form", ["listener", "batch_listener", "async"])
+def test_listeners_of_each_form(servers: Cluster, producer: Producer, form: str) -> None:
+    """Promises 13, 22: messages are pushed to the listener, in threads or on the loop."""
+    topic = f"Forms-{form}"
+    send(producer, topic, 100)
+    seen = Seen()
+    given: dict[str, Any] = {
+        "listener": {"listener": seen},
+        "batch_listener": {"batch_listener": seen.batch, "consume_message_batch_max_size": 16},
+        "async": {"listener": seen.on_loop},
+    }[form]
+    consumer = PushConsumer(f"g-{form}", name_servers=servers.name_server_address, **given, **FIRST)
+    with consumer.subscribe(topic):
+        seen.wait_for(100)
+        assert {queue.topic for queue in consumer.queues} >= {topic}
+    assert sorted(seen.bodies, key=int) == numbers(100)
+    expected = "cometmq-client" if form == "async" else f"cometmq-consume_g-{form}"
+    assert all(name.startswith(expected) for name in seen.threads)
+    assert "closed" in repr(consumer)
+
+
+def test_decorators_and_progress_that_survives(servers: Cluster, producer: Producer) -> None:
+    """Promise 4: a second consumer of the group goes on where the first one stopped."""
+    send(producer, "Progress", 20)
+    everything: list[list[bytes]] = []
+    for round_ in range(2):
+        seen = Seen()
+        consumer = PushConsumer("g-progress", name_servers=servers.name_server_address, **FIRST)
+        consumer.listener(seen)
+        with pytest.raises(InvalidArgument, match="a listener already"):
+            consumer.batch_listener(seen.batch)
+        consumer.subscribe("Progress")
+        with consumer:
+            seen.wait_for(20)
+        everything.append(seen.bodies)
+        send(producer, "Progress", 20, first=20 * (round_ + 1))
+    assert sorted(everything[0], key=int) == numbers(20)
+    assert sorted(everything[1], key=int) == [b"%d" % number for number in range(20, 40)]
+
+
+def test_what_fails_is_tried_again_and_then_a_dead_letter(servers: Cluster, producer: Producer) -> None:
+    """Promises 9, 10, 72: raising, returning nonsense and Outcome.RETRY are all failures."""
+    send(producer, "Failing", 4)
+
+    def answer(message: Any) -> Any:
+        if message.body_bytes == b"1" and message.reconsume_times < 2:
+            raise ValueError("not yet")
+        if message.body_bytes == b"2" and message.reconsume_times == 0:
+            return "nonsense"
+        return Outcome.RETRY if message.body_bytes == b"3" else None
+
+    seen, dead = Seen(answer), Seen()
+    servers_at = servers.name_server_address
+    consumer = PushConsumer("g-failing", name_servers=servers_at, listener=seen, max_reconsume_times=2, **FIRST)
+    with consumer.subscribe("Failing"):
+        seen.wait(lambda seen: len(seen.bodies) == 1 + 3 + 2 + 3)
+        with PushConsumer("g-dead", name_servers=servers_at, listener=dead, **FIRST).subscribe("%DLQ%g-failing"):
+            dead.wait_for(1)
+    assert sorted(seen.bodies) == [b"0", b"1", b"1", b"1", b"2", b"2", b"3", b"3", b"3"]
+    assert sorted(seen.times) == [0, 0, 0, 0, 1, 1, 1, 2, 2]
+    assert dead.bodies == [b"3"]
+
+
+def test_two_members_share_a_group(servers: Cluster, producer: Producer) -> None:
+    """Promises 6, 62: both get queues, and every message is consumed."""
+    first, second = Seen(), Seen()
+    at = servers.name_server_address
+    send(producer, "Shared", 8)
+    told = threading.Event()
+
+    def queues_changed(topic: str, _: Any, mine: Any) -> None:
+        if topic == "Shared" and len(mine) == 2:
+            told.set()
+
+    one = PushConsumer("g-shared", name_servers=at, listener=first, **FIRST).subscribe("Shared")
+    two = PushConsumer("g-shared", name_servers=at, listener=second, queue_listener=queues_changed, **FIRST)
+    with one:
+        first.wait_for(8)
+        with two.subscribe("Shared"):
+            assert told.wait(LIMIT_S)
+            send(producer, "Shared", 80, first=8)
+            first.wait(lambda _: len(set(first.bodies) | set(second.bodies)) == 88)
+            assert second.bodies
+
+
+def test_an_orderly_group(servers: Cluster, producer: Producer) -> None:
+    """Promise 92: each queue in order, with a failure in between."""
+    for number in range(60):
+        producer.send("Ordered", b"%d" % number, sharding_key=str(number % 3))
+    failed: list[bytes] = []
+
+    def answer(message: Any) -> Any:
+        if message.body_bytes == b"30" and len(failed) < 2:
+            failed.append(message.body_bytes)
+            return Outcome.suspend(suspend_ms=10)
+        return None
+
+    seen = Seen(answer)
+    consumer = PushConsumer(
+        "g-ordered", name_servers=servers.name_server_address, listener=seen, orderly=True, **FIRST
+    ).subscribe("Ordered")
+    with consumer:
+        seen.wait_for(60)
+    for shard in range(3):
+        mine = [int(body) for body in seen.bodies if int(body) % 3 == shard]
+        assert list(dict.fromkeys(mine)) == list(range(shard, 60, 3))
+    assert seen.bodies.count(b"30") == 3
+
+
+def test_broadcasting(servers: Cluster, producer: Producer, tmp_path: Path) -> None:
+    """Promise 7: each member gets all."""
+    send(producer, "Everyone", 10)
+    members = [Seen(), Seen()]
+    consumers = [
+        PushConsumer(
+            "g-everyone",
+            name_servers=servers.name_server_address,
+            listener=seen,
+            message_model="BROADCASTING",
+            instance_name=f"m{index}",
+            offset_folder=tmp_path,
+            **FIRST,
+        ).subscribe("Everyone")
+        for index, seen in enumerate(members)
+    ]
+    with consumers[0], consumers[1]:
+        for seen in members:
+            seen.wait_for(10)
+    assert len(list(tmp_path.rglob("offsets.json"))) == 2
+
+
+def double(message: Any) -> Outcome | None:
+    """What a process of the pool runs."""
+    if int(message.body_bytes) * 2 == 6 and message.reconsume_times == 0:
+        return Outcome.RETRY
+    if message.topic != "Pool" or message.keys != ("k",):
+        raise AssertionError(message)
+    return None
+
+
+def test_a_process_pool(servers: Cluster, producer: Producer) -> None:
+    """Messages and outcomes travel by pickle; what fails there is tried again."""
+    for number in range(20):
+        producer.send("Pool", b"%d" % number, keys="k")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
+        consumer = PushConsumer(
+            "g-pool", name_servers=servers.name_server_address, listener=double, executor=executor, **FIRST
+        ).subscribe("Pool")
+        with consumer:
+            engine = consumer._running()
+
+            def retried() -> bool:
+                counts = engine._counts
+                return counts._ok.get("Pool") == 19 and counts._ok.get("%RETRY%g-pool") == 1
+
+            background().run(_until(retried))
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + LIMIT_S
+    while not condition():
+        assert loop.time() < end
+        await asyncio.sleep(0.01)
+
+
+def test_suspend_and_resume(servers: Cluster, producer: Producer) -> None:
+    seen = Seen()
+    send(producer, "Paused", 4)
+    consumer = PushConsumer("g-paused", name_servers=servers.name_server_address, listener=seen, **FIRST)
+    with consumer.subscribe("Paused"):
+        seen.wait_for(4)
+        consumer.suspend()
+        # A pull that a broker holds brings what comes first; after that there are none.
+        send(producer, "Paused", 40, first=4)
+        consumer.resume()
+        seen.wait_for(44)
+
+
+def test_states_of_the_surface(servers: Cluster) -> None:
+    """Promises 16, 17, 19."""
+    at = servers.name_server_address
+    consumer = PushConsumer("g-states", name_servers=at, listener=print, instance_name="one")
+    with pytest.raises(ClientStateError, match="not started"):
+        consumer.suspend()
+    consumer.close()
+    with consumer:
+        other = PushConsumer("g-states", name_servers=at, listener=print, instance_name="one")
+        with pytest.raises(GroupTaken):
+            other.start()
+        assert other.state is ServiceState.CREATE_JUST
+        with pytest.raises(ClientStateError, match="running"):
+            consumer.start()
+        assert consumer.flow_counters.by_count == 0
+    with pytest.raises(ClientStateError, match="closed"):
+        consumer.start()
+    other.start()
+    other.close()
+    other.close()
+
+
+def test_what_cannot_be_is_told_at_once() -> None:
+    with pytest.raises(InvalidArgument, match="consume_thread_max"):
+        PushConsumer("g", name_servers="h:1", consume_tread_max=3)  # type: ignore[call-arg]
+    with pytest.raises(InvalidArgument, match="more than one listener"):
+        PushConsumer("g", name_servers="h:1", listener=print, batch_listener=print)
+    with pytest.raises(InvalidArgument, match="names no tag"):
+        PushConsumer("g", name_servers="h:1", listener=print).subscribe("T", "||")
+    with pytest.raises(InvalidArgument, match="no listener"):
+        PushConsumer("g", name_servers="h:1").start()
+
+
+def test_run_ends_when_it_is_closed(servers: Cluster) -> None:
+    consumer = PushConsumer("g-run", name_servers=servers.name_server_address, listener=print)
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
+    background().run(_until(lambda: consumer.state is ServiceState.RUNNING))
+    consumer.close()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("form", ["async", "thread"])
+def test_the_asyncio_surface(servers: Cluster, producer: Producer, form: str) -> None:
+    topic = f"Aio-{form}"
+    send(producer, topic, 50)
+
+    async def main() -> Seen:
+        seen = Seen(
+            lambda message: Outcome.RETRY if message.body_bytes == b"7" and not message.reconsume_times else None
+        )
+        consumer = cometmq.aio.push.PushConsumer(
+            f"g-aio-{form}",
+            name_servers=servers.name_server_address,
+            listener=seen.on_loop if form == "async" else seen,
+            **FIRST,
+        )
+        await consumer.subscribe(topic)
+        async with consumer:
+            await _until(lambda: len(seen.bodies) == 51)
+            await consumer.suspend()
+            await consumer.resume()
+            await consumer.unsubscribe(topic)
+            assert "running" in repr(consumer)
+        assert consumer.state is ServiceState.SHUTDOWN_ALREADY
+        await consumer.close()
+        return seen
+
+    seen = asyncio.run(main())
+    assert sorted(set(seen.bodies), key=int) == numbers(50)
