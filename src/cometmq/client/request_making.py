@@ -82,15 +82,7 @@ class RequestMaker:
 
     def single(self, message: OutgoingMessage, topic: str) -> tuple[SendRequest, str]:
         """Return the request of one message, of no queue yet, and its unique id."""
-        stored, _ = stored_properties(
-            tags=message.tags,
-            keys=message.keys,
-            properties=message.properties,
-            delay_level=message.delay_level,
-            sharding_key=message.sharding_key,
-            delay_ms=message.delay_ms,
-            deliver_at_ms=message.deliver_at_ms,
-        )
+        stored, _ = _stored(message)
         named = message.properties
         unique_id = named.get("UNIQ_KEY") if named else None
         now_ms = self._now_ms()
@@ -154,13 +146,21 @@ class RequestMaker:
         named = message.properties
         if named and ("TRAN_MSG" in named or "UNIQ_KEY" in named):
             return None
-        encoded = encode_message(message)
-        if encoded.is_delayed:
+        stored, is_delayed = _stored(message)
+        if is_delayed:
             return None
         unique_id = self._ids.next(self._now_ms())
         body = check_body(message.body, max_bytes=self._settings.max_message_size_bytes)
         own = own_properties(unique_id, wait_stored=message.wait_stored)
-        return (body, encoded.properties + own, message.flag), unique_id
+        return (body, stored + own, message.flag), unique_id
+
+    def check_topic(self, topic: str) -> None:
+        """Return where messages can go to a topic; the name is looked at once.
+
+        Raises:
+            InvalidTopic: they cannot.
+        """
+        self._template(topic)
 
     def of_records(self, topic: str, records: Sequence[tuple[bytes, bytes, int]], *, wait_stored: bool) -> SendRequest:
         """Return the request of a batch of such records, of no queue yet."""
@@ -176,6 +176,10 @@ class RequestMaker:
         Raises:
             InvalidArgument: there is none, or more than one.
         """
+        if len(messages) == 1:
+            own = messages[0].topic
+            if (topic is None) != (own is None) or (own is not None and own == topic):
+                return with_namespace(self._settings.namespace, own or topic or "")
         topics = {message.topic for message in messages if message.topic is not None}
         if topic is not None:
             topics.add(topic)
@@ -183,6 +187,19 @@ class RequestMaker:
             named = f"more than one: {', '.join(sorted(topics))}" if topics else "none"
             raise InvalidArgument(f"messages that are sent together have one topic, and these have {named}")
         return with_namespace(self._settings.namespace, topics.pop())
+
+
+def _stored(message: OutgoingMessage) -> tuple[bytes, bool]:
+    """Return a message's properties in the stored form, and whether it is to be held back."""
+    return stored_properties(
+        tags=message.tags,
+        keys=message.keys,
+        properties=message.properties,
+        delay_level=message.delay_level,
+        sharding_key=message.sharding_key,
+        delay_ms=message.delay_ms,
+        deliver_at_ms=message.deliver_at_ms,
+    )
 
 
 def _number(name: str, text: str) -> int:

@@ -34,7 +34,6 @@ from cometmq.client.outgoing import (
     STATUS_OF,
     OutgoingMessage,
     can_be_batched,
-    check_topic,
 )
 from cometmq.client.pressure import BackPressure
 from cometmq.client.producer_settings import ProducerSettings
@@ -441,7 +440,7 @@ class SendEngine:
         made = self._maker.record(message)
         if made is None:
             return None
-        check_topic(topic)
+        self._maker.check_topic(topic)
         record, unique_id = made
         future = _Gathered(self)
         key = BunchKey(topic, queue, message.tags, message.wait_stored)

@@ -74,15 +74,8 @@ def test_forms_of_other_versions() -> None:
 
 
 def test_what_is_no_record_is_passed_over() -> None:
-    text = (
-        encode_trace(BEFORE)
-        + "Recall\x01x\x02"
-        + "Pub\x01five\x02"
-        + "SubBefore\x01\x02"
-        + "\x02"
-        + encode_trace(AFTER)
-    )
-    assert decode_trace(text) == [BEFORE, AFTER]
+    odd = "Recall\x01x\x02" + "Pub\x01five\x02" + "SubBefore\x01\x02" + "\x02"
+    assert decode_trace(encode_trace(BEFORE) + odd + encode_trace(AFTER)) == [BEFORE, AFTER]
     assert decode_trace("") == []
 
 
