@@ -497,8 +497,9 @@ class ClientInstance:
         return changed
 
     def _must_tell(self, part: object, topic: str, *, changed: bool) -> bool:
-        told = self._told[id(part)]
-        if topic in told and not changed:
+        # A part that was told before this one may have taken it off.
+        told = self._told.get(id(part))
+        if told is None or (topic in told and not changed):
             return False
         told.add(topic)
         return True

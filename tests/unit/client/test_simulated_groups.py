@@ -205,7 +205,7 @@ def test_at_rest_every_queue_has_one_owner(strategy: str, seed: int) -> None:
     run_virtual(main)
 
 
-@pytest.mark.parametrize("size", [200, 1000] if LONG else [100])
+@pytest.mark.parametrize("size", [200, 500] if LONG else [100])
 def test_hundreds_join_at_once(size: int) -> None:
     async def main(loop: VirtualLoop) -> None:
         group = Group(loop, brokers=2, queues=size)
@@ -263,7 +263,7 @@ def test_an_orderly_queue_is_never_with_two(seed: int) -> None:
             await group.join()
         for _ in range(10 if LONG else 3):
             what = chooser.choice(("join", "leave", "host"))
-            if what == "join":
+            if what == "join" or len(group.members) < 2:
                 await group.join()
             else:
                 member = group.members.pop(chooser.randrange(len(group.members)))
