@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cometmq._engine import Link, PullAnswer, PullRequest, SendAnswer, SendRequest, encode_request
@@ -62,7 +63,7 @@ _Request: TypeAlias = "SendRequest | PullRequest | Command"
 _OnAnswer: TypeAlias = Callable[[Any], object]
 
 _PENDING_MAX = 65_536
-_EPOCH_MS = 2**62
+_NEVER_MS = 2**62
 
 _log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class _Wire:
             on_failure=_log_failure,
         )
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = _EPOCH_MS
+        self._timer_ms = _NEVER_MS
         self._is_writer = False
         self._tasks: set[asyncio.Task[None]] = set()
         # A connection that was replaced is closed as soon as nobody waits for it.
@@ -585,8 +586,8 @@ def _push(link: Link, pending: _Pending) -> Error | None:
 async def _open(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
     """Return a connected socket to the first of the host's addresses that takes one."""
     failure: OSError | None = None
-    for family, kind, protocol, _, place in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        opened = socket.socket(family, kind, protocol)
+    for family, place in await _places(loop, host, port):
+        opened = socket.socket(family, socket.SOCK_STREAM)
         try:
             opened.setblocking(False)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -600,3 +601,13 @@ async def _open(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket
         else:
             return opened
     raise failure if failure is not None else OSError(f"{host} has no address")
+
+
+async def _places(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, tuple[Any, ...]]]:
+    """Return the families and socket addresses of a host; a numeric one asks nobody, and starts no thread for it."""
+    try:
+        version = ip_address(host).version
+    except ValueError:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [(family, place) for family, _, _, _, place in found]
+    return [(socket.AF_INET if version == 4 else socket.AF_INET6, (host, port))]

@@ -211,6 +211,15 @@ def test_the_time_runs_while_the_connection_is_being_made(monkeypatch: pytest.Mo
     with_hub(body, connect_timeout_ms=60)
 
 
+def test_a_name_is_looked_up_and_its_addresses_are_tried_in_turn() -> None:
+    async def body(hub: Hub) -> None:
+        port = peer.address.rpartition(":")[2]
+        assert (await sent(hub, f"localhost:{port}", a_send("T"))).code == 0
+
+    with Peer(stores) as peer:
+        with_hub(body)
+
+
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "", "127.0.0.1:70000"])
 def test_a_bad_address_is_told_not_raised(address: str) -> None:
     async def body(hub: Hub) -> None:
