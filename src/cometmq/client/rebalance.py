@@ -26,7 +26,12 @@ from cometmq.client.rebalancing import (
     queues_without_topic,
     removals_of,
 )
-from cometmq.errors import BrokerError, BrokerNotFound, Error
+from cometmq.errors import BrokerError, BrokerNotFound, ClientStateError, Error
+from cometmq.remoting.bodies.assignments import (
+    MessageRequestMode,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+)
 from cometmq.remoting.bodies.heartbeat import MessageModel, SubscriptionData
 from cometmq.remoting.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -37,6 +42,7 @@ from cometmq.store_config.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from cometmq.client.instance import ClientInstance
+    from cometmq.client.settings import ConsumerSettings
 
 __all__ = ["Rebalance", "RebalanceOwner"]
 
@@ -74,6 +80,11 @@ class RebalanceOwner(Protocol):
     @property
     def strategy(self) -> AllocateStrategy:
         """Who gets which queues."""
+        ...
+
+    @property
+    def settings(self) -> ConsumerSettings:
+        """What the user wants; of it ``client_rebalance`` and ``mq_client_api_timeout_ms`` count here."""
         ...
 
     @property
@@ -153,6 +164,8 @@ class Rebalance:
         # Read before the members are asked for: a topic whose route comes with that question waits for the next round.
         queues = self._instance.routes.subscribe_queues(topic)
         is_broadcast = owner.model is MessageModel.BROADCASTING
+        if not (owner.settings.client_rebalance or owner.is_orderly or is_broadcast):
+            return await self._topic_by_broker(topic)
         client_ids = None if is_broadcast else await self._instance.consumer_ids(topic, owner.group)
         if queues is None:
             if is_broadcast or not topic.startswith(RETRY_PREFIX):
@@ -173,6 +186,45 @@ class Rebalance:
         if await self._update(topic, wanted, needs_lock=owner.is_orderly and not is_broadcast):
             _log.info("group %s has %d of %d queues of %s", owner.group, len(wanted), len(queues), topic)
             owner.queues_changed(topic, queues, wanted)
+        return is_balanced(topic, wanted, self.queues)
+
+    async def _topic_by_broker(self, topic: str) -> bool:
+        """Take the queues that a broker of the topic says are ours, as for groups that mix pulling and popping."""
+        owner, instance = self._owner, self._instance
+        address = instance.routes.broker_of_topic(topic)
+        if address is None:
+            await instance.update_route(topic)
+            address = instance.routes.broker_of_topic(topic)
+        if address is None:
+            return True
+        question = QueryAssignmentRequestBody(
+            topic=topic,
+            consumer_group=owner.group,
+            client_id=instance.client_id,
+            strategy_name=owner.strategy.name,
+            message_model=owner.model,
+        )
+        answer = await instance.network.invoke(
+            instance.api_address(address),
+            request(RequestCode.QUERY_ASSIGNMENT, body=question.to_json()),
+            timeout_ms=owner.settings.mq_client_api_timeout_ms,
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.remark, code=answer.code, address=address)
+        assignments = QueryAssignmentResponseBody.from_json(answer.body).assignments
+        if assignments is None:
+            return False  # the broker does not know, so nothing may change
+        wanted = []
+        for assignment in assignments:
+            if assignment.mode is MessageRequestMode.POP or assignment.queue is None:
+                raise ClientStateError(
+                    f"the brokers have group {owner.group} pop {topic}, which this client does not: set the group's "
+                    "message request mode to PULL, or client_rebalance=True"
+                )
+            wanted.append(assignment.queue)
+        if await self._update(topic, wanted, needs_lock=False):
+            _log.info("group %s has %d queues of %s, by %s", owner.group, len(wanted), topic, address)
+            owner.queues_changed(topic, instance.routes.subscribe_queues(topic) or wanted, wanted)
         return is_balanced(topic, wanted, self.queues)
 
     async def _update(self, topic: str, wanted: Sequence[MessageQueue], *, needs_lock: bool) -> bool:

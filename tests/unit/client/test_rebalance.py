@@ -11,8 +11,15 @@ import pytest
 from cometmq.client.allocation import AllocateStrategy, Averagely, as_strategy
 from cometmq.client.process_queue import PULL_IDLE_MS, ProcessQueue
 from cometmq.client.rebalance import Rebalance
+from cometmq.client.settings import PullSettings
 from cometmq.client.subscriptions import make_subscription
 from cometmq.errors import Error, InvalidArgument, RequestTimeout
+from cometmq.remoting.bodies.assignments import (
+    MessageQueueAssignment,
+    MessageRequestMode,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+)
 from cometmq.remoting.bodies.heartbeat import MessageModel, SubscriptionData
 from cometmq.remoting.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -37,7 +44,11 @@ class _Instance:
         self.failure: Error | None = None
         self.calls: list[tuple[str, int, tuple[MessageQueue, ...]]] = []
         self.woken: list[int] = []
-        self.routes = SimpleNamespace(subscribe_queues=lambda topic: self.table.get(topic))
+        self.routes = SimpleNamespace(
+            subscribe_queues=lambda topic: self.table.get(topic),
+            broker_of_topic=lambda topic: "m:1" if topic in self.table else None,
+        )
+        self.assignments: tuple[MessageQueueAssignment, ...] | None = ()
         self.network = SimpleNamespace(invoke=self._invoke, oneway=self._oneway)
 
     def master_address(self, broker_name: str) -> str | None:
@@ -54,7 +65,20 @@ class _Instance:
     def wake_rebalance(self, delay_ms: int = 0) -> None:
         self.woken.append(delay_ms)
 
+    async def update_route(self, topic: str) -> bool:
+        self.table.update(self.route_after_ids)
+        return True
+
+    def _assign(self, command: Command) -> Command:
+        asked = QueryAssignmentRequestBody.from_json(command.body)
+        assert (asked.consumer_group, asked.client_id, asked.strategy_name) == ("g", "c1", "AVG")
+        assert asked.message_model is MessageModel.CLUSTERING
+        self.calls.append((asked.topic, command.code, ()))
+        return Command(code=0, body=QueryAssignmentResponseBody(assignments=self.assignments).to_json())
+
     async def _invoke(self, address: str, command: Command, *, timeout_ms: int) -> Command:
+        if command.code == RequestCode.QUERY_ASSIGNMENT and self.failure is None:
+            return self._assign(command)
         assert timeout_ms == 1_000
         if self.failure is not None:
             raise self.failure
@@ -88,6 +112,7 @@ class _Owner:
         self.is_orderly = False
         self.is_push = True
         self.strategy: AllocateStrategy = Averagely()
+        self.settings = PullSettings(group="g")
         self.subscriptions: dict[str, SubscriptionData] = {"t": make_subscription("t", "*", now_ms=1)}
         self.starts: dict[MessageQueue, int | Error] = {}
         self.refuses: set[MessageQueue] = set()
@@ -263,6 +288,56 @@ def test_what_is_not_subscribed_to_any_more_is_dropped(group: _Group) -> None:
     assert not group.table
     assert all(each.dropped for each in held)
     assert not any(kind == "release" for kind, _ in group.owner.log), "nothing is stored for it"
+
+
+def _assignments(
+    *numbers: int, mode: MessageRequestMode = MessageRequestMode.PULL
+) -> tuple[MessageQueueAssignment, ...]:
+    return tuple(MessageQueueAssignment(queue=_queue(number), mode=mode) for number in numbers)
+
+
+def test_a_broker_may_share_out_the_queues(group: _Group) -> None:
+    group.owner.settings = PullSettings(group="g", client_rebalance=False)
+    group.instance.members = None
+    group.instance.assignments = _assignments(1, 3)
+    assert group.run()
+    assert set(group.table) == {_queue(1), _queue(3)}
+    group.instance.assignments = None
+    assert not group.run()
+    assert set(group.table) == {_queue(1), _queue(3)}, "a broker that does not know changes nothing"
+    group.instance.assignments = _assignments(3)
+    assert group.run()
+    assert set(group.table) == {_queue(3)}
+    group.instance.assignments = _assignments(-1, mode=MessageRequestMode.POP)
+    assert not group.run(), "popping is not pulling"
+    group.instance.failure = RequestTimeout("late")
+    assert not group.run()
+    assert set(group.table) == {_queue(3)}
+    group.instance.failure = None
+    group.instance.assignments = ()
+    assert group.run()
+    assert not group.table, "an empty answer takes everything away"
+
+
+@pytest.mark.parametrize("kept", ["orderly", "broadcasting"])
+def test_orderly_and_broadcasting_members_never_ask_the_broker(group: _Group, kept: str) -> None:
+    group.owner.settings = PullSettings(group="g", client_rebalance=False)
+    group.owner.is_orderly = kept == "orderly"
+    group.owner.model = MessageModel.BROADCASTING if kept == "broadcasting" else MessageModel.CLUSTERING
+    assert group.run()
+    assert not any(code == RequestCode.QUERY_ASSIGNMENT for _, code, _ in group.instance.calls)
+    assert len(group.table) == (4 if kept == "broadcasting" else 2)
+
+
+def test_a_topic_that_nobody_knows_is_not_asked_about(group: _Group) -> None:
+    group.owner.settings = PullSettings(group="g", client_rebalance=False)
+    group.instance.table = {}
+    assert group.run()
+    assert group.instance.calls == []
+    group.instance.route_after_ids = {"t": (_queue(0),)}
+    group.instance.assignments = _assignments(0)
+    assert group.run()
+    assert list(group.table) == [_queue(0)]
 
 
 def test_an_orderly_member_locks_before_it_takes(group: _Group) -> None:
