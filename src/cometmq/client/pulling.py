@@ -178,6 +178,9 @@ class PullFlag(enum.IntFlag):
     LITE = 16
 
 
+_COMMIT, _SUSPEND, _SUBSCRIPTION, _CLASS, _LITE = map(int, PullFlag)
+
+
 def pull_flags(
     *,
     commit: bool = False,
@@ -195,13 +198,8 @@ def pull_flags(
         class_filter: the subscription is one of the class filters of old versions.
         lite: the request is code 361.
     """
-    return (
-        (PullFlag.COMMIT_OFFSET if commit else 0)
-        | (PullFlag.SUSPEND if suspend else 0)
-        | (PullFlag.SUBSCRIPTION if subscription else 0)
-        | (PullFlag.CLASS_FILTER if class_filter else 0)
-        | (PullFlag.LITE if lite else 0)
-    )
+    # Plain numbers: or-ing members of an IntFlag takes ten times as long, and every pull asks.
+    return commit * _COMMIT + suspend * _SUSPEND + subscription * _SUBSCRIPTION + class_filter * _CLASS + lite * _LITE
 
 
 def commit_to_send(model: MessageModel, memory_offset: int, *, from_slave: bool) -> tuple[int, bool]:

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 _REPORT_S: Final = 0.001
 """How long a thread that has more to do keeps what it has done."""
-_LOOK_AGAIN_S: Final = 0.005
+_LOOK_AGAIN_S: Final = 0.01
 """How long tasks may wait before more threads are woken."""
 _WORTH_A_WAKE_S: Final = 0.0002
 """How much work a further thread must find. Waking one takes a tenth of it, measured on two cores."""
@@ -149,6 +149,7 @@ class _Common:
         self._ready: deque[Task] = deque()
         self._done: deque[Task] = deque()
         self._outstanding = 0
+        self._handed_back = 0
         self._nothing_left: asyncio.Future[None] | None = None
 
     @property
@@ -172,6 +173,7 @@ class _Common:
         tasks = [done.popleft() for _ in range(len(done))]
         if not tasks:
             return
+        self._handed_back += len(tasks)
         self._outstanding -= len(tasks)
         self._on_done(tasks)
         if not self._outstanding and self._nothing_left is not None and not self._nothing_left.done():
@@ -237,12 +239,14 @@ class ThreadWorkers(_Common):
         self._closed = False
         self._mean_s = _WORTH_A_WAKE_S
         self._timer: asyncio.TimerHandle | None = None
+        self._wake_is_due = False
 
     def submit(self, tasks: Iterable[Task]) -> None:
         """Have tasks done."""
-        if self._take(tasks):
-            self._wake(max(1, int(len(self._ready) * self._mean_s / _WORTH_A_WAKE_S)))
-            self._look_again()
+        if self._take(tasks) and not self._wake_is_due:
+            # Several queues' tasks often come in one turn of the loop, from one read of a socket.
+            self._wake_is_due = True
+            self._loop.call_soon(self._wake_for_work)
 
     def running(self) -> list[Task]:
         """Return the tasks that threads are at."""
@@ -257,16 +261,38 @@ class ThreadWorkers(_Common):
         self._wake(len(self._asleep))
         return len(self.running())
 
-    def _look_again(self) -> None:
-        if self._timer is None and not self._closed:
-            self._timer = self._loop.call_later(_LOOK_AGAIN_S, self._look)
+    @property
+    def _awake(self) -> int:
+        return len(self._seats) - len(self._asleep)
 
-    def _look(self) -> None:
+    def _wake_for_work(self) -> None:
+        """Have as many threads awake as the work is worth; those that are take what comes."""
+        self._wake_is_due = False
+        waiting = len(self._ready)
+        if not waiting:
+            return
+        worth = min(max(1, int(waiting * self._mean_s / _WORTH_A_WAKE_S)), waiting)
+        self._wake(worth - self._awake)
+        if self._timer is None and not self._closed:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        done = self._done_so_far()
+        self._timer = self._loop.call_later(_LOOK_AGAIN_S, self._look, done)
+
+    def _done_so_far(self) -> int:
+        return self._handed_back + len(self._done)
+
+    def _look(self, done_before: int) -> None:
+        """Wake more threads where tasks wait and those awake do not get on with them."""
         self._timer = None
+        progress = self._done_so_far() - done_before
         if self._done:
             self._hand_back()
-        if self._ready:
-            self._wake(max(1, len(self._seats) - len(self._asleep)))
+        waiting = len(self._ready)
+        if waiting and not self._closed:
+            if progress < waiting:
+                self._wake(max(1, self._awake))
             self._look_again()
 
     def _wake(self, count: int) -> None:
