@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
@@ -142,6 +142,17 @@ class Simulation:
             await self.leave(number)
             await asyncio.sleep(30)
 
+    async def anything(self, choices: Sequence[str]) -> None:
+        """Let one of these happen."""
+        what = self.chooser.choice(choices)
+        if what == "join" or not self.consumers:
+            await self.join()
+        elif what == "queues":
+            self.grow()
+        elif what != "nothing":
+            number = self.chooser.choice(list(self.consumers))
+            await (self.leave(number) if what == "leave" else self.crash(number, host_too=what == "host"))
+
     # --- What must be true --------------------------------------------------------------------------------------------
 
     def dead(self) -> set[bytes]:
@@ -249,16 +260,7 @@ def test_members_come_go_and_crash(seed: int) -> None:
         for _ in range(60 if LONG else 25):
             simulation.send(chooser.randrange(30))
             await asyncio.sleep(chooser.choice((0.1, 1, 5)) * chooser.random())
-            what = chooser.choice(("join", "leave", "crash", "host", "queues", "nothing", "nothing", "nothing"))
-            if what == "join" or not simulation.consumers:
-                await simulation.join()
-            elif what == "queues":
-                simulation.grow()
-            elif what != "nothing":
-                number = chooser.choice(list(simulation.consumers))
-                await (
-                    simulation.leave(number) if what == "leave" else simulation.crash(number, host_too=what == "host")
-                )
+            await simulation.anything(("join", "leave", "crash", "host", "queues", "nothing", "nothing", "nothing"))
         if not simulation.consumers:
             await simulation.join()
         await asyncio.sleep(REST_S)
@@ -287,12 +289,7 @@ def test_an_orderly_group_keeps_the_order_when_members_come_and_go(seed: int) ->
         for _ in range(40 if LONG else 15):
             simulation.send(chooser.randrange(20))
             await asyncio.sleep(chooser.choice((0.1, 1, 5)) * chooser.random())
-            what = chooser.choice(("join", "leave", "crash", "nothing", "nothing"))
-            if what == "join" or not simulation.consumers:
-                await simulation.join()
-            elif what != "nothing":
-                number = chooser.choice(list(simulation.consumers))
-                await (simulation.leave(number) if what == "leave" else simulation.crash(number, host_too=False))
+            await simulation.anything(("join", "leave", "crash", "host", "queues", "nothing", "nothing", "nothing"))
         if not simulation.consumers:
             await simulation.join()
         await asyncio.sleep(REST_S)
