@@ -603,7 +603,7 @@ cdef class Link:
                 else:
                     self._on_failure(_bad_answer(status))
                 return 0
-            on_answer = self._take_answer(frame, &command, &kind)
+            on_answer = self._take_answer(&command, &kind)
             if on_answer is None:
                 return 0
             outcome = _bad_answer(status) if status != CMQ_OK else _answer_of(kind, frame, &command)
@@ -613,7 +613,7 @@ cdef class Link:
         self._call(on_answer, outcome)
         return 0
 
-    cdef object _take_answer(self, const cmq_frame *frame, const cmq_command *command, int *kind):
+    cdef object _take_answer(self, const cmq_command *command, int *kind):
         """Who waits for an answer; None when nobody does, or when the request is made again elsewhere."""
         cdef uint32_t at = <uint32_t>command.opaque & (self._capacity - 1)
         cdef _slot *slot = &self._slots[at]

@@ -49,7 +49,10 @@ cmq_status cmq_pull_header_read(const cmq_command *command, cmq_pull_header *hea
     return cmq_members_read(command, members, guess, REQUIRED, header_out, &seen);
 }
 
-static inline cmq_slice name_of(int member) { return (cmq_slice){.data = (const uint8_t *)members[member].name, .bytes = members[member].name_bytes}; }
+static inline cmq_slice name_of(int member)
+{
+    return (cmq_slice){.data = (const uint8_t *)members[member].name, .bytes = members[member].name_bytes};
+}
 
 void cmq_pull_header_write(cmq_command_writer *writer, const cmq_pull_header *header)
 {
