@@ -43,7 +43,10 @@ _REFUSED_S: Final = 5.0
 """How long tasks wait that an executor refused."""
 _TASKS_PER_CALL_MAX: Final = 64
 _LOOP_TURN_S: Final = 0.005
-_MEAN_WEIGHT: Final = 0.2
+_TYPICAL_FIRST_S: Final = 0.00002
+_TYPICAL_MIN_S: Final = 0.0000001
+_SLOWER: Final = 1.1
+_QUICKER: Final = 0.9
 
 
 class Task:
@@ -237,7 +240,7 @@ class ThreadWorkers(_Common):
         self._asleep: list[_Seat] = []
         self._told = False
         self._closed = False
-        self._mean_s = _WORTH_A_WAKE_S
+        self._typical_s = _TYPICAL_FIRST_S
         self._timer: asyncio.TimerHandle | None = None
         self._wake_is_due = False
 
@@ -271,7 +274,7 @@ class ThreadWorkers(_Common):
         waiting = len(self._ready)
         if not waiting:
             return
-        worth = min(max(1, int(waiting * self._mean_s / _WORTH_A_WAKE_S)), waiting)
+        worth = min(max(1, int(waiting * self._typical_s / _WORTH_A_WAKE_S)), waiting)
         self._wake(worth - self._awake)
         if self._timer is None and not self._closed:
             self._look_again()
@@ -333,7 +336,7 @@ class ThreadWorkers(_Common):
 
     def _do_all(self, seat: _Seat) -> None:
         ready, done, call, clock = self._ready, self._done, self._call, time.monotonic
-        begun = told = now = clock()
+        told = now = clock()
         count = 0
         while True:
             try:
@@ -346,12 +349,15 @@ class ThreadWorkers(_Common):
             done.append(task)
             count += 1
             now = clock()
+            # The median, nearly: the mean would count the times for which another thread had the interpreter, and
+            # wake more threads to fight for it.
+            self._typical_s *= _SLOWER if now - task.begun_s > self._typical_s else _QUICKER
             if now - told > _REPORT_S:
                 told = now
                 self._tell()
         seat.task = None
         if count:
-            self._mean_s += ((now - begun) / count - self._mean_s) * _MEAN_WEIGHT
+            self._typical_s = max(self._typical_s, _TYPICAL_MIN_S)
             self._tell()
 
     def _tell(self) -> None:
