@@ -28,6 +28,7 @@ module                             holds
 ``namespaces, parts``
 ``outgoing, compressing,``         messages on their way out
 ``unique_ids``
+``accumulating, trace``            batches made of single sends; upstream's message trace
 ``settings, producer_settings``    settings, their checks and defaults
 ``hooks, service_state``           interceptors; the states of a service
 ``offset_file``                    upstream's ``offsets.json``

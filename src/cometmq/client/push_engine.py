@@ -41,9 +41,11 @@ from cometmq.client.push_pulls import PushPulls
 from cometmq.client.rebalance import Rebalance
 from cometmq.client.retrying import most_tries
 from cometmq.client.send_backs import SendBacks
+from cometmq.client.send_engine import Tracing
 from cometmq.client.service_state import ServiceState, not_startable, require_running
 from cometmq.client.settings import PushSettings
 from cometmq.client.subscriptions import TAG, make_subscription
+from cometmq.client.trace import consume_tracer
 from cometmq.client.workers import ExecutorWorkers, LoopWorkers, Task, ThreadWorkers, Workers
 from cometmq.errors import Error, GroupTaken, InvalidArgument
 from cometmq.remoting.bodies.heartbeat import (
@@ -146,6 +148,7 @@ class PushEngine:
         self._expressions = dict(expressions)
         self._own_store = offset_store
         self._interceptors = tuple(interceptors)
+        self._tracing: Tracing | None = None
         self._queue_listener = queue_listener
         self._network_factory = network_factory
         self._clock = now_ms
@@ -274,6 +277,16 @@ class PushEngine:
 
     async def _start_parts(self) -> None:
         settings, instance = self.settings, self._instance
+        if settings.enable_trace:
+            self._tracing = await Tracing.open(
+                settings,
+                group=settings.group,
+                role="CONSUME",
+                network_factory=self._network_factory,
+                now_ms=self._clock,
+            )
+            tracer = consume_tracer(self._tracing.dispatcher, now_ms=self._now_ms)
+            self._interceptors = (*self._interceptors, tracer)
         self._rebalance = Rebalance(instance, self, now_ms=self._now_ms)
         self._store = self._make_store()
         await self._store.load()
@@ -444,6 +457,9 @@ class PushEngine:
             self._rebalance.drop_all()
         if self._instance.consumers.get(self.group) is self:
             await self._instance.unregister_consumer(self.group)
+        if self._tracing is not None:
+            await self._tracing.close()
+            self._tracing, self._interceptors = None, self._interceptors[:-1]
         await self._instance.release()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from cometmq.client.settings import ClientSettings
     from cometmq.remoting.command import Command
 
-__all__ = ["InnerProducer", "SendEngine", "trace_settings"]
+__all__ = ["InnerProducer", "SendEngine", "Tracing"]
 
 _DETECTOR_PERIOD_S = 3.0
 _PROBE_TOPIC = "SELF_TEST_TOPIC"  # whether there is such a queue does not matter
@@ -178,8 +178,7 @@ class SendEngine:
         self._rings: dict[str, QueueRing] = {}
         self._topics: set[str] = set()
         self._under_way: set[_Send] = set()
-        self._tracer: SendEngine | None = None
-        self._dispatcher: TraceDispatcher | None = None
+        self._tracing: Tracing | None = None
         self._state = ServiceState.CREATE_JUST
         self._is_forked = False
         self._detector: asyncio.TimerHandle | None = None
@@ -267,18 +266,10 @@ class SendEngine:
         self, settings: ProducerSettings, network_factory: NetworkFactory | None, now_ms: Callable[[], int] | None
     ) -> None:
         """Tell upstream's message trace what is sent, with a producer of its own that is not traced."""
-        self._tracer = await SendEngine.open(
-            trace_settings(settings, group=settings.group, role="PRODUCE"),
-            network_factory=network_factory,
-            now_ms=now_ms,
+        self._tracing = await Tracing.open(
+            settings, group=settings.group, role="PRODUCE", network_factory=network_factory, now_ms=now_ms
         )
-        self._dispatcher = TraceDispatcher(
-            self._tracer,
-            self.instance.loop,
-            trace_topic=settings.trace_topic,
-            batch=settings.trace_message_batch_num,
-        )
-        after = send_tracer(self._dispatcher).after_send
+        after = send_tracer(self._tracing.dispatcher).after_send
         assert after is not None
         self._after = (*self._after, after)
 
@@ -322,9 +313,8 @@ class SendEngine:
             self._detector.cancel()
         try:
             await self.drain()
-            if self._dispatcher is not None and self._tracer is not None:
-                self._dispatcher.flush()
-                await self._tracer.close()
+            if self._tracing is not None:
+                await self._tracing.close()
         finally:
             if was_running:
                 await self.instance.unregister_producer(self.group)
@@ -805,26 +795,64 @@ class SendEngine:
             self.faults.answered(broker_name)
 
 
-def trace_settings(settings: ClientSettings, *, group: str, role: str) -> ProducerSettings:
-    """Return the settings of the producer that sends a client's traces.
+class Tracing:
+    """What tells upstream's message trace of one producer or consumer: a dispatcher, and a producer of its own.
 
-    Args:
-        settings: the client's.
-        group: its group.
-        role: ``PRODUCE`` or ``CONSUME``.
+    Attributes:
+        dispatcher: takes the records.
     """
-    return ProducerSettings(
-        group=f"_INNER_TRACE_PRODUCER-{group}-{role}-{next(_trace_numbers)}",
-        name_servers=settings.name_servers,
-        name_server_domain=settings.name_server_domain,
-        name_server_subgroup=settings.name_server_subgroup,
-        client_ip=settings.client_ip,
-        instance_name="PID_CLIENT_INNER_TRACE_PRODUCER_" + ";".join(settings.name_servers),
-        vip_channel_enabled=settings.vip_channel_enabled,
-        header_format=settings.header_format,
-        send_msg_timeout_ms=5_000,
-        max_message_size_bytes=_TRACE_BYTES_MAX,
-    )
+
+    def __init__(self, engine: SendEngine, dispatcher: TraceDispatcher) -> None:
+        """Keep both; :meth:`open` makes them."""
+        self._engine = engine
+        self.dispatcher = dispatcher
+
+    @classmethod
+    async def open(
+        cls,
+        settings: ClientSettings,
+        *,
+        group: str,
+        role: str,
+        network_factory: NetworkFactory | None = None,
+        now_ms: Callable[[], int] | None = None,
+    ) -> Tracing:
+        """Start it on the running loop.
+
+        Args:
+            settings: those of the client that is traced.
+            group: its group.
+            role: ``PRODUCE`` or ``CONSUME``.
+            network_factory, now_ms: as :meth:`ClientInstance.shared`.
+
+        Raises:
+            Error: as :meth:`SendEngine.open`.
+        """
+        own = ProducerSettings(
+            group=f"_INNER_TRACE_PRODUCER-{group}-{role}-{next(_trace_numbers)}",
+            name_servers=settings.name_servers,
+            name_server_domain=settings.name_server_domain,
+            name_server_subgroup=settings.name_server_subgroup,
+            client_ip=settings.client_ip,
+            instance_name="PID_CLIENT_INNER_TRACE_PRODUCER_" + ";".join(settings.name_servers),
+            vip_channel_enabled=settings.vip_channel_enabled,
+            header_format=settings.header_format,
+            send_msg_timeout_ms=5_000,
+            max_message_size_bytes=_TRACE_BYTES_MAX,
+        )
+        engine = await SendEngine.open(own, network_factory=network_factory, now_ms=now_ms)
+        dispatcher = TraceDispatcher(
+            engine,
+            asyncio.get_running_loop(),
+            trace_topic=settings.trace_topic,
+            batch=settings.trace_message_batch_num,
+        )
+        return cls(engine, dispatcher)
+
+    async def close(self) -> None:
+        """Send what waits, and leave."""
+        self.dispatcher.flush()
+        await self._engine.close()
 
 
 class InnerProducer:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from cometmq.client.outgoing import OutgoingMessage
+from cometmq.client.producer import Producer
 from cometmq.client.producer_settings import ProducerSettings
+from cometmq.client.push_consumer import PushConsumer
 from cometmq.client.send_engine import SendEngine
 from cometmq.client.sending import SendFuture
 from cometmq.client.trace import (
@@ -22,6 +25,7 @@ from cometmq.client.trace import (
     trace_messages,
 )
 from cometmq.errors import ConnectionLost
+from cometmq.testing.clusters import cluster
 from support.scripted_network import ScriptedNetwork, route_of
 from support.virtual_loop import VirtualLoop, run_virtual
 
@@ -153,3 +157,28 @@ def test_a_producer_tells_what_it_sends() -> None:
         assert (record.store_host, record.region_id, record.is_success) == ("a:1", "DefaultRegion", True)
 
     run_virtual(main)
+
+
+def test_producer_and_consumer_tell_of_a_message() -> None:
+    consumed = threading.Event()
+    with cluster() as running:
+        servers = running.name_server_address
+        with Producer("p", name_servers=servers, enable_trace=True, trace_topic="traces") as producer:
+            result = producer.send("t", b"x", keys="k")
+            consumer = PushConsumer(
+                "g",
+                name_servers=servers,
+                enable_trace=True,
+                trace_topic="traces",
+                consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+                listener=lambda message: consumed.set(),
+            )
+            consumer.subscribe("t")
+            consumer.start()
+            assert consumed.wait(30)
+            consumer.close()
+        stored = running.broker.store.read("traces")
+        records = [record for message in stored for record in decode_trace(bytes(message.body).decode())]
+    kinds = {type(record) for record in records}
+    assert kinds == {PubTrace, SubBeforeTrace, SubAfterTrace}
+    assert {record.message_id for record in records} == {result.unique_id}
