@@ -18,7 +18,7 @@ from cometmq.client.allocation import AllocateStrategy, as_strategy
 from cometmq.client.instance import ClientInstance
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.client.rebalance import Rebalance
-from cometmq.client.settings import ClientSettings
+from cometmq.client.settings import ConsumerSettings
 from cometmq.remoting.bodies.heartbeat import MessageModel
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from support.client_parts import FakeConsumer
@@ -41,8 +41,8 @@ class Member(FakeConsumer):
     def __init__(self, cluster: FakeCluster, number: int, *, strategy: AllocateStrategy, is_orderly: bool) -> None:
         super().__init__(GROUP, TOPIC)
         self.strategy, self.is_orderly = strategy, is_orderly
-        settings = ClientSettings(name_servers=("ns:9876",), client_ip=f"10.0.{number >> 8}.{number & 255}")
-        self.instance = ClientInstance(settings, network_factory=cluster.factory, now_ms=cluster.loop.now_ms)
+        self.settings = ConsumerSettings(name_servers=("ns:9876",), client_ip=f"10.0.{number >> 8}.{number & 255}")
+        self.instance = ClientInstance(self.settings, network_factory=cluster.factory, now_ms=cluster.loop.now_ms)
         self.table = Rebalance(self.instance, self, now_ms=cluster.loop.now_ms)
         self._renewal: asyncio.Task[None] | None = None
 
