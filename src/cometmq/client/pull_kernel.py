@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["PullKernel", "PullResult"]
 
 _MASTER_ID = 0
+# Plain numbers: operations on an IntFlag are slow, and every pull has them.
+_COMMIT, _SUBSCRIPTION, _LITE = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUBSCRIPTION), int(PullFlag.LITE)
 _FILTERS_SINCE = 232
 """Version 4.1.0-SNAPSHOT, the first whose brokers filter by other expressions than tags."""
 
@@ -145,16 +147,16 @@ class PullKernel:
         address, is_slave = await self.find_target(queue)
         self.check_filter(address, subscription)
         request = PullRequest(
-            lite=bool(sys_flag & PullFlag.LITE),
+            lite=bool(sys_flag & _LITE),
             group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
             max_messages=max_messages,
-            sys_flag=sys_flag & ~PullFlag.COMMIT_OFFSET if is_slave else sys_flag,
+            sys_flag=sys_flag & ~_COMMIT if is_slave else sys_flag,
             commit_offset=commit_offset,
             suspend_timeout_ms=suspend_timeout_ms,
-            subscription=subscription.sub_string if sys_flag & PullFlag.SUBSCRIPTION else None,
+            subscription=subscription.sub_string if sys_flag & _SUBSCRIPTION else None,
             sub_version=sub_version,
             expression_type=subscription.expression_type,
             max_bytes=max_bytes,
