@@ -52,12 +52,13 @@ def send(producer: Producer, topic: str, count: int, *, first: int = 0) -> None:
 class Seen:
     """A listener that keeps bodies and lets a test wait for so many different ones."""
 
-    def __init__(self, answer: Callable[[Any], Any] = lambda _: None) -> None:
+    def __init__(self, answer: Callable[[Any], Any] = lambda _: None, *, beside: Seen | None = None) -> None:
+        """``beside``: another whose tests wait for what comes here, too."""
         self.bodies: list[bytes] = []
         self.times: list[int] = []
         self.threads: set[str] = set()
         self._answer = answer
-        self._changed = threading.Condition()
+        self._changed = threading.Condition() if beside is None else beside._changed
 
     def __call__(self, message: Any) -> Any:
         with self._changed:
@@ -151,7 +152,8 @@ def test_what_fails_is_tried_again_and_then_a_dead_letter(servers: Cluster, prod
 
 def test_two_members_share_a_group(servers: Cluster, producer: Producer) -> None:
     """Promises 6, 62: both get queues, and every message is consumed."""
-    first, second = Seen(), Seen()
+    first = Seen()
+    second = Seen(beside=first)
     at = servers.name_server_address
     send(producer, "Shared", 8)
     told = threading.Event()
