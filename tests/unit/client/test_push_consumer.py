@@ -169,7 +169,7 @@ def test_two_members_share_a_group(servers: Cluster, producer: Producer) -> None
         with two.subscribe("Shared"):
             assert told.wait(LIMIT_S)
             send(producer, "Shared", 80, first=8)
-            first.wait(lambda _: len(set(first.bodies) | set(second.bodies)) == 88)
+            background().run(_until(lambda: len(set(first.bodies) | set(second.bodies)) == 88))
             assert second.bodies
 
 
