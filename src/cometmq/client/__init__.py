@@ -37,16 +37,20 @@ module                             holds
 
 from __future__ import annotations
 
-from cometmq._engine import ReceivedMessage
-from cometmq.client.hooks import Interceptor
-from cometmq.client.listeners import Outcome
-from cometmq.client.outgoing import OutgoingMessage
-from cometmq.client.producer import Producer
-from cometmq.client.pull_consumer import PullConsumer
-from cometmq.client.push_consumer import PushConsumer
-from cometmq.client.sending import SendFuture, SendResult
-from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
-from cometmq.remoting.bodies.message_queue import MessageQueue
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cometmq._engine import ReceivedMessage
+    from cometmq.client.hooks import Interceptor
+    from cometmq.client.listeners import Outcome
+    from cometmq.client.outgoing import OutgoingMessage
+    from cometmq.client.producer import Producer
+    from cometmq.client.pull_consumer import PullConsumer
+    from cometmq.client.push_consumer import PushConsumer
+    from cometmq.client.sending import SendFuture, SendResult
+    from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
+    from cometmq.remoting.bodies.message_queue import MessageQueue
 
 __all__ = [
     "ConsumeFromWhere",
@@ -62,3 +66,31 @@ __all__ = [
     "SendFuture",
     "SendResult",
 ]
+
+_PLACES = {
+    "ConsumeFromWhere": "cometmq.remoting.bodies.heartbeat",
+    "Interceptor": "cometmq.client.hooks",
+    "MessageModel": "cometmq.remoting.bodies.heartbeat",
+    "MessageQueue": "cometmq.remoting.bodies.message_queue",
+    "OutgoingMessage": "cometmq.client.outgoing",
+    "Outcome": "cometmq.client.listeners",
+    "Producer": "cometmq.client.producer",
+    "PullConsumer": "cometmq.client.pull_consumer",
+    "PushConsumer": "cometmq.client.push_consumer",
+    "ReceivedMessage": "cometmq._engine",
+    "SendFuture": "cometmq.client.sending",
+    "SendResult": "cometmq.client.sending",
+}
+"""Imported when they are first asked for: others use single modules of this package, and should not pay for all."""
+
+
+def __getattr__(name: str) -> object:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(place), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
