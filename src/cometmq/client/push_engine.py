@@ -476,6 +476,8 @@ class PushEngine:
                     await action()
                 except Error as error:
                     _log.warning("group %s: %s", self.group, error)
+                except Exception as error:  # noqa: BLE001 - locks that are renewed no more would be lost for good
+                    _log.error("group %s: a round failed", self.group, exc_info=error)
                 await asyncio.sleep(period_s)
 
         task = self._instance.spawn(rounds())

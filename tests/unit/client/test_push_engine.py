@@ -8,12 +8,14 @@ import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from cometmq.client.hooks import Interceptor
 from cometmq.client.listeners import Outcome
 from cometmq.client.push_engine import ListenerSpec, PushEngine
+from cometmq.client.rebalance import Rebalance
 from cometmq.client.service_state import ServiceState
 from cometmq.client.settings import PushSettings
 from cometmq.errors import BrokerError, ClientStateError, GroupTaken, InvalidArgument
@@ -784,3 +786,20 @@ async def test_an_own_offset_store(cluster: FakeCluster) -> None:
     await engine.close()
     assert seen.numbers() == [4, 5]
     assert saved[_queue(0)] == 6
+
+
+@on_cluster
+async def test_a_round_that_fails_in_any_way_is_not_the_last(cluster: FakeCluster) -> None:
+    fill(cluster, 2)
+    seen = Seen()
+    engine = consumer(cluster, seen, orderly=True)
+    rounds: list[None] = []
+
+    async def lock_all(_: Rebalance) -> None:
+        rounds.append(None)
+        raise ZeroDivisionError if len(rounds) == 1 else BrokerError("no", code=1)
+
+    with patch.object(Rebalance, "lock_all", lock_all):
+        await engine.start()
+        await until(lambda: len(rounds) >= 3)
+        await engine.close()
