@@ -54,6 +54,9 @@ class PushSurface:
         """Keep what was said; :class:`cometmq.client.push_consumer.PushConsumer` tells what it means."""
         if listener is not None and batch_listener is not None:
             raise InvalidArgument("there is more than one listener: give either listener= or batch_listener=")
+        if "consume_thread_max" in options:
+            # Upstream's least number of threads means nothing here: who asks for fewer than its 20 names one number.
+            options = {"consume_thread_min": options["consume_thread_max"], **options}
         self.settings = settings_of(PushSettings, options, name_servers=name_servers, group=group)
         self._spec = ListenerSpec(
             function=listener if batch_listener is None else batch_listener,

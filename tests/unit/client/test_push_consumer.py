@@ -338,3 +338,11 @@ def test_the_asyncio_surface(servers: Cluster, producer: Producer, form: str) ->
 
     seen = asyncio.run(main())
     assert sorted(set(seen.bodies), key=int) == numbers(50)
+
+
+def test_fewer_threads_are_one_number() -> None:
+    settings = PushConsumer("g", name_servers="127.0.0.1:9876", listener=Seen(), consume_thread_max=2).settings
+    settings.check(listeners=(print,))
+    assert (settings.consume_thread_min, settings.consume_thread_max) == (2, 2)
+    given = PushConsumer("g", name_servers="127.0.0.1:9876", consume_thread_max=8, consume_thread_min=3).settings
+    assert given.consume_thread_min == 3
