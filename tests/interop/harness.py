@@ -637,8 +637,21 @@ class Client:
         return list(self.ask("pull_all", topic=topic, tags=tags, with_body=with_body))
 
     def group_consume(self, group: str, topic: str, *, count: int, timeout_ms: int = 30_000) -> list[Row]:
-        """Up to ``count`` messages through the group's own progress, committed."""
-        return list(self.ask("group_consume", group=group, topic=topic, count=count, timeout_ms=timeout_ms))
+        """Up to ``count`` messages through the group's own progress, committed: the broker has the progress.
+
+        Upstream's consumers tell it one way, without an answer, and a broker takes such commands from several threads.
+        """
+        rows = list(self.ask("group_consume", group=group, topic=topic, count=count, timeout_ms=timeout_ms))
+        behind: dict[int, int] = {}
+        for row in rows:
+            behind[row["queue"]] = max(behind.get(row["queue"], 0), row["queue_offset"] + 1)
+        limit = time.monotonic() + START_LIMIT_S
+        while behind:
+            offsets = self.group_offsets(group, topic)
+            behind = {queue: offset for queue, offset in behind.items() if offsets.get(queue, -1) < offset}
+            if behind and time.monotonic() > limit:
+                raise PeerFailed(f"{group} never came to {behind} of {topic} at the broker: {offsets}")
+        return rows
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Queue id to (first offset, next offset)."""
