@@ -108,8 +108,6 @@ class ClientSettings:
         start_detector_enable: look whether avoided brokers answer again.
         detect_timeout_ms: how long such a look may take.
         detect_interval_ms: how often a broker is looked at.
-        decode_read_body: consumers get bodies.
-        decode_decompress_body: consumers get bodies decompressed.
         enable_trace: tell upstream's message trace what is sent and consumed.
         trace_topic: where to.
         trace_message_batch_num: how many messages one trace record tells of.
@@ -141,8 +139,6 @@ class ClientSettings:
     start_detector_enable: bool = False
     detect_timeout_ms: int = number(200, minimum=1)
     detect_interval_ms: int = number(2_000, minimum=1)
-    decode_read_body: bool = True
-    decode_decompress_body: bool = True
     enable_trace: bool = False
     trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
     trace_message_batch_num: int = number(10, minimum=1, maximum=1024)
@@ -333,7 +329,6 @@ class PullSettings(ConsumerSettings):
         poll_timeout_ms: how long :meth:`poll` waits when it is not told.
         topic_metadata_check_interval_ms: how often a topic's queues are compared for who listens to changes.
         max_reconsume_times: how often a message that is sent back is tried again.
-        enable_rebalance: queues are shared out among the members also for pulls of single queues.
     """
 
     enable_stream_request_type: bool = True
@@ -349,7 +344,6 @@ class PullSettings(ConsumerSettings):
     poll_timeout_ms: int = number(5_000)
     topic_metadata_check_interval_ms: int = number(30_000, minimum=10)
     max_reconsume_times: int = number(16, minimum=-1)
-    enable_rebalance: bool = True
 
     def check(self, *, made_ms: int = 0) -> None:
         """Check every setting in upstream's order.
@@ -510,8 +504,6 @@ class ClientOptions(TypedDict, total=False):
     start_detector_enable: bool
     detect_timeout_ms: int
     detect_interval_ms: int
-    decode_read_body: bool
-    decode_decompress_body: bool
     enable_trace: bool
     trace_topic: str
     trace_message_batch_num: int
@@ -573,4 +565,3 @@ class PullOptions(ConsumerOptions, total=False):
     poll_timeout_ms: int
     topic_metadata_check_interval_ms: int
     max_reconsume_times: int
-    enable_rebalance: bool

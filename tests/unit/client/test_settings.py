@@ -89,7 +89,6 @@ def test_defaults_of_a_pull_consumer() -> None:
         "poll_timeout_ms": 5_000,
         "topic_metadata_check_interval_ms": 30_000,
         "max_reconsume_times": 16,
-        "enable_rebalance": True,
         "enable_stream_request_type": True,
     }
     assert {name: getattr(settings, name) for name in expected} == expected
