@@ -68,6 +68,12 @@ _NEVER_MS = 2**62
 _log = logging.getLogger(__name__)
 
 
+def _unexpected(address: str, problem: Exception) -> ConnectionLost:
+    lost = ConnectionLost(f"cannot connect to {address}: {problem!r}")
+    lost.__cause__ = problem
+    return lost
+
+
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
@@ -102,7 +108,7 @@ class _Wire:
         self.address = address
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._fd = opened.detach()
+        self._fd = opened.fileno()
         self.link = Link(
             self._fd,
             format=int(hub.header_format),
@@ -119,6 +125,7 @@ class _Wire:
         self.is_retired = False
         self.is_open = True
         self._loop.add_reader(self._fd, self._readable)
+        opened.detach()  # from here on it is this wire that closes it
         self._watch_clock()
 
     def _wake(self) -> None:
@@ -460,6 +467,8 @@ class Hub:
             opened = await self._connect(peer.address)
         except Error as error:
             self._connected(peer, None, error)
+        except Exception as error:  # whatever it was: those who wait for the connection are told
+            self._connected(peer, None, _unexpected(peer.address, error))
         except asyncio.CancelledError:
             self._connected(peer, None, ConnectionLost(f"the connections of this client were closed: {peer.address}"))
             raise
@@ -486,7 +495,12 @@ class Hub:
             opened.close()
             error = ConnectionLost(f"the connections of this client were closed: {peer.address}")
         elif opened is not None:
-            wire = _Wire(self, peer.address, opened)
+            try:
+                wire = _Wire(self, peer.address, opened)
+            except Exception as problem:  # as above: no file descriptor left, for instance
+                opened.close()
+                error = _unexpected(peer.address, problem)
+        if wire is not None:
             self._wires.add(wire)
             if self._on_connected is not None:
                 self._guarded(self._on_connected, peer.address)

@@ -6,6 +6,7 @@ What they have in common with the channels is checked in test_channel.py, what o
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import queue
 import socket
@@ -19,6 +20,7 @@ import pytest
 
 from cometmq._engine import PullAnswer, PullRequest, SendAnswer, SendRequest, decode_pulled
 from cometmq.errors import ConnectionLost, ForkedClient, InvalidArgument, LimitReached, MalformedCommand, RequestTimeout
+from cometmq.remoting import hub as hub_module
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
 from cometmq.remoting.hub import Hub
@@ -229,6 +231,32 @@ def test_a_bad_address_is_told_not_raised(address: str) -> None:
             await hub.invoke(address, Command(code=1), timeout_ms=LONG_MS)
 
     with_hub(body)
+
+
+def test_a_name_that_no_resolver_takes_is_told_not_raised() -> None:
+    async def body(hub: Hub) -> None:
+        outcome = await sent(hub, f"{'a' * 64}.invalid:9876", a_send("T"))
+        assert isinstance(outcome, ConnectionLost)
+        assert isinstance(outcome.__cause__, UnicodeError)
+
+    with_hub(body)
+
+
+def test_who_waits_for_a_connection_is_told_whatever_stopped_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_link(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def body(hub: Hub) -> None:
+        monkeypatch.setattr(hub_module, "Link", no_link)
+        outcome = await sent(hub, peer.address, a_send("T"))
+        assert isinstance(outcome, ConnectionLost)
+        assert os.strerror(errno.EMFILE) in str(outcome)
+        # The next one finds a new connection.
+        monkeypatch.undo()
+        assert (await sent(hub, peer.address, a_send("T"))).code == 0
+
+    with Peer(stores) as peer:
+        with_hub(body)
 
 
 def test_a_request_that_no_frame_can_hold_takes_nothing_from_the_others() -> None:
