@@ -10,6 +10,7 @@ cdef class _Pull:
     """What the messages of one pull have in common."""
     cdef str broker_name
     cdef str topic
+    cdef str namespace               # of its client, or None
     cdef int32_t queue_id
     cdef int64_t min_offset
     cdef int64_t max_offset

@@ -33,7 +33,10 @@ cdef class ReceivedMessage(Message):
         cdef object origin = None
         if _is_retry_topic(self._view.topic):
             origin = self._property(_slice_of_bytes(b"RETRY_TOPIC"))
-        return self._pull.topic if origin is None else origin.decode("utf-8", "replace")
+        if origin is None:
+            return self._pull.topic
+        cdef str name = origin.decode("utf-8", "replace")
+        return name if self._pull.namespace is None else name.removeprefix(self._pull.namespace + "%")
 
     @property
     def stored_topic(self):
@@ -129,15 +132,16 @@ cdef class ReceivedMessage(Message):
 
     def __reduce__(self):
         cdef _Pull pull = self._pull
-        return _received_again, (self._own_record(), pull.broker_name, pull.topic, pull.queue_id, pull.min_offset, pull.max_offset,
+        return _received_again, (self._own_record(), pull.broker_name, pull.topic, pull.queue_id, pull.namespace, pull.min_offset, pull.max_offset,
                                  self._queue_offset, self._is_element, self._reconsume_raised)
 
 
-cdef _Pull _pull_of(str broker_name, str topic, int32_t queue_id, int64_t min_offset, int64_t max_offset):
+cdef _Pull _pull_of(str broker_name, str topic, int32_t queue_id, str namespace, int64_t min_offset, int64_t max_offset):
     cdef _Pull pull = _Pull.__new__(_Pull)
     pull.broker_name = broker_name
     pull.topic = topic
     pull.queue_id = queue_id
+    pull.namespace = namespace
     pull.min_offset = min_offset
     pull.max_offset = max_offset
     return pull
@@ -155,8 +159,8 @@ cdef inline ReceivedMessage _received_of(_Pull pull, bytes owner, const uint8_t 
     return message
 
 
-def _received_again(bytes record not None, str broker_name not None, str topic not None, int32_t queue_id, int64_t min_offset, int64_t max_offset,
-                    int64_t queue_offset, bint is_element, int32_t reconsume_raised):
+def _received_again(bytes record not None, str broker_name not None, str topic not None, int32_t queue_id, str namespace, int64_t min_offset,
+                    int64_t max_offset, int64_t queue_offset, bint is_element, int32_t reconsume_raised):
     """Make a message again that was pickled."""
     cdef cmq_record_view view
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>record)
@@ -164,7 +168,7 @@ def _received_again(bytes record not None, str broker_name not None, str topic n
     if status == CMQ_AGAIN or status == CMQ_END:
         raise _errors.CorruptRecord("the bytes of a pickled message end within it")
     _check(status)
-    cdef ReceivedMessage message = _received_of(_pull_of(broker_name, topic, queue_id, min_offset, max_offset), record, at, &view)
+    cdef ReceivedMessage message = _received_of(_pull_of(broker_name, topic, queue_id, namespace, min_offset, max_offset), record, at, &view)
     message._queue_offset = queue_offset
     message._is_element = is_element
     message._reconsume_raised = reconsume_raised
@@ -283,14 +287,15 @@ cdef int _add_elements(PulledMessages pulled, ReceivedMessage record, const _wan
 
 
 def decode_pulled(bytes body not None, *, str broker_name not None, str topic not None, int32_t queue_id, tags=None, int64_t offset_delta=0,
-                  int64_t min_offset=0, int64_t max_offset=0):
+                  int64_t min_offset=0, int64_t max_offset=0, str namespace=None):
     """Return the messages in a pull's answer, those of the wanted tags; ``tags`` None wants all. Inner batches are taken apart.
 
-    ``offset_delta`` is added to their queue offsets. Bodies are not copied: each message keeps ``body``. CorruptRecord where the bytes are not whole
-    records; nothing is returned then.
+    ``topic`` is the name that users know; ``namespace`` is taken from the name that a retried message was published under. ``offset_delta`` is
+    added to their queue offsets. Bodies are not copied: each message keeps ``body``. CorruptRecord where the bytes are not whole records; nothing is
+    returned then.
     """
     cdef PulledMessages pulled = PulledMessages.__new__(PulledMessages)
-    cdef _Pull pull = _pull_of(broker_name, topic, queue_id, min_offset, max_offset)
+    cdef _Pull pull = _pull_of(broker_name, topic, queue_id, namespace, min_offset, max_offset)
     cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>body)
     cdef size_t bytes_of_body = <size_t>len(body)
     cdef _parsed_answer answer

@@ -151,6 +151,7 @@ def decode_pulled(
     offset_delta: int = 0,
     min_offset: int = 0,
     max_offset: int = 0,
+    namespace: str | None = None,
 ) -> PulledMessages: ...
 def set_reconsume_times(message: ReceivedMessage, times: int) -> None: ...
 def _received_again(
@@ -158,6 +159,7 @@ def _received_again(
     broker_name: str,
     topic: str,
     queue_id: int,
+    namespace: str | None,
     min_offset: int,
     max_offset: int,
     queue_offset: int,

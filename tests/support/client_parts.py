@@ -25,6 +25,7 @@ class FakeConsumer:
     message_model = MessageModel.CLUSTERING
     consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     unit_mode = False
+    namespace = None
 
     def __init__(
         self,

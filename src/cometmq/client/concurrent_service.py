@@ -75,7 +75,7 @@ class ConcurrentService:
         self._timers: set[asyncio.TimerHandle] = set()
         self._closed = False
 
-    def submit(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+    def submit(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Have messages of a pull consumed."""
         self.workers.submit([Task(held, [chunk]) for chunk in chunks_of(messages, self._batch_max)])
 

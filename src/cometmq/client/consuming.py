@@ -22,11 +22,11 @@ M = TypeVar("M")
 _DONE = (Action.SUCCESS, Action.COMMIT)
 
 
-def chunks_of(messages: list[M], size: int) -> list[list[M]]:
+def chunks_of(messages: Sequence[M], size: int) -> list[list[M]]:
     """Divide messages into what a listener gets at a time."""
     if size == 1:
         return [[message] for message in messages]
-    return [messages[start : start + size] for start in range(0, len(messages), size)]
+    return [list(messages[start : start + size]) for start in range(0, len(messages), size)]
 
 
 def failed_messages(messages: Sequence[M], handled: Handled) -> list[tuple[M, int]]:

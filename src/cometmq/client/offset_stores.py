@@ -20,8 +20,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from cometmq.client.offset_file import OffsetFile
+from cometmq.client.offset_file import OffsetFile, offset_path
 from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument
+from cometmq.remoting.bodies.heartbeat import MessageModel
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.members import request
@@ -29,6 +30,7 @@ from cometmq.store_config.fields import INT64_MAX
 
 if TYPE_CHECKING:
     from cometmq.client.instance import ClientInstance
+    from cometmq.client.settings import ConsumerSettings
 
 __all__ = [
     "BAD_QUEUE",
@@ -40,6 +42,7 @@ __all__ = [
     "OwnOffsetStore",
     "ReadOffset",
     "RemoteOffsetStore",
+    "usual_store",
 ]
 
 _log = logging.getLogger(__name__)
@@ -367,3 +370,15 @@ class AdaptedOffsetStore(_MemoryStore):
             return await result if inspect.isawaitable(result) else result
         except Exception as error:
             raise Error(f"{name}() of the offset store {self._own!r} failed: {error!r}") from error
+
+
+def usual_store(
+    own: OwnOffsetStore | None, instance: ClientInstance, settings: ConsumerSettings, *, group: str
+) -> OffsetStore:
+    """Return where a consumer's progress goes: the user's ``own`` store, else the brokers or this client's own file."""
+    if own is not None:
+        return AdaptedOffsetStore(own)
+    if settings.message_model is MessageModel.CLUSTERING:
+        return RemoteOffsetStore(instance, group)
+    path = offset_path(settings.offset_folder, client_id=instance.client_id, group=group)
+    return LocalOffsetStore(OffsetFile(path))

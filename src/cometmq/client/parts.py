@@ -31,6 +31,11 @@ class ConsumerPart(Protocol):
         ...
 
     @property
+    def namespace(self) -> str | None:
+        """The prefix that its user does not see."""
+        ...
+
+    @property
     def consume_type(self) -> ConsumeType:
         """How the group gets its messages."""
         ...

@@ -23,15 +23,12 @@ from cometmq.client.allocation import AllocateStrategy, as_strategy
 from cometmq.client.hooks import ConsumeContext, Interceptor, run_hooks
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name
 from cometmq.client.namespaces import with_namespace, without_namespace
-from cometmq.client.offset_file import OffsetFile, offset_path
 from cometmq.client.offset_stores import (
     NEVER_CONSUMED,
-    AdaptedOffsetStore,
-    LocalOffsetStore,
     OffsetStore,
     OwnOffsetStore,
     ReadOffset,
-    RemoteOffsetStore,
+    usual_store,
 )
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.client.pull_kernel import PullKernel, PullResult
@@ -43,9 +40,12 @@ from cometmq.client.pulling import (
     pull_flags,
 )
 from cometmq.client.rebalance import Rebalance
+from cometmq.client.send_engine import Tracing
 from cometmq.client.service_state import ServiceState, not_startable, require_running
 from cometmq.client.settings import PullSettings
+from cometmq.client.start_offsets import start_offset
 from cometmq.client.subscriptions import ALL, TAG, make_subscription
+from cometmq.client.trace import consume_tracer
 from cometmq.errors import (
     BrokerError,
     ClientStateError,
@@ -60,7 +60,7 @@ from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, Mes
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
 from cometmq.store_config.fields import INT32_MAX
-from cometmq.store_config.names import RETRY_PREFIX, validate_topic
+from cometmq.store_config.names import validate_topic
 
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
@@ -149,6 +149,7 @@ class PullEngine:
         self._arrived = asyncio.Event()
         self._commit_due_ms = 0
         self._watches: dict[str, _Watch] = {}
+        self._tracing: Tracing | None = None
 
     # --- What a client instance and the rebalance ask -----------------------------------------------------------------
 
@@ -176,6 +177,11 @@ class PullEngine:
     def consume_from_where(self) -> ConsumeFromWhere:
         """Where a group without progress begins."""
         return self.settings.consume_from_where
+
+    @property
+    def namespace(self) -> str | None:
+        """The prefix that the user does not see."""
+        return self.settings.namespace
 
     @property
     def unit_mode(self) -> bool:
@@ -232,18 +238,14 @@ class PullEngine:
 
     async def start_offset(self, queue: MessageQueue) -> int:
         """Return where a new queue begins, by its progress or by ``consume_from_where``; below 0: not known."""
-        last = await self._offsets.read(queue, ReadOffset.MEMORY_FIRST_THEN_STORE)
-        if last != NEVER_CONSUMED:
-            return last
-        where = self.settings.consume_from_where
-        is_retry = queue.topic.startswith(RETRY_PREFIX)
-        if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-            return 0
-        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
-            if is_retry:
-                return await self._client.max_offset(queue)
-            return await self._client.search_offset(queue, self.settings.first_start_ms(self._made_ms))
-        return 0 if is_retry else await self._client.max_offset(queue)
+        return await start_offset(
+            queue,
+            store=self._offsets,
+            read=ReadOffset.MEMORY_FIRST_THEN_STORE,
+            instance=self._client,
+            settings=self.settings,
+            made_ms=self._made_ms,
+        )
 
     def dispatch(self, queue: MessageQueue, process_queue: ProcessQueue, next_offset: int) -> None:
         """Begin to pull a queue that the rebalance took."""
@@ -282,7 +284,7 @@ class PullEngine:
             settings = replace(settings, instance_name=own_instance_name(settings.instance_name))
         instance = ClientInstance.shared(settings, network_factory=self._network_factory, now_ms=self._now_ms)
         try:
-            self._store = self._make_store(instance)
+            self._store = usual_store(self._own_store, instance, self.settings, group=self._group)
             await self._store.load()
             self._instance = instance
             self._kernel = PullKernel(instance, namespace=settings.namespace)
@@ -295,6 +297,8 @@ class PullEngine:
             await instance.release()
             raise
         try:
+            if settings.enable_trace:
+                await self._trace(settings)
             await instance.start()
             self._state = ServiceState.RUNNING
             for topic in {*self._subscriptions, *(queue.topic for queue in self._assigned)}:
@@ -308,13 +312,12 @@ class PullEngine:
             await self.close(commit=False)
             raise
 
-    def _make_store(self, instance: ClientInstance) -> OffsetStore:
-        if self._own_store is not None:
-            return AdaptedOffsetStore(self._own_store)
-        if self.settings.message_model is MessageModel.CLUSTERING:
-            return RemoteOffsetStore(instance, self._group)
-        path = offset_path(self.settings.offset_folder, client_id=instance.client_id, group=self._group)
-        return LocalOffsetStore(OffsetFile(path))
+    async def _trace(self, settings: PullSettings) -> None:
+        self._tracing = await Tracing.open(
+            settings, group=self._group, role="CONSUME", network_factory=self._network_factory, now_ms=self._now_ms
+        )
+        tracer = consume_tracer(self._tracing.dispatcher, now_ms=self._now_ms)
+        self._interceptors = (*self._interceptors, tracer)
 
     async def close(self, *, commit: bool = True) -> None:
         """Store the progress, leave the group and let the client instance go. A second call does nothing.
@@ -345,6 +348,8 @@ class PullEngine:
             self._arrived.set()
             try:
                 await instance.unregister_consumer(self._group)
+                if self._tracing is not None:
+                    await self._tracing.close()
             finally:
                 await instance.release()
 

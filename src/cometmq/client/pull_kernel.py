@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from cometmq._engine import PullRequest, decode_pulled
 from cometmq.client.namespaces import without_namespace
 from cometmq.client.pulling import PullFlag, PullStatus, pull_status
 from cometmq.client.subscriptions import TAG
@@ -22,7 +23,7 @@ from cometmq.remoting.bodies.heartbeat import SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from cometmq._engine import PullAnswer, PullRequest, ReceivedMessage
+    from cometmq._engine import PullAnswer, ReceivedMessage
     from cometmq.client.instance import ClientInstance
 
     Answer: TypeAlias = PullAnswer | Error
@@ -142,8 +143,6 @@ class PullKernel:
             InvalidArgument: the broker cannot filter by the expression.
             CorruptRecord, MalformedCommand: the answer makes no sense.
         """
-        from cometmq._engine import PullRequest
-
         address, is_slave = await self.find_target(queue)
         self.check_filter(address, subscription)
         request = PullRequest(
@@ -187,8 +186,6 @@ class PullKernel:
             BrokerError: the broker refused.
             CorruptRecord: the messages cannot be read.
         """
-        from cometmq._engine import decode_pulled
-
         status = pull_status(answer.code)
         if status is None:
             raise BrokerError(answer.remark, code=answer.code, address=address)
@@ -201,6 +198,7 @@ class PullKernel:
                 broker_name=queue.broker_name,
                 topic=without_namespace(self._namespace, queue.topic),
                 queue_id=queue.queue_id,
+                namespace=self._namespace,
                 tags=frozenset(subscription.tags) if is_filtered_here else None,
                 offset_delta=answer.offset_delta or 0,
                 min_offset=answer.min_offset,

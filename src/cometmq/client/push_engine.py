@@ -24,15 +24,11 @@ from cometmq.client.hooks import ConsumeContext, Interceptor, run_hooks
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name
 from cometmq.client.listeners import Action, Handled, async_caller, caller, is_async
 from cometmq.client.namespaces import with_namespace
-from cometmq.client.offset_file import OffsetFile, offset_path
 from cometmq.client.offset_stores import (
-    NEVER_CONSUMED,
-    AdaptedOffsetStore,
-    LocalOffsetStore,
     OffsetStore,
     OwnOffsetStore,
     ReadOffset,
-    RemoteOffsetStore,
+    usual_store,
 )
 from cometmq.client.orderly_service import OrderlyService
 from cometmq.client.process_queue import UNLOCK_FORCED_MS, ProcessQueue
@@ -44,6 +40,7 @@ from cometmq.client.send_backs import SendBacks
 from cometmq.client.send_engine import Tracing
 from cometmq.client.service_state import ServiceState, not_startable, require_running
 from cometmq.client.settings import PushSettings
+from cometmq.client.start_offsets import start_offset
 from cometmq.client.subscriptions import TAG, make_subscription
 from cometmq.client.trace import consume_tracer
 from cometmq.client.workers import ExecutorWorkers, LoopWorkers, Task, ThreadWorkers, Workers
@@ -65,7 +62,7 @@ from cometmq.remoting.bodies.running_info import (
 from cometmq.remoting.channel import checked
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.members import request
-from cometmq.store_config.names import RETRY_PREFIX, retry_topic
+from cometmq.store_config.names import retry_topic
 
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
@@ -193,6 +190,11 @@ class PushEngine:
         return self.settings.consume_from_where
 
     @property
+    def namespace(self) -> str | None:
+        """The prefix that the user does not see."""
+        return self.settings.namespace
+
+    @property
     def unit_mode(self) -> bool:
         """Whether the group's clients are spread over units."""
         return self.settings.unit_mode
@@ -288,7 +290,7 @@ class PushEngine:
             tracer = consume_tracer(self._tracing.dispatcher, now_ms=self._now_ms)
             self._interceptors = (*self._interceptors, tracer)
         self._rebalance = Rebalance(instance, self, now_ms=self._now_ms)
-        self._store = self._make_store()
+        self._store = usual_store(self._own_store, instance, settings, group=self.group)
         await self._store.load()
         self._pulls = PushPulls(instance, self, settings, self._store, group=self.group, spawn=self._spawn)
         self._service = self._make_service()
@@ -339,14 +341,6 @@ class PushEngine:
         self.subscriptions[name] = make_subscription(
             name, expression, expression_type=expression_type, now_ms=self._now_ms()
         )
-
-    def _make_store(self) -> OffsetStore:
-        if self._own_store is not None:
-            return AdaptedOffsetStore(self._own_store)
-        if self.model is MessageModel.CLUSTERING:
-            return RemoteOffsetStore(self._instance, self.group)
-        path = offset_path(self.settings.offset_folder, client_id=self._instance.client_id, group=self.group)
-        return LocalOffsetStore(OffsetFile(path))
 
     def _make_service(self) -> ConcurrentService | OrderlyService:
         settings = self.settings
@@ -523,18 +517,14 @@ class PushEngine:
 
     async def start_offset(self, queue: MessageQueue) -> int:
         """Return where a queue begins: where the group was, or where a new group begins."""
-        stored = await self._store.read(queue, ReadOffset.FROM_STORE)
-        if stored != NEVER_CONSUMED:
-            return stored
-        is_retry = queue.topic.startswith(RETRY_PREFIX)
-        where = self.settings.consume_from_where
-        if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-            return 0
-        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
-            if is_retry:
-                return await self._instance.max_offset(queue)
-            return await self._instance.search_offset(queue, self.settings.first_start_ms(self._made_ms))
-        return 0 if is_retry else await self._instance.max_offset(queue)
+        return await start_offset(
+            queue,
+            store=self._store,
+            read=ReadOffset.FROM_STORE,
+            instance=self._instance,
+            settings=self.settings,
+            made_ms=self._made_ms,
+        )
 
     def dispatch(self, queue: MessageQueue, process_queue: ProcessQueue, next_offset: int) -> None:
         """Begin to pull a queue that came."""
@@ -587,7 +577,7 @@ class PushEngine:
 
     # --- Messages -----------------------------------------------------------------------------------------------------
 
-    def consume(self, held: ProcessQueue, messages: list[ReceivedMessage], *, dispatch: bool) -> None:
+    def consume(self, held: ProcessQueue, messages: Sequence[ReceivedMessage], *, dispatch: bool) -> None:
         """Have messages of a pull consumed."""
         if isinstance(self._service, OrderlyService):
             self._service.submit(held, dispatch=dispatch)

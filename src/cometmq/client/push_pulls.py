@@ -12,12 +12,13 @@ Threads: the client's loop. Source: consumption specification 1.8.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cometmq._engine import PullRequest, decode_pulled
+from cometmq._engine import PullRequest
 from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.pull_kernel import PullKernel
 from cometmq.client.pulling import (
     FlowCounters,
     Gate,
@@ -28,10 +29,8 @@ from cometmq.client.pulling import (
     delay_at_gate_ms,
     next_gate,
     pull_flags,
-    pull_status,
 )
-from cometmq.client.subscriptions import TAG
-from cometmq.errors import BrokerNotFound, Error
+from cometmq.errors import BrokerError, Error
 from cometmq.store_config.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class PullHost(Protocol):
         """Return where a queue begins; below 0, or an Error, where that cannot be told now."""
         ...
 
-    def consume(self, held: ProcessQueue, messages: list[ReceivedMessage], *, dispatch: bool) -> None:
+    def consume(self, held: ProcessQueue, messages: Sequence[ReceivedMessage], *, dispatch: bool) -> None:
         """Take messages that were pulled; ``dispatch`` says that an orderly chain has to begin."""
         ...
 
@@ -141,8 +140,8 @@ class PushPulls:
         self._store = store
         self._group = group
         self._spawn = spawn
+        self._kernel = PullKernel(instance, namespace=settings.namespace)
         self._pulls: dict[ProcessQueue, _Pull] = {}
-        self._suggested: dict[MessageQueue, int] = {}
 
     def begin(self, held: ProcessQueue, next_offset: int) -> None:
         """Pull a queue that came; the first time in half a second."""
@@ -193,7 +192,7 @@ class PushPulls:
         if gate is Gate.OPEN:
             self._send(pull)
         elif gate is Gate.DROPPED:
-            self._pulls.pop(pull.held, None)
+            self._end(pull.held)
         elif gate is Gate.FIRST_LOCKED:
             self._spawn(self._first_locked(pull))
         else:
@@ -227,13 +226,18 @@ class PushPulls:
 
     def _send(self, pull: _Pull) -> None:
         queue = pull.held.queue
-        target = self._instance.broker_address(queue.broker_name, self._suggested.get(queue, 0))
+        target = self._kernel.target(queue)
         if target is None:
             self._spawn(self._find_broker(pull))
             return
         address, is_slave = target
         settings = self._settings
         subscription = self._host.subscriptions[queue.topic]
+        try:
+            self._kernel.check_filter(address, subscription)
+        except Error as error:
+            self._failed(pull, error)
+            return
         commit_offset, is_commit = commit_to_send(
             settings.message_model, self._store.memory(queue), from_slave=is_slave
         )
@@ -261,73 +265,55 @@ class PushPulls:
         self._instance.network.pull(
             address,
             request,
-            partial(self._answered, pull, subscription),
+            partial(self._answered, pull, subscription, address),
             timeout_ms=settings.consumer_timeout_when_suspend_ms,
         )
 
     async def _find_broker(self, pull: _Pull) -> None:
-        queue = pull.held.queue
-        await self._instance.update_route(queue.topic)
-        if self._instance.broker_address(queue.broker_name) is None:
-            self._failed(pull, None, BrokerNotFound(f"broker {queue.broker_name} has no address"))
+        try:
+            await self._kernel.find_target(pull.held.queue)
+        except Error as error:
+            self._failed(pull, error)
         else:
             self._now(pull)
 
     # --- What is answered ---------------------------------------------------------------------------------------------
 
-    def _answered(self, pull: _Pull, subscription: SubscriptionData, answer: PullAnswer | Error) -> None:
-        if isinstance(answer, Error):
-            self._failed(pull, None, answer)
-            return
-        status = pull_status(answer.code)
-        if status is None:
-            self._failed(pull, answer.code, f"code {answer.code}: {answer.remark}")
-            return
+    def _answered(self, pull: _Pull, subscription: SubscriptionData, address: str, answer: PullAnswer | Error) -> None:
         held = pull.held
         queue = held.queue
-        self._suggested[queue] = answer.suggested_broker_id
-        if status is PullStatus.FOUND:
-            try:
-                messages = self._decode(queue, subscription, answer)
-            except Error as error:
-                self._failed(pull, None, error)
-                return
-            self._found(pull, answer.next_begin_offset, messages)
+        try:
+            if isinstance(answer, Error):
+                raise answer
+            result = self._kernel.result(queue, subscription, answer, address=address)
+        except Error as error:
+            self._failed(pull, error)
             return
-        pull.next_offset = answer.next_begin_offset
-        if status is PullStatus.OFFSET_ILLEGAL:
+        if result.status is PullStatus.FOUND:
+            self._found(pull, result.next_begin_offset, result.messages)
+            return
+        pull.next_offset = result.next_begin_offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
             if not held.dropped:
-                _log.warning("group %s: %s goes on at %d: %s", self._group, queue, pull.next_offset, answer.remark)
+                _log.warning("group %s: %s goes on at %d", self._group, queue, pull.next_offset)
                 held.dropped = True
                 self._host.offset_is_illegal(held, pull.next_offset)
-            self._pulls.pop(held, None)
+            self._end(held)
             return
         # Else a group whose tags never match would never come forward.
         if not held.count and not held.dropped:
             self._store.update(queue, pull.next_offset, increase_only=True)
         self._now(pull)
 
-    def _decode(self, queue: MessageQueue, subscription: SubscriptionData, answer: PullAnswer) -> list[ReceivedMessage]:
-        tags = None
-        if subscription.tags and not subscription.class_filter_mode and subscription.expression_type in (None, TAG):
-            # Brokers compare hash codes, which different tags may share.
-            tags = frozenset(subscription.tags)
-        return decode_pulled(
-            answer.body,
-            broker_name=queue.broker_name,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            tags=tags,
-            offset_delta=answer.offset_delta or 0,
-            min_offset=answer.min_offset,
-            max_offset=answer.max_offset,
-        ).messages
+    def _end(self, held: ProcessQueue) -> None:
+        if self._pulls.pop(held, None) is not None:
+            self._kernel.forget(held.queue)
 
-    def _found(self, pull: _Pull, next_offset: int, messages: list[ReceivedMessage]) -> None:
+    def _found(self, pull: _Pull, next_offset: int, messages: Sequence[ReceivedMessage]) -> None:
         held = pull.held
         previous, pull.next_offset = pull.next_offset, next_offset
         if held.dropped:
-            self._pulls.pop(held, None)
+            self._end(held)
             return
         if not messages:
             self._now(pull)
@@ -345,11 +331,12 @@ class PushPulls:
         self._host.consume(held, messages, dispatch=dispatch)
         self._later(pull, self._settings.pull_interval_ms)
 
-    def _failed(self, pull: _Pull, code: int | None, reason: object) -> None:
+    def _failed(self, pull: _Pull, error: Error) -> None:
         queue = pull.held.queue
         if pull.held.dropped or not self._host.is_running:
             level = logging.DEBUG
         else:
             level = logging.DEBUG if queue.topic.startswith(RETRY_PREFIX) else logging.WARNING
-        _log.log(level, "group %s: a pull of %s failed and comes again: %s", self._group, queue, reason)
+        _log.log(level, "group %s: a pull of %s failed and comes again: %s", self._group, queue, error)
+        code = error.code if isinstance(error, BrokerError) else None
         self._later(pull, delay_after_error_ms(code, exception_delay_ms=self._exception_ms))

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from cometmq.client.namespaces import without_namespace
 from cometmq.remoting.bodies.offset_changes import GetConsumerStatusBody, ResetOffsetBody
 from cometmq.remoting.bodies.running_info import ConsumerRunningInfo
 from cometmq.remoting.channel import not_supported_answer
@@ -122,12 +123,13 @@ class ServerRequests:
         if part is None:
             return _no_group(command, group)
         broker_name = members.text("brokerName")
-        result = await part.consume_directly(read_message(command.body, broker_name=broker_name), broker_name)
+        message = read_message(command.body, broker_name=broker_name, namespace=part.namespace)
+        result = await part.consume_directly(message, broker_name)
         return command.response(ResponseCode.SUCCESS, body=result.to_json())
 
 
-def read_message(body: bytes, *, broker_name: str | None) -> ReceivedMessage:
-    """Return the one stored message that a server sent.
+def read_message(body: bytes, *, broker_name: str | None, namespace: str | None = None) -> ReceivedMessage:
+    """Return the one stored message that a server sent, with its topic as the user of ``namespace`` calls it.
 
     Raises:
         CorruptRecord: it is none, or more than one.
@@ -139,7 +141,11 @@ def read_message(body: bytes, *, broker_name: str | None) -> ReceivedMessage:
     if len(stored) != 1:
         raise CorruptRecord(f"{len(stored)} messages where one belongs")
     (message,) = _engine.decode_pulled(
-        body, broker_name=broker_name or "", topic=stored[0].topic, queue_id=stored[0].queue_id
+        body,
+        broker_name=broker_name or "",
+        topic=without_namespace(namespace, stored[0].topic),
+        queue_id=stored[0].queue_id,
+        namespace=namespace,
     ).messages
     return message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import pickle
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,21 @@ async def test_everything_is_consumed_once_and_committed(cluster: FakeCluster) -
     assert committed(cluster) == {0: 250, 1: 250}
     assert engine.state is ServiceState.SHUTDOWN_ALREADY
     assert cluster.brokers[0].groups.get("g", {}) == {}
+
+
+@on_cluster
+async def test_a_listener_does_not_see_the_namespace(cluster: FakeCluster) -> None:
+    broker = cluster.brokers[0]
+    broker.create("ns%T", 1)
+    broker.append("ns%T", 0, b"0")
+    seen = Seen(lambda message: Outcome.RETRY if not message.reconsume_times else None)
+    engine = consumer(cluster, seen, namespace="ns")
+    await engine.start()
+    await until(lambda: len(seen.messages) == 2)
+    await engine.close()
+    assert [message.topic for message in seen.messages] == ["T", "T"]
+    assert [message.stored_topic for message in seen.messages] == ["ns%T", "%RETRY%ns%g"]
+    assert pickle.loads(pickle.dumps(seen.messages[1])).topic == "T"
 
 
 @on_cluster

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from cometmq.client.outgoing import OutgoingMessage
 from cometmq.client.producer import Producer
 from cometmq.client.producer_settings import ProducerSettings
+from cometmq.client.pull_consumer import PullConsumer
 from cometmq.client.push_consumer import PushConsumer
 from cometmq.client.send_engine import SendEngine
 from cometmq.client.sending import SendFuture
@@ -159,24 +160,41 @@ def test_a_producer_tells_what_it_sends() -> None:
     run_virtual(main)
 
 
-def test_producer_and_consumer_tell_of_a_message() -> None:
+def consumed_by_a_listener(servers: str) -> None:
     consumed = threading.Event()
+    consumer = PushConsumer(
+        "g",
+        name_servers=servers,
+        enable_trace=True,
+        trace_topic="traces",
+        consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+        listener=lambda message: consumed.set(),
+    )
+    consumer.subscribe("t")
+    consumer.start()
+    assert consumed.wait(30)
+    consumer.close()
+
+
+def consumed_by_polling(servers: str) -> None:
+    with PullConsumer(
+        "g",
+        name_servers=servers,
+        enable_trace=True,
+        trace_topic="traces",
+        consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+    ) as consumer:
+        consumer.subscribe("t")
+        assert consumer.poll(timeout_ms=30_000)
+
+
+@pytest.mark.parametrize("consume", [consumed_by_a_listener, consumed_by_polling])
+def test_producer_and_consumer_tell_of_a_message(consume: Callable[[str], None]) -> None:
     with cluster() as running:
         servers = running.name_server_address
         with Producer("p", name_servers=servers, enable_trace=True, trace_topic="traces") as producer:
             result = producer.send("t", b"x", keys="k")
-            consumer = PushConsumer(
-                "g",
-                name_servers=servers,
-                enable_trace=True,
-                trace_topic="traces",
-                consume_from_where="CONSUME_FROM_FIRST_OFFSET",
-                listener=lambda message: consumed.set(),
-            )
-            consumer.subscribe("t")
-            consumer.start()
-            assert consumed.wait(30)
-            consumer.close()
+            consume(servers)
         stored = running.broker.store.read("traces")
         records = [record for message in stored for record in decode_trace(bytes(message.body).decode())]
     kinds = {type(record) for record in records}
