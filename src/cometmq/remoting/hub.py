@@ -467,7 +467,7 @@ class Hub:
             opened = await self._connect(peer.address)
         except Error as error:
             self._connected(peer, None, error)
-        except Exception as error:  # whatever it was: those who wait for the connection are told
+        except Exception as error:  # noqa: BLE001 - whatever it was, those who wait are told
             self._connected(peer, None, _unexpected(peer.address, error))
         except asyncio.CancelledError:
             self._connected(peer, None, ConnectionLost(f"the connections of this client were closed: {peer.address}"))
@@ -497,7 +497,7 @@ class Hub:
         elif opened is not None:
             try:
                 wire = _Wire(self, peer.address, opened)
-            except Exception as problem:  # as above: no file descriptor left, for instance
+            except Exception as problem:  # noqa: BLE001 - as above; no file descriptor left, for instance
                 opened.close()
                 error = _unexpected(peer.address, problem)
         if wire is not None:
