@@ -32,6 +32,10 @@ def _ratio(value: float) -> Judge:
     return lambda figure, _: figure["ratio"] >= value if "ratio" in figure else None
 
 
+def _ratio_at_most(value: float) -> Judge:
+    return lambda figure, _: figure["ratio"] <= value if "ratio" in figure else None
+
+
 def _share_of(part: str, other: str, share: float) -> Judge:
     """At least so much of the figure whose name has ``other`` in place of ``part``."""
 
@@ -78,6 +82,15 @@ GOALS = [
         (r"spark/100B/catch-up", "3 M/s", _at_least(3e6)),
         (r"spark/.*/micro-batch", "within 10 %", _ratio(1 / 1.1)),
         (r"scan/1024B/body views and five columns", "20 M/s", _at_least(20e6)),
+        (r"async: send .* (16|64|256) in flight: CPU us/message", "1/10 of Java", _ratio_at_most(0.1)),
+        (r"async: send .*batches of 32.*: CPU us/message", "1/10 of Java", _ratio_at_most(0.1)),
+        (r"async: send .* connections?, 1 in flight: CPU us/message", "1/6 of Java", _ratio_at_most(1 / 6)),
+        (r"async: send 128 B, 4 connections, 256 in flight: messages/s", "1.2 M/s", _at_least(1.2e6)),
+        (r"async: send .*batches of 32.*: messages/s", "4.5 M/s", _at_least(4.5e6)),
+        (r"async: produce to consume.*: p99 us", "100 us", _at_most(100)),
+        (r"sync: produce to consume.*: p99 us", "350 us", _at_most(350)),
+        (r"(a)?sync: send .*Python busy.*: p99 us", "2 ms", _at_most(2000)),
+        (r"async: 50,000 queues: MiB more", "16 MiB", _at_most(16)),
         (
             r"scale/100 million/(append of one|.*random reads, newest).*",
             "as with 1 million",

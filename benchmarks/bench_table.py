@@ -58,7 +58,8 @@ def _settings(figures: Sequence[Figure]) -> list[str]:
     return [f"{engine}, {mode}: {setting}" for (engine, mode), setting in sorted(found.items())]
 
 
-def _goal(figure: Figure, by_name: Mapping[str, Figure]) -> tuple[str, str]:
+def goal_cells(figure: Figure, by_name: Mapping[str, Figure]) -> tuple[str, str]:
+    """Return the goal of a figure and whether it is reached; empty where there is none."""
     goal = goal_of(figure)
     if goal is None:
         return "", ""
@@ -81,7 +82,7 @@ def print_table(console: Console, figures: Sequence[Figure], title: str) -> None
         spread = f"{number(figure['min'])} .. {number(figure['max'])}" if figure["repeats"] > 1 else ""
         keys = "" if "keys" not in figure else str(figure["keys"])
         row = [figure["name"], _amount(figure), spread, _cpu(figure), *_floor(figure), _mode(figure), keys]
-        table.add_row(*row, *_goal(figure, by_name))
+        table.add_row(*row, *goal_cells(figure, by_name))
     console.print(table)
     for line in _settings(figures):
         console.print(line, highlight=False)

@@ -35,7 +35,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench_machine import ROOT, commit, facts, load
-from bench_table import number
+from bench_support import Figure
+from bench_table import goal_cells, number
 from system.peers import OURS, PEER_VERSION, PeerMissing, Server, busy_broker, java_broker, our_broker, prepare_java
 
 Row = dict[str, Any]
@@ -224,7 +225,7 @@ def run_all(console: Console, parent: Path, *, with_java: bool, arguments: argpa
 def print_rows(console: Console, rows: Sequence[Row]) -> None:
     """One table: each figure of each scenario, ours beside Java's."""
     table = Table(box=box.SIMPLE)
-    for name in ("scenario", "figure", "ours", "Java", "ours/Java"):
+    for name in ("scenario", "figure", "ours", "Java", "ours/Java", "goal", "reached"):
         table.add_column(
             name, justify="left" if name in ("scenario", "figure") else "right", no_wrap=name != "scenario"
         )
@@ -232,10 +233,11 @@ def print_rows(console: Console, rows: Sequence[Row]) -> None:
         ours, java = row[OURS], row.get("Java", {})
         for index, (name, value) in enumerate(ours.items()):
             other = java.get(name)
-            ratio = "" if not other else f"{value / other:.2f}"
-            table.add_row(
-                row["name"] if index == 0 else "", name, number(value), "" if other is None else number(other), ratio
-            )
+            figure: Figure = {"name": f"{row['name']}: {name}", "value": value}
+            if other:
+                figure["ratio"] = value / other
+            shown = ("" if other is None else number(other), f"{figure['ratio']:.2f}" if other else "")
+            table.add_row(row["name"] if index == 0 else "", name, number(value), *shown, *goal_cells(figure, {}))
     console.print(table)
 
 
