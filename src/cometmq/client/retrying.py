@@ -17,7 +17,7 @@ from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import request
 from cometmq.store_config.fields import INT32_MAX
-from cometmq.store_config.names import retry_topic
+from cometmq.store_config.names import RETRY_PREFIX, retry_topic
 
 __all__ = [
     "EXPIRED_DELAY_LEVEL",
@@ -51,8 +51,8 @@ class FailedMessage(Protocol):
     """What is read of a message that failed."""
 
     @property
-    def topic(self) -> str:
-        """The topic that its sender named."""
+    def stored_topic(self) -> str:
+        """The topic under which its broker keeps it, with the namespace."""
 
     @property
     def physical_offset(self) -> int:
@@ -119,11 +119,17 @@ def send_back_command(
         group=group,
         delayLevel=delay_level,
         originMsgId=message.unique_id or message.message_id,
-        originTopic=message.topic,
+        originTopic=_published_topic(message),
         unitMode=unit_mode,
         maxReconsumeTimes=most,
         bname=broker_name,
     )
+
+
+def _published_topic(message: FailedMessage) -> str:
+    """Return the topic that its sender named, as brokers know it: with the namespace, which users do not see."""
+    stored = message.stored_topic
+    return message.properties.get("RETRY_TOPIC", stored) if stored.startswith(RETRY_PREFIX) else stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +162,7 @@ def resend_of(message: FailedMessage, *, group: str, most: int) -> Resend:
     # The sender's wish to be answered after the flush, and his transaction, are of the first message only.
     for name in ("WAIT", "TRAN_MSG"):
         properties.pop(name, None)
-    properties["RETRY_TOPIC"] = message.topic
+    properties["RETRY_TOPIC"] = _published_topic(message)
     properties.setdefault("ORIGIN_MESSAGE_ID", message.unique_id or message.message_id)
     properties["RECONSUME_TIME"] = str(times + 1)
     properties["MAX_RECONSUME_TIMES"] = str(most)

@@ -11,7 +11,7 @@ from cometmq.client.retrying import is_logical_broker, most_tries, resend_of, se
 
 @dataclass(frozen=True)
 class Failed:
-    topic: str = "orders"
+    stored_topic: str = "orders"
     physical_offset: int = 4711
     message_id: str = "7F00000100002A9F0000000000001267"
     unique_id: str | None = "FD00000000000000000000000000000230835FFD2B276971E014005B"
@@ -31,7 +31,7 @@ def test_how_often_a_message_is_tried(setting: int, orderly: bool, most: int) ->
 
 def test_sending_back() -> None:
     """Promise 72: the message is named by its place, as the Java client 5.3.3 was seen to name this one."""
-    failed = Failed(topic="Plain", physical_offset=44026)
+    failed = Failed(stored_topic="Plain", physical_offset=44026)
     command = send_back_command(failed, group="g_conc", delay_level=1, most=1, unit_mode=False, broker_name="broker-a")
     assert command.code == 36
     assert command.body == b""
@@ -52,6 +52,16 @@ def test_a_message_without_an_id_of_its_sender() -> None:
     command = send_back_command(failed, group="g", delay_level=0, most=16, unit_mode=True, broker_name="b")
     assert (command.fields["originMsgId"], command.fields["unitMode"]) == (failed.message_id, "true")
     assert resend_of(failed, group="g", most=16).properties["ORIGIN_MESSAGE_ID"] == failed.message_id
+
+
+def test_the_topic_that_brokers_know() -> None:
+    """What users see lacks the namespace; a message that failed before is kept in the retry topic."""
+    first = Failed(stored_topic="ns%orders")
+    again = Failed(stored_topic="%RETRY%ns%g", properties={"RETRY_TOPIC": "ns%orders"})
+    for failed in (first, again):
+        command = send_back_command(failed, group="ns%g", delay_level=0, most=16, unit_mode=False, broker_name="b")
+        assert command.fields["originTopic"] == "ns%orders"
+        assert resend_of(failed, group="ns%g", most=16).properties["RETRY_TOPIC"] == "ns%orders"
 
 
 def test_sending_in_its_place() -> None:
