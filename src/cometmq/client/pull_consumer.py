@@ -309,6 +309,20 @@ class PullConsumer:
         self._give_back()
         self._run(self._engine.commit(offsets, wait=False))
 
+    def send_back(self, message: ReceivedMessage, *, delay_level: int = 0) -> None:
+        """Give a message back to its broker, which puts it on ``%RETRY%group`` after a delay, and on ``%DLQ%group``
+        when it was given back ``max_reconsume_times`` times. Subscribe to ``%RETRY%group`` to get it again.
+
+        Args:
+            message: what could not be handled.
+            delay_level: the delay's level; 0 for one that grows with each try, -1 for a dead letter now.
+
+        Raises:
+            InvalidArgument: the group's members each get every message.
+            Error: neither its broker nor another took it.
+        """
+        self._run(self._engine.send_back(message, delay_level=delay_level))
+
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's progress in a queue, None where it has none.
 

@@ -40,6 +40,8 @@ from cometmq.client.pulling import (
     pull_flags,
 )
 from cometmq.client.rebalance import Rebalance
+from cometmq.client.retrying import most_tries
+from cometmq.client.send_backs import SendBacks
 from cometmq.client.send_engine import Tracing
 from cometmq.client.service_state import ServiceState, not_startable, require_running
 from cometmq.client.settings import PullSettings
@@ -733,6 +735,15 @@ class PullEngine:
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+    async def send_back(self, message: ReceivedMessage, *, delay_level: int) -> None:
+        """Give a message back to its broker; see :meth:`PullConsumer.send_back`."""
+        if self.settings.message_model is MessageModel.BROADCASTING:
+            raise InvalidArgument("broadcast messages are not tried again: each member has its own progress")
+        self._running()
+        most = most_tries(self.settings.max_reconsume_times)
+        backs = SendBacks(self._client, self._group, most=most, unit_mode=self.settings.unit_mode)
+        await backs.send_back(message, delay_level)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's progress in a queue, or None where it has none."""

@@ -18,13 +18,15 @@ All consumers of a process share one event loop in a background thread; here is 
 
 from __future__ import annotations
 
+import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from types import TracebackType
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
-from cometmq.client.background import background
+from cometmq.client.background import Background, background
 from cometmq.client.hooks import Interceptor
 from cometmq.client.offset_stores import OwnOffsetStore
 from cometmq.client.push_engine import QueueListener
@@ -105,6 +107,8 @@ class PushConsumer(PushSurface):
             queue_listener=queue_listener,
         )
         self._ended = threading.Event()
+        self._background: Background | None = None
+        """Where it runs, from the start on: a fork has another, on which it must not."""
 
     def __repr__(self) -> str:
         """Tell group, state and topics."""
@@ -123,7 +127,7 @@ class PushConsumer(PushSurface):
         """
         self._note_subscription(topic, expression, expression_type)
         if self.state is ServiceState.RUNNING:
-            background().run(self._running().subscribe(topic, expression, expression_type=expression_type))
+            self._loop.run(self._running().subscribe(topic, expression, expression_type=expression_type))
         return self
 
     def unsubscribe(self, topic: str) -> None:
@@ -131,7 +135,7 @@ class PushConsumer(PushSurface):
         self._expressions.pop(topic, None)
         if self.state is ServiceState.RUNNING:
             engine = self._running()
-            background().call(lambda: engine.unsubscribe(topic))
+            self._loop.call(lambda: engine.unsubscribe(topic))
 
     def start(self) -> Self:
         """Start to consume.
@@ -143,7 +147,8 @@ class PushConsumer(PushSurface):
             Error: what kept it from starting.
         """
         engine = self._open()
-        background().run(engine.start())
+        self._background = background()
+        self._background.run(engine.start())
         return self
 
     def suspend(self) -> None:
@@ -152,7 +157,7 @@ class PushConsumer(PushSurface):
         Raises:
             ClientStateError: it does not run.
         """
-        background().call(self._running().suspend)
+        self._loop.call(self._running().suspend)
 
     def resume(self) -> None:
         """Pull again.
@@ -160,11 +165,18 @@ class PushConsumer(PushSurface):
         Raises:
             ClientStateError: it does not run.
         """
-        background().run(self._running().resume())
+        self._loop.run(self._running().resume())
+
+    @property
+    def _loop(self) -> Background:
+        return background() if self._background is None else self._background
 
     def run(self) -> None:
-        """Start, consume until Ctrl-C or until another thread calls :meth:`close`, and close."""
-        with self:
+        """Start, consume until Ctrl-C, SIGTERM or another thread's :meth:`close`, and close.
+
+        SIGTERM is heard where this runs in the main thread and the program has no handler of its own for it.
+        """
+        with self, _sigterm_as_ctrl_c():
             try:
                 self._ended.wait()
             except KeyboardInterrupt:
@@ -178,7 +190,7 @@ class PushConsumer(PushSurface):
         """
         self._ended.set()
         if self._engine is not None and self._engine.is_running:
-            background().run(self._engine.close(timeout_ms=timeout_ms))
+            self._loop.run(self._engine.close(timeout_ms=timeout_ms))
 
     def __enter__(self) -> Self:
         """Start it, where that has not been done."""
@@ -189,3 +201,21 @@ class PushConsumer(PushSurface):
     ) -> None:
         """Close it."""
         self.close()
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Have SIGTERM, by which services are stopped, interrupt the main thread as Ctrl-C does."""
+    is_free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not is_free or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -39,7 +39,20 @@ class SendBacks:
         self._unit_mode = unit_mode
 
     async def give_back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        """Give a message back to its broker, or send it again; False where neither was acknowledged."""
+        """Give a message back as :meth:`send_back` does; False, and the log says why, where nobody took it."""
+        try:
+            await self.send_back(message, delay_level)
+        except Error as error:
+            _log.warning("group %s: %s could not be sent again: %s", self._group, message, error)
+            return False
+        return True
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Give a message back to its broker; where that does not take it, send it to the group's retry topic.
+
+        Raises:
+            Error: that was not acknowledged either; the message may come again all the same.
+        """
         broker_name = message.broker_name
         if not is_logical_broker(broker_name):
             command = send_back_command(
@@ -58,21 +71,24 @@ class SendBacks:
             except Error as error:
                 _log.warning("group %s: broker %s did not take %s back: %s", self._group, broker_name, message, error)
             else:
-                return True
-        return await self.send_again(message)
+                return
+        await self._resend(message)
 
     async def send_again(self, message: ReceivedMessage) -> bool:
-        """Send a message to the group's retry topic; False where that was not acknowledged."""
-        resend = resend_of(message, group=self._group, most=self._most)
+        """Send a message to the group's retry topic; False, and the log says why, where that was not acknowledged."""
         try:
-            await self._instance.send_inner(
-                resend.topic,
-                resend.body,
-                properties=resend.properties,
-                flag=resend.flag,
-                timeout_ms=SEND_BACK_TIMEOUT_MS,
-            )
+            await self._resend(message)
         except Error as error:
             _log.warning("group %s: %s could not be sent again: %s", self._group, message, error)
             return False
         return True
+
+    async def _resend(self, message: ReceivedMessage) -> None:
+        resend = resend_of(message, group=self._group, most=self._most)
+        await self._instance.send_inner(
+            resend.topic,
+            resend.body,
+            properties=resend.properties,
+            flag=resend.flag,
+            timeout_ms=SEND_BACK_TIMEOUT_MS,
+        )

@@ -11,12 +11,15 @@ import pytest
 from cometmq.client.pull_engine import PullEngine
 from cometmq.client.service_state import ServiceState
 from cometmq.client.settings import PullSettings
-from cometmq.errors import ClientStateError, Error
+from cometmq.errors import ClientStateError, Error, InvalidArgument
+from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import ConsumeResult
 from cometmq.remoting.codes import RequestCode
 from support.fake_cluster import FakeBroker, FakeCluster
 from support.virtual_loop import VirtualLoop, run_virtual
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 def _queue(number: int, *, topic: str = "t") -> MessageQueue:
@@ -76,7 +79,6 @@ def _virtually(test: Callable[[_World], Awaitable[None]]) -> None:
 )
 def test_where_a_group_without_progress_begins(where: str, topic: str, first: int) -> None:
     """Promises 1, 2, 3: and half an hour before the consumer was made is the time that counts."""
-    from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere
 
     async def test(world: _World) -> None:
         world.fill(2, topic=topic)
@@ -269,6 +271,54 @@ def test_other_queues_of_a_topic_are_told_of() -> None:
         await asyncio.sleep(60)
         assert told == [("t", 4)]
         await engine.close()
+
+    _virtually(test)
+
+
+def test_what_is_given_back_comes_again_after_its_delay() -> None:
+    async def test(world: _World) -> None:
+        world.broker.create("%RETRY%g", 1)
+        world.fill(2)
+        engine = world.consumer(consume_from_where=FIRST)
+        await engine.subscribe("t")
+        await engine.subscribe("%RETRY%g")
+        await engine.start()
+        first, second = await engine.poll(60_000)
+        began_ms = world.loop.now_ms()
+        await engine.send_back(second, delay_level=3)
+        (again,) = await engine.poll(60_000)
+        assert world.loop.now_ms() - began_ms >= 10_000
+        assert (again.topic, again.body_bytes, again.reconsume_times) == ("t", b"1", 1)
+        await engine.send_back(first, delay_level=-1)
+        assert [record.body for record in world.broker.topics["%DLQ%g"][0]] == [b"0"]
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_what_nobody_takes_back_is_an_error() -> None:
+    async def test(world: _World) -> None:
+        world.fill(1)
+        engine = await world.started(0, consume_from_where=FIRST)
+        (message,) = await engine.poll(60_000)
+        world.cluster.stop(world.broker.address)
+        with pytest.raises(Error):
+            await engine.send_back(message, delay_level=0)
+        await engine.close()
+        with pytest.raises(ClientStateError):
+            await engine.send_back(message, delay_level=0)
+
+    _virtually(test)
+
+
+def test_broadcast_messages_are_not_given_back() -> None:
+    async def test(world: _World) -> None:
+        world.fill(1)
+        engine = await world.started(0, consume_from_where=FIRST)
+        (message,) = await engine.poll(60_000)
+        await engine.close()
+        with pytest.raises(InvalidArgument):
+            await world.consumer(message_model=MessageModel.BROADCASTING).send_back(message, delay_level=0)
 
     _virtually(test)
 

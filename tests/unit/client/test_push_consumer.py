@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -311,6 +314,90 @@ def test_run_ends_when_it_is_closed(servers: Cluster) -> None:
     consumer.close()
     thread.join(LIMIT_S)
     assert not thread.is_alive()
+
+
+SERVICE = """
+import sys
+from cometmq.client import PushConsumer
+
+def handle(message):
+    print(message.body_bytes.decode(), flush=True)
+
+PushConsumer(
+    "g-service", name_servers=sys.argv[1], listener=handle, consume_from_where="CONSUME_FROM_FIRST_OFFSET"
+).subscribe("Service").run()
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_service_that_is_told_to_end_commits_and_leaves(servers: Cluster, producer: Producer, number: int) -> None:
+    """What was consumed before the signal does not come again after it."""
+    body = str(int(number))
+    producer.send("Service", body.encode())
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVICE, servers.name_server_address], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"{body}\n"
+            process.send_signal(number)
+            rest, _ = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+    assert (rest, process.returncode) == ("closed\n", 0)
+
+
+FORKING = """
+import multiprocessing, os, subprocess, sys, threading
+from cometmq.client import Producer, PushConsumer
+from cometmq.errors import ForkedClient
+
+def child():
+    for attempt in (consumer.suspend, consumer.resume, consumer.close):
+        try:
+            attempt()
+        except ForkedClient:
+            continue
+        os._exit(1)
+    os._exit(7)
+
+done = threading.Event()
+bodies = []
+
+def handle(message):
+    assert subprocess.run(["true"]).returncode == 0
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(60)
+    if message.body_bytes != b"after":
+        bodies.append((message.body_bytes, process.exitcode))
+    if len(bodies) == 8:
+        done.set()
+
+consumer = PushConsumer(
+    "g-forking", name_servers=sys.argv[1], listener=handle, consume_from_where="CONSUME_FROM_FIRST_OFFSET"
+)
+with Producer("p-forking", name_servers=sys.argv[1]) as producer:
+    for number in range(8):
+        producer.send("Forking", str(number).encode())
+    with consumer.subscribe("Forking"):
+        assert done.wait(60), bodies
+        producer.send("Forking", b"after")
+assert sorted(bodies) == [(str(number).encode(), 7) for number in range(8)], bodies
+"""
+
+
+def test_a_listener_may_fork(servers: Cluster) -> None:
+    """The child is told that the client is not its own; the parent's goes on."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, servers.name_server_address],
+        timeout=2 * LIMIT_S,
+        check=False,
+        capture_output=True,
+    )
+    assert ran.returncode == 0, ran.stderr.decode()
 
 
 @pytest.mark.parametrize("form", ["async", "thread"])
