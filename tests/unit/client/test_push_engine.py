@@ -789,11 +789,11 @@ def test_a_clock_that_jumps(jump_ms: int, orderly: bool) -> None:
 
     @on_cluster
     async def run(cluster: FakeCluster) -> None:
-        shift_ms = 0
+        shift = [0]
         seen = Seen()
-        engine = consumer(cluster, seen, orderly=orderly, more={"now_ms": lambda: cluster.loop.now_ms() + shift_ms})
+        engine = consumer(cluster, seen, orderly=orderly, more={"now_ms": lambda: cluster.loop.now_ms() + shift[0]})
         await engine.start()
-        for number, shift_ms in enumerate((0, jump_ms, 0), start=1):
+        for number, shift[0] in enumerate((0, jump_ms, 0), start=1):
             fill(cluster, 20)
             await until(lambda count=20 * number: len(seen.bodies) >= count)  # type: ignore[misc]
             await asyncio.sleep(150)  # two rounds of locks and of whatever looks for what hangs
