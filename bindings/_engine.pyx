@@ -13,6 +13,7 @@ cmq_core is linked statically and must be in the process once.
     _verify.pxi    verification and repair
     _wire.pxi      remoting commands
     _received.pxi  ReceivedMessage: what a consumer pulled
+    _message_table.pxi  MessageTable: what a consumer holds of one queue
     _client.pxi    sends and pulls of a client, and their answers
     _link.pxi      Link: one connection of a client
     _net.pxi       NetServer: sockets, and the queue from their loops to Python
@@ -158,6 +159,7 @@ include "_scan.pxi"
 include "_verify.pxi"
 include "_wire.pxi"
 include "_received.pxi"
+include "_message_table.pxi"
 include "_client.pxi"
 include "_link.pxi"
 include "_net.pxi"

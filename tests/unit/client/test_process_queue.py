@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -198,3 +199,75 @@ def test_a_random_run_equals_a_simple_model() -> None:
         assert queue.count == len(model)
         assert queue.size_bytes == sum(message.body_size for message in model.values())
         assert queue.max_span == (max(model) - min(model) if model else 0)
+
+
+def test_random_orderly_use_equals_a_simple_model() -> None:
+    """Messages come in any order and again, are taken, committed and put back, in parts or as a whole."""
+    seed = int(os.environ.get("CMQ_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"CMQ_SEED={seed}")
+    rng = random.Random(seed)
+    queue = ProcessQueue(MessageQueue(topic="t", broker_name="b", queue_id=0))
+    waiting: dict[int, HeldMessage] = {}
+    taken: dict[int, HeldMessage] = {}
+
+    def some_of(messages: dict[int, HeldMessage]) -> list[HeldMessage]:
+        return [messages[offset] for offset in rng.sample(sorted(messages), rng.randrange(len(messages) + 1))]
+
+    for step in range(2_000):
+        action = rng.randrange(7)
+        if action <= 1:
+            batch = held(*(rng.randrange(step // 8, step // 8 + 60) for _ in range(rng.randrange(9))))
+            queue.put(batch)
+            for message in batch:
+                (taken if message.queue_offset in taken else waiting)[message.queue_offset] = message
+        elif action == 2:
+            first = sorted(waiting)[: rng.randrange(1, 6)]
+            assert offsets(queue.take(5 if len(first) == len(waiting) else len(first), now_ms=step)) == first
+            taken.update((offset, waiting.pop(offset)) for offset in first)
+        elif action == 3:
+            done = some_of(taken)
+            assert queue.commit(done) == max((offset + 1 for offset in offsets(done)), default=NOTHING)
+            for message in done:
+                del taken[message.queue_offset]
+        elif action == 4:
+            back = some_of(taken)
+            queue.put_back(back)
+            waiting.update((message.queue_offset, taken.pop(message.queue_offset)) for message in back)
+        elif action == 5 and rng.random() < 0.1:
+            queue.rollback()
+            waiting.update(taken)
+            taken.clear()
+        elif waiting:
+            gone = some_of(waiting)
+            answer = queue.remove(gone, now_ms=step)
+            for message in gone:
+                del waiting[message.queue_offset]
+            assert not waiting or answer == min(waiting)
+        assert queue.count == len(waiting) + len(taken)
+        assert queue.waiting == len(waiting)
+        assert queue.size_bytes == 10 * queue.count
+        assert queue.max_span == (max(waiting) - min(waiting) if waiting else 0)
+        assert queue.waiting_bounds == ((min(waiting), max(waiting)) if waiting else None)
+        assert queue.taken_bounds == ((min(taken), max(taken)) if taken else None)
+        assert queue.first() == (waiting[min(waiting)] if waiting else None)
+        probe = rng.randrange(step // 8 + 60)
+        assert queue.contains(Held(probe)) is (probe in waiting)
+
+
+def test_messages_are_let_go_once() -> None:
+    """What the table holds by counting references is neither kept nor freed too early."""
+    queue = ProcessQueue(MessageQueue(topic="t", broker_name="b", queue_id=0))
+    messages = held(*range(200))
+    before = [sys.getrefcount(message) for message in messages]
+    queue.put(messages)
+    queue.put(messages[50:60])
+    queue.take(20, now_ms=0)
+    queue.commit(messages[3:9])
+    queue.put_back(messages[9:12])
+    queue.remove(messages[30:70], now_ms=0)
+    assert [sys.getrefcount(message) for message in messages][30:70] == before[30:70]
+    queue.clear()
+    assert [sys.getrefcount(message) for message in messages] == before
+    queue.put(messages)
+    del queue
+    assert [sys.getrefcount(message) for message in messages] == before
