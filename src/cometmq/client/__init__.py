@@ -16,7 +16,7 @@ module                             holds
 ``pull_engine, pull_kernel``       a pull consumer; one pull
 ``instance, server_requests``      what the clients of one id share: routes, heartbeats, timers; what servers ask
 ``rebalance``                      which queues a member has: asks, locks, releases
-``offset_stores``                  progress, at brokers or in a local file
+``offset_stores, start_offsets``   progress, at brokers or in a local file; where a new group begins
 **decisions**
 ``allocation, rebalancing``        strategies; a member's new queues
 ``process_queue, pulling``         what is cached of a queue; when it is pulled and what an answer means
