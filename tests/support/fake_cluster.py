@@ -189,7 +189,12 @@ class FakeNetwork:
             )
 
     def pull(self, address: str, request: PullRequest, on_answer: OnPullAnswer, *, timeout_ms: int) -> None:
-        self._note(address, RequestCode.PULL_MESSAGE, {"topic": request.topic, "queueId": str(request.queue_id)}, b"")
+        fields = {
+            "topic": request.topic,
+            "queueId": str(request.queue_id),
+            "queueOffset": str(request.queue_offset),
+        }
+        self._note(address, RequestCode.PULL_MESSAGE, fields, b"")
         self._spawn(self._pull(address, request, on_answer, timeout_ms))
 
     async def _pull(self, address: str, request: PullRequest, on_answer: OnPullAnswer, timeout_ms: int) -> None:

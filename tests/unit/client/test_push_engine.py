@@ -7,14 +7,17 @@ import functools
 import itertools
 import pickle
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from cometmq.client import push_pulls
 from cometmq.client.hooks import Interceptor
 from cometmq.client.listeners import Outcome
+from cometmq.client.pull_kernel import PullKernel, PullResult
 from cometmq.client.push_engine import ListenerSpec, PushEngine
 from cometmq.client.rebalance import Rebalance
 from cometmq.client.service_state import ServiceState
@@ -519,6 +522,54 @@ async def test_suspended_consumers_pull_nothing(cluster: FakeCluster) -> None:
     assert held == 0
     assert not engine.is_suspended
     await engine.close()
+
+
+@on_cluster
+async def test_the_pull_offset_runs_ahead_of_the_committed_one(cluster: FakeCluster) -> None:
+    """Promise 83: a queue is (topic, broker, number); pulls go on while the group's progress waits for its listener."""
+    fill(cluster, 64, queues=1)
+    go_on = asyncio.Event()
+
+    async def listener(message: Any) -> None:
+        if message.queue_offset == 3:
+            await go_on.wait()
+
+    engine = consumer(cluster, listener)
+    await engine.start()
+    await until(lambda: engine.offsets("T").get(_queue(0)) == 3)
+    info = engine.running_info().queues[_queue(0)]
+    assert (info.commit_offset, info.cached_msg_min_offset) == (3, 3)
+    pulls = (asked.fields for asked in cluster.asked(RequestCode.PULL_MESSAGE))
+    assert max(int(fields["queueOffset"]) for fields in pulls if fields["topic"] == "T") == 64
+    go_on.set()
+    await until(lambda: engine.offsets("T").get(_queue(0)) == 64)
+    await engine.close()
+
+
+@on_cluster
+async def test_a_next_offset_that_goes_back_is_warned_of(cluster: FakeCluster) -> None:
+    """Promise 39: the broker is followed, and the log says that something is odd."""
+    fill(cluster, 8, queues=1)
+    seen = Seen()
+    result_of = PullKernel.result
+    odd = iter([5])
+
+    def goes_back(kernel: PullKernel, *given: Any, **more: Any) -> PullResult:
+        result = result_of(kernel, *given, **more)
+        if result.next_begin_offset != 9:
+            return result
+        return replace(result, next_begin_offset=next(odd, 9))
+
+    engine = consumer(cluster, seen)
+    with patch.object(PullKernel, "result", goes_back), patch.object(push_pulls._log, "warning") as warning:
+        await engine.start()
+        await until(lambda: len(seen.bodies) == 8)
+        fill(cluster, 1, queues=1)
+        await until(lambda: committed(cluster).get(0) == 9)
+        await engine.close()
+    assert set(seen.numbers()) == set(range(8))
+    text, *values = warning.call_args.args
+    assert "asked from offset 8 and answered from 8 to 5" in text % tuple(values)
 
 
 @on_cluster
