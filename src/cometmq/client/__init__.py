@@ -11,8 +11,10 @@ module                             holds
 ``send_engine``                    sends and their attempts; ``sending`` what becomes of one, ``request_making`` its
                                    request, ``pressure`` how much may be under way
 ``push_engine, push_pulls``        a push consumer; its pulls
-``concurrent_service,``            what happens to messages between pull and progress; ``workers`` call the listener
+``concurrent_service,``            what happens to messages between pull and progress
 ``orderly_service``
+``tasks, thread_workers,``         what workers get and give; who calls the listener
+``workers``
 ``pull_engine, pull_kernel``       a pull consumer; one pull
 ``instance, server_requests``      what the clients of one id share: routes, heartbeats, timers; what servers ask
 ``rebalance``                      which queues a member has: asks, locks, releases

@@ -3,7 +3,7 @@
 What stays true: a message leaves its process queue only when it is done, or when somebody else has it: the broker, or
 the next owner of a queue that was given up. So the offset that is committed never passes one that could be lost.
 
-Threads: the client's loop; the listener's own workers come in through :class:`~cometmq.client.workers.Workers`.
+Threads: the client's loop; the listener's own workers come in through :class:`~cometmq.client.tasks.Workers`.
 Source: consumption specification 1.9, 1.10.1.
 """
 
@@ -15,18 +15,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq._engine import set_reconsume_times
-from cometmq.client.consuming import chunks_of, failed_messages
-from cometmq.client.listeners import SUCCEEDED, Handled
+from cometmq.client.consuming import failed_messages
 from cometmq.client.retrying import EXPIRED_DELAY_LEVEL, LOCAL_RETRY_MS
-from cometmq.client.workers import Task
+from cometmq.client.tasks import Task
 from cometmq.remoting.bodies.heartbeat import MessageModel
 
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
+    from cometmq.client.listeners import Handled
     from cometmq.client.offset_stores import OffsetStore
     from cometmq.client.process_queue import ProcessQueue
     from cometmq.client.send_backs import SendBacks
-    from cometmq.client.workers import Workers
+    from cometmq.client.tasks import Stint, Workers
 
 __all__ = ["ConcurrentService"]
 
@@ -75,19 +75,19 @@ class ConcurrentService:
         self._timers: set[asyncio.TimerHandle] = set()
         self._closed = False
 
-    def submit(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+    def submit(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Have messages of a pull consumed."""
-        self.workers.submit([Task(held, [chunk]) for chunk in chunks_of(messages, self._batch_max)])
+        self.workers.submit(Task(held, messages, self._batch_max))
 
-    def done(self, tasks: list[Task]) -> None:
+    def done(self, stints: list[Stint]) -> None:
         """Take what workers have done."""
         finished: dict[ProcessQueue, list[ReceivedMessage]] = {}
-        for task in tasks:
-            for part, handled in zip(task.parts, task.results):  # noqa: B905 - what was dropped has no result
-                if handled is SUCCEEDED or handled.is_success:
-                    finished.setdefault(task.held, []).extend(part)
-                else:
-                    self._failed(task.held, part, handled)
+        for stint in stints:
+            held = stint.task.held
+            if stint.succeeded:
+                finished.setdefault(held, []).extend(stint.succeeded)
+            for part, handled in stint.results:
+                self._failed(held, part, handled)
         for held, messages in finished.items():
             self._finish(held, messages)
 
@@ -173,11 +173,10 @@ class ConcurrentService:
         """
         oldest = self._loop.time() - longer_than_s
         hanging = {
-            (task.held, message.queue_offset): message
-            for task in self.workers.running()
-            if 0.0 < task.begun_s < oldest
-            for part in task.parts
-            for message in part
+            (at_work.task.held, message.queue_offset): message
+            for at_work in self.workers.running()
+            if at_work.begun_s < oldest
+            for message in at_work.part
         }
         sent = 0
         for held in queues:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from cometmq.client.listeners import Action, Handled
 
-__all__ = ["CHAIN_MAX_MS", "OrderlyStep", "OrderlyVerdict", "chunks_of", "failed_messages", "orderly_verdict"]
+__all__ = ["CHAIN_MAX_MS", "OrderlyStep", "OrderlyVerdict", "failed_messages", "orderly_verdict"]
 
 CHAIN_MAX_MS: Final = 60_000
 """An orderly queue gives its worker to others after so long."""
@@ -20,13 +20,6 @@ CHAIN_MAX_MS: Final = 60_000
 M = TypeVar("M")
 
 _DONE = (Action.SUCCESS, Action.COMMIT)
-
-
-def chunks_of(messages: Sequence[M], size: int) -> list[list[M]]:
-    """Divide messages into what a listener gets at a time."""
-    if size == 1:
-        return [[message] for message in messages]
-    return [list(messages[start : start + size]) for start in range(0, len(messages), size)]
 
 
 def failed_messages(messages: Sequence[M], handled: Handled) -> list[tuple[M, int]]:

@@ -203,24 +203,16 @@ def async_caller(listener: AnyListener, *, batch: bool) -> AsyncCall:
     return call_async
 
 
-def call_elsewhere(listener: AnyListener, batch: bool, tasks: list[list[list[ReceivedMessage]]]) -> list[list[Handled]]:
-    """Call a listener in another process: for each task its parts in order, up to the first that fails.
+def call_elsewhere(listener: AnyListener, batch: bool, parts: list[list[ReceivedMessage]]) -> list[Handled]:
+    """Call a listener in another process, once for each part.
 
     Args:
         listener: what the user gave; it and the messages came here by pickle.
         batch: it takes lists.
-        tasks: the parts of each task.
+        parts: what each call gets.
     """
     call = caller(listener, batch=batch)
-    results = []
-    for parts in tasks:
-        handled: list[Handled] = []
-        for part in parts:
-            handled.append(_fit_for_pickle(call(part)))
-            if not handled[-1].is_success:
-                break
-        results.append(handled)
-    return results
+    return [_fit_for_pickle(call(part)) for part in parts]
 
 
 def _fit_for_pickle(handled: Handled) -> Handled:

@@ -16,9 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq._engine import set_reconsume_times
-from cometmq.client.consuming import CHAIN_MAX_MS, OrderlyStep, OrderlyVerdict, chunks_of, orderly_verdict
+from cometmq.client.consuming import CHAIN_MAX_MS, OrderlyStep, OrderlyVerdict, orderly_verdict
 from cometmq.client.retrying import suspend_ms
-from cometmq.client.workers import Task
+from cometmq.client.tasks import Task
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cometmq.client.offset_stores import OffsetStore
     from cometmq.client.process_queue import ProcessQueue
     from cometmq.client.send_backs import SendBacks
-    from cometmq.client.workers import Workers
+    from cometmq.client.tasks import Stint, Workers
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
 __all__ = ["OrderlyService"]
@@ -144,8 +144,7 @@ class OrderlyService:
             self._began_ms.pop(held, None)
             return
         held.listeners += 1
-        parts = chunks_of(taken, self._batch_max)
-        self.workers.submit([Task(held, parts, may_go_on=partial(self._may_consume, held))])
+        self.workers.submit(Task(held, taken, self._batch_max, may_go_on=partial(self._may_consume, held)))
 
     def _parts(self, held: ProcessQueue) -> int:
         # A commit of the listener's counts for all that it has seen, and must not for what it will see.
@@ -182,35 +181,33 @@ class OrderlyService:
 
     # --- What comes back ----------------------------------------------------------------------------------------------
 
-    def done(self, tasks: list[Task]) -> None:
+    def done(self, stints: list[Stint]) -> None:
         """Take what workers have done."""
-        for task in tasks:
-            self._done(task)
+        for stint in stints:
+            self._done(stint)
 
-    def _done(self, task: Task) -> None:
-        held = task.held
+    def _done(self, stint: Stint) -> None:
+        held, results = stint.task.held, stint.results
         held.listeners -= 1
         if not held.listeners and (quiet := self._quiet.pop(held, None)) is not None and not quiet.done():
             quiet.set_result(None)
-        if task.results:
-            self._mean_s[held] = (self._loop.time() - task.begun_s) / len(task.results)
+        if results:
+            self._mean_s[held] = (self._loop.time() - stint.begun_s) / len(results)
         # A listener that ended after its queue was given up has consumed, but may not say so: the next owner
         # consumes the same again.
-        for index, (part, handled) in enumerate(zip(task.parts, task.results)):  # noqa: B905 - a task may end early
+        begun = 0
+        for part, handled in results:
+            begun += len(part)
             self._tell(held, part, handled)
             verdict = orderly_verdict(handled, auto_commit=self._auto_commit)
             if verdict.step in (OrderlyStep.AGAIN, OrderlyStep.ROLL_BACK):
-                self._put_back(held, task.parts[index + 1 :])
+                held.put_back(stint.task.messages[begun:])
                 self._failed(held, part, verdict)
                 return
             if verdict.step is OrderlyStep.COMMIT:
                 self._commit(held, part if self._auto_commit else None)
-        self._put_back(held, task.parts[len(task.results) :])
+        held.put_back(stint.task.messages[begun:])
         self._run(held)
-
-    def _put_back(self, held: ProcessQueue, parts: list[list[ReceivedMessage]]) -> None:
-        if parts:
-            held.put_back([message for part in parts for message in part])
 
     def _commit(self, held: ProcessQueue, messages: list[ReceivedMessage] | None) -> None:
         offset = held.commit(messages)

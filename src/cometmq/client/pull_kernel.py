@@ -186,28 +186,44 @@ class PullKernel:
             BrokerError: the broker refused.
             CorruptRecord: the messages cannot be read.
         """
-        status = pull_status(answer.code)
-        if status is None:
-            raise BrokerError(answer.remark, code=answer.code, address=address)
-        self._suggested[queue] = answer.suggested_broker_id
-        messages: Sequence[ReceivedMessage] = ()
-        if status is PullStatus.FOUND:
-            is_filtered_here = subscription.tags and not subscription.class_filter_mode
-            messages = decode_pulled(
-                answer.body,
-                broker_name=queue.broker_name,
-                topic=without_namespace(self._namespace, queue.topic),
-                queue_id=queue.queue_id,
-                namespace=self._namespace,
-                tags=frozenset(subscription.tags) if is_filtered_here else None,
-                offset_delta=answer.offset_delta or 0,
-                min_offset=answer.min_offset,
-                max_offset=answer.max_offset,
-            ).messages
+        status = self.status(queue, answer, address=address)
         return PullResult(
             status=status,
             next_begin_offset=answer.next_begin_offset,
             min_offset=answer.min_offset,
             max_offset=answer.max_offset,
-            messages=messages,
+            messages=self.messages(queue, subscription, answer) if status is PullStatus.FOUND else (),
         )
+
+    def status(self, queue: MessageQueue, answer: PullAnswer, *, address: str) -> PullStatus:
+        """Return what the broker found, and remember whom to ask next.
+
+        Raises:
+            BrokerError: the broker refused.
+        """
+        status = pull_status(answer.code)
+        if status is None:
+            raise BrokerError(answer.remark, code=answer.code, address=address)
+        self._suggested[queue] = answer.suggested_broker_id
+        return status
+
+    def messages(
+        self, queue: MessageQueue, subscription: SubscriptionData, answer: PullAnswer
+    ) -> list[ReceivedMessage]:
+        """Return the wanted messages of an answer.
+
+        Raises:
+            CorruptRecord: they cannot be read.
+        """
+        is_filtered_here = subscription.tags and not subscription.class_filter_mode
+        return decode_pulled(
+            answer.body,
+            broker_name=queue.broker_name,
+            topic=without_namespace(self._namespace, queue.topic),
+            queue_id=queue.queue_id,
+            namespace=self._namespace,
+            tags=frozenset(subscription.tags) if is_filtered_here else None,
+            offset_delta=answer.offset_delta or 0,
+            min_offset=answer.min_offset,
+            max_offset=answer.max_offset,
+        ).messages

@@ -42,8 +42,10 @@ from cometmq.client.service_state import ServiceState, not_startable, require_ru
 from cometmq.client.settings import PushSettings
 from cometmq.client.start_offsets import start_offset
 from cometmq.client.subscriptions import TAG, make_subscription
+from cometmq.client.tasks import Stint, Workers
+from cometmq.client.thread_workers import ThreadWorkers
 from cometmq.client.trace import consume_tracer
-from cometmq.client.workers import ExecutorWorkers, LoopWorkers, Task, ThreadWorkers, Workers
+from cometmq.client.workers import ExecutorWorkers, LoopWorkers
 from cometmq.errors import Error, GroupTaken, InvalidArgument
 from cometmq.remoting.bodies.heartbeat import (
     CheckClientRequestBody,
@@ -373,14 +375,14 @@ class PushEngine:
             now_ms=self._now_ms,
         )
 
-    def _make_workers(self, on_done: Callable[[list[Task]], None]) -> Workers:
+    def _make_workers(self, on_done: Callable[[list[Stint]], None]) -> Workers:
         spec, threads_max = self._listener, self.settings.consume_thread_max
         listener = spec.function
         assert listener is not None  # checked with the settings
 
-        def done(tasks: list[Task]) -> None:
-            self._counts.add(tasks)
-            on_done(tasks)
+        def done(stints: list[Stint]) -> None:
+            self._counts.add(stints)
+            on_done(stints)
 
         if is_async(listener):
             if spec.executor is not None:
@@ -577,7 +579,7 @@ class PushEngine:
 
     # --- Messages -----------------------------------------------------------------------------------------------------
 
-    def consume(self, held: ProcessQueue, messages: Sequence[ReceivedMessage], *, dispatch: bool) -> None:
+    def consume(self, held: ProcessQueue, messages: list[ReceivedMessage], *, dispatch: bool) -> None:
         """Have messages of a pull consumed."""
         if isinstance(self._service, OrderlyService):
             self._service.submit(held, dispatch=dispatch)
@@ -772,10 +774,11 @@ class _Counts:
         self._ok: dict[str, int] = {}
         self._failed: dict[str, int] = {}
 
-    def add(self, tasks: Sequence[Task]) -> None:
-        for task in tasks:
-            topic = task.held.queue.topic
-            for part, handled in zip(task.parts, task.results):  # noqa: B905 - a task may end early
+    def add(self, stints: Sequence[Stint]) -> None:
+        for stint in stints:
+            topic = stint.task.held.queue.topic
+            self._ok[topic] = self._ok.get(topic, 0) + len(stint.succeeded)
+            for part, handled in stint.results:
                 counts = self._ok if handled.is_success else self._failed
                 counts[topic] = counts.get(topic, 0) + len(part)
 

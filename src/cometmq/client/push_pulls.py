@@ -12,7 +12,7 @@ Threads: the client's loop. Source: consumption specification 1.8.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -78,7 +78,7 @@ class PullHost(Protocol):
         """Return where a queue begins; below 0, or an Error, where that cannot be told now."""
         ...
 
-    def consume(self, held: ProcessQueue, messages: Sequence[ReceivedMessage], *, dispatch: bool) -> None:
+    def consume(self, held: ProcessQueue, messages: list[ReceivedMessage], *, dispatch: bool) -> None:
         """Take messages that were pulled; ``dispatch`` says that an orderly chain has to begin."""
         ...
 
@@ -285,15 +285,17 @@ class PushPulls:
         try:
             if isinstance(answer, Error):
                 raise answer
-            result = self._kernel.result(queue, subscription, answer, address=address)
+            status = self._kernel.status(queue, answer, address=address)
+            is_found = status is PullStatus.FOUND
+            messages = self._kernel.messages(queue, subscription, answer) if is_found else []
         except Error as error:
             self._failed(pull, error)
             return
-        if result.status is PullStatus.FOUND:
-            self._found(pull, result.next_begin_offset, result.messages)
+        if is_found:
+            self._found(pull, answer.next_begin_offset, messages)
             return
-        pull.next_offset = result.next_begin_offset
-        if result.status is PullStatus.OFFSET_ILLEGAL:
+        pull.next_offset = answer.next_begin_offset
+        if status is PullStatus.OFFSET_ILLEGAL:
             if not held.dropped:
                 _log.warning("group %s: %s goes on at %d", self._group, queue, pull.next_offset)
                 held.dropped = True
@@ -309,7 +311,7 @@ class PushPulls:
         if self._pulls.pop(held, None) is not None:
             self._kernel.forget(held.queue)
 
-    def _found(self, pull: _Pull, next_offset: int, messages: Sequence[ReceivedMessage]) -> None:
+    def _found(self, pull: _Pull, next_offset: int, messages: list[ReceivedMessage]) -> None:
         held = pull.held
         previous, pull.next_offset = pull.next_offset, next_offset
         if held.dropped:

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.consuming import OrderlyStep, OrderlyVerdict, chunks_of, failed_messages, orderly_verdict
+from cometmq.client.consuming import OrderlyStep, OrderlyVerdict, failed_messages, orderly_verdict
 from cometmq.client.listeners import Handled, Outcome, judge
-
-
-@pytest.mark.parametrize(
-    ("count", "size", "expected"),
-    [(0, 1, []), (3, 1, [[0], [1], [2]]), (5, 2, [[0, 1], [2, 3], [4]]), (2, 8, [[0, 1]])],
-)
-def test_chunks(count: int, size: int, expected: list[list[int]]) -> None:
-    """Promise 69: chunks of ``consume_message_batch_max_size``."""
-    assert chunks_of(list(range(count)), size) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import functools
 import itertools
 import pickle
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,7 +16,6 @@ import pytest
 from cometmq.client import push_pulls
 from cometmq.client.hooks import Interceptor
 from cometmq.client.listeners import Outcome
-from cometmq.client.pull_kernel import PullKernel, PullResult
 from cometmq.client.push_engine import ListenerSpec, PushEngine
 from cometmq.client.rebalance import Rebalance
 from cometmq.client.service_state import ServiceState
@@ -551,17 +549,14 @@ async def test_a_next_offset_that_goes_back_is_warned_of(cluster: FakeCluster) -
     """Promise 39: the broker is followed, and the log says that something is odd."""
     fill(cluster, 8, queues=1)
     seen = Seen()
-    result_of = PullKernel.result
+    found = push_pulls.PushPulls._found
     odd = iter([5])
 
-    def goes_back(kernel: PullKernel, *given: Any, **more: Any) -> PullResult:
-        result = result_of(kernel, *given, **more)
-        if result.next_begin_offset != 9:
-            return result
-        return replace(result, next_begin_offset=next(odd, 9))
+    def goes_back(pulls: push_pulls.PushPulls, pull: Any, next_offset: int, messages: Any) -> None:
+        found(pulls, pull, next(odd, 9) if next_offset == 9 else next_offset, messages)
 
     engine = consumer(cluster, seen)
-    with patch.object(PullKernel, "result", goes_back), patch.object(push_pulls._log, "warning") as warning:
+    with patch.object(push_pulls.PushPulls, "_found", goes_back), patch.object(push_pulls._log, "warning") as warning:
         await engine.start()
         await until(lambda: len(seen.bodies) == 8)
         fill(cluster, 1, queues=1)

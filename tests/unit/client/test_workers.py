@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from cometmq.client import workers as workers_module
-from cometmq.client.listeners import Outcome, async_caller, caller
+from cometmq.client.listeners import Handled, Outcome, async_caller, caller
 from cometmq.client.process_queue import ProcessQueue
-from cometmq.client.workers import ExecutorWorkers, LoopWorkers, Task, ThreadWorkers, Workers
+from cometmq.client.tasks import Stint, Task, Workers
+from cometmq.client.thread_workers import ThreadWorkers
+from cometmq.client.workers import ExecutorWorkers, LoopWorkers
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 LIMIT_S = 30
@@ -25,28 +27,39 @@ def held() -> ProcessQueue:
     return ProcessQueue(MessageQueue(topic="t", broker_name="b", queue_id=0))
 
 
-def tasks_of(queue: ProcessQueue, messages: list[Any]) -> list[Task]:
-    return [Task(queue, [[message]]) for message in messages]
+def task_of(queue: ProcessQueue, messages: list[Any], size: int = 1) -> Task:
+    return Task(queue, messages, size)
 
 
 class Collected:
-    """Takes what is done, and lets a test wait for so many."""
+    """Takes what is done, and lets a test wait for so many parts."""
 
     def __init__(self) -> None:
-        self.tasks: list[Task] = []
+        self.stints: list[Stint] = []
+        self.parts = 0
         self._waiting: tuple[int, asyncio.Future[None]] | None = None
 
-    def __call__(self, tasks: list[Task]) -> None:
+    def __call__(self, stints: list[Stint]) -> None:
         assert threading.current_thread() is threading.main_thread()
-        self.tasks += tasks
-        if self._waiting is not None and len(self.tasks) >= self._waiting[0] and not self._waiting[1].done():
+        self.stints += stints
+        self.parts += sum(stint.parts for stint in stints)
+        if self._waiting is not None and self.parts >= self._waiting[0] and not self._waiting[1].done():
             self._waiting[1].set_result(None)
 
-    async def until(self, count: int) -> list[Any]:
-        if len(self.tasks) < count:
-            self._waiting = (count, asyncio.get_running_loop().create_future())
+    async def until(self, parts: int) -> list[Any]:
+        """Return the messages that listeners had, sorted."""
+        if self.parts < parts:
+            self._waiting = (parts, asyncio.get_running_loop().create_future())
             await asyncio.wait_for(self._waiting[1], LIMIT_S)
-        return sorted(part[0] for task in self.tasks for part in task.parts)
+        return sorted(self.succeeded + [message for part, _ in self.results for message in part])
+
+    @property
+    def succeeded(self) -> list[Any]:
+        return [message for stint in self.stints for message in stint.succeeded]
+
+    @property
+    def results(self) -> list[tuple[list[Any], Handled]]:
+        return [result for stint in self.stints for result in stint.results]
 
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
@@ -83,12 +96,11 @@ def test_every_task_comes_back_once(kind: str) -> None:
             workers = start(kind, done, executor)
             queue = held()
             for first in range(0, 1000, 50):
-                workers.submit(tasks_of(queue, list(range(first, first + 50))))
+                workers.submit(task_of(queue, list(range(first, first + 50))))
             assert await done.until(1000) == list(range(1000))
-            for task in done.tasks:
-                (result,) = task.results
-                assert result.is_success is (task.parts[0][0] % 2 == 0)  # type: ignore[operator]
-            problems = [task.results[0].problem for task in done.tasks if task.results[0].problem is not None]
+            assert sorted(done.succeeded) == list(range(0, 1000, 2))
+            assert not any(handled.is_success for _, handled in done.results)
+            problems = [handled.problem for _, handled in done.results if handled.problem is not None]
             assert [str(problem) for problem in problems] == ["thirteen"]
             assert workers.running() == []
             assert workers.waiting == 0
@@ -105,9 +117,8 @@ def test_tasks_of_a_dropped_queue_are_not_begun(kind: str) -> None:
             workers = start(kind, done, executor)
             queue = held()
             queue.dropped = True
-            workers.submit(tasks_of(queue, [1, 2]))
-            await done.until(2)
-            assert [task.results for task in done.tasks] == [[], []]
+            workers.submit(task_of(queue, [1, 2]))
+            assert await done.until(2) == []
             await workers.close(drain_ms=0, finish_ms=1000)
 
     run(body)
@@ -119,15 +130,20 @@ def test_an_orderly_task_ends_at_its_first_failure_or_when_it_may_not_go_on(kind
         done = Collected()
         workers = start(kind, done, None)
         queue = held()
-        parts: Any = [[2], [4], [5], [6]]
-        workers.submit([Task(queue, parts, may_go_on=lambda: True)])
-        await done.until(1)
-        assert [result.is_success for result in done.tasks[0].results] == [True, True, False]
+        workers.submit(Task(queue, [2, 4, 5, 6, 8], 1, may_go_on=lambda: True))  # type: ignore[list-item]
+        await done.until(5)
+        assert [(part, handled.is_success) for part, handled in done.results] == [
+            ([2], True),
+            ([4], True),
+            ([5], False),
+        ]
         asked: list[int] = []
-        parts = [[2], [4], [6]]
-        workers.submit([Task(queue, parts, may_go_on=lambda: asked.append(1) or len(asked) < 3)])  # type: ignore[func-returns-value]
-        await done.until(2)
-        assert len(done.tasks[1].results) == 2
+        may_go_on: Any = lambda: asked.append(1) or len(asked) < 3  # noqa: E731
+        workers.submit(Task(queue, [2, 4, 6, 8], 1, may_go_on=may_go_on))  # type: ignore[list-item]
+        await done.until(9)
+        assert [part for part, _ in done.stints[1].results] == [[2], [4]]
+        assert len(done.stints) == 2
+        assert done.succeeded == []
         await workers.close(drain_ms=0, finish_ms=1000)
 
     run(body)
@@ -143,9 +159,9 @@ def test_a_hanging_listener_holds_up_none_behind_it() -> None:
                 assert go_on.wait(LIMIT_S)
 
         workers = ThreadWorkers(caller(listener, batch=False), done, threads_max=4, name="hang")
-        workers.submit(tasks_of(held(), list(range(500))))
+        workers.submit(task_of(held(), list(range(500))))
         assert await done.until(497) == list(range(3, 500))
-        assert sorted(task.parts[0][0] for task in workers.running()) == [0, 1, 2]  # type: ignore[type-var]
+        assert sorted(at_work.part for at_work in workers.running()) == [[0], [1], [2]]  # type: ignore[list-item,type-var]
         go_on.set()
         await done.until(500)
         await workers.close(drain_ms=0, finish_ms=1000)
@@ -162,7 +178,7 @@ def test_slow_listeners_get_all_threads() -> None:
         workers = ThreadWorkers(
             caller(lambda _: together.wait(LIMIT_S) and None, batch=False), done, threads_max=20, name="slow"
         )
-        workers.submit(tasks_of(held(), list(range(40))))
+        workers.submit(task_of(held(), list(range(40))))
         await done.until(40)
         await workers.close(drain_ms=0, finish_ms=1000)
 
@@ -175,7 +191,7 @@ def test_quick_listeners_wake_few_threads() -> None:
         workers = ThreadWorkers(caller(lambda _: None, batch=False), done, threads_max=20, name="quick")
         queue = held()
         for round_ in range(50):
-            workers.submit(tasks_of(queue, [round_] * 32))
+            workers.submit(task_of(queue, [round_] * 32))
             await done.until(32 * (round_ + 1))
         assert len([t for t in threading.enumerate() if t.name.startswith("quick_")]) < 20
         await workers.close(drain_ms=0, finish_ms=1000)
@@ -193,7 +209,7 @@ def test_closing_finishes_what_has_begun_and_drops_the_rest() -> None:
             assert go_on.wait(LIMIT_S)
 
         workers = ThreadWorkers(caller(listener, batch=False), done, threads_max=1, name="close")
-        workers.submit(tasks_of(held(), [1, 2, 3]))
+        workers.submit(task_of(held(), [1, 2, 3]))
         await asyncio.to_thread(begun.wait, LIMIT_S)
         closing = asyncio.create_task(workers.close(drain_ms=0, finish_ms=LIMIT_S * 1000))
         await asyncio.to_thread(lambda: None)
@@ -212,7 +228,7 @@ def test_closing_may_let_what_waits_begin() -> None:
     async def body() -> None:
         done = Collected()
         workers = ThreadWorkers(caller(lambda _: None, batch=False), done, threads_max=1, name="drain")
-        workers.submit(tasks_of(held(), list(range(200))))
+        workers.submit(task_of(held(), list(range(200))))
         assert await workers.close(drain_ms=LIMIT_S * 1000, finish_ms=0) == 0
         assert await done.until(200) == list(range(200))
 
@@ -231,7 +247,7 @@ def test_closing_does_not_wait_for_what_hangs() -> None:
             assert go_on.wait(LIMIT_S)
 
         workers = ThreadWorkers(caller(listener, batch=False), done, threads_max=2, name="stuck")
-        workers.submit(tasks_of(held(), [1]))
+        workers.submit(task_of(held(), [1]))
         await asyncio.to_thread(begun.wait, LIMIT_S)
         assert await workers.close(drain_ms=1, finish_ms=1) == 1
 
@@ -259,7 +275,7 @@ def test_closing_cancels_async_listeners_that_do_not_end() -> None:
 
         call: Any = async_caller(listener, batch=False)  # type: ignore[arg-type]
         workers = LoopWorkers(call, done, at_once_max=1)
-        workers.submit(tasks_of(held(), [7, 8]))
+        workers.submit(task_of(held(), [7, 8]))
         await begun.wait()
         assert await workers.close(drain_ms=1, finish_ms=1) == 1
         assert cancelled == [7]
@@ -275,11 +291,11 @@ def test_async_listeners_that_never_wait_leave_the_loop_its_turns(monkeypatch: p
         turns: list[int] = []
 
         async def listener(_: object) -> None:
-            turns.append(len(done.tasks))
+            turns.append(done.parts)
 
         call: Any = async_caller(listener, batch=False)
         workers = LoopWorkers(call, done, at_once_max=1)
-        workers.submit(tasks_of(held(), list(range(10))))
+        workers.submit(task_of(held(), list(range(10))))
         await done.until(10)
         assert len(set(turns)) > 1
         await workers.close(drain_ms=0, finish_ms=1000)
@@ -294,9 +310,9 @@ def test_a_process_pool() -> None:
         done = Collected()
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
             workers = start("executor", done, executor)
-            workers.submit(tasks_of(held(), list(range(20))))
+            workers.submit(task_of(held(), list(range(20))))
             assert await done.until(20) == list(range(20))
-            assert sum(not task.results[0].is_success for task in done.tasks) == 10
+            assert sorted(done.succeeded) == list(range(0, 20, 2))
             await workers.close(drain_ms=0, finish_ms=1000)
 
     run(body)
@@ -307,9 +323,9 @@ def test_what_cannot_travel_is_a_failure_that_says_why() -> None:
         done = Collected()
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
             workers = ExecutorWorkers(executor, lambda _: None, done, batch=False, at_once_max=2)
-            workers.submit(tasks_of(held(), [1]))
+            workers.submit(task_of(held(), [1]))
             await done.until(1)
-            assert "pickle" in str(done.tasks[0].results[0].problem).lower()
+            assert "pickle" in str(done.results[0][1].problem).lower()
             await workers.close(drain_ms=0, finish_ms=1000)
 
     run(body)
@@ -335,9 +351,9 @@ def test_tasks_that_are_refused_come_again(monkeypatch: pytest.MonkeyPatch) -> N
         done = Collected()
         executor = Refusing()
         workers = start("executor", done, executor)
-        workers.submit(tasks_of(held(), [2, 4, 6]))
+        workers.submit(task_of(held(), [2, 4, 6]))
         assert workers.waiting == 3
-        assert done.tasks == []
+        assert done.stints == []
         executor.refuses = False
         assert await done.until(3) == [2, 4, 6]
         await workers.close(drain_ms=0, finish_ms=1000)
