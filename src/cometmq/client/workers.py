@@ -162,7 +162,8 @@ class LoopWorkers(TaskPool):
         for _ in range(min(wanted, self._at_once_max - len(self._at_work))):
             worker = self._loop.create_task(self._work())
             self._at_work[worker] = None
-            worker.add_done_callback(self._at_work.pop)
+            # One that is cancelled before its first turn never gets to take itself out.
+            worker.add_done_callback(lambda ended: self._at_work.pop(ended, None))
 
     def running(self) -> list[AtWork]:
         """Return what is awaited."""
@@ -210,6 +211,8 @@ class LoopWorkers(TaskPool):
                 stint.parts += task.parts_left
             if stint.parts:
                 self._report(stint)
+        # At once, not when the loop says that this has ended: a task that comes in between needs a new worker.
+        del self._at_work[me]
 
     def _report(self, stint: Stint) -> None:
         self._done.append(stint)

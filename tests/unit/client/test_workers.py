@@ -283,6 +283,29 @@ def test_closing_cancels_async_listeners_that_do_not_end() -> None:
     run(body)
 
 
+def test_a_task_that_comes_just_when_the_last_worker_ends_is_done() -> None:
+    """What is done is told before the loop knows that the worker has ended."""
+
+    async def body() -> None:
+        done = Collected()
+
+        async def listener(_: object) -> None:
+            return
+
+        def then_another(stints: list[Stint]) -> None:
+            done(stints)
+            if done.parts == 1:
+                workers.submit(task_of(held(), [1]))
+
+        call: Any = async_caller(listener, batch=False)
+        workers = LoopWorkers(call, then_another, at_once_max=1)
+        workers.submit(task_of(held(), [0]))
+        assert await done.until(2) == [0, 1]
+        await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
 def test_async_listeners_that_never_wait_leave_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "_LOOP_TURN_S", -1.0)
 
