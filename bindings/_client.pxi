@@ -43,11 +43,14 @@ cdef class SendRequest:
 
     def to_queue(self, str broker_name, int32_t queue_id):
         """Return the same send to another queue."""
-        return self.message(broker_name, queue_id, self.properties, self.body, self.born_timestamp_ms, self.sys_flag, self.flag)
+        return self._to(broker_name, queue_id, self.properties, self.body, self.born_timestamp_ms, self.sys_flag, self.flag)
 
     def message(self, str broker_name, int32_t queue_id, bytes properties not None, bytes body not None, int64_t born_timestamp_ms,
                 int32_t sys_flag=0, int32_t flag=0):
         """Return a send that shares all else with this one: the quick way to many."""
+        return self._to(broker_name, queue_id, properties, body, born_timestamp_ms, sys_flag, flag)
+
+    cdef SendRequest _to(self, str broker_name, int32_t queue_id, bytes properties, bytes body, int64_t born_timestamp_ms, int32_t sys_flag, int32_t flag):
         cdef SendRequest other = SendRequest.__new__(SendRequest)
         other.code = self.code
         other.producer_group = self.producer_group

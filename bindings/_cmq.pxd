@@ -1,5 +1,5 @@
 # Every extern declaration of the C engine that the bindings use, and nothing else. Mirrors csrc/**/*.h.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from _arrow_abi cimport ArrowArray, ArrowSchema
 
@@ -47,6 +47,9 @@ cdef extern from "base/cmq_bytes.h" nogil:
     ctypedef struct cmq_slice:
         const uint8_t *data
         size_t bytes
+
+    void cmq_store_u16(uint8_t *at, uint16_t value)
+    void cmq_store_u32(uint8_t *at, uint32_t value)
 
 
 cdef extern from "base/cmq_hash.h" nogil:
@@ -172,6 +175,9 @@ cdef extern from "store/cmq_property.h" nogil:
     cbool cmq_property_next(cmq_slice *rest, cmq_slice *name_out, cmq_slice *value_out)
     cbool cmq_property_find(cmq_slice properties, cmq_slice name, cmq_slice *value_out)
     cmq_status cmq_property_append(uint8_t *buffer, size_t capacity, size_t *used, cmq_slice name, cmq_slice value)
+    cbool cmq_property_has_separator(cmq_slice text)
+    size_t cmq_property_pair_bytes(cmq_slice name, cmq_slice value)
+    uint8_t *cmq_property_write(uint8_t *into, cmq_slice name, cmq_slice value)
 
 
 cdef extern from "store/cmq_wire_batch.h" nogil:

@@ -15,6 +15,8 @@ cmq_core is linked statically and must be in the process once.
     _received.pxi  ReceivedMessage: what a consumer pulled
     _message_table.pxi  MessageTable: what a consumer holds of one queue
     _client.pxi    sends and pulls of a client, and their answers
+    _sending.pxi   SendFuture: sends on their way, and who waits for them
+    _producing.pxi messages on their way out: ids, properties, requests, batches
     _link.pxi      Link: one connection of a client
     _net.pxi       NetServer: sockets, and the queue from their loops to Python
     _broker.pxi    BrokerPlane: what a broker's loops serve, and what the control plane tells them
@@ -26,7 +28,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.object cimport PyObject
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
@@ -162,6 +164,8 @@ include "_received.pxi"
 include "_message_table.pxi"
 include "_client.pxi"
 include "_link.pxi"
+include "_sending.pxi"
+include "_producing.pxi"
 include "_net.pxi"
 include "_broker.pxi"
 include "_load.pxi"

@@ -6,6 +6,7 @@ Maven as for the tests (``tests/interop``), and where Maven or Java is missing, 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -23,7 +24,17 @@ sys.path.insert(0, str(ROOT / "tests"))
 from interop import harness
 from interop.harness import PEER_VERSION, PeerMissing
 
-__all__ = ["OURS", "PEER_VERSION", "PeerMissing", "Server", "busy_broker", "java_broker", "our_broker", "prepare_java"]
+__all__ = [
+    "OURS",
+    "PEER_VERSION",
+    "PeerMissing",
+    "Server",
+    "busy_broker",
+    "java_broker",
+    "our_broker",
+    "our_cluster",
+    "prepare_java",
+]
 
 OURS = "ours"
 """The name of our broker among the measured ones."""
@@ -87,6 +98,16 @@ def our_broker(home: Path, *, flush: str) -> Iterator[Server]:
     with _process(OURS, command, home, "listening on 127.0.0.1:", {}) as (process, line):
         port = line.rpartition("127.0.0.1:")[2].split(";")[0].split()[0]
         yield Server(OURS, f"127.0.0.1:{port}", process.pid)
+
+
+@contextmanager
+def our_cluster(home: Path, *, flush: str) -> Iterator[tuple[str, Path]]:
+    """Start ``cometmq serve``, a name server and a broker in one process; its name server's address, and the store."""
+    store = home / "store"
+    command = [sys.executable, "-m", "cometmq", "serve", str(store), "--listen", "127.0.0.1:0", "--json"]
+    command += ["--namesrv-listen", "127.0.0.1:0", "--set", f"flushDiskType={flush.upper()}_FLUSH"]
+    with _process(OURS, command, home, '"event": "broker started"', {}) as (_, line):
+        yield json.loads(line)["name_servers"], store
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Types of the compiled module; tests/unit/test_stubs.py compares them with it."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, TypedDict, final, overload, type_check_only
 
@@ -11,6 +11,9 @@ from typing_extensions import Buffer, Self, disjoint_base
 
 from cometmq._types import Bodies, Body, CommandParts, Host, Numbers, Values
 from cometmq.client.process_queue import HeldMessage
+from cometmq.client.sending import SendPolicy, SendResult
+from cometmq.errors import Error
+from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.command import Command
 
 __version__: str
@@ -447,6 +450,171 @@ class Link:
     def receive(self) -> bool: ...
     def expire(self, now_ms: int) -> list[tuple[Callable[[Any], object], int, int, bool]]: ...
     def close(self) -> list[Callable[[Any], object]]: ...
+
+@disjoint_base
+class SendFuture:
+    """A result to come. Light: a send makes one, and nobody need ever look at it."""
+
+    def set_result(self, value: object) -> None: ...
+    def set_error(self, error: BaseException) -> None: ...
+    def done(self) -> bool: ...
+    def result(self, timeout_s: float | None = None) -> SendResult: ...
+    def exception(self, timeout_s: float | None = None) -> BaseException | None: ...
+    def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None: ...
+    def __await__(self) -> Generator[Any, None, SendResult]: ...
+
+@final
+class Sending(SendFuture):
+    """One message, or batch, on its way: the future that its sender holds, and what further attempts need."""
+
+    request: SendRequest | None
+    policy: Any
+    queue: Any
+    chooser: Any
+    context: Any
+    stored: Any
+    brokers: list[str]
+    began_s: float
+    deadline_s: float
+    attempts: int
+    pressure_bytes: int
+    is_fixed: bool
+    is_uncertain: bool
+    asked_route: bool
+
+    def __init__(
+        self,
+        engine: object,
+        request: SendRequest,
+        unique_id: str,
+        policy: SendPolicy,
+        *,
+        began_s: float,
+        timeout_ms: int,
+    ) -> None: ...
+    def begin(
+        self, request: SendRequest, unique_id: str | None, policy: SendPolicy, *, began_s: float, timeout_ms: int
+    ) -> None: ...
+    def take_short_way(self, under_way: set[Sending]) -> None: ...
+    @property
+    def engine(self) -> Any: ...
+    @property
+    def unique_id(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    def __call__(self, answer: SendAnswer | Error) -> None: ...
+
+@final
+class Gathered(SendFuture):
+    """One message of a bunch: what becomes of it is what becomes of the bunch."""
+
+    @property
+    def unique_id(self) -> str: ...
+
+@disjoint_base
+class UniqueIdCounter:
+    """Makes unique ids: a head of 20 digits, the time in the month, and a counter. Any thread."""
+
+    def __init__(self, head: str, month_of: Callable[[int], tuple[int, int]]) -> None: ...
+    def next(self, now_ms: int) -> str: ...
+
+@final
+class PlainLane:
+    """The short way of plain messages to one topic, one request each. Any thread."""
+
+    def __init__(
+        self,
+        engine: object,
+        template: SendRequest,
+        ids: UniqueIdCounter,
+        *,
+        next_queue: Callable[[], MessageQueue],
+        masters: dict[str, str],
+        under_way: set[Sending],
+        transmit: Callable[..., object],
+        clock: Callable[[], float],
+        now_ms: Callable[[], int] | None,
+        blocking: SendPolicy,
+        asynchronous: SendPolicy,
+        body_bytes_max: int,
+        timeout_ms: int,
+    ) -> None: ...
+    def send(self, body: object, tags: object, keys: object, is_awaited: bool) -> Sending | None: ...
+    def send_oneway(self, body: object, tags: object, keys: object) -> bool: ...
+
+@final
+class Bunch:
+    """Messages that will be one batch: the batch's bytes, written as they come."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue(self) -> MessageQueue | None: ...
+    @property
+    def tags(self) -> str | None: ...
+    @property
+    def wait_stored(self) -> bool: ...
+    @property
+    def future(self) -> Sending: ...
+    @property
+    def messages(self) -> list[Any] | None: ...
+    @property
+    def is_awaited(self) -> bool: ...
+    @property
+    def due_s(self) -> float: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def unique_ids(self) -> list[str]: ...
+    def take_records(self) -> bytes: ...
+    def __len__(self) -> int: ...
+
+@final
+class Accumulator:
+    """The bunches that grow: one per topic, queue, tags, and whether the broker is to wait. Any thread."""
+
+    def __init__(
+        self,
+        engine: object,
+        ids: UniqueIdCounter,
+        *,
+        batch_max_bytes: int,
+        total_max_bytes: int,
+        message_max_bytes: int,
+        delay_ms: int,
+        on_fresh: Callable[[Bunch], object],
+        on_ready: Callable[[Bunch], object],
+        clock: Callable[[], float],
+        now_ms: Callable[[], int] | None = None,
+        keeps_messages: bool = False,
+    ) -> None: ...
+    def add(
+        self,
+        topic: str,
+        queue: MessageQueue | None,
+        tags: str | None,
+        body: bytes,
+        stored: bytes,
+        *,
+        flag: int = 0,
+        wait_stored: bool = True,
+        is_awaited: bool = False,
+        message: object = None,
+    ) -> Gathered | None: ...
+    def take_due(self, now_s: float) -> list[Bunch]: ...
+    def take_all(self) -> list[Bunch]: ...
+    @property
+    def first_due_s(self) -> float | None: ...
+    @property
+    def held_bytes(self) -> int: ...
+
+@final
+class BunchLane:
+    """The short way of plain messages to one topic into bunches. Any thread."""
+
+    def __init__(self, accumulator: Accumulator, topic: str, *, body_bytes_max: int) -> None: ...
+    def send(self, body: object, tags: object, keys: object, is_awaited: bool) -> Gathered | None: ...
+    def send_oneway(self, body: object, tags: object, keys: object) -> bool: ...
 
 @final
 class AppendResult:

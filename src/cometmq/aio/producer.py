@@ -10,7 +10,7 @@ A loop that is blocked sends nothing, heartbeats too: brokers drop a producer af
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,10 @@ from cometmq.client.producer_settings import ProducerSettings
 from cometmq.client.queue_selection import QueueSelector
 from cometmq.client.send_engine import SendEngine
 from cometmq.client.sending import SendFuture, SendResult
+from cometmq.client.sending_many import MANY_UNDER_WAY, SendWindow
 from cometmq.client.service_state import ServiceState, not_startable, require_running
 from cometmq.client.settings import settings_of
+from cometmq.errors import Error
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -108,9 +110,8 @@ class Producer:
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send a message and wait until the broker has it."""
-        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
-        return await self._running().send(
-            message, queue=queue, selector=selector, arg=arg, is_awaited=True, timeout_ms=timeout_ms
+        return await self._running().send_given(
+            topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, True
         )
 
     def send_async(
@@ -133,8 +134,9 @@ class Producer:
         Where ``enable_backpressure_for_async_mode`` is set and there is no room, it fails at once instead of blocking
         the loop.
         """
-        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
-        return self._running().send(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms)
+        return self._running().send_given(
+            topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, False
+        )
 
     def send_oneway(
         self,
@@ -165,6 +167,25 @@ class Producer:
         """Send messages of one topic in one request, which is stored whole or not at all, and wait."""
         batch = tuple(messages)
         return await self._running().send_batch(batch, topic=topic, queue=queue, is_awaited=True, timeout_ms=timeout_ms)
+
+    async def send_many(
+        self, messages: Iterable[OutgoingMessage | bytes], *, topic: str | None = None, under_way: int = MANY_UNDER_WAY
+    ) -> Sequence[SendResult]:
+        """Send messages, or bodies, one by one without waiting for each, and wait for all."""
+        engine = self._running()
+        window = SendWindow(engine, topic=topic, under_way=under_way)
+        results: list[SendResult] = []
+        try:
+            for message in messages:
+                if due := window.due():
+                    results += [await future for future in due]
+                    window.forget(len(due))
+                window.send(message)
+            results += [await future for future in window.begun]
+        except Error:
+            await engine.drain()
+            raise
+        return results
 
     async def flush(self) -> None:
         """Wait until everything that was sent before has ended, well or not."""

@@ -9,7 +9,10 @@ module                             holds
 ``producer, push_consumer,``       the blocking surface; ``background`` is the loop behind it, ``push_surface`` what
 ``pull_consumer``                  both surfaces of the push consumer share
 ``send_engine``                    sends and their attempts; ``sending`` what becomes of one, ``request_making`` its
-                                   request, ``pressure`` how much may be under way
+                                   request, ``pressure`` how much may be under way, ``sending_many`` what is waited for;
+                                   the short way of plain messages is ``cometmq._engine``'s (``_producing.pxi``)
+``accumulating``                   batches made of single sends, and their timer
+``tracing, inner_producer``        producers behind others: for the message trace, for what consumers put back
 ``push_engine, push_pulls``        a push consumer; its pulls
 ``concurrent_service,``            what happens to messages between pull and progress
 ``orderly_service``
@@ -30,7 +33,7 @@ module                             holds
 ``namespaces, parts``
 ``outgoing, compressing,``         messages on their way out
 ``unique_ids``
-``accumulating, trace``            batches made of single sends; upstream's message trace
+``trace``                          upstream's message trace
 ``settings, producer_settings``    settings, their checks and defaults
 ``hooks, service_state``           interceptors; the states of a service
 ``offset_file``                    upstream's ``offsets.json``

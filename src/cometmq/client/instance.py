@@ -58,6 +58,7 @@ __all__ = [
     "build_client_id",
     "own_instance_name",
     "vip_address",
+    "wall_clock_ms",
 ]
 
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
@@ -175,7 +176,7 @@ class ClientInstance:
         self.loop = asyncio.get_running_loop()
         self.settings = settings
         self.client_id = build_client_id(settings)
-        self.now_ms = _wall_clock_ms if now_ms is None else now_ms
+        self.now_ms = wall_clock_ms if now_ms is None else now_ms
         self.routes = RouteTable(random=random)
         self.broker_versions: dict[str, int] = {}
         self.requests = ServerRequests(self)
@@ -757,11 +758,12 @@ class ClientInstance:
         """
         if self._inner_sender is None:
             # Most consumers never need it, and what sends is built on this module.
-            from cometmq.client.send_engine import InnerProducer
+            from cometmq.client.inner_producer import InnerProducer
 
             self._inner_sender = InnerProducer(self)
         await self._inner_sender.send(topic, body, properties=properties, flag=flag, timeout_ms=timeout_ms)
 
 
-def _wall_clock_ms() -> int:
+def wall_clock_ms() -> int:
+    """Return milliseconds since 1970 by the machine's clock."""
     return time.time_ns() // 1_000_000

@@ -32,6 +32,7 @@ __all__ = [
     "check_body",
     "check_topic",
     "encode_message",
+    "is_plain",
     "message_of",
     "own_properties",
     "stored_properties",
@@ -187,7 +188,10 @@ def stored_properties(
         is_delayed = True
     if text.count("\x01") != pairs or text.count("\x02") != pairs:
         raise InvalidArgument("tags, keys and sharding key must not hold \\x01 or \\x02, which divide properties")
-    stored = text.encode()
+    try:
+        stored = text.encode()
+    except UnicodeError as error:
+        raise InvalidArgument(f"tags, keys and sharding key must be text that UTF-8 can hold: {error}") from None
     if properties:
         if "/" in properties.get(_LIGHT_QUEUES, ""):
             raise InvalidArgument(f"the property {_LIGHT_QUEUES} names light queues, and their names have no '/'")
@@ -238,6 +242,20 @@ def message_of(
     if body is None:
         raise InvalidArgument("a message has a body: send(topic, body)")
     return OutgoingMessage(body, tags, keys, properties, delay_level, sharding_key, topic=topic)
+
+
+def is_plain(message: OutgoingMessage) -> bool:
+    """Tell whether a message is body, tags and keys, and nothing besides."""
+    return (
+        message.properties is None
+        and message.sharding_key is None
+        and message.queue_id is None
+        and not message.delay_level
+        and message.delay_ms is None
+        and message.deliver_at_ms is None
+        and not message.flag
+        and message.wait_stored
+    )
 
 
 def own_properties(unique_id: str, *, wait_stored: bool = True) -> bytes:

@@ -11,7 +11,6 @@ All producers of a process share one event loop in a background thread; here is 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,9 +22,10 @@ from cometmq.client.producer_settings import ProducerSettings
 from cometmq.client.queue_selection import QueueSelector
 from cometmq.client.send_engine import SendEngine
 from cometmq.client.sending import SendFuture, SendResult
+from cometmq.client.sending_many import MANY_UNDER_WAY, SendWindow
 from cometmq.client.service_state import ServiceState, not_startable, require_running
 from cometmq.client.settings import settings_of
-from cometmq.errors import Error, InvalidArgument
+from cometmq.errors import Error
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from cometmq.client.producer_settings import ProducerOptions
 
 __all__ = ["Producer"]
-
-_MANY_UNDER_WAY = 1_000
 
 
 class Producer:
@@ -155,10 +153,11 @@ class Producer:
             RouteNotFound: no name server knows the topic, and brokers do not make topics on their own.
             ClientStateError: the producer does not run.
         """
-        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
         return (
             self._running()
-            .send(message, queue=queue, selector=selector, arg=arg, is_awaited=True, timeout_ms=timeout_ms)
+            .send_given(
+                topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, True
+            )
             .result()
         )
 
@@ -189,8 +188,9 @@ class Producer:
         Raises:
             InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`; all else is the future's.
         """
-        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
-        return self._running().send(message, queue=queue, selector=selector, arg=arg, timeout_ms=timeout_ms)
+        return self._running().send_given(
+            topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, False
+        )
 
     def send_oneway(
         self,
@@ -245,12 +245,12 @@ class Producer:
         )
 
     def send_many(
-        self, messages: Iterable[OutgoingMessage], *, topic: str | None = None, under_way: int = _MANY_UNDER_WAY
+        self, messages: Iterable[OutgoingMessage | bytes], *, topic: str | None = None, under_way: int = MANY_UNDER_WAY
     ) -> Sequence[SendResult]:
         """Send messages one by one without waiting for each, and wait for all.
 
         Args:
-            messages: any number; taken as they can be sent.
+            messages: any number, or the bodies of messages that are nothing else; taken as they can be sent.
             topic: where to, where they do not say.
             under_way: most messages that are sent and not acknowledged.
 
@@ -261,20 +261,18 @@ class Producer:
             SendFailed: the first that failed, when all that were begun have ended; those behind it were sent or not.
             InvalidArgument, InvalidTopic, MessageTooLarge, RouteNotFound, ClientStateError: as :meth:`send`.
         """
-        if under_way < 1:
-            raise InvalidArgument(f"under_way is {under_way}; give 1 or more")
-        engine = self._running()
+        window = SendWindow(self._running(), topic=topic, under_way=under_way)
         results: list[SendResult] = []
-        waiting: deque[SendFuture] = deque()
         try:
             for message in messages:
-                if len(waiting) >= under_way:
-                    results.append(waiting.popleft().result())
-                waiting.append(engine.send(message, topic=topic))
-            while waiting:
-                results.append(waiting.popleft().result())
+                if due := window.due():
+                    due[-1].exception()
+                    results += [future.result() for future in due]
+                    window.forget(len(due))
+                window.send(message)
+            results += [future.result() for future in window.begun]
         except Error:
-            for future in waiting:
+            for future in window.begun:
                 future.exception()
             raise
         return results

@@ -42,12 +42,12 @@ from cometmq.client.pulling import (
 from cometmq.client.rebalance import Rebalance
 from cometmq.client.retrying import most_tries
 from cometmq.client.send_backs import SendBacks
-from cometmq.client.send_engine import Tracing
 from cometmq.client.service_state import ServiceState, not_startable, require_running
 from cometmq.client.settings import PullSettings
 from cometmq.client.start_offsets import start_offset
 from cometmq.client.subscriptions import ALL, TAG, make_subscription
 from cometmq.client.trace import consume_tracer
+from cometmq.client.tracing import Tracing
 from cometmq.errors import (
     BrokerError,
     ClientStateError,

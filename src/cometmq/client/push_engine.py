@@ -37,7 +37,6 @@ from cometmq.client.push_pulls import PushPulls
 from cometmq.client.rebalance import Rebalance
 from cometmq.client.retrying import most_tries
 from cometmq.client.send_backs import SendBacks
-from cometmq.client.send_engine import Tracing
 from cometmq.client.service_state import ServiceState, not_startable, require_running
 from cometmq.client.settings import PushSettings
 from cometmq.client.start_offsets import start_offset
@@ -45,6 +44,7 @@ from cometmq.client.subscriptions import TAG, make_subscription
 from cometmq.client.tasks import Stint, Workers
 from cometmq.client.thread_workers import ThreadWorkers
 from cometmq.client.trace import consume_tracer
+from cometmq.client.tracing import Tracing
 from cometmq.client.workers import ExecutorWorkers, LoopWorkers
 from cometmq.errors import Error, GroupTaken, InvalidArgument
 from cometmq.remoting.bodies.heartbeat import (

@@ -52,11 +52,16 @@ class RequestMaker:
         self._settings = settings
         self._group = group
         self._now_ms = now_ms
-        self._ids = UniqueIds()
+        self.ids = UniqueIds()
         # What all sends to a topic share, so that each states only what is its own.
         self._templates: dict[str, SendRequest] = {}
 
-    def _template(self, topic: str) -> SendRequest:
+    def template(self, topic: str) -> SendRequest:
+        """Return what all sends to a topic share; the name is looked at once.
+
+        Raises:
+            InvalidTopic: messages cannot go there.
+        """
         template = self._templates.get(topic)
         if template is None:
             check_topic(topic)
@@ -87,13 +92,13 @@ class RequestMaker:
         unique_id = named.get("UNIQ_KEY") if named else None
         now_ms = self._now_ms()
         if unique_id is None:
-            unique_id = self._ids.next(now_ms)
+            unique_id = self.ids.next(now_ms)
             stored += own_properties(unique_id, wait_stored=message.wait_stored)
         elif named is not None and "WAIT" not in named:
             stored += b"WAIT\x01true\x02" if message.wait_stored else b"WAIT\x01false\x02"
         body, sys_flag = self._packed(check_body(message.body, max_bytes=self._settings.max_message_size_bytes))
         if not named:
-            return self._template(topic).message(None, -1, stored, body, now_ms, sys_flag, message.flag), unique_id
+            return self.template(topic).message(None, -1, stored, body, now_ms, sys_flag, message.flag), unique_id
         given: dict[str, Any] = {"flag": message.flag, "sys_flag": sys_flag}
         if named.get("TRAN_MSG") == "true":
             given["sys_flag"] |= _PREPARED_FLAG
@@ -101,7 +106,7 @@ class RequestMaker:
             for member, name in (("reconsume_times", "RECONSUME_TIME"), ("max_reconsume_times", "MAX_RECONSUME_TIMES")):
                 if name in named:
                     given[member] = _number(name, named[name])
-        self._template(topic)
+        self.template(topic)
         return self._request(topic, stored, body, now_ms, **given), unique_id
 
     def _packed(self, body: bytes) -> tuple[bytes, int]:
@@ -129,16 +134,16 @@ class RequestMaker:
             encoded = encode_message(message)
             if encoded.is_delayed:
                 raise InvalidArgument("a message that is held back cannot be part of a batch; send it alone")
-            ids.append(self._ids.next(now_ms))
+            ids.append(self.ids.next(now_ms))
             own = own_properties(ids[-1], wait_stored=wait_stored)
             records.append((check_body(message.body, max_bytes=limit), encoded.properties + own, message.flag))
         size = sum(BATCH_OVERHEAD_BYTES + len(body) + len(stored) for body, stored, _ in records)
         if size > limit:
             raise MessageTooLarge(f"the batch takes {size:,} bytes; max_message_size_bytes is {limit:,}: split it")
-        return self.of_records(topic, records, wait_stored=wait_stored), ids
+        return self.of_records(topic, batch_body(records), wait_stored=wait_stored), ids
 
-    def record(self, message: OutgoingMessage) -> tuple[tuple[bytes, bytes, int], str] | None:
-        """Return a message as a record of a batch with its unique id; None where it must go alone.
+    def record(self, message: OutgoingMessage) -> tuple[bytes, bytes] | None:
+        """Return body and properties of a message for a batch, still without its id; None where it must go alone.
 
         Raises:
             InvalidArgument, MessageTooLarge: it cannot be sent at all.
@@ -149,26 +154,18 @@ class RequestMaker:
         stored, is_delayed = _stored(message)
         if is_delayed:
             return None
-        unique_id = self._ids.next(self._now_ms())
-        body = check_body(message.body, max_bytes=self._settings.max_message_size_bytes)
-        own = own_properties(unique_id, wait_stored=message.wait_stored)
-        return (body, stored + own, message.flag), unique_id
+        return check_body(message.body, max_bytes=self._settings.max_message_size_bytes), stored
 
-    def check_topic(self, topic: str) -> None:
-        """Return where messages can go to a topic; the name is looked at once.
-
-        Raises:
-            InvalidTopic: they cannot.
-        """
-        self._template(topic)
-
-    def of_records(self, topic: str, records: Sequence[tuple[bytes, bytes, int]], *, wait_stored: bool) -> SendRequest:
-        """Return the request of a batch of such records, of no queue yet."""
+    def of_records(self, topic: str, records: bytes, *, wait_stored: bool) -> SendRequest:
+        """Return the request of a batch's bytes, of no queue yet."""
         now_ms = self._now_ms()
-        own = own_properties(self._ids.next(now_ms), wait_stored=wait_stored)
-        self._template(topic)
-        body = batch_body(records)
-        return self._request(topic, own, body, now_ms, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
+        own = own_properties(self.ids.next(now_ms), wait_stored=wait_stored)
+        self.template(topic)
+        return self._request(topic, own, records, now_ms, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
+
+    def plain_body_bytes_max(self) -> int:
+        """Return how long a body may be that is sent as it is."""
+        return min(self._settings.max_message_size_bytes, self._settings.compress_msg_body_over_bytes - 1)
 
     def topic_of(self, messages: Sequence[OutgoingMessage], topic: str | None) -> str:
         """Return the one topic that messages go to, as it stands on the wire.

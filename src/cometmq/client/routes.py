@@ -143,20 +143,25 @@ def _shape(route: TopicRouteData) -> TopicRouteData:
 
 
 class RouteTable:
-    """Routes by topic and addresses by broker. An address stays known until no route names it any more."""
+    """Routes by topic and addresses by broker. An address stays known until no route names it any more.
+
+    Attributes:
+        masters: broker name to the address that is written to.
+    """
 
     def __init__(self, *, random: Random | None = None) -> None:
         """``random`` chooses among the brokers of a topic."""
         self._random = Random() if random is None else random
         self._topics: dict[str, _Entry] = {}
         self._brokers: dict[str, Mapping[int, str]] = {}
+        self.masters: dict[str, str] = {}
 
     # --- Topics -------------------------------------------------------------------------------------------------------
 
     def put(self, topic: str, route: TopicRouteData) -> bool:
         """Keep what a name server said of a topic; tell whether it is new."""
         for broker in route.broker_datas:
-            self._brokers[broker.broker_name] = dict(broker.broker_addresses)
+            self._set_addresses(broker.broker_name, dict(broker.broker_addresses))
         known = self._topics.get(topic)
         if known is not None and known.shape == _shape(route):
             return False
@@ -200,7 +205,7 @@ class RouteTable:
 
     def master_address(self, broker_name: str) -> str | None:
         """Return the address that is written to, or None."""
-        return self._brokers.get(broker_name, _NO_ADDRESSES).get(MASTER_ID)
+        return self.masters.get(broker_name)
 
     def broker_address(
         self, broker_name: str, broker_id: int = MASTER_ID, *, only_this: bool = False
@@ -251,8 +256,15 @@ class RouteTable:
         for broker_name, addresses in list(self._brokers.items()):
             left = {broker_id: address for broker_id, address in addresses.items() if address in named}
             gone += [address for address in addresses.values() if address not in named]
-            if left:
-                self._brokers[broker_name] = left
-            else:
-                del self._brokers[broker_name]
+            self._set_addresses(broker_name, left)
         return gone
+
+    def _set_addresses(self, broker_name: str, addresses: Mapping[int, str]) -> None:
+        if addresses:
+            self._brokers[broker_name] = addresses
+        else:
+            self._brokers.pop(broker_name, None)
+        if MASTER_ID in addresses:
+            self.masters[broker_name] = addresses[MASTER_ID]
+        else:
+            self.masters.pop(broker_name, None)

@@ -15,7 +15,6 @@ Source: consumption specification 2.2 to 2.8.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import threading
@@ -24,24 +23,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cometmq._engine import SendAnswer, SendRequest
-from cometmq.client.accumulating import Accumulator, Bunch, BunchKey
+from cometmq._engine import PlainLane, SendAnswer, Sending
+from cometmq.client.accumulating import Accumulation
 from cometmq.client.faults import FaultTable
 from cometmq.client.hooks import Interceptor, SendContext, run_hooks
-from cometmq.client.instance import INNER_PRODUCER_GROUP, ClientInstance, NetworkFactory, own_instance_name
+from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
 from cometmq.client.namespaces import with_namespace
-from cometmq.client.outgoing import (
-    STATUS_OF,
-    OutgoingMessage,
-    can_be_batched,
-)
+from cometmq.client.outgoing import STATUS_OF, OutgoingMessage, is_plain, message_of
 from cometmq.client.pressure import BackPressure
 from cometmq.client.producer_settings import ProducerSettings
 from cometmq.client.queue_selection import QueueRing, QueueSelector, check_choice, queue_by_hash
 from cometmq.client.request_making import RequestMaker
-from cometmq.client.sending import Next, SendFuture, SendPolicy, SendResult, judge, send_failed
+from cometmq.client.sending import Next, SendPolicy, SendResult, judge, send_failed
 from cometmq.client.service_state import ServiceState, not_startable, require_running
-from cometmq.client.trace import TraceDispatcher, send_tracer
+from cometmq.client.trace import send_tracer
 from cometmq.errors import (
     BrokerError,
     BrokerNotFound,
@@ -58,18 +53,15 @@ from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.members import request
 
 if TYPE_CHECKING:
-    from cometmq._engine import ReceivedMessage
+    from cometmq._engine import Bunch, BunchLane, ReceivedMessage, SendFuture, SendRequest
     from cometmq.client.routes import PublishInfo
-    from cometmq.client.settings import ClientSettings
+    from cometmq.client.tracing import Tracing
     from cometmq.remoting.command import Command
 
-__all__ = ["InnerProducer", "SendEngine", "Tracing"]
+__all__ = ["SendEngine"]
 
 _DETECTOR_PERIOD_S = 3.0
 _PROBE_TOPIC = "SELF_TEST_TOPIC"  # whether there is such a queue does not matter
-
-_TRACE_BYTES_MAX = 512_000  # of 128,000 characters
-_trace_numbers = itertools.count()
 
 _LOG = logging.getLogger(__name__)
 
@@ -82,73 +74,6 @@ def _in_forked_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_forked_child)
-
-
-class _Send(SendFuture):
-    """One message, or batch, on its way: the future that its sender holds, and what further attempts need."""
-
-    __slots__ = (
-        "asked_route",
-        "attempts",
-        "began_s",
-        "brokers",
-        "chooser",
-        "context",
-        "deadline_s",
-        "engine",
-        "is_fixed",
-        "is_uncertain",
-        "policy",
-        "pressure_bytes",
-        "queue",
-        "request",
-        "stored",
-        "topic",
-        "unique_id",
-    )
-
-    def __init__(self, engine: SendEngine, request: SendRequest, unique_id: str, policy: SendPolicy, ms: int) -> None:
-        """Keep what is sent; ``ms`` is the time that all attempts have."""
-        super().__init__()
-        self.engine = engine
-        self.request: SendRequest | None = request  # of no queue yet; None when it is over
-        self.topic = request.topic
-        self.unique_id = unique_id
-        self.policy = policy
-        self.began_s = engine.clock()
-        self.deadline_s = self.began_s + ms / 1000
-        self.queue: MessageQueue | None = None
-        self.chooser: Callable[[Sequence[MessageQueue]], MessageQueue] | None = None
-        self.is_fixed = False  # it goes to this queue or to none
-        self.attempts = 0
-        self.brokers: list[str] = []
-        self.is_uncertain = False
-        self.stored: SendResult | None = None  # by a broker that did not store it as safely as asked
-        self.context: SendContext | None = None
-        self.pressure_bytes = 0
-        self.asked_route = False
-
-    def _wait(self, timeout_s: float | None) -> None:
-        self.engine.require_other_thread()
-        super()._wait(timeout_s)
-
-    def __call__(self, answer: SendAnswer | Error) -> None:
-        """Take what came to the attempt under way; on the loop."""
-        self.engine.answered(self, answer)
-
-
-class _Gathered(SendFuture):
-    """One message of a bunch."""
-
-    __slots__ = ("engine",)
-
-    def __init__(self, engine: SendEngine) -> None:
-        super().__init__()
-        self.engine = engine
-
-    def _wait(self, timeout_s: float | None) -> None:
-        self.engine.require_other_thread()
-        super()._wait(timeout_s)
 
 
 class SendEngine:
@@ -177,7 +102,7 @@ class SendEngine:
         self._maker = RequestMaker(settings, group=self.group, now_ms=instance.now_ms)
         self._rings: dict[str, QueueRing] = {}
         self._topics: set[str] = set()
-        self._under_way: set[_Send] = set()
+        self._under_way: set[Sending] = set()
         self._tracing: Tracing | None = None
         self._state = ServiceState.CREATE_JUST
         self._is_forked = False
@@ -191,15 +116,21 @@ class SendEngine:
             if settings.enable_backpressure_for_async_mode
             else None
         )
-        self._accumulator = (
-            Accumulator(
-                batch_max_bytes=settings.batch_max_bytes,
-                total_max_bytes=settings.total_batch_max_bytes,
-                message_max_bytes=settings.max_message_size_bytes,
+        # None is the machine's clock, which the compiled half reads without a call.
+        self._wall_clock = None if instance.now_ms is wall_clock_ms else instance.now_ms
+        self._accumulation = (
+            Accumulation(
+                self,
+                settings,
+                self._maker,
+                loop=instance.loop,
+                now_ms=self._wall_clock,
+                keeps_messages=bool(self._before or self._after or settings.enable_trace),
             )
             if settings.accumulate
             else None
         )
+        self._lanes: dict[str, PlainLane | BunchLane] = {}
         self._blocking = SendPolicy(
             attempts=1 + settings.retry_times_when_send_failed,
             retry_codes=frozenset(settings.retry_response_codes),
@@ -266,6 +197,8 @@ class SendEngine:
         self, settings: ProducerSettings, network_factory: NetworkFactory | None, now_ms: Callable[[], int] | None
     ) -> None:
         """Tell upstream's message trace what is sent, with a producer of its own that is not traced."""
+        from cometmq.client.tracing import Tracing  # which needs this module
+
         self._tracing = await Tracing.open(
             settings, group=settings.group, role="PRODUCE", network_factory=network_factory, now_ms=now_ms
         )
@@ -309,6 +242,7 @@ class SendEngine:
             return
         was_running = self._state is ServiceState.RUNNING
         self._state = ServiceState.SHUTDOWN_ALREADY
+        self._lanes.clear()
         if self._detector is not None:
             self._detector.cancel()
         try:
@@ -322,8 +256,8 @@ class SendEngine:
 
     async def drain(self) -> None:
         """Wait until all that is under way now has ended, well or not."""
-        for bunch in self._accumulator.take_all() if self._accumulator is not None else ():
-            self._ship(bunch)
+        for bunch in self._accumulation.take_all() if self._accumulation is not None else ():
+            self.ship(bunch)
         for send in list(self._under_way):
             await asyncio.shield(_arrival(send, self.instance.loop))
 
@@ -331,6 +265,7 @@ class SendEngine:
         """Refuse everything: this process is a fork of the one that the engine belongs to."""
         self._is_forked = True
         self._state = ServiceState.SHUTDOWN_ALREADY
+        self._lanes.clear()
 
     def require_running(self) -> None:
         """Return where messages can be sent.
@@ -367,6 +302,7 @@ class SendEngine:
         """Take the queues of a topic that is sent to; of one that has none any more the next send asks again."""
         if topic not in self._topics:
             return
+        self._lanes.clear()
         if info.queues:
             self._rings[topic] = QueueRing(info.queues)
         else:
@@ -376,6 +312,86 @@ class SendEngine:
         """Pass a broker's question over: a producer without transactions has nothing to say to it."""
 
     # --- Sending, any thread ------------------------------------------------------------------------------------------
+
+    def send_given(
+        self,
+        topic: str | OutgoingMessage,
+        body: bytes | None,
+        tags: str | None,
+        keys: str | None,
+        properties: Mapping[str, str] | None,
+        delay_level: int,
+        sharding_key: str | None,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        arg: Any,
+        timeout_ms: int | None,
+        is_awaited: bool,
+    ) -> SendFuture:
+        """Send what the arguments of a producer's ``send`` are, the short way where that will do; as :meth:`send`."""
+        if (
+            properties is None
+            and queue is None
+            and selector is None
+            and timeout_ms is None
+            and sharding_key is None
+            and not delay_level
+        ):
+            lane = self._lane(topic)
+            if lane is not None and (future := lane.send(body, tags, keys, is_awaited)) is not None:
+                return future
+        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
+        return self.send(message, queue=queue, selector=selector, arg=arg, is_awaited=is_awaited, timeout_ms=timeout_ms)
+
+    def send_item(self, item: OutgoingMessage | bytes, topic: str | None) -> SendFuture:
+        """Send one of many, a message or a body alone; as :meth:`send`."""
+        if type(item) is OutgoingMessage:
+            return self.send(item, topic=topic)
+        given: Any = item
+        if isinstance(given, OutgoingMessage) or topic is None:
+            raise InvalidArgument("many messages are OutgoingMessage, or bodies of a topic that is given")
+        return self.send_given(topic, given, None, None, None, 0, None, None, None, None, None, False)
+
+    def _lane(self, topic: object) -> PlainLane | BunchLane | None:
+        """Return the short way of plain messages to a topic; None where somebody is to see them, or it is not known."""
+        if type(topic) is not str:
+            return None
+        return self._lanes.get(topic) or self._open_lane(topic)
+
+    def _open_lane(self, topic: str) -> PlainLane | BunchLane | None:
+        if self._state is not ServiceState.RUNNING or not self._is_unwatched():
+            return None
+        name = with_namespace(self.settings.namespace, topic)
+        ring = self._rings.get(name)
+        lane: PlainLane | BunchLane | None = None
+        if self._accumulation is not None:
+            lane = self._accumulation.lane(name)
+        elif ring is not None and not self.settings.vip_channel_enabled:
+            lane = PlainLane(
+                self,
+                self._maker.template(name),
+                self._maker.ids,
+                next_queue=ring.next,
+                masters=self.instance.routes.masters,
+                under_way=self._under_way,
+                transmit=self._network.send,
+                clock=self.clock,
+                now_ms=self._wall_clock,
+                blocking=self._blocking,
+                asynchronous=self._asynchronous,
+                body_bytes_max=self._maker.plain_body_bytes_max(),
+                timeout_ms=self.settings.send_msg_timeout_ms,
+            )
+        if lane is not None:
+            self._lanes[topic] = lane
+            # The loop may have closed all lanes since the state and the ring were looked at.
+            if self._state is not ServiceState.RUNNING or self._rings.get(name) is not ring:
+                self._lanes.pop(topic, None)
+        return lane
+
+    def _is_unwatched(self) -> bool:
+        """Tell whether nothing but its future is to know of a send that was stored."""
+        return not (self._before or self._after or self._pressure is not None or self.settings.send_latency_enable)
 
     def send(
         self,
@@ -402,11 +418,18 @@ class SendEngine:
             InvalidArgument, InvalidTopic, MessageTooLarge: it cannot be sent.
             ClientStateError: the producer does not run.
         """
+        if queue is None and selector is None and timeout_ms is None and is_plain(message):
+            wanted = message.topic if topic is None else topic
+            lane = self._lane(wanted) if message.topic is None or message.topic == wanted else None
+            if lane is not None:
+                future = lane.send(message.body, message.tags, message.keys, is_awaited)
+                if future is not None:
+                    return future
         if self._state is not ServiceState.RUNNING:
             self.require_running()
         name = self._maker.topic_of((message,), topic)
-        if self._accumulator is not None and selector is None and timeout_ms is None:
-            gathered = self._accumulate(self._accumulator, message, name, queue, is_awaited)
+        if self._accumulation is not None and selector is None and timeout_ms is None:
+            gathered = self._accumulation.add(message, name, queue, is_awaited=is_awaited)
             if gathered is not None:
                 return gathered
         request_, unique_id = self._maker.single(message, name)
@@ -416,48 +439,21 @@ class SendEngine:
             self._observe(send, (message,), (unique_id,))
         return self._begin(send, is_awaited)
 
-    def _accumulate(
-        self,
-        accumulator: Accumulator,
-        message: OutgoingMessage,
-        topic: str,
-        queue: MessageQueue | None,
-        is_awaited: bool,
-    ) -> SendFuture | None:
-        """Put a message into a bunch; None where it must go alone."""
-        if message.sharding_key is not None or message.queue_id is not None or not can_be_batched(topic):
-            return None
-        made = self._maker.record(message)
-        if made is None:
-            return None
-        self._maker.check_topic(topic)
-        record, unique_id = made
-        future = _Gathered(self)
-        key = BunchKey(topic, queue, message.tags, message.wait_stored)
-        added = accumulator.add(key, message, record, unique_id, future, is_awaited=is_awaited)
-        if added is None:
-            return None
-        if added.fresh is not None:
-            self.instance.loop.call_soon_threadsafe(
-                self.instance.loop.call_later, self.settings.batch_max_delay_ms / 1000, self._due, added.fresh
-            )
-        for bunch in added.ready:
-            self._ship(bunch)
-        return future
-
-    def _due(self, bunch: Bunch) -> None:
-        if self._accumulator is not None and self._accumulator.take(bunch):
-            self._ship(bunch)
-
-    def _ship(self, bunch: Bunch) -> None:
-        """Send a bunch as a batch."""
-        key = bunch.key
-        request_ = self._maker.of_records(key.topic, bunch.records, wait_stored=key.wait_stored)
-        send = self._new(request_, ",".join(bunch.unique_ids), bunch.is_awaited, None)
-        send.add_done_callback(bunch.settle)
-        self._place(send, None, key.queue, None, None)
-        if self._before or self._after:
-            self._observe(send, bunch.messages, bunch.unique_ids)
+    def ship(self, bunch: Bunch) -> None:
+        """Send a bunch, which nobody adds to any more, as a batch."""
+        request_ = self._maker.of_records(bunch.topic, bunch.take_records(), wait_stored=bunch.wait_stored)
+        send = bunch.future
+        ids = None if bunch.messages is None else bunch.unique_ids
+        send.begin(
+            request_,
+            None if ids is None else ",".join(ids),
+            self._blocking if bunch.is_awaited else self._asynchronous,
+            began_s=self.clock(),
+            timeout_ms=self.settings.send_msg_timeout_ms,
+        )
+        self._place(send, None, bunch.queue, None, None)
+        if ids is not None and bunch.messages is not None:
+            self._observe(send, bunch.messages, ids)
         self._begin(send, bunch.is_awaited)
 
     def send_batch(
@@ -504,6 +500,10 @@ class SendEngine:
         Raises:
             InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`.
         """
+        if queue is None and selector is None and topic is None and is_plain(message):
+            lane = self._lane(message.topic)
+            if lane is not None and lane.send_oneway(message.body, message.tags, message.keys):
+                return
         self.require_running()
         request_, unique_id = self._maker.single(message, self._maker.topic_of((message,), topic))
         send = self._new(request_, unique_id, False, None)
@@ -513,16 +513,17 @@ class SendEngine:
             self._observe(send, (message,), (unique_id,))
         self._begin(send, True)
 
-    def _new(self, request_: SendRequest, unique_id: str, is_awaited: bool, timeout_ms: int | None) -> _Send:
+    def _new(self, request_: SendRequest, unique_id: str, is_awaited: bool, timeout_ms: int | None) -> Sending:
         if timeout_ms is None:
             timeout_ms = self.settings.send_msg_timeout_ms
         elif timeout_ms < 1:
             raise InvalidArgument(f"timeout_ms is {timeout_ms}; give 1 or more")
-        return _Send(self, request_, unique_id, self._blocking if is_awaited else self._asynchronous, timeout_ms)
+        policy = self._blocking if is_awaited else self._asynchronous
+        return Sending(self, request_, unique_id, policy, began_s=self.clock(), timeout_ms=timeout_ms)
 
     def _place(
         self,
-        send: _Send,
+        send: Sending,
         message: OutgoingMessage | None,
         queue: MessageQueue | None,
         selector: QueueSelector | None,
@@ -548,7 +549,7 @@ class SendEngine:
         if send.policy is self._blocking:
             send.policy = self._once
 
-    def _observe(self, send: _Send, messages: Sequence[OutgoingMessage], unique_ids: Sequence[str]) -> None:
+    def _observe(self, send: Sending, messages: Sequence[OutgoingMessage], unique_ids: Sequence[str]) -> None:
         send.context = SendContext(
             group=self.group,
             topic=send.topic,
@@ -559,7 +560,7 @@ class SendEngine:
             began_ms=self._now_ms(),
         )
 
-    def _begin(self, send: _Send, is_awaited: bool) -> SendFuture:
+    def _begin(self, send: Sending, is_awaited: bool) -> SendFuture:
         if self._pressure is not None and not is_awaited:
             assert send.request is not None
             on_loop = threading.get_ident() == self.loop_thread
@@ -569,17 +570,19 @@ class SendEngine:
             except LimitReached as error:
                 send.set_error(error)
                 return send
+        elif self._is_unwatched():
+            send.take_short_way(self._under_way)
         self._under_way.add(send)
-        if send.topic in self._rings or send.queue is not None:
-            self._first_attempt(send)
-        else:
-            self.instance.loop.call_soon_threadsafe(self._spawn_first, send)
+        self._first_attempt(send)
         return send
 
-    def _first_attempt(self, send: _Send) -> None:
+    def _first_attempt(self, send: Sending) -> None:
         try:
             if send.queue is None:
-                ring = self._rings[send.topic]
+                ring = self._rings.get(send.topic)
+                if ring is None:
+                    self.instance.loop.call_soon_threadsafe(self._spawn_first, send)
+                    return
                 send.queue = self._select(ring, None) if send.chooser is None else send.chooser(ring.queues)
         except Exception as error:  # noqa: BLE001 - a selector is the user's: what it raises is the send's result
             self._fail(send, error)
@@ -599,7 +602,7 @@ class SendEngine:
         address = self.instance.master_address(queue.broker_name)
         return None if address is None else self.instance.api_address(address)
 
-    def _attempt(self, send: _Send) -> None:
+    def _attempt(self, send: Sending) -> None:
         """Send it to its queue; the answer comes to :meth:`answered`, or the message is one that gets none."""
         queue = send.queue
         assert queue is not None
@@ -625,7 +628,7 @@ class SendEngine:
 
     # --- Answers and further attempts, on the loop --------------------------------------------------------------------
 
-    def answered(self, send: _Send, answer: SendAnswer | Error) -> None:
+    def answered(self, send: Sending, answer: SendAnswer | Error) -> None:
         """Take what came to an attempt."""
         queue = send.queue
         assert queue is not None
@@ -655,18 +658,22 @@ class SendEngine:
         else:
             self._fail(send, self._error_of(send, answer))
 
-    def _error_of(self, send: _Send, answer: SendAnswer | Error) -> Error:
+    def result_of(self, send: Sending, answer: SendAnswer, unique_id: str, index: int | None = None) -> SendResult:
+        """Return what the answer that ended a send says; ``index`` is the place in a batch."""
+        return SendResult(answer, send.queue, unique_id, send.attempts, index)
+
+    def _error_of(self, send: Sending, answer: SendAnswer | Error) -> Error:
         if not isinstance(answer, SendAnswer):
             return answer
         assert send.queue is not None
         return BrokerError(answer.remark, code=answer.code, address=self._address(send.queue))
 
-    def _again(self, send: _Send) -> None:
+    def _again(self, send: Sending) -> None:
         if not send.is_fixed and (ring := self._rings.get(send.topic)) is not None:
             send.queue = self._select(ring, send.brokers[-1] if send.brokers else None)
         self._attempt(send)
 
-    def _no_broker(self, send: _Send) -> None:
+    def _no_broker(self, send: Sending) -> None:
         """Ask the name servers again, once; then it is an attempt that failed."""
         assert send.queue is not None
         if not send.asked_route:
@@ -678,7 +685,7 @@ class SendEngine:
         name = send.queue.broker_name
         self.answered(send, BrokerNotFound(f"no name server knows a master of broker {name}", broker_name=name))
 
-    async def _refresh_and_attempt(self, send: _Send) -> None:
+    async def _refresh_and_attempt(self, send: Sending) -> None:
         try:
             await self.instance.update_route(send.topic)
         except BaseException as error:
@@ -686,10 +693,10 @@ class SendEngine:
             raise
         self._attempt(send)
 
-    def _spawn_first(self, send: _Send) -> None:
+    def _spawn_first(self, send: Sending) -> None:
         self.instance.spawn(self._find_and_begin(send))
 
-    async def _find_and_begin(self, send: _Send) -> None:
+    async def _find_and_begin(self, send: Sending) -> None:
         try:
             await self.find_route(send.topic)
         except BaseException as error:
@@ -737,13 +744,13 @@ class SendEngine:
 
     # --- Ends ---------------------------------------------------------------------------------------------------------
 
-    def _fail_late(self, send: _Send, error: Error) -> None:
+    def _fail_late(self, send: Sending, error: Error) -> None:
         if send.stored is not None:
             self._end(send, result=send.stored)
         else:
             self._fail(send, error)
 
-    def _fail(self, send: _Send, error: BaseException) -> None:
+    def _fail(self, send: Sending, error: BaseException) -> None:
         if isinstance(error, Error) and send.attempts:
             elapsed_ms = (self.clock() - send.began_s) * 1000
             error = send_failed(
@@ -756,7 +763,7 @@ class SendEngine:
             )
         self._end(send, error=error)
 
-    def _end(self, send: _Send, *, result: SendResult | None = None, error: BaseException | None = None) -> None:
+    def _end(self, send: Sending, *, result: SendResult | None = None, error: BaseException | None = None) -> None:
         self._under_way.discard(send)
         send.request = None
         if send.pressure_bytes and self._pressure is not None:
@@ -793,86 +800,6 @@ class SendEngine:
             _LOG.debug("broker %s does not answer yet: %s", broker_name, error)
         else:
             self.faults.answered(broker_name)
-
-
-class Tracing:
-    """What tells upstream's message trace of one producer or consumer: a dispatcher, and a producer of its own.
-
-    Attributes:
-        dispatcher: takes the records.
-    """
-
-    def __init__(self, engine: SendEngine, dispatcher: TraceDispatcher) -> None:
-        """Keep both; :meth:`open` makes them."""
-        self._engine = engine
-        self.dispatcher = dispatcher
-
-    @classmethod
-    async def open(
-        cls,
-        settings: ClientSettings,
-        *,
-        group: str,
-        role: str,
-        network_factory: NetworkFactory | None = None,
-        now_ms: Callable[[], int] | None = None,
-    ) -> Tracing:
-        """Start it on the running loop.
-
-        Args:
-            settings: those of the client that is traced.
-            group: its group.
-            role: ``PRODUCE`` or ``CONSUME``.
-            network_factory, now_ms: as :meth:`ClientInstance.shared`.
-
-        Raises:
-            Error: as :meth:`SendEngine.open`.
-        """
-        own = ProducerSettings(
-            group=f"_INNER_TRACE_PRODUCER-{group}-{role}-{next(_trace_numbers)}",
-            name_servers=settings.name_servers,
-            name_server_domain=settings.name_server_domain,
-            name_server_subgroup=settings.name_server_subgroup,
-            client_ip=settings.client_ip,
-            instance_name="PID_CLIENT_INNER_TRACE_PRODUCER_" + ";".join(settings.name_servers),
-            vip_channel_enabled=settings.vip_channel_enabled,
-            header_format=settings.header_format,
-            send_msg_timeout_ms=5_000,
-            max_message_size_bytes=_TRACE_BYTES_MAX,
-        )
-        engine = await SendEngine.open(own, network_factory=network_factory, now_ms=now_ms)
-        dispatcher = TraceDispatcher(
-            engine,
-            asyncio.get_running_loop(),
-            trace_topic=settings.trace_topic,
-            batch=settings.trace_message_batch_num,
-        )
-        return cls(engine, dispatcher)
-
-    async def close(self) -> None:
-        """Send what waits, and leave."""
-        self.dispatcher.flush()
-        await self._engine.close()
-
-
-class InnerProducer:
-    """Sends what consumers put back, each message once (:class:`cometmq.client.parts.InnerSender`)."""
-
-    def __init__(self, instance: ClientInstance) -> None:
-        """Send through this instance, under its inner group."""
-        settings = ProducerSettings(group=INNER_PRODUCER_GROUP, name_servers=instance.settings.name_servers)
-        self._engine = SendEngine(instance, settings)
-        self._engine.serve()
-
-    async def send(self, topic: str, body: bytes, *, properties: Mapping[str, str], flag: int, timeout_ms: int) -> None:
-        """Send one message with these properties as they are.
-
-        Raises:
-            Error: it is not known to be stored.
-        """
-        rest = dict(properties)
-        message = OutgoingMessage(body, rest.pop("TAGS", None), rest.pop("KEYS", None), rest, topic=topic, flag=flag)
-        await self._engine.send(message, timeout_ms=timeout_ms)
 
 
 def _arrival(send: SendFuture, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:

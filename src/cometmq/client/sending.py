@@ -2,7 +2,7 @@
 
 A send is tried again when no answer came, and, where somebody waits for it, after refusals that another broker may not
 make. Where no answer came nobody knows whether the message is stored: it is sent again all the same, and an error says
-so. Decisions alone: no clock, no sockets.
+so. Decisions alone: no clock, no sockets. The future is the engine's (:class:`cometmq._engine.SendFuture`).
 
 Threads: a future may be used from any; it is completed once, on the loop of its producer.
 
@@ -11,15 +11,14 @@ Source: consumption specification 2.6; :mod:`cometmq.client.faults` for what a f
 
 from __future__ import annotations
 
-import asyncio
 import enum
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from cometmq._engine import SendFuture
 from cometmq.client.outgoing import STATUS_OF, SendStatus
-from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument, LimitReached, RequestTimeout, SendFailed
+from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument, LimitReached, SendFailed
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Failure", "Next", "Outcome", "SendFuture", "SendPolicy", "SendResult", "judge", "send_failed"]
 
 _DEFAULT_REGION = "DefaultRegion"
-_LISTS = Lock()
-"""Held for the moment in which a future gets its list of who waits: most have none."""
 
 
 class SendResult:
@@ -241,129 +238,3 @@ def send_failed(
     failed.retriable = error.retriable
     failed.__cause__ = error
     return failed
-
-
-class SendFuture:
-    """A result to come. Light: a send makes one, and nobody need ever look at it.
-
-    Wait with :meth:`result`, from any thread but the producer's loop, or ``await`` it in a coroutine.
-    """
-
-    __slots__ = ("_callbacks", "_error", "_is_done", "_value", "_waiters")
-
-    def __init__(self) -> None:
-        """Nothing is there yet."""
-        # Written by the one who completes it in this order: value, is_done; read by others the other way round.
-        # Waiters and callbacks are lists from which each is taken once, by whoever comes first.
-        self._is_done = False
-        self._value: Any = None
-        self._error: BaseException | None = None
-        self._waiters: list[Any] | None = None
-        self._callbacks: list[Callable[[SendFuture], object]] | None = None
-
-    def set_result(self, value: Any) -> None:
-        """Complete it; for the producer."""
-        self._value = value
-        self._finish()
-
-    def set_error(self, error: BaseException) -> None:
-        """Complete it with an error; for the producer."""
-        self._error = error
-        self._finish()
-
-    def _finish(self) -> None:
-        self._is_done = True
-        if self._waiters is not None:
-            _take_all(self._waiters, _release)
-        if self._callbacks is not None:
-            _take_all(self._callbacks, self._call)
-
-    def _call(self, callback: Callable[[SendFuture], object]) -> None:
-        try:
-            callback(self)
-        except Exception as error:  # noqa: BLE001 - it is the user's; the loop and the other callbacks go on
-            loop = asyncio.get_running_loop()
-            loop.call_exception_handler({"message": "a callback of a send raised", "exception": error})
-
-    def done(self) -> bool:
-        """True when the result or error is there."""
-        return self._is_done
-
-    def result(self, timeout_s: float | None = None) -> SendResult:
-        """Wait and return the result.
-
-        Args:
-            timeout_s: longest wait in seconds; None for as long as the send takes, which has a limit of its own.
-
-        Raises:
-            SendFailed: the send was given up.
-            RequestTimeout: ``timeout_s`` is over; the send goes on.
-            LimitReached: there was no room for it (back-pressure).
-        """
-        if not self._is_done:
-            self._wait(timeout_s)
-        if self._error is not None:
-            raise self._error
-        value: SendResult = self._value
-        return value
-
-    def exception(self, timeout_s: float | None = None) -> BaseException | None:
-        """Wait and return the error, None where there is none. Raises as :meth:`result` where the wait ends first."""
-        if not self._is_done:
-            self._wait(timeout_s)
-        return self._error
-
-    def _wait(self, timeout_s: float | None) -> None:
-        waiter = Lock()
-        waiter.acquire()
-        with _LISTS:
-            if self._waiters is None:
-                self._waiters = []
-        self._waiters.append(waiter)
-        if self._is_done:
-            return
-        if not waiter.acquire(timeout=-1 if timeout_s is None else timeout_s):
-            raise RequestTimeout(f"no result of the send within {timeout_s} s; it goes on")
-
-    def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
-        """Call ``callback(self)`` once when it is done: on the producer's loop, or at once where it is done already."""
-        with _LISTS:
-            if self._callbacks is None:
-                self._callbacks = []
-        self._callbacks.append(callback)
-        if self._is_done:
-            _take_all(self._callbacks, lambda one: one(self))
-
-    def __await__(self) -> Generator[Any, None, SendResult]:
-        """Wait on the running loop."""
-        if not self._is_done:
-            loop = asyncio.get_running_loop()
-            arrived: asyncio.Future[None] = loop.create_future()
-            self.add_done_callback(lambda _: loop.call_soon_threadsafe(_arrive, arrived))
-            yield from arrived
-        return self.result()
-
-    def __repr__(self) -> str:
-        """Tell whether it is done, and how."""
-        if not self._is_done:
-            return "SendFuture(under way)"
-        return f"SendFuture({self._error!r})" if self._error is not None else f"SendFuture({self._value!r})"
-
-
-def _arrive(arrived: asyncio.Future[None]) -> None:
-    if not arrived.done():
-        arrived.set_result(None)
-
-
-def _release(waiter: Any) -> None:
-    waiter.release()
-
-
-def _take_all(items: list[Any], use: Callable[[Any], object]) -> None:
-    """Use each item; where two threads do so at a time, each item goes to one of them."""
-    while items:
-        try:
-            item = items.pop(0)
-        except IndexError:  # the other thread took the last
-            return
-        use(item)

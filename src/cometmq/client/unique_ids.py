@@ -7,17 +7,18 @@ Source: consumption specification 2.6; golden data.
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 import struct
 import time
 from datetime import datetime
 
+from cometmq._engine import UniqueIdCounter
+
 __all__ = ["UniqueIds"]
 
 
-class UniqueIds:
+class UniqueIds(UniqueIdCounter):
     """Makes unique message ids.
 
     They are made of the address, the process, when it began, the time in the month, and a counter.
@@ -28,17 +29,7 @@ class UniqueIds:
     def __init__(self) -> None:
         """Look the machine's address and the process up."""
         head = _address() + struct.pack(">HI", os.getpid() & 0xFFFF, time.monotonic_ns() >> 8 & 0xFFFFFFFF)
-        self._head = head.hex().upper()
-        self._counter = itertools.count()
-        # Begin and end of the month in ms, one value so that threads see both or neither change.
-        self._month_ms = (0, 0)
-
-    def next(self, now_ms: int) -> str:
-        """Return another one; ``now_ms`` is milliseconds since 1970."""
-        begins_ms, ends_ms = self._month_ms
-        if not begins_ms <= now_ms < ends_ms:
-            begins_ms, _ = self._month_ms = _month_of(now_ms)
-        return f"{self._head}{now_ms - begins_ms:08X}{next(self._counter) & 0xFFFF:04X}"
+        super().__init__(head.hex().upper(), _month_of)
 
 
 def _month_of(now_ms: int) -> tuple[int, int]:

@@ -11,9 +11,10 @@ import pytest
 from cometmq._compression import decompress_body
 from cometmq._engine import decode_properties
 from cometmq.client.hooks import Interceptor, SendContext
+from cometmq.client.inner_producer import InnerProducer
 from cometmq.client.outgoing import OutgoingMessage, SendStatus
 from cometmq.client.producer_settings import ProducerSettings
-from cometmq.client.send_engine import InnerProducer, SendEngine
+from cometmq.client.send_engine import SendEngine
 from cometmq.client.service_state import ServiceState
 from cometmq.errors import (
     ClientStateError,

@@ -1,0 +1,304 @@
+# Sends on their way: the futures that senders hold, and with them what further attempts need. What becomes of a send is cometmq.client's to decide;
+# here it is kept, and waited for.
+#
+# All state is touched with the GIL held, which is the lock. Whoever completes a future writes the outcome first and _is_done then; who waits puts
+# himself into a list first and looks at _is_done then, so that one of the two sees the other. Memory may be collected, and other threads run,
+# wherever a Python object is made.
+from _thread import allocate_lock as _allocate_lock
+
+cdef object _take_first(list items):
+    """The first item, taken off; None where there is none. Where two threads take, each item goes to one."""
+    return items.pop(0) if items else None
+
+
+cdef class SendFuture:
+    """A result to come. Light: a send makes one, and nobody need ever look at it.
+
+    Wait with :meth:`result`, from any thread but the producer's loop, or ``await`` it in a coroutine.
+    """
+    cdef bint _is_done
+    cdef object _value, _error
+    cdef list _waiters, _callbacks
+
+    def set_result(self, value):
+        """Complete it; for the producer."""
+        self._value = value
+        self._finish()
+
+    def set_error(self, error not None):
+        """Complete it with an error; for the producer."""
+        self._error = error
+        self._finish()
+
+    cdef int _finish(self) except -1:
+        self._is_done = True
+        if self._waiters is not None:
+            while (waiter := _take_first(self._waiters)) is not None:
+                waiter.release()
+        if self._callbacks is not None:
+            while (callback := _take_first(self._callbacks)) is not None:
+                self._call(callback)
+        return 0
+
+    cdef int _call(self, callback) except -1:
+        try:
+            callback(self)
+        except Exception as error:
+            # It is the user's; the loop and the other callbacks go on.
+            from asyncio import get_running_loop
+            get_running_loop().call_exception_handler({"message": "a callback of a send raised", "exception": error})
+        return 0
+
+    # What a future of a batch's message answers for its batch.
+
+    cdef bint _done(self):
+        return self._is_done
+
+    cdef object _outcome(self):
+        return self._value
+
+    cdef object _why(self):
+        return self._error
+
+    cdef int _require_other_thread(self) except -1:
+        return 0
+
+    cdef int _add_waiter(self, waiter) except -1:
+        if self._waiters is None:
+            self._waiters = []
+        self._waiters.append(waiter)
+        return 0
+
+    cdef int _add_callback(self, callback) except -1:
+        cdef object one
+        if self._callbacks is None:
+            self._callbacks = []
+        self._callbacks.append(callback)
+        if self._is_done:
+            while (one := _take_first(self._callbacks)) is not None:
+                one(self)
+        return 0
+
+    cdef int _wait(self, timeout_s) except -1:
+        self._require_other_thread()
+        waiter = _allocate_lock()
+        waiter.acquire()
+        self._add_waiter(waiter)
+        if not self._done() and not waiter.acquire(True, -1 if timeout_s is None else timeout_s):
+            raise _errors.RequestTimeout(f"no result of the send within {timeout_s} s; it goes on")
+        return 0
+
+    def done(self):
+        """True when the result or error is there."""
+        return self._done()
+
+    def result(self, timeout_s=None):
+        """Wait and return the :class:`cometmq.client.SendResult`.
+
+        Args:
+            timeout_s: longest wait in seconds; None for as long as the send takes, which has a limit of its own.
+
+        Raises:
+            SendFailed: the send was given up.
+            RequestTimeout: ``timeout_s`` is over; the send goes on.
+            LimitReached: there was no room for it (back-pressure).
+        """
+        if not self._done():
+            self._wait(timeout_s)
+        error = self._why()
+        if error is not None:
+            raise error
+        return self._outcome()
+
+    def exception(self, timeout_s=None):
+        """Wait and return the error, None where there is none. Raises as :meth:`result` where the wait ends first."""
+        if not self._done():
+            self._wait(timeout_s)
+        return self._why()
+
+    def add_done_callback(self, callback not None):
+        """Call ``callback(self)`` once when it is done: on the producer's loop, or at once where it is done already."""
+        self._add_callback(callback)
+
+    def __await__(self):
+        """Wait on the running loop."""
+        return _awaited(self)
+
+    def __repr__(self):
+        """Tell whether it is done, and how."""
+        if not self._done():
+            return "SendFuture(under way)"
+        error = self._why()
+        return f"SendFuture({error!r})" if error is not None else f"SendFuture({self._outcome()!r})"
+
+
+def _awaited(SendFuture future):
+    if not future._done():
+        from asyncio import get_running_loop
+        loop = get_running_loop()
+        arrived = loop.create_future()
+        future.add_done_callback(_Arrival.__new__(_Arrival, loop, arrived))
+        yield from arrived
+    return future.result()
+
+
+@cython.final
+cdef class _Arrival:
+    """Tells a future of asyncio on its loop: at once where that is the loop that runs, by a wake-up otherwise."""
+    cdef object _loop, _arrived
+
+    def __cinit__(self, loop, arrived):
+        self._loop = loop
+        self._arrived = arrived
+
+    def __call__(self, _):
+        from asyncio import _get_running_loop
+        if _get_running_loop() is self._loop:
+            self.tell()
+        else:
+            self._loop.call_soon_threadsafe(self.tell)
+
+    def tell(self):
+        if not self._arrived.done():
+            self._arrived.set_result(None)
+
+
+@cython.final
+cdef class Sending(SendFuture):
+    """One message, or batch, on its way: the future that its sender holds, and what further attempts need.
+
+    It is also what the network calls with an answer. One that says "stored", of a send that nobody watches, ends it here; any other goes to its
+    engine. Its result is made when it is first asked for.
+    """
+    cdef readonly object engine
+    cdef public SendRequest request           # None when it is over
+    cdef public object policy, queue, chooser, context
+    cdef public object stored                 # by a broker that did not store it as safely as asked
+    cdef public list brokers
+    cdef public double began_s, deadline_s
+    cdef public int attempts
+    cdef public int64_t pressure_bytes
+    cdef public bint is_fixed                 # it goes to this queue or to none
+    cdef public bint is_uncertain
+    cdef public bint asked_route
+    cdef bint _is_short                       # nothing but its future waits for its end
+    cdef set _under_way
+    cdef object _id_source                    # the id itself, or properties that have it
+    cdef SendAnswer _answer                   # of which the result is made
+
+    def __init__(self, engine not None, SendRequest request not None, str unique_id not None, policy not None, *, double began_s, int64_t timeout_ms):
+        self.engine = engine
+        self.begin(request, unique_id, policy, began_s=began_s, timeout_ms=timeout_ms)
+
+    def begin(self, SendRequest request not None, str unique_id, policy not None, *, double began_s, int64_t timeout_ms):
+        """Take what is sent; without an id it is the one among the request's properties."""
+        self.request = request
+        self.policy = policy
+        self.began_s = began_s
+        self.deadline_s = began_s + timeout_ms / 1000.0
+        self.brokers = []
+        self._id_source = request.properties if unique_id is None else unique_id
+
+    def take_short_way(self, set under_way not None):
+        """Nobody watches it: the answer "stored" ends it without its engine, and takes it out of ``under_way``."""
+        self._under_way = under_way
+        self._is_short = True
+
+    @property
+    def unique_id(self):
+        """The id that its message was given; of a batch all of them, with commas; of a bunch that nobody watches the batch's own."""
+        if type(self._id_source) is bytes:
+            self._id_source = _unique_id_in(<bytes>self._id_source)
+        return self._id_source
+
+    @property
+    def topic(self):
+        """The topic on the wire, while the send is under way."""
+        return (<object>self.request).topic
+
+    cdef object _outcome(self):
+        if self._value is None and self._answer is not None:
+            self._value = self.engine.result_of(self, self._answer, self.unique_id)
+        return self._value
+
+    cdef object _part(self, uint32_t index, str unique_id):
+        """The result of one message of a batch."""
+        if self._answer is not None:
+            return self.engine.result_of(self, self._answer, unique_id, index)
+        return self._value.part(index, unique_id)
+
+    cdef int _require_other_thread(self) except -1:
+        self.engine.require_other_thread()
+        return 0
+
+    def __call__(self, answer):
+        """Take what came to the attempt under way; on the loop."""
+        if self._is_short and type(answer) is SendAnswer and (<SendAnswer>answer).code == 0:
+            self._under_way.discard(self)
+            self.request = None
+            self._answer = <SendAnswer>answer
+            self._finish()
+            return
+        self._is_short = False
+        if self.brokers is None:
+            self.brokers = [self.queue.broker_name]
+        self.engine.answered(self, answer)
+
+
+@cython.final
+@cython.no_gc
+cdef class Gathered(SendFuture):
+    """One message of a bunch: what becomes of it is what becomes of the bunch."""
+    # Without the collector's book-keeping, of which a producer that holds a hundred thousand futures would have much: what can refer back to this
+    # is a callback that waits in the bunch, and those go when the bunch is done.
+    cdef Bunch _bunch
+    cdef uint32_t _index
+
+    def __init__(self):
+        raise TypeError("an Accumulator makes the futures of its messages")
+
+    def set_result(self, value):
+        """Not for a part: its bunch is completed."""
+        raise TypeError("a message of a bunch is done when the bunch is")
+
+    def set_error(self, error not None):
+        """Not for a part: its bunch is completed."""
+        raise TypeError("a message of a bunch is done when the bunch is")
+
+    @property
+    def unique_id(self):
+        """The id that the message was given."""
+        return self._bunch._unique_id(self._index)
+
+    cdef bint _done(self):
+        return self._bunch.future._is_done
+
+    cdef object _outcome(self):
+        if self._value is None:
+            self._value = self._bunch.future._part(self._index, self._bunch._unique_id(self._index))
+        return self._value
+
+    cdef object _why(self):
+        return self._bunch.future._error
+
+    cdef int _require_other_thread(self) except -1:
+        return self._bunch.future._require_other_thread()
+
+    cdef int _add_waiter(self, waiter) except -1:
+        return self._bunch.future._add_waiter(waiter)
+
+    cdef int _add_callback(self, callback) except -1:
+        return self._bunch.future._add_callback(_PartCallback.__new__(_PartCallback, self, callback))
+
+
+@cython.final
+cdef class _PartCallback:
+    """Calls who waits for a message of a bunch with the future of that message."""
+    cdef object _part, _callback
+
+    def __cinit__(self, part, callback):
+        self._part = part
+        self._callback = callback
+
+    def __call__(self, _):
+        self._callback(self._part)
