@@ -573,7 +573,16 @@ cdef extern from "export/cmq_scan.h" nogil:
     ctypedef struct cmq_scan:
         pass
 
+    ctypedef struct cmq_scan_piece:
+        const uint8_t *data
+        size_t bytes
+        int64_t start
+        int64_t end
+        int64_t offset_delta
+
     cmq_status cmq_scan_open(cmq_store *store, const cmq_scan_options *options, cmq_scan **scan_out)
+    cmq_status cmq_scan_open_fed(const cmq_scan_options *options, cmq_scan **scan_out)
+    cmq_status cmq_scan_feed(cmq_scan *scan, const cmq_scan_piece *pieces, uint32_t count)
     void cmq_scan_close(cmq_scan *scan)
     cmq_status cmq_scan_schema(const cmq_scan *scan, ArrowSchema *schema_out)
     cmq_status cmq_scan_next(cmq_scan *scan, ArrowArray *array_out, cbool *end_out)

@@ -10,6 +10,7 @@ cmq_core is linked statically and must be in the process once.
     _store.pxi     StoreHandle: life, append, look-ups
     _reader.pxi    Reader: iteration
     _scan.pxi      ColumnScan: messages as Arrow columns
+    _fed.pxi       RecordColumns: pulled records as Arrow columns
     _verify.pxi    verification and repair
     _wire.pxi      remoting commands
     _received.pxi  ReceivedMessage: what a consumer pulled
@@ -158,6 +159,7 @@ include "_messages.pxi"
 include "_store.pxi"
 include "_reader.pxi"
 include "_scan.pxi"
+include "_fed.pxi"
 include "_verify.pxi"
 include "_wire.pxi"
 include "_received.pxi"

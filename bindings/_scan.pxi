@@ -109,9 +109,20 @@ cdef enum:
     _EINVAL = 22
 
 
+cdef class _Decompressing:
+    """What the engine's hook is given: it keeps what was raised inside."""
+    cdef object _hook_failure
+
+    cdef int raise_failure(self) except -1:
+        if self._hook_failure is not None:
+            error, self._hook_failure = self._hook_failure, None
+            raise error
+        return 0
+
+
 @cython.final
 @cython.no_gc_clear
-cdef class ColumnScan:
+cdef class ColumnScan(_Decompressing):
     """Messages as Arrow columns. One thread at a time; what it gives may go to any thread.
 
     ``columns`` are (kind, form, name, property): see ``SCAN_KINDS`` and ``SCAN_FORMS``. ``ranges`` are (topic, queue id, start, end or None), and
@@ -132,7 +143,6 @@ cdef class ColumnScan:
     cdef int64_t _seen_end
     cdef bytes _stream_error         # what get_last_error points at
     cdef object _failure             # the exception behind it
-    cdef object _hook_failure        # raised inside the decompression hook
     cdef object __weakref__
 
     def __init__(self, StoreHandle handle not None, *, columns, topics=(), tags=(), keys=(), queue_ids=(), start=None, end=None,
@@ -255,9 +265,7 @@ cdef class ColumnScan:
             status = cmq_scan_next(self._scan, array, ended)
         self._busy = False
         self._handle.leave()
-        if self._hook_failure is not None:
-            error, self._hook_failure = self._hook_failure, None
-            raise error
+        self.raise_failure()
         self._paused = status == CMQ_AGAIN
         if not self._paused:
             _check(status)
@@ -331,15 +339,12 @@ cdef class ColumnScan:
         ``records`` were damaged and passed over (``skip_corrupt``), ``offsets`` are the physical offsets of the first 1024 of them;
         ``invalid_texts`` were no UTF-8 and were mended; ``expired`` messages were to be read and are gone.
         """
-        cdef cmq_scan_skipped counts
-        cdef int64_t offsets[DEF_SKIPPED_MAX]
-        cdef uint32_t count = 0
         self._hold()
         self._handle.enter()
-        cmq_scan_skipped_of(self._scan, &counts, offsets, DEF_SKIPPED_MAX, &count)
-        self._handle.leave()
-        return {"records": counts.records, "offsets": [offsets[i] for i in range(count)], "invalid_texts": counts.invalid_texts,
-                "expired": counts.expired}
+        try:
+            return _skipped_of(self._scan)
+        finally:
+            self._handle.leave()
 
     cdef int _fail_stream(self, error) noexcept:
         """Keep the error for get_last_error; returns what get_next answers."""
@@ -357,6 +362,15 @@ cdef class ColumnScan:
 
 cdef enum:
     DEF_SKIPPED_MAX = 1024
+
+
+cdef dict _skipped_of(cmq_scan *scan):
+    cdef cmq_scan_skipped counts
+    cdef int64_t offsets[DEF_SKIPPED_MAX]
+    cdef uint32_t count = 0
+    cmq_scan_skipped_of(scan, &counts, offsets, DEF_SKIPPED_MAX, &count)
+    return {"records": counts.records, "offsets": [offsets[i] for i in range(count)], "invalid_texts": counts.invalid_texts,
+            "expired": counts.expired}
 
 
 # ---- the stream's functions: called by anyone, on any thread, without the GIL
@@ -421,7 +435,7 @@ cdef void _free_stream_capsule(object capsule) noexcept:
 
 cdef cmq_status _decompress_for_scan(void *context, int32_t sys_flag, cmq_slice stored, cmq_scan_room *room) noexcept with gil:
     """The engine's hook: through cometmq._compression, with the GIL, for compressed bodies only."""
-    cdef ColumnScan scan = <ColumnScan>context
+    cdef _Decompressing scan = <_Decompressing>context
     cdef bytes plain
     cdef uint8_t *into
     cdef bytes text
@@ -442,6 +456,6 @@ cdef cmq_status _decompress_for_scan(void *context, int32_t sys_flag, cmq_slice 
     except _errors.LimitReached as error:
         text = str(error).encode("utf-8", "replace")
         return cmq_fail(CMQ_ERR_LIMIT, b"%s", <const char *>text)
-    except BaseException as error:  # noqa: BLE001 - raised again by _step
+    except BaseException as error:  # noqa: BLE001 - raised again by raise_failure
         scan._hook_failure = error
         return cmq_fail(CMQ_ERR_IO, b"decompression failed")

@@ -26,21 +26,20 @@ static bool may_be_light(const cmq_store *store, const cmq_read_options *read)
     return light;
 }
 
-static cmq_status copy_keys(cmq_scan *scan, const cmq_scan_options *options)
+/* Texts to look for, none of them empty, and their bytes. */
+static cmq_status copy_wanted(const cmq_slice *texts, uint32_t count, const char *what, cmq_slice **copies_out, uint8_t **bytes_out)
 {
     size_t bytes = 0;
-    if (options->key_count == 0) return CMQ_OK;
-    for (uint32_t i = 0; i < options->key_count; i++) bytes += options->keys[i].bytes;
-    scan->keys = calloc(options->key_count, sizeof *scan->keys);
-    scan->key_bytes = malloc(bytes + 1);
-    if (scan->keys == NULL || scan->key_bytes == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for keys");
-    uint8_t *into = scan->key_bytes;
-    for (; scan->key_count < options->key_count; scan->key_count++) {
-        const cmq_slice *key = &options->keys[scan->key_count];
-        if (key->bytes == 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a key to look for is empty");
-        memcpy(into, key->data, key->bytes);
-        scan->keys[scan->key_count] = (cmq_slice){.data = into, .bytes = key->bytes};
-        into += key->bytes;
+    if (count == 0) return CMQ_OK;
+    for (uint32_t i = 0; i < count; i++) bytes += texts[i].bytes;
+    cmq_slice *copies = *copies_out = calloc(count, sizeof *copies);
+    uint8_t *into = *bytes_out = malloc(bytes + 1);
+    if (copies == NULL || into == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u %ss", count, what);
+    for (uint32_t i = 0; i < count; i++) {
+        if (texts[i].bytes == 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a %s to look for is empty", what);
+        memcpy(into, texts[i].data, texts[i].bytes);
+        copies[i] = (cmq_slice){.data = into, .bytes = texts[i].bytes};
+        into += texts[i].bytes;
     }
     return CMQ_OK;
 }
@@ -82,7 +81,16 @@ static cmq_status open_source(cmq_scan *scan, const cmq_scan_options *options)
     return cmq_reader_open(scan->store, &read, &scan->reader);
 }
 
-cmq_status cmq_scan_open(cmq_store *store, const cmq_scan_options *options, cmq_scan **scan_out)
+static cmq_status open_fed(cmq_scan *scan, const cmq_scan_options *options)
+{
+    const cmq_read_options *read = &options->read;
+    scan->tag_count = read->tag_count;
+    scan->reads_tails = scan->reads_tails || scan->key_count > 0 || scan->tag_count > 0 || wants_topic(scan);
+    const cmq_status status = copy_wanted(read->tags, read->tag_count, "tag", &scan->tags, &scan->tag_bytes);
+    return status == CMQ_OK ? cmq_scan_fed_make(scan) : status;
+}
+
+static cmq_status open_scan(cmq_store *store, const cmq_scan_options *options, cmq_scan **scan_out)
 {
     *scan_out = NULL;
     if (options->read.backwards) return cmq_fail(CMQ_ERR_ARGUMENT, "columns are read forwards");
@@ -92,13 +100,14 @@ cmq_status cmq_scan_open(cmq_store *store, const cmq_scan_options *options, cmq_
     scan->store = store;
     take_options(scan, options);
     scan->pool = cmq_scan_pool_make();
+    scan->key_count = options->key_count;
     cmq_status status = scan->pool != NULL ? cmq_scan_builders_make(scan, options) : cmq_fail(CMQ_ERR_MEMORY, "no memory for a scan");
-    if (status == CMQ_OK) status = copy_keys(scan, options);
+    if (status == CMQ_OK) status = copy_wanted(options->keys, options->key_count, "key", &scan->keys, &scan->key_bytes);
     if (status == CMQ_OK && scan->skip_corrupt) {
         scan->skipped_offsets = malloc(CMQ_SCAN_SKIPPED_MAX * sizeof *scan->skipped_offsets);
         if (scan->skipped_offsets == NULL) status = cmq_fail(CMQ_ERR_MEMORY, "no memory for a scan");
     }
-    if (status == CMQ_OK) status = open_source(scan, options);
+    if (status == CMQ_OK) status = store != NULL ? open_source(scan, options) : open_fed(scan, options);
     if (status != CMQ_OK) {
         cmq_scan_close(scan);
         return status;
@@ -106,6 +115,10 @@ cmq_status cmq_scan_open(cmq_store *store, const cmq_scan_options *options, cmq_
     *scan_out = scan;
     return CMQ_OK;
 }
+
+cmq_status cmq_scan_open(cmq_store *store, const cmq_scan_options *options, cmq_scan **scan_out) { return open_scan(store, options, scan_out); }
+
+cmq_status cmq_scan_open_fed(const cmq_scan_options *options, cmq_scan **scan_out) { return open_scan(NULL, options, scan_out); }
 
 void cmq_scan_close(cmq_scan *scan)
 {
@@ -117,11 +130,14 @@ void cmq_scan_close(cmq_scan *scan)
     cmq_scan_memory_drop(scan->decompressed);
     cmq_reader_close(scan->reader);
     cmq_scan_places_close(scan);
+    cmq_scan_fed_free(scan);
     cmq_scan_builders_free(scan);
     cmq_scan_pool_close(scan->pool);
     cmq_scan_pairs_free(scan->pairs);
     free(scan->keys);
     free(scan->key_bytes);
+    free(scan->tags);
+    free(scan->tag_bytes);
     free(scan->skipped_offsets);
     free(scan->mended);
     free(scan);

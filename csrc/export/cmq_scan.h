@@ -1,9 +1,9 @@
 /* cmq_scan: messages as columns: record batches in Arrow's C data interface, made straight from the mapped log.
  *
- * Owns:      a cmq_reader, and one batch while it is being made. A batch that was given out owns its buffers and its pins, and nothing of the scan.
+ * Owns:      a cmq_reader, or nothing where records are fed to it, and one batch while it is being made. A batch that was given out owns its buffers and its pins, and nothing of the scan.
  * Invariant: every array is valid Arrow (offsets rise, views lie inside their buffers, strings are UTF-8) whatever the log holds.
  * Threads:   one at a time per scan; a batch may be released by any thread, at any time, also after the store is closed.
- * Way:       cmq_reader, cmq_keyplaces -> [cmq_scan, cmq_scan_columns] -> ArrowArray -> bindings/_scan.pxi -> Arrow, export, Spark
+ * Way:       cmq_reader, cmq_keyplaces, fed records -> [cmq_scan, cmq_scan_columns] -> ArrowArray -> bindings/_scan.pxi -> Arrow, export, Spark
  * Source:    docs/decisions/0008; Arrow's columnar format; spec spark 1, 2.
  */
 #ifndef CMQ_SCAN_H
@@ -94,6 +94,23 @@ typedef struct cmq_scan cmq_scan;
  * column that cannot be. *scan_out owned: cmq_scan_close. */
 cmq_status CMQ_MUST_CHECK cmq_scan_open(cmq_store *store, const cmq_scan_options *options, cmq_scan **scan_out);
 void cmq_scan_close(cmq_scan *scan);   /* before the store's; batches stay */
+
+/* Records that the caller brings, one whole stored record behind the other, as in a pull's answer. Rows come of messages with start <= queue offset <
+ * end; offset_delta is added to the offsets that the records have. */
+typedef struct cmq_scan_piece {
+    const uint8_t *data;
+    size_t bytes;
+    int64_t start, end;
+    int64_t offset_delta;
+} cmq_scan_piece;
+
+/* Open a scan without a store. Of options->read only tags count, which are compared with each message's, also within inner batches; keys are compared
+ * likewise, nothing is followed, and bodies have the plain form. Statuses as cmq_scan_open. */
+cmq_status CMQ_MUST_CHECK cmq_scan_open_fed(const cmq_scan_options *options, cmq_scan **scan_out);
+
+/* Bring records. Their bytes are borrowed until cmq_scan_next has nothing more for now (it never ends for good); until then nothing else can be fed. What
+ * is no record fails with CMQ_ERR_CORRUPT in cmq_scan_next, and ends its piece. */
+cmq_status CMQ_MUST_CHECK cmq_scan_feed(cmq_scan *scan, const cmq_scan_piece *pieces, uint32_t count);
 
 /* The schema: a struct of the columns. *schema_out is the caller's to release. */
 cmq_status CMQ_MUST_CHECK cmq_scan_schema(const cmq_scan *scan, struct ArrowSchema *schema_out);

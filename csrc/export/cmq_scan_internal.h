@@ -3,6 +3,7 @@
  *   cmq_scan.c           open, close, one batch after another
  *   cmq_scan_rows.c      from found records to rows: inner batches unfolded, bodies decompressed, what fits into a batch
  *   cmq_scan_keys.c      found records by key
+ *   cmq_scan_fed.c       records that are brought from elsewhere
  *   cmq_scan_columns.c   numbers and bodies, a column at a time over a block of rows
  *   cmq_scan_texts.c     texts, dictionaries and maps
  *   cmq_scan_memory.c    counted memory and growing buffers
@@ -144,10 +145,20 @@ typedef struct cmq_scan_builder {
     size_t expected_data;
 } cmq_scan_builder;
 
+/* What was brought and is not read yet. */
+struct cmq_scan_fed {
+    cmq_scan_piece *pieces;       /* a copy, whose `data` and `bytes` go on */
+    uint32_t count, at;
+};
+
 struct cmq_scan {
-    cmq_store *store;
-    cmq_reader *reader;           /* NULL: by key */
+    cmq_store *store;             /* NULL where records are fed */
+    cmq_reader *reader;           /* NULL: by key, or fed */
     struct cmq_scan_places *places;
+    struct cmq_scan_fed *fed;     /* NULL: of a store */
+    cmq_slice *tags;              /* with fed, copied into tag_bytes; none: all. A reader looks at them itself */
+    uint8_t *tag_bytes;
+    uint32_t tag_count;
     cmq_slice *keys;              /* copied into key_bytes; rows without any of them are passed over */
     uint8_t *key_bytes;
     uint32_t key_count;
@@ -213,6 +224,12 @@ cmq_status CMQ_MUST_CHECK cmq_scan_places_open(cmq_scan *scan, const cmq_scan_op
 void cmq_scan_places_close(cmq_scan *scan);
 cmq_status CMQ_MUST_CHECK cmq_scan_places_next(cmq_scan *scan);   /* into scan->found; CMQ_END */
 bool cmq_scan_has_key(const cmq_scan *scan, const cmq_scan_row *row);
+
+/* Fed (cmq_scan_fed.c). */
+cmq_status CMQ_MUST_CHECK cmq_scan_fed_make(cmq_scan *scan);
+void cmq_scan_fed_free(cmq_scan *scan);
+cmq_status CMQ_MUST_CHECK cmq_scan_fed_next(cmq_scan *scan);   /* into scan->found; CMQ_AGAIN: nothing is left */
+bool cmq_scan_has_tag(const cmq_scan *scan, const cmq_scan_row *row);
 
 /* Columns. */
 cmq_status CMQ_MUST_CHECK cmq_scan_append_block(cmq_scan *scan, cmq_scan_builder *builder);

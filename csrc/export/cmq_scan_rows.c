@@ -178,6 +178,7 @@ static cmq_status next_found(cmq_scan *scan)
     cmq_found_batch_release(&scan->found);
     scan->found_at = 0;
     if (scan->ended) return CMQ_END;
+    if (scan->fed != NULL) return cmq_scan_fed_next(scan);
     if (scan->places != NULL) return cmq_scan_places_next(scan);
     const cmq_status status = cmq_reader_next(scan->reader, &scan->found, &scan->ended);
     if (status != CMQ_OK || scan->found.count > 0) return status;
@@ -228,7 +229,9 @@ static cmq_status next_row(cmq_scan *scan, cmq_scan_row *row)
             note_damage(scan, cmq_last_error()->offset);
             continue;
         }
-        if (status != CMQ_OK || scan->key_count == 0 || cmq_scan_has_key(scan, row)) return status;
+        if (status != CMQ_OK) return status;
+        const bool wanted = scan->tag_count == 0 || cmq_scan_has_tag(scan, row);
+        if (wanted && (scan->key_count == 0 || cmq_scan_has_key(scan, row))) return CMQ_OK;
         scan->paused = ++scan->passed == scan->passed_max;
         if (scan->paused) return CMQ_AGAIN;
     }
@@ -319,7 +322,7 @@ static inline cmq_status take(cmq_scan *scan)
 static cmq_status take_plain(cmq_scan *scan, uint32_t most)
 {
     const int32_t special = scan->raw_bodies ? 0 : CMQ_SYS_INNER_BATCH | CMQ_SYS_COMPRESSED;
-    if (scan->unfolding.active || scan->key_count > 0) return CMQ_OK;
+    if (scan->unfolding.active || scan->key_count > 0 || scan->tag_count > 0) return CMQ_OK;
     while (scan->block_count < most && scan->found_at < scan->found.count) {
         cmq_scan_row *row = &scan->block[scan->block_count];
         const cmq_found *found = &scan->found.items[scan->found_at];

@@ -893,6 +893,26 @@ class ColumnScan:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
     def skipped(self) -> _Skipped: ...
 
+@final
+class RecordColumns:
+    """Records as they came in pulls' answers, as Arrow columns. One thread at a time."""
+
+    def __init__(
+        self,
+        *,
+        columns: Iterable[tuple[str, str | None, str, str | None]],
+        tags: Iterable[str] = (),
+        keys: Iterable[str] = (),
+        batch_rows: int = 0,
+        batch_bytes: int = 0,
+        check_crc: bool = False,
+        skip_corrupt: bool = False,
+    ) -> None: ...
+    def feed(self, pieces: list[tuple[bytes, int, int, int]]) -> None: ...
+    def next_batch(self) -> tuple[object, object] | None: ...
+    def skipped(self) -> _Skipped: ...
+    def close(self) -> None: ...
+
 @type_check_only
 class _Skipped(TypedDict):
     records: int

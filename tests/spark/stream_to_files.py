@@ -1,7 +1,8 @@
-"""A driver to be killed: a topic, in small micro-batches, into Parquet files. Arguments: store, folder."""
+"""A driver to be killed: a stream, in small micro-batches, into Parquet files. Arguments: options as JSON, folder."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,14 +11,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from support.spark import new_session
 
 
-def main(path: str, folder: str) -> None:
+def main(options: str, folder: str) -> None:
     """Run to what is there now."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     spark = new_session(target / "local")
     stream = (
         spark.readStream.format("cometmq")
-        .options(path=path, topic="t", startingOffsets="earliest", maxOffsetsPerTrigger="500")
+        .options(**json.loads(options))
         .load()
         .selectExpr("CAST(body AS STRING) AS body")
     )

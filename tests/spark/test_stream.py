@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +11,10 @@ import pytest
 
 import cometmq
 from support.small_store import open_small
+from support.spark_streams import kill_and_finish, run_to_files, written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
-PROGRAM = Path(__file__).with_name("stream_to_files.py")
 
 
 @pytest.fixture
@@ -41,33 +34,15 @@ def load(spark: SparkSession, path: Path, **options: str) -> DataFrame:
     return spark.readStream.format("cometmq").options(**given).load()
 
 
-def run(frame: DataFrame, folder: Path) -> StreamingQuery:
-    """Write what is there now into files; returns the ended query."""
-    query = (
-        frame.selectExpr("topic", "queueId", "queueOffset", "CAST(body AS STRING) AS body")
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(folder / "files"))
-    )
-    query.awaitTermination(100)
-    assert query.exception() is None
-    return query
-
-
-def written(spark: SparkSession, folder: Path) -> list[int]:
-    return sorted(int(row["body"]) for row in spark.read.parquet(str(folder / "files")).collect())
-
-
 def test_available_now_in_pieces_and_again(
     spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path
 ) -> None:
-    query = run(load(spark, path, topic="t", maxOffsetsPerTrigger="400"), tmp_path)
+    query = run_to_files(load(spark, path, topic="t", maxOffsetsPerTrigger="400"), tmp_path)
     sizes = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
     assert (len(sizes), max(sizes), sum(sizes)) == (3, 400, 900)
     assert written(spark, tmp_path) == list(range(900))
     append(store, 900, 100)
-    run(load(spark, path, topic="t", maxBytesPerTrigger="1m"), tmp_path)
+    run_to_files(load(spark, path, topic="t", maxBytesPerTrigger="1m"), tmp_path)
     assert written(spark, tmp_path) == list(range(1000))
 
 
@@ -144,31 +119,6 @@ def test_complete_mode_is_refused(spark: SparkSession, path: Path, store: cometm
         query.start().awaitTermination(60)
 
 
-def kill_and_finish(path: Path, folder: Path, kills: int, seed: int) -> None:
-    """Run the program, killing driver and JVM at random moments of a micro-batch, and once more to its end."""
-    chosen = random.Random(seed)
-    for _ in range(kills):
-        with start(path, folder) as program:
-            goal = planned(folder) + chosen.randint(1, 3)
-            while planned(folder) < goal and program.poll() is None:
-                time.sleep(0.01)
-            time.sleep(chosen.uniform(0, 1))
-            os.killpg(program.pid, signal.SIGKILL)
-    with start(path, folder) as program:
-        assert program.wait(1800) == 0
-
-
-def start(path: Path, folder: Path) -> subprocess.Popen[bytes]:
-    """Start the program as the leader of a group of processes, to which its JVM belongs."""
-    command = [sys.executable, str(PROGRAM), str(path), str(folder)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-
-
-def planned(folder: Path) -> int:
-    """Return how many micro-batches Spark has planned; the newest may have been done or not."""
-    return len(list((folder / "checkpoint" / "offsets").glob("[0-9]*")))
-
-
 @pytest.mark.timeout(7200)
 def test_each_row_once_whenever_the_driver_dies(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     kills = 100 if os.environ.get("CMQ_LONG") else 2
@@ -176,5 +126,6 @@ def test_each_row_once_whenever_the_driver_dies(spark: SparkSession, path: Path,
     with open_small(path) as store:
         store.create_topic("t", queues=3)
         append(store, 0, rows)
-    kill_and_finish(path, tmp_path / "out", kills, seed=7)
+    options = {"path": str(path), "topic": "t", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "500"}
+    kill_and_finish(options, tmp_path / "out", kills, seed=7)
     assert written(spark, tmp_path / "out") == list(range(rows))

@@ -14,11 +14,20 @@ from cometmq._engine import java_hash
 from cometmq.errors import Error, NotFound
 from cometmq.spark.errors import OptionError, PathMissing
 from cometmq.spark.offsets import QueueKey, parse_assigned
-from cometmq.spark.options import Subscription
+from cometmq.spark.options import ReadOptions, Subscription
 from cometmq.spark.planning import QueueRange
 from cometmq.store_config.names import is_system_topic
 
-__all__ = ["Catalog", "Ends", "StoreCatalog", "open_store", "selected_topics"]
+__all__ = [
+    "Catalog",
+    "Ends",
+    "OpenCatalog",
+    "StoreCatalog",
+    "open_catalog",
+    "open_store",
+    "selected_queues",
+    "selected_topics",
+]
 
 _SAMPLES = 8
 _UNITS_PER_SAMPLE = 16
@@ -43,13 +52,13 @@ class Ends:
 
 
 class Catalog(Protocol):
-    """What planning has to know of a source. A store is one; a cluster over the wire can be another."""
+    """What planning has to know of a source: a store, or a cluster over the wire."""
 
     def topics(self) -> list[str]:
         """Return the names of all topics."""
         ...
 
-    def ends(self, topic: str) -> dict[int, Ends]:
+    def ends(self, topic: str) -> dict[QueueKey, Ends]:
         """Return each queue of a topic, those without a message too.
 
         Raises:
@@ -57,13 +66,53 @@ class Catalog(Protocol):
         """
         ...
 
-    def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """Return the offset of the first message stored at a time or later."""
+    def offset_at(self, key: QueueKey, time_ms: int) -> int:
+        """Return the offset of a queue's first message stored at a time or later."""
         ...
 
     def row_bytes(self, one: QueueRange, tags: Collection[str] = ()) -> float:
         """Return about how many bytes have to be read for a message of a range, if only those with a tag are wanted."""
         ...
+
+
+class OpenCatalog(Catalog, Protocol):
+    """A catalog that is open while a query is planned or a stream runs; a context manager. One thread at a time."""
+
+    def refresh(self) -> None:
+        """Look at what was written since."""
+        ...
+
+    def commit_progress(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
+        """Set a consumer group's next offsets."""
+        ...
+
+    def close(self) -> None:
+        """Let it go."""
+        ...
+
+    def __enter__(self) -> OpenCatalog:
+        """Return the catalog itself."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        ...
+
+
+def open_catalog(options: ReadOptions) -> OpenCatalog:
+    """Return the catalog of what the options name: a store, or a cluster.
+
+    Raises:
+        PathMissing, OptionError: as :func:`open_store`.
+    """
+    if options.name_servers:
+        from cometmq.spark.wire_catalog import WireCatalog
+
+        return WireCatalog(options.name_servers, timeout_ms=options.pull_timeout_ms)
+    assert options.path is not None
+    return StoreCatalog(options.path, options.config)
 
 
 def open_store(path: str, config: str | None, *, on_executor: bool = False) -> cometmq.Store:
@@ -93,11 +142,6 @@ class StoreCatalog:
         """Open the store. Raises as :func:`open_store`."""
         self._store = open_store(path, config)
 
-    @property
-    def store(self) -> cometmq.Store:
-        """The store."""
-        return self._store
-
     def refresh(self) -> None:
         """Look at what was written since."""
         self._store.handle.refresh()
@@ -106,15 +150,21 @@ class StoreCatalog:
         """See :class:`Catalog`."""
         return self._store.topics(system=True)
 
-    def ends(self, topic: str) -> dict[int, Ends]:
+    def ends(self, topic: str) -> dict[QueueKey, Ends]:
         """See :class:`Catalog`."""
         found = self._store.topic(topic)
-        ends = {queue: Ends(0, 0) for queue in range(max(found.read_queues, found.write_queues))}
-        return ends | {queue.queue_id: Ends(queue.min_offset, queue.max_offset) for queue in found.queues}
+        ends = {QueueKey(topic, queue): Ends(0, 0) for queue in range(max(found.read_queues, found.write_queues))}
+        return ends | {
+            QueueKey(topic, queue.queue_id): Ends(queue.min_offset, queue.max_offset) for queue in found.queues
+        }
 
-    def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+    def offset_at(self, key: QueueKey, time_ms: int) -> int:
         """See :class:`Catalog`."""
-        return self._store.offset_at(topic, queue_id, time_ms)
+        return self._store.offset_at(key.topic, key.queue_id, time_ms)
+
+    def commit_progress(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
+        """See :class:`OpenCatalog`: the store's writer takes them from the hand-off folder."""
+        self._store.commit_progress(group, {(key.topic, key.queue_id): offset for key, offset in offsets.items()})
 
     def row_bytes(self, one: QueueRange, tags: Collection[str] = ()) -> float:
         """See :class:`Catalog`: the mean of some units spread over the range, which a queue keeps beside the log.
@@ -202,8 +252,9 @@ def selected_queues(
     found: dict[QueueKey, Ends] = {}
     for topic, queues in topics.items():
         ends = catalog.ends(topic)
-        missing = sorted((queues or frozenset()) - ends.keys())
+        there = {key.queue_id for key in ends}
+        missing = sorted((queues or frozenset()) - there)
         if missing and strict:
-            raise OptionError("assign", f"the topic {topic!r} has no queue {missing[0]}; there are {sorted(ends)}")
-        found |= {(topic, queue): one for queue, one in ends.items() if queues is None or queue in queues}
+            raise OptionError("assign", f"the topic {topic!r} has no queue {missing[0]}; there are {sorted(there)}")
+        found |= {key: one for key, one in ends.items() if queues is None or key.queue_id in queues}
     return found

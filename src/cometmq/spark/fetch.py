@@ -1,7 +1,7 @@
 """The rows of a task's ranges as Arrow batches of exactly the types that Spark takes.
 
-Only :class:`StoreRows` knows where records come from: a store's files. Reading over the wire needs another class with
-the same two calls; planning, types and everything else stay.
+Where records come from only a :class:`RowSource` knows: :class:`StoreRows` reads a store's files,
+:class:`cometmq.spark.wire_rows.WireRows` asks brokers. Planning, types and everything else are the same for both.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pyarrow as pa
 from cometmq._engine import ColumnScan
 from cometmq.errors import CorruptRecord
 from cometmq.spark.catalog import open_store
-from cometmq.spark.errors import DataLoss
 from cometmq.spark.planning import QueueRange
+from cometmq.spark.ranges import LossPolicy
 from cometmq.spark.schema import Column, spark_arrow_schema
 
 if TYPE_CHECKING:
@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     import cometmq
     from cometmq._engine import StoreHandle
 
-__all__ = ["ReadPlan", "RowSource", "StoreRows", "conformed", "record_batches", "scan_columns"]
+__all__ = [
+    "Capsules",
+    "ReadPlan",
+    "RecordScan",
+    "RowSource",
+    "StoreRows",
+    "conformed",
+    "record_batches",
+    "scan_columns",
+]
 
 _log = logging.getLogger("cometmq.spark")
 
@@ -39,8 +48,10 @@ class ReadPlan:
     """What every task of a query needs; it travels with the reader, once.
 
     Attributes:
-        path: the store's directory.
+        path: the store's directory; None where brokers are asked.
         config: the broker's settings file, or None.
+        name_servers: name servers of the brokers; none where a store is read.
+        pull_timeout_ms: how long a broker that does not answer is tried again.
         columns: the columns.
         tags: only messages with one of these tags; empty: all.
         keys: only messages with one of these keys, through the index; empty: all.
@@ -52,8 +63,10 @@ class ReadPlan:
         fail_on_data_loss: fail where messages of a range have expired.
     """
 
-    path: str
+    path: str | None
     config: str | None
+    name_servers: tuple[str, ...] = ()
+    pull_timeout_ms: int = 0
     columns: tuple[Column, ...]
     tags: tuple[str, ...]
     keys: tuple[str, ...]
@@ -66,7 +79,7 @@ class ReadPlan:
 
 
 class RecordScan(Protocol):
-    """What is used of ``cometmq._engine.ColumnScan``."""
+    """What is used of ``cometmq._engine.ColumnScan`` and ``RecordColumns``."""
 
     def next_batch(self) -> tuple[object, object] | None:
         """Return the capsules of schema and array of the next batch, or None at the end."""
@@ -81,10 +94,11 @@ class RecordScan(Protocol):
         ...
 
 
-class _Capsules:
+class Capsules:
     """A batch as pyarrow takes it."""
 
     def __init__(self, capsules: tuple[object, object]) -> None:
+        """Keep the capsules of schema and array."""
         self._capsules = capsules
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
@@ -96,19 +110,37 @@ class RowSource(Protocol):
     """Where the rows of ranges come from; a context manager."""
 
     def batches(self, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of ranges, with one array per column of the plan, in its order."""
+        """Yield the rows of ranges, with one array per column of the plan that is scanned, in its order.
+
+        Raises:
+            DataLoss: messages of the ranges are not there, and must be.
+        """
         ...
 
-    def check(self, ranges: Sequence[QueueRange]) -> None:
-        """Raise DataLoss where messages of the ranges are not there."""
+    def __enter__(self) -> RowSource:
+        """Return the source itself."""
         ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close."""
+        ...
+
+
+def open_rows(plan: ReadPlan) -> RowSource:
+    """Return where the rows of a plan come from."""
+    if plan.name_servers:
+        from cometmq.spark.wire_rows import WireRows
+
+        return WireRows(plan)
+    return StoreRows(plan)
 
 
 def record_batches(plan: ReadPlan, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of ranges in Spark's types."""
     schema = spark_arrow_schema(plan.columns)
-    with StoreRows(plan) as source:
-        source.check(ranges)
+    with open_rows(plan) as source:
         for batch in source.batches(ranges):
             yield conformed(batch, plan.columns, schema)
 
@@ -122,27 +154,29 @@ class StoreRows:
         Raises:
             PathMissing: the directory is not there; the text names this host.
         """
+        assert plan.path is not None
         self._plan = plan
+        self._loss = LossPolicy(fail=plan.fail_on_data_loss)
         self._store: cometmq.Store = open_store(plan.path, plan.config, on_executor=True)
 
-    def check(self, ranges: Sequence[QueueRange]) -> None:
-        """See :class:`RowSource`."""
+    def _check(self, ranges: Sequence[QueueRange]) -> None:
         for one in ranges:
             found = self._store.handle.queue(one.topic, one.queue_id)
             low, high = (0, 0) if found is None else (found[1], found[2])
             if one.rows and (low > one.start or high < one.end):
-                self._lost(
-                    f"the messages {one.start} to {one.end - 1} of queue {one.queue_id} of {one.topic!r} are not all "
-                    f"there any more: the queue has {low} to {high}"
+                self._loss.lost(
+                    f"the messages {one.start} to {one.end - 1} of {one.key.named} are not all there any more: "
+                    f"the queue has {low} to {high}"
                 )
 
     def batches(self, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
         """See :class:`RowSource`."""
         plan = self._plan
+        self._check(ranges)
         scan = _open_scan(self._store.handle, plan, ranges)
         try:
             while (capsules := scan.next_batch()) is not None:
-                yield pa.record_batch(_Capsules(capsules))
+                yield pa.record_batch(Capsules(capsules))
         except CorruptRecord as error:
             raise CorruptRecord(
                 f"{error}; option onCorrupt=skip goes round damage and reports it, and cometmq verify {plan.path} "
@@ -168,12 +202,7 @@ class StoreRows:
                 "" if len(offsets) == report["records"] else ", …",
             )
         if report["expired"]:
-            self._lost(f"{report['expired']} messages of {queues} expired before they were read")
-
-    def _lost(self, what: str) -> None:
-        if self._plan.fail_on_data_loss:
-            raise DataLoss(f"{what}; option failOnDataLoss=false reads what is left")
-        _log.warning("%s; what is left is read, as failOnDataLoss=false says", what)
+            self._loss.lost(f"{report['expired']} messages of {queues} expired before they were read")
 
     def close(self) -> None:
         """Let the store go."""

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from cometmq.spark.catalog import Catalog
 from cometmq.spark.planning import QueueRange
 from cometmq.spark.schema import Column
 
-__all__ = ["Pushed", "narrowed", "push"]
+__all__ = ["Pushed", "narrowed", "narrowed_by_time", "push"]
 
 CLOCK_STEP_MS = 60_000
 """Store times rise along a queue but where a broker's clock was set back. By so much they are trusted not to: a search
@@ -185,5 +186,19 @@ def narrowed(ranges: Iterable[QueueRange], pushed: Pushed) -> list[QueueRange]:
     for one in ranges:
         start, end = max(one.start, pushed.offset_low), min(one.end, pushed.offset_high + 1)
         if pushed.keeps(one.topic, one.queue_id) and start < end:
+            kept.append(replace(one, start=start, end=end))
+    return kept
+
+
+def narrowed_by_time(catalog: Catalog, ranges: Iterable[QueueRange], pushed: Pushed) -> list[QueueRange]:
+    """Return what is left of ranges within the bounds of time, for a source whose rows are not compared with them."""
+    kept = []
+    for one in ranges:
+        start, end = one.start, one.end
+        if pushed.time_low_ms is not None:
+            start = max(start, catalog.offset_at(one.key, pushed.time_low_ms))
+        if pushed.time_high_ms is not None:
+            end = min(end, catalog.offset_at(one.key, pushed.time_high_ms + 1))
+        if start < end:
             kept.append(replace(one, start=start, end=end))
     return kept

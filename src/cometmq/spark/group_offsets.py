@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 
-import cometmq
+from cometmq.errors import Error
+from cometmq.spark.catalog import OpenCatalog
 from cometmq.spark.offsets import Position
 
 __all__ = ["GroupOffsets"]
@@ -17,11 +18,11 @@ _log = logging.getLogger("cometmq.spark")
 
 
 class GroupOffsets:
-    """Commits a group's offsets in a store opened to read: its writer takes them from the hand-off folder."""
+    """Commits a group's offsets where the stream reads."""
 
-    def __init__(self, store: cometmq.Store, group: str) -> None:
-        """``store`` stays the caller's."""
-        self._store = store
+    def __init__(self, catalog: OpenCatalog, group: str) -> None:
+        """``catalog`` stays the caller's."""
+        self._catalog = catalog
         self._group = group
         self._committed: Position = {}
 
@@ -31,8 +32,8 @@ class GroupOffsets:
         if not changed:
             return
         try:
-            self._store.commit_progress(self._group, changed)
-        except cometmq.Error as error:
+            self._catalog.commit_progress(self._group, changed)
+        except Error as error:
             _log.warning("the offsets of group %s were not committed: %s", self._group, error)
             return
         self._committed |= changed

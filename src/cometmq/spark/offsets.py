@@ -5,14 +5,15 @@ A position is a queue's *next* offset to read, so an end is exclusive. In JSON::
     {"orders": {"0": 23, "1": -2}}                topic, queue, offset; -2 is earliest, -1 latest
     {"orders": {"broker-a": {"0": 23}}}           the same with the broker between, as rocketmq-spark has it
 
-A stream's offset is ``{"orders/0": 23}``: one text per queue, since Spark keeps it as JSON, whose names are texts.
+A stream's offset is ``{"orders/0": 23}``, of brokers ``{"orders/broker-a/0": 23}``: one text per queue, since Spark
+keeps it as JSON, whose names are texts.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from cometmq.spark.errors import OptionError
 from cometmq.store.options import INT32_MAX, INT64_MAX
@@ -28,8 +29,25 @@ __all__ = [
     "parse_offsets",
 ]
 
-QueueKey: TypeAlias = tuple[str, int]
-"""Topic and queue id."""
+
+class QueueKey(NamedTuple):
+    """A queue; ``broker`` is empty in a store, which does not know whose it is."""
+
+    topic: str
+    queue_id: int
+    broker: str = ""
+
+    def __str__(self) -> str:
+        """Name it as a stream's offset does."""
+        return f"{self.topic}/{self.broker}/{self.queue_id}" if self.broker else f"{self.topic}/{self.queue_id}"
+
+    @property
+    def named(self) -> str:
+        """The queue as part of a sentence."""
+        where = f" at {self.broker}" if self.broker else ""
+        return f"queue {self.queue_id} of {self.topic!r}{where}"
+
+
 Position: TypeAlias = dict[QueueKey, int]
 
 EARLIEST = -2
@@ -38,7 +56,7 @@ _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 def parse_offsets(text: str, option: str, *, lowest: int = EARLIEST) -> int | Position:
-    """Return EARLIEST or LATEST for a word, or each queue's number for JSON.
+    """Return EARLIEST or LATEST for a word, or each queue's number for JSON, with its broker where that is said.
 
     Args:
         text: the option's value.
@@ -56,14 +74,9 @@ def parse_offsets(text: str, option: str, *, lowest: int = EARLIEST) -> int | Po
         if not isinstance(queues, dict):
             raise OptionError(option, f"the topic {topic!r} needs its queues: {json.dumps({topic: {'0': 23}})}")
         for name, value in queues.items():
-            pairs = value.items() if isinstance(value, dict) else ((name, value),)
+            broker, pairs = (name, value.items()) if isinstance(value, dict) else ("", ((name, value),))
             for queue, number in pairs:
-                key = (topic, _queue_id(queue, topic, option))
-                if key in found:
-                    raise OptionError(
-                        option,
-                        f"the queue {queue} of {topic!r} stands under two brokers; a store is one broker's",
-                    )
+                key = QueueKey(topic, _queue_id(queue, topic, option), broker)
                 found[key] = _number(number, key, option, lowest)
     return found
 
@@ -89,7 +102,7 @@ def _queue_id(name: object, topic: str, option: str) -> int:
 def _number(value: object, key: QueueKey, option: str, lowest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= INT64_MAX:
         what = "an offset from 0 up, -2 (earliest) or -1 (latest)" if lowest < 0 else "a time in milliseconds"
-        raise OptionError(option, f"{value!r} for queue {key[1]} of {key[0]!r} is not {what}")
+        raise OptionError(option, f"{value!r} for {key.named} is not {what}")
     return value
 
 
@@ -116,20 +129,22 @@ def parse_assigned(text: str) -> dict[str, frozenset[int]]:
 
 def encode_stream_offset(position: Mapping[QueueKey, int]) -> dict[str, int]:
     """Return a position as Spark keeps it. Equal positions give equal JSON."""
-    return {f"{topic}/{queue}": position[topic, queue] for topic, queue in sorted(position)}
+    return {str(key): position[key] for key in sorted(position)}
 
 
 def decode_stream_offset(offset: Mapping[str, Any]) -> Position:
     """Return the position that :func:`encode_stream_offset` wrote."""
     found: Position = {}
     for name, value in offset.items():
-        topic, _, queue = name.rpartition("/")
-        found[topic, int(queue)] = int(value)
+        # No topic has a slash; a broker's name might.
+        rest, _, queue = name.rpartition("/")
+        topic, _, broker = rest.partition("/")
+        found[QueueKey(topic, int(queue), broker)] = int(value)
     return found
 
 
 def queue_names(keys: Iterable[QueueKey], *, most: int = 5) -> str:
     """Return queues as a text for people."""
     listed = sorted(keys)
-    names = ", ".join(f"{topic}/{queue}" for topic, queue in listed[:most])
+    names = ", ".join(map(str, listed[:most]))
     return names if len(listed) <= most else f"{names} and {len(listed) - most} more"

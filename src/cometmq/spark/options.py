@@ -17,6 +17,7 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from cometmq.errors import InvalidArgument
+from cometmq.remoting.addresses import parse_addresses
 from cometmq.spark.errors import OptionError
 from cometmq.store.options import parse_tags
 from cometmq.store_config.names import validate_group, validate_topic
@@ -54,6 +55,7 @@ _READ = (
     "onCorrupt",
     "groupId",
     "commitOffsets",
+    "pullTimeoutMs",
 )
 _WRITE = ("topic", "topicQueues", "jobId", "commitTimeoutMs")
 _STREAM_ONLY = (
@@ -210,17 +212,29 @@ def _regex(value: str) -> str:
     return value
 
 
-def _store_path(options: OptionMap) -> str:
-    if options.text("nameServer") is not None:
-        raise OptionError(
-            "nameServer",
-            "reading and writing over the wire is not there yet; give path, the store's directory as this machine and "
-            "every executor see it",
-        )
+def _store_path(options: OptionMap) -> str | None:
+    """Return the store's directory, or None where brokers are asked."""
     value = options.text("path")
+    if options.text("nameServer") is not None:
+        if value:
+            raise OptionError("nameServer", "cannot be given together with path: read the files, or ask the brokers")
+        options.refuse(("config",), "belongs to path: brokers have read their own settings")
+        return None
+    options.refuse(("pullTimeoutMs",), "belongs to nameServer: files are not waited for")
     if not value:
-        raise OptionError("path", "is missing; it is the store's directory, the one that holds commitlog")
+        raise OptionError(
+            "path",
+            "is missing; it is the store's directory, the one that holds commitlog; or give nameServer, host:port, to "
+            "go through brokers",
+        )
     return options.parsed("path", _local_path, "")
+
+
+def _name_servers(value: str) -> tuple[str, ...]:
+    try:
+        return parse_addresses(value)
+    except InvalidArgument as error:
+        raise ValueError(f"cannot be used: {error}") from None
 
 
 def _local_path(value: str) -> str:
@@ -271,12 +285,14 @@ class Subscription:
 class ReadOptions:
     """Options of reading, batch and stream. Times are milliseconds since 1970; sizes are bytes.
 
-    The attributes are the options of the same names; ``starting_offsets`` and the like are still texts, since their
-    meaning depends on the queues that are there.
+    Either ``path`` is given, or ``name_servers`` are. The attributes are the options of the same names;
+    ``starting_offsets`` and the like are still texts, since their meaning depends on the queues that are there.
     """
 
-    path: str
+    path: str | None
     config: str | None
+    name_servers: tuple[str, ...]
+    pull_timeout_ms: int
     subscription: Subscription
     starting_offsets: str | None
     ending_offsets: str | None
@@ -315,6 +331,8 @@ class ReadOptions:
         found = cls(
             path=_store_path(options),
             config=options.text("config"),
+            name_servers=options.parsed("nameServer", _name_servers, _NO_NAMES),
+            pull_timeout_ms=options.integer("pullTimeoutMs", 20_000) or 0,
             subscription=Subscription.of(options),
             starting_offsets=options.text("startingOffsets"),
             ending_offsets=options.text("endingOffsets"),
@@ -354,6 +372,8 @@ class ReadOptions:
             raise OptionError("columns", "cannot be given together with schema=kafka")
         if self.batch_rows > 1 << 20:
             raise OptionError("batchRows", f"{self.batch_rows} is above {1 << 20}")
+        if self.name_servers:
+            options.refuse(("brokerName",), "is for path, where a store does not know it; brokers have their names")
         if self.keys and self.subscription.pattern is not None:
             raise OptionError("keys", "are looked up topic by topic: give topic, not subscribePattern")
         if self.commit_offsets != (self.group_id is not None):
@@ -415,13 +435,20 @@ class WriteOptions:
         if streaming:
             options.refuse(("jobId",), "is an option of a batch write; a stream is known by its checkpoint")
         return cls(
-            path=_store_path(options),
+            path=_written_path(options),
             config=options.text("config"),
             topic=options.parsed("topic", _one_topic, "") or None,
             topic_queues=options.integer("topicQueues", 1) or 1,
             job_id=options.parsed("jobId", _job_id, "") or None,
             commit_timeout_ms=options.integer("commitTimeoutMs", 600_000) or 0,
         )
+
+
+def _written_path(options: OptionMap) -> str:
+    path = _store_path(options)
+    if path is None:
+        raise OptionError("nameServer", "writing through brokers is not there yet; give path, the store's directory")
+    return path
 
 
 def _one_topic(value: str) -> str:

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from cometmq.spark.offsets import QueueKey
+
 __all__ = ["QueueRange", "plan_partitions"]
 
 _SMALLEST_PARTITION_BYTES = 16 << 20
@@ -19,12 +21,23 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """Messages of one queue: from ``start`` to before ``end``."""
+    """Messages of one queue: from ``start`` to before ``end``; ``broker`` is empty in a store."""
 
     topic: str
     queue_id: int
     start: int
     end: int
+    broker: str = ""
+
+    @classmethod
+    def of(cls, key: QueueKey, start: int, end: int) -> QueueRange:
+        """Return a range of a queue."""
+        return cls(key.topic, key.queue_id, start, end, key.broker)
+
+    @property
+    def key(self) -> QueueKey:
+        """The queue."""
+        return QueueKey(self.topic, self.queue_id, self.broker)
 
     @property
     def rows(self) -> int:

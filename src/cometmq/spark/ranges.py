@@ -45,11 +45,10 @@ def batch_ranges(catalog: Catalog, queues: Mapping[QueueKey, Ends], options: Rea
     starts = _resolved(catalog, queues, options, "starting", EARLIEST)
     ends = _resolved(catalog, queues, options, "ending", LATEST)
     ranges = []
-    for (topic, queue), limits in sorted(queues.items()):
-        start, end = starts[topic, queue], ends[topic, queue]
-        start = _checked(start, (topic, queue), limits, "startingOffsets", policy)
-        end = _checked(end, (topic, queue), limits, "endingOffsets", policy)
-        ranges.append(QueueRange(topic, queue, start, max(start, end)))
+    for key in sorted(queues):
+        start = _checked(starts[key], key, queues[key], "startingOffsets", policy)
+        end = _checked(ends[key], key, queues[key], "endingOffsets", policy)
+        ranges.append(QueueRange.of(key, start, max(start, end)))
     return ranges
 
 
@@ -62,15 +61,10 @@ def starting_position(catalog: Catalog, queues: Mapping[QueueKey, Ends], options
 
 def _checked(offset: int, key: QueueKey, limits: Ends, option: str, policy: LossPolicy) -> int:
     """Return an offset within the queue."""
-    topic, queue = key
     if offset > limits.high:
-        raise OptionError(
-            option, f"{offset} is beyond the end of queue {queue} of {topic!r}, which has {limits.low} to {limits.high}"
-        )
+        raise OptionError(option, f"{offset} is beyond the end of {key.named}, which has {limits.low} to {limits.high}")
     if offset < limits.low:
-        policy.lost(
-            f"option {option}: {offset} in queue {queue} of {topic!r} has expired; its first message is {limits.low}"
-        )
+        policy.lost(f"option {option}: {offset} in {key.named} has expired; its first message is {limits.low}")
         return limits.low
     return offset
 
@@ -85,11 +79,11 @@ def _resolved(
     text = options.starting_offsets if starting else options.ending_offsets
     asked: int | Position = otherwise
     if time_ms is not None:
-        return {(topic, queue): catalog.offset_at(topic, queue, time_ms) for topic, queue in queues}
+        return {key: catalog.offset_at(key, time_ms) for key in queues}
     if by_time is not None:
         option = f"{side}OffsetsByTimestamp"
         times = parse_offsets(by_time, option, lowest=0)
-        asked = {key: catalog.offset_at(*key, time) for key, time in _known(times, queues, option).items()}
+        asked = {key: catalog.offset_at(key, time) for key, time in _known(times, queues, option).items()}
     elif text is not None:
         option = f"{side}Offsets"
         asked = parse_offsets(text, option)
@@ -115,11 +109,34 @@ def _refuse_latest_start(asked: int | Position, options: ReadOptions, *, startin
 
 
 def _known(asked: int | Position, queues: Mapping[QueueKey, Ends], option: str) -> Position:
+    """Return what was asked for by the queues that are there; a queue's broker need not be named where it is clear."""
     if not isinstance(asked, dict):
         return {}
-    for topic, queue in asked:
-        if (topic, queue) not in queues:
-            there = sorted(one for name, one in queues if name == topic)
-            what = f"the topic {topic!r} has no queue {queue}; there are {there}" if there else f"{topic!r} is not read"
-            raise OptionError(option, what)
-    return asked
+    there: dict[tuple[str, int], list[QueueKey]] = {}
+    for key in queues:
+        there.setdefault((key.topic, key.queue_id), []).append(key)
+    found: Position = {}
+    for key, number in asked.items():
+        found_key = _only(key, there, option)
+        if found_key in found:
+            why = "" if found_key.broker else "; a store is one broker's"
+            raise OptionError(option, f"the queue {key.queue_id} of {key.topic!r} stands under two brokers{why}")
+        found[found_key] = number
+    return found
+
+
+def _only(asked: QueueKey, there: Mapping[tuple[str, int], list[QueueKey]], option: str) -> QueueKey:
+    topic, queue, broker = asked
+    fitting = [key for key in there.get((topic, queue), []) if not broker or not key.broker or key.broker == broker]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        names = ", ".join(sorted(key.broker for key in fitting))
+        example = f'{{"{topic}": {{"{fitting[0].broker}": {{"{queue}": 0}}}}}}'
+        raise OptionError(option, f"{topic!r} has a queue {queue} at each of {names}: say which, as in {example}")
+    known = sorted(key for keys in there.values() for key in keys if key.topic == topic)
+    if not known:
+        raise OptionError(option, f"{topic!r} is not read")
+    listed = [f"{key.broker}/{key.queue_id}" for key in known] if known[0].broker else [key.queue_id for key in known]
+    where = f" at {broker}" if known[0].broker and broker else ""
+    raise OptionError(option, f"the topic {topic!r} has no queue {queue}{where}; there are {listed}")

@@ -137,6 +137,8 @@ def _named(name: str, option: str, options: ReadOptions) -> Column:
         if name.startswith(PROPERTY_PREFIX) and len(name) > len(PROPERTY_PREFIX):
             return Column(name, "string", "property", name[len(PROPERTY_PREFIX) :])
         if name == "brokerName":
+            if options.name_servers:
+                return Column(name, "string", "constant", "")
             if options.broker_name is None:
                 raise OptionError("brokerName", "a store does not know its broker's name: give it for this column")
             return Column(name, "string", "constant", options.broker_name)

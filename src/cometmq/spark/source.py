@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from cometmq.spark.catalog import Catalog, StoreCatalog, selected_queues, selected_topics
+from cometmq.spark.catalog import Catalog, open_catalog, selected_queues, selected_topics
 from cometmq.spark.fetch import ReadPlan, record_batches
-from cometmq.spark.filters import Pushed, narrowed, push
+from cometmq.spark.filters import Pushed, narrowed, narrowed_by_time, push
 from cometmq.spark.options import ReadOptions
 from cometmq.spark.planning import QueueRange, plan_partitions
 from cometmq.spark.ranges import batch_ranges
@@ -34,7 +34,7 @@ class RangePartition(InputPartition):
 
     def __init__(self, ranges: Sequence[QueueRange]) -> None:
         """Keep plain values: they are pickled for every task."""
-        self.ranges = [(one.topic, one.queue_id, one.start, one.end) for one in ranges]
+        self.ranges = [(one.topic, one.queue_id, one.start, one.end, one.broker) for one in ranges]
 
     def __repr__(self) -> str:
         """Say the ranges."""
@@ -54,6 +54,8 @@ def read_plan(options: ReadOptions, schema: StructType) -> ReadPlan:
     return ReadPlan(
         path=options.path,
         config=options.config,
+        name_servers=options.name_servers,
+        pull_timeout_ms=options.pull_timeout_ms,
         columns=columns_of_schema(schema, options),
         tags=options.tags,
         keys=options.keys,
@@ -83,7 +85,7 @@ class BatchReader(DataSourceReader):
     """Reads what was there when the query was planned."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Check the columns. The store is not opened yet."""
+        """Check the columns. Nothing is opened yet."""
         self._options = options
         self._plan = read_plan(options, schema)
         self._pushed = Pushed()
@@ -95,10 +97,12 @@ class BatchReader(DataSourceReader):
             OptionError, DataLoss: an option does not fit what is there.
         """
         options = self._options
-        with StoreCatalog(options.path, options.config) as catalog:
+        with open_catalog(options) as catalog:
             queues = selected_queues(catalog, selected_topics(catalog, options.subscription))
             ranges = narrowed(batch_ranges(catalog, queues, options), self._pushed)
-            if self._plan.keys:
+            if options.name_servers:
+                ranges = narrowed_by_time(catalog, ranges, self._pushed)
+            elif self._plan.keys:
                 # The index finds them at once: a single small task.
                 return [RangePartition([one for one in ranges if one.rows])]
             return partitions_of(catalog, ranges, options, self._plan.tags)

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from cometmq.spark.admission import limit_bytes, limit_rows
-from cometmq.spark.catalog import Ends, StoreCatalog, selected_queues, selected_topics
+from cometmq.spark.catalog import Ends, OpenCatalog, open_catalog, selected_queues, selected_topics
 from cometmq.spark.fetch import record_batches
 from cometmq.spark.group_offsets import GroupOffsets
 from cometmq.spark.offsets import (
@@ -45,20 +45,20 @@ __all__ = ["StreamReader"]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a store as a stream. Spark has one for the driver, and copies that only :meth:`read`."""
+    """Reads a store or a cluster as a stream. Spark has one for the driver, and copies that only :meth:`read`."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Check the columns. The store is opened when it is first asked for."""
+        """Check the columns. Nothing is opened before it is first asked for."""
         self._options = options
         self._plan = read_plan(options, schema)
         self._loss = LossPolicy(fail=options.fail_on_data_loss)
-        self._catalog: StoreCatalog | None = None
+        self._catalog: OpenCatalog | None = None
         self._groups: GroupOffsets | None = None
         self._target: Position | None = None
         self._advanced_at = time.monotonic()
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy for tasks: without the store that is open here."""
+        """A copy for tasks: without what is open here."""
         return {**self.__dict__, "_catalog": None, "_groups": None}
 
     # --- On the driver
@@ -114,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             high = ends.high if self._target is None else min(ends.high, self._target.get(key, begin.get(key, 0)))
             if ends.high < begin.get(key, 0):
                 self._loss.lost(
-                    f"the stream has read queue {key[1]} of {key[0]!r} up to {begin[key]}, and it ends at {ends.high}: "
+                    f"the stream has read {key.named} up to {begin[key]}, and it ends at {ends.high}: "
                     "the store was cut or made anew"
                 )
                 end[key] = ends.high
@@ -122,7 +122,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end[key] = max(high, begin.get(key, 0))
         gone = begin.keys() - queues.keys()
         if gone:
-            self._loss.lost(f"the stream has read {queue_names(gone)}, which the store or the options have no more")
+            where = "the brokers" if self._options.name_servers else "the store"
+            self._loss.lost(f"the stream has read {queue_names(gone)}, which {where} or the options have no more")
         return end | {key: begin[key] for key in gone}
 
     def _limited(self, begin: Position, end: Position, limit: ReadLimit) -> Position:
@@ -142,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _row_bytes(self, key: QueueKey, start: int, end: int) -> float:
-        return self._opened().row_bytes(QueueRange(*key, start, end))
+        return self._opened().row_bytes(QueueRange.of(key, start, end))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Deal a micro-batch out to tasks; none for an empty one.
@@ -153,10 +154,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, stop = decode_stream_offset(start), decode_stream_offset(end)
         queues = self._queues()
         ranges = []
-        for (topic, queue), high in sorted(stop.items()):
-            low = begin.get((topic, queue), 0)
+        for key, high in sorted(stop.items()):
+            low = begin.get(key, 0)
             if low < high:
-                ranges.append(self._there(QueueRange(topic, queue, low, high), queues.get((topic, queue), Ends(0, 0))))
+                ranges.append(self._there(QueueRange.of(key, low, high), queues.get(key, Ends(0, 0))))
         return partitions_of(self._opened(), [one for one in ranges if one.rows > 0], self._options, self._plan.tags)
 
     def _there(self, one: QueueRange, ends: Ends) -> QueueRange:
@@ -164,27 +165,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if (start, end) == (one.start, one.end):
             return one
         self._loss.lost(
-            f"the messages {one.start} to {one.end - 1} of queue {one.queue_id} of {one.topic!r} are not all there any "
-            f"more: the queue has {ends.low} to {ends.high}"
+            f"the messages {one.start} to {one.end - 1} of {one.key.named} are not all there any more: "
+            f"the queue has {ends.low} to {ends.high}"
         )
-        return QueueRange(one.topic, one.queue_id, start, max(start, end))
+        return QueueRange.of(one.key, start, max(start, end))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Advance the consumer group's offset where ``commitOffsets`` asks for it. Advisory: Spark says it late."""
         if self._options.commit_offsets and self._options.group_id is not None:
             if self._groups is None:
-                self._groups = GroupOffsets(self._opened().store, self._options.group_id)
+                self._groups = GroupOffsets(self._opened(), self._options.group_id)
             self._groups.commit(decode_stream_offset(end))
 
     def stop(self) -> None:
-        """Let the store go. Spark often ends the process instead, which does the same."""
+        """Let everything go. Spark often ends the process instead, which does the same."""
         catalog, self._catalog = self._catalog, None
         if catalog is not None:
             catalog.close()
 
-    def _opened(self) -> StoreCatalog:
+    def _opened(self) -> OpenCatalog:
         if self._catalog is None:
-            self._catalog = StoreCatalog(self._options.path, self._options.config)
+            self._catalog = open_catalog(self._options)
         return self._catalog
 
     def _queues(self) -> dict[QueueKey, Ends]:

@@ -13,6 +13,7 @@ from cometmq.spark.errors import DataLoss, OptionError
 from cometmq.spark.offsets import (
     EARLIEST,
     LATEST,
+    QueueKey,
     decode_stream_offset,
     encode_stream_offset,
     parse_assigned,
@@ -32,11 +33,11 @@ class Cluster:
     def topics(self) -> list[str]:
         return ["SCHEDULE_TOPIC_XXXX", *self.queues]
 
-    def ends(self, topic: str) -> dict[int, Ends]:
-        return {queue: Ends(*ends) for queue, ends in self.queues[topic].items()}
+    def ends(self, topic: str) -> dict[QueueKey, Ends]:
+        return {QueueKey(topic, queue): Ends(*ends) for queue, ends in self.queues[topic].items()}
 
-    def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
-        low, high = self.queues[topic][queue_id]
+    def offset_at(self, key: QueueKey, time_ms: int) -> int:
+        low, high = self.queues[key.topic][key.queue_id]
         return min(max(time_ms, low), high)
 
     def row_bytes(self, one: QueueRange, tags: Collection[str] = ()) -> float:
@@ -62,8 +63,15 @@ def test_words() -> None:
 
 def test_nested_forms_are_the_same() -> None:
     plain = parse_offsets('{"a": {"0": 23, "1": -2}, "b": {"0": -1}}', "x")
-    assert plain == {("a", 0): 23, ("a", 1): EARLIEST, ("b", 0): LATEST}
-    assert parse_offsets('{"a": {"broker-a": {"0": 23, "1": -2}}, "b": {"0": -1}}', "x") == plain
+    assert plain == {QueueKey("a", 0): 23, QueueKey("a", 1): EARLIEST, QueueKey("b", 0): LATEST}
+    nested = parse_offsets('{"a": {"broker-a": {"0": 23, "1": -2}}, "b": {"0": -1}}', "x")
+    assert nested == {
+        QueueKey("a", 0, "broker-a"): 23,
+        QueueKey("a", 1, "broker-a"): EARLIEST,
+        QueueKey("b", 0): LATEST,
+    }
+    # A store does not know its broker's name: there they are the same.
+    assert ranges(startingOffsets='{"a": {"broker-a": {"0": 3}}}') == ranges(startingOffsets='{"a": {"0": 3}}')
 
 
 @pytest.mark.parametrize(
@@ -79,7 +87,6 @@ def test_nested_forms_are_the_same() -> None:
         ('{"a": {"0": "5"}}', "not an offset"),
         ('{"a": {"0": true}}', "not an offset"),
         ('{"a": {"0": 1e3}}', "not an offset"),
-        ('{"a": {"b1": {"0": 5}, "b2": {"0": 6}}}', "two brokers"),
     ],
 )
 def test_bad_offsets(text: str, match: str) -> None:
@@ -96,9 +103,9 @@ def test_assigned() -> None:
 
 
 def test_stream_offsets_survive_json() -> None:
-    position = {("a", 10): 5, ("a", 2): 7, ("%RETRY%g", 0): 1}
+    position = {QueueKey("a", 10): 5, QueueKey("a", 2): 7, QueueKey("%RETRY%g", 0): 1, QueueKey("b", 1, "x/y"): 3}
     encoded = encode_stream_offset(position)
-    assert list(encoded) == ["%RETRY%g/0", "a/2", "a/10"]
+    assert list(encoded) == ["%RETRY%g/0", "a/2", "a/10", "b/x/y/1"]
     assert decode_stream_offset(json.loads(json.dumps(encoded))) == position
     again = dict(reversed(list(position.items())))
     assert json.dumps(encode_stream_offset(again)) == json.dumps(encoded)
@@ -136,6 +143,7 @@ def test_times() -> None:
         ({"endingOffsets": '{"a": {"0": 11}}'}, "endingOffsets: 11 is beyond"),
         ({"startingOffsets": '{"a": {"7": 1}}'}, "no queue 7; there are .0, 1."),
         ({"startingOffsets": '{"c": {"0": 1}}'}, "'c' is not read"),
+        ({"startingOffsets": '{"a": {"b1": {"0": 5}, "b2": {"0": 6}}}'}, "two brokers; a store is one broker's"),
         ({"startingOffsets": "latest"}, "cannot start at latest"),
         ({"startingOffsets": '{"a": {"0": -1}}'}, "cannot start at latest"),
         ({"endingOffsets": "earliest"}, "cannot end at earliest"),
@@ -158,7 +166,42 @@ def test_expired_offsets(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_stream_begins_at_the_end() -> None:
     options = ReadOptions.of(OptionMap({"path": "/s", "topic": "a"}))
     queues = selected_queues(CLUSTER, {"a": None})
-    assert starting_position(CLUSTER, queues, options) == {("a", 0): 10, ("a", 1): 9}
+    assert starting_position(CLUSTER, queues, options) == {QueueKey("a", 0): 10, QueueKey("a", 1): 9}
+
+
+class Brokers(Cluster):
+    """The same at two brokers; only the second has a queue 1."""
+
+    def ends(self, topic: str) -> dict[QueueKey, Ends]:
+        found = {QueueKey(topic, queue, name): Ends(0, 9) for name in ("b1", "b2") for queue in (0, 1)}
+        del found[QueueKey(topic, 1, "b1")]
+        return found
+
+
+def at_brokers(start: str) -> dict[str, int]:
+    catalog = Brokers(a={})
+    options = ReadOptions.of(OptionMap({"nameServer": "h:1", "topic": "a", "startingOffsets": start}))
+    found = batch_ranges(catalog, selected_queues(catalog, {"a": None}), options)
+    return {str(one.key): one.start for one in found}
+
+
+def test_a_queue_is_named_with_its_broker_where_several_have_it() -> None:
+    assert at_brokers('{"a": {"b1": {"0": 5}}}') == {"a/b1/0": 5, "a/b2/0": 0, "a/b2/1": 0}
+    assert at_brokers('{"a": {"1": 7, "b2": {"0": 2}}}') == {"a/b1/0": 0, "a/b2/0": 2, "a/b2/1": 7}
+
+
+@pytest.mark.parametrize(
+    ("start", "match"),
+    [
+        ('{"a": {"0": 5}}', r"'a' has a queue 0 at each of b1, b2: say which, as in {\"a\": {\"b1\": {\"0\": 0}}}"),
+        ('{"a": {"b1": {"1": 5}}}', r"no queue 1 at b1; there are \['b1/0', 'b2/0', 'b2/1'\]"),
+        ('{"a": {"b3": {"0": 5}}}', "no queue 0 at b3"),
+        ('{"a": {"1": 5, "b2": {"1": 5}}}', "queue 1 of 'a' stands under two brokers$"),
+    ],
+)
+def test_queues_of_brokers_that_do_not_fit(start: str, match: str) -> None:
+    with pytest.raises(OptionError, match=match):
+        at_brokers(start)
 
 
 # --- Which topics
@@ -169,7 +212,7 @@ def test_subscriptions() -> None:
     assert selected_topics(CLUSTER, Subscription(pattern=".*")) == {"a": None, "b": None}
     assert selected_topics(CLUSTER, Subscription(topics=("SCHEDULE_TOPIC_XXXX",))) == {"SCHEDULE_TOPIC_XXXX": None}
     assigned = selected_topics(CLUSTER, Subscription(assigned='{"a": [1]}'))
-    assert list(selected_queues(CLUSTER, assigned)) == [("a", 1)]
+    assert list(selected_queues(CLUSTER, assigned)) == [QueueKey("a", 1)]
 
 
 @pytest.mark.parametrize(
@@ -188,4 +231,4 @@ def test_unknown_topics(subscription: Subscription, match: str) -> None:
 def test_unknown_queues() -> None:
     with pytest.raises(OptionError, match=r"has no queue 4; there are \[0, 1\]"):
         selected_queues(CLUSTER, {"a": frozenset((0, 4))})
-    assert list(selected_queues(CLUSTER, {"a": frozenset((0, 4))}, strict=False)) == [("a", 0)]
+    assert list(selected_queues(CLUSTER, {"a": frozenset((0, 4))}, strict=False)) == [QueueKey("a", 0)]

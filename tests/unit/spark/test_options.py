@@ -28,6 +28,11 @@ def test_defaults() -> None:
     assert options.max_offsets_per_trigger is None
 
 
+def test_brokers_instead_of_a_path() -> None:
+    options = ReadOptions.of(OptionMap({"nameServer": "a:1; b:2", "topic": "t", "pullTimeoutMs": "5"}))
+    assert (options.path, options.name_servers, options.pull_timeout_ms) == (None, ("a:1", "b:2"), 5)
+
+
 def test_names_have_no_case() -> None:
     """Spark hands over lower-case names where somebody copies its mapping."""
     options = ReadOptions.of(OptionMap({"PATH": "/store", "TOPIC": "t", "maxoffsetspertrigger": "7"}))
@@ -97,7 +102,11 @@ def test_sparks_own_options_pass() -> None:
         ({"jobId": "x"}, "jobId", "option of writing"),
         ({"path": ""}, "path", "commitlog"),
         ({"path": "hdfs://x/y"}, "path", "no local path"),
-        ({"nameServer": "localhost:9876"}, "nameServer", "not there yet; give path"),
+        ({"nameServer": "localhost:9876"}, "nameServer", "together with path"),
+        ({"path": "", "nameServer": "localhost"}, "nameServer", "write host:port"),
+        ({"path": "", "nameServer": "h:1", "config": "c"}, "config", "belongs to path"),
+        ({"path": "", "nameServer": "h:1", "brokerName": "b"}, "brokerName", "is for path"),
+        ({"pullTimeoutMs": "5"}, "pullTimeoutMs", "belongs to nameServer"),
         ({"topic": " , "}, "topic", "names nothing"),
     ],
 )
@@ -162,7 +171,7 @@ def test_writing() -> None:
         (False, {"jobId": "a/b"}, "no name"),
         (True, {"jobId": "a"}, "batch write"),
         (False, {"tags": "a"}, "option of reading"),
-        (False, {"nameServer": "x"}, "not there yet"),
+        (False, {"path": "", "nameServer": "h:1"}, "not there yet"),
     ],
 )
 def test_bad_write_options(streaming: bool, options: dict[str, Any], text: str) -> None:

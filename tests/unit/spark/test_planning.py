@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.spark.admission import limit_bytes, limit_rows
-from cometmq.spark.offsets import Position
+from cometmq.spark.offsets import Position, QueueKey
 from cometmq.spark.planning import QueueRange, plan_partitions
 
 MIB = 1 << 20
@@ -83,7 +83,7 @@ def test_every_offset_is_in_one_task(rows: list[int], each: float, max_bytes: in
 
 
 def position(*offsets: int) -> Position:
-    return {("t", number): offset for number, offset in enumerate(offsets)}
+    return {QueueKey("t", number): offset for number, offset in enumerate(offsets)}
 
 
 def rows_between(start: Position, end: Position) -> int:
@@ -130,7 +130,7 @@ def test_the_limit_is_kept_and_used(queues: list[tuple[int, int]], most: int) ->
 
 
 def test_bytes() -> None:
-    sizes = {("t", 0): 1000.0, ("t", 1): 10.0}
+    sizes = {QueueKey("t", 0): 1000.0, QueueKey("t", 1): 10.0}
     found = limit_bytes(position(0, 0), position(1000, 1000), 101_000, lambda key, start, end: sizes[key])
     assert found == position(100, 100)
     assert limit_bytes(position(0), position(10), 1, lambda *_: 5000.0) == position(1)

@@ -1,0 +1,186 @@
+"""The way to a cluster from Spark's processes: plain calls, and pulls that are under way while Spark does other things.
+
+Connections live on the client's background loop (:mod:`cometmq.client.background`), which a process has once. Spark
+forks, keeps and kills its processes as it likes: each makes its own, and nothing has to be ended in order.
+
+A broker or name server that does not answer is tried again, with growing pauses, until these add up to the time-out.
+
+Threads: the methods that are coroutines run on the loop, the others block in any thread but the loop's.
+Source:  consumption specification 1.8; remoting specification 2.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from cometmq._engine import PullRequest
+from cometmq.admin.aio import AsyncAdmin
+from cometmq.client.background import background
+from cometmq.client.pulling import pull_flags, pull_status
+from cometmq.errors import BrokerError, BrokerNotFound, ConnectionLost, Error, LimitReached, NotFound, RequestTimeout
+from cometmq.remoting.codes import ResponseCode
+from cometmq.remoting.hub import Hub
+from cometmq.spark.offsets import QueueKey
+
+if TYPE_CHECKING:
+    from cometmq._engine import PullAnswer
+
+__all__ = ["PULL_MESSAGES_MAX", "Retry", "Wire", "subscription_of"]
+
+_T = TypeVar("_T")
+_Answer: TypeAlias = "PullAnswer | Error"
+
+PULL_MESSAGES_MAX = 4096
+"""Most messages that a pull asks for; brokers have limits of their own, far lower by default."""
+
+_GROUP = "TOOLS_CONSUMER"
+"""The group that every broker knows without having been told; nothing is committed for it."""
+
+_TRY_MS = 5_000
+_FIRST_PAUSE_MS = 50
+_LONGEST_PAUSE_MS = 2_000
+_BUSY = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL))
+
+
+class Retry:
+    """Pauses between attempts, whose sum is limited."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        """``timeout_ms``: what the pauses may add up to."""
+        self._left_ms = timeout_ms
+        self._next_ms = _FIRST_PAUSE_MS
+
+    async def pause(self) -> bool:
+        """Wait before the next attempt; False at once where the time is used up."""
+        if self._left_ms <= 0:
+            return False
+        pause_ms = min(self._next_ms, self._left_ms)
+        self._left_ms -= pause_ms
+        self._next_ms = min(self._next_ms * 2, _LONGEST_PAUSE_MS)
+        await asyncio.sleep(pause_ms / 1000)
+        return True
+
+
+def subscription_of(tags: Sequence[str]) -> str:
+    """Return the expression that brokers filter by."""
+    return " || ".join(tags) if tags else "*"
+
+
+class Wire:
+    """A cluster."""
+
+    def __init__(self, name_servers: Sequence[str], *, timeout_ms: int) -> None:
+        """Connect to nobody yet.
+
+        Args:
+            name_servers: addresses, ``host:port``.
+            timeout_ms: how long a server that does not answer is tried again.
+        """
+        self.timeout_ms = timeout_ms
+        self.admin = AsyncAdmin(namesrv=";".join(name_servers), timeout_ms=_TRY_MS)
+        self._background = background()
+        self._hub = self.run(_make_hub())
+        self._addresses: dict[str, str] = {}
+
+    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Have something done on the loop; return what it returns and raise what it raises."""
+        return self._background.run(work)
+
+    def ask(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Return what a call of ``admin`` returns; it is made again while a server does not answer.
+
+        Raises:
+            ConnectionLost, RequestTimeout: none answered in time.
+            BrokerError: a server refused.
+        """
+        return self.run(self._ask(call))
+
+    async def _ask(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        retry = Retry(self.timeout_ms)
+        while True:
+            try:
+                return await call()
+            except (ConnectionLost, RequestTimeout):  # noqa: PERF203 - a pause is between them
+                if not await retry.pause():
+                    raise
+
+    async def pull(self, key: QueueKey, offset: int, *, max_messages: int, subscription: str = "*") -> PullAnswer:
+        """Pull once from a queue, without waiting for messages that are not there yet.
+
+        Raises:
+            ConnectionLost, RequestTimeout, LimitReached, BrokerNotFound: its broker did not answer in time.
+            BrokerError: it refused.
+        """
+        request = PullRequest(
+            group=_GROUP,
+            topic=key.topic,
+            queue_id=key.queue_id,
+            queue_offset=offset,
+            max_messages=min(max_messages, PULL_MESSAGES_MAX),
+            sys_flag=pull_flags(subscription=True),
+            commit_offset=0,
+            suspend_timeout_ms=0,
+            sub_version=0,
+            max_bytes=(1 << 31) - 1,
+            subscription=subscription,
+            expression_type="TAG",
+            broker_name=key.broker,
+        )
+        retry = Retry(self.timeout_ms)
+        while True:
+            try:
+                address = await self._address_of(key.broker)
+                answer = await self._pull_once(address, request)
+                if pull_status(answer.code) is not None:
+                    return answer
+                if answer.code not in _BUSY or not await retry.pause():
+                    raise BrokerError(answer.remark, code=answer.code, address=address)
+            except (ConnectionLost, RequestTimeout, LimitReached, BrokerNotFound):  # noqa: PERF203 - a pause is between them
+                self._addresses.pop(key.broker, None)  # it may have moved
+                if not await retry.pause():
+                    raise
+
+    async def _pull_once(self, address: str, request: PullRequest) -> PullAnswer:
+        came: asyncio.Future[_Answer] = self._background.loop.create_future()
+
+        def on_answer(answer: _Answer) -> None:
+            if not came.done():  # who asked may have gone
+                came.set_result(answer)
+
+        self._hub.pull(address, request, on_answer, timeout_ms=_TRY_MS)
+        answer = await came
+        if isinstance(answer, Error):
+            raise answer
+        return answer
+
+    async def _address_of(self, broker: str) -> str:
+        address = self._addresses.get(broker)
+        if address is None:
+            try:
+                found = await self.admin.cluster.brokers()
+            except NotFound:
+                found = ()
+            self._addresses = {one.broker_name: one.address for one in found}
+            address = self._addresses.get(broker)
+        if address is None:
+            known = ", ".join(sorted(self._addresses)) or "none"
+            raise BrokerNotFound(
+                f"no name server knows broker {broker}; known are {known}: check that it runs and is registered "
+                "(cometmq cluster show)",
+                broker_name=broker,
+            )
+        return address
+
+    def close(self) -> None:
+        """End all connections. Closing twice is fine."""
+        self.run(self._close())
+
+    async def _close(self) -> None:
+        await self._hub.close()
+        await self.admin.close()
+
+
+async def _make_hub() -> Hub:
+    return Hub()
