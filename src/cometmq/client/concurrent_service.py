@@ -171,6 +171,7 @@ class ConcurrentService:
             queues: where to look.
             longer_than_s: how long a listener may take.
         """
+        self.workers.collect()  # what was done before the message that hangs must not stand before it
         oldest = self._loop.time() - longer_than_s
         hanging = {
             (at_work.task.held, message.queue_offset): message

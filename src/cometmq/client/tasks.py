@@ -147,6 +147,10 @@ class Workers(Protocol):
         """Return what listeners have now."""
         ...
 
+    def collect(self) -> None:
+        """Hand back all that is done, also what a worker keeps whose listener is at the next part, or hangs there."""
+        ...
+
     async def close(self, *, drain_ms: int, finish_ms: int) -> int:
         """End.
 
@@ -181,6 +185,10 @@ class TaskPool:
     def waiting(self) -> int:
         """Parts that have not begun."""
         return sum([task.parts_left for task in list(self._ready)])
+
+    def collect(self) -> None:
+        """Hand back all that is done."""
+        self._hand_back()
 
     def _take(self, task: Task) -> None:
         self._outstanding += task.parts_left

@@ -40,11 +40,12 @@ _QUICKER: Final = 0.9
 class _Seat:
     """One thread's place: what it does now, how many parts it has done, and the lock on which it sleeps."""
 
-    __slots__ = ("begun_s", "done", "part", "sleep", "task")
+    __slots__ = ("begun_s", "done", "part", "sleep", "stint", "task")
 
     def __init__(self) -> None:
         self.task: Task | None = None
         self.part: list[ReceivedMessage] | None = None
+        self.stint: Stint | None = None
         self.begun_s = 0.0
         self.done = 0
         self.sleep = threading.Lock()
@@ -102,11 +103,27 @@ class ThreadWorkers(TaskPool):
     async def close(self, *, drain_ms: int, finish_ms: int) -> int:
         """End the threads; one whose listener hangs stays until that returns."""
         await self._finish(drain_ms=drain_ms, finish_ms=finish_ms)
+        self.collect()
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         self._wake(len(self._asleep))
         return len(self.running())
+
+    def collect(self) -> None:
+        """Hand back all that is done, also what threads keep whose listeners are at the next part.
+
+        A thread only ever appends to its stint, so what is there can be taken from its front meanwhile.
+        """
+        for seat in self._seats:
+            stint = seat.stint
+            if stint is None or stint.task.is_orderly:
+                continue
+            succeeded, results = stint.succeeded[:], stint.results[:]
+            del stint.succeeded[: len(succeeded)], stint.results[: len(results)]
+            if succeeded or results:
+                self._done.append(Stint(stint.task, stint.begun_s, succeeded, results))
+        self._hand_back()
 
     @property
     def _awake(self) -> int:
@@ -191,7 +208,7 @@ class ThreadWorkers(TaskPool):
         held, messages, size, is_orderly = task.held, task.messages, task.part_size, task.is_orderly
         typical = self._typical_s
         now = clock()
-        stint = Stint(task, now)
+        stint = seat.stint = Stint(task, now)
         succeeded, parts = stint.succeeded, 0
         seat.task = task
         for start in task.starts:
@@ -219,10 +236,11 @@ class ThreadWorkers(TaskPool):
                 self._report(stint, seat)
                 self._tell()
                 told = now
-                stint = Stint(task, now)
+                stint = seat.stint = Stint(task, now)
                 succeeded, parts = stint.succeeded, 0
         seat.part = None
         seat.task = None
+        seat.stint = None
         self._all_begun(task)
         self._typical_s = max(typical, _TYPICAL_MIN_S)
         if is_orderly:

@@ -169,6 +169,38 @@ def test_a_hanging_listener_holds_up_none_behind_it() -> None:
     run(body)
 
 
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_what_was_done_before_a_listener_hung_is_told(at_the_end: bool) -> None:
+    """A thread keeps what it has done for a moment; one that hangs in that moment must not keep it for good."""
+    go_on = threading.Event()
+
+    async def body() -> None:
+        done = Collected()
+        hangs = threading.Event()
+
+        def listener(message: Any) -> Outcome | None:
+            if message == 3:
+                hangs.set()
+                assert go_on.wait(LIMIT_S)
+            return Outcome.RETRY if message == 1 else None
+
+        workers = ThreadWorkers(caller(listener, batch=False), done, threads_max=1, name="keeps")
+        workers.submit(task_of(held(), list(range(6))))
+        await asyncio.to_thread(hangs.wait, LIMIT_S)
+        if at_the_end:
+            assert await workers.close(drain_ms=0, finish_ms=1) == 1
+        else:
+            workers.collect()
+        assert (done.succeeded, [part for part, _ in done.results]) == ([0, 2], [[1]])
+        go_on.set()
+        if not at_the_end:
+            await done.until(6)
+            assert (done.succeeded, [part for part, _ in done.results]) == ([0, 2, 3, 4, 5], [[1]])
+            await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
 def test_slow_listeners_get_all_threads() -> None:
     """Promise 49: 20 threads by default; all of them work when listeners wait for something."""
 
