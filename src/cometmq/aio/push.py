@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from cometmq.client.listeners import BatchListener, Listener
     from cometmq.client.settings import PushOptions
+    from cometmq.remoting.bodies.message_queue import MessageQueue
 
 __all__ = ["PushConsumer"]
 
@@ -95,6 +96,10 @@ class PushConsumer(PushSurface):
         """Start to consume on the running loop."""
         await self._open().start()
         return self
+
+    async def progress(self, topic: str) -> dict[MessageQueue, int]:
+        """As :meth:`cometmq.client.PushConsumer.progress`."""
+        return await self._running().progress(topic)
 
     async def suspend(self) -> None:
         """Pull no more until :meth:`resume`; what is here already is consumed."""

@@ -475,10 +475,10 @@ class ClientInstance:
         asked = topic if default_topic is None else default_topic
         route = await self.name_servers.find_route(asked, timeout_ms=self.settings.mq_client_api_timeout_ms)
         if route is None:
-            raise RouteNotFound(
-                f"no name server knows topic {asked}: check the name, or create it: cometmq topic create {asked}",
-                topic=asked,
-            )
+            known = f"no name server knows topic {topic}"
+            if default_topic is not None:
+                known += ", and no broker makes topics by itself"
+            raise RouteNotFound(f"{known}: check the name, or create it: cometmq topic create {topic}", topic=topic)
         if default_topic is not None:
             route = clamp_default_route(route, default_queues)
         return self._put_route(topic, route)

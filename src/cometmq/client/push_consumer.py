@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from cometmq.client.listeners import BatchListener, Listener
     from cometmq.client.settings import PushOptions
+    from cometmq.remoting.bodies.message_queue import MessageQueue
 
 __all__ = ["PushConsumer"]
 
@@ -150,6 +151,16 @@ class PushConsumer(PushSurface):
         self._background = background()
         self._background.run(engine.start())
         return self
+
+    def progress(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the next offset to consume in each queue of a topic that is this member's, as it will be committed.
+
+        Queues of which it knows nothing yet are left out.
+
+        Raises:
+            ClientStateError: it does not run.
+        """
+        return background().run(self._running().progress(topic))
 
     def suspend(self) -> None:
         """Pull no more until :meth:`resume`; what is here already is consumed.

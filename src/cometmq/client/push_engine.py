@@ -688,6 +688,11 @@ class PushEngine:
         """Return the progress in memory of one topic's queues."""
         return self._store.snapshot(topic)
 
+    async def progress(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the same for users; see :meth:`PushConsumer.progress`. A coroutine, to be run on the loop."""
+        known = self.offsets(with_namespace(self.settings.namespace, topic))
+        return {replace(queue, topic=topic): offset for queue, offset in known.items()}
+
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Begin these queues again at these offsets, because the broker said so: stop, rest 10 s, begin."""
         self.suspend()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -88,6 +89,23 @@ class Seen:
 
 def numbers(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
+
+
+def test_where_a_member_is(servers: Cluster, producer: Producer) -> None:
+    """What listeners have done is known at once; it need not be committed yet."""
+    send(producer, "Progress", 20)
+    seen = Seen()
+    consumer = PushConsumer("g-progress", name_servers=servers.name_server_address, listener=seen, **FIRST)
+    with pytest.raises(ClientStateError):
+        consumer.progress("Progress")
+    with consumer.subscribe("Progress"):
+        seen.wait_for(20)
+        end = time.monotonic() + LIMIT_S
+        while sum(consumer.progress("Progress").values()) < 20:  # the last listener's end may be on its way
+            assert time.monotonic() < end
+        assert {queue.topic for queue in consumer.progress("Progress")} == {"Progress"}
+        assert set(consumer.progress("Progress")) <= set(consumer.queues)
+        assert consumer.progress("Other") == {}
 
 
 @pytest.mark.parametrize("form", ["listener", "batch_listener", "async"])

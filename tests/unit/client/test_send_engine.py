@@ -224,7 +224,7 @@ def test_a_topic_that_is_not_there_is_made_after_the_template() -> None:
 
 def test_no_route() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
-        with pytest.raises(RouteNotFound):
+        with pytest.raises(RouteNotFound, match="topic nowhere, and no broker makes topics by itself: check the name"):
             await engine.send(message(topic="nowhere"))
         with pytest.raises(RouteNotFound, match="permission"):
             await engine.send(message(topic="closed"))
