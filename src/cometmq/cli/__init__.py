@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 import cometmq
-from cometmq.cli import bench, broker, cat, export, inspect, namesrv, put, repair, sql, verify
+from cometmq.cli import bench, broker, cat, consume, export, inspect, namesrv, produce, put, repair, sql, verify
 from cometmq.cli.cluster import cluster_commands
 from cometmq.cli.group import group_commands
 from cometmq.cli.message import message_commands
@@ -42,6 +42,8 @@ for command in (
     namesrv.namesrv,
     broker.broker,
     broker.serve,
+    produce.produce,
+    consume.consume,
     bench.bench,
 ):
     app.command()(command)

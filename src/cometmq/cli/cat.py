@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import enum
-import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -17,20 +14,12 @@ import cometmq
 from cometmq._plural import counted
 from cometmq.cli.arguments import Config, StorePath, parse_time
 from cometmq.cli.failures import ExitCode, fail, reported
-from cometmq.cli.terminal import safe_text, time_text
-from cometmq.errors import CorruptRecord, DecompressionError, Error, InvalidArgument, NotFound, OffsetOutOfRange
+from cometmq.cli.formats import Encoder, Format, delimiter_of, encoder_of
+from cometmq.errors import CorruptRecord, InvalidArgument, NotFound, OffsetOutOfRange
 
-__all__ = ["Format", "cat", "message_fields"]
+__all__ = ["cat"]
 
 _WRITE_BYTES = 256 * 1024
-
-
-class Format(enum.Enum):
-    """How messages are written."""
-
-    TEXT = "text"
-    JSON = "json"
-    RAW = "raw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +117,7 @@ def cat(
     query = _query(topic, tags, queues, (start, end), (from_time, to_time))
     if topic is None and (query.start is not None or query.end is not None):
         raise typer.BadParameter("--start and --end are offsets of a queue, or times: offsets need a TOPIC")
-    out = _Output(sys.stdout.buffer, _writer_of(output, _delimiter(delimiter)), limit)
+    out = _Output(sys.stdout.buffer, encoder_of(output, delimiter=delimiter_of(delimiter)), limit)
     with cometmq.open(path, mode="r", config=config) as store:
         if ids:
             out.write_all(_by_id(store, topic, one) for one in ids)
@@ -218,7 +207,7 @@ def _fits(query: _Query, tags: frozenset[str], message: cometmq.Message) -> bool
 class _Output:
     """Messages to bytes, in large writes; counts and stops at the limit."""
 
-    def __init__(self, stream: BinaryIO, encode: Callable[[cometmq.Message], bytes], limit: int | None) -> None:
+    def __init__(self, stream: BinaryIO, encode: Encoder, limit: int | None) -> None:
         self._stream = stream
         self._encode = encode
         self._left = limit
@@ -308,84 +297,3 @@ def _follow(store: cometmq.Store, query: _Query, out: _Output, *, skip_to_end: b
             out.flush()
             if not out.full and not reader.ended:
                 store.wait(reader.seen_end)
-
-
-# --- Formats
-
-
-def _delimiter(text: str) -> bytes:
-    for escape, meaning in (("\\n", "\n"), ("\\t", "\t"), ("\\r", "\r"), ("\\0", "\0")):
-        text = text.replace(escape, meaning)
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _writer_of(output: Format, delimiter: bytes) -> Callable[[cometmq.Message], bytes]:
-    if output is Format.RAW:
-        return lambda message: _body(message)[0] + delimiter
-    if output is Format.JSON:
-        return lambda message: (json.dumps(message_fields(message), ensure_ascii=False) + "\n").encode(
-            "utf-8", "replace"
-        )
-    return lambda message: (_text_line(message) + "\n").encode("utf-8", "replace")
-
-
-def _body(message: cometmq.Message) -> tuple[bytes, str | None]:
-    """Return the body, decompressed, or the stored bytes and why they cannot be decompressed."""
-    try:
-        return message.body_bytes, None
-    except (DecompressionError, Error) as error:
-        return bytes(message.raw_body), str(error)
-
-
-def _host_text(host: tuple[str, int]) -> str:
-    address, port = host
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-def message_fields(message: cometmq.Message) -> dict[str, Any]:
-    """Return everything about a message, as ``--format json`` prints it."""
-    body, problem = _body(message)
-    try:
-        text, encoding = body.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError:
-        text, encoding = base64.b64encode(body).decode("ascii"), "base64"
-    fields: dict[str, Any] = {
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-        "record_bytes": message.record_bytes,
-        "message_id": message.message_id,
-        "unique_id": message.unique_id,
-        "tags": message.tags,
-        "keys": list(message.keys),
-        "properties": dict(message.properties),
-        "store_timestamp_ms": message.store_timestamp_ms,
-        "born_timestamp_ms": message.born_timestamp_ms,
-        "store_host": _host_text(message.store_host),
-        "born_host": _host_text(message.born_host),
-        "flag": message.flag,
-        "sys_flag": message.sys_flag,
-        "reconsume_times": message.reconsume_times,
-        "prepared_transaction_offset": message.prepared_transaction_offset,
-        "body_crc": message.body_crc,
-        "body_bytes": len(body),
-        "body_encoding": encoding,
-        "body": text,
-    }
-    if problem is not None:
-        fields["body_problem"] = problem
-    return fields
-
-
-def _text_line(message: cometmq.Message) -> str:
-    body, problem = _body(message)
-    try:
-        text = safe_text(body.decode("utf-8"))
-    except UnicodeDecodeError:
-        text = f"base64:{base64.b64encode(body).decode('ascii')}"
-    place = f"{safe_text(message.topic)}/{message.queue_id}@{message.queue_offset}"
-    tags = f" [{safe_text(message.tags)}]" if message.tags else ""
-    keys = f" ({safe_text(' '.join(message.keys))})" if message.keys else ""
-    note = f" <{safe_text(problem)}>" if problem is not None else ""
-    return f"{time_text(message.store_timestamp_ms)} {place}{tags}{keys} {text}{note}"

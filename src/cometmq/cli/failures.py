@@ -24,6 +24,8 @@ class ExitCode(enum.IntEnum):
     """Done; for ``verify``: the store is healthy."""
     REPAIRABLE = 1
     """``verify``: something can be repaired. ``repair``: the answer was no."""
+    INCOMPLETE = 1
+    """``produce``: some messages were not acknowledged; the others were."""
     USAGE = 2
     """An option or argument cannot be used; the shell of every typer command answers this."""
     FAILED = 3

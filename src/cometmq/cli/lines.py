@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from cometmq.cli.terminal import Interruption
 
-__all__ = ["check_file", "read_bodies"]
+__all__ = ["check_file", "read_bodies", "skipping"]
 
 _CHUNK_BYTES = 1 << 20
 _BATCH_BYTES_MAX = 8 << 20
@@ -49,6 +49,16 @@ def read_bodies(files: list[str], interruption: Interruption, *, whole_file: boo
             pending, pending_bytes = [], 0
     if pending:
         yield pending
+
+
+def skipping(batches: Iterator[list[bytes]], count: int) -> Iterator[list[bytes]]:
+    """Leave out the first so many bodies."""
+    for batch in batches:
+        if count >= len(batch):
+            count -= len(batch)
+            continue
+        yield batch[count:] if count else batch
+        count = 0
 
 
 def _lines(name: str, interruption: Interruption, batch: int) -> Iterator[list[bytes]]:

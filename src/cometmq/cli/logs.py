@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
-__all__ = ["JsonLines", "TextLines", "log_to_stderr"]
+from cometmq.cli.failures import fail
+
+__all__ = ["JsonLines", "TextLines", "log_to_stderr", "warnings_on_stderr"]
 
 _OWN_NAMES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -54,6 +58,28 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False, default=str)
+
+
+class _Warnings(logging.Handler):
+    """Prints each warning as the commands print what they have to say: a line on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the line."""
+        fail(f"warning: {record.getMessage()}")
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[logging.Handler]:
+    """Print what the client warns of while the block runs; yields what can be told to print less."""
+    logger = logging.getLogger("cometmq")
+    handler = _Warnings(logging.WARNING)
+    propagated, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagated
 
 
 def log_to_stderr(*, as_json: bool) -> None:

@@ -13,12 +13,29 @@ import typer
 from cometmq._plural import counted
 from cometmq.cli.arguments import Json, parse_time
 from cometmq.cli.failures import ExitCode, fail, reported, usage
-from cometmq.cli.lines import check_file, read_bodies
-from cometmq.cli.records import InputFormat, RecordOptions, format_of, messages_of
+from cometmq.cli.making import (
+    Body,
+    DelayLevel,
+    Header,
+    InputKind,
+    KeyColumn,
+    Keys,
+    Null,
+    Properties,
+    QueueId,
+    ShardColumn,
+    ShardingKey,
+    Skip,
+    TagColumn,
+    Tags,
+    Texts,
+    columns_of,
+    made_messages,
+)
+from cometmq.cli.records import RecordOptions
 from cometmq.cli.remote import BrokerAddress, BrokerName, Namesrv, connected, group_of, pairs_of
 from cometmq.cli.terminal import (
     Bar,
-    Interruption,
     bytes_text,
     count_progress,
     interruptible,
@@ -36,7 +53,6 @@ __all__ = ["message_commands"]
 message_commands = group_of("message", "Messages of a cluster: send, get, find, peek.")
 
 _Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
-_READ_LINES = 4096
 _DELAY_LEVELS_DEFAULT = 18
 
 
@@ -47,41 +63,25 @@ _DELAY_LEVELS_DEFAULT = 18
 @reported()
 def send(
     topic: Annotated[str, typer.Argument(help="The topic; brokers that make topics make it.", show_default=False)],
-    texts: Annotated[
-        list[str] | None, typer.Option("--text", "-t", metavar="TEXT", help="This as a message; repeatable.")
-    ] = None,
+    texts: Texts = None,
     files: Annotated[
         list[str] | None,
         typer.Option("--file", "-f", metavar="FILE", help="A file; - or none: standard input. Repeatable."),
     ] = None,
-    input_format: Annotated[
-        InputFormat | None,
-        typer.Option("--format", help="lines, csv, jsonl: a message each; file: the whole file. Else by the suffix."),
-    ] = None,
-    body: Annotated[
-        str, typer.Option("--body", metavar="line|json|COLUMN", help="What of a row is the body; json: all of it.")
-    ] = "line",
-    tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="The tag of all of them.")] = None,
-    tag_column: Annotated[str | None, typer.Option("--tag-column", metavar="COLUMN", help="A row's tag.")] = None,
-    keys: Annotated[str | None, typer.Option("--keys", metavar="KEYS", help="Keys of all, blanks between.")] = None,
-    key_column: Annotated[str | None, typer.Option("--key-column", metavar="COLUMN", help="A row's keys.")] = None,
-    sharding_key: Annotated[
-        str | None, typer.Option("--sharding-key", metavar="KEY", help="All to the one queue that this picks.")
-    ] = None,
-    shard_column: Annotated[
-        str | None,
-        typer.Option("--shard-column", metavar="COLUMN", help="Rows with the same value: one queue, in order."),
-    ] = None,
-    null: Annotated[
-        str, typer.Option("--null", metavar="TEXT", help="A column's value that counts as none, like the empty one.")
-    ] = "",
-    properties: Annotated[
-        list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property of all; repeatable.")
-    ] = None,
-    delay_level: Annotated[
-        int, typer.Option("--delay-level", min=0, metavar="N", help="Delivered later: 1 is 1 s by default, 18 is 2 h.")
-    ] = 0,
-    queue: Annotated[int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="All to this queue.")] = None,
+    input_format: InputKind = None,
+    body: Body = "line",
+    tags: Tags = None,
+    tag_column: TagColumn = None,
+    keys: Keys = None,
+    key_column: KeyColumn = None,
+    sharding_key: ShardingKey = None,
+    shard_column: ShardColumn = None,
+    null: Null = "",
+    header: Header = None,
+    skip: Skip = 0,
+    properties: Properties = None,
+    delay_level: DelayLevel = 0,
+    queue: QueueId = None,
     broker_name: BrokerName = None,
     batch: Annotated[
         int, typer.Option("--batch", min=1, max=4096, metavar="N", help="Most messages a request.")
@@ -118,45 +118,24 @@ def send(
         key_column=key_column,
         shard_column=shard_column,
         null=null,
+        header=columns_of(header),
         properties=dict(pairs_of(properties, "--property")) or None,
         delay_level=delay_level,
         queue_id=queue,
     )
-    if texts and (options.columns or body != "line"):
-        raise typer.BadParameter("a text has no columns: give --file")
-    sources = [(name, input_format or format_of(name)) for name in files or ([] if texts else ["-"])]
-    for name, _ in sources:
-        check_file(name)
     import cometmq.admin
     from cometmq.store_config.names import validate_topic
 
     with usage():
         validate_topic(topic)
     limits = cometmq.admin.SendLimits(batch_messages=batch, in_flight=in_flight)
-    with (
-        interruptible() as interruption,
-        connected(namesrv, broker) as admin,
-        count_progress("sent", "messages") as bar,
-    ):
-        sender = admin.messages.sender(topic, broker_name=broker_name, limits=limits)
-        with _reporting(sender, json=json, bar=bar, delay_level=delay_level) as counter:
-            if texts:
-                counter.put([_text_message(text, options) for text in texts])
-            for name, kind in sources:
-                for messages in _input(name, kind, options, interruption):
+    with interruptible() as interruption:
+        made = made_messages(texts, files, input_format, options, interruption, skip=skip)
+        with connected(namesrv, broker) as admin, count_progress("sent", "messages") as bar:
+            sender = admin.messages.sender(topic, broker_name=broker_name, limits=limits)
+            with _reporting(sender, json=json, bar=bar, delay_level=delay_level) as counter:
+                for messages in made:
                     counter.put(messages)
-
-
-def _text_message(text: str, options: RecordOptions) -> OutgoingMessage:
-    (message,) = next(messages_of(iter([[text.encode()]]), InputFormat.LINES, options, source="--text"))
-    return message
-
-
-def _input(
-    name: str, kind: InputFormat, options: RecordOptions, interruption: Interruption
-) -> Iterator[list[OutgoingMessage]]:
-    batches = read_bodies([name], interruption, whole_file=kind is InputFormat.FILE, batch=_READ_LINES)
-    return messages_of(batches, kind, options, source="standard input" if name == "-" else name)
 
 
 class _Counter:

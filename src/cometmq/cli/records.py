@@ -1,4 +1,4 @@
-"""Input as messages to be sent: lines, CSV and JSON lines, whose columns may become tags, keys and sharding keys.
+"""Input as messages to be sent: lines, CSV, JSON lines, whose columns may become tags and keys, and whole messages.
 
 Threads: one.
 """
@@ -34,6 +34,8 @@ class InputFormat(str, enum.Enum):
     """A message per row; the first row names the columns."""
     JSONL = "jsonl"
     """A message per line, each a JSON object."""
+    MESSAGES = "messages"
+    """A message per line, each a JSON object with its body, tags, keys and so on, as ``--format json`` prints them."""
     FILE = "file"
     """A message per file."""
 
@@ -55,9 +57,11 @@ class RecordOptions:
         tags, keys, sharding_key: of all messages.
         tag_column, key_column, shard_column: of each, from its row; before those of all.
         null: a value of a column that counts as none, like the empty one.
+        header: the columns of CSV whose first row does not name them.
         properties: of all messages.
         delay_level: of all messages.
         queue_id: of all messages.
+        topic: of all messages, where whoever sends them does not know it.
     """
 
     body: str = "line"
@@ -68,9 +72,11 @@ class RecordOptions:
     key_column: str | None = None
     shard_column: str | None = None
     null: str = ""
+    header: tuple[str, ...] | None = None
     properties: dict[str, str] | None = None
     delay_level: int = 0
     queue_id: int | None = None
+    topic: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -98,8 +104,18 @@ def messages_of(
     if kind is InputFormat.CSV:
         yield from _csv_messages(batches, options, source)
         return
+    if options.header is not None:
+        raise typer.BadParameter("--header names the columns of CSV: give --format csv")
     if kind is not InputFormat.JSONL and (options.columns or options.body != "line"):
         raise typer.BadParameter("lines have no columns: give --format csv or jsonl")
+    if kind is InputFormat.MESSAGES:
+        from cometmq.cli.whole_messages import whole_message
+
+        def message_of(line: bytes, values: dict[str, object], where: str) -> OutgoingMessage:
+            return whole_message(values, options, where=where)
+
+        yield from _of_objects(batches, message_of, source)
+        return
     if kind is InputFormat.JSONL and (options.columns or options.body != "line"):
         yield from _json_messages(batches, options, source)
         return
@@ -131,6 +147,7 @@ def _maker(options: RecordOptions) -> Callable[[bytes, Callable[[str], str | Non
             options.delay_level,
             value(options.shard_column, column, options.sharding_key),
             options.queue_id,
+            options.topic,
         )
 
     return make
@@ -143,23 +160,32 @@ def _json_messages(
     batches: Iterator[list[bytes]], options: RecordOptions, name: str
 ) -> Iterator[list[OutgoingMessage]]:
     make = _maker(options)
-    values: dict[str, object] = {}
+
+    def message_of(line: bytes, values: dict[str, object], where: str) -> OutgoingMessage:
+        return make(line, lambda column: _text(values.get(column)))
+
+    return _of_objects(batches, message_of, name)
+
+
+def _of_objects(
+    batches: Iterator[list[bytes]],
+    message_of: Callable[[bytes, dict[str, object], str], OutgoingMessage],
+    name: str,
+) -> Iterator[list[OutgoingMessage]]:
+    """Make a message of each line that is not blank: of the line, its JSON object, and where it stands."""
     number = 0
-
-    def member(name: str) -> str | None:
-        return _text(values.get(name))
-
     for batch in batches:
         messages: list[OutgoingMessage] = []
         for line in batch:
             number += 1
+            if not line.strip():
+                continue
+            where = f"{name}, line {number}"
             try:
-                values = _object(line, f"{name}, line {number}") if line.strip() else {}
+                messages.append(message_of(line, _object(line, where), where))
             except InvalidArgument:
                 yield messages
                 raise
-            if line.strip():
-                messages.append(make(line, member))
         yield messages
 
 
@@ -226,13 +252,16 @@ def _csv_messages(batches: Iterator[list[bytes]], options: RecordOptions, name: 
     source = _Source(batches, name)
     csv.field_size_limit(_FIELD_CHARS_MAX)
     reader = csv.reader(source, strict=True)
-    try:
-        header = next(reader, None)
-    except csv.Error as error:
-        raise InvalidArgument(f"{name}, line {source.number}: this is no CSV: {error}") from None
+    header = None if options.header is None else list(options.header)
+    first = "the first one" if header is None else "--header names"
     if header is None:
-        return
-    source.take()
+        try:
+            header = next(reader, None)
+        except csv.Error as error:
+            raise InvalidArgument(f"{name}, line {source.number}: this is no CSV: {error}") from None
+        if header is None:
+            return
+        source.take()
     missing = [column for column in options.columns if column not in header]
     if missing:
         raise typer.BadParameter(f"{name} has no column {', '.join(missing)}; it has {', '.join(header)}")
@@ -249,7 +278,7 @@ def _csv_messages(batches: Iterator[list[bytes]], options: RecordOptions, name: 
             line = source.take()
             if row and len(row) != len(header):
                 raise InvalidArgument(
-                    f"{name}, line {source.number}: the row has {len(row)} columns, and the first one {len(header)}"
+                    f"{name}, line {source.number}: the row has {len(row)} columns, and {first} {len(header)}"
                 )
             if row:
                 if options.body == "json":

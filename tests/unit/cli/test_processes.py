@@ -41,7 +41,7 @@ def test_version_help_and_no_arguments(path: Path) -> None:
     assert spawn("--version").out.strip() == cometmq.__version__
     helped = spawn("--help")
     assert helped.code == 0
-    for command in ("inspect", "verify", "repair", "cat", "put"):
+    for command in ("inspect", "verify", "repair", "cat", "put", "produce", "consume"):
         assert command in helped.out
         shown = spawn(command, "--help")
         assert shown.code == 0

@@ -1,0 +1,231 @@
+"""``cometmq consume``: messages out of topics, by the client's consumers."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from cometmq._plural import counted
+from cometmq.cli.arguments import parse_time
+from cometmq.cli.consuming import Printer, Start, Wanted, be_a_member, look_at, read_queues
+from cometmq.cli.failures import fail, reported, usage
+from cometmq.cli.formats import Encoder, Format, delimiter_of, encoder_of, template_of
+from cometmq.cli.logs import warnings_on_stderr
+from cometmq.cli.remote import Namesrv, connected
+from cometmq.cli.terminal import Bar, bytes_text, count_progress, interruptible
+
+__all__ = ["consume"]
+
+
+@reported()
+def consume(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics.", show_default=False)],
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", metavar="GROUP", help="As a member of it. Without: nobody's progress changes."),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="first|last|TIME|offset=N",
+            help="Where to begin; a group that has progress goes on there. TIME: 2026-11-21T14:00, or 10m ago.",
+        ),
+    ] = "first",
+    tags: Annotated[str, typer.Option("--tags", metavar='"A || B"', help="Only those with one of these tags.")] = "*",
+    sql: Annotated[
+        str | None, typer.Option("--sql", metavar="EXPR", help="Only those that the broker finds to fit: a > 5.")
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="KEY", help="Print only those with this key; repeatable."),
+    ] = None,
+    queues: Annotated[
+        list[int] | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Only this queue; repeatable.")
+    ] = None,
+    follow: Annotated[
+        bool | None,
+        typer.Option(
+            "--follow/--until-end",
+            "-F",
+            help="Wait for more, or end where the queues ended at the start. With a group it follows.",
+            show_default=False,
+        ),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-c", min=0, metavar="N", help="At most so many messages.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="End when none came for so long.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Messages a second; else as they come.")
+    ] = None,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            metavar="text|json|raw|TEMPLATE",
+            help=r"text: a line each; json: JSON lines; raw: only bodies; or such as '{queue} {keys} {body}\n'.",
+        ),
+    ] = "text",
+    no_body: Annotated[bool, typer.Option("--no-body", help="Leave bodies out of text and JSON.")] = False,
+    delimiter: Annotated[
+        str, typer.Option("--delimiter", metavar="TEXT", help=r"Behind each raw body; \n, \t, \0 are understood.")
+    ] = r"\n",
+    orderly: Annotated[
+        bool, typer.Option("--orderly", help="With a group: lock queues, so that each is printed in order by one.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No summary on stderr.")] = False,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", metavar="NAME", help="Put before topic and group on the wire.")
+    ] = None,
+    namesrv: Namesrv = None,
+) -> None:
+    """Print messages of topics: what is there, what comes, or what a group's member gets.
+
+    Without a group it reads all queues, each in its order, up to where they end now, and leaves nothing behind. With
+    one it shares the messages with the group's other members and waits for more; what was printed is committed, and
+    what failed elsewhere comes to it, too.
+
+    A template's fields: topic, queue, offset, broker, tags, keys, id, time, time_ms, born, born_ms, retries, bytes,
+    properties, property.NAME, body.
+
+    Exit codes: 0 done, 2 usage, 3 it could not be done (stderr says why), 130 stopped by Ctrl-C, 141 the reader of the
+    output went away. In all of them what was printed is committed, and nothing else.
+
+    \b
+    Examples:
+      cometmq consume orders --from 10m --follow
+      cometmq consume orders refunds --group billing --tags "paid || refunded" --format json
+      cometmq consume orders --key o-17 --format '{time} {tags} {body}\\n'
+      cometmq consume orders --group audit --until-end --format raw > bodies.txt
+    """
+    if sql is not None and tags != "*":
+        raise typer.BadParameter("--tags and --sql exclude each other: give one")
+    if keys and not all(keys):
+        raise typer.BadParameter("a --key is empty")
+    if group is None and orderly:
+        raise typer.BadParameter("--orderly is for members of a --group; without one each queue is in order")
+    if group is not None and queues:
+        raise typer.BadParameter("a group's members share the queues: give --queue, or --group")
+    begin = _start_of(start)
+    if group is not None and begin.offset is not None:
+        raise typer.BadParameter(
+            "a group begins at first, last or a time; `cometmq offset reset` moves it to an offset"
+        )
+    wanted = Wanted(
+        topics=tuple(dict.fromkeys(topics)),
+        expression=tags if sql is None else sql,
+        expression_type="TAG" if sql is None else "SQL92",
+        queue_ids=tuple(dict.fromkeys(queues or ())),
+        start=begin,
+        follow=group is not None if follow is None else follow,
+        idle_s=timeout,
+        namespace=namespace,
+    )
+    encode = _encoder(output, delimiter, with_body=not no_body)
+    name_servers = _name_servers(wanted, group, namesrv)
+    ended = threading.Event()
+    with interruptible() as interruption, warnings_on_stderr() as warnings, connected(namesrv, None) as admin:
+
+        def sleep(seconds: float) -> None:
+            if group is not None:  # in the member's thread
+                ended.wait(seconds)
+                return
+            with interruption.waiting():
+                time.sleep(seconds)
+
+        printer = Printer(sys.stdout.buffer, encode, keys=keys or (), count=count, rate=rate, sleep=sleep)
+        with _summary(printer, quiet=quiet), _progress() as bar:
+            found = look_at(admin, wanted)
+            if printer.is_full:
+                return
+            if group is None:
+                read_queues(found, wanted, printer, interruption, bar, name_servers=name_servers)
+            else:
+                be_a_member(
+                    group,
+                    found,
+                    wanted,
+                    printer,
+                    ended,
+                    interruption,
+                    bar,
+                    orderly=orderly,
+                    admin=admin,
+                    name_servers=name_servers,
+                    warnings=warnings,
+                )
+
+
+def _start_of(text: str) -> Start:
+    if text in ("first", "last"):
+        return Start(is_last=text == "last")
+    name, equals, number = text.partition("=")
+    if equals and name == "offset" and number.isdecimal():
+        return Start(offset=int(number))
+    if equals:
+        raise typer.BadParameter(f"--from is first, last, a time, or offset=N, not {text!r}")
+    return Start(timestamp_ms=parse_time(text))
+
+
+def _encoder(output: str, delimiter: str, *, with_body: bool) -> Encoder:
+    if "{" in output:
+        return template_of(output)
+    known = {one.value: one for one in Format}
+    if output not in known:
+        raise typer.BadParameter(f"--format is text, json, raw or a template with fields in braces, not {output!r}")
+    return encoder_of(known[output], delimiter=delimiter_of(delimiter), with_body=with_body)
+
+
+def _name_servers(wanted: Wanted, group: str | None, namesrv: str | None) -> str:
+    """Return where the client finds its brokers, once all names are known to be some."""
+    from cometmq.admin.addresses import namesrv_of_environment
+    from cometmq.client.subscriptions import make_subscription
+    from cometmq.remoting.addresses import parse_addresses
+    from cometmq.store_config.names import validate_group, validate_topic
+
+    given = namesrv if namesrv is not None else namesrv_of_environment()
+    with usage():
+        parse_addresses(given)
+        for topic in wanted.topics:
+            validate_topic(topic)
+            make_subscription(topic, wanted.expression, expression_type=wanted.expression_type, now_ms=0)
+        if group is not None:
+            validate_group(group)
+    return given
+
+
+@contextmanager
+def _progress() -> Iterator[Bar]:
+    """Show how many were printed, where the messages themselves do not show it."""
+    if sys.stdout.isatty():
+        yield lambda done, total=None: None
+        return
+    with count_progress("consumed", "messages") as bar:
+        yield bar
+
+
+@contextmanager
+def _summary(printer: Printer, *, quiet: bool) -> Iterator[None]:
+    """Say on stderr what was printed, unless nobody reads any more."""
+    began = time.monotonic()
+    try:
+        yield
+    except BrokenPipeError:
+        quiet = True
+        raise
+    finally:
+        elapsed_s = time.monotonic() - began
+        if not quiet and (printer.messages or sys.exc_info()[0] in (None, KeyboardInterrupt)):
+            rate = f", {printer.messages / elapsed_s:,.0f} a second" if printer.messages and elapsed_s >= 1 else ""
+            what = f"{counted(printer.messages, 'message')} ({bytes_text(printer.body_bytes)})"
+            fail(f"{what} in {elapsed_s:,.1f} s{rate}")

@@ -1,0 +1,147 @@
+"""Options that say what messages are made of, and the input that they are made from.
+
+Threads: one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from cometmq.cli.lines import check_file, read_bodies, skipping
+from cometmq.cli.records import InputFormat, RecordOptions, format_of, messages_of
+
+if TYPE_CHECKING:
+    from cometmq.admin import OutgoingMessage
+    from cometmq.cli.terminal import Interruption
+
+__all__ = [
+    "Body",
+    "DelayLevel",
+    "Header",
+    "InputKind",
+    "KeyColumn",
+    "Keys",
+    "Null",
+    "Properties",
+    "QueueId",
+    "ShardColumn",
+    "ShardingKey",
+    "Skip",
+    "TagColumn",
+    "Tags",
+    "Texts",
+    "columns_of",
+    "made_messages",
+]
+
+Texts: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--text", "-t", metavar="TEXT", help="This as a message; repeatable.")
+]
+InputKind: TypeAlias = Annotated[
+    InputFormat | None,
+    typer.Option(
+        "--format",
+        help="lines, csv, jsonl: a message each; messages: JSON of whole messages; file: the whole file. "
+        "Else by the suffix.",
+    ),
+]
+Body: TypeAlias = Annotated[
+    str, typer.Option("--body", metavar="line|json|COLUMN", help="What of a row is the body; json: all of it.")
+]
+Tags: TypeAlias = Annotated[str | None, typer.Option("--tags", metavar="TAG", help="The tag of all of them.")]
+TagColumn: TypeAlias = Annotated[str | None, typer.Option("--tag-column", metavar="COLUMN", help="A row's tag.")]
+Keys: TypeAlias = Annotated[str | None, typer.Option("--keys", metavar="KEYS", help="Keys of all, blanks between.")]
+KeyColumn: TypeAlias = Annotated[str | None, typer.Option("--key-column", metavar="COLUMN", help="A row's keys.")]
+ShardingKey: TypeAlias = Annotated[
+    str | None, typer.Option("--sharding-key", metavar="KEY", help="All to the one queue that this picks.")
+]
+ShardColumn: TypeAlias = Annotated[
+    str | None, typer.Option("--shard-column", metavar="COLUMN", help="Rows with the same value: one queue, in order.")
+]
+Null: TypeAlias = Annotated[
+    str, typer.Option("--null", metavar="TEXT", help="A column's value that counts as none, like the empty one.")
+]
+Header: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--header", metavar="NAME,NAME", help="The columns of CSV whose first row does not name them."),
+]
+Skip: TypeAlias = Annotated[int, typer.Option("--skip", min=0, metavar="N", help="Leave each input's first N lines.")]
+Properties: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property of all; repeatable.")
+]
+DelayLevel: TypeAlias = Annotated[
+    int, typer.Option("--delay-level", min=0, metavar="N", help="Delivered later: 1 is 1 s by default, 18 is 2 h.")
+]
+QueueId: TypeAlias = Annotated[int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="All to this queue.")]
+
+_READ_LINES = 4096
+
+
+def columns_of(header: str | None) -> tuple[str, ...] | None:
+    """Return what ``--header`` says: names with commas between them.
+
+    Raises:
+        typer.BadParameter: a name is empty, or there twice.
+    """
+    if header is None:
+        return None
+    names = tuple(name.strip() for name in header.split(","))
+    if not all(names) or len({*names}) < len(names):
+        raise typer.BadParameter(f"--header is different names with commas between them, not {header!r}")
+    return names
+
+
+def made_messages(
+    texts: list[str] | None,
+    files: list[str] | None,
+    kind: InputFormat | None,
+    options: RecordOptions,
+    interruption: Interruption,
+    *,
+    skip: int = 0,
+) -> Iterator[list[OutgoingMessage]]:
+    """Make messages of texts and files, or of standard input where there are none of either.
+
+    What cannot be is told at once: only what comes of reading is left to the iterator.
+
+    Args:
+        texts: a message each.
+        files: names; ``-`` is standard input.
+        kind: what the files hold; None for what their names say.
+        options: what messages are made of.
+        interruption: Ctrl-C interrupts waiting for input.
+        skip: how many lines of each file are left out.
+
+    Raises:
+        typer.BadParameter: a text has columns; in the iterator: a column is named that is not there.
+        OSError: a file cannot be read.
+        InvalidArgument: in the iterator: a broken line; those before it came.
+    """
+    if texts and (options.columns or options.body != "line"):
+        raise typer.BadParameter("a text has no columns: give --file")
+    sources = [(name, kind or format_of(name)) for name in files or ([] if texts else ["-"])]
+    if skip and any(one is InputFormat.FILE for _, one in sources):
+        raise typer.BadParameter("--skip leaves lines out, and --format file has none")
+    for name, _ in sources:
+        check_file(name)
+    return _made(texts or [], sources, options, interruption, skip)
+
+
+def _made(
+    texts: list[str],
+    sources: list[tuple[str, InputFormat]],
+    options: RecordOptions,
+    interruption: Interruption,
+    skip: int,
+) -> Iterator[list[OutgoingMessage]]:
+    if texts:
+        lines = [text.encode() for text in texts]
+        yield from messages_of(iter([lines]), InputFormat.LINES, options, source="--text")
+    for name, kind in sources:
+        whole_file = kind is InputFormat.FILE
+        batches = skipping(read_bodies([name], interruption, whole_file=whole_file, batch=_READ_LINES), skip)
+        source = "standard input" if name == "-" else name
+        yield from messages_of(batches, kind, options, source=f"{source} behind {skip:,} lines" if skip else source)

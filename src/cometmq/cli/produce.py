@@ -1,0 +1,247 @@
+"""``cometmq produce``: messages into a topic, by the client's producer.
+
+``cometmq message send`` is the other way in: large requests, and the order of the input kept whatever fails. Here each
+message goes as an application would send it: compressed, one way, traced, with the producer's retries and batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cometmq._compression import CompressionType
+from cometmq._plural import counted
+from cometmq.cli.arguments import Json, parse_bytes
+from cometmq.cli.failures import ExitCode, fail, reported, usage
+from cometmq.cli.making import (
+    Body,
+    DelayLevel,
+    Header,
+    InputKind,
+    KeyColumn,
+    Keys,
+    Null,
+    Properties,
+    QueueId,
+    ShardColumn,
+    ShardingKey,
+    Skip,
+    TagColumn,
+    Tags,
+    Texts,
+    columns_of,
+    made_messages,
+)
+from cometmq.cli.producing import Course, ProduceReport, Sending, made_up, send_all
+from cometmq.cli.records import RecordOptions
+from cometmq.cli.remote import Namesrv, connected, pairs_of
+from cometmq.cli.terminal import bytes_text, count_progress, interruptible, print_json, safe_text
+
+if TYPE_CHECKING:
+    from cometmq.client import Producer
+    from cometmq.client.producer_settings import ProducerOptions
+
+__all__ = ["produce"]
+
+_GROUP = "cometmq-produce"
+_IN_FLIGHT = 1_000
+_IN_FLIGHT_ACCUMULATED = 10_000
+_INT32_MAX = (1 << 31) - 1
+
+
+class Compression(enum.Enum):
+    """How long bodies are compressed."""
+
+    ZLIB = "zlib"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+    NONE = "none"
+
+
+@reported()
+def produce(
+    topic: Annotated[str, typer.Argument(help="The topic; brokers that make topics make it.", show_default=False)],
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Files; - or none: standard input.", show_default=False)
+    ] = None,
+    texts: Texts = None,
+    input_format: InputKind = None,
+    body: Body = "line",
+    tags: Tags = None,
+    tag_column: TagColumn = None,
+    keys: Keys = None,
+    key_column: KeyColumn = None,
+    sharding_key: ShardingKey = None,
+    shard_column: ShardColumn = None,
+    null: Null = "",
+    header: Header = None,
+    skip: Skip = 0,
+    properties: Properties = None,
+    delay_level: DelayLevel = 0,
+    queue: QueueId = None,
+    size: Annotated[
+        str | None, typer.Option("--size", metavar="BYTES", help="Made-up messages of so many bytes: 128, 1K.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-c", min=0, metavar="N", help="At most so many messages.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Messages a second; else as fast as they go.")
+    ] = None,
+    in_flight: Annotated[
+        int | None,
+        typer.Option("--in-flight", min=1, max=1_000_000, metavar="N", help="Most unanswered; 1: one after the other."),
+    ] = None,
+    accumulate: Annotated[
+        bool, typer.Option("--accumulate", help="Let messages that follow each other closely go in one request.")
+    ] = False,
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, max=4096, metavar="N", help="So many in a request, stored whole or not.")
+    ] = 1,
+    one_way: Annotated[bool, typer.Option("--one-way", help="Send and forget: nobody is told what arrives.")] = False,
+    compress: Annotated[Compression, typer.Option("--compress", help="How bodies are compressed.")] = Compression.ZLIB,
+    compress_over: Annotated[
+        str, typer.Option("--compress-over", metavar="BYTES", help="Only bodies from this length on.")
+    ] = "4K",
+    max_failures: Annotated[
+        int, typer.Option("--max-failures", min=0, metavar="N", help="Stop after so many; 0: go on to the end.")
+    ] = 1_000,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="For all attempts with one message.")
+    ] = 3,
+    group: Annotated[str, typer.Option("--group", "-g", help="The producer group.")] = _GROUP,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", metavar="NAME", help="Put before topic and group on the wire.")
+    ] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Tell upstream's message trace what was sent.")] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Send messages as an application does: texts, lines, rows of CSV or JSON lines, whole messages, or made-up ones.
+
+    Lines that come slowly are sent as they come. A message counts when a broker has acknowledged it. One that fails is
+    counted and named, and the others go on. With several in flight a message that had to be sent again may come behind
+    those after it: --in-flight 1, or `cometmq message send`, keeps the order whatever happens.
+
+    Exit codes: 0 all was acknowledged, 1 some was not (stderr says how many and why), 2 usage, 3 it could not be done,
+    130 stopped by Ctrl-C: what was read is acknowledged or counted as failed.
+
+    \b
+    Examples:
+      echo hello | cometmq produce orders --tags paid --keys "o-17 c-3"
+      cometmq produce flights flights.csv --tag-column carrier --key-column tailnum --shard-column tailnum
+      cometmq produce events events.jsonl --body payload --rate 500
+      cometmq consume orders --format json | cometmq produce copies --format messages
+      cometmq produce load --size 1K --count 100000 --accumulate --json
+    """
+    body_bytes = None if size is None else parse_bytes(size)
+    if body_bytes is not None and (files or texts):
+        raise typer.BadParameter("--size makes messages up: give no files and no --text")
+    if batch > 1 and (accumulate or one_way or sharding_key or shard_column or queue is not None or delay_level):
+        raise typer.BadParameter(
+            "--batch sends its messages to one queue that the producer picks, at once: leave out --accumulate, "
+            "--one-way, --queue, --delay-level and sharding keys"
+        )
+    options = RecordOptions(
+        body=body,
+        tags=tags,
+        keys=keys,
+        sharding_key=sharding_key,
+        tag_column=tag_column,
+        key_column=key_column,
+        shard_column=shard_column,
+        null=null,
+        header=columns_of(header),
+        properties=dict(pairs_of(properties, "--property")) or None,
+        delay_level=delay_level,
+        queue_id=queue,
+        topic=topic,
+    )
+    if body_bytes is not None and (options.columns or options.header or body != "line" or input_format is not None):
+        raise typer.BadParameter("made-up messages have no columns and no format")
+    settings: ProducerOptions = {
+        "send_msg_timeout_ms": max(1, round(timeout * 1000)),
+        "accumulate": accumulate,
+        "namespace": namespace,
+        "enable_trace": trace,
+        "compress_msg_body_over_bytes": _INT32_MAX if compress is Compression.NONE else parse_bytes(compress_over),
+    }
+    if compress is not Compression.NONE:
+        settings["compress_type"] = CompressionType[compress.name]
+    if in_flight is None:
+        in_flight = _IN_FLIGHT_ACCUMULATED if accumulate else _IN_FLIGHT
+    report = ProduceReport(topic=topic, one_way=one_way)
+    course = Course(count=count, failures_max=max_failures, rate=rate)
+    with interruptible() as interruption:
+        if body_bytes is None:
+            made = made_messages(texts, files, input_format, options, interruption, skip=skip)
+        else:
+            made = made_up(body_bytes, options)
+        producer = _producer(topic, namesrv, group, settings)
+        with producer, _reporting(report, json=json), count_progress("sent", "messages") as bar:
+            sending = Sending(producer, report, in_flight=in_flight, batch=batch)
+            try:
+                send_all(made, sending, course, interruption, bar)
+            finally:
+                sending.finish()
+                producer.flush()
+    if 0 < max_failures <= report.failed:
+        fail(f"stopped after {counted(report.failed, 'failure')}; --max-failures says how many may be")
+    if report.failed:
+        raise typer.Exit(ExitCode.INCOMPLETE)
+
+
+def _producer(topic: str, namesrv: str | None, group: str, settings: ProducerOptions) -> Producer:
+    """Make the producer when it is known that there is somebody to send to."""
+    from cometmq.admin.addresses import namesrv_of_environment
+    from cometmq.client import Producer
+    from cometmq.client.outgoing import check_topic
+
+    with usage():
+        check_topic(topic)
+        producer = Producer(
+            group, name_servers=namesrv if namesrv is not None else namesrv_of_environment(), **settings
+        )
+        producer.settings.check()
+    with connected(namesrv, None) as admin:
+        admin.cluster.brokers()
+    return producer
+
+
+@contextlib.contextmanager
+def _reporting(report: ProduceReport, *, json: bool) -> Iterator[None]:
+    """Take the time, and print what was sent, however it ends."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        elapsed_s = time.monotonic() - began
+        report.elapsed_s = round(elapsed_s, 3)
+        report.messages_per_s = round(report.messages / max(elapsed_s, 1e-9), 1)
+        if json:
+            print_json(report)
+        elif report.messages or report.failed or sys.exc_info()[0] in (None, KeyboardInterrupt):
+            _print_report(report)
+        if report.failed:
+            were = "was" if report.failed == 1 else "were"
+            fail(f"{counted(report.failed, 'message')} {were} not acknowledged")
+            for one in report.failures:
+                which = f"{one.error}, {counted(one.messages, 'message')}, the first is number {one.first_message:,}"
+                fail(f"  {which}: {safe_text(one.first_text)}")
+
+
+def _print_report(report: ProduceReport) -> None:
+    rate = f", {report.messages_per_s:,.0f} a second" if report.messages and report.elapsed_s >= 1 else ""
+    how = ", one way: nobody says what arrived" if report.one_way else ""
+    what = f"{counted(report.messages, 'message')} ({bytes_text(report.body_bytes)})"
+    typer.echo(f"sent {what} to {safe_text(report.topic)} in {report.elapsed_s:,.1f} s{rate}{how}")
+    if report.maybe_twice:
+        typer.echo(f"  {counted(report.maybe_twice, 'message')} may be stored twice: sent again after a failed attempt")
+    if report.not_durable:
+        typer.echo(f"  {counted(report.not_durable, 'message')} stored, but not on disk or at a slave in time")
