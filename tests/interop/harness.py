@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
+import cometmq.admin
 from interop.patterns import MessageSpec
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -637,21 +638,29 @@ class Client:
         return list(self.ask("pull_all", topic=topic, tags=tags, with_body=with_body))
 
     def group_consume(self, group: str, topic: str, *, count: int, timeout_ms: int = 30_000) -> list[Row]:
-        """Up to ``count`` messages through the group's own progress, committed: the broker has the progress.
-
-        Upstream's consumers tell it one way, without an answer, and a broker takes such commands from several threads.
-        """
+        """Up to ``count`` messages through the group's own progress, committed: the broker has the progress."""
         rows = list(self.ask("group_consume", group=group, topic=topic, count=count, timeout_ms=timeout_ms))
         behind: dict[int, int] = {}
         for row in rows:
             behind[row["queue"]] = max(behind.get(row["queue"], 0), row["queue_offset"] + 1)
-        limit = time.monotonic() + START_LIMIT_S
-        while behind:
-            offsets = self.group_offsets(group, topic)
-            behind = {queue: offset for queue, offset in behind.items() if offsets.get(queue, -1) < offset}
-            if behind and time.monotonic() > limit:
-                raise PeerFailed(f"{group} never came to {behind} of {topic} at the broker: {offsets}")
+        self.await_progress(group, topic, behind)
         return rows
+
+    def await_progress(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Returns when the broker has these offsets of the group, by queue, or later ones.
+
+        Upstream's consumers tell it one way, without an answer, and a broker takes such commands from several threads.
+        """
+        limit = time.monotonic() + START_LIMIT_S
+        with cometmq.admin.connect(namesrv=self.namesrv) as admin:
+            while True:
+                progress = admin.offsets.progress(group, topic=topic)
+                found = {queue.queue_id: queue.consumer_offset for queue in progress.queues}
+                behind = {queue: offset for queue, offset in offsets.items() if found.get(queue, -1) < offset}
+                if not behind:
+                    return
+                if time.monotonic() > limit:
+                    raise PeerFailed(f"{group} never came to {behind} of {topic} at the broker: {found}")
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
         """Queue id to (first offset, next offset)."""

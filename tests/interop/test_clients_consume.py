@@ -315,6 +315,7 @@ def test_progress_is_reset_by_time_while_consumers_run(site: Peer) -> None:
     assert client.reset_offsets(group, topic, 0) == {0: 0, 1: 0}
     assert keys(client.consumed("reader", count=120)) == sorted(keys_of(specs) * 2)
     client.stop_consumers("reader")
+    client.await_progress(group, topic, {0: 30, 1: 30})
     assert client.group_offsets(group, topic) == {0: 30, 1: 30}
 
 

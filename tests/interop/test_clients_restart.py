@@ -51,6 +51,7 @@ def test_progress_outlives_consumers_and_brokers(site: Peer, tmp_path: Path, end
         rows = client.consumed("two", count=len(more))
         assert sorted(row["keys"] for row in rows) == keys_of(more)
         client.stop_consumers("two")
+        client.await_progress(group, topic, dict.fromkeys(range(QUEUES), 35))
         assert client.group_offsets(group, topic) == dict.fromkeys(range(QUEUES), 35)
 
 
