@@ -84,11 +84,18 @@ class Background:
             task.add_done_callback(lambda _: ended.set())
             tasks.append(task)
 
-        self.loop.call_soon_threadsafe(begin)
+        def cancel() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:  # Ctrl-C came before the loop had been asked to begin
+                work.close()
+                ended.set()
+
         try:
+            self.loop.call_soon_threadsafe(begin)
             ended.wait()
         except BaseException:
-            self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            self.loop.call_soon_threadsafe(cancel)
             ended.wait()
             raise
         return tasks[0].result()
