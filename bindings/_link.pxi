@@ -322,7 +322,9 @@ cdef class Link:
 
         LimitReached when too much waits, InvalidArgument for what no frame can hold; nothing was sent then.
         """
-        cdef int kind = _kind_of(request)
+        return self._begin(_kind_of(request), request, on_answer, timeout_ms, deadline_ms, is_again)
+
+    cdef bint _begin(self, int kind, object request, object on_answer, int64_t timeout_ms, int64_t deadline_ms, bint is_again) except -1:
         cdef uint32_t unanswered
         cdef int32_t opaque
         cdef bint is_earlier = False

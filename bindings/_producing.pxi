@@ -33,7 +33,7 @@ cdef int64_t _wall_ms(object now_ms) except -1:
 
 # ---- unique ids ------------------------------------------------------------------------------------------------------
 
-cdef void _write_hex(uint8_t *into, uint32_t number, int digits) noexcept nogil:
+cdef inline void _write_hex(uint8_t *into, uint32_t number, int digits) noexcept nogil:
     cdef int i
     for i in range(digits):
         into[i] = "0123456789ABCDEF"[number >> 4 * (digits - 1 - i) & 15]
@@ -97,11 +97,9 @@ cdef size_t _own_bytes(bint wait_stored) noexcept:
 
 cdef size_t _write_own(uint8_t *into, UniqueIdCounter ids, uint32_t in_month, uint16_t number, bint wait_stored) noexcept:
     """The unique id and WAIT, which every message has; at most _OWN_BYTES."""
-    cdef size_t used = _UNIQ_KEY_NAME.bytes
-    memcpy(into, _UNIQ_KEY_NAME.data, used)
-    into[used] = 1
-    ids._write(in_month, number, into + used + 1)
-    used += 1 + _ID_BYTES
+    cdef size_t used = 9 + _ID_BYTES
+    memcpy(into, <const char *>b"UNIQ_KEY\x01", 9)
+    ids._write(in_month, number, into + 9)
     if wait_stored:
         memcpy(into + used, <const char *>b"\x02WAIT\x01true\x02", 11)
         return used + 11
@@ -149,7 +147,7 @@ cdef class PlainLane:
     It is there as long as its topic's queues are what they are, and closed by being forgotten.
     """
     cdef object _engine, _next_queue, _transmit, _clock, _now_ms, _blocking, _asynchronous
-    cdef dict _masters
+    cdef dict _masters, _links
     cdef set _under_way
     cdef SendRequest _template
     cdef UniqueIdCounter _ids
@@ -157,10 +155,10 @@ cdef class PlainLane:
     cdef int64_t _timeout_ms, _blocking_ms, _asynchronous_ms
 
     def __init__(self, engine not None, SendRequest template not None, UniqueIdCounter ids not None, *, next_queue not None, dict masters not None,
-                 set under_way not None, transmit not None, clock not None, now_ms, blocking not None, asynchronous not None,
+                 set under_way not None, transmit not None, dict links, clock not None, now_ms, blocking not None, asynchronous not None,
                  Py_ssize_t body_bytes_max, int64_t timeout_ms):
-        """``next_queue()`` gives the queues in turn, ``masters`` the address of a broker, ``transmit(address, request, on_answer, timeout_ms=)`` sends;
-        ``clock()`` is in seconds, ``now_ms()`` since 1970 (None: the machine's)."""
+        """``next_queue()`` gives the queues in turn, ``masters`` the address of a broker, ``transmit(address, request, on_answer, timeout_ms=)`` sends,
+        where ``links`` has no connection that can be written to at once; ``clock()`` is in seconds, ``now_ms()`` since 1970 (None: the machine's)."""
         self._engine = engine
         self._template = template
         self._ids = ids
@@ -168,6 +166,7 @@ cdef class PlainLane:
         self._masters = masters
         self._under_way = under_way
         self._transmit = transmit
+        self._links = links
         self._clock = clock
         self._now_ms = now_ms
         self._blocking = blocking
@@ -212,11 +211,23 @@ cdef class PlainLane:
         send._is_short = True
         self._under_way.add(send)
         try:
-            self._transmit(address, request, send, timeout_ms=self._blocking_ms if is_awaited else self._asynchronous_ms)
+            self._pass_on(address, request, send, self._blocking_ms if is_awaited else self._asynchronous_ms)
         except BaseException:
             self._under_way.discard(send)
             raise
         return send
+
+    cdef int _pass_on(self, object address, SendRequest request, object on_answer, int64_t timeout_ms) except -1:
+        cdef object link = None if self._links is None else self._links.get(address)
+        if link is not None:
+            try:
+                if (<Link?>link)._begin(_KIND_SEND, request, on_answer, timeout_ms, -1, False):
+                    return 0
+            except (_errors.LimitReached, _errors.InvalidArgument):
+                # Nothing was sent. The network finds the same, and tells who waits when it is due.
+                pass
+        self._transmit(address, request, on_answer, timeout_ms=timeout_ms)
+        return 0
 
     def send_oneway(self, body, tags, keys):
         """Send a message that nobody is told of; False where it is to go the long way."""
@@ -229,7 +240,7 @@ cdef class PlainLane:
         request = self._request(body, tags, keys, broker_name, queue.queue_id)
         if request is None:
             return False
-        self._transmit(address, request, None, timeout_ms=self._timeout_ms)
+        self._pass_on(address, request, None, self._timeout_ms)
         return True
 
 

@@ -532,6 +532,7 @@ class PlainLane:
         masters: dict[str, str],
         under_way: set[Sending],
         transmit: Callable[..., object],
+        links: dict[str, Link] | None,
         clock: Callable[[], float],
         now_ms: Callable[[], int] | None,
         blocking: SendPolicy,

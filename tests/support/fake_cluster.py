@@ -121,6 +121,8 @@ class Record:
 class FakeNetwork:
     """One client's way to the cluster; the factory of instances is :meth:`FakeCluster.factory`."""
 
+    links = None
+
     def __init__(
         self,
         cluster: FakeCluster,

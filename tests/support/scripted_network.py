@@ -45,6 +45,8 @@ class ScriptedNetwork:
         is_held: answers wait until :meth:`let_go`.
     """
 
+    links = None
+
     def __init__(self, **routes: TopicRouteData) -> None:
         """Nothing was sent."""
         self.routes = dict(routes)

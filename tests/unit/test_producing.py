@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import random
+import socket
 import struct
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from cometmq._engine import (
     Bunch,
     BunchLane,
     Gathered,
+    Link,
     PlainLane,
     SendAnswer,
     Sending,
@@ -30,14 +32,22 @@ from cometmq.client.sending import SendPolicy, SendResult
 from cometmq.client.unique_ids import UniqueIds
 from cometmq.errors import ConnectionLost, MessageTooLarge
 from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.command import Command
 from support.sends import send_answer
 
 NOW_MS = 1_790_000_000_123
 POLICY = SendPolicy(attempts=3)
 QUEUE = MessageQueue(topic="t", broker_name="a", queue_id=3)
-TEMPLATE = SendRequest(
-    code=310, producer_group="g", topic="t", queue_id=-1, properties=b"", body=b"", born_timestamp_ms=0
-)
+SHARED: dict[str, Any] = {
+    "code": 310,
+    "producer_group": "g",
+    "topic": "t",
+    "queue_id": -1,
+    "properties": b"",
+    "body": b"",
+    "born_timestamp_ms": 0,
+}
+TEMPLATE = SendRequest(**SHARED)
 
 
 class Owner:
@@ -65,21 +75,19 @@ class Twin:
         self.under_way: set[Sending] = set()
         self.ids = UniqueIdCounter("0" * 20, lambda now_ms: (0, 2**42))
         self.masters = {"a": "a:1"}
-        options: dict[str, Any] = {"body_bytes_max": 4_095, "next_queue": lambda: QUEUE} | given
-        self.lane = PlainLane(
-            self.owner,
-            TEMPLATE,
-            self.ids,
-            masters=self.masters,
-            under_way=self.under_way,
-            transmit=self.transmit,
-            clock=lambda: 5.0,
-            now_ms=lambda: NOW_MS,
-            blocking=SendPolicy(attempts=2, attempt_timeout_ms=500),
-            asynchronous=POLICY,
-            timeout_ms=3_000,
-            **options,
-        )
+        self.options: dict[str, Any] = {
+            "next_queue": lambda: QUEUE,
+            "masters": self.masters,
+            "under_way": self.under_way,
+            "transmit": self.transmit,
+            "clock": lambda: 5.0,
+            "now_ms": lambda: NOW_MS,
+            "blocking": SendPolicy(attempts=2, attempt_timeout_ms=500),
+            "asynchronous": POLICY,
+            "body_bytes_max": 4_095,
+            "timeout_ms": 3_000,
+        }
+        self.lane = PlainLane(self.owner, TEMPLATE, self.ids, **({"links": None} | self.options | given))
 
     def transmit(self, address: str, request: SendRequest, on_answer: Any, *, timeout_ms: int) -> None:
         self.sent.append((address, request, on_answer, timeout_ms))
@@ -264,25 +272,76 @@ def test_stored_ends_a_send_and_anything_else_goes_to_its_engine() -> None:
 
 
 def test_what_cannot_be_sent_is_not_under_way() -> None:
-    twin = Twin(next_queue=lambda: QUEUE)
+    twin = Twin(transmit=lambda *_, **__: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        twin.lane.send(b"x", None, None, False)
+    assert twin.under_way == set()
+
+
+class Wires:
+    """A link over a socket pair, in a table as a network has it."""
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair()
+        self.failures: list[Exception] = []
+        self.woken = 0
+        self.link = Link(
+            self.near.detach(),
+            format=1,
+            wake=self.wake,
+            on_request=self.failures.append,
+            on_go_away=lambda *_: None,
+            on_failure=self.failures.append,
+        )
+        self.links = {"a:1": self.link}
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def close(self) -> None:
+        self.link.close()
+        self.far.close()
+
+
+@pytest.fixture
+def wires() -> Iterator[Wires]:
+    made = Wires()
+    yield made
+    made.close()
+
+
+def test_a_connection_that_is_there_is_written_to_at_once(wires: Wires) -> None:
+    twin = Twin(links=wires.links)
+    send = twin.lane.send(b"body", "t", None, False)
+    assert send is not None
+    assert twin.lane.send_oneway(b"once", None, None)
+    assert (twin.sent, wires.link.waiting) == ([], 1)
+    frames = wires.far.recv(65_536)
+    wires.link.flush()
+    length = int.from_bytes(frames[:4], "big") + 4
+    command = Command.decode(frames[:length])
+    assert (command.code, command.fields["b"], command.body) == (310, "t", b"body")
+    wires.far.send(command.response(0, fields={"msgId": "AB", "queueId": "3", "queueOffset": "8"}).encode())
+    assert wires.link.receive()
+    assert (send.result().queue_offset, twin.under_way, wires.failures) == (8, set(), [])
+
+
+def test_a_connection_that_cannot_be_written_to_is_the_networks_affair(wires: Wires) -> None:
+    twin = Twin(links=wires.links)
+    # No frame can hold such a topic.
     lane = PlainLane(
         twin.owner,
-        TEMPLATE,
+        SendRequest(**(SHARED | {"topic": "\ud800"})),
         twin.ids,
-        next_queue=lambda: QUEUE,
-        masters=twin.masters,
-        under_way=twin.under_way,
-        transmit=lambda *_, **__: 1 // 0,
-        clock=lambda: 5.0,
-        now_ms=None,
-        blocking=POLICY,
-        asynchronous=POLICY,
-        body_bytes_max=10,
-        timeout_ms=3_000,
+        links=wires.links,
+        **(twin.options | {"transmit": twin.transmit}),
     )
-    with pytest.raises(ZeroDivisionError):
-        lane.send(b"x", None, None, False)
-    assert twin.under_way == set()
+    assert lane.send(b"x", None, None, False) is not None
+    wires.link.close()
+    assert twin.lane.send(b"x", None, None, False) is not None
+    wires.links.clear()
+    assert twin.lane.send_oneway(b"x", None, None)
+    assert len(twin.sent) == 3
 
 
 def part(made: Accumulator, body_bytes: int, **given: Any) -> Gathered | None:

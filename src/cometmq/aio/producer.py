@@ -110,7 +110,7 @@ class Producer:
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send a message and wait until the broker has it."""
-        return await self._running().send_given(
+        return await (self._engine or self._running()).send_given(
             topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, True
         )
 
@@ -134,7 +134,7 @@ class Producer:
         Where ``enable_backpressure_for_async_mode`` is set and there is no room, it fails at once instead of blocking
         the loop.
         """
-        return self._running().send_given(
+        return (self._engine or self._running()).send_given(
             topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, False
         )
 

@@ -154,7 +154,7 @@ class Producer:
             ClientStateError: the producer does not run.
         """
         return (
-            self._running()
+            (self._engine or self._running())
             .send_given(
                 topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, True
             )
@@ -188,7 +188,7 @@ class Producer:
         Raises:
             InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`; all else is the future's.
         """
-        return self._running().send_given(
+        return (self._engine or self._running()).send_given(
             topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, False
         )
 

@@ -337,7 +337,9 @@ class SendEngine:
             and sharding_key is None
             and not delay_level
         ):
-            lane = self._lane(topic)
+            lane = self._lanes.get(topic) if type(topic) is str else None
+            if lane is None:
+                lane = self._lane(topic)
             if lane is not None and (future := lane.send(body, tags, keys, is_awaited)) is not None:
                 return future
         message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
@@ -375,6 +377,7 @@ class SendEngine:
                 masters=self.instance.routes.masters,
                 under_way=self._under_way,
                 transmit=self._network.send,
+                links=self._network.links,
                 clock=self.clock,
                 now_ms=self._wall_clock,
                 blocking=self._blocking,

@@ -293,6 +293,11 @@ class Hub:
         self._closed = False
 
     @property
+    def links(self) -> dict[str, Link] | None:
+        """See :class:`cometmq.remoting.network.Network`; None where hooks are to see every request."""
+        return None if self._hooks else self._links
+
+    @property
     def addresses(self) -> tuple[str, ...]:
         """Servers to which there is a connection."""
         return tuple(self._links)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from cometmq._engine import PullAnswer, PullRequest, SendAnswer, SendRequest
+    from cometmq._engine import Link, PullAnswer, PullRequest, SendAnswer, SendRequest
     from cometmq.errors import Error
     from cometmq.remoting.command import Command
 
@@ -26,6 +26,11 @@ __all__ = ["Network", "RpcHook"]
 
 class Network(Protocol):
     """Requests to servers by their addresses. Connections are made when they are first needed, and again when lost."""
+
+    @property
+    def links(self) -> dict[str, Link] | None:
+        """Connections by address that :meth:`send` would use as they are; None where it has more to do."""
+        ...
 
     async def invoke(self, address: str, request: Command, *, timeout_ms: int) -> Command:
         """Send a request and return its answer, whatever its code. On the loop only.
