@@ -129,6 +129,25 @@ cdef class PullRequest:
         self.sys_flag = sys_flag
         self.max_bytes = max_bytes
 
+    def again(self, int64_t queue_offset, int64_t commit_offset, int32_t sys_flag):
+        """Return a pull that shares all else with this one: the next of its queue."""
+        cdef PullRequest other = PullRequest.__new__(PullRequest)
+        other.lite = self.lite
+        other.group = self.group
+        other.topic = self.topic
+        other.subscription = self.subscription
+        other.expression_type = self.expression_type
+        other.broker_name = self.broker_name
+        other.queue_offset = queue_offset
+        other.commit_offset = commit_offset
+        other.suspend_timeout_ms = self.suspend_timeout_ms
+        other.sub_version = self.sub_version
+        other.queue_id = self.queue_id
+        other.max_messages = self.max_messages
+        other.sys_flag = sys_flag
+        other.max_bytes = self.max_bytes
+        return other
+
     @property
     def code(self):
         """Its request code."""

@@ -128,7 +128,7 @@ class _Memory:
         self._frozen: set[MessageQueue] = set()
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
-        if queue in self._frozen:
+        if self._frozen and queue in self._frozen:
             return
         known = self.offsets.get(queue)
         if known is None or not increase_only or offset > known:

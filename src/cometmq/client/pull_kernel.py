@@ -204,7 +204,8 @@ class PullKernel:
         status = pull_status(answer.code)
         if status is None:
             raise BrokerError(answer.remark, code=answer.code, address=address)
-        self._suggested[queue] = answer.suggested_broker_id
+        if self._suggested.get(queue, _MASTER_ID) != answer.suggested_broker_id:
+            self._suggested[queue] = answer.suggested_broker_id
         return status
 
     def messages(

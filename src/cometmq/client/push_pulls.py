@@ -4,7 +4,9 @@ takes it away.
 What stays true: each queue has one pull that waits for a timer, is at a broker, or is being decided; whatever happens
 puts it back exactly once, or ends it with its queue.
 
-A pull that waits because too much is held goes on as soon as there is room, at the latest after 50 ms.
+A pull that waits because too much is held goes on as soon as there is room, at the latest after 50 ms. One that would
+be held by the broker, because the last has brought all that there is, is sent when a listener has taken something of
+that, at the latest after 1 ms: what came is on its way to its listener first.
 
 Threads: the client's loop. Source: consumption specification 1.8.
 """
@@ -22,6 +24,7 @@ from cometmq.client.pull_kernel import PullKernel
 from cometmq.client.pulling import (
     FlowCounters,
     Gate,
+    PullFlag,
     PullLimits,
     PullStatus,
     commit_to_send,
@@ -45,7 +48,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PullHost", "PushPulls"]
 
+_COMMIT: Final = int(PullFlag.COMMIT_OFFSET)
 _FIRST_PULL_MS: Final = 500
+_LISTENER_FIRST_MS: Final = 1
 _FLOW_GATES: Final = (Gate.TOO_MANY, Gate.TOO_LARGE, Gate.TOO_WIDE)
 
 _log = logging.getLogger(__name__)
@@ -88,16 +93,34 @@ class PullHost(Protocol):
 
 
 class _Pull:
-    """One queue's pull."""
+    """One queue's pull.
 
-    __slots__ = ("held", "next_offset", "previously_locked", "timer", "waits_for_room")
+    ``waits_for_listener``: its timer may be cut short when messages are done. ``like`` is a request that differs from
+    the next only in its offsets, made for ``subscription``; ``on_answer`` takes what ``address`` answers to it.
+    """
+
+    __slots__ = (
+        "address",
+        "held",
+        "like",
+        "next_offset",
+        "on_answer",
+        "previously_locked",
+        "subscription",
+        "timer",
+        "waits_for_listener",
+    )
 
     def __init__(self, held: ProcessQueue, next_offset: int) -> None:
         self.held = held
         self.next_offset = next_offset
         self.previously_locked = False
         self.timer: asyncio.TimerHandle | None = None
-        self.waits_for_room = False
+        self.waits_for_listener = False
+        self.address: str | None = None
+        self.subscription: SubscriptionData | None = None
+        self.like: PullRequest
+        self.on_answer: Callable[[PullAnswer | Error], object]
 
 
 class PushPulls:
@@ -152,8 +175,8 @@ class PushPulls:
     def room(self, held: ProcessQueue) -> None:
         """Let a pull that waits because too much is held look again, now that less is."""
         pull = self._pulls.get(held)
-        if pull is not None and pull.waits_for_room and self._gate(pull) not in _FLOW_GATES:
-            self._now(pull)
+        if pull is not None and pull.waits_for_listener and (gate := self._gate(pull)) not in _FLOW_GATES:
+            self._go(pull, gate)
 
     def close(self) -> None:
         """End every pull that waits here. Those at brokers end when their answers come."""
@@ -184,11 +207,14 @@ class PushPulls:
         )
 
     def _now(self, pull: _Pull) -> None:
+        self._go(pull, self._gate(pull))
+
+    def _go(self, pull: _Pull, gate: Gate) -> None:
+        """Do what the gate says that the pull has come to."""
         if pull.timer is not None:
             pull.timer.cancel()
             pull.timer = None
-        pull.waits_for_room = False
-        gate = self._gate(pull)
+        pull.waits_for_listener = False
         if gate is Gate.OPEN:
             self._send(pull)
         elif gate is Gate.DROPPED:
@@ -197,7 +223,7 @@ class PushPulls:
             self._spawn(self._first_locked(pull))
         else:
             if gate in _FLOW_GATES:
-                pull.waits_for_room = True
+                pull.waits_for_listener = True
                 if self.counters.note(gate):
                     _log.warning("group %s: pulls wait, %s: %r", self._group, gate.value, pull.held)
             self._later(pull, delay_at_gate_ms(gate, exception_delay_ms=self._exception_ms))
@@ -238,23 +264,31 @@ class PushPulls:
         except Error as error:
             self._failed(pull, error)
             return
+        if address != pull.address or subscription is not pull.subscription:
+            self._prepare(pull, subscription, address)
         commit_offset, is_commit = commit_to_send(
             settings.message_model, self._store.memory(queue), from_slave=is_slave
         )
+        like = pull.like
+        request = like.again(pull.next_offset, commit_offset, like.sys_flag | _COMMIT if is_commit else like.sys_flag)
+        self._instance.network.pull(
+            address, request, pull.on_answer, timeout_ms=settings.consumer_timeout_when_suspend_ms
+        )
+
+    def _prepare(self, pull: _Pull, subscription: SubscriptionData, address: str) -> None:
+        """Make what all pulls of a queue share, until its subscription or its broker is another."""
+        settings, queue = self._settings, pull.held.queue
         with_expression = settings.post_subscription_when_pull and not subscription.class_filter_mode
-        request = PullRequest(
+        pull.like = PullRequest(
             group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
-            queue_offset=pull.next_offset,
+            queue_offset=0,
             max_messages=settings.pull_batch_size,
             sys_flag=pull_flags(
-                commit=is_commit,
-                suspend=True,
-                subscription=with_expression,
-                class_filter=subscription.class_filter_mode,
+                suspend=True, subscription=with_expression, class_filter=subscription.class_filter_mode
             ),
-            commit_offset=commit_offset,
+            commit_offset=0,
             suspend_timeout_ms=settings.broker_suspend_max_time_ms,
             sub_version=subscription.sub_version,
             max_bytes=settings.pull_batch_size_bytes,
@@ -262,12 +296,9 @@ class PushPulls:
             expression_type=subscription.expression_type,
             broker_name=queue.broker_name,
         )
-        self._instance.network.pull(
-            address,
-            request,
-            partial(self._answered, pull, subscription, address),
-            timeout_ms=settings.consumer_timeout_when_suspend_ms,
-        )
+        pull.on_answer = partial(self._answered, pull, subscription, address)
+        pull.subscription = subscription
+        pull.address = address
 
     async def _find_broker(self, pull: _Pull) -> None:
         try:
@@ -292,7 +323,7 @@ class PushPulls:
             self._failed(pull, error)
             return
         if is_found:
-            self._found(pull, answer.next_begin_offset, messages)
+            self._found(pull, answer.next_begin_offset, messages, is_all=answer.next_begin_offset >= answer.max_offset)
             return
         pull.next_offset = answer.next_begin_offset
         if status is PullStatus.OFFSET_ILLEGAL:
@@ -311,7 +342,7 @@ class PushPulls:
         if self._pulls.pop(held, None) is not None:
             self._kernel.forget(held.queue)
 
-    def _found(self, pull: _Pull, next_offset: int, messages: list[ReceivedMessage]) -> None:
+    def _found(self, pull: _Pull, next_offset: int, messages: list[ReceivedMessage], *, is_all: bool) -> None:
         held = pull.held
         previous, pull.next_offset = pull.next_offset, next_offset
         if held.dropped:
@@ -331,7 +362,11 @@ class PushPulls:
             )
         dispatch = held.put(messages)
         self._host.consume(held, messages, dispatch=dispatch)
-        self._later(pull, self._settings.pull_interval_ms)
+        delay_ms = self._settings.pull_interval_ms
+        if is_all and not delay_ms:
+            pull.waits_for_listener = True
+            delay_ms = _LISTENER_FIRST_MS
+        self._later(pull, delay_ms)
 
     def _failed(self, pull: _Pull, error: Error) -> None:
         queue = pull.held.queue

@@ -31,10 +31,10 @@ _LOOK_AGAIN_S: Final = 0.01
 """How long parts may wait before more threads are woken."""
 _WORTH_A_WAKE_S: Final = 0.0002
 """How much work a further thread must find. Waking one takes a tenth of it, measured on two cores."""
-_TYPICAL_FIRST_S: Final = 0.00002
+_TYPICAL_FIRST_S: Final = 0.000002
 _TYPICAL_MIN_S: Final = 0.0000001
-_SLOWER: Final = 1.1
-_QUICKER: Final = 0.9
+_SLOWER: Final = 1.25
+_QUICKER: Final = 0.8
 
 
 class _Seat:
@@ -86,7 +86,12 @@ class ThreadWorkers(TaskPool):
     def submit(self, task: Task) -> None:
         """Have a task done."""
         self._take(task)
-        if not self._wake_is_due:
+        if not self._awake:
+            # At once: while the thread wakes, the loop finishes its turn.
+            self._wake_one()
+        if self._timer is None and not self._closed:
+            self._look_again()
+        if not self._wake_is_due and (task.parts_left > 1 or len(self._ready) > 1 or self._is_slow):
             # Several queues' tasks often come in one turn of the loop, from one read of a socket.
             self._wake_is_due = True
             self._loop.call_soon(self._wake_for_work)
@@ -129,16 +134,19 @@ class ThreadWorkers(TaskPool):
     def _awake(self) -> int:
         return len(self._seats) - len(self._asleep)
 
+    @property
+    def _is_slow(self) -> bool:
+        """Whether a single part is worth a thread."""
+        return self._typical_s > _WORTH_A_WAKE_S
+
     def _wake_for_work(self) -> None:
         """Have as many threads awake as the work is worth; those that are take what comes."""
         self._wake_is_due = False
         waiting = self.waiting
-        if not waiting:
-            return
-        worth = min(max(1, int(waiting * self._typical_s / _WORTH_A_WAKE_S)), waiting)
-        self._wake(worth - self._awake)
-        if self._timer is None and not self._closed:
-            self._look_again()
+        if self._is_slow:
+            self._wake(waiting)  # whoever is awake is busy for longer than waking one more takes
+        elif waiting:
+            self._wake(max(1, int(waiting * self._typical_s / _WORTH_A_WAKE_S)) - self._awake)
 
     def _look_again(self) -> None:
         done = self._done_so_far()
@@ -155,7 +163,8 @@ class ThreadWorkers(TaskPool):
             self._hand_back()
         waiting = self.waiting
         if waiting and not self._closed:
-            if progress < waiting:
+            # What is quick and waits all the same waits for the machine: more threads would only be in the way.
+            if not progress or (progress < waiting and waiting * self._typical_s > _LOOK_AGAIN_S):
                 self._wake(max(1, self._awake))
             self._look_again()
 
@@ -232,6 +241,7 @@ class ThreadWorkers(TaskPool):
                 if is_orderly and not handled.is_success:
                     break
             if now - told > _REPORT_S and not is_orderly:
+                seat.part = None
                 stint.parts = parts
                 self._report(stint, seat)
                 self._tell()

@@ -552,8 +552,8 @@ async def test_a_next_offset_that_goes_back_is_warned_of(cluster: FakeCluster) -
     found = push_pulls.PushPulls._found
     odd = iter([5])
 
-    def goes_back(pulls: push_pulls.PushPulls, pull: Any, next_offset: int, messages: Any) -> None:
-        found(pulls, pull, next(odd, 9) if next_offset == 9 else next_offset, messages)
+    def goes_back(pulls: push_pulls.PushPulls, pull: Any, next_offset: int, messages: Any, *, is_all: bool) -> None:
+        found(pulls, pull, next(odd, 9) if next_offset == 9 else next_offset, messages, is_all=is_all)
 
     engine = consumer(cluster, seen)
     with patch.object(push_pulls.PushPulls, "_found", goes_back), patch.object(push_pulls._log, "warning") as warning:
@@ -565,6 +565,40 @@ async def test_a_next_offset_that_goes_back_is_warned_of(cluster: FakeCluster) -
     assert set(seen.numbers()) == set(range(8))
     text, *values = warning.call_args.args
     assert "asked from offset 8 and answered from 8 to 5" in text % tuple(values)
+
+
+@pytest.mark.parametrize(("listener_s", "pulled_after_s"), [(0.0005, 0.0005), (0.3, 0.001)])
+def test_what_came_is_on_its_way_before_the_next_pull(listener_s: float, pulled_after_s: float) -> None:
+    """Where nothing else waits at the broker the next pull goes out when the listener is done, or 1 ms later."""
+
+    @on_cluster
+    async def body(cluster: FakeCluster) -> None:
+        begun, sent = [], []
+        send = push_pulls.PushPulls._send
+
+        async def listener(_: Any) -> None:
+            begun.append(cluster.loop.time())
+            await asyncio.sleep(listener_s)
+
+        def note(pulls: push_pulls.PushPulls, pull: Any) -> None:
+            if pull.held.queue == _queue(0):
+                sent.append((cluster.loop.time(), pull.next_offset))
+            send(pulls, pull)
+
+        engine = consumer(cluster, listener)
+        with patch.object(push_pulls.PushPulls, "_send", note):
+            await engine.start()
+            await until(lambda: bool(sent))
+            fill(cluster, 1, queues=1)
+            await until(lambda: len(sent) == 2)
+            await until(lambda: committed(cluster).get(0) == 1)
+            await engine.close()
+        assert len(begun) == 1
+        when, offset = sent[1]
+        assert offset == 1
+        assert when - begun[0] == pytest.approx(pulled_after_s)
+
+    body()
 
 
 @on_cluster

@@ -414,3 +414,43 @@ def test_tasks_that_are_refused_come_again(monkeypatch: pytest.MonkeyPatch) -> N
         await workers.close(drain_ms=0, finish_ms=1000)
 
     run(body)
+
+
+def test_a_listener_that_takes_long_is_not_waited_for() -> None:
+    """A message that comes while others are being handled gets a thread of its own at once."""
+
+    async def body() -> None:
+        done = Collected()
+        go_on = threading.Event()
+        workers = ThreadWorkers(
+            caller(lambda _: go_on.wait(LIMIT_S) and None, batch=False), done, threads_max=9, name="w"
+        )
+        workers._typical_s = 0.1
+        for first in (0, 3):
+            workers.submit(task_of(held(), [first, first + 1, first + 2]))
+            await asyncio.sleep(0)
+            assert len(workers._seats) == first + 3
+        go_on.set()
+        await done.until(6)
+        await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+
+
+def test_quick_work_that_waits_for_the_machine_wakes_nobody_else() -> None:
+    async def body() -> None:
+        done = Collected()
+        workers = ThreadWorkers(caller(lambda _: None, batch=False), done, threads_max=9, name="w")
+        workers._typical_s = 0.000001
+        workers._take(task_of(held(), list(range(1_000))))
+        seat_count = []
+        for was_done in (-1, 0):  # once with progress, once without
+            workers._look(was_done)
+            seat_count.append(len(workers._seats))
+            assert workers._timer is not None
+            workers._timer.cancel()
+        assert seat_count == [0, 1]
+        await done.until(1_000)
+        await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
