@@ -532,12 +532,14 @@ class ClientInstance:
         """Tell every broker who we are and what we subscribe to.
 
         Args:
-            queues_changed: the versions of subscriptions changed; leave nothing out.
+            queues_changed: the versions of subscriptions changed: leave nothing out, and where a heartbeat is under way
+                send one more behind it. It may have been made before the change, and brokers refuse the pulls of a
+                version that they have not heard of.
 
         Returns:
             False where nothing was sent: there is nobody to tell or nothing to say, or a heartbeat is under way.
         """
-        if self._beat_lock.locked():
+        if self._beat_lock.locked() and not queues_changed:
             _log.debug("%s: a heartbeat is under way", self.client_id)
             return False
         async with self._beat_lock:

@@ -487,7 +487,7 @@ class PushEngine:
         self._put_subscription(topic, expression, expression_type)
         if self.is_running:
             await self._instance.update_route(with_namespace(self.settings.namespace, topic))
-            await self._instance.heartbeat()
+            await self._instance.heartbeat(queues_changed=True)
             self._instance.wake_rebalance()
 
     def unsubscribe(self, topic: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -173,6 +174,25 @@ async def test_one_heartbeat_at_a_time_and_none_after_the_farewell(cluster: Fake
     assert cluster.brokers[0].groups == {"g": {}}
     await instance.unregister_consumer("g")
     assert len(cluster.log) == 2, "it was told once"
+    await instance.release()
+
+
+@on_cluster
+async def test_a_change_is_told_although_a_heartbeat_is_under_way(cluster: FakeCluster) -> None:
+    """That one may have been made before the change; brokers would refuse pulls until the next, half a minute later."""
+    instance = shared(cluster)
+    part = FakeConsumer("g", "T")
+    instance.register_consumer(part)
+    await instance.update_route("T")
+    cluster.log.clear()
+    first = asyncio.ensure_future(instance.heartbeat())
+    await asyncio.sleep(0)
+    part.subscriptions["T"] = replace(part.subscriptions["T"], sub_version=EPOCH_MS + 77)
+    assert await instance.heartbeat(queues_changed=True)
+    assert await first
+    told = [HeartbeatData.from_json(beat.body) for beat in cluster.asked(RequestCode.HEART_BEAT)]
+    assert len(told) == 2
+    assert told[1].consumers[0].subscriptions[0].sub_version == EPOCH_MS + 77
     await instance.release()
 
 
