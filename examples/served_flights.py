@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""The flights over the wire: name server and broker are started, the year is published, and each number is checked.
+"""The flights over the wire: servers, the Python client, the live log, and Spark; each number is checked.
 
-python examples/served_flights.py [--csv FILE] [--limit N] [--json]
+python examples/served_flights.py [--csv FILE] [--limit N] [--without-spark] [--json]
 
-`make demo` runs it as its second half. The servers are `cometmq serve` on a fresh directory and on free ports; the
-flights go in through `cometmq message send`, as lines of the CSV with the carrier as tag, the tail number as key, and
-one queue for each aircraft. They are counted in the live log, beside the broker, and in Spark (see spark_flights.py),
-whose result goes to the running broker as a topic. At the first difference it says what differs and ends with exit
-code 1. Where Spark or Java is missing, the rest is done, and one line says what to install.
+`make demo` runs it as its second half. The servers are `cometmq serve` on a fresh directory and on free ports. The
+flights go in by a producer and come out by groups of push consumers (see flights_client.py), are counted in the live
+log, beside the broker, and aggregated in Spark (see spark_flights.py): from the log, through the broker, and in a
+stream; its result goes to the running broker as a topic. At the first difference it says what differs and ends with
+exit code 1. Where Spark or Java is missing, the rest is done, and one line says what to install. Ctrl-C stops it and
+all that it has started.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -24,23 +26,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import spark_flights
-from flights_demo import QUEUES, TOPIC, Flight, Mismatch, csv_text, parse_flights
+from flights_client import bars, by_the_client
+from flights_demo import TOPIC, Flight, Mismatch, csv_text, parse_flights
 from rich.console import Console
-from spark_flights import Report, Step, as_table, cometmq_command
+from spark_flights import Report, as_table, cometmq_command
 
 import cometmq
 from cometmq.spark.requirements import missing
 
 START_S = 60
 STOP_S = 60
+SPARK_STEPS = 5
 
 
 @contextmanager
 def servers(store: Path, log: Path) -> Iterator[str]:
     """Run `cometmq serve`; yields the name server's address. Its end must be a clean one."""
     command = cometmq_command("serve", store, "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0", "--json")
-    with log.open("w") as output, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output) as process:
+    # Ctrl-C in a terminal is for the demo alone, which stops the servers when nobody uses them any more.
+    with (
+        log.open("w") as output,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output, start_new_session=True) as process,
+    ):
         try:
             yield started(process, log)
         finally:
@@ -60,15 +67,6 @@ def started(process: subprocess.Popen[bytes], log: Path) -> str:
                 return str(event["name_servers"])
         time.sleep(0.02)
     raise Mismatch(f"the servers did not start: {log.read_text()[-2000:]}")
-
-
-def publish(name_server: str, text: str, topic: str) -> None:
-    """Send the lines of a CSV; every one is acknowledged when this returns."""
-    command = cometmq_command(
-        "message", "send", topic, "--namesrv", name_server, "--format", "csv", "--null", "NA",
-        "--tag-column", "carrier", "--key-column", "tailnum", "--shard-column", "tailnum",
-    )  # fmt: skip
-    subprocess.run(command, input=text, text=True, check=True, stdout=subprocess.DEVNULL)
 
 
 def check_log(store: Path, flights: list[Flight], report: Report) -> None:
@@ -95,38 +93,63 @@ def limited(text: str, limit: int | None) -> str:
     return text if limit is None else "".join(text.splitlines(keepends=True)[: limit + 1])
 
 
-def run(folder: Path, text: str, console: Console) -> Report:
+def in_spark(store: Path, csv: Path, name_server: str, report: Report) -> None:
+    """Let another process aggregate in Spark, whose Java has much to say on standard error; take its steps over.
+
+    Raises:
+        Mismatch: it found a number that differs.
+    """
+    program = str(Path(__file__).with_name("spark_flights.py"))
+    command = [sys.executable, program, str(store), "--csv", str(csv), "--name-server", name_server, "--json"]
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        bars() as progress,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True) as process,
+    ):
+        task = progress.add_task("aggregated in Spark", total=SPARK_STEPS)
+        said = ""
+        try:
+            assert process.stdout is not None
+            for said in process.stdout:
+                values = json.loads(said) if said.startswith("{") else {}
+                if "checks" in values:
+                    report.checks += values["checks"]
+                elif values:
+                    report.add(values["name"], values["messages"], values["note"], values["seconds"])
+                    progress.update(task, advance=1)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            raise
+        if process.wait(STOP_S) != 0:
+            log.seek(0)
+            raise Mismatch(f"in Spark: {said.strip()}\n{log.read()[-4000:]}")
+
+
+def run(folder: Path, text: str, console: Console, *, with_spark: bool) -> Report:
     """Do every step.
 
     Raises:
         Mismatch: a number differs from the CSV's.
+        cometmq.Error: servers or client did not work.
     """
     report = Report()
     flights = parse_flights(text)
     store = folder / "served"
     begin = time.perf_counter()
     with servers(store, folder / "serve.log") as name_server:
-        report.steps.append(Step("servers", 0, time.perf_counter() - begin, f"name server {name_server}"))
-        create = cometmq_command("topic", "create", TOPIC, "--queues", QUEUES, "--namesrv", name_server)
-        subprocess.run(create, check=True, stdout=subprocess.DEVNULL)
-        with console.status("publishing the flights", spinner="line"):
-            begin = time.perf_counter()
-            publish(name_server, text, TOPIC)
-        report.steps.append(
-            Step("published over the wire", len(flights), time.perf_counter() - begin, "all acknowledged")
-        )
+        report.add("servers start", 0, f"name server {name_server}", time.perf_counter() - begin)
+        by_the_client(name_server, flights, report)
         with console.status("counting in the live log", spinner="line"):
             begin = time.perf_counter()
             check_log(store, flights, report)
-        report.steps.append(
-            Step("counted in the live log", len(flights), time.perf_counter() - begin, "equal to the CSV")
-        )
-        lacking = missing()
-        if lacking is None:
-            with console.status("aggregating in Spark", spinner="line"):
-                spark_flights.aggregate(store, text, report, name_server=name_server)
-        else:
+        report.add("counted in the live log", len(flights), "equal to the CSV", time.perf_counter() - begin)
+        lacking = missing() if with_spark else None
+        if lacking is not None:
             console.print(lacking)
+        elif with_spark:
+            csv = folder / "flights.csv"
+            csv.write_text(text, encoding="ascii")
+            in_spark(store, csv, name_server, report)
     return report
 
 
@@ -135,19 +158,28 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--csv", type=Path, metavar="FILE", help="another CSV of the same columns")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N lines")
+    parser.add_argument("--without-spark", action="store_true", help="leave Spark out")
     parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
     options = parser.parse_args(arguments)
-    console = Console(highlight=False, stderr=options.json)
+    messages = Console(highlight=False, stderr=True)
     try:
         with tempfile.TemporaryDirectory(prefix="cometmq-served-") as folder:
-            report = run(Path(folder), limited(csv_text(options.csv), options.limit), console)
+            text = limited(csv_text(options.csv), options.limit)
+            report = run(Path(folder), text, messages, with_spark=not options.without_spark)
+    except KeyboardInterrupt:
+        messages.print("stopped")
+        return 130
     except Mismatch as error:
-        print(f"wrong: {error}")
+        messages.print(f"[red]wrong:[/] {error}")
         return 1
+    except cometmq.Error as error:
+        messages.print(f"[red]{type(error).__name__}:[/] {error}")
+        return 1
+    console = Console(highlight=False)
     if options.json:
         print(json.dumps(report.as_document(), indent=2))
     else:
-        console.print(as_table(report, "The same flights over the wire, and in Spark from the live log"))
+        console.print(as_table(report, "The same flights over the wire, and in Spark"))
         console.print(f"All equal: {report.checks} comparisons with the CSV.")
     return 0
 

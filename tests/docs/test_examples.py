@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import json
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,12 +17,16 @@ from typing import Any
 import pytest
 
 import cometmq
+import cometmq.admin
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEMO = EXAMPLES / "flights_demo.py"
-# They make a store in ./data and need no arguments. The demo has tests of its own below.
+# They make a store in ./data and need no arguments. The demo and what belongs to it have tests of their own below.
 # Those for Spark, which says much on standard error, are run by tests/spark.
-PLAIN = sorted(path.name for path in EXAMPLES.glob("*.py") if path != DEMO and not path.name.startswith("spark_"))
+OF_THE_DEMO = {"flights_demo.py", "flights_client.py", "served_flights.py"}
+PLAIN = sorted(
+    path.name for path in EXAMPLES.glob("*.py") if path.name not in OF_THE_DEMO and not path.name.startswith("spark_")
+)
 
 CARRIERS = ["UA", "AA", "DL", "B6"]
 COLUMNS = (
@@ -118,15 +124,17 @@ def test_demo_refuses_a_folder_that_is_not_empty(small_csv: Path, tmp_path: Path
     assert "is not empty" in ended.stderr
 
 
+def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import a program of the demo, with those that it imports, for one test."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for path in EXAMPLES.glob("*.py"):
+        monkeypatch.delitem(sys.modules, path.stem, raising=False)
+    return importlib.import_module(name)
+
+
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("flights_demo", DEMO)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "flights_demo", module)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load("flights_demo", monkeypatch)
 
 
 def test_demo_fails_where_the_store_differs(
@@ -144,3 +152,63 @@ def test_demo_fails_where_the_store_differs(
     monkeypatch.setattr(demo, "write_and_follow", write_one_more)
     assert demo.main(["--csv", str(small_csv)]) == 1
     assert "the store says 721, the CSV says 720" in " ".join(capsys.readouterr().err.split())
+
+
+# --- Its second half, without Spark -----------------------------------------------------------------------------------
+
+
+def test_the_second_half_reports_what_it_checked(small_csv: Path, tmp_path: Path) -> None:
+    ended = run(EXAMPLES / "served_flights.py", "--csv", small_csv, "--without-spark", "--json", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    result: dict[str, Any] = json.loads(ended.stdout)
+    assert result["checks"] == 15
+    assert {step["name"]: step["messages"] for step in result["steps"]} == {
+        "servers start": 0,
+        "a group's members start": 0,
+        "published by the producer": 720,
+        "consumed while published": 720,
+        "  failed at first, retried": sum(zlib.crc32(line.encode()) % 100 == 0 for line in flights()),
+        "in each aircraft's order": 720,
+        "counted in the live log": 720,
+    }
+
+
+def test_the_second_half_finds_what_differs(
+    small_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A member that hides a flight, and Ctrl-C in the middle: both end it, with its servers."""
+    client, served = load("flights_client", monkeypatch), load("served_flights", monkeypatch)
+    addresses: list[str] = []
+
+    def hidden(name_server: str, flights: list[Any], report: Any) -> None:
+        addresses.append(name_server)
+        seen = client.InOrder()
+        listener = seen.listener("one")
+        lines = [flight.line for flight in flights[1:]]
+        listener([_Message(line) for line in lines])
+        report.equal("flights", len(seen.seen), len(flights))
+
+    monkeypatch.setattr(served, "by_the_client", hidden)
+    assert served.main(["--csv", str(small_csv), "--without-spark"]) == 1
+    assert "wrong: flights: found 719, the CSV says 720" in capsys.readouterr().err
+
+    def interrupted(name_server: str, flights: list[Any], report: Any) -> None:
+        addresses.append(name_server)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(served, "by_the_client", interrupted)
+    assert served.main(["--csv", str(small_csv), "--without-spark"]) == 130
+    assert "stopped" in capsys.readouterr().err
+    assert len(addresses) == 2
+    for address in addresses:
+        with pytest.raises(cometmq.Error), cometmq.admin.connect(namesrv=address) as admin:
+            admin.cluster.brokers()
+
+
+class _Message:
+    """What a listener looks at."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body_bytes = body
+        self.keys = (body.split(b",")[11].decode(),)
