@@ -251,7 +251,7 @@ static int32_t choose_queue(cmq_broker_loop *l, const cmq_send_header *header, c
 }
 
 /* The properties that are stored, in `*properties`; false: flush the run, and try again. */
-static bool prepare_properties(cmq_broker_loop *l, send_traits *traits, cmq_slice *properties)
+static bool prepare_properties(cmq_broker_loop *l, send_traits *traits, cmq_slice *properties, bool needs_id)
 {
     cmq_send_run *run = &l->run;
     if (traits->rebuild) {
@@ -259,7 +259,7 @@ static bool prepare_properties(cmq_broker_loop *l, send_traits *traits, cmq_slic
         if (into == NULL) return false;
         *properties = without_dropped(*properties, into);
     }
-    if (traits->unique.bytes > 0) return true;
+    if (traits->unique.bytes > 0 || !needs_id) return true;
     uint8_t *into = run_scratch(run, properties->bytes + 1 + sizeof "UNIQ_KEY" + 1 + CMQ_UNIQUE_ID_BYTES_MAX);
     if (into == NULL) return false;
     uint8_t *at = into;
@@ -329,10 +329,10 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
     const bool full = run->count == CMQ_RUN_SENDS_MAX || run->bytes + body.bytes > CMQ_RUN_BYTES_MAX;
     if (run->count > 0 && (full || traits.delay.bytes > 0 || !is_like(run, &like))) cmq_send_flush_run(l);
     cmq_slice properties = header->properties;
-    if (!prepare_properties(l, &traits, &properties)) {
+    if (!prepare_properties(l, &traits, &properties, true)) {
         cmq_send_flush_run(l);
         properties = header->properties;
-        if (!prepare_properties(l, &traits, &properties)) {
+        if (!prepare_properties(l, &traits, &properties, true)) {
             refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes; at most %u are allowed", header->properties.bytes, CMQ_PROPERTY_BYTES_MAX);
             return;
         }
@@ -444,7 +444,9 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
     }
     cmq_send_flush_run(l);
     cmq_slice properties = header->properties;
-    if (!prepare_properties(l, &traits, &properties)) {
+    /* An id of the batch's would stand in front of its messages' own: where it brings none, they have theirs. */
+    const bool is_inner = topic->kind == CMQ_TOPIC_BATCH;
+    if (!prepare_properties(l, &traits, &properties, is_inner)) {
         refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes; at most %u are allowed", header->properties.bytes, CMQ_PROPERTY_BYTES_MAX);
         return;
     }
@@ -467,7 +469,6 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
     append.properties_more = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = {.data = more, .bytes = used + l->broker->suffix_bytes}};
     cmq_appended appended = {0};
     int64_t inner = 0;
-    const bool is_inner = topic->kind == CMQ_TOPIC_BATCH;
     const cmq_status status = is_inner ? append_inner_batch(l, &append, body, &inner, &appended) : append_batch(l, &append, body, &appended);
     free(more);
     if (status != CMQ_OK)

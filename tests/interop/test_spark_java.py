@@ -1,19 +1,20 @@
-"""Spark's source over the wire against a Java broker: the same rows as from its files, times, tags and losses."""
+"""Spark's source and sink over the wire against a Java broker: the rows of its files, times, tags; rows' own ids."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from cometmq.spark.catalog import open_catalog, selected_queues, selected_topics
-from cometmq.spark.fetch import ReadPlan, record_batches
-from cometmq.spark.options import OptionMap, ReadOptions
-from cometmq.spark.ranges import batch_ranges
-from cometmq.spark.schema import chosen_columns
+from cometmq.client.outgoing import BODY_BYTES_MAX
+from cometmq.spark.sent_rows import RowIds, send_rows
+from cometmq.spark.staging import RowEncoder, WriteSchema
+from cometmq.spark.wire import Wire
 from interop.harness import Broker, Peer
 from interop.patterns import MessageSpec
+from support.spark_rows import read_rows
 
 pytestmark = pytest.mark.java
 
@@ -27,27 +28,7 @@ COLUMNS = (
 
 
 def read(**options: str) -> list[dict[str, Any]]:
-    found = ReadOptions.of(OptionMap({"topic": TOPIC, "columns": COLUMNS, **options}))
-    with open_catalog(found) as catalog:
-        queues = selected_queues(catalog, selected_topics(catalog, found.subscription))
-        ranges = batch_ranges(catalog, queues, found)
-        assert all(catalog.row_bytes(one, found.tags) > 0 for one in ranges if one.rows)
-    plan = ReadPlan(
-        path=found.path,
-        config=None,
-        name_servers=found.name_servers,
-        pull_timeout_ms=found.pull_timeout_ms,
-        columns=chosen_columns(found),
-        tags=found.tags,
-        keys=found.keys,
-        time_low_ms=None,
-        time_high_ms=None,
-        batch_rows=found.batch_rows,
-        batch_bytes=found.batch_bytes,
-        skip_corrupt=False,
-        fail_on_data_loss=True,
-    )
-    rows = [row for batch in record_batches(plan, ranges) for row in batch.to_pylist()]
+    rows = read_rows(**{"topic": TOPIC, "columns": COLUMNS, **options})
     return sorted(rows, key=lambda row: (row["queueId"], row["queueOffset"]))
 
 
@@ -80,8 +61,38 @@ def check_reading(peer: Peer, broker: Broker) -> list[dict[str, Any]]:
     return by_wire
 
 
+def check_writing(peer: Peer, broker: Broker) -> None:
+    """Rows keep their own ids in batches; sent again, they have the same ones."""
+    topic, servers = "SparkWritten", peer.namesrv.address
+    peer.client.create_topic(broker, topic, queues=QUEUES)
+    given = [{"body": b"row %d" % number, "tags": "t", "shardKey": f"s{number % 5}"} for number in range(300)]
+    batch = pa.RecordBatch.from_pylist(given)
+    schema = WriteSchema({name: name for name in ("body", "tags", "shardKey")})
+    encoder = RowEncoder(schema, topic=topic, body_bytes_max=BODY_BYTES_MAX)
+    wire = Wire([servers], timeout_ms=10_000)
+    try:
+        for _ in range(2):
+            ids = RowIds("nightly", 3)
+            sent = send_rows(wire, [batch], encoder, schema, ids, topic=topic, broker_name=None)
+            assert sent == (300, 0)
+    finally:
+        wire.close()
+    rows = read_rows(nameServer=servers, topic=topic, columns="body,uniqueId,queueId,queueOffset,tags")
+    assert len(rows) == 600
+    by_body: dict[bytes, set[str]] = {}
+    for row in rows:
+        by_body.setdefault(row["body"], set()).add(row["uniqueId"])
+    assert by_body.keys() == {row["body"] for row in given}
+    assert {len(ids) for ids in by_body.values()} == {1}
+    assert len(set.union(*by_body.values())) == 300
+    assert sorted(row["queue_offset"] for row in peer.client.pull_all(topic)) == sorted(
+        row["queueOffset"] for row in rows
+    )
+
+
 @pytest.mark.parametrize("version", ["5.3.3", pytest.param("4.9.7", marks=pytest.mark.java(full=True))])
-def test_reading_through_a_java_broker(peer: Peer, tmp_path: Path, version: str) -> None:
+def test_through_a_java_broker(peer: Peer, tmp_path: Path, version: str) -> None:
     with peer.broker(tmp_path / "store", version=version) as broker:
         by_wire = check_reading(peer, broker)
+        check_writing(peer, broker)
     assert read(path=str(tmp_path / "store")) == by_wire

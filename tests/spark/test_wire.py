@@ -128,3 +128,43 @@ def test_each_row_once_whenever_the_driver_dies(spark: SparkSession, cluster: Cl
     options = options_of(cluster, topic="t", startingOffsets="earliest", maxOffsetsPerTrigger="500")
     kill_and_finish(options, tmp_path / "out", kills=1, seed=11)
     assert written(spark, tmp_path / "out") == list(range(5_000))
+
+
+def test_writing(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    with connect(namesrv=cluster.name_server_address) as admin:
+        admin.topics.create("copy", queues=2)
+        admin.topics.create("followed", queues=2)
+    rows_of = ("body", "CONCAT('t-', tags) AS tags", "ARRAY(keys) AS keys", "keys AS shardKey")
+    given = load(spark, cluster).selectExpr(*rows_of)
+    for _ in range(2):  # the same job again: twins have one id
+        given.repartition(3, "shardKey").sortWithinPartitions("shardKey").write.format("cometmq").options(
+            **options_of(cluster, topic="copy", jobId="nightly")
+        ).mode("append").save()
+    copied = load(spark, cluster, topic="copy", columns="body,tags,keys,uniqueId")
+    assert numbers(copied) == sorted([*range(900)] * 2)
+    assert numbers(copied.dropDuplicates(["uniqueId"])) == list(range(900))
+    assert {row["tags"] for row in copied.select("tags").distinct().collect()} == {"t-a", "t-b"}
+
+    def follow() -> None:
+        query = (
+            stream(spark, cluster, topic="t", maxOffsetsPerTrigger="400")
+            .selectExpr("body", "tags")
+            .writeStream.format("cometmq")
+            .options(**options_of(cluster, topic="followed"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(100)
+        assert query.exception() is None
+
+    follow()
+    assert numbers(load(spark, cluster, topic="followed")) == list(range(900))
+    # The last micro-batch is run again, as after a crash before Spark had noted that it was done.
+    commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    follow()
+    followed = load(spark, cluster, topic="followed", columns="body,uniqueId")
+    assert followed.count() > 900
+    assert numbers(followed.dropDuplicates(["uniqueId"])) == list(range(900))

@@ -149,15 +149,23 @@ class AsyncMessages(AsyncPart[MessageOperations]):
     consume_directly = _awaited(MessageOperations.consume_directly)
     send = _awaited(MessageOperations.send)
 
-    def sender(self, topic: str, *, broker_name: str | None = None, limits: SendLimits | None = None) -> AsyncSender:
+    def sender(
+        self,
+        topic: str,
+        *,
+        broker_name: str | None = None,
+        limits: SendLimits | None = None,
+        own_ids: bool = False,
+    ) -> AsyncSender:
         """Return a sender of many messages, for ``async with``.
 
         Args:
             topic: the topic; brokers that make topics by themselves make it.
             broker_name: only to this broker.
             limits: sizes of requests, how many at a time, how often again.
+            own_ids: each message brings its unique id, as the property ``UNIQ_KEY``.
         """
-        return AsyncSender(self.core, self._channels, topic, broker_name=broker_name, limits=limits)
+        return AsyncSender(self.core, self._channels, topic, broker_name=broker_name, limits=limits, own_ids=own_ids)
 
 
 class AsyncSender:
@@ -174,6 +182,7 @@ class AsyncSender:
         *,
         broker_name: str | None,
         limits: SendLimits | None,
+        own_ids: bool,
     ) -> None:
         """Made by :meth:`AsyncMessages.sender`."""
         self._core = core
@@ -181,6 +190,7 @@ class AsyncSender:
         self._topic = topic
         self._broker_name = broker_name
         self._limits = limits
+        self._own_ids = own_ids
         self._sending: Sending | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress = asyncio.Event()
@@ -193,7 +203,12 @@ class AsyncSender:
             InvalidArgument: it has no queue that takes messages.
         """
         route = await self._channels.run(self._core.send_route(self._topic))
-        self._sending = Sending(self._topic, targets_of(route, broker_name=self._broker_name), limits=self._limits)
+        self._sending = Sending(
+            self._topic,
+            targets_of(route, broker_name=self._broker_name),
+            limits=self._limits,
+            own_ids=self._own_ids,
+        )
         return self
 
     async def __aexit__(

@@ -45,9 +45,18 @@ def _header(
     )
 
 
-def single_request(message: Encoded, *, topic: str, queue_id: int, group: str, unique_id: str, now_ms: int) -> Command:
-    """Return the request that sends one message (310)."""
-    properties = message.properties + own_properties(unique_id)
+_WAIT_ALONE = b"WAIT\x01true\x02"
+
+
+def _own(unique_id: str | None) -> bytes:
+    return _WAIT_ALONE if unique_id is None else own_properties(unique_id)
+
+
+def single_request(
+    message: Encoded, *, topic: str, queue_id: int, group: str, unique_id: str | None, now_ms: int
+) -> Command:
+    """Return the request that sends one message (310); its id None where it brings it."""
+    properties = message.properties + _own(unique_id)
     return _header(
         RequestCode.SEND_MESSAGE_V2,
         topic,
@@ -62,12 +71,13 @@ def single_request(message: Encoded, *, topic: str, queue_id: int, group: str, u
 
 
 def batch_request(
-    messages: Iterable[Encoded], *, topic: str, queue_id: int, group: str, unique_id: str, now_ms: int
+    messages: Iterable[Encoded], *, topic: str, queue_id: int, group: str, unique_id: str | None, now_ms: int
 ) -> Command:
     """Return the request that sends several messages at once (320).
 
-    A broker stores the batch's unique id with each of them, also where they bring one of their own: they bring none.
+    A broker stores the batch's unique id with each of them, also where they bring one of their own. So either they
+    bring none, or the batch has none: then each is stored under its own.
     """
     body = batch_body((message.body, message.properties, message.flag) for message in messages)
-    own = own_properties(unique_id)
+    own = _own(unique_id)
     return _header(RequestCode.SEND_BATCH_MESSAGE, topic, queue_id, group, now_ms, own, body, batch=True)

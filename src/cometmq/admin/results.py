@@ -244,7 +244,7 @@ class SendResult:
         topic, broker_name, queue_id, queue_offset: its place. For one that is held back (a delay) the queue is the one
             that was asked for and the offset is that of the place where it waits.
         message_id: its offset message id.
-        unique_id: the id that was given to it here (``UNIQ_KEY``).
+        unique_id: the id that was given to it here (``UNIQ_KEY``); empty where it brought its own.
         status: what the broker promised.
         attempts: how often it was sent; after more than one it may be stored more than once.
     """

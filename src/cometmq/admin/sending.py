@@ -150,7 +150,7 @@ class Parcel:
     lane: _Lane
     target: Target
     messages: list[Encoded]
-    unique_id: str
+    unique_id: str | None
     call: Call
     pause_ms: int = 0
     failures: int = 0
@@ -176,6 +176,7 @@ class Sending:
         limits: SendLimits | None = None,
         group: str = "cometmq_admin",
         first_target: int | None = None,
+        own_ids: bool = False,
         now_ms: Callable[[], int] | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -188,6 +189,7 @@ class Sending:
             group: the producer group that it says it is of.
             first_target: which of the targets the common lane begins with; None lets chance pick one, as the Java
                 producer does, so that many short runs do not fill one queue.
+            own_ids: each message brings its unique id, as the property ``UNIQ_KEY``.
             now_ms: the wall clock, milliseconds since 1970.
             monotonic_s: a clock for durations.
         """
@@ -199,7 +201,7 @@ class Sending:
         self._monotonic_s = monotonic_s
         self._began_s = monotonic_s()
         self._batch_messages = self.limits.batch_messages if can_be_batched(topic) else 1
-        self._ids = UniqueIds()
+        self._ids = None if own_ids else UniqueIds()
         self._common = _Lane(None)
         self._lanes = tuple(_Lane(target) for target in targets)
         self._lane_of_queue: dict[int, list[_Lane]] = {}
@@ -288,10 +290,10 @@ class Sending:
         self._waiting_bytes -= size
         lane.under_way += 1
         self._under_way += 1
-        unique_id = self._ids.next(self._now_ms())
+        unique_id = None if self._ids is None else self._ids.next(self._now_ms())
         return Parcel(lane, target, messages, unique_id, self._call(target, messages, unique_id))
 
-    def _call(self, target: Target, messages: list[Encoded], unique_id: str) -> Call:
+    def _call(self, target: Target, messages: list[Encoded], unique_id: str | None) -> Call:
         self._requests += 1
         now_ms = self._now_ms()
         if len(messages) == 1:
@@ -390,7 +392,7 @@ class Sending:
             queue_id=queue_id,
             queue_offset=offset,
             message_id=message_ids.partition(",")[0],
-            unique_id=parcel.unique_id,
+            unique_id=parcel.unique_id or "",
             status=status,
             attempts=1 + parcel.failures + parcel.refusals,
         )

@@ -10,11 +10,19 @@ The way of a query::
       fetch         ranges -> Arrow batches                           on the executors; wire_rows: from brokers
       source, stream                  what Spark calls for it
 
-``wire`` is the way to brokers. And of a write::
+and of a write::
 
       writer        what Spark calls
       staging       rows -> checked, one synced file per task         on the executors
       journal       one piece of hand-off work names the files        on the driver; the store's writer appends them
 
-``pyspark`` is imported by ``default_source``, ``source``, ``stream`` and ``writer`` only; the rest is plain Python.
+or, through brokers::
+
+      wire_writer   what Spark calls
+      sent_rows     rows -> messages under ids that stay, sent        on the executors
+
+``wire`` is the way to brokers.
+
+``pyspark`` is imported by ``default_source``, ``source``, ``stream``, ``writer``, ``wire_writer`` and, in tasks, by
+``running`` only; the rest is plain Python.
 """

@@ -68,16 +68,22 @@ class CometMQSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch writer."""
         from cometmq.spark.options import WriteOptions
+        from cometmq.spark.wire_writer import WireBatchWriter
         from cometmq.spark.writer import BatchWriter
 
-        return BatchWriter(WriteOptions.of(self._options, streaming=False), schema, overwrite)
+        options = WriteOptions.of(self._options, streaming=False)
+        return (WireBatchWriter if options.name_servers else BatchWriter)(options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return a stream writer."""
         from cometmq.spark.options import WriteOptions
+        from cometmq.spark.wire_writer import WireStreamWriter
         from cometmq.spark.writer import StreamWriter
 
-        return StreamWriter(WriteOptions.of(self._options, streaming=True), schema, overwrite, self._checkpoint)
+        options = WriteOptions.of(self._options, streaming=True)
+        if options.name_servers:
+            return WireStreamWriter(options, schema, overwrite)
+        return StreamWriter(options, schema, overwrite, self._checkpoint)
 
 
 class RocketMQSource(CometMQSource):

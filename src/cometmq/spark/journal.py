@@ -27,6 +27,11 @@ from cometmq.store.staged_files import Owner, StagedFolder
 __all__ = ["abandon", "abandon_all", "begin", "commit", "sorted_files"]
 
 
+def _root(options: WriteOptions) -> Path:
+    assert options.path is not None
+    return Path(options.path)
+
+
 def begin(options: WriteOptions, scope: str) -> tuple[str, int]:
     """Make sure that the store can be written to, and make a job's folder.
 
@@ -39,10 +44,10 @@ def begin(options: WriteOptions, scope: str) -> tuple[str, int]:
         StoreLocked: a RocketMQ broker holds the store.
         OptionError: the path is no store.
     """
-    path = Path(options.path)
+    path = _root(options)
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         cometmq.open(path, config=options.config, background=False).close()
-    with open_store(options.path, options.config) as store:
+    with open_store(str(path), options.config) as store:
         check_writer(store)
         largest = body_bytes_max(store)
     folder = StagedFolder(path)
@@ -79,7 +84,7 @@ def commit(
         HandoffRejected: the writer cannot append it; nothing of it stays.
         StoreLocked: a RocketMQ broker has taken the store over.
     """
-    folder = StagedFolder(Path(options.path))
+    folder = StagedFolder(_root(options))
     if not files:
         folder.remove(job)
         return True
@@ -93,7 +98,7 @@ def commit(
         done_number=done_number,
         born_timestamp_ms=time.time_ns() // 1_000_000,
     )
-    with open_store(options.path, options.config) as store:
+    with open_store(str(_root(options)), options.config) as store:
         try:
             return commit_staged(store, work, timeout_s=options.commit_timeout_ms / 1000)
         except HandoffWaiting as error:
@@ -107,12 +112,12 @@ def commit(
 
 def abandon(options: WriteOptions, job: str) -> None:
     """Remove what a job has staged."""
-    StagedFolder(Path(options.path)).remove(job)
+    StagedFolder(_root(options)).remove(job)
 
 
 def abandon_all(options: WriteOptions, scope: str) -> None:
     """Remove every job of a scope."""
-    folder = StagedFolder(Path(options.path))
+    folder = StagedFolder(_root(options))
     for job in folder.jobs(scope):
         folder.remove(job)
 

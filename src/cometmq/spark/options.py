@@ -57,7 +57,7 @@ _READ = (
     "commitOffsets",
     "pullTimeoutMs",
 )
-_WRITE = ("topic", "topicQueues", "jobId", "commitTimeoutMs")
+_WRITE = ("topic", "topicQueues", "jobId", "commitTimeoutMs", "brokerName", "pullTimeoutMs")
 _STREAM_ONLY = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
@@ -408,16 +408,23 @@ class WriteOptions:
     """Options of writing.
 
     Attributes:
-        path: the store's directory.
+        path: the store's directory; None where brokers are sent to.
         config: the broker's settings file, or None.
+        name_servers: name servers of the brokers; none where a store is written.
+        pull_timeout_ms: how long a server that does not answer is tried again.
+        broker_name: only this broker is sent to, or None.
         topic: topic of rows without one, or None: every row names its own.
         topic_queues: queues of a topic that the write makes.
-        job_id: name under which a batch is written once only, or None: every run writes.
+        job_id: name under which a batch is written once only, or None: every run writes. Through brokers: what the
+            ids of its messages are made of.
         commit_timeout_ms: longest wait for the store's writer.
     """
 
-    path: str
+    path: str | None
     config: str | None
+    name_servers: tuple[str, ...]
+    pull_timeout_ms: int
+    broker_name: str | None
     topic: str | None
     topic_queues: int
     job_id: str | None
@@ -434,21 +441,25 @@ class WriteOptions:
         options.refuse(reading, "is an option of reading, not of writing")
         if streaming:
             options.refuse(("jobId",), "is an option of a batch write; a stream is known by its checkpoint")
+        path = _store_path(options)
+        if path is None:
+            options.refuse(
+                ("topicQueues",), "belongs to path: brokers make topics as they are set (cometmq topic create)"
+            )
+            options.refuse(("commitTimeoutMs",), "belongs to path: brokers acknowledge each message")
+        else:
+            options.refuse(("brokerName",), "belongs to nameServer: a store is one broker's")
         return cls(
-            path=_written_path(options),
+            path=path,
             config=options.text("config"),
+            name_servers=options.parsed("nameServer", _name_servers, _NO_NAMES),
+            pull_timeout_ms=options.integer("pullTimeoutMs", 20_000) or 0,
+            broker_name=options.text("brokerName"),
             topic=options.parsed("topic", _one_topic, "") or None,
             topic_queues=options.integer("topicQueues", 1) or 1,
             job_id=options.parsed("jobId", _job_id, "") or None,
             commit_timeout_ms=options.integer("commitTimeoutMs", 600_000) or 0,
         )
-
-
-def _written_path(options: OptionMap) -> str:
-    path = _store_path(options)
-    if path is None:
-        raise OptionError("nameServer", "writing through brokers is not there yet; give path, the store's directory")
-    return path
 
 
 def _one_topic(value: str) -> str:

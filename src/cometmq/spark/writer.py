@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from cometmq.errors import InvalidArgument
 from cometmq.spark import journal
-from cometmq.spark.errors import OptionError
 from cometmq.spark.options import WriteOptions
+from cometmq.spark.running import refuse_complete, refuse_overwrite, running_query
 from cometmq.spark.staging import RowEncoder, WriteSchema, stage
 from cometmq.store.handoff_files import StagedFile
 from cometmq.store.staged_files import StagedFolder
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["BatchWriter", "Staged", "StreamWriter"]
-
-_QUERY_ID = "sql.streaming.queryId"
-"""The local property by which Spark tells a task its stream's id, which is its checkpoint's."""
 
 
 class Staged(WriterCommitMessage):
@@ -68,6 +64,7 @@ class _Job:
     def stage(self, batches: Iterator[pa.RecordBatch], query_id: str | None) -> Staged:
         """Write a task's rows down."""
         assert self.job is not None
+        assert self.options.path is not None
         encoder = RowEncoder(self.schema, topic=self.options.topic, body_bytes_max=self.body_bytes_max)
         folder = StagedFolder(Path(self.options.path))
         return Staged(self.job, stage(batches, encoder, folder, self.job, _task_prefix()), query_id)
@@ -78,23 +75,6 @@ def _task_prefix() -> str:
 
     context = TaskContext.get()
     return "00000000" if context is None else f"{context.partitionId():08d}-{context.taskAttemptId():010d}"
-
-
-def _query_id() -> str | None:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return None if context is None else context.getLocalProperty(_QUERY_ID)
-
-
-def refuse_overwrite(overwrite: bool) -> None:
-    """Refuse ``mode("overwrite")``.
-
-    Raises:
-        OptionError: it was asked for.
-    """
-    if overwrite:
-        raise OptionError("mode", 'a log is only ever appended to: write with mode("append")')
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -145,10 +125,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             OptionError: output mode "complete": a log takes nothing back.
             InvalidArgument: a column cannot be written.
         """
-        if overwrite:
-            raise OptionError(
-                "outputMode", 'a log is only ever appended to: use outputMode("append") or outputMode("update")'
-            )
+        refuse_complete(overwrite)
         self._checkpoint = checkpoint
         scope = "stream" if checkpoint is None else f"stream-{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}"
         self._job = _Job(options, schema, scope)
@@ -160,10 +137,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage a task's rows."""
-        query_id = _query_id()
-        if query_id is None:
-            raise InvalidArgument("Spark did not tell the stream's id; without it nothing can be written exactly once")
-        return self._job.stage(iterator, query_id)
+        return self._job.stage(iterator, running_query().query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Have a micro-batch appended; one that was appended before the driver died is not appended again."""

@@ -176,6 +176,16 @@ static void a_batch_is_stored_message_by_message(void)
     check_property(&view, "CLUSTER", "C");
     kit_request(client, 320, 3, 0, CMQ_HEADER_JSON, fields, body, (size_t)(end - body) - 1);   /* its last element is cut off */
     expect(client, 3, 1);
+    /* A batch without an id of its own leaves its messages theirs. */
+    const cmq_wire_batch_element own = {.body = cmq_slice_of_text("o"), .properties = cmq_slice_of_text("UNIQ_KEY\001mine\002")};
+    const size_t own_bytes = (size_t)(cmq_wire_batch_write(body, &own) - body);
+    const kit_field without[] = {{"a", "P"}, {"b", "T"}, {"c", "t"}, {"d", "4"}, {"e", "0"}, {"f", "0"}, {"g", "1"}, {"h", "0"},
+                                 {"i", "WAIT\001true\002"}, {"m", "true"}, {NULL, NULL}};
+    kit_request(client, 320, 5, 0, CMQ_HEADER_JSON, without, body, own_bytes);
+    CHECK_INT(kit_number(expect(client, 5, FOUND), "queueOffset"), 3);
+    kit_pull(client, 6, "T", 3, 0, 0, "");
+    view = record_of(expect(client, 6, FOUND));
+    check_property(&view, "UNIQ_KEY", "mine");
     kit_request(client, 320, 4, 0, CMQ_HEADER_JSON, fields, NULL, 0);
     expect(client, 4, 13);
     close(client);

@@ -171,7 +171,10 @@ def test_writing() -> None:
         (False, {"jobId": "a/b"}, "no name"),
         (True, {"jobId": "a"}, "batch write"),
         (False, {"tags": "a"}, "option of reading"),
-        (False, {"path": "", "nameServer": "h:1"}, "not there yet"),
+        (False, {"path": "", "nameServer": "h:1", "topicQueues": "3"}, "topic create"),
+        (False, {"path": "", "nameServer": "h:1", "commitTimeoutMs": "3"}, "acknowledge each message"),
+        (False, {"brokerName": "b"}, "belongs to nameServer"),
+        (False, {"nameServer": "h:1"}, "together with path"),
     ],
 )
 def test_bad_write_options(streaming: bool, options: dict[str, Any], text: str) -> None:

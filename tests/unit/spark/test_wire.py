@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import cometmq
@@ -20,19 +18,19 @@ from cometmq.admin import connect
 from cometmq.client import OutgoingMessage, Producer
 from cometmq.errors import BrokerNotFound, MalformedCommand
 from cometmq.remoting.codes import ResponseCode
-from cometmq.spark.catalog import open_catalog, selected_queues, selected_topics
+from cometmq.spark.catalog import open_catalog
 from cometmq.spark.errors import DataLoss, OptionError
-from cometmq.spark.fetch import ReadPlan, record_batches
+from cometmq.spark.fetch import record_batches
 from cometmq.spark.filters import Pushed, narrowed_by_time
 from cometmq.spark.offsets import QueueKey
 from cometmq.spark.options import OptionMap, ReadOptions
 from cometmq.spark.planning import QueueRange
-from cometmq.spark.ranges import batch_ranges
 from cometmq.spark.schema import chosen_columns, spark_arrow_schema
 from cometmq.spark.wire import Wire
 from cometmq.spark.wire_catalog import WireCatalog
 from cometmq.spark.wire_rows import WireRows
 from cometmq.testing import Cluster
+from support.spark_rows import plan_of, read_batches, read_rows
 
 MESSAGES = 3_000
 EVERYTHING = (
@@ -64,34 +62,8 @@ def read_options(cluster: Cluster, **options: str) -> ReadOptions:
     return ReadOptions.of(OptionMap({"nameServer": cluster.name_server_address, "topic": "t", **options}))
 
 
-def plan_of(options: ReadOptions) -> ReadPlan:
-    return ReadPlan(
-        path=options.path,
-        config=None,
-        name_servers=options.name_servers,
-        pull_timeout_ms=options.pull_timeout_ms,
-        columns=chosen_columns(options),
-        tags=options.tags,
-        keys=options.keys,
-        time_low_ms=None,
-        time_high_ms=None,
-        batch_rows=options.batch_rows,
-        batch_bytes=options.batch_bytes,
-        skip_corrupt=options.skip_corrupt,
-        fail_on_data_loss=options.fail_on_data_loss,
-    )
-
-
-def batches_of(options: ReadOptions) -> list[pa.RecordBatch]:
-    with open_catalog(options) as catalog:
-        queues = selected_queues(catalog, selected_topics(catalog, options.subscription))
-        ranges = batch_ranges(catalog, queues, options)
-    plan: ReadPlan = pickle.loads(pickle.dumps(plan_of(options)))
-    return list(record_batches(plan, ranges))
-
-
 def read(cluster: Cluster, **options: str) -> list[dict[str, Any]]:
-    return [row for batch in batches_of(read_options(cluster, **options)) for row in batch.to_pylist()]
+    return read_rows(nameServer=cluster.name_server_address, **{"topic": "t", **options})
 
 
 def numbers(rows: list[dict[str, Any]]) -> list[int]:
@@ -106,11 +78,7 @@ def test_the_same_rows_as_the_files(cluster: Cluster) -> None:
     by_files = []
     for broker in cluster.brokers:
         path = str(cluster.path / broker.config.settings.broker_name)
-        by_files += [
-            row
-            for batch in batches_of(ReadOptions.of(OptionMap({"path": path, "topic": "t", "columns": EVERYTHING})))
-            for row in batch.to_pylist()
-        ]
+        by_files += read_rows(path=path, topic="t", columns=EVERYTHING)
 
     def place(row: dict[str, Any]) -> tuple[Any, ...]:
         return row["storeHost"], row["queueId"], row["queueOffset"]
@@ -121,12 +89,12 @@ def test_the_same_rows_as_the_files(cluster: Cluster) -> None:
 
 def test_types_and_sizes_of_batches(cluster: Cluster) -> None:
     options = read_options(cluster, batchRows="100", columns="queueOffset,body,properties,storeTimestamp")
-    batches = batches_of(options)
+    batches = read_batches(options)
     for batch in batches:
         batch.validate(full=True)
         assert batch.schema.equals(spark_arrow_schema(chosen_columns(options)))
         assert batch.num_rows <= 100
-    kafka = batches_of(read_options(cluster, schema="kafka", includeHeaders="true"))
+    kafka = read_batches(read_options(cluster, schema="kafka", includeHeaders="true"))
     assert sum(batch.num_rows for batch in kafka) == MESSAGES + 4
     assert kafka[0].to_pylist()[0]["timestampType"] == 1
 
