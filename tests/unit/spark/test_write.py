@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 
 from cometmq.spark import writer as writers
 from cometmq.spark.default_source import CometMQSource
+from cometmq.spark.running import RunningQuery
 from cometmq.spark.staging import RowEncoder, WriteSchema
 from cometmq.spark.writer import BatchWriter, Staged, StreamWriter
 
@@ -162,7 +163,7 @@ def test_a_driver_that_dies_is_swept(path: Path) -> None:
 
 @pytest.fixture
 def _query(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "_query_id", lambda: "3f2c")
+    monkeypatch.setattr(writers, "running_query", lambda: RunningQuery("3f2c", 0))
 
 
 def stream_writer(path: Path, **options: str) -> StreamWriter:
