@@ -166,6 +166,11 @@ bench-store: $(BUILT) ## benchmarks of the store: C, Python, rivals; one table (
 bench-broker: $(BUILT) ## our broker beside Apache RocketMQ's, one load generator, both flush modes (BENCH_ARGS='--quick --without-java')
 	@$(BIN)/python benchmarks/run_broker.py $(BENCH_ARGS)
 
+.PHONY: bench-client
+bench-client: $(BUILT) ## our client beside the Java client, confluent-kafka, nats-py and redis-py (BENCH_ARGS='--quick --systems our')
+	@tools/setup_rivals.sh || echo "bench-client: what is missing is left out"
+	@$(BIN)/python benchmarks/run_client.py $(BENCH_ARGS)
+
 .PHONY: bench-query
 bench-query: $(BUILT) ## DuckDB, Polars and Spark over the live log against Parquet of the same rows (BENCH_ARGS='--only spark --gib 2')
 	@$(BIN)/python -c 'import duckdb, polars, pyspark' 2>/dev/null || { \

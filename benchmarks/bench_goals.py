@@ -36,6 +36,10 @@ def _ratio_at_most(value: float) -> Judge:
     return lambda figure, _: figure["ratio"] <= value if "ratio" in figure else None
 
 
+def _at_most_ratio(value: float) -> Judge:
+    return lambda figure, _: figure["ratio"] <= value if "ratio" in figure else None
+
+
 def _share_of(part: str, other: str, share: float) -> Judge:
     """At least so much of the figure whose name has ``other`` in place of ``part``."""
 
@@ -97,6 +101,13 @@ GOALS = [
             _as_with("1 million", 1.5),
         ),
         (r"scale/100 million/(open after|memory|descriptors).*", "as with 1 million", _as_with("1 million", 1.5)),
+        (r"client/send, pipelined/128B/cometmq.*, our broker", "200 k/s", _at_least(200e3)),
+        (r"client/send, accumulated/128B/cometmq.*, our broker", "1 M/s", _at_least(1e6)),
+        (r"client/consume, listener/128B/cometmq.*, our broker", "250 k/s", _at_least(250e3)),
+        (r"client/consume, batch listener/128B/cometmq.*, our broker", "1 M/s", _at_least(1e6)),
+        (r"client/latency, .*/p99/cometmq.*, our broker", "300 us", _at_most(300)),
+        (r"client/(send|consume), .*/(?!cometmq)[^/]*", "ours faster", _at_most_ratio(1)),
+        (r"client/latency, .*/p(50|99)/(?!cometmq)[^/]*", "ours faster", _ratio(1)),
     ]
 ]
 

@@ -1,6 +1,6 @@
 """Brokers as processes of their own, ours and Apache RocketMQ's 5.3.3, with the same flush mode and fresh stores.
 
-The Java broker runs as its scripts start it, with a heap of 2 GiB; its jars come from
+The Java broker runs as its scripts start it, with a heap of 2 GiB unless another is asked for; its jars come from
 Maven as for the tests (``tests/interop``), and where Maven or Java is missing, :class:`PeerMissing` says so.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +31,12 @@ __all__ = [
     "PeerMissing",
     "Server",
     "busy_broker",
+    "harness",
     "java_broker",
     "our_broker",
     "our_cluster",
     "prepare_java",
+    "running",
 ]
 
 OURS = "ours"
@@ -101,33 +104,37 @@ def our_broker(home: Path, *, flush: str) -> Iterator[Server]:
 
 
 @contextmanager
-def our_cluster(home: Path, *, flush: str) -> Iterator[tuple[str, Path]]:
+def our_cluster(home: Path, *, flush: str, settings: Mapping[str, str] | None = None) -> Iterator[tuple[str, Path]]:
     """Start ``cometmq serve``, a name server and a broker in one process; its name server's address, and the store."""
     store = home / "store"
     command = [sys.executable, "-m", "cometmq", "serve", str(store), "--listen", "127.0.0.1:0", "--json"]
     command += ["--namesrv-listen", "127.0.0.1:0", "--set", f"flushDiskType={flush.upper()}_FLUSH"]
+    command += [part for name, value in (settings or {}).items() for part in ("--set", f"{name}={value}")]
     with _process(OURS, command, home, '"event": "broker started"', {}) as (_, line):
         yield json.loads(line)["name_servers"], store
 
 
 @contextmanager
-def java_broker(home: Path, *, flush: str) -> Iterator[Server]:
-    """Start Apache RocketMQ's broker, without a name server."""
+def java_broker(
+    home: Path, *, flush: str, heap_mib: int = 2048, settings: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """Start Apache RocketMQ's broker; without a name server, unless ``settings`` name one."""
     port = harness._free_ports(1, -2)
     home.mkdir(parents=True, exist_ok=True)
-    settings = home / "broker.properties"
-    settings.write_text(
+    properties = home / "broker.properties"
+    properties.write_text(
         f"brokerClusterName=DefaultCluster\nbrokerName=broker-a\nbrokerId=0\nbrokerIP1=127.0.0.1\nbindAddress=127.0.0.1\n"
         f"listenPort={port}\nhaListenPort={port + 1}\nfastListenPort={port - 2}\n"
         f"storePathRootDir={home / 'store'}\nstorePathCommitLog={home / 'store' / 'commitlog'}\n"
         f"flushDiskType={flush.upper()}_FLUSH\nbrokerRole=ASYNC_MASTER\n"
+        + "".join(f"{name}={value}\n" for name, value in (settings or {}).items())
     )
     xml = home / "logback.xml"
     harness._logging_xml(xml, home / "broker.log", "WARN")
     command = [
         harness._java(),
-        "-Xms2g",
-        "-Xmx2g",
+        f"-Xms{heap_mib}m",
+        f"-Xmx{heap_mib}m",
         "-XX:+UseG1GC",
         "--add-opens=java.base/java.nio=ALL-UNNAMED",
         "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -137,17 +144,27 @@ def java_broker(home: Path, *, flush: str) -> Iterator[Server]:
         harness._classpath(PEER_VERSION),
         "org.apache.rocketmq.broker.BrokerStartup",
         "-c",
-        str(settings),
+        str(properties),
     ]
     with _process("Java", command, home, "boot success", {"ROCKETMQ_HOME": str(home)}) as (process, _):
         yield Server("Java", f"127.0.0.1:{port}", process.pid)
 
 
 @contextmanager
+def running(name: str, command: list[str], home: Path, *, line: str = "", port: int = 0) -> Iterator[str]:
+    """Start any other server and end it by SIGTERM behind the block.
+
+    Waits until ``port`` of 127.0.0.1 takes connections, or for a line with ``line`` in it, which is yielded.
+    """
+    with _process(name, command, home, line, {}, port=port) as (_, found):
+        yield found
+
+
+@contextmanager
 def _process(
-    name: str, command: list[str], home: Path, ready: str, more: dict[str, str]
+    name: str, command: list[str], home: Path, ready: str, more: dict[str, str], *, port: int = 0
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start a program, wait for a line of its output, and end it by SIGTERM behind the block."""
+    """Start a program, wait until it is ready, and end it by SIGTERM behind the block."""
     home.mkdir(parents=True, exist_ok=True)
     log = home / "output.log"
     with (
@@ -157,7 +174,7 @@ def _process(
         ) as process,
     ):
         try:
-            yield process, _line_of(name, process, log, ready)
+            yield process, _answers(name, process, log, port) if port else _line_of(name, process, log, ready)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -167,12 +184,32 @@ def _process(
 
 
 def _line_of(name: str, process: subprocess.Popen[str], log: Path, ready: str) -> str:
+    """Wait for a line of its output."""
+
+    def find() -> str | None:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line for line in lines if ready in line), None)
+
+    return _until(find, name, process, log)
+
+
+def _answers(name: str, process: subprocess.Popen[str], log: Path, port: int) -> str:
+    """Wait until its port takes connections."""
+
+    def connect() -> str | None:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            return "" if probe.connect_ex(("127.0.0.1", port)) == 0 else None
+
+    return _until(connect, name, process, log)
+
+
+def _until(look: Callable[[], str | None], name: str, process: subprocess.Popen[str], log: Path) -> str:
     end = time.monotonic() + _START_S
     while time.monotonic() < end:
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-            if ready in line:
-                return line
+        found = look()
+        if found is not None:
+            return found
         if process.poll() is not None:
             break
         time.sleep(0.05)
-    raise SystemExit(f"the {name} broker did not start; the end of its output:\n{log.read_text()[-3000:]}")
+    raise SystemExit(f"{name} did not start; the end of its output:\n{log.read_text()[-3000:]}")
