@@ -176,6 +176,7 @@ cdef extern from "store/cmq_property.h" nogil:
     cbool cmq_property_find(cmq_slice properties, cmq_slice name, cmq_slice *value_out)
     cmq_status cmq_property_append(uint8_t *buffer, size_t capacity, size_t *used, cmq_slice name, cmq_slice value)
     cbool cmq_property_has_separator(cmq_slice text)
+    cmq_status cmq_property_check_name(cmq_slice name)
     size_t cmq_property_pair_bytes(cmq_slice name, cmq_slice value)
     uint8_t *cmq_property_write(uint8_t *into, cmq_slice name, cmq_slice value)
 

@@ -1,24 +1,27 @@
 # Messages on their way out, written in one call each: properties, unique id, and the request, or the record of a batch.
 #
-# The short way takes what is plain: a body of bytes that is not compressed, tags and keys. It refuses nothing: for what it does not take it returns
-# None, and the long way (cometmq.client.request_making), which knows all there is to a message, encodes or refuses it. Both write the same bytes.
+# The short way takes what is plain: a body of bytes that is not compressed, tags, keys, a sharding key, and properties whose names mean nothing to the
+# client. It refuses nothing: for what it does not take it returns None, and the long way (cometmq.client.request_making), which knows all there is to
+# a message, encodes or refuses it. Both write the same bytes.
 from posix.time cimport CLOCK_REALTIME
 
 cdef enum:
     _ID_BYTES = 32
     _ID_HEAD_BYTES = 20
-    _PLAIN_BYTES = 1024              # of tags and keys, where they go the short way
+    _PLAIN_BYTES = 2048              # of properties, where they go the short way
     _OWN_BYTES = 64                  # room for the unique id and WAIT, with their names
     _BATCH_OVERHEAD_BYTES = 22       # of a record of a batch beside its body and properties
     _STORED_BYTES_MAX = 32767        # properties of a record: their length has 15 bits
     _TAILS_MIN = 64
 
-cdef cmq_slice _TAGS_NAME, _KEYS_NAME, _UNIQ_KEY_NAME
+cdef cmq_slice _TAGS_NAME, _KEYS_NAME, _SHARDING_KEY_NAME, _UNIQ_KEY_NAME
 cdef bytes _tags_name = b"TAGS"
 cdef bytes _keys_name = b"KEYS"
+cdef bytes _sharding_key_name = b"__SHARDINGKEY"
 cdef bytes _uniq_key_name = b"UNIQ_KEY"
 _TAGS_NAME = _slice_of_bytes(_tags_name)
 _KEYS_NAME = _slice_of_bytes(_keys_name)
+_SHARDING_KEY_NAME = _slice_of_bytes(_sharding_key_name)
 _UNIQ_KEY_NAME = _slice_of_bytes(_uniq_key_name)
 
 
@@ -128,13 +131,32 @@ cdef int _add_plain(uint8_t *buffer, size_t *used, cmq_slice name, object value)
     return 1
 
 
-cdef int _write_plain(uint8_t *buffer, size_t *used, object tags, object keys) except -1:
-    """Tags and keys in the stored form; 0 where they are not plain."""
+cdef int _add_properties(uint8_t *buffer, size_t *used, dict properties, frozenset special) except -1:
+    """The same for further names and values, none of which has a meaning for the client."""
+    cdef cmq_slice text
+    for name, value in properties.items():
+        if type(name) is not str or name in special:
+            return 0
+        try:
+            text = _slice_of_text(<str>name)
+        except UnicodeError:
+            return 0
+        if text.bytes > _PLAIN_BYTES or cmq_property_check_name(text) != CMQ_OK or value is None or not _add_plain(buffer, used, text, value):
+            return 0
+    return 1
+
+
+cdef int _write_plain(uint8_t *buffer, size_t *used, object tags, object keys, object sharding_key, object properties, frozenset special) except -1:
+    """What a message says beside its body, in the stored form; 0 where it is not plain."""
     used[0] = 0
     if tags is not None and not _add_plain(buffer, used, _TAGS_NAME, tags):
         return 0
     if keys is not None and not _add_plain(buffer, used, _KEYS_NAME, keys):
         return 0
+    if sharding_key is not None and not _add_plain(buffer, used, _SHARDING_KEY_NAME, sharding_key):
+        return 0
+    if properties is not None:
+        return type(properties) is dict and _add_properties(buffer, used, <dict>properties, special)
     return 1
 
 
@@ -146,23 +168,29 @@ cdef class PlainLane:
 
     It is there as long as its topic's queues are what they are, and closed by being forgotten.
     """
-    cdef object _engine, _next_queue, _transmit, _clock, _now_ms, _blocking, _asynchronous
+    cdef object _engine, _next_queue, _queue_of, _transmit, _clock, _now_ms, _blocking, _asynchronous, _once
     cdef dict _masters, _links
     cdef set _under_way
+    cdef frozenset _special
     cdef SendRequest _template
     cdef UniqueIdCounter _ids
     cdef Py_ssize_t _body_bytes_max
     cdef int64_t _timeout_ms, _blocking_ms, _asynchronous_ms
 
-    def __init__(self, engine not None, SendRequest template not None, UniqueIdCounter ids not None, *, next_queue not None, dict masters not None,
-                 set under_way not None, transmit not None, dict links, clock not None, now_ms, blocking not None, asynchronous not None,
-                 Py_ssize_t body_bytes_max, int64_t timeout_ms):
-        """``next_queue()`` gives the queues in turn, ``masters`` the address of a broker, ``transmit(address, request, on_answer, timeout_ms=)`` sends,
-        where ``links`` has no connection that can be written to at once; ``clock()`` is in seconds, ``now_ms()`` since 1970 (None: the machine's)."""
+    def __init__(self, engine not None, SendRequest template not None, UniqueIdCounter ids not None, *, next_queue not None, queue_of not None,
+                 dict masters not None, set under_way not None, transmit not None, dict links, clock not None, now_ms, blocking not None,
+                 asynchronous not None, once not None, frozenset special not None, Py_ssize_t body_bytes_max, int64_t timeout_ms):
+        """``next_queue()`` gives the queues in turn, ``queue_of(sharding_key)`` the one of a key, ``masters`` the address of a broker.
+        ``transmit(address, request, on_answer, timeout_ms=)`` sends, where ``links`` has no connection that can be written to at once. ``clock()`` is
+        in seconds, ``now_ms()`` since 1970 (None: the machine's). ``special`` names the properties that are not for the short way. Of the policies
+        ``once`` is for who waits and sends to one queue."""
         self._engine = engine
         self._template = template
         self._ids = ids
         self._next_queue = next_queue
+        self._queue_of = queue_of
+        self._once = once
+        self._special = special
         self._masters = masters
         self._under_way = under_way
         self._transmit = transmit
@@ -176,46 +204,63 @@ cdef class PlainLane:
         self._timeout_ms = timeout_ms
         self._body_bytes_max = body_bytes_max
 
-    cdef SendRequest _request(self, object body, object tags, object keys, str broker_name, int32_t queue_id):
+    cdef bytes _stored(self, object body, object tags, object keys, object sharding_key, object properties, int64_t *now_ms):
+        """Its properties, where body and properties are plain; else None."""
         cdef uint8_t near[_PLAIN_BYTES + _OWN_BYTES]
         cdef size_t used = 0
-        cdef int64_t now_ms
-        if type(body) is not bytes or not 0 < len(<bytes>body) <= self._body_bytes_max or not _write_plain(near, &used, tags, keys):
+        if type(body) is not bytes or not 0 < len(<bytes>body) <= self._body_bytes_max:
             return None
-        now_ms = _wall_ms(self._now_ms)
-        used += _write_own(near + used, self._ids, self._ids._in_month(now_ms), self._ids._next(), True)
-        return self._template._to(broker_name, queue_id, PyBytes_FromStringAndSize(<const char *>near, <Py_ssize_t>used), <bytes>body, now_ms, 0, 0)
+        if not _write_plain(near, &used, tags, keys, sharding_key, properties, self._special):
+            return None
+        now_ms[0] = _wall_ms(self._now_ms)
+        used += _write_own(near + used, self._ids, self._ids._in_month(now_ms[0]), self._ids._next(), True)
+        return PyBytes_FromStringAndSize(<const char *>near, <Py_ssize_t>used)
 
-    def send(self, body, tags, keys, bint is_awaited):
+    def send(self, body, tags, keys, sharding_key, properties, bint is_awaited):
         """Send a message; the future brings what becomes of it. None where it is to go the long way."""
         cdef Sending send
-        cdef SendRequest request
-        queue = self._next_queue()
+        cdef int64_t now_ms = 0
+        cdef bytes stored = self._stored(body, tags, keys, sharding_key, properties, &now_ms)
+        if stored is None:
+            return None
+        queue = self._next_queue() if sharding_key is None else self._queue_of(sharding_key)
         cdef str broker_name = queue.broker_name
         address = self._masters.get(broker_name)
         if address is None:
             return None
-        request = self._request(body, tags, keys, broker_name, queue.queue_id)
-        if request is None:
-            return None
         send = Sending.__new__(Sending)
         send.engine = self._engine
-        send.request = request
+        send.request = self._template._to(broker_name, queue.queue_id, stored, <bytes>body, now_ms, 0, 0)
         send.queue = queue
-        send.policy = self._blocking if is_awaited else self._asynchronous
+        send.is_fixed = sharding_key is not None
+        send.policy = self._asynchronous if not is_awaited else self._once if send.is_fixed else self._blocking
         send.attempts = 1
         send.began_s = self._clock()
         send.deadline_s = send.began_s + self._timeout_ms / 1000.0
-        send._id_source = request.properties
+        send._id_source = stored
         send._under_way = self._under_way
         send._is_short = True
         self._under_way.add(send)
         try:
-            self._pass_on(address, request, send, self._blocking_ms if is_awaited else self._asynchronous_ms)
+            self._pass_on(address, send.request, send, self._blocking_ms if send.policy is self._blocking else self._asynchronous_ms)
         except BaseException:
             self._under_way.discard(send)
             raise
         return send
+
+    def send_oneway(self, body, tags, keys, sharding_key, properties):
+        """Send a message that nobody is told of; False where it is to go the long way."""
+        cdef int64_t now_ms = 0
+        cdef bytes stored = self._stored(body, tags, keys, sharding_key, properties, &now_ms)
+        if stored is None:
+            return False
+        queue = self._next_queue() if sharding_key is None else self._queue_of(sharding_key)
+        cdef str broker_name = queue.broker_name
+        address = self._masters.get(broker_name)
+        if address is None:
+            return False
+        self._pass_on(address, self._template._to(broker_name, queue.queue_id, stored, <bytes>body, now_ms, 0, 0), None, self._timeout_ms)
+        return True
 
     cdef int _pass_on(self, object address, SendRequest request, object on_answer, int64_t timeout_ms) except -1:
         cdef object link = None if self._links is None else self._links.get(address)
@@ -228,20 +273,6 @@ cdef class PlainLane:
                 pass
         self._transmit(address, request, on_answer, timeout_ms=timeout_ms)
         return 0
-
-    def send_oneway(self, body, tags, keys):
-        """Send a message that nobody is told of; False where it is to go the long way."""
-        cdef SendRequest request
-        queue = self._next_queue()
-        cdef str broker_name = queue.broker_name
-        address = self._masters.get(broker_name)
-        if address is None:
-            return False
-        request = self._request(body, tags, keys, broker_name, queue.queue_id)
-        if request is None:
-            return False
-        self._pass_on(address, request, None, self._timeout_ms)
-        return True
 
 
 # ---- bunches ---------------------------------------------------------------------------------------------------------
@@ -485,15 +516,17 @@ cdef class BunchLane:
     cdef Accumulator _accumulator
     cdef str _topic
     cdef Py_ssize_t _body_bytes_max
+    cdef frozenset _special
     cdef Bunch _last
 
-    def __init__(self, Accumulator accumulator not None, str topic not None, *, Py_ssize_t body_bytes_max):
-        """``topic`` is the name on the wire, checked; ``body_bytes_max`` what a body has at most."""
+    def __init__(self, Accumulator accumulator not None, str topic not None, *, frozenset special not None, Py_ssize_t body_bytes_max):
+        """``topic`` is the name on the wire, checked; ``special`` as a PlainLane's, ``body_bytes_max`` what a body has at most."""
+        self._special = special
         self._accumulator = accumulator
         self._topic = topic
         self._body_bytes_max = body_bytes_max
 
-    def send(self, body, tags, keys, bint is_awaited):
+    def send(self, body, tags, keys, sharding_key, properties, bint is_awaited):
         """Put a message into its bunch; its future brings what becomes of it. None where it is to go the long way."""
         cdef uint8_t near[_PLAIN_BYTES]
         cdef cmq_slice stored
@@ -503,7 +536,9 @@ cdef class BunchLane:
         cdef size_t size
         cdef uint32_t in_month
         stored.data = near
-        if type(body) is not bytes or not 0 < len(<bytes>body) <= self._body_bytes_max or not _write_plain(near, &stored.bytes, tags, keys):
+        if sharding_key is not None or type(body) is not bytes or not 0 < len(<bytes>body) <= self._body_bytes_max:
+            return None
+        if not _write_plain(near, &stored.bytes, tags, keys, None, properties, self._special):
             return None
         size = stored.bytes + <size_t>len(<bytes>body) + _own_bytes(True)
         if not accumulator._takes(size):
@@ -517,6 +552,6 @@ cdef class BunchLane:
         self._last = bunch
         return part
 
-    def send_oneway(self, body, tags, keys):
+    def send_oneway(self, body, tags, keys, sharding_key, properties):
         """A message that nobody is told of is not bunched: False."""
         return False

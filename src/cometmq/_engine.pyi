@@ -530,6 +530,7 @@ class PlainLane:
         ids: UniqueIdCounter,
         *,
         next_queue: Callable[[], MessageQueue],
+        queue_of: Callable[[str], MessageQueue],
         masters: dict[str, str],
         under_way: set[Sending],
         transmit: Callable[..., object],
@@ -538,11 +539,17 @@ class PlainLane:
         now_ms: Callable[[], int] | None,
         blocking: SendPolicy,
         asynchronous: SendPolicy,
+        once: SendPolicy,
+        special: frozenset[str],
         body_bytes_max: int,
         timeout_ms: int,
     ) -> None: ...
-    def send(self, body: object, tags: object, keys: object, is_awaited: bool) -> Sending | None: ...
-    def send_oneway(self, body: object, tags: object, keys: object) -> bool: ...
+    def send(
+        self, body: object, tags: object, keys: object, sharding_key: object, properties: object, is_awaited: bool
+    ) -> Sending | None: ...
+    def send_oneway(
+        self, body: object, tags: object, keys: object, sharding_key: object, properties: object
+    ) -> bool: ...
 
 @final
 class Bunch:
@@ -614,9 +621,15 @@ class Accumulator:
 class BunchLane:
     """The short way of plain messages to one topic into bunches. Any thread."""
 
-    def __init__(self, accumulator: Accumulator, topic: str, *, body_bytes_max: int) -> None: ...
-    def send(self, body: object, tags: object, keys: object, is_awaited: bool) -> Gathered | None: ...
-    def send_oneway(self, body: object, tags: object, keys: object) -> bool: ...
+    def __init__(
+        self, accumulator: Accumulator, topic: str, *, special: frozenset[str], body_bytes_max: int
+    ) -> None: ...
+    def send(
+        self, body: object, tags: object, keys: object, sharding_key: object, properties: object, is_awaited: bool
+    ) -> Gathered | None: ...
+    def send_oneway(
+        self, body: object, tags: object, keys: object, sharding_key: object, properties: object
+    ) -> bool: ...
 
 @final
 class AppendResult:

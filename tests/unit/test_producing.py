@@ -10,6 +10,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from cometmq._engine import (
     UniqueIdCounter,
     decode_properties,
 )
-from cometmq.client.outgoing import OutgoingMessage, encode_message, own_properties
+from cometmq.client.outgoing import SPECIAL_PROPERTIES, OutgoingMessage, encode_message, own_properties
 from cometmq.client.sending import SendPolicy, SendResult
 from cometmq.client.unique_ids import UniqueIds
 from cometmq.errors import ConnectionLost, MessageTooLarge
@@ -84,6 +85,9 @@ class Twin:
             "now_ms": lambda: NOW_MS,
             "blocking": SendPolicy(attempts=2, attempt_timeout_ms=500),
             "asynchronous": POLICY,
+            "once": SendPolicy(attempts=1),
+            "queue_of": lambda key: MessageQueue(topic="t", broker_name="a", queue_id=len(key)),
+            "special": SPECIAL_PROPERTIES,
             "body_bytes_max": 4_095,
             "timeout_ms": 3_000,
         }
@@ -115,6 +119,13 @@ def texts(chance: random.Random) -> str | None:
     return chance.choice([None, "", "".join(chance.choices(kinds, k=chance.randrange(40)))])
 
 
+def names(chance: random.Random) -> dict[str, str] | None:
+    """Properties of a message, or none."""
+    if chance.random() < 0.4:
+        return None
+    return {"p" + (texts(chance) or ""): texts(chance) or "" for _ in range(chance.randrange(4))}
+
+
 def test_a_plain_message_is_written_as_the_long_way_writes_it() -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -123,19 +134,20 @@ def test_a_plain_message_is_written_as_the_long_way_writes_it() -> None:
     other = UniqueIdCounter("0" * 20, lambda now_ms: (0, 2**42))
     for _ in range(300):
         body = chance.randbytes(chance.randint(1, 300))
-        tags, keys = texts(chance), texts(chance)
-        send = twin.lane.send(body, tags, keys, False)
+        tags, keys, sharding_key, properties = texts(chance), texts(chance), texts(chance), names(chance)
+        send = twin.lane.send(body, tags, keys, sharding_key, properties, False)
         assert send is not None
         address, request, on_answer, timeout_ms = twin.sent.pop()
-        message = OutgoingMessage(body, tags, keys)
+        message = OutgoingMessage(body, tags, keys, properties, sharding_key=sharding_key)
+        queue_id = 3 if sharding_key is None else len(sharding_key)
         unique_id = other.next(NOW_MS)
         assert request.properties == encode_message(message).properties + own_properties(unique_id)
         assert send.unique_id == unique_id
         assert (request.body, request.born_timestamp_ms, request.sys_flag, request.flag) == (body, NOW_MS, 0, 0)
         assert (request.code, request.producer_group, request.topic) == (310, "g", "t")
-        assert (request.broker_name, request.queue_id) == ("a", 3)
+        assert (request.broker_name, request.queue_id, send.is_fixed) == ("a", queue_id, sharding_key is not None)
         assert (address, timeout_ms, on_answer) == ("a:1", 3_000, send)
-        assert (send.began_s, send.deadline_s, send.attempts, send.queue) == (5.0, 8.0, 1, QUEUE)
+        assert (send.began_s, send.deadline_s, send.attempts, send.queue.queue_id) == (5.0, 8.0, 1, queue_id)
 
 
 def records_of(batch: bytes) -> list[tuple[bytes, bytes, int]]:
@@ -158,7 +170,7 @@ def test_a_bunch_is_the_batch_of_its_messages() -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     made, _, ready = accumulator(batch_max_bytes=100_000, total_max_bytes=10**8, message_max_bytes=120_000)
-    lane = BunchLane(made, "t", body_bytes_max=4_095)
+    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=4_095)
     other = UniqueIdCounter("0" * 20, lambda now_ms: (0, 2**42))
     expected: dict[tuple[str, bool], list[tuple[bytes, bytes, int]]] = {}
     futures: dict[tuple[str, bool], list[Gathered]] = {}
@@ -166,10 +178,11 @@ def test_a_bunch_is_the_batch_of_its_messages() -> None:
         body = chance.randbytes(chance.randint(1, 300))
         tags, keys, flag = chance.choice([None, "", "a", "bb"]), texts(chance), chance.randint(-(2**31), 2**31 - 1)
         wait_stored = chance.random() < 0.8
-        stored = encode_message(OutgoingMessage(body, tags, keys)).properties
+        properties = names(chance)
+        stored = encode_message(OutgoingMessage(body, tags, keys, properties)).properties
         if chance.random() < 0.5:
             wait_stored, flag = True, 0
-            future = lane.send(body, tags, keys, False)
+            future = lane.send(body, tags, keys, None, properties, False)
         else:
             future = made.add("t", None, tags, body, stored, flag=flag, wait_stored=wait_stored)
         assert future is not None
@@ -210,49 +223,104 @@ NOT_PLAIN: list[tuple[object, object, object]] = [
     (b"x", "a\x01b", None),
     (b"x", None, "a\x02"),
     (b"x", "\ud800", None),
-    (b"x", None, "k" * 1_025),
-    (b"x", "t" * 600, "k" * 600),
-    (b"x", "t" * 1_019, None),
+    (b"x", None, "k" * 2_049),
+    (b"x", "t" * 1_100, "k" * 1_100),
+    (b"x", "t" * 2_043, None),
 ]
 
 
 @pytest.mark.parametrize(("body", "tags", "keys"), NOT_PLAIN)
 def test_what_is_not_plain_is_left_to_the_long_way(body: object, tags: object, keys: object) -> None:
     twin = Twin()
-    assert twin.lane.send(body, tags, keys, False) is None
-    assert not twin.lane.send_oneway(body, tags, keys)
+    assert twin.lane.send(body, tags, keys, None, None, False) is None
+    assert not twin.lane.send_oneway(body, tags, keys, None, None)
     assert (twin.sent, twin.under_way) == ([], set())
     made, _, _ = accumulator(batch_max_bytes=10**6, total_max_bytes=10**7, message_max_bytes=10**6)
-    assert BunchLane(made, "t", body_bytes_max=4_095).send(body, tags, keys, False) is None
+    assert (
+        BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=4_095).send(body, tags, keys, None, None, False)
+        is None
+    )
     assert made.held_bytes == 0
 
 
-def test_the_longest_plain_texts() -> None:
-    # TAGS, KEYS and what divides them take 12 of the 1,024 bytes.
+NOT_PLAIN_PROPERTIES: list[object] = [
+    [("a", "b")],
+    MappingProxyType({"a": "b"}),
+    {"a": 1},
+    {"a": None},
+    {"a": b"b"},
+    {1: "b"},
+    {Text("a"): "b"},
+    {"a": Text("b")},
+    {"": "b"},
+    {"a\x01": "b"},
+    {"a": "\x02"},
+    {"\ud800": "b"},
+    {"a": "\ud800"},
+    {"a" * 2_049: "b"},
+    {"a": "b" * 2_046},
+    {str(at): "b" * 100 for at in range(20)},
+    {"__RMQ.TRANSIENT.a": "b"},
+    *({name: "1"} for name in sorted(SPECIAL_PROPERTIES)),
+]
+
+
+@pytest.mark.parametrize("properties", NOT_PLAIN_PROPERTIES)
+def test_properties_that_are_not_plain_are_left_to_the_long_way(properties: object) -> None:
     twin = Twin()
-    assert twin.lane.send(b"x" * 4_095, "t" * 500, "k" * 512, False) is not None
-    assert twin.lane.send(b"x", "t" * 500, "k" * 513, False) is None
+    assert twin.lane.send(b"x", None, None, None, properties, False) is None
+    assert not twin.lane.send_oneway(b"x", None, None, None, properties)
+    made, _, _ = accumulator(batch_max_bytes=10**6, total_max_bytes=10**7, message_max_bytes=10**6)
+    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=4_095)
+    assert lane.send(b"x", None, None, None, properties, False) is None
+    assert (twin.sent, made.held_bytes) == ([], 0)
+
+
+@pytest.mark.parametrize("sharding_key", [7, b"k", Text("k"), "\ud800", "a\x01b", "k" * 2_049])
+def test_sharding_keys_that_are_not_plain_are_left_to_the_long_way(sharding_key: object) -> None:
+    twin = Twin()
+    assert twin.lane.send(b"x", None, None, sharding_key, None, False) is None
+    assert not twin.lane.send_oneway(b"x", None, None, sharding_key, None)
+
+
+def test_a_sharding_key_has_its_queue_and_goes_alone() -> None:
+    twin = Twin()
+    send = twin.lane.send(b"x", None, None, "four", None, True)
+    assert send is not None
+    assert (send.is_fixed, send.queue.queue_id, send.policy.attempts, twin.sent[0][3]) == (True, 4, 1, 3_000)
+    assert twin.lane.send_oneway(b"x", None, None, "four", None)
+    assert [request.queue_id for _, request, _, _ in twin.sent] == [4, 4]
+    made, _, _ = accumulator()
+    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
+    assert lane.send(b"x", None, None, "four", None, False) is None
+
+
+def test_the_longest_plain_texts() -> None:
+    # TAGS, KEYS and what divides them take 12 of the 2,048 bytes.
+    twin = Twin()
+    assert twin.lane.send(b"x" * 4_095, "t" * 1_000, "k" * 1_036, None, None, False) is not None
+    assert twin.lane.send(b"x", "t" * 1_000, "k" * 1_037, None, None, False) is None
 
 
 def test_a_broker_without_address_is_left_to_the_long_way() -> None:
     twin = Twin()
     twin.masters.clear()
-    assert twin.lane.send(b"x", None, None, False) is None
-    assert not twin.lane.send_oneway(b"x", None, None)
+    assert twin.lane.send(b"x", None, None, None, None, False) is None
+    assert not twin.lane.send_oneway(b"x", None, None, None, None)
 
 
 def test_who_waits_has_another_limit_and_oneway_has_no_future() -> None:
     twin = Twin()
-    send = twin.lane.send(b"x", None, None, True)
+    send = twin.lane.send(b"x", None, None, None, None, True)
     assert send is not None
     assert send.policy.attempts == 2
-    assert twin.lane.send_oneway(b"y", "t", None)
+    assert twin.lane.send_oneway(b"y", "t", None, None, None)
     assert [(on_answer, timeout_ms) for _, _, on_answer, timeout_ms in twin.sent] == [(send, 500), (None, 3_000)]
 
 
 def test_stored_ends_a_send_and_anything_else_goes_to_its_engine() -> None:
     twin = Twin()
-    good, bad = (twin.lane.send(b"x", None, None, False) for _ in range(2))
+    good, bad = (twin.lane.send(b"x", None, None, None, None, False) for _ in range(2))
     assert good is not None
     assert bad is not None
     assert twin.under_way == {good, bad}
@@ -274,7 +342,7 @@ def test_stored_ends_a_send_and_anything_else_goes_to_its_engine() -> None:
 def test_what_cannot_be_sent_is_not_under_way() -> None:
     twin = Twin(transmit=lambda *_, **__: 1 // 0)
     with pytest.raises(ZeroDivisionError):
-        twin.lane.send(b"x", None, None, False)
+        twin.lane.send(b"x", None, None, None, None, False)
     assert twin.under_way == set()
 
 
@@ -312,9 +380,9 @@ def wires() -> Iterator[Wires]:
 
 def test_a_connection_that_is_there_is_written_to_at_once(wires: Wires) -> None:
     twin = Twin(links=wires.links)
-    send = twin.lane.send(b"body", "t", None, False)
+    send = twin.lane.send(b"body", "t", None, None, None, False)
     assert send is not None
-    assert twin.lane.send_oneway(b"once", None, None)
+    assert twin.lane.send_oneway(b"once", None, None, None, None)
     assert (twin.sent, wires.link.waiting) == ([], 1)
     frames = wires.far.recv(65_536)
     wires.link.flush()
@@ -336,11 +404,11 @@ def test_a_connection_that_cannot_be_written_to_is_the_networks_affair(wires: Wi
         links=wires.links,
         **(twin.options | {"transmit": twin.transmit}),
     )
-    assert lane.send(b"x", None, None, False) is not None
+    assert lane.send(b"x", None, None, None, None, False) is not None
     wires.link.close()
-    assert twin.lane.send(b"x", None, None, False) is not None
+    assert twin.lane.send(b"x", None, None, None, None, False) is not None
     wires.links.clear()
-    assert twin.lane.send_oneway(b"x", None, None)
+    assert twin.lane.send_oneway(b"x", None, None, None, None)
     assert len(twin.sent) == 3
 
 
@@ -482,7 +550,7 @@ def test_what_cannot_be_made() -> None:
 
 def test_threads_lose_and_mix_nothing() -> None:
     made, _, ready = accumulator(total_max_bytes=10**8)
-    lane = BunchLane(made, "t", body_bytes_max=100)
+    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
     tags = ["a", "b", None]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -490,7 +558,7 @@ def test_threads_lose_and_mix_nothing() -> None:
     def work(thread: int) -> None:
         for at in range(3_000):
             tag = tags[at % 3]
-            assert lane.send(b"%s %d %d" % ((tag or "").encode(), thread, at), tag, None, False) is not None
+            assert lane.send(b"%s %d %d" % ((tag or "").encode(), thread, at), tag, None, None, None, False) is not None
 
     try:
         threads = [threading.Thread(target=work, args=(at,)) for at in range(4)]
@@ -516,18 +584,18 @@ def test_threads_lose_and_mix_nothing() -> None:
 def spend(count: int) -> None:
     twin = Twin()
     made, _, ready = accumulator(total_max_bytes=10**8)
-    lane = BunchLane(made, "t", body_bytes_max=100)
+    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
     answer = send_answer()
     for at in range(count):
-        send = twin.lane.send(b"%d" % at, "tag", "keys", False)
+        send = twin.lane.send(b"%d" % at, "tag", "keys", None, None, False)
         assert send is not None
         twin.sent.clear()
         send(answer if at % 2 else ConnectionLost("gone"))
         twin.owner.answers.clear()
         twin.under_way.clear()
-        future = lane.send(b"%d" % at, "tag" * (at % 2), "keys", False)
+        future = lane.send(b"%d" % at, "tag" * (at % 2), "keys", None, None, False)
         assert future is not None
-        assert lane.send(b"", None, None, False) is None
+        assert lane.send(b"", None, None, None, None, False) is None
         future.add_done_callback(lambda one: None)
         for bunch in ready:
             bunch.take_records()
@@ -568,11 +636,11 @@ BODY = bytes(range(100))
 
 def test_bodies_are_let_go() -> None:
     made, _, _ = accumulator()
-    lane = BunchLane(made, "t", body_bytes_max=100)
-    assert held(lambda: Twin().lane.send(BODY, None, None, False)) == 0
+    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
+    assert held(lambda: Twin().lane.send(BODY, None, None, None, None, False)) == 0
     # A bunch has a copy, and keeps nothing of what it was made of.
-    assert held(lambda: lane.send(BODY, "t", "k", False)) == 0
-    assert held(lambda: lane.send(BODY, "\ud800", None, False)) == 0
+    assert held(lambda: lane.send(BODY, "t", "k", None, None, False)) == 0
+    assert held(lambda: lane.send(BODY, "\ud800", None, None, None, False)) == 0
 
 
 def test_unique_ids_count_on() -> None:

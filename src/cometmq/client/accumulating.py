@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cometmq._engine import Accumulator, BunchLane
-from cometmq.client.outgoing import can_be_batched
+from cometmq.client.outgoing import SPECIAL_PROPERTIES, can_be_batched
 
 if TYPE_CHECKING:
     from cometmq._engine import Bunch, SendFuture
@@ -109,7 +109,12 @@ class Accumulation:
         self._maker.template(topic)
         if not can_be_batched(topic):
             return None
-        return BunchLane(self._accumulator, topic, body_bytes_max=self._settings.max_message_size_bytes)
+        return BunchLane(
+            self._accumulator,
+            topic,
+            special=SPECIAL_PROPERTIES,
+            body_bytes_max=self._settings.max_message_size_bytes,
+        )
 
     def take_all(self) -> list[Bunch]:
         """Return all bunches that wait; they are the caller's."""

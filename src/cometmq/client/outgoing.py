@@ -21,6 +21,7 @@ from cometmq.store_config.names import DLQ_PREFIX, RETRY_PREFIX, TOPIC_CHARS_MAX
 __all__ = [
     "BATCH_OVERHEAD_BYTES",
     "BODY_BYTES_MAX",
+    "SPECIAL_PROPERTIES",
     "STATUS_OF",
     "TEMPLATE_QUEUES",
     "TEMPLATE_TOPIC",
@@ -55,6 +56,12 @@ _LENGTH = struct.Struct(">H")
 _DELAY_LEVEL_MAX = 1_000  # how many there are is the broker's setting
 _DELAYS = frozenset({"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 _LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
+
+SPECIAL_PROPERTIES = _DELAYS | {
+    *("TAGS", "KEYS", "WAIT", "UNIQ_KEY", "TRAN_MSG", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"),
+    _LIGHT_QUEUES,
+}
+"""Names of properties that a client refuses, or sends the message another way for."""
 
 
 class SendStatus(enum.Enum):
@@ -245,11 +252,9 @@ def message_of(
 
 
 def is_plain(message: OutgoingMessage) -> bool:
-    """Tell whether a message is body, tags and keys, and nothing besides."""
+    """Tell whether a message is body, tags, keys, sharding key and properties, and nothing besides."""
     return (
-        message.properties is None
-        and message.sharding_key is None
-        and message.queue_id is None
+        message.queue_id is None
         and not message.delay_level
         and message.delay_ms is None
         and message.deliver_at_ms is None

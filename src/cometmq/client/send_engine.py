@@ -21,6 +21,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cometmq._engine import PlainLane, SendAnswer, Sending
@@ -29,7 +30,7 @@ from cometmq.client.faults import FaultTable
 from cometmq.client.hooks import Interceptor, SendContext, run_hooks
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
 from cometmq.client.namespaces import with_namespace
-from cometmq.client.outgoing import STATUS_OF, OutgoingMessage, is_plain, message_of
+from cometmq.client.outgoing import SPECIAL_PROPERTIES, STATUS_OF, OutgoingMessage, is_plain, message_of
 from cometmq.client.pressure import BackPressure
 from cometmq.client.producer_settings import ProducerSettings
 from cometmq.client.queue_selection import QueueRing, QueueSelector, check_choice, queue_by_hash
@@ -329,19 +330,14 @@ class SendEngine:
         is_awaited: bool,
     ) -> SendFuture:
         """Send what the arguments of a producer's ``send`` are, the short way where that will do; as :meth:`send`."""
-        if (
-            properties is None
-            and queue is None
-            and selector is None
-            and timeout_ms is None
-            and sharding_key is None
-            and not delay_level
-        ):
+        if queue is None and selector is None and timeout_ms is None and not delay_level:
             lane = self._lanes.get(topic) if type(topic) is str else None
             if lane is None:
                 lane = self._lane(topic)
-            if lane is not None and (future := lane.send(body, tags, keys, is_awaited)) is not None:
-                return future
+            if lane is not None:
+                future = lane.send(body, tags, keys, sharding_key, properties, is_awaited)
+                if future is not None:
+                    return future
         message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
         return self.send(message, queue=queue, selector=selector, arg=arg, is_awaited=is_awaited, timeout_ms=timeout_ms)
 
@@ -374,6 +370,7 @@ class SendEngine:
                 self._maker.template(name),
                 self._maker.ids,
                 next_queue=ring.next,
+                queue_of=partial(queue_by_hash, ring.queues),
                 masters=self.instance.routes.masters,
                 under_way=self._under_way,
                 transmit=self._network.send,
@@ -382,6 +379,8 @@ class SendEngine:
                 now_ms=self._wall_clock,
                 blocking=self._blocking,
                 asynchronous=self._asynchronous,
+                once=self._once,
+                special=SPECIAL_PROPERTIES,
                 body_bytes_max=self._maker.plain_body_bytes_max(),
                 timeout_ms=self.settings.send_msg_timeout_ms,
             )
@@ -425,7 +424,9 @@ class SendEngine:
             wanted = message.topic if topic is None else topic
             lane = self._lane(wanted) if message.topic is None or message.topic == wanted else None
             if lane is not None:
-                future = lane.send(message.body, message.tags, message.keys, is_awaited)
+                future = lane.send(
+                    message.body, message.tags, message.keys, message.sharding_key, message.properties, is_awaited
+                )
                 if future is not None:
                     return future
         if self._state is not ServiceState.RUNNING:
@@ -505,7 +506,9 @@ class SendEngine:
         """
         if queue is None and selector is None and topic is None and is_plain(message):
             lane = self._lane(message.topic)
-            if lane is not None and lane.send_oneway(message.body, message.tags, message.keys):
+            if lane is not None and lane.send_oneway(
+                message.body, message.tags, message.keys, message.sharding_key, message.properties
+            ):
                 return
         self.require_running()
         request_, unique_id = self._maker.single(message, self._maker.topic_of((message,), topic))

@@ -80,12 +80,15 @@ def test_plain_messages_are_what_the_long_way_makes_of_them() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         for _ in range(50):
             body = chance.randbytes(chance.choice([1, 10, 4_095, 4_096, 6_000]))
-            given = {name: chance.choice([None, "", "ä", "a b", "x" * 600]) for name in ("tags", "keys")}
+            given: dict[str, Any] = {name: chance.choice([None, "", "ä", "x" * 600]) for name in ("tags", "keys")}
+            given["properties"] = chance.choice([None, {}, {"a": "b", "c": ""}, {"INNER_MULTI_DISPATCH": "q"}])
+            given["sharding_key"] = chance.choice([None, "", "one", "two"])
             await send(engine, "t", body, **given)
-            # Who says where to sends the long way.
-            await send(engine, "t", body, **given, selector=lambda queues, arg: queues[0])
+            # Who says how long it may take sends the long way.
+            await send(engine, "t", body, **given, timeout_ms=3_000)
             short, long = (request for _, request, _ in network.sent[-2:])
             assert shape(short) == shape(long)
+            assert given["sharding_key"] is None or short.queue_id == long.queue_id
         assert took_short_way(engine)
 
     played(use)
@@ -144,6 +147,19 @@ def test_a_route_that_goes_while_a_send_begins_is_asked_for_again() -> None:
         engine._first_attempt(begun)
         assert (await begun).queue.topic == "t"
         assert network.sent[0][1].body == b"x"
+
+    played(use)
+
+
+def test_a_sharding_key_keeps_its_queue_over_all_attempts() -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        network.script.extend([ConnectionLost("gone"), ConnectionLost("gone")])
+        await send(engine, "t", b"x", sharding_key="k")
+        assert len({(request.broker_name, request.queue_id) for _, request, _ in network.sent}) == 1
+        network.script.append(send_answer(code=14))
+        with pytest.raises(SendFailed, match="once"):
+            await send(engine, "t", b"x", sharding_key="k", is_awaited=True)
+        assert took_short_way(engine)
 
     played(use)
 
