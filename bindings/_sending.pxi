@@ -163,6 +163,19 @@ cdef class _Arrival:
             self._arrived.set_result(None)
 
 
+# cometmq.client.SendResult, which needs this module; looked up when the first result is asked for.
+cdef object _result_class = None
+
+
+cdef object _result(Sending send, str unique_id, object index):
+    """What the answer that ended a send says; ``index`` is the place in a batch."""
+    global _result_class
+    if _result_class is None:
+        from cometmq.client.sending import SendResult
+        _result_class = SendResult
+    return _result_class(send._answer, send.queue, unique_id, send.attempts, index)
+
+
 @cython.final
 cdef class Sending(SendFuture):
     """One message, or batch, on its way: the future that its sender holds, and what further attempts need.
@@ -218,13 +231,13 @@ cdef class Sending(SendFuture):
 
     cdef object _outcome(self):
         if self._value is None and self._answer is not None:
-            self._value = self.engine.result_of(self, self._answer, self.unique_id)
+            self._value = _result(self, self.unique_id, None)
         return self._value
 
     cdef object _part(self, uint32_t index, str unique_id):
         """The result of one message of a batch."""
         if self._answer is not None:
-            return self.engine.result_of(self, self._answer, unique_id, index)
+            return _result(self, unique_id, index)
         return self._value.part(index, unique_id)
 
     cdef int _require_other_thread(self) except -1:

@@ -22,7 +22,6 @@ from cometmq._engine import (
     Gathered,
     Link,
     PlainLane,
-    SendAnswer,
     Sending,
     SendRequest,
     UniqueIdCounter,
@@ -59,9 +58,6 @@ class Owner:
 
     def answered(self, send: Sending, answer: object) -> None:
         self.answers.append((send, answer))
-
-    def result_of(self, send: Sending, answer: SendAnswer, unique_id: str, index: int | None = None) -> SendResult:
-        return SendResult(answer, send.queue, unique_id, send.attempts, index)
 
     def require_other_thread(self) -> None:
         """Nobody waits on a loop here."""

@@ -664,10 +664,6 @@ class SendEngine:
         else:
             self._fail(send, self._error_of(send, answer))
 
-    def result_of(self, send: Sending, answer: SendAnswer, unique_id: str, index: int | None = None) -> SendResult:
-        """Return what the answer that ended a send says; ``index`` is the place in a batch."""
-        return SendResult(answer, send.queue, unique_id, send.attempts, index)
-
     def _error_of(self, send: Sending, answer: SendAnswer | Error) -> Error:
         if not isinstance(answer, SendAnswer):
             return answer
