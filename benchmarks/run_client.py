@@ -25,6 +25,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -69,6 +70,8 @@ class Rig:
         self._serial = 0
         self.systems: list[System] = []
         self.left_out: dict[str, str] = {}
+        """Systems that cannot be had, and why."""
+        self._missing: dict[str, str] = {}
 
     def __enter__(self) -> Rig:
         with contextlib.ExitStack() as life:
@@ -82,15 +85,15 @@ class Rig:
         self._life.close()
 
     def _start(self, life: contextlib.ExitStack, system: System) -> None:
-        if system.site not in self.left_out and system.site not in self._addresses:
+        if system.site not in self._missing and system.site not in self._addresses:
             with self._console.status(f"starting {system.site}", spinner="line"):
                 try:
                     start = SITES[system.site].start(self._home / system.site)
                     self._addresses[system.site] = life.enter_context(start)
                 except PeerMissing as missing:
-                    self.left_out[system.site] = str(missing)
-        if system.site not in self._addresses:
-            self.left_out[system.name] = self.left_out[system.site]
+                    self._missing[system.site] = str(missing)
+        if system.site in self._missing:
+            self.left_out[system.name] = self._missing[system.site]
             return
         try:
             for kind in {system.worker, system.keeper} - self._workers.keys():
@@ -208,8 +211,17 @@ class Run:
                 if self._is_wanted(title) and body_bytes in scenario.sizes:
                     yield self._rates(scenario, body_bytes, title)
             self._rig.drop_data_sets()
-        if self._is_wanted(LATENCY.name):
+        if self.is_latency_wanted:
             yield self._latencies()
+
+    def is_wanted(self, scenario: Scenario) -> bool:
+        """Tell whether a scenario was asked for, with bodies of any length."""
+        return any(self._is_wanted(f"{scenario.name}/{body_bytes}B") for body_bytes in scenario.sizes)
+
+    @property
+    def is_latency_wanted(self) -> bool:
+        """Whether latencies were asked for."""
+        return self._is_wanted(LATENCY.name)
 
     def _is_wanted(self, title: str) -> bool:
         return not self._arguments.only or any(text in title for text in self._arguments.only)
@@ -336,14 +348,17 @@ def print_figures(console: Console, figures: Sequence[Figure], title: str) -> No
     console.print(table)
 
 
-def settings_lines(rig: Rig) -> list[str]:
+def settings_lines(rig: Rig, run: Run) -> list[str]:
     """Say how all was set, and what is not there, and why."""
+    scenarios = [scenario for scenario in SCENARIOS if run.is_wanted(scenario)]
     lines = [SITES[site].settings() for site in dict.fromkeys(system.site for system in rig.systems)]
     if any(system.worker == "java" for system in rig.systems):
         lines.append(JAVA_SETTINGS)
-    lines += [scenario.settings for scenario in SCENARIOS] + [LATENCY.settings]
+    lines += [scenario.settings for scenario in scenarios]
+    if run.is_latency_wanted:
+        lines.append(LATENCY.settings)
     for system in rig.systems:
-        for scenario in SCENARIOS:
+        for scenario in scenarios:
             reason = why_not(system, scenario.how)
             if reason is not None:
                 lines.append(f"no line for {system.name} under {scenario.name}: {reason}")
@@ -371,6 +386,8 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse()
+    # Whoever ends this run ends the servers with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console(stderr=arguments.json)
     results = Path(os.environ.get("CMQ_BENCH_RESULTS", ROOT / "build" / "bench"))
     parent = Path(os.environ.get("CMQ_BENCH_DIR", ROOT / "build" / "bench" / "data"))
@@ -383,8 +400,8 @@ def main() -> int:
     home = Path(tempfile.mkdtemp(prefix="client-", dir=parent))
     try:
         with Rig(home, console, arguments) as rig:
-            lines = settings_lines(rig)
             run = Run(console, rig, arguments)
+            lines = settings_lines(rig, run)
             # Saved after each scenario: a run that ends early has not measured for nothing.
             for found in run.figures():
                 figures += found

@@ -70,13 +70,16 @@ class WorkerProcess:
                 raise WorkerFailed(self._ended())
             answer = json.loads(line)
             if "error" in answer:
-                raise WorkerFailed(answer["error"], answer["trace"])
+                raise WorkerFailed(answer["error"], answer["trace"] + self._log_tail())
             if "done" in answer:
                 return row
             row = answer["row"]
 
     def _ended(self) -> str:
-        return f"{self._name} has ended; the end of its output:\n{self._log.read_text(errors='replace')[-3000:]}"
+        return f"{self._name} has ended; the end of its output:\n{self._log_tail()}"
+
+    def _log_tail(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:]
 
 
 class JavaWorker(WorkerProcess):

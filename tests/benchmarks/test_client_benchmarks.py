@@ -28,6 +28,7 @@ def run_quick(directory: Path, *arguments: str) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.timeout(300)
 def test_our_clients_at_our_broker(tmp_path: Path) -> None:
     done = run_quick(tmp_path, "--json", "--systems", *CLIENTS, "--only", *RATES, "latency")
     assert done.returncode == 0, done.stderr[-4000:]
