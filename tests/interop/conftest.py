@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from interop.harness import Peer, PeerMissing
+from interop.harness import PeerMissing
+from interop.sites import Landscape, Maker, Peer, Site
 
 JAVA_TESTS_LIMIT_S = 300
 """A clean stop of the Java broker alone takes ten seconds, most of it upstream waiting for its own threads."""
@@ -15,6 +17,7 @@ JAVA_TESTS_LIMIT_S = 300
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "java(full=False): needs a real RocketMQ; full: only in `make test-java`")
+    config.addinivalue_line("markers", "runs_in_make_test: needs none; left out of `make test-java-short`")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,6 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if mode not in ("", "short", "full"):
         raise pytest.UsageError(f"CMQ_JAVA is {mode!r}; it must be short or full")
     for item in items:
+        if mode == "short" and item.get_closest_marker("runs_in_make_test"):
+            item.add_marker(pytest.mark.skip(reason="needs no Java: `make test` runs it"))
         mark = item.get_closest_marker("java")
         if mark is None:
             continue
@@ -60,6 +65,51 @@ def site(session_site: Peer) -> Iterator[Peer]:
     yield session_site
     session_site.client.clear_consumers()
     session_site.kill_brokers()
+
+
+def _opened(request: pytest.FixtureRequest, folder: Path) -> Iterator[Peer]:
+    """The landscape that a fixture is parametrized with; upstream's of 5.3.3 is the session's peer."""
+    if request.param == Landscape():
+        yield request.getfixturevalue("session_peer")
+        return
+    try:
+        peer = Peer(folder, request.param)
+    except PeerMissing as missing:
+        pytest.skip(str(missing))
+    with peer:
+        yield peer
+
+
+@pytest.fixture(scope="session")
+def session_servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Servers for our client: upstream's, with the Java client beside them; or ours, which need no Java."""
+    folder = tmp_path_factory.mktemp("servers")
+    if request.param.broker is Maker.JAVA:
+        yield from _opened(request, folder)
+        return
+    with Site(folder, request.param) as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
+def session_company(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    """Servers with the Java client beside ours."""
+    yield from _opened(request, tmp_path_factory.mktemp("company"))
+
+
+@pytest.fixture
+def servers(session_servers: Site) -> Iterator[Site]:
+    """Servers for a test of our client."""
+    yield session_servers
+    session_servers.kill_brokers()
+
+
+@pytest.fixture
+def company(session_company: Peer) -> Iterator[Peer]:
+    """Servers for a test of our client and the Java client."""
+    yield session_company
+    session_company.client.clear_consumers()
+    session_company.kill_brokers()
 
 
 @pytest.fixture

@@ -109,15 +109,18 @@ def _classpath(version: str) -> str:
     """
     _java()
     BUILD.mkdir(parents=True, exist_ok=True)
-    stamp = BUILD / f"stamp-{version}"
     with (BUILD / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         wanted = _fingerprint()
-        if not stamp.exists() or stamp.read_text() != wanted:
-            if version == PEER_VERSION:
+        # Whatever runs over the other version's jars is compiled with the first one's.
+        for needed in dict.fromkeys((PEER_VERSION, version)):
+            stamp = BUILD / f"stamp-{needed}"
+            if stamp.exists() and stamp.read_text() == wanted:
+                continue
+            if needed == PEER_VERSION:
                 _run_maven("compile", "dependency:copy-dependencies")
             else:
-                _run_maven(f"-Drocketmq.version={version}", "dependency:copy-dependencies")
+                _run_maven(f"-Drocketmq.version={needed}", "dependency:copy-dependencies")
             stamp.write_text(wanted)
     return f"{BUILD / 'peer' / 'classes'}:{BUILD / f'lib-{version}' / '*'}"
 
@@ -302,18 +305,21 @@ def _free_ports(*offsets: int) -> int:
 class NameServer:
     """An upstream name server, for as many brokers after each other as the tests like."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, version: str = PEER_VERSION) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self._jvm = Jvm("namesrv", home, version=PEER_VERSION, heap_mb=64)
+        self._jvm = Jvm("namesrv", home, version=version, heap_mb=64)
         self._home = home
+        self._port = 0
         self.address = ""
 
     def start(self) -> None:
-        port = _free_ports()
+        """Starts it; on the same port, where it was started before."""
+        port = self._port = self._port or _free_ports()
         settings = self._home / "namesrv.properties"
         settings.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\n")
+        written = self._jvm.out.stat().st_size if self._jvm.out.exists() else 0
         self._jvm.start("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(settings))
-        self._jvm.wait_for_output("boot success", since=0)
+        self._jvm.wait_for_output("boot success", since=written)
         self.address = f"127.0.0.1:{port}"
 
     def stop(self) -> None:
@@ -326,10 +332,12 @@ class OurNameServer:
 
     def __init__(self, home: Path) -> None:
         self._program = OurProgram("namesrv", home)
+        self._port = 0
         self.address = ""
 
     def start(self) -> None:
-        port = _free_ports()
+        """As :meth:`NameServer.start`."""
+        port = self._port = self._port or _free_ports()
         self.address = f"127.0.0.1:{port}"
         self._program.start("namesrv", "--listen", self.address)
         self._program.wait_for_port(port)
@@ -525,6 +533,7 @@ class Client:
     Attributes:
         namesrv: the name server that the next request goes to.
         version: the client's version.
+        home: the folder that it takes for its user's home.
     """
 
     def __init__(
@@ -534,6 +543,7 @@ class Client:
         self._jvm = Jvm("client", home, version=version, heap_mb=192, log_level="WARN")
         self.namesrv = namesrv
         self.version = version
+        self.home = home
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._answer: Iterator[Row] = iter(())
         self._process = self._jvm.start(
@@ -586,16 +596,6 @@ class Client:
             yield answer["row"]
 
     # The requests, typed. See the Java classes for what each does.
-
-    def await_broker(self, broker: Broker) -> None:
-        """Returns when the name server knows the broker and the broker answers."""
-        if self.version == PEER_VERSION:
-            list(self.ask("await_broker", address=broker.address, timeout_ms=int(START_LIMIT_S * 500)))
-            return
-        limit = time.monotonic() + START_LIMIT_S
-        while broker.address not in self.mqadmin("clusterList"):
-            if time.monotonic() > limit:
-                raise PeerFailed(f"{broker.address} is not registered after {START_LIMIT_S} s")
 
     def create_topic(self, broker: Broker, topic: str, *, queues: int, in_all: int | None = None) -> None:
         """Creates the topic and waits until its route has so many queues, with those of other brokers ``in_all``."""
@@ -686,6 +686,11 @@ class Client:
         (row,) = self.ask("view", topic=topic, id=offset_message_id)
         return row
 
+    def read_unique_id(self, unique_id: str) -> Row:
+        """What the client's own code reads from a message's id: ``ip``, ``pid`` and ``made_at_ms``."""
+        (row,) = self.ask("read_unique_id", id=unique_id)
+        return row
+
     def mqadmin(self, *arguments: str) -> str:
         """What a command of ``mqadmin`` prints; the name server is added."""
         (row,) = self.ask("mqadmin", arguments=[*arguments, "-n", self.namesrv])
@@ -707,6 +712,8 @@ class Client:
         fail_until: Mapping[str, int] | None = None,
         is_sql: bool = False,
         has_heartbeat_v2: bool = False,
+        instance: str | None = None,
+        strategy: Mapping[str, object] | None = None,
     ) -> str:
         """Starts a push consumer and returns its client id.
 
@@ -722,6 +729,8 @@ class Client:
             fail_until: tag to the number of tries that fail.
             is_sql: whether the subscriptions are SQL92 expressions, not tags.
             has_heartbeat_v2: whether it sends heartbeats of the second kind; not in 4.9.
+            instance: the second part of its client id; None for one of its own.
+            strategy: how its group shares queues out (``Strategies.java``); None for the client's default.
         """
         (row,) = self.ask(
             "consumer_start",
@@ -735,6 +744,8 @@ class Client:
             fail_until=dict(fail_until or {}),
             sql=is_sql,
             heartbeat_v2=has_heartbeat_v2,
+            instance=instance,
+            strategy=strategy,
             **{"from": start_from},
         )
         return str(row["client_id"])
@@ -751,6 +762,11 @@ class Client:
         """Consumer to its ``broker:queue``, as soon as each queue has one owner and each consumer a queue."""
         answer = self.ask("consumer_queues", names=names, topic=topic, total=queues)
         return {row["consumer"]: row["queues"] for row in answer}
+
+    def owned(self, *names: str, topic: str) -> dict[str, set[str]]:
+        """Consumer to the ``broker:queue`` that it has at this moment."""
+        answer = self.ask("consumer_owned", names=names, topic=topic)
+        return {row["consumer"]: set(row["queues"]) for row in answer}
 
     def stop_consumers(self, *names: str) -> None:
         """A clean end: progress is with the broker, and the group knows."""
@@ -801,123 +817,3 @@ def _wire(spec: MessageSpec) -> Row:
         "delay_level": spec.delay_level,
         "system_properties": dict(spec.system_properties),
     }
-
-
-class Maker(enum.Enum):
-    """Whose program serves."""
-
-    JAVA = "java"
-    OURS = "ours"
-
-
-@dataclass(frozen=True, slots=True)
-class Landscape:
-    """Who stands where: the client's version and headers, and whose name server and broker it talks to."""
-
-    namesrv: Maker = Maker.JAVA
-    broker: Maker = Maker.JAVA
-    version: str = PEER_VERSION
-    headers: Headers = Headers.JSON
-
-    def __str__(self) -> str:
-        return f"{self.namesrv.value}-{self.broker.value}-{self.version}-{self.headers.value}"
-
-
-SHARED_SIZES = StoreSizes(commit_log_bytes=16 << 20)
-SHARED_SETTINGS: Mapping[str, object] = {
-    "messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16),
-    "flushDelayOffsetInterval": 1000,
-    # Without its timers, upstream cannot delete a topic.
-    "timerWheelEnable": "true",
-}
-"""A retried message comes back after a second, on level 3 and higher; level 2 is the one that takes longer."""
-
-
-class Peer:
-    """Name server and client of a session, and brokers as tests ask for them; leaving the context ends all of them."""
-
-    def __init__(self, home: Path, landscape: Landscape = Landscape()) -> None:
-        self.landscape = landscape
-        self._home = home
-        self._brokers: list[Broker] = []
-        self._shared: Broker | None = None
-        kind = NameServer if landscape.namesrv is Maker.JAVA else OurNameServer
-        self.namesrv = kind(home / "namesrv")
-        self.namesrv.start()
-        try:
-            self.client = Client(
-                home / "client", self.namesrv.address, version=landscape.version, headers=landscape.headers
-            )
-        except BaseException:
-            self.namesrv.stop()
-            raise
-
-    def __enter__(self) -> Peer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill_brokers()
-        if self._shared is not None:
-            self._shared.kill()
-        self.client.close()
-        self.namesrv.stop()
-
-    def kill_brokers(self) -> None:
-        """Ends what a test left running, so that the next one does not share the machine with it."""
-        for broker in self._brokers:
-            broker.kill()
-        self._brokers.clear()
-
-    def _new_broker(
-        self, maker: Maker, store: Path, version: str, sizes: StoreSizes, flush: str, settings: Mapping[str, object],
-        name: str,
-    ) -> Broker:  # fmt: skip
-        home = self._home / f"broker-{len(list(self._home.glob('broker-*')))}"
-        # Made now, so that the next one gets another number even when this one never starts.
-        home.mkdir(parents=True)
-        kind = Broker if maker is Maker.JAVA else OurBroker
-        return kind(store, home, self.namesrv.address, version, sizes, flush, settings, name)
-
-    @property
-    def shared_broker(self) -> Broker:
-        """The landscape's broker for tests that need none of their own: each has its own topics and groups in it."""
-        if self._shared is None:
-            broker = self._new_broker(
-                self.landscape.broker,
-                self._home / "shared-store",
-                PEER_VERSION,
-                SHARED_SIZES,
-                "ASYNC_FLUSH",
-                SHARED_SETTINGS,
-                "shared",
-            )
-            broker.start()
-            self._shared = broker
-            self.client.await_broker(broker)
-        return self._shared
-
-    @contextlib.contextmanager
-    def broker(
-        self,
-        store: Path,
-        *,
-        maker: Maker | None = None,
-        name: str = "broker-a",
-        version: str = PEER_VERSION,
-        sizes: StoreSizes = StoreSizes(),
-        flush: str = "ASYNC_FLUSH",
-        settings: Mapping[str, object] | None = None,
-    ) -> Iterator[Broker]:
-        """A running broker over ``store``, known to the name server; stopped cleanly at the end unless killed.
-
-        It is the landscape's unless ``maker`` says whose.
-        """
-        broker = self._new_broker(maker or self.landscape.broker, store, version, sizes, flush, settings or {}, name)
-        self._brokers.append(broker)
-        broker.start()
-        try:
-            self.client.await_broker(broker)
-            yield broker
-            broker.stop()
-        finally:
-            broker.kill()

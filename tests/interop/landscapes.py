@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from interop.harness import Headers, Landscape, Maker
+from interop.harness import Headers
+from interop.sites import Landscape, Maker
 
 in_full_only = pytest.mark.java(full=True)
 """On a scenario that the short form leaves out; of the others it takes the first landscape."""
@@ -44,3 +45,41 @@ ours_and_upstream = _parametrized([OURS, _UPSTREAM])
 """For what has both kinds of broker in it anyway: under our name server, and under upstream's."""
 
 ours_only = _parametrized([OURS])
+
+
+_OLD = Landscape(version="4.9.7", server_version="4.9.7")
+
+runs_in_make_test = pytest.mark.runs_in_make_test
+"""On what needs no Java: `make test` runs it, and `make test-java-short` not again."""
+
+
+def on_each_server(*, short: bool = True, quick: bool = True, ours: bool = True) -> pytest.MarkDecorator:
+    """Our client on our servers, in `make test`; on upstream's of 5.3.3, in the short form too; and of 4.9.7.
+
+    Args:
+        short: False leaves 5.3.3 to the full form.
+        quick: False leaves ours to it, too.
+        ours: False for what only upstream's servers do.
+    """
+    upstream = pytest.mark.java if short else in_full_only
+    params = [
+        pytest.param(Landscape(), id="upstream-5.3.3", marks=upstream),
+        pytest.param(_OLD, id="upstream-4.9.7", marks=in_full_only),
+    ]
+    if ours:
+        params.insert(0, pytest.param(OURS, id="ours", marks=runs_in_make_test if quick else in_full_only))
+    return pytest.mark.parametrize("session_servers", params, indirect=True, scope="session")
+
+
+def beside_java(*, short: bool = True) -> pytest.MarkDecorator:
+    """Our client and the Java client on upstream's servers, both of 5.3.3 and both of 4.9.7, and on ours.
+
+    Args:
+        short: False leaves all to the full form.
+    """
+    params = [
+        pytest.param(Landscape(), id="upstream-5.3.3", marks=pytest.mark.java if short else in_full_only),
+        pytest.param(_OLD, id="upstream-4.9.7", marks=in_full_only),
+        pytest.param(OURS, id="ours-with-java", marks=in_full_only),
+    ]
+    return pytest.mark.parametrize("session_company", params, indirect=True, scope="session")

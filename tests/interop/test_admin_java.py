@@ -15,8 +15,9 @@ from cometmq.admin import Admin, BrokerStatus, OutgoingMessage, SendLimits
 from cometmq.errors import BrokerError, InvalidArgument
 from cometmq.remoting.bodies.running_info import ConsumeResult
 from cometmq.store_config.topic_config import Perm
-from interop.harness import PEER_VERSION, Maker, Peer
+from interop.harness import PEER_VERSION
 from interop.patterns import MessageSpec
+from interop.sites import Maker, Peer
 from support.command_line import run, run_json
 
 pytestmark = pytest.mark.java

@@ -8,7 +8,7 @@ import pytest
 
 from cometmq.loadtest import LoadOptions, find_target, run_load
 from cometmq.remoting.command import HeaderFormat
-from interop.harness import Peer
+from interop.sites import Peer
 
 pytestmark = pytest.mark.java
 
@@ -30,6 +30,6 @@ def test_runs_are_verified(version: str, peer: Peer, tmp_path: Path) -> None:
             report = run_load(target, options, broker_pid=broker.pid)
             assert report.verified, (number, report.problem)
             assert report.consumed == report.accepted == options.count
-        peer.client.await_broker(broker)
+        peer.await_broker(broker)
         assert find_target(namesrv=broker.namesrv, topic="Bench") == made
         assert find_target(broker=broker.address, topic="Bench") == made

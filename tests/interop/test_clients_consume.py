@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from interop.harness import Client, Peer, Row
+from interop.harness import Client, Row
 from interop.landscapes import for_each_client, in_each_pair, in_full_only
 from interop.patterns import MessageSpec
+from interop.sites import Peer
 from support.golden import GoldenStores, expected_records
 
 pytestmark = pytest.mark.java

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from interop.harness import Maker, Peer
 from interop.landscapes import in_each_pair, in_full_only, ours_and_upstream, ours_only
 from interop.patterns import Content, MessageSpec, content_of_row, content_of_spec, in_batches, mixed
+from interop.sites import Maker, Peer
 
 pytestmark = pytest.mark.java
 
@@ -42,7 +42,7 @@ def test_progress_outlives_consumers_and_brokers(site: Peer, tmp_path: Path, end
             broker.await_written(group, topic, len(sent))
         getattr(broker, end)()
         broker.start()
-        client.await_broker(broker)
+        site.await_broker(broker)
         client.await_topic(topic)
 
         more = range(100, 140)
@@ -69,7 +69,7 @@ def test_a_running_consumer_outlives_its_broker(site: Peer, tmp_path: Path) -> N
         broker.await_written(group, topic, 40)
         broker.kill()
         broker.start()
-        client.await_broker(broker)
+        site.await_broker(broker)
         client.await_topic(topic)
         assert [row["status"] for row in client.send(numbered(topic, range(40, 80)))] == ["SEND_OK"] * 40
         rows = client.consumed("reader", count=80)
@@ -93,7 +93,7 @@ def test_what_was_acknowledged_is_there_after_a_kill(site: Peer, tmp_path: Path,
                 broker.kill()
         assert 500 <= len(acknowledged) < len(specs)
         broker.start()
-        client.await_broker(broker)
+        site.await_broker(broker)
         client.await_topic(topic)
         found = [content_of_row(row) for row in client.pull_all(topic)]
         assert set(acknowledged) <= set(found)

@@ -17,7 +17,8 @@ from typing import TypeAlias
 
 import pytest
 
-from interop.harness import Client, Peer, PeerFailed
+from interop.harness import Client, PeerFailed
+from interop.sites import Peer
 from support.golden import GoldenStores, expected_records
 
 pytestmark = pytest.mark.java(full=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from interop.harness import Client, Peer, Row, StoreSizes
+from interop.harness import Client, Row, StoreSizes
 from interop.patterns import Content, MessageSpec, content_of_row, content_of_spec, in_batches, mixed
+from interop.sites import Peer
 
 pytestmark = pytest.mark.java
 
@@ -92,7 +93,7 @@ def test_broker_keeps_what_it_acknowledged_through_kill_and_restart(peer: Peer, 
         broker.kill()
         assert (tmp_path / "store" / "abort").exists()
         broker.start()
-        client.await_broker(broker)
+        peer.await_broker(broker)
         assert pulled(client, TOPIC) == sorted(sent, key=repr)
         sent += send_all(client, list(mixed(TOPIC, 100, queues=QUEUES, seed=2)))
         assert pulled(client, TOPIC) == sorted(sent, key=repr)
@@ -116,7 +117,7 @@ def test_rows_come_while_the_sending_goes_on(peer: Peer, tmp_path: Path) -> None
         assert list(rows) == []
 
         broker.start()
-        client.await_broker(broker)
+        peer.await_broker(broker)
         assert set(acknowledged) <= set(pulled(client, TOPIC))
 
 

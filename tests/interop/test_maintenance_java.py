@@ -8,8 +8,9 @@ import pytest
 
 import cometmq
 from cometmq.store.repairing import repair
-from interop.harness import Broker, Client, Peer
+from interop.harness import Broker, Client
 from interop.patterns import bulk, mixed
+from interop.sites import Peer
 from support.command_line import run, run_json
 
 pytestmark = pytest.mark.java

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from interop.harness import Broker, Client, Maker, Peer
+from interop.harness import Broker, Client
 from interop.landscapes import for_each_client, in_each_pair, in_full_only
 from interop.patterns import MessageSpec
+from interop.sites import Maker, Peer
 
 pytestmark = pytest.mark.java
 

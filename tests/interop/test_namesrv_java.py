@@ -13,8 +13,9 @@ from cometmq.remoting.channel import checked
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
-from interop.harness import PEER_VERSION, Landscape, Maker, Peer, PeerMissing
+from interop.harness import PEER_VERSION, PeerMissing
 from interop.patterns import MessageSpec
+from interop.sites import Landscape, Maker, Peer
 
 pytestmark = pytest.mark.java
 

@@ -12,8 +12,9 @@ from cometmq.client.outgoing import BODY_BYTES_MAX
 from cometmq.spark.sent_rows import RowIds, send_rows
 from cometmq.spark.staging import RowEncoder, WriteSchema
 from cometmq.spark.wire import Wire
-from interop.harness import Broker, Peer
+from interop.harness import Broker
 from interop.patterns import MessageSpec
+from interop.sites import Peer
 from support.spark_rows import read_rows
 
 pytestmark = pytest.mark.java

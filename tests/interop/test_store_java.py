@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import cometmq
-from interop.harness import Broker, Client, Peer, PeerFailed
+from interop.harness import Broker, Client, PeerFailed
 from interop.ours import BLOCK, Workload, Writer, content_of_message, contents, row_of_message, settings
 from interop.patterns import Content, MessageSpec, bulk, content_of_row, content_of_spec, in_batches, mixed, stored_row
+from interop.sites import Peer
 
 pytestmark = pytest.mark.java
 
@@ -267,7 +268,7 @@ def test_follower_goes_on_when_the_broker_is_killed_and_comes_back(peer: Peer, t
                 for end, part in ((broker.kill, specs[1000:2000]), (broker.stop, specs[2000:])):
                     end()
                     broker.start()
-                    client.await_broker(broker)
+                    peer.await_broker(broker)
                     rows += list(client.send(part))
                     seen += itertools.islice(reader, 1000)
             assert list(map(content_of_message, store.read(TOPIC))) == list(map(content_of_message, seen))

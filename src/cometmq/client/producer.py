@@ -151,6 +151,7 @@ class Producer:
             InvalidArgument, InvalidTopic, MessageTooLarge: it cannot be sent.
             SendFailed: it was not acknowledged; the error says what was tried and whether it may be stored.
             RouteNotFound: no name server knows the topic, and brokers do not make topics on their own.
+            ConnectionLost, RequestTimeout: no name server could be asked for the topic; nothing was sent.
             ClientStateError: the producer does not run.
         """
         return (

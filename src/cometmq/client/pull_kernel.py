@@ -1,7 +1,8 @@
 """The way of one pull: the broker that is best asked, the request, and what its answer means.
 
 A broker says with each answer which of a broker name's servers to ask next, a slave where the master is behind with
-its memory; that is remembered for each queue. Messages are decoded in C, and those whose tag only has the hash of a
+its memory; that is remembered for each queue. Pull consumers have a request of their own since 5.0; a broker that
+refuses it is asked by the other from then on. Messages are decoded in C, and those whose tag only has the hash of a
 wanted one are left out.
 
 Threads: the client's loop. Source: consumption specification 1.8.3, 1.8.4.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from cometmq._engine import PullRequest, decode_pulled
@@ -21,6 +23,7 @@ from cometmq.client.subscriptions import TAG
 from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument
 from cometmq.remoting.bodies.heartbeat import SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
     from cometmq._engine import PullAnswer, ReceivedMessage
@@ -64,6 +67,8 @@ class PullKernel:
         self._instance = instance
         self._namespace = namespace
         self._suggested: dict[MessageQueue, int] = {}
+        self._without_lite: set[str] = set()
+        """Brokers older than 5.0: they do not know the request of pull consumers, and serve them by the usual one."""
 
     def forget(self, queue: MessageQueue) -> None:
         """Forget whom to ask for a queue that was given up."""
@@ -145,8 +150,9 @@ class PullKernel:
         """
         address, is_slave = await self.find_target(queue)
         self.check_filter(address, subscription)
-        request = PullRequest(
-            lite=bool(sys_flag & _LITE),
+        has_request = bool(sys_flag & _LITE) and address not in self._without_lite
+        request = partial(
+            PullRequest,
             group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -161,7 +167,10 @@ class PullKernel:
             max_bytes=max_bytes,
             broker_name=queue.broker_name,
         )
-        answer = await self._ask(address, request, timeout_ms)
+        answer = await self._ask(address, request(lite=has_request), timeout_ms)
+        if has_request and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            self._without_lite.add(address)
+            answer = await self._ask(address, request(lite=False), timeout_ms)
         return self.result(queue, subscription, answer, address=address)
 
     async def _ask(self, address: str, request: PullRequest, timeout_ms: int) -> PullAnswer:

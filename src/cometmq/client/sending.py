@@ -24,9 +24,20 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 if TYPE_CHECKING:
     from cometmq._engine import SendAnswer
 
-__all__ = ["Failure", "Next", "Outcome", "SendFuture", "SendPolicy", "SendResult", "judge", "send_failed"]
+__all__ = [
+    "DEFAULT_REGION",
+    "Failure",
+    "Next",
+    "Outcome",
+    "SendFuture",
+    "SendPolicy",
+    "SendResult",
+    "judge",
+    "send_failed",
+]
 
-_DEFAULT_REGION = "DefaultRegion"
+DEFAULT_REGION = "DefaultRegion"
+"""A broker's region where it says none."""
 
 
 class SendResult:
@@ -97,7 +108,7 @@ class SendResult:
     @property
     def region_id(self) -> str:
         """The broker's region, for traces."""
-        return self._answer.region_id or _DEFAULT_REGION
+        return self._answer.region_id or DEFAULT_REGION
 
     @property
     def trace_on(self) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from cometmq.client.hooks import ConsumeContext, Interceptor, SendContext
 from cometmq.client.outgoing import OutgoingMessage, SendStatus
+from cometmq.client.sending import DEFAULT_REGION
 from cometmq.client.unique_ids import UniqueIds
 from cometmq.errors import Error
 
@@ -412,11 +413,11 @@ def consume_tracer(dispatcher: TraceDispatcher, *, now_ms: Callable[[], int]) ->
         context.data["trace"] = request_id = ids.next(context.began_ms)
         for message in context.messages:
             properties = message.properties
-            if properties.get("TRACE_ON") == "false" or "MSG_REGION" not in properties:
+            if properties.get("TRACE_ON") == "false":
                 continue
             record = SubBeforeTrace(
                 timestamp_ms=context.began_ms,
-                region_id=properties["MSG_REGION"],
+                region_id=properties.get("MSG_REGION", DEFAULT_REGION),  # brokers of 4.9 store none
                 group=context.group,
                 request_id=request_id,
                 message_id=properties.get("UNIQ_KEY") or message.message_id,
@@ -429,7 +430,7 @@ def consume_tracer(dispatcher: TraceDispatcher, *, now_ms: Callable[[], int]) ->
         cost_ms = int(context.elapsed_ms / max(len(context.messages), 1))
         for message in context.messages:
             properties = message.properties
-            if properties.get("TRACE_ON") == "false" or "MSG_REGION" not in properties:
+            if properties.get("TRACE_ON") == "false":
                 continue
             record = SubAfterTrace(
                 request_id=context.data["trace"],

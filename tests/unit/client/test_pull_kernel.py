@@ -15,6 +15,7 @@ from cometmq.client.pulling import PullStatus, pull_flags
 from cometmq.client.subscriptions import make_subscription
 from cometmq.errors import BrokerError, BrokerNotFound, CorruptRecord, Error, InvalidArgument, RequestTimeout
 from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.codes import ResponseCode
 
 _QUEUE = MessageQueue(topic="t", broker_name="b", queue_id=3)
 
@@ -27,6 +28,8 @@ class _Instance:
         self.after_update: dict[int, str] = {}
         self.broker_versions: dict[str, int] = {}
         self.answer: PullAnswer | Error = PullAnswer(code=19, next_begin_offset=5, min_offset=1, max_offset=9)
+        self.answers: list[PullAnswer | Error] = []
+        """Given before ``answer``, one by one."""
         self.sent: list[tuple[str, PullRequest, int]] = []
         self.network = SimpleNamespace(pull=self._pull)
 
@@ -49,7 +52,7 @@ class _Instance:
 
     def _pull(self, address: str, request: PullRequest, on_answer: Callable[[Any], None], *, timeout_ms: int) -> None:
         self.sent.append((address, request, timeout_ms))
-        asyncio.get_running_loop().call_soon(on_answer, self.answer)
+        asyncio.get_running_loop().call_soon(on_answer, self.answers.pop(0) if self.answers else self.answer)
 
 
 def _pull(instance: _Instance, kernel: PullKernel, *, flags: int = 0, expression_type: str = "TAG") -> PullResult:
@@ -101,6 +104,20 @@ def test_the_subscription_goes_along_only_where_its_bit_is_set(instance: _Instan
     _pull(instance, kernel, flags=pull_flags(suspend=True, lite=True))
     assert instance.sent[0][1].subscription is None
     assert instance.sent[0][1].lite
+
+
+def test_a_broker_of_4_9_is_asked_by_the_request_that_it_knows(instance: _Instance, kernel: PullKernel) -> None:
+    """It has no request for pull consumers; that is found out once."""
+    usual = instance.answer
+    instance.answers = [PullAnswer(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED), usual, usual]
+    for _ in range(2):
+        assert _pull(instance, kernel, flags=pull_flags(suspend=True, lite=True)).next_begin_offset == 5
+    assert [request.lite for _, request, _ in instance.sent] == [True, False, False]
+    assert len({request.sys_flag for _, request, _ in instance.sent}) == 1
+    # Where it is no pull consumer's, a refusal is one.
+    instance.answer = PullAnswer(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    with pytest.raises(BrokerError):
+        _pull(instance, kernel)
 
 
 def test_the_broker_says_whom_to_ask_next(instance: _Instance, kernel: PullKernel) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from cometmq.client.hooks import ConsumeContext
 from cometmq.client.outgoing import OutgoingMessage
 from cometmq.client.producer import Producer
 from cometmq.client.producer_settings import ProducerSettings
@@ -21,11 +24,13 @@ from cometmq.client.trace import (
     SubBeforeTrace,
     TraceDispatcher,
     TraceRecord,
+    consume_tracer,
     decode_trace,
     encode_trace,
     trace_messages,
 )
 from cometmq.errors import ConnectionLost
+from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.testing.clusters import cluster
 from support.scripted_network import ScriptedNetwork, route_of
 from support.virtual_loop import VirtualLoop, run_virtual
@@ -200,3 +205,30 @@ def test_producer_and_consumer_tell_of_a_message(consume: Callable[[str], None])
     kinds = {type(record) for record in records}
     assert kinds == {PubTrace, SubBeforeTrace, SubAfterTrace}
     assert {record.message_id for record in records} == {result.unique_id}
+
+
+def test_consumers_tell_of_messages_from_brokers_that_store_no_region() -> None:
+    """Those of 4.9; a message whose sender wants no trace stays untold."""
+    told: list[TraceRecord] = []
+    dispatcher: Any = SimpleNamespace(tell=lambda topic, record: told.append(record))
+    tracer = consume_tracer(dispatcher, now_ms=lambda: 9)
+    quiet, plain = (
+        SimpleNamespace(properties=properties, message_id="7F", reconsume_times=1)
+        for properties in ({"TRACE_ON": "false"}, {"UNIQ_KEY": "AB", "KEYS": "k"})
+    )
+    context = ConsumeContext(
+        group="g",
+        queue=MessageQueue(topic="t", broker_name="b", queue_id=0),
+        messages=cast(Any, [quiet, plain]),
+        began_ms=5,
+        is_success=True,
+    )
+    assert tracer.before_consume is not None
+    assert tracer.after_consume is not None
+    tracer.before_consume(context)
+    tracer.after_consume(context)
+    before, after = told
+    assert isinstance(before, SubBeforeTrace)
+    assert (before.region_id, before.message_id, before.keys) == ("DefaultRegion", "AB", "k")
+    assert isinstance(after, SubAfterTrace)
+    assert (after.request_id, after.message_id, after.is_success) == (before.request_id, "AB", True)

@@ -2,16 +2,15 @@ package io.cometmq.interop;
 
 import com.alibaba.fastjson2.JSONObject;
 import java.util.Map;
-import java.util.Properties;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.MessageClientIDSetter;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.ResponseCode;
 import org.apache.rocketmq.remoting.protocol.admin.ConsumeStats;
-import org.apache.rocketmq.remoting.protocol.body.ClusterInfo;
 import org.apache.rocketmq.remoting.protocol.body.ConsumeMessageDirectlyResult;
 import org.apache.rocketmq.remoting.protocol.body.ConsumerRunningInfo;
 import org.apache.rocketmq.remoting.protocol.heartbeat.SubscriptionData;
@@ -21,37 +20,6 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 @SuppressWarnings("deprecation")
 final class Admin {
     private Admin() {
-    }
-
-    /**
-     * Waits until the broker at {@code address} answers and the name server knows it.
-     *
-     * <p>A broker that starts on an existing store often misses its first registration, because its connection to the name
-     * server is not up yet, and tries again ten seconds later. A change of its permission makes it register at once.
-     */
-    static void awaitBroker(JSONObject request, Peer.Rows rows) throws Exception {
-        String address = request.getString("address");
-        Properties permission = new Properties();
-        permission.setProperty("brokerPermission", "6");
-        DefaultMQAdminExt admin = Clients.admin(request);
-        try {
-            Peer.await(request.getLongValue("timeout_ms", 30_000L), () -> {
-                admin.fetchBrokerRuntimeStats(address);
-                if (isRegistered(admin, address)) {
-                    return true;
-                }
-                admin.updateBrokerConfig(address, permission);
-                return isRegistered(admin, address);
-            });
-        } finally {
-            Clients.retire(admin::shutdown);
-        }
-    }
-
-    private static boolean isRegistered(DefaultMQAdminExt admin, String address) throws Exception {
-        ClusterInfo cluster = admin.examineBrokerClusterInfo();
-        return cluster.getBrokerAddrTable() != null
-            && cluster.getBrokerAddrTable().values().stream().anyMatch(data -> data.getBrokerAddrs().containsValue(address));
     }
 
     /** Creates or changes a topic at the broker, and waits until the name server tells its route. */
@@ -159,6 +127,15 @@ final class Admin {
         } finally {
             Clients.retire(admin::shutdown);
         }
+    }
+
+    /** What upstream reads from a message's unique id: where and when it was made. */
+    static void readUniqueId(JSONObject request, Peer.Rows rows) {
+        String id = request.getString("id");
+        rows.add(Map.of(
+            "ip", MessageClientIDSetter.getIPStrFromID(id),
+            "pid", MessageClientIDSetter.getPidFromID(id),
+            "made_at_ms", MessageClientIDSetter.getNearlyTimeFromID(id).getTime()));
     }
 
     /** Lets a consumer of the group consume the message with this offset id at once, outside of its progress. */

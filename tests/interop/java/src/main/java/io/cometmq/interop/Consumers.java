@@ -2,6 +2,7 @@ package io.cometmq.interop;
 
 import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
+import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -24,7 +25,6 @@ import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * Push consumers that live from one request to another, known by the name the test gave them, and what each was given.
@@ -60,6 +60,12 @@ final class Consumers {
         consumer.setConsumeThreadMax(THREADS);
         consumer.setPullBatchSize(request.getIntValue("pull_batch", 32));
         consumer.setConsumeMessageBatchMaxSize(request.getIntValue("consume_batch", 1));
+        if (request.getString("instance") != null) {
+            consumer.setInstanceName(request.getString("instance"));
+        }
+        if (request.getJSONObject("strategy") != null) {
+            consumer.setAllocateMessageQueueStrategy(Strategies.of(request.getJSONObject("strategy")));
+        }
         consumer.setMaxReconsumeTimes(request.getIntValue("max_reconsume_times", -1));
         for (Map.Entry<String, Object> subscription : request.getJSONObject("subscriptions").entrySet()) {
             String expression = String.valueOf(subscription.getValue());
@@ -98,10 +104,15 @@ final class Consumers {
         boolean fails(MessageExt message);
     }
 
-    /** The enumeration is in another package in 4.9, and is loaded only where it is asked for. */
     private static final class Broadcasting {
-        static void make(DefaultMQPushConsumer consumer) {
-            consumer.setMessageModel(MessageModel.BROADCASTING);
+        /** The enumeration is in another package in 4.9. */
+        static void make(DefaultMQPushConsumer consumer) throws ReflectiveOperationException {
+            for (Method method : DefaultMQPushConsumer.class.getMethods()) {
+                if (method.getName().equals("setMessageModel")) {
+                    Class<?> models = method.getParameterTypes()[0];
+                    method.invoke(consumer, models.getField("BROADCASTING").get(null));
+                }
+            }
         }
 
         /**
@@ -201,6 +212,13 @@ final class Consumers {
     private static List<MessageQueue> processed(DefaultMQPushConsumer consumer, String topic) {
         return consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet().stream()
             .filter(queue -> queue.getTopic().equals(topic)).toList();
+    }
+
+    /** Which queues of the topic each consumer has at this moment. */
+    static void owned(JSONObject request, Peer.Rows rows) {
+        for (String name : names(request)) {
+            rows.add(Map.of("consumer", name, "queues", owned(LIVE.get(name), request.getString("topic"))));
+        }
     }
 
     private static Set<String> owned(DefaultMQPushConsumer consumer, String topic) {

@@ -70,6 +70,7 @@ public final class Peer {
         Map.entry("consumer_start", Consumers::start),
         Map.entry("consumer_rows", Consumers::rows),
         Map.entry("consumer_queues", Consumers::queues),
+        Map.entry("consumer_owned", Consumers::owned),
         Map.entry("consumer_commit", Consumers::commit),
         Map.entry("consumer_stop", Consumers::stop),
         Map.entry("consumer_clear", Consumers::clear),
@@ -80,7 +81,6 @@ public final class Peer {
         Map.entry("consume_directly", Admin::consumeDirectly),
         Map.entry("running_info", Admin::runningInfo),
         Map.entry("reset_offset", Admin::resetOffset),
-        Map.entry("await_broker", Admin::awaitBroker),
         Map.entry("create_topic", Admin::createTopic),
         Map.entry("await_topic", Admin::awaitTopic),
         Map.entry("offsets", Admin::offsets),
@@ -88,7 +88,8 @@ public final class Peer {
         Map.entry("search_offset", Admin::searchOffset),
         Map.entry("query_key", Admin::queryKey),
         Map.entry("query_unique_key", Admin::queryUniqueKey),
-        Map.entry("view", Admin::view));
+        Map.entry("view", Admin::view),
+        Map.entry("read_unique_id", Admin::readUniqueId));
 
     public static void main(String[] args) throws Exception {
         PrintStream protocol = System.out;
