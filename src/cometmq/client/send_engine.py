@@ -19,6 +19,7 @@ import logging
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -77,6 +78,13 @@ def _in_forked_child() -> None:
 os.register_at_fork(after_in_child=_in_forked_child)
 
 
+def _no_queue(topic: str) -> RouteNotFound:
+    return RouteNotFound(
+        f"topic {topic} has no queue that takes messages: it has no write permission, or no broker of it has a master",
+        topic=topic,
+    )
+
+
 class SendEngine:
     """What sends for one producer group."""
 
@@ -102,6 +110,11 @@ class SendEngine:
         self._after = tuple(one.after_send for one in interceptors if one.after_send is not None)
         self._maker = RequestMaker(settings, group=self.group, now_ms=instance.now_ms)
         self._rings: dict[str, QueueRing] = {}
+        # Sends that wait for the route of their topic. While there are some, its ring is kept back in _found: nobody
+        # overtakes them, so that what one thread sends stays in order.
+        self._lines: dict[str, deque[Sending]] = {}
+        self._found: dict[str, QueueRing] = {}
+        self._line_lock = threading.Lock()
         self._topics: set[str] = set()
         self._under_way: set[Sending] = set()
         self._tracing: Tracing | None = None
@@ -304,10 +317,12 @@ class SendEngine:
         if topic not in self._topics:
             return
         self._lanes.clear()
-        if info.queues:
-            self._rings[topic] = QueueRing(info.queues)
-        else:
-            self._rings.pop(topic, None)
+        with self._line_lock:
+            rings = self._found if topic in self._lines else self._rings
+            if info.queues:
+                rings[topic] = QueueRing(info.queues)
+            else:
+                rings.pop(topic, None)
 
     async def check_transaction(self, address: str, request: Command, message: ReceivedMessage) -> None:
         """Pass a broker's question over: a producer without transactions has nothing to say to it."""
@@ -582,12 +597,11 @@ class SendEngine:
         self._first_attempt(send)
         return send
 
-    def _first_attempt(self, send: Sending) -> None:
+    def _first_attempt(self, send: Sending, ring: QueueRing | None = None) -> None:
         try:
             if send.queue is None:
-                ring = self._rings.get(send.topic)
+                ring = ring or self._rings.get(send.topic) or self._stand_in_line(send)
                 if ring is None:
-                    self.instance.loop.call_soon_threadsafe(self._spawn_first, send)
                     return
                 send.queue = self._select(ring, None) if send.chooser is None else send.chooser(ring.queues)
         except Exception as error:  # noqa: BLE001 - a selector is the user's: what it raises is the send's result
@@ -695,19 +709,51 @@ class SendEngine:
             raise
         self._attempt(send)
 
-    def _spawn_first(self, send: Sending) -> None:
-        self.instance.spawn(self._find_and_begin(send))
+    def _stand_in_line(self, send: Sending) -> QueueRing | None:
+        """Let a send wait for the route of its topic, behind those that do; return the route where it has just come."""
+        topic = send.topic
+        with self._line_lock:
+            ring = self._rings.get(topic)
+            if ring is not None:
+                return ring
+            line = self._lines.get(topic)
+            if line is not None:
+                line.append(send)
+                return None
+            self._lines[topic] = deque([send])
+        self.instance.loop.call_soon_threadsafe(self._spawn_line, topic)
+        return None
 
-    async def _find_and_begin(self, send: Sending) -> None:
+    def _spawn_line(self, topic: str) -> None:
+        self.instance.spawn(self._serve_line(topic))
+
+    async def _serve_line(self, topic: str) -> None:
+        """Find a topic's route, then make the first attempts of all that wait for it, in order."""
+        error: BaseException | None = None
         try:
-            await self.find_route(send.topic)
-        except BaseException as error:
-            # Also where the loop cancels this: nobody shall wait for a send that nobody makes.
-            self._fail(send, error)
-            if not isinstance(error, Error):
-                raise
-        else:
-            self._first_attempt(send)
+            await self.find_route(topic)
+        except BaseException as caught:  # noqa: BLE001 - raised below: nobody shall wait for a send that nobody makes
+            error = caught
+        while (following := self._next_in_line(topic)) is not None:
+            send, ring = following
+            if error is not None or ring is None:
+                self._fail(send, error or _no_queue(topic))
+            else:
+                self._first_attempt(send, ring)
+        if error is not None and not isinstance(error, Error):
+            raise error
+
+    def _next_in_line(self, topic: str) -> tuple[Sending, QueueRing | None] | None:
+        """Return who is next, and the route; where there is nobody, others may send without a line."""
+        with self._line_lock:
+            line = self._lines[topic]
+            if line:
+                return line.popleft(), self._found.get(topic)
+            del self._lines[topic]
+            ring = self._found.pop(topic, None)
+            if ring is not None:
+                self._rings[topic] = ring
+            return None
 
     async def find_route(self, topic: str) -> QueueRing:
         """Return the queues of a topic: as the name servers say, or as a broker will make them after the template.
@@ -719,10 +765,11 @@ class SendEngine:
         self._topics.add(topic)
         settings, instance = self.settings, self.instance
         known = instance.routes.publish_info(topic)
-        if topic not in self._rings and known is not None:
+        if self._ring(topic) is None and known is not None:
             self.routes_changed(topic, known)
-        if topic in self._rings:
-            return self._rings[topic]
+        ring = self._ring(topic)
+        if ring is not None:
+            return ring
         try:
             await instance.update_route(topic, must_exist=True)
         except RouteNotFound:
@@ -733,16 +780,16 @@ class SendEngine:
                 must_exist=True,
             )
         info = instance.routes.publish_info(topic)
-        if topic not in self._rings and info is not None:
+        if self._ring(topic) is None and info is not None:
             self.routes_changed(topic, info)
-        ring = self._rings.get(topic)
+        ring = self._ring(topic)
         if ring is None:
-            raise RouteNotFound(
-                f"topic {topic} has no queue that takes messages: it has no write permission, or no broker of it has "
-                "a master",
-                topic=topic,
-            )
+            raise _no_queue(topic)
         return ring
+
+    def _ring(self, topic: str) -> QueueRing | None:
+        """Return the queues of a topic, also while others wait for them."""
+        return self._rings.get(topic) or self._found.get(topic)
 
     # --- Ends ---------------------------------------------------------------------------------------------------------
 

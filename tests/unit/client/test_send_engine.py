@@ -222,6 +222,43 @@ def test_a_topic_that_is_not_there_is_made_after_the_template() -> None:
     played(use, routes={"TBW102": route_of("a", queues=8)}, default_topic_queue_nums=3)
 
 
+@pytest.mark.parametrize("key", ["k", None])
+def test_nobody_overtakes_those_who_wait_for_the_route(key: str | None) -> None:
+    """Another thread may send in the moment in which the route comes: promise of a sharding key, and of send_many."""
+
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        routes_changed, late = engine.routes_changed, []
+
+        def come(topic: str, info: Any) -> None:
+            routes_changed(topic, info)
+            late.extend(engine.send(message(b"late %d" % at, sharding_key=key)) for at in range(2))
+
+        engine.routes_changed = come  # type: ignore[method-assign]
+        early = [engine.send(message(b"early %d" % at, sharding_key=key)) for at in range(3)]
+        for future in early:
+            await future
+        assert len(late) >= 2
+        for future in late:
+            await future
+        bodies = [request.body for _, request, _ in network.sent]
+        assert bodies[:5] == [b"early 0", b"early 1", b"early 2", b"late 0", b"late 1"]
+        await engine.send(message(b"last", sharding_key=key))
+        assert network.sent[-1][1].body == b"last"
+
+    played(use)
+
+
+def test_all_who_wait_for_a_route_that_is_not_to_be_had_are_told() -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        waiting = [engine.send(message(topic="nowhere")) for _ in range(3)]
+        for future in waiting:
+            with pytest.raises(RouteNotFound):
+                await future
+        assert network.sent == []
+
+    played(use)
+
+
 def test_no_route() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         with pytest.raises(RouteNotFound, match="topic nowhere, and no broker makes topics by itself: check the name"):
