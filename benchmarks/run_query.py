@@ -3,9 +3,10 @@
     python benchmarks/run_query.py [--quick] [--only TEXT ...] [--gib N] [--json]
 
 DuckDB, Polars and Spark over the live log, against Parquet of the same rows, uncompressed and ZSTD, in one warmed
-session per data set (100 B and 1 KiB bodies); Spark's also streams and writes. ``--only`` takes parts of steps' names
-(local/100B, spark); ``local=hash`` asks only questions with that in their name. ``--gib`` sets how many GiB of bodies
-Spark gets in each data set. Results, directories and the file of figures are as of ``run_store.py``.
+session per data set (100 B and 1 KiB bodies); Spark's also streams, writes and the way through a broker. ``--only``
+takes parts of steps' names (local/100B, spark); ``local=hash`` asks only questions with that in their name. ``--gib``
+sets how many GiB of bodies Spark gets in each data set. Results, directories and the file of figures are as of
+``run_store.py``.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def print_scans(console: Console, figures: list[Figure]) -> None:
 
 
 def print_spark(console: Console, figures: list[Figure]) -> None:
-    """Print Spark's other figures: filters against reading all, tuples, streams and writes."""
+    """Print Spark's other figures: filters against reading all, tuples, streams, writes, the wire."""
     table = Table(title="Spark: rates, and milliseconds", box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("figure")
     for column in ("value", "against", "times as good", "goal"):

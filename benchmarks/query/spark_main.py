@@ -21,9 +21,10 @@ from pyspark.sql import SparkSession
 
 from bench_support import Figure, figure, new_directory
 from query.data import QUEUES, QUICK, DataSet, Sources, make
-from query.spark_reads import FILTERED, FIVE, NARROW, WHOLE, Answer, all_asks, from_parquet, tuple_asks
+from query.spark_reads import FILTERED, FIVE, NARROW, WHOLE, Answer, Ask, all_asks, from_parquet, tuple_asks
 from query.spark_session import CONF, cpu_s, spark_session
 from query.spark_streams import TRIGGER_ROWS, catch_up, micro_batch_ms, write
+from query.spark_wire import LIMITS, served, wire_asks
 
 SIZES = (DataSet("100B", 2_000_000, 100), DataSet("1024B", 300_000, 1024))
 ROUNDS = 3
@@ -205,6 +206,42 @@ def writes(session: Session) -> list[Figure]:
     return [against(one, "Parquet, msg/s", floor, one["value"] / floor)]
 
 
+# --- Through a broker -------------------------------------------------------------------------------------------------
+
+
+def wire(session: Session) -> list[Figure]:
+    """Rows a second of everything through a broker, whose processor time counts, in turn with the same from files."""
+    found = []
+    for limits, settings in LIMITS.items():
+        taken = {"wire": Taken(), "files": Taken()}
+        with served(session.sources, settings, session.folder / "served.log") as name_server:
+            asks = dict(zip(taken, wire_asks(session.spark, session.sources, name_server), strict=True))
+            for number in range(session.rounds + 1):
+                session.say(f"wire, {limits}, round {number} of {session.rounds}")
+                answers = {name: timed(ask, taken[name], counts=number > 0) for name, ask in asks.items()}
+                if len(set(answers.values())) != 1 or answers["wire"][0] != session.sources.data.messages:
+                    raise SystemExit(f"wire: the rows differ from the files': {answers}")
+        rates = {
+            name: [session.sources.data.messages / (ms / 1000) for ms in one.wall_ms] for name, one in taken.items()
+        }
+        floor, cpu_ms = median(rates["files"]), median(taken["wire"].cpu_ms)
+        one = figure(f"{session.prefix}/wire, {limits}", "msg/s", rates["wire"], cpu_ms=cpu_ms, **session.shape)
+        one = against(one, "files, msg/s", floor, one["value"] / floor)
+        one["cpu_ratio"] = median(taken["files"].cpu_ms) / max(cpu_ms, 1e-6)
+        found.append(one)
+    return found
+
+
+def timed(ask: Ask, taken: Taken, *, counts: bool) -> Answer:
+    """Ask, and note what it took, unless it warms up."""
+    cpu, begin = cpu_s(), time.perf_counter()
+    answer = ask()
+    if counts:
+        taken.wall_ms.append((time.perf_counter() - begin) * 1000)
+        taken.cpu_ms.append((cpu_s() - cpu) * 1000)
+    return answer
+
+
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
@@ -220,12 +257,14 @@ def run(data: DataSet, folder: Path, quick: bool, only: str) -> list[Figure]:
         row = from_parquet(spark, sources.parquet_none).selectExpr("count(*)", "bit_xor(xxhash64(body))").collect()[0]
         session = Session(spark, sources, folder, quick, shape, tuple(row))
         found = []
-        if not only or only not in "streams writes":
+        if not only or only not in "streams writes wire":
             found += reads(session, only)
         if only in "streams":
             found += streams(session)
         if only in "writes":
             found += writes(session)
+        if only in "wire":
+            found += wire(session)
     return found
 
 
@@ -235,7 +274,9 @@ def main() -> None:
     parser.add_argument("dataset", choices=[data.name for data in SIZES])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--gib", type=float, help="GiB of bodies instead of 0.2 to 0.3")
-    parser.add_argument("--only", default="", help="questions with this in their name; or tuples, streams, writes")
+    parser.add_argument(
+        "--only", default="", help="questions with this in their name; or tuples, streams, writes, wire"
+    )
     arguments = parser.parse_args()
     data = next(one for one in (QUICK if arguments.quick else SIZES) if one.name == arguments.dataset)
     if arguments.gib is not None:

@@ -21,7 +21,7 @@ NARROW = {"hash every byte": "body", "sum of lengths": "body", "count": "queueOf
 """Columns of the questions that are not asked of all five."""
 FILTERED = ("tag, 1 %", "one key", "offset range, 1 %", "time range, 1 %")
 
-_HASH_FIVE = "bit_xor(xxhash64(CAST(queueId AS INT), CAST(queueOffset AS BIGINT), bornTimestamp, storeTimestamp, body))"
+HASH_FIVE = "bit_xor(xxhash64(CAST(queueId AS INT), CAST(queueOffset AS BIGINT), bornTimestamp, storeTimestamp, body))"
 _RENAMED = (
     "queue_id AS queueId",
     "queue_offset AS queueOffset",
@@ -59,26 +59,26 @@ def questions(sources: Sources) -> list[Question]:
     offsets = [json.dumps({TOPIC: {str(queue): number for queue in range(QUEUES)}}) for number in (begin, end)]
     times = f"storeTimestamp >= timestamp_millis({begin_ms}) AND storeTimestamp < timestamp_millis({end_ms})"
     return [
-        Question(WHOLE, _HASH_FIVE),
+        Question(WHOLE, HASH_FIVE),
         Question("hash every byte", "bit_xor(xxhash64(body))"),
         Question("sum of lengths", "sum(octet_length(body))"),
         Question("count", "0"),
-        Question("tag, 1 %", _HASH_FIVE, options={"tags": TAG}, condition=f"tags = '{TAG}'"),
+        Question("tag, 1 %", HASH_FIVE, options={"tags": TAG}, condition=f"tags = '{TAG}'"),
         Question(
             "one key",
-            _HASH_FIVE,
+            HASH_FIVE,
             options={"keys": sources.data.key},
             condition=f"keys = '{sources.data.key}'",
         ),
         Question(
             "offset range, 1 %",
-            _HASH_FIVE,
+            HASH_FIVE,
             options={"startingOffsets": offsets[0], "endingOffsets": offsets[1]},
             condition=f"queueOffset >= {begin} AND queueOffset < {end}",
         ),
         Question(
             "time range, 1 %",
-            _HASH_FIVE,
+            HASH_FIVE,
             options={"startingTimestamp": str(begin_ms), "endingTimestamp": str(end_ms)},
             condition=times,
         ),
@@ -123,4 +123,4 @@ def tuple_asks(spark: SparkSession, sources: Sources, rows: int) -> tuple[Ask, A
     end = rows // QUEUES
     tuples = spark.read.format("tuples").options(path=str(sources.store), topic=TOPIC, queues=QUEUES, end=end).load()
     ends = json.dumps({TOPIC: {str(queue): end for queue in range(QUEUES)}})
-    return asking(tuples, _HASH_FIVE), asking(from_log(spark, sources, columns=FIVE, endingOffsets=ends), _HASH_FIVE)
+    return asking(tuples, HASH_FIVE), asking(from_log(spark, sources, columns=FIVE, endingOffsets=ends), HASH_FIVE)

@@ -80,7 +80,7 @@ def test_spark(tmp_path: Path) -> None:
             one = figures[f"query/100B/{question}/spark/{source}"]
             none = figures[f"query/100B/{question}/spark/parquet none"]
             assert one["ratio"] == pytest.approx(none["value"] / one["value"])
-    for name in (*filtered, "rows by Arrow", "micro-batch", "write"):
+    for name in (*filtered, "rows by Arrow", "micro-batch", "write", "wire, 32 a pull", "wire, 4096 a pull"):
         assert figures[f"spark/100B/{name}"]["ratio"] > 0
     assert figures["spark/100B/catch-up"]["unit"] == "msg/s"
     assert list(tmp_path.glob("cmq-bench-*")) == []

@@ -15,6 +15,7 @@ from cometmq.spark.catalog import Ends
 from cometmq.spark.offsets import QueueKey
 from cometmq.spark.planning import QueueRange
 from cometmq.spark.wire import Retry, Wire
+from cometmq.store_config.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 
 __all__ = ["WireCatalog"]
 
@@ -43,16 +44,21 @@ class WireCatalog:
         """Nothing is kept that could be old: brokers are asked each time."""
 
     def topics(self) -> list[str]:
-        """See :class:`cometmq.spark.catalog.Catalog`."""
+        """See :class:`cometmq.spark.catalog.Catalog`; those that brokers name after themselves are no one's."""
         return self._wire.run(self._topics())
 
     async def _topics(self) -> list[str]:
         retry = Retry(self._wire.timeout_ms)
         while True:
             try:
-                known = await self._wire.admin.topics.list(system=True)
+                plain = set(await self._wire.admin.topics.list())
+                known = [
+                    name
+                    for name in await self._wire.admin.topics.list(system=True)
+                    if name in plain or is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+                ]
                 if self._ends.keys() <= set(known) or not await retry.pause():
-                    return list(known)
+                    return known
             except (ConnectionLost, RequestTimeout, NotFound):  # noqa: PERF203 - a pause is between them
                 if not await retry.pause():
                     raise

@@ -18,12 +18,12 @@ from cometmq.admin import connect
 from cometmq.client import OutgoingMessage, Producer
 from cometmq.errors import BrokerNotFound, MalformedCommand
 from cometmq.remoting.codes import ResponseCode
-from cometmq.spark.catalog import open_catalog
+from cometmq.spark.catalog import open_catalog, selected_topics
 from cometmq.spark.errors import DataLoss, OptionError
 from cometmq.spark.fetch import record_batches
 from cometmq.spark.filters import Pushed, narrowed_by_time
 from cometmq.spark.offsets import QueueKey
-from cometmq.spark.options import OptionMap, ReadOptions
+from cometmq.spark.options import OptionMap, ReadOptions, Subscription
 from cometmq.spark.planning import QueueRange
 from cometmq.spark.schema import chosen_columns, spark_arrow_schema
 from cometmq.spark.wire import Wire
@@ -124,6 +124,12 @@ def test_an_empty_topic(cluster: Cluster) -> None:
     assert read(cluster, topic="empty") == []
     with pytest.raises(OptionError, match=r"there is no topic 'missing'; there are .*empty"):
         read(cluster, topic="missing")
+
+
+def test_patterns_leave_the_brokers_own_topics_out(cluster: Cluster) -> None:
+    with WireCatalog([cluster.name_server_address], timeout_ms=5_000) as catalog:
+        assert selected_topics(catalog, Subscription(pattern=".*")) == {"t": None, "empty": None}
+        assert "RMQ_SYS_TRANS_HALF_TOPIC" in catalog.topics()
 
 
 # --- Times
