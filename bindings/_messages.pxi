@@ -121,9 +121,13 @@ cdef class Message:
     @property
     def body_bytes(self):
         """The body as ``bytes``: a copy."""
-        return self.__bytes__()
+        return self._body_copy()
 
     def __bytes__(self):
+        return self._body_copy()
+
+    @cython.final
+    cdef bytes _body_copy(self):
         self._parse()
         if self._view.sys_flag & CMQ_SYS_COMPRESSED:
             return self._decompressed()
