@@ -39,6 +39,7 @@ from cometmq.store_config.names import (
     SYSTEM_TOPICS,
     is_light_queue,
     is_system_topic,
+    is_topic_name,
     may_send_to,
     validate_topic,
 )
@@ -120,8 +121,12 @@ class BrokerTopics:
     # --- The table
 
     def start(self, own: Iterable[TopicConfig]) -> None:
-        """Make the broker's own topics where they are missing, and give the loops every topic. Blocks."""
-        missing = [topic for topic in own if topic.topic_name not in self._table]
+        """Make the broker's own topics where they are missing, and give the loops every topic. Blocks.
+
+        Some are called after broker and cluster. A name like ``room@broker``, by which groups share queues out by
+        machine rooms, is none that a topic can have, nor could a client ask for it: such a broker goes without them.
+        """
+        missing = [topic for topic in own if topic.topic_name not in self._table and is_topic_name(topic.topic_name)]
         for topic in missing:
             self._table.put(topic)
         if missing:

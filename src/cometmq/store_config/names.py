@@ -23,6 +23,7 @@ __all__ = [
     "dead_letter_topic",
     "is_light_queue",
     "is_system_topic",
+    "is_topic_name",
     "may_send_to",
     "retry_topic",
     "validate_group",
@@ -83,6 +84,11 @@ def validate_topic(topic: str) -> str:
     if problem is not None:
         raise InvalidTopic(f"the topic name {_shown(topic)} {problem}")
     return topic
+
+
+def is_topic_name(topic: str) -> bool:
+    """Whether :func:`validate_topic` takes it."""
+    return _problem(topic, _topic_chars_max(topic)) is None
 
 
 def _topic_chars_max(topic: str) -> int:

@@ -50,6 +50,14 @@ def stored(rig: Rig) -> dict[str, TopicConfig]:
     return {topic.topic_name: topic for topic in topics.all()}
 
 
+def test_a_broker_called_after_its_room_goes_without_the_topics_of_that_name(tmp_path: Path) -> None:
+    """``room@broker`` is how upstream's strategies for machine rooms know where a broker stands."""
+    with Rig(tmp_path, settings={"brokerName": "west@broker"}) as rig:
+        names = set(stored(rig))
+        assert {"SELF_TEST_TOPIC", "TBW102", "DefaultCluster"} <= names
+        assert not {name for name in names if "@" in name}
+
+
 def create(rig: Rig, **changes: str) -> Command:
     answer: Command = rig.run(RequestCode.UPDATE_AND_CREATE_TOPIC, {**CREATE, **changes})
     return answer
