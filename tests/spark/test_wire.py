@@ -71,6 +71,7 @@ def test_batches(spark: SparkSession, cluster: Cluster) -> None:
     ]
     assert rows(load(spark, cluster, columns=COLUMNS)) == rows(*files)
     assert numbers(load(spark, cluster, tags="a", minPartitions="5")) == list(range(0, 900, 2))
+    assert len(load(spark, cluster, batchRows="10").limit(5).collect()) == 5
     by_broker = load(spark, cluster, columns="brokerName,queueId").groupBy("brokerName").count().collect()
     assert {row["brokerName"] for row in by_broker} == {"broker-a", "broker-b"}
     assert sum(row["count"] for row in by_broker) == 900

@@ -128,7 +128,7 @@ class Senders:
 
     def close(self) -> None:
         """End what is under way, after a failure."""
-        self._wire.run(self._close())
+        self._wire.end(self._close())
 
     async def _close(self) -> None:
         for sender in self._senders.values():

@@ -12,6 +12,7 @@ Source:  consumption specification 1.8; remoting specification 2.3.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -87,6 +88,13 @@ class Wire:
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Have something done on the loop; return what it returns and raise what it raises."""
         return self._background.run(work)
+
+    def end(self, work: Coroutine[Any, Any, object]) -> None:
+        """Have something ended on the loop; nothing where the interpreter ends, whose threads turn no more."""
+        if sys.is_finalizing():
+            work.close()
+        else:
+            self.run(work)
 
     def ask(self, call: Callable[[], Awaitable[_T]]) -> _T:
         """Return what a call of ``admin`` returns; it is made again while a server does not answer.
@@ -175,7 +183,7 @@ class Wire:
 
     def close(self) -> None:
         """End all connections. Closing twice is fine."""
-        self.run(self._close())
+        self.end(self._close())
 
     async def _close(self) -> None:
         await self._hub.close()

@@ -165,7 +165,7 @@ class WireRows:
                     rows += batch.num_rows
                     yield batch
         finally:
-            self._wire.run(ahead.stop())
+            self._wire.end(ahead.stop())
         self._account(ranges, rows, missing)
 
     def _decoded(self, chunks: Sequence[_Chunk]) -> Iterator[pa.RecordBatch]:
