@@ -11,6 +11,7 @@ Threads: everything but the work itself is for the loop. Source: decision 0014, 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from cometmq.client.listeners import Call
 
 __all__ = ["ThreadWorkers"]
+
+_log = logging.getLogger(__name__)
 
 _REPORT_S: Final = 0.001
 """How long a thread that has more to do keeps what it has done."""
@@ -180,9 +183,15 @@ class ThreadWorkers(TaskPool):
             if len(self._seats) >= self._threads_max or self._closed:
                 return False
             seat = _Seat()
+            name = f"{self._name}_{len(self._seats) + 1}"
+            try:
+                threading.Thread(target=self._work, args=(seat,), name=name, daemon=True).start()
+            except RuntimeError as error:
+                # The process may have no more threads now; while parts wait it is tried again every 10 ms.
+                if not self._seats:
+                    _log.warning("no thread for a listener can be started: %s", error)
+                return False
             self._seats.append(seat)
-            name = f"{self._name}_{len(self._seats)}"
-            threading.Thread(target=self._work, args=(seat,), name=name, daemon=True).start()
         else:
             seat.sleep.release()
         return True

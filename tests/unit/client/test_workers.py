@@ -454,3 +454,27 @@ def test_quick_work_that_waits_for_the_machine_wakes_nobody_else() -> None:
         await workers.close(drain_ms=0, finish_ms=1000)
 
     run(body)
+
+
+def test_a_thread_that_cannot_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start, refused = threading.Thread.start, iter([True, True])
+
+    def start_later(thread: threading.Thread) -> None:
+        if thread.name.startswith("late_") and next(refused, False):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_later)
+
+    async def body() -> None:
+        done = Collected()
+        workers = ThreadWorkers(caller(lambda _: None, batch=False), done, threads_max=2, name="late")
+        workers.submit(task_of(held(), [1, 2, 3]))
+        assert workers._seats == []
+        assert await done.until(3) == [1, 2, 3]
+        await workers.close(drain_ms=0, finish_ms=1000)
+
+    run(body)
+    assert "can't start new thread" in caplog.text
