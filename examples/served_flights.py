@@ -101,10 +101,13 @@ def in_spark(store: Path, csv: Path, name_server: str, report: Report) -> None:
     """
     program = str(Path(__file__).with_name("spark_flights.py"))
     command = [sys.executable, program, str(store), "--csv", str(csv), "--name-server", name_server, "--json"]
+    environment = {**os.environ, "TMPDIR": str(csv.parent)}  # what it leaves when it is stopped goes with the rest
     with (
         tempfile.TemporaryFile("w+") as log,
         bars() as progress,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True) as process,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment, start_new_session=True
+        ) as process,
     ):
         task = progress.add_task("aggregated in Spark", total=SPARK_STEPS)
         said = ""
@@ -163,7 +166,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     messages = Console(highlight=False, stderr=True)
     try:
-        with tempfile.TemporaryDirectory(prefix="cometmq-served-") as folder:
+        with tempfile.TemporaryDirectory(prefix="cometmq-served-", ignore_cleanup_errors=True) as folder:
             text = limited(csv_text(options.csv), options.limit)
             report = run(Path(folder), text, messages, with_spark=not options.without_spark)
     except KeyboardInterrupt:
