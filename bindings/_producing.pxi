@@ -34,6 +34,42 @@ cdef int64_t _wall_ms(object now_ms) except -1:
     return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
 
 
+# ---- messages --------------------------------------------------------------------------------------------------------
+
+# Compiled, since a frozen dataclass of Python takes longer to be made than all the rest of the short way.
+@cython.auto_pickle(True)
+@cython.dataclasses.dataclass(frozen=True)
+cdef class OutgoingMessage:
+    """A message to be sent. Immutable.
+
+    Attributes:
+        body: its bytes.
+        tags: its tag, or None.
+        keys: its keys, several with blanks between, or None.
+        properties: further names and values.
+        delay_level: 1 for the broker's first delay (1 second by default) and so on; 0 for none.
+        sharding_key: messages with the same one go to the same queue, in order.
+        queue_id: the queue, where neither the sharding key nor the sender shall choose.
+        topic: where to, or None where the sender knows.
+        flag: a number of the sender's own, int32.
+        wait_stored: False where the broker shall answer before its flush or its slave is done.
+        delay_ms: hold the message back for so long (a broker of 5.0 or newer); None for not.
+        deliver_at_ms: hold it back until then, milliseconds since 1970; None for not.
+    """
+    body: object
+    tags: object = None
+    keys: object = None
+    properties: object = None
+    delay_level: object = 0
+    sharding_key: object = None
+    queue_id: object = None
+    topic: object = None
+    flag: object = 0
+    wait_stored: object = True
+    delay_ms: object = None
+    deliver_at_ms: object = None
+
+
 # ---- unique ids ------------------------------------------------------------------------------------------------------
 
 cdef inline void _write_hex(uint8_t *into, uint32_t number, int digits) noexcept nogil:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, TypedDict, final, overload, type_check_only
 
@@ -511,6 +512,39 @@ class Gathered(SendFuture):
 
     @property
     def unique_id(self) -> str: ...
+
+@disjoint_base
+@dataclass(frozen=True)
+class OutgoingMessage:
+    """A message to be sent. Immutable.
+
+    Attributes:
+        body: its bytes.
+        tags: its tag, or None.
+        keys: its keys, several with blanks between, or None.
+        properties: further names and values.
+        delay_level: 1 for the broker's first delay (1 second by default) and so on; 0 for none.
+        sharding_key: messages with the same one go to the same queue, in order.
+        queue_id: the queue, where neither the sharding key nor the sender shall choose.
+        topic: where to, or None where the sender knows.
+        flag: a number of the sender's own, int32.
+        wait_stored: False where the broker shall answer before its flush or its slave is done.
+        delay_ms: hold the message back for so long (a broker of 5.0 or newer); None for not.
+        deliver_at_ms: hold it back until then, milliseconds since 1970; None for not.
+    """
+
+    body: bytes
+    tags: str | None = None
+    keys: str | None = None
+    properties: Mapping[str, str] | None = None
+    delay_level: int = 0
+    sharding_key: str | None = None
+    queue_id: int | None = None
+    topic: str | None = None
+    flag: int = 0
+    wait_stored: bool = True
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
 
 @disjoint_base
 class UniqueIdCounter:

@@ -46,14 +46,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cometmq._engine import ReceivedMessage
+    from cometmq._engine import OutgoingMessage, ReceivedMessage, SendFuture
     from cometmq.client.hooks import Interceptor
     from cometmq.client.listeners import Outcome
-    from cometmq.client.outgoing import OutgoingMessage
     from cometmq.client.producer import Producer
     from cometmq.client.pull_consumer import PullConsumer
     from cometmq.client.push_consumer import PushConsumer
-    from cometmq.client.sending import SendFuture, SendResult
+    from cometmq.client.sending import SendResult
     from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
@@ -77,13 +76,13 @@ _PLACES = {
     "Interceptor": "cometmq.client.hooks",
     "MessageModel": "cometmq.remoting.bodies.heartbeat",
     "MessageQueue": "cometmq.remoting.bodies.message_queue",
-    "OutgoingMessage": "cometmq.client.outgoing",
+    "OutgoingMessage": "cometmq._engine",
     "Outcome": "cometmq.client.listeners",
     "Producer": "cometmq.client.producer",
     "PullConsumer": "cometmq.client.pull_consumer",
     "PushConsumer": "cometmq.client.push_consumer",
     "ReceivedMessage": "cometmq._engine",
-    "SendFuture": "cometmq.client.sending",
+    "SendFuture": "cometmq._engine",
     "SendResult": "cometmq.client.sending",
 }
 """Imported when they are first asked for: others use single modules of this package, and should not pay for all."""

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cometmq._engine import encode_properties
+from cometmq._engine import OutgoingMessage, encode_properties
 from cometmq.errors import InvalidArgument, InvalidTopic, MessageTooLarge
 from cometmq.remoting.codes import ResponseCode
 from cometmq.store_config.names import DLQ_PREFIX, RETRY_PREFIX, TOPIC_CHARS_MAX, may_send_to, validate_topic
@@ -84,39 +84,6 @@ STATUS_OF: Mapping[int, SendStatus] = {
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
 """The codes that say that a message was stored. Any other one is a refusal."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutgoingMessage:
-    """A message to be sent.
-
-    Attributes:
-        body: its bytes.
-        topic: where to, or None where the sender knows.
-        tags: its tag, or None.
-        keys: its keys, several with blanks between, or None.
-        properties: further names and values.
-        delay_level: 1 for the broker's first delay (1 second by default) and so on; 0 for none.
-        sharding_key: messages with the same one go to the same queue, in order.
-        queue_id: the queue, where neither the sharding key nor the sender shall choose.
-        flag: a number of the sender's own, int32.
-        wait_stored: False where the broker shall answer before its flush or its slave is done.
-        delay_ms: hold the message back for so long (a broker of 5.0 or newer); None for not.
-        deliver_at_ms: hold it back until then, milliseconds since 1970; None for not.
-    """
-
-    body: bytes
-    tags: str | None = None
-    keys: str | None = None
-    properties: Mapping[str, str] | None = None
-    delay_level: int = 0
-    sharding_key: str | None = None
-    queue_id: int | None = None
-    topic: str | None = None
-    flag: int = 0
-    wait_stored: bool = True
-    delay_ms: int | None = None
-    deliver_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import pickle
 import struct
 
 import pytest
@@ -16,6 +19,7 @@ from cometmq.client.outgoing import (
     check_topic,
     encode_message,
     own_properties,
+    stored_properties,
 )
 from cometmq.errors import InvalidArgument, InvalidTopic, MessageTooLarge
 
@@ -104,3 +108,27 @@ def test_bodies_are_bytes_up_to_a_limit() -> None:
     assert check_body(memoryview(b"0123456789"), max_bytes=10) == b"0123456789"
     with pytest.raises(MessageTooLarge, match="11 bytes; max_message_size_bytes is 10"):
         check_body(b"x" * 11, max_bytes=10)
+
+
+def test_a_message_is_a_dataclass_that_does_not_change() -> None:
+    message = OutgoingMessage(b"x", "t", properties={"a": "b"}, topic="orders", delay_ms=5)
+    assert message == OutgoingMessage(b"x", "t", None, {"a": "b"}, topic="orders", delay_ms=5)
+    assert dataclasses.replace(message, keys="k") == OutgoingMessage(
+        b"x", "t", "k", {"a": "b"}, topic="orders", delay_ms=5
+    )
+    assert pickle.loads(pickle.dumps(message)) == copy.copy(message) == message
+    assert hash(OutgoingMessage(b"x")) == hash(OutgoingMessage(b"x"))
+    assert repr(message).startswith("OutgoingMessage(body=b'x', tags='t', keys=None, properties={'a': 'b'},")
+    assert [field.name for field in dataclasses.fields(message)][:3] == ["body", "tags", "keys"]
+    with pytest.raises(AttributeError):
+        message.tags = "u"  # type: ignore[misc]
+    with pytest.raises(TypeError, match="at least 1"):
+        OutgoingMessage()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="tag"):
+        OutgoingMessage(b"x", tag="t")  # type: ignore[call-arg]
+
+
+def test_text_that_utf8_cannot_hold() -> None:
+    for given in ({"tags": "\ud800"}, {"keys": "\ud800"}, {"sharding_key": "\ud800"}):
+        with pytest.raises(InvalidArgument, match="UTF-8"):
+            stored_properties(**given)
