@@ -141,11 +141,15 @@ class Rig:
         return self._data_sets[key]
 
     def drop_data_sets(self) -> None:
-        """Remove what was there to be consumed."""
-        for (site, _, _), topic in self._data_sets.items():
+        """Remove what was there to be consumed.
+
+        Raises:
+            WorkerFailed: a worker is no more.
+        """
+        dropped, self._data_sets = self._data_sets, {}
+        for (site, _, _), topic in dropped.items():
             system = next(one for one in self.systems if one.site == site)
             self._ask(system.keeper, system, "delete", topic=topic)
-        self._data_sets.clear()
 
     def latencies_us(self, system: System, ahead: int, count: int) -> list[float]:
         """Send 1,000 a second to a listener, and return the times of all but the first."""
@@ -210,7 +214,10 @@ class Run:
                 title = f"{scenario.name}/{body_bytes}B"
                 if self._is_wanted(title) and body_bytes in scenario.sizes:
                     yield self._rates(scenario, body_bytes, title)
-            self._rig.drop_data_sets()
+            try:
+                self._rig.drop_data_sets()
+            except WorkerFailed as error:
+                self.failed[f"removal of what was consumed, {body_bytes}B"] = str(error)
         if self.is_latency_wanted:
             yield self._latencies()
 

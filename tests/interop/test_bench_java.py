@@ -1,13 +1,18 @@
-"""The load generator against real brokers: what it takes for right is right there, too."""
+"""The load generators against real brokers: what they take for right is right there, too."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from cometmq.loadtest import LoadOptions, find_target, run_load
 from cometmq.remoting.command import HeaderFormat
+from interop.harness import PROJECT
 from interop.sites import Peer
 
 pytestmark = pytest.mark.java
@@ -33,3 +38,22 @@ def test_runs_are_verified(version: str, peer: Peer, tmp_path: Path) -> None:
         peer.await_broker(broker)
         assert find_target(namesrv=broker.namesrv, topic="Bench") == made
         assert find_target(broker=broker.address, topic="Bench") == made
+
+
+@pytest.mark.timeout(400)
+def test_the_benchmark_of_clients_drives_the_java_client_at_either_broker(tmp_path: Path) -> None:
+    """Its program sends and consumes what our own workers read back and have put there."""
+    program = PROJECT / "benchmarks" / "run_client.py"
+    done = subprocess.run(
+        [sys.executable, str(program), "--quick", "--json", "--systems", "Java client", "--only", "/128B", "latency"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CMQ_BENCH_DIR": str(tmp_path), "CMQ_BENCH_RESULTS": str(tmp_path / "results")},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    document = json.loads(done.stdout)
+    assert document["failed"] == {}
+    sites = ("our broker", "Java broker")
+    assert {figure["system"] for figure in document["figures"]} == {f"Java client, {site}" for site in sites}
+    assert len(document["figures"]) == len(sites) * (7 + 3)
