@@ -6,6 +6,8 @@ by the calls that need them.
 
 from __future__ import annotations
 
+import logging
+
 try:
     from cometmq._engine import __version__
 except ImportError as error:
@@ -135,3 +137,6 @@ __all__ = [
     "__version__",
     "open",
 ]
+
+# A library says nothing of its own accord: what it logs goes where the program has it go.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
