@@ -379,7 +379,13 @@ cdef class Link:
     cdef int _ask(self) except -1:
         if not self._wake_asked:
             self._wake_asked = True
-            self._wake()
+            try:
+                self._wake()
+            except BaseException:
+                # Ctrl-C came before it, or within: asked for twice is asked for.
+                self._wake_asked = False
+                self._wake()
+                raise
         return 0
 
     cdef int32_t _free_opaque(self) except -1:

@@ -505,12 +505,20 @@ cdef class Accumulator:
         if bunch._records.end > self._batch_max_bytes:
             self._ready(bunch)
         elif before == 0:
-            self._on_fresh(bunch)
+            try:
+                self._on_fresh(bunch)
+            except BaseException:
+                self._on_fresh(bunch)         # Ctrl-C came before it; others may wait for this bunch
+                raise
         return 0
 
     cdef int _ready(self, Bunch bunch) except -1:
         if self._take(bunch):
-            self._on_ready(bunch)
+            try:
+                self._on_ready(bunch)
+            except BaseException:
+                self._engine.was_interrupted(bunch)
+                raise
         return 0
 
     cdef bint _take(self, Bunch bunch) except -1:

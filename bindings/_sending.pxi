@@ -37,7 +37,11 @@ cdef class SendFuture:
                 waiter.release()
         if self._callbacks is not None:
             while (callback := _take_first(self._callbacks)) is not None:
-                self._call(callback)
+                try:
+                    self._call(callback)
+                except BaseException:
+                    self._finish()     # sys.exit() in one callback is not to cost the others
+                    raise
         return 0
 
     cdef int _call(self, callback) except -1:
@@ -45,8 +49,14 @@ cdef class SendFuture:
             callback(self)
         except Exception as error:
             # It is the user's; the loop and the other callbacks go on.
-            from asyncio import get_running_loop
-            get_running_loop().call_exception_handler({"message": "a callback of a send raised", "exception": error})
+            from asyncio import _get_running_loop
+            loop = _get_running_loop()
+            if loop is not None:
+                loop.call_exception_handler({"message": "a callback of a send raised", "exception": error})
+            else:
+                # A bunch that cannot go is told of in the thread that filled it.
+                from logging import getLogger
+                getLogger("cometmq.client").error("a callback of a send raised", exc_info=error)
         return 0
 
     # What a future of a batch's message answers for its batch.
@@ -64,15 +74,21 @@ cdef class SendFuture:
         return 0
 
     cdef int _add_waiter(self, waiter) except -1:
+        cdef list fresh
         if self._waiters is None:
-            self._waiters = []
+            fresh = []
+            if self._waiters is None:      # no other thread came between
+                self._waiters = fresh
         self._waiters.append(waiter)
         return 0
 
     cdef int _add_callback(self, callback) except -1:
         cdef object one
+        cdef list fresh
         if self._callbacks is None:
-            self._callbacks = []
+            fresh = []
+            if self._callbacks is None:    # no other thread came between
+                self._callbacks = fresh
         self._callbacks.append(callback)
         if self._is_done:
             while (one := _take_first(self._callbacks)) is not None:
@@ -246,6 +262,8 @@ cdef class Sending(SendFuture):
 
     def __call__(self, answer):
         """Take what came to the attempt under way; on the loop."""
+        if self._is_done:
+            return    # Ctrl-C ended it before
         if self._is_short and type(answer) is SendAnswer and (<SendAnswer>answer).code == 0:
             self._under_way.discard(self)
             self.request = None

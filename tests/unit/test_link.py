@@ -277,6 +277,28 @@ def test_an_interrupt_in_a_callback_gets_out_and_loses_no_answer(ends: Ends) -> 
     assert len(told) == 1
 
 
+def test_the_loop_is_asked_for_although_ctrl_c_came_before() -> None:
+    asked: list[str] = []
+
+    def wake() -> None:
+        asked.append("wake")
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+
+    ours, theirs = socket.socketpair()
+    with closing(theirs):
+        nobody: Any = asked.append
+        link = Link(ours.detach(), format=1, wake=wake, on_request=nobody, on_go_away=nobody, on_failure=nobody)
+        # The first request's time is an earlier one than none: the loop has to look at its clock.
+        with pytest.raises(KeyboardInterrupt):
+            link.begin(SEND, asked.append, LONG_MS)
+        assert asked == ["wake", "wake"]
+        link.turn()
+        link.begin(SEND, asked.append, 1)
+        assert asked == ["wake", "wake", "wake"]
+        link.close()
+
+
 def test_a_callback_may_close_the_link(ends: Ends) -> None:
     left: list[Any] = []
     assert ends.link.begin(SEND, lambda answer: left.extend(ends.link.close()), LONG_MS)

@@ -55,6 +55,10 @@ class Owner:
 
     def __init__(self) -> None:
         self.answers: list[tuple[Sending, object]] = []
+        self.interrupted: list[Bunch] = []
+
+    def was_interrupted(self, bunch: Bunch) -> None:
+        self.interrupted.append(bunch)
 
     def answered(self, send: Sending, answer: object) -> None:
         self.answers.append((send, answer))
@@ -542,6 +546,37 @@ def test_what_cannot_be_made() -> None:
         Gathered()
     with pytest.raises(ValueError, match="20 digits, not 3"):
         UniqueIdCounter("ABC", lambda now_ms: (0, 1))
+
+
+def test_ctrl_c_loses_no_bunch() -> None:
+    """Others may wait for messages of a bunch that one thread begins, or sends away."""
+    told: list[str] = []
+
+    def interrupted_once(bunch: Bunch) -> None:
+        told.append(bunch.topic)
+        if len(told) == 1:
+            raise KeyboardInterrupt
+
+    owner = Owner()
+    made = Accumulator(
+        owner,
+        UniqueIdCounter("0" * 20, lambda now_ms: (0, 2**42)),
+        batch_max_bytes=1_000,
+        total_max_bytes=10_000,
+        message_max_bytes=1_500,
+        delay_ms=10,
+        on_fresh=interrupted_once,
+        on_ready=interrupted_once,
+        clock=lambda: 5.0,
+    )
+    with pytest.raises(KeyboardInterrupt):
+        made.add("t", None, None, b"x" * 900, b"")
+    assert told == ["t", "t"]
+    told.clear()
+    with pytest.raises(KeyboardInterrupt):
+        made.add("t", None, None, b"x" * 200, b"")
+    assert [len(bunch) for bunch in owner.interrupted] == [2]
+    assert made.take_all() == []
 
 
 def test_threads_lose_and_mix_nothing() -> None:

@@ -191,7 +191,7 @@ class OrderlyService:
         held.listeners -= 1
         if not held.listeners and (quiet := self._quiet.pop(held, None)) is not None and not quiet.done():
             quiet.set_result(None)
-        if results:
+        if results and not held.dropped:  # what was given up is forgotten already
             self._mean_s[held] = (self._loop.time() - stint.begun_s) / len(results)
         # A listener that ended after its queue was given up has consumed, but may not say so: the next owner
         # consumes the same again.

@@ -47,17 +47,28 @@ class BackPressure:
             gate.acquire()
             entry = (needed, gate)
             self._line.append(entry)
-        if gate.acquire(timeout=max(timeout_s, 0.0)):
-            return needed
-        with self._lock:
-            if entry in self._line:
-                self._line.remove(entry)
-                self._admit()
-                raise LimitReached(
-                    f"no room for a message within {timeout_s * 1000:.0f} ms: as many are under way as "
-                    "back_pressure_for_async_send_num and back_pressure_for_async_send_size_bytes allow"
-                )
+        try:
+            if gate.acquire(timeout=max(timeout_s, 0.0)):
+                return needed
+        except BaseException:  # Ctrl-C; what was let in meanwhile goes again
+            if not self._step_out(entry):
+                self.leave(needed)
+            raise
+        if self._step_out(entry):
+            raise LimitReached(
+                f"no room for a message within {timeout_s * 1000:.0f} ms: as many are under way as "
+                "back_pressure_for_async_send_num and back_pressure_for_async_send_size_bytes allow"
+            )
         return needed
+
+    def _step_out(self, entry: tuple[int, Lock]) -> bool:
+        """Wait no longer; False where the entry was let in before."""
+        with self._lock:
+            if entry not in self._line:
+                return False
+            self._line.remove(entry)
+            self._admit()
+            return True
 
     def leave(self, needed: int) -> None:
         """Give room back, and let in who has waited longest."""

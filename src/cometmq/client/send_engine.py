@@ -299,7 +299,10 @@ class SendEngine:
 
         Raises:
             ClientStateError: it would wait for itself.
+            ForkedClient: it would wait for ever; the answer comes to the process of which this one is a fork.
         """
+        if self._is_forked:
+            self.require_running()
         if threading.get_ident() == self.loop_thread:
             raise ClientStateError(
                 "a blocking call was made on the producer's own event loop, as in a callback, and would wait for "
@@ -447,6 +450,8 @@ class SendEngine:
         if self._state is not ServiceState.RUNNING:
             self.require_running()
         name = self._maker.topic_of((message,), topic)
+        if queue is not None:
+            self._check_topic_of(queue, name)
         if self._accumulation is not None and selector is None and timeout_ms is None:
             gathered = self._accumulation.add(message, name, queue, is_awaited=is_awaited)
             if gathered is not None:
@@ -459,7 +464,13 @@ class SendEngine:
         return self._begin(send, is_awaited)
 
     def ship(self, bunch: Bunch) -> None:
-        """Send a bunch, which nobody adds to any more, as a batch."""
+        """Send a bunch, which nobody adds to any more, as a batch. What keeps it from going is its messages' error."""
+        try:
+            self._ship(bunch)
+        except Exception as error:  # noqa: BLE001 - others wait for its messages than who made it go
+            self._fail(bunch.future, error)
+
+    def _ship(self, bunch: Bunch) -> None:
         request_ = self._maker.of_records(bunch.topic, bunch.take_records(), wait_stored=bunch.wait_stored)
         send = bunch.future
         ids = None if bunch.messages is None else bunch.unique_ids
@@ -474,6 +485,24 @@ class SendEngine:
         if ids is not None and bunch.messages is not None:
             self._observe(send, bunch.messages, ids)
         self._begin(send, bunch.is_awaited)
+
+    def was_interrupted(self, bunch: Bunch) -> None:
+        """See that a bunch goes, or is told of, where Ctrl-C came while it was shipped. Any thread."""
+        self.instance.loop.call_soon_threadsafe(self._see_to, bunch)
+
+    def _see_to(self, bunch: Bunch) -> None:
+        send = bunch.future
+        if bunch.size_bytes:
+            self.ship(bunch)
+        elif not send.done():
+            # Nobody knows how far it came. When its time is over nothing more can come to it.
+            self._under_way.add(send)
+            self.instance.loop.call_at(send.deadline_s, self._interrupted, send)
+
+    def _interrupted(self, send: Sending) -> None:
+        if not send.done():
+            send.is_uncertain = send.attempts > 0
+            self._fail(send, RequestTimeout("sending was interrupted, and no answer came"))
 
     def send_batch(
         self,
@@ -552,8 +581,7 @@ class SendEngine:
     ) -> None:
         """Keep what chooses the queue where the message may not go to any."""
         if queue is not None:
-            if with_namespace(self.settings.namespace, queue.topic) != send.topic:
-                raise InvalidArgument(f"the queue is of topic {queue.topic}, and the message goes to {send.topic}")
+            self._check_topic_of(queue, send.topic)
             send.queue = queue
         elif selector is not None:
             topic, chosen = send.topic, selector
@@ -569,6 +597,10 @@ class SendEngine:
         send.is_fixed = True
         if send.policy is self._blocking:
             send.policy = self._once
+
+    def _check_topic_of(self, queue: MessageQueue, topic: str) -> None:
+        if with_namespace(self.settings.namespace, queue.topic) != topic:
+            raise InvalidArgument(f"the queue is of topic {queue.topic}, and the message goes to {topic}")
 
     def _observe(self, send: Sending, messages: Sequence[OutgoingMessage], unique_ids: Sequence[str]) -> None:
         send.context = SendContext(
@@ -593,8 +625,12 @@ class SendEngine:
                 return send
         elif self._is_unwatched():
             send.take_short_way(self._under_way)
-        self._under_way.add(send)
-        self._first_attempt(send)
+        try:
+            self._under_way.add(send)
+            self._first_attempt(send)
+        except BaseException:
+            self._leave(send)  # Ctrl-C, in a selector perhaps: nobody gets the future, so nobody is to wait for its end
+            raise
         return send
 
     def _first_attempt(self, send: Sending, ring: QueueRing | None = None) -> None:
@@ -720,8 +756,9 @@ class SendEngine:
             if line is not None:
                 line.append(send)
                 return None
+            # First: where Ctrl-C comes between the two there is no line that nobody serves.
+            self.instance.loop.call_soon_threadsafe(self._spawn_line, topic)
             self._lines[topic] = deque([send])
-        self.instance.loop.call_soon_threadsafe(self._spawn_line, topic)
         return None
 
     def _spawn_line(self, topic: str) -> None:
@@ -746,10 +783,10 @@ class SendEngine:
     def _next_in_line(self, topic: str) -> tuple[Sending, QueueRing | None] | None:
         """Return who is next, and the route; where there is nobody, others may send without a line."""
         with self._line_lock:
-            line = self._lines[topic]
+            line = self._lines.get(topic)
             if line:
                 return line.popleft(), self._found.get(topic)
-            del self._lines[topic]
+            self._lines.pop(topic, None)
             ring = self._found.pop(topic, None)
             if ring is not None:
                 self._rings[topic] = ring
@@ -813,10 +850,8 @@ class SendEngine:
         self._end(send, error=error)
 
     def _end(self, send: Sending, *, result: SendResult | None = None, error: BaseException | None = None) -> None:
-        self._under_way.discard(send)
+        self._leave(send)
         send.request = None
-        if send.pressure_bytes and self._pressure is not None:
-            self._pressure.leave(send.pressure_bytes)
         context = send.context
         if context is not None:
             context.result, context.error = result, error
@@ -826,6 +861,12 @@ class SendEngine:
             send.set_error(error)
         else:
             send.set_result(result)
+
+    def _leave(self, send: Sending) -> None:
+        self._under_way.discard(send)
+        if send.pressure_bytes and self._pressure is not None:
+            self._pressure.leave(send.pressure_bytes)
+            send.pressure_bytes = 0
 
     # --- The detector -------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -198,7 +199,13 @@ class LoopWorkers(TaskPool):
                     continue
                 part = task.part(start)
                 self._at_work[me] = AtWork(task, part, self._loop.time())
-                handled = await self._call(part)
+                try:
+                    handled = await self._call(part)
+                except asyncio.CancelledError as error:
+                    if _is_cancelled(me):
+                        raise
+                    # The listener awaited something that was cancelled: its failure, not this worker's end.
+                    handled = Handled(Outcome.RETRY, problem=error)
                 self._at_work[me] = None
                 stint.add(part, handled)
                 if not task.is_orderly:
@@ -223,3 +230,10 @@ class LoopWorkers(TaskPool):
     def _be_told(self) -> None:
         self._told = False
         self._hand_back()
+
+
+def _is_cancelled(worker: asyncio.Task[None]) -> bool:
+    """Tell whether it is the worker that is to end. Python 3.10 cannot tell that from what a listener raises."""
+    if sys.version_info >= (3, 11):
+        return worker.cancelling() > 0
+    return True

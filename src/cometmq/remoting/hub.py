@@ -435,8 +435,8 @@ class Hub:
             return LimitReached(f"{_PENDING_MAX} requests wait for a connection to {address} already")
         peer.pending.append(pending)
         if not peer.is_asked:
+            self._soon(self._tend, peer)  # first: Ctrl-C between the two may only have it asked for twice
             peer.is_asked = True
-            self._soon(self._tend, peer)
         return None
 
     def _tend(self, peer: _Peer) -> None:

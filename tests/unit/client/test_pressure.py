@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import pytest
@@ -63,3 +64,22 @@ def test_a_short_message_does_not_overtake_a_long_one_that_waits() -> None:
     pressure.leave(held)
     waiter.join(30)
     assert not waiter.is_alive()
+
+
+def test_who_is_interrupted_in_the_line_leaves_it() -> None:
+    pressure = BackPressure(1, 100)
+    needed = pressure.enter(10, timeout_s=0)
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        while "1 wait" not in repr(pressure):
+            threading.Event().wait(0.001)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        pressure.enter(10, timeout_s=30)
+    thread.join(30)
+    pressure.leave(needed)
+    assert repr(pressure) == "BackPressure(1 messages, 100 bytes left, 0 wait)"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
+import sys
 import threading
 from typing import Any
 
@@ -177,3 +179,47 @@ def test_a_callback_that_raises_is_told_of_and_does_not_stop_others() -> None:
         return told
 
     assert asyncio.run(main()) == ["a callback of a send raised", "second"]
+
+
+def test_a_callback_that_raises_outside_of_a_loop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[str] = []
+    future = SendFuture()
+    future.add_done_callback(lambda one: 1 // 0)
+    future.add_done_callback(lambda one: told.append("second"))
+    future.set_result(result())
+    assert told == ["second"]
+    assert "a callback of a send raised" in caplog.text
+
+
+def test_a_callback_that_ends_the_program_is_the_last() -> None:
+    told: list[str] = []
+    future = SendFuture()
+    future.add_done_callback(lambda one: sys.exit(3))
+    future.add_done_callback(lambda one: told.append("second"))
+    with pytest.raises(SystemExit):
+        future.set_result(result())
+    assert told == ["second"]
+
+
+def test_callbacks_that_come_while_memory_is_collected_are_kept() -> None:
+    """Where the first one's list is made, Python may collect memory, and then let other threads run."""
+    future = SendFuture()
+    told: list[str] = []
+
+    def collecting(phase: str, info: dict[str, int]) -> None:
+        if not told:
+            told.append("other came")
+            future.add_done_callback(lambda one: told.append("other"))
+
+    no_lists_to_reuse = [[] for _ in range(200)]  # type: ignore[var-annotated]
+    threshold = gc.get_threshold()
+    gc.callbacks.append(collecting)
+    add, own = future.add_done_callback, lambda one: told.append("own")
+    try:
+        gc.set_threshold(1)
+        add(own)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(collecting)
+    future.set_result(result())
+    assert (len(no_lists_to_reuse), sorted(told)) == (200, ["other", "other came", "own"])

@@ -23,6 +23,7 @@ from cometmq.errors import (
     InvalidArgument,
     InvalidTopic,
     MessageTooLarge,
+    RequestTimeout,
     SendFailed,
 )
 from support.scripted_network import ScriptedNetwork, route_of
@@ -284,6 +285,115 @@ def test_gathered_messages_are_sent_again_together() -> None:
                 await one
 
     played(use, accumulate=True)
+
+
+def test_a_queue_of_another_topic_is_refused_before_anything_is_gathered() -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        queue = (await send(engine, "t", b"x")).queue
+        good = send(engine, "t", b"x", queue=queue)
+        with pytest.raises(InvalidArgument, match="the queue is of topic t, and the message goes to u"):
+            send(engine, "u", b"x", queue=queue)
+        assert (await good).queue == queue
+
+    played(use, accumulate=True)
+
+
+def test_a_bunch_that_cannot_go_is_told_of_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        made = engine._maker.of_records
+
+        def of_records(topic: str, records: bytes, *, wait_stored: bool) -> SendRequest:
+            if b"bad" in records:
+                raise MemoryError
+            return made(topic, records, wait_stored=wait_stored)
+
+        monkeypatch.setattr(engine._maker, "of_records", of_records)
+        bad, good = send(engine, "t", b"bad", tags="a"), send(engine, "t", b"good", tags="b")
+        with pytest.raises(MemoryError):
+            await bad
+        assert (await good).status.name == "SEND_OK"
+        assert (await send(engine, "t", b"good")).status.name == "SEND_OK"
+
+    played(use, accumulate=True)
+
+
+@pytest.mark.parametrize("how_far", ["not begun", "made", "sent"])
+def test_a_bunch_is_told_of_that_ctrl_c_has_stopped(how_far: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        future = send(engine, "t", b"x")
+        assert engine._accumulation is not None
+        (bunch,) = engine._accumulation.take_all()
+
+        def interrupted(*given: Any, **named: Any) -> None:
+            raise KeyboardInterrupt
+
+        if how_far != "not begun":
+            where: tuple[Any, str] = (engine._maker, "of_records") if how_far == "made" else (network, "send")
+            monkeypatch.setattr(*where, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                engine.ship(bunch)
+            assert not engine._under_way
+            monkeypatch.undo()
+        engine.was_interrupted(bunch)
+        await asyncio.sleep(0)
+        if how_far == "not begun":
+            assert (await future).queue_offset == 0
+            return
+        began_s = loop.time()
+        await engine.drain()
+        with pytest.raises(RequestTimeout if how_far == "made" else SendFailed, match="was interrupted") as raised:
+            await future
+        assert isinstance(raised.value, SendFailed) is (how_far == "sent")
+        assert loop.time() - began_s == pytest.approx(0 if how_far == "made" else 3, abs=0.1)
+        # An answer that comes all the same ends nothing twice.
+        bunch.future(send_answer())
+        assert future.exception() is raised.value
+
+    played(use, accumulate=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"enable_backpressure_for_async_mode": True}])
+def test_a_send_that_ctrl_c_has_ended_is_not_waited_for(options: dict[str, Any]) -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        def interrupted(queues: Any, arg: object) -> Any:
+            raise KeyboardInterrupt
+
+        before = repr(engine._pressure)
+        with pytest.raises(KeyboardInterrupt):
+            send(engine, "t", b"x", selector=interrupted)
+        assert not engine._under_way
+        assert repr(engine._pressure) == before
+        await engine.drain()
+
+    assert played(use, **options).sent == []
+
+
+def test_ctrl_c_leaves_no_line_that_nobody_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        network.routes["u"] = route_of("a")
+
+        def interrupted(*given: object) -> None:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            send(engine, "u", b"x")
+        assert (await asyncio.wait_for(send(engine, "u", b"y"), 60)).topic == "u"
+
+    assert [request.body for _, request, _ in played(use).sent] == [b"y"]
+
+
+def test_a_fork_waits_for_nothing_of_its_parent() -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        network.is_held = True
+        future = send(engine, "t", b"x")
+        engine._is_forked = True
+        with pytest.raises(ForkedClient):
+            future.result()
+        engine._is_forked = False
+
+    played(use)
 
 
 def test_bunches_are_retried_as_who_waits_needs_it() -> None:

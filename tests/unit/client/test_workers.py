@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -311,6 +312,28 @@ def test_closing_cancels_async_listeners_that_do_not_end() -> None:
         await begun.wait()
         assert await workers.close(drain_ms=1, finish_ms=1) == 1
         assert cancelled == [7]
+
+    run(body)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="cannot be told from the worker's own end before Python 3.11")
+def test_a_listener_that_awaits_what_was_cancelled_has_failed() -> None:
+    async def body() -> None:
+        done = Collected()
+
+        async def listener(message: int) -> None:
+            if message == 1:
+                other = asyncio.ensure_future(asyncio.sleep(LIMIT_S))
+                other.cancel()
+                await other
+
+        call: Any = async_caller(listener, batch=False)  # type: ignore[arg-type]
+        workers = LoopWorkers(call, done, at_once_max=1)
+        workers.submit(task_of(held(), [0, 1, 2]))
+        assert await done.until(3) == [0, 1, 2]
+        ((part, handled),) = done.results
+        assert (part, type(handled.problem)) == ([1], asyncio.CancelledError)
+        assert await workers.close(drain_ms=0, finish_ms=1000) == 0
 
     run(body)
 

@@ -259,6 +259,21 @@ def test_who_waits_for_a_connection_is_told_whatever_stopped_it(monkeypatch: pyt
         with_hub(body)
 
 
+def test_a_connection_is_made_although_ctrl_c_came_when_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(hub: Hub) -> None:
+        def interrupted(function: Callable[..., object], *arguments: object) -> None:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(hub, "_soon", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sent(hub, peer.address, a_send("T"))
+        assert isinstance(await sent(hub, peer.address, a_send("T")), SendAnswer)
+
+    with Peer(stores) as peer:
+        with_hub(body)
+
+
 def test_a_request_that_no_frame_can_hold_takes_nothing_from_the_others() -> None:
     async def body(hub: Hub) -> None:
         large = a_send("T", bytes(17 << 20))

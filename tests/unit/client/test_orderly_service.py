@@ -1,0 +1,44 @@
+"""Checks: chains of orderly listener calls, where the engine's own tests do not reach."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from cometmq.client.listeners import SUCCEEDED
+from cometmq.client.orderly_service import OrderlyService
+from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.tasks import Stint, Task
+from cometmq.remoting.bodies.message_queue import MessageQueue
+
+
+def test_a_queue_that_was_given_up_while_its_listener_ran_is_not_remembered() -> None:
+    async def main() -> None:
+        nothing: Any = None
+        service = OrderlyService(
+            group="g",
+            needs_lock=False,
+            auto_commit=True,
+            batch_max=1,
+            most=16,
+            suspend_default_ms=1_000,
+            store=nothing,
+            send_backs=nothing,
+            lock=nothing,
+            on_room=nothing,
+            spawn=nothing,
+            now_ms=lambda: 0,
+        )
+        held = ProcessQueue(MessageQueue(topic="t", broker_name="b", queue_id=0))
+        held.listeners = 1
+        held.dropped = True
+        service.forget(held)
+        message: Any = type("Message", (), {"queue_offset": 0, "body_size": 1})()
+        stint = Stint(Task(held, [message], 1, may_go_on=lambda: True), 0.0, parts=1)
+        stint.add([message], SUCCEEDED)
+        service.done([stint])
+        assert held.listeners == 0
+        # Else it and all that it holds would stay for as long as the consumer does.
+        assert held not in service._mean_s
+
+    asyncio.run(main())
