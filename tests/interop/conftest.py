@@ -37,11 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="only in the full form: run `make test-java`"))
 
 
-@pytest.fixture(scope="session")
-def session_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    """One name server and one client JVM for the session."""
+def _started(folder: Path, landscape: Landscape) -> Iterator[Peer]:
     try:
-        peer = Peer(tmp_path_factory.mktemp("java"))
+        peer = Peer(folder, landscape)
     except PeerMissing as missing:
         pytest.skip(str(missing))
     with peer:
@@ -49,14 +47,15 @@ def session_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
 
 
 @pytest.fixture(scope="session")
+def session_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    """One name server and one client JVM for the session."""
+    yield from _started(tmp_path_factory.mktemp("java"), Landscape())
+
+
+@pytest.fixture(scope="session")
 def session_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """One landscape at a time, for all tests that run in it."""
-    try:
-        site = Peer(tmp_path_factory.mktemp("site"), request.param)
-    except PeerMissing as missing:
-        pytest.skip(str(missing))
-    with site:
-        yield site
+    yield from _started(tmp_path_factory.mktemp("site"), request.param)
 
 
 @pytest.fixture
@@ -71,13 +70,8 @@ def _opened(request: pytest.FixtureRequest, folder: Path) -> Iterator[Peer]:
     """The landscape that a fixture is parametrized with; upstream's of 5.3.3 is the session's peer."""
     if request.param == Landscape():
         yield request.getfixturevalue("session_peer")
-        return
-    try:
-        peer = Peer(folder, request.param)
-    except PeerMissing as missing:
-        pytest.skip(str(missing))
-    with peer:
-        yield peer
+    else:
+        yield from _started(folder, request.param)
 
 
 @pytest.fixture(scope="session")

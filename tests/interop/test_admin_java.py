@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,19 +16,12 @@ from cometmq.store_config.topic_config import Perm
 from interop.harness import PEER_VERSION
 from interop.patterns import MessageSpec
 from interop.sites import Maker, Peer
+from interop.waiting import eventually
 from support.command_line import run, run_json
 
 pytestmark = pytest.mark.java
 
 VERSIONS = [PEER_VERSION, pytest.param("4.9.7", marks=pytest.mark.java(full=True))]
-LIMIT_S = 60
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Brokers tell name servers, and indexes are made, a moment later. Each question is a round trip."""
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end
 
 
 def has_topic(admin: Admin, topic: str) -> bool:
