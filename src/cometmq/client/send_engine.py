@@ -767,6 +767,7 @@ class SendEngine:
     async def _serve_line(self, topic: str) -> None:
         """Find a topic's route, then make the first attempts of all that wait for it, in order."""
         error: BaseException | None = None
+        stopped: BaseException | None = None
         try:
             await self.find_route(topic)
         except BaseException as caught:  # noqa: BLE001 - raised below: nobody shall wait for a send that nobody makes
@@ -776,7 +777,13 @@ class SendEngine:
             if error is not None or ring is None:
                 self._fail(send, error or _no_queue(topic))
             else:
-                self._first_attempt(send, ring)
+                try:
+                    self._first_attempt(send, ring)
+                except BaseException as caught:  # noqa: BLE001 - raised below: sys.exit() in a selector, and others wait
+                    stopped = caught
+                    self._fail(send, caught)
+        if stopped is not None:
+            raise stopped
         if error is not None and not isinstance(error, Error):
             raise error
 

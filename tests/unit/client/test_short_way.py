@@ -384,6 +384,22 @@ def test_ctrl_c_leaves_no_line_that_nobody_serves(monkeypatch: pytest.MonkeyPatc
     assert [request.body for _, request, _ in played(use).sent] == [b"y"]
 
 
+def test_a_selector_that_ends_the_program_holds_up_nobody_behind_it() -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        network.routes["u"] = route_of("a")
+
+        def leaving(queues: Any, arg: object) -> Any:
+            # What sys.exit() raises would end this test's own loop, too.
+            raise GeneratorExit
+
+        first, second = send(engine, "u", b"x", selector=leaving), send(engine, "u", b"y")
+        assert (await asyncio.wait_for(second, 60)).topic == "u"
+        assert isinstance(first.exception(), GeneratorExit)
+        assert (await send(engine, "u", b"z")).topic == "u"
+
+    played(use)
+
+
 def test_a_fork_waits_for_nothing_of_its_parent() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         network.is_held = True
