@@ -277,11 +277,8 @@ cdef class Sending(SendFuture):
 
 
 @cython.final
-@cython.no_gc
 cdef class Gathered(SendFuture):
     """One message of a bunch: what becomes of it is what becomes of the bunch."""
-    # Without the collector's book-keeping, of which a producer that holds a hundred thousand futures would have much: what can refer back to this
-    # is a callback that waits in the bunch, and those go when the bunch is done.
     cdef Bunch _bunch
     cdef uint32_t _index
 
