@@ -341,6 +341,8 @@ cdef class Link:
             _append_request(&self._filling, kind, request, self._format, opaque, on_answer is None)
         except (UnicodeError, TypeError, AttributeError, OverflowError) as error:
             raise _errors.InvalidArgument(f"the request cannot be written: {error}") from error
+        if self._closed:   # meanwhile, by another thread that had its turn
+            return False
         if on_answer is None:
             self._oneways += 1
         else:
@@ -400,11 +402,16 @@ cdef class Link:
                 return <int32_t>opaque
 
     cdef int _grow(self) except -1:
-        cdef uint32_t capacity = self._capacity * 2
-        cdef _slot *slots = <_slot *>calloc(capacity, sizeof(_slot))
+        cdef uint32_t before = self._capacity
+        cdef uint32_t capacity = before * 2
         cdef list on_answers = [None] * capacity
         cdef list requests = [None] * capacity
         cdef uint32_t i, at
+        cdef _slot *slots
+        # Memory may have been collected just now, and another thread have had its turn and grown it.
+        if self._capacity != before:
+            return 0
+        slots = <_slot *>calloc(capacity, sizeof(_slot))
         if slots is NULL:
             raise MemoryError
         for i in range(self._capacity):
