@@ -121,7 +121,7 @@ def made_messages(
         InvalidArgument: in the iterator: a broken line; those before it came.
     """
     if texts and (options.columns or options.body != "line"):
-        raise typer.BadParameter("a text has no columns: give --file")
+        raise typer.BadParameter("a text has no columns: give a file")
     sources = [(name, kind or format_of(name)) for name in files or ([] if texts else ["-"])]
     if skip and any(one is InputFormat.FILE for _, one in sources):
         raise typer.BadParameter("--skip leaves lines out, and --format file has none")

@@ -116,7 +116,7 @@ def messages_of(
 
         yield from _of_objects(batches, message_of, source)
         return
-    if kind is InputFormat.JSONL and (options.columns or options.body != "line"):
+    if kind is InputFormat.JSONL:
         yield from _json_messages(batches, options, source)
         return
     make = _maker(options)

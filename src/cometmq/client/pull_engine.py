@@ -147,7 +147,8 @@ class PullEngine:
         self._store: OffsetStore | None = None
         self._kernel: PullKernel | None = None
         self._assigned: dict[MessageQueue, _Assigned] = {}
-        self._ready: deque[tuple[_Assigned, Sequence[ReceivedMessage]]] = deque()
+        self._ready: deque[tuple[_Assigned, Sequence[ReceivedMessage], int]] = deque()
+        """What is to be handed out: of which queue, and where the pull that brought it ended."""
         self._arrived = asyncio.Event()
         self._commit_due_ms = 0
         self._watches: dict[str, _Watch] = {}
@@ -580,7 +581,7 @@ class PullEngine:
         assigned.pull_offset = result.next_begin_offset
         if result.messages:
             held.put(result.messages)
-            self._ready.append((assigned, result.messages))
+            self._ready.append((assigned, result.messages, result.next_begin_offset))
             self._arrived.set()
         elif held.count == 0 and assigned.consume_offset != _NONE:
             # What matches nothing is behind us too; else a tag that is never met would keep the progress where it is.
@@ -669,11 +670,12 @@ class PullEngine:
 
     def _take(self) -> list[ReceivedMessage]:
         while self._ready:
-            assigned, messages = self._ready.popleft()
+            assigned, messages, pull_end = self._ready.popleft()
             if assigned.held.dropped:
                 continue
             now_ms = self._now_ms()
-            assigned.handed_end = max(assigned.handed_end, messages[-1].queue_offset + 1)
+            # Behind the last message there may be some that the subscription leaves out: they are done with, too.
+            assigned.handed_end = max(assigned.handed_end, messages[-1].queue_offset + 1, pull_end)
             first_left = assigned.held.remove(messages, now_ms=now_ms)
             assigned.consume_offset = first_left if assigned.held.count else assigned.handed_end
             if not assigned.paused:
@@ -702,7 +704,7 @@ class PullEngine:
             if assigned is not None and not assigned.held.dropped and first_offset < assigned.consume_offset:
                 assigned.held.put(some)
                 assigned.consume_offset = first_offset
-                self._ready.appendleft((assigned, some))
+                self._ready.appendleft((assigned, some, 0))
                 self._arrived.set()
 
     # --- Progress -----------------------------------------------------------------------------------------------------

@@ -258,6 +258,8 @@ class PushEngine:
         self.state = ServiceState.START_FAILED
         self.settings.check(made_ms=self._made_ms, listeners=[self._listener.function])
         self._copy_subscriptions()
+        if not self._expressions:
+            _log.warning("%s subscribes to no topic yet: it consumes nothing until subscribe() is called", self._name)
         if self.settings.message_model is MessageModel.CLUSTERING:
             own_name = own_instance_name(self.settings.instance_name)
             self.settings = replace(self.settings, instance_name=own_name)

@@ -160,6 +160,17 @@ def test_whole_messages_that_are_none(line: str, problem: str) -> None:
     assert problem in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"), [("{bad", "line 2: this is no JSON"), ("[1]", "line 2: this is no JSON object")]
+)
+def test_a_broken_line_of_json_ends_it_though_no_column_is_asked_for(line: str, problem: str) -> None:
+    topic = f"p-broken-{len(line)}"
+    outcome = run("produce", topic, "--format", "jsonl", input=f'{{"a": 1}}\n{line}\n{{"a": 2}}\n')
+    assert outcome.code == ExitCode.FAILED
+    assert problem in outcome.err
+    assert bodies(topic) == {'{"a": 1}': 1}
+
+
 def test_a_message_that_fails_is_counted_and_named_and_the_others_go_on() -> None:
     for how in ([], ["--batch", "3"], ["--in-flight", "1"], ["--accumulate"]):
         outcome = run("produce", "p-fails", "--json", *how, input="a\n\nb\n\n")

@@ -163,6 +163,24 @@ def test_what_was_handed_out_is_committed_by_the_next_poll_after_the_interval() 
     _virtually(test)
 
 
+def test_a_filtered_end_of_a_queue_is_done_with_what_came_before_it() -> None:
+    """Else the progress waited for the next pull, which the broker holds."""
+
+    async def test(world: _World) -> None:
+        for number, tag in enumerate("abab"):
+            world.broker.append("t", 0, b"%d" % number, {"TAGS": tag})
+        engine = world.consumer(consume_from_where=FIRST)
+        await engine.assign([_queue(0)], "a", expression_type="TAG")
+        await engine.start()
+        assert await world.bodies(engine) == [0, 2]
+        assert engine.position(_queue(0)) == 4
+        await engine.commit(None, wait=True)
+        assert world.broker.offsets["g", "t", 0] == 4
+        await engine.close()
+
+    _virtually(test)
+
+
 def test_what_was_not_committed_comes_again() -> None:
     """At least once."""
 

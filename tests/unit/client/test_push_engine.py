@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from cometmq.client import push_pulls
+from cometmq.client import push_engine, push_pulls
 from cometmq.client.hooks import Interceptor
 from cometmq.client.listeners import Outcome
 from cometmq.client.push_engine import ListenerSpec, PushEngine
@@ -883,6 +883,15 @@ def test_a_clock_that_jumps(jump_ms: int, orderly: bool) -> None:
         assert committed(cluster) == {0: 30, 1: 30}
 
     run()
+
+
+@on_cluster
+async def test_a_consumer_without_a_topic_says_so(cluster: FakeCluster) -> None:
+    engine = consumer(cluster, Seen(), topics={})
+    with patch.object(push_engine._log, "warning") as warning:
+        await engine.start()
+    assert "subscribe" in warning.call_args.args[0]
+    await engine.close()
 
 
 @on_cluster
