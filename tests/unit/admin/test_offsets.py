@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from cometmq.admin.offsets import OffsetOperations
@@ -149,3 +151,18 @@ def test_what_cannot_be_done(offsets: OffsetOperations, wrong: dict[str, int]) -
     with pytest.raises((InvalidArgument, NotFound)):
         run_operation(offsets.reset("g", "orders", **wrong), broker)
     assert (broker.resets, broker.committed) == ([], [])
+
+
+def test_the_first_commit_goes_alone(offsets: OffsetOperations) -> None:
+    """A Java broker loses one of two commits that make a group's table at the same time."""
+    rounds: list[list[int]] = []
+    operation = offsets.commit(
+        "g", "orders", [QueueOffset(broker_name="a", queue_id=queue, offset=1) for queue in (0, 1)]
+    )
+    broker = OneBroker()
+    asked = next(operation)
+    with suppress(StopIteration):
+        while True:
+            rounds.append([int(call.request.fields["queueId"]) for call in asked if "queueId" in call.request.fields])
+            asked = operation.send([broker(call) for call in asked])
+    assert [queues for queues in rounds if queues] == [[0], [1]]
