@@ -77,9 +77,22 @@ test-asan: $(SETUP) ## C unit tests under AddressSanitizer and UndefinedBehavior
 test-tsan: $(SETUP) ## the C unit tests that have threads, under ThreadSanitizer
 	$(call ctest_preset,tsan)
 
-.PHONY: test-py
+# Two processes, as there are two cores: the one with the JVMs and the servers of the benchmarks waits much.
+TEST_APART := tests/spark tests/benchmarks
+
+.PHONY: test-py test-py-apart test-py-rest
 test-py: $(BUILT) ## pytest against the built extension; PYTEST_ARGS='-k name' for some
+ifeq ($(strip $(PYTEST_ARGS)),)
+	@$(MAKE) --no-print-directory -j2 --output-sync=line test-py-apart test-py-rest
+else
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+endif
+
+test-py-apart: $(BUILT)
+	@$(BIN)/python -m pytest $(TEST_APART)
+
+test-py-rest: $(BUILT)
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(TEST_APART))
 
 # A second environment sees the dependencies of .venv through a .pth file, but not its editable installation: a .pth
 # inside a folder that is itself added by a .pth is not read. So the wheel is what gets imported there.

@@ -11,7 +11,7 @@ import typer
 
 from cometmq.cli.arguments import Json
 from cometmq.cli.failures import fail, reported, usage
-from cometmq.cli.logs import log_to_stderr
+from cometmq.cli.logs import logs_on_stderr
 from cometmq.cli.running import stopping_by_signals
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ def broker(
         pairs=settings,
         named={"namesrvAddr": namesrv, "brokerName": name},
     )
-    log_to_stderr(as_json=json)
-    with stopping_by_signals() as stopping, ExitStack() as life:
+    with logs_on_stderr(as_json=json), stopping_by_signals() as stopping, ExitStack() as life:
         running = _started(life, loaded)
         if not json:
             typer.echo(f"broker {running.name} listening on {running.address}; Ctrl-C stops it")
@@ -215,8 +214,7 @@ def serve(
         pairs=settings,
         named={"brokerName": name},
     )
-    log_to_stderr(as_json=json)
-    with stopping_by_signals() as stopping, ExitStack() as life:
+    with logs_on_stderr(as_json=json), stopping_by_signals() as stopping, ExitStack() as life:
         name_server = life.enter_context(NamesrvServer(name_server_settings, insecure_listen=insecure_listen))
         running = _started(life, loaded.registered_with(host_port(local_host, name_server.port)))
         if not json:

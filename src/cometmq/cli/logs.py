@@ -12,7 +12,7 @@ from typing import Any
 
 from cometmq.cli.failures import fail
 
-__all__ = ["JsonLines", "TextLines", "log_to_stderr", "warnings_on_stderr"]
+__all__ = ["JsonLines", "TextLines", "logs_on_stderr", "warnings_on_stderr"]
 
 _OWN_NAMES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -82,11 +82,19 @@ def warnings_on_stderr() -> Iterator[logging.Handler]:
         logger.propagate = propagated
 
 
-def log_to_stderr(*, as_json: bool) -> None:
-    """Send everything of ``cometmq`` from INFO on to stderr."""
+@contextmanager
+def logs_on_stderr(*, as_json: bool) -> Iterator[None]:
+    """Send everything of ``cometmq`` from INFO on to stderr while the block runs."""
+    logger = logging.getLogger("cometmq")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if as_json else TextLines())
-    logger = logging.getLogger("cometmq")
+    handlers, level, propagated = logger.handlers[:], logger.level, logger.propagate
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
+        logger.propagate = propagated

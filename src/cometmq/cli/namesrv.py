@@ -9,7 +9,7 @@ import typer
 
 from cometmq.cli.arguments import Json
 from cometmq.cli.failures import reported, usage
-from cometmq.cli.logs import log_to_stderr
+from cometmq.cli.logs import logs_on_stderr
 from cometmq.cli.running import stopping_by_signals
 
 __all__ = ["namesrv"]
@@ -71,8 +71,11 @@ def namesrv(
     if kv_config is not None:
         overrides["kv_config_path"] = kv_config
     settings = load_namesrv_settings(config, overrides=overrides)
-    log_to_stderr(as_json=json)
-    with stopping_by_signals() as stopping, NamesrvServer(settings, insecure_listen=insecure_listen) as server:
+    with (
+        logs_on_stderr(as_json=json),
+        stopping_by_signals() as stopping,
+        NamesrvServer(settings, insecure_listen=insecure_listen) as server,
+    ):
         if not json:
             typer.echo(f"name server listening on {server.address}; Ctrl-C stops it")
         stopping.wait()
