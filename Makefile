@@ -83,13 +83,15 @@ TEST_APART := tests/spark tests/benchmarks
 .PHONY: test-py test-py-apart test-py-rest
 test-py: $(BUILT) ## pytest against the built extension; PYTEST_ARGS='-k name' for some
 ifeq ($(strip $(PYTEST_ARGS)),)
-	@$(MAKE) --no-print-directory -j2 --output-sync=line test-py-apart test-py-rest
+	@$(MAKE) --no-print-directory -j2 test-py-apart test-py-rest
 else
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 endif
 
+# Shown when it has ended, so that the progress of the other stays readable.
 test-py-apart: $(BUILT)
-	@$(BIN)/python -m pytest $(TEST_APART)
+	@mkdir -p build; $(BIN)/python -m pytest $(TEST_APART) > build/test-py-apart.log 2>&1; status=$$?; \
+		cat build/test-py-apart.log; exit $$status
 
 test-py-rest: $(BUILT)
 	@$(BIN)/python -m pytest $(addprefix --ignore=,$(TEST_APART))
