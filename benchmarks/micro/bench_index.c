@@ -117,7 +117,8 @@ static void bench_flush(bench_setup *setup, const char *name, cmq_index_position
 {
     int64_t full_end_ms;
     const double begin = wall_s();
-    BENCH_CHECK(cmq_index_flush(setup->index, position_out, &full_end_ms) == CMQ_OK);
+    cmq_index_at(setup->index, position_out);
+    BENCH_CHECK(cmq_index_flush(setup->index, &full_end_ms) == CMQ_OK);
     print_once(name, (wall_s() - begin) * 1e3, "ms");
 }
 

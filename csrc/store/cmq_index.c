@@ -561,31 +561,32 @@ int64_t cmq_index_end_phy(const cmq_index *index)
 
 /* ---- flush ---- */
 
-static cmq_status flush_file(cmq_indexfile *file, cmq_index_position *position_out)
+void cmq_index_at(const cmq_index *index, cmq_index_position *position_out)
 {
-    cmq_indexfile_position(file, position_out);   /* before the sync: what is put meanwhile may or may not be durable */
-    if (file->synced == position_out->count) return CMQ_OK;
-    const cmq_status status = cmq_file_sync(file->file);
-    if (status == CMQ_OK) file->synced = position_out->count;
-    return status;
+    *position_out = index->current != NULL ? index->current->at : (cmq_index_position){0};
 }
 
-cmq_status cmq_index_flush(cmq_index *index, cmq_index_position *position_out, int64_t *full_end_ms_out)
+static cmq_status flush_file(cmq_indexfile *file, int64_t *full_end_ms)
 {
-    *position_out = (cmq_index_position){0};
+    cmq_index_position position;
+    cmq_indexfile_position(file, &position);   /* before the sync: what is put meanwhile may or may not be durable */
+    if (file->synced != position.count) {
+        const cmq_status status = cmq_file_sync(file->file);
+        if (status != CMQ_OK) return status;
+        file->synced = position.count;
+    }
+    if (position.count >= file->entries) *full_end_ms = position.end_ms;
+    return CMQ_OK;
+}
+
+cmq_status cmq_index_flush(cmq_index *index, int64_t *full_end_ms_out)
+{
     *full_end_ms_out = 0;
     cmq_status status = CMQ_OK;
-    int64_t name = 0;
     for (uint32_t count = cmq_index_files(index), i = 0; i < count && status == CMQ_OK; i++) {
         cmq_indexfile *file = hold_at(index, i);
         if (file == NULL) break;   /* expired meanwhile */
-        cmq_index_position position;
-        status = flush_file(file, &position);
-        if (status == CMQ_OK && position.count >= file->entries) *full_end_ms_out = position.end_ms;
-        if (status == CMQ_OK && position.file_name > name) {
-            *position_out = position;
-            name = position.file_name;
-        }
+        status = flush_file(file, full_end_ms_out);
         cmq_indexfile_release(file);
     }
     if (status == CMQ_OK && atomic_exchange_explicit(&index->names_changed, false, memory_order_acq_rel)) {

@@ -87,9 +87,13 @@ void cmq_index_put(cmq_index *index, const cmq_index_key *keys, uint32_t count);
  * when empty. */
 int64_t cmq_index_end_phy(const cmq_index *index);
 
-/* flush: make everything put so far durable; says up to where, and the end timestamp of the newest full and flushed
- * file (for the checkpoint; 0 when none is full). */
-cmq_status CMQ_MUST_CHECK cmq_index_flush(cmq_index *index, cmq_index_position *position_out, int64_t *full_end_ms_out);
+/* writer: where the index stands between two puts: the next flush makes it durable. Not the flush's to find out, as a put whose keys go on in a new
+ * file shows itself file by file: a record's keys may lie on both sides of the border. */
+void cmq_index_at(const cmq_index *index, cmq_index_position *position_out);
+
+/* flush: make everything put so far durable; says the end timestamp of the newest full and flushed file (for the
+ * checkpoint; 0 when none is full). */
+cmq_status CMQ_MUST_CHECK cmq_index_flush(cmq_index *index, int64_t *full_end_ms_out);
 
 /* flush: delete files (never the last) whose records all lie below min_phy. */
 cmq_status CMQ_MUST_CHECK cmq_index_expire(cmq_index *index, int64_t min_phy);

@@ -68,7 +68,12 @@ static cmq_status make_durable(cmq_store *store, int64_t end, int64_t *covered_o
     if (status != CMQ_OK) return status;
     status = cmq_queues_flush(store->queues, end, true, covered_out);
     if (status != CMQ_OK) return cmq_queues_sync_failed(store->queues) ? cmq_store_fence(store) : status;
-    if (store->index != NULL) status = cmq_index_flush(store->index, index_out, full_end_ms_out);
+    if (store->index != NULL) {
+        pthread_mutex_lock(&store->index_mutex);
+        cmq_index_at(store->index, index_out);
+        pthread_mutex_unlock(&store->index_mutex);
+        status = cmq_index_flush(store->index, full_end_ms_out);
+    }
     return status == CMQ_OK ? CMQ_OK : cmq_store_fence(store);
 }
 

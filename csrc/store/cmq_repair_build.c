@@ -308,7 +308,10 @@ cmq_status cmq_repair_complete(cmq_repair *repair)
     cmq_repair_journal *journal = &repair->journal;
     int64_t covered, full_end_ms;
     cmq_status status = cmq_queues_flush(store->queues, repair->end, true, &covered);
-    if (status == CMQ_OK && store->index != NULL) status = cmq_index_flush(store->index, &journal->point.index, &full_end_ms);
+    if (status == CMQ_OK && store->index != NULL) {
+        cmq_index_at(store->index, &journal->point.index);
+        status = cmq_index_flush(store->index, &full_end_ms);
+    }
     if (status == CMQ_OK) status = keep_queues(repair);
     if (status == CMQ_OK) status = make_folders(repair);
     for (uint32_t i = 0; i < cmq_queues_count(store->queues); i++) {

@@ -381,7 +381,8 @@ static void drop_newer(void)
     int64_t full_end_ms, from;
     do {   /* until the last file holds more than the rest of a record that began in the one before */
         put_records(index, 1);
-        CHECK_OK(cmq_index_flush(index, &position, &full_end_ms));
+        cmq_index_at(index, &position);
+        CHECK_OK(cmq_index_flush(index, &full_end_ms));
     } while (position.count < 6 || position.count >= ENTRIES);
     const uint32_t files = cmq_index_files(index);
     CHECK(files >= 3);
@@ -466,7 +467,8 @@ static void random_work(void)
     for (int step = 0; step < 200; step++) {
         switch (cmq_test_random_below(8)) {
         case 0:
-            CHECK_OK(cmq_index_flush(index, &durable, &full_end_ms));
+            cmq_index_at(index, &durable);
+            CHECK_OK(cmq_index_flush(index, &full_end_ms));
             durable_count = model_count;
             break;
         case 1:   /* a clean reopening */
@@ -493,7 +495,8 @@ static void random_work(void)
             if (model[last].phy - 50 <= min_phy) break;   /* a log does not end before it begins */
             cut_model(index, model[last].phy - (int64_t)cmq_test_random_below(50));
             atomic_fetch_add(&clock_ms, 1000);
-            CHECK_OK(cmq_index_flush(index, &durable, &full_end_ms));
+            cmq_index_at(index, &durable);
+            CHECK_OK(cmq_index_flush(index, &full_end_ms));
             durable_count = model_count;
             break;
         default:
@@ -529,7 +532,8 @@ static void rewind_to_what_is_gone(void)
     put_records(index, 60);
     cmq_index_position position;
     int64_t full_end_ms;
-    CHECK_OK(cmq_index_flush(index, &position, &full_end_ms));
+    cmq_index_at(index, &position);
+    CHECK_OK(cmq_index_flush(index, &full_end_ms));
     cmq_index_position other = position;
     other.file_name += 1;
     CHECK_STATUS(cmq_index_rewind(index, &other, false), CMQ_ERR_CORRUPT);
@@ -614,8 +618,10 @@ static void disk_full(void)
 static _Atomic int64_t published;   /* records at or below this offset are in the index */
 static _Atomic int64_t oldest;      /* records from here on are not expired */
 static _Atomic bool ended;
+static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
 #define THREAD_KEYS 5
+#define PUT_TOGETHER 64u
 
 static void *read_beside(void *context)
 {
@@ -653,8 +659,12 @@ static void *flush_beside(void *context)
     while (!atomic_load(&ended)) {
         cmq_index_position position;
         int64_t full_end_ms;
-        CHECK_OK(cmq_index_flush(index, &position, &full_end_ms));
+        pthread_mutex_lock(&writing);
+        cmq_index_at(index, &position);
+        pthread_mutex_unlock(&writing);
+        CHECK_OK(cmq_index_flush(index, &full_end_ms));
         CHECK(full_end_ms >= full);
+        if (position.count > 1) CHECK_INT(position.end_phy % PUT_TOGETHER, PUT_TOGETHER - 1);   /* no put is half in, where a file ends either */
         full = full_end_ms;
         if (position.count > 1) CHECK_INT(position.end_ms, BEGIN_MS + position.end_phy);   /* one moment's values */
         const int64_t keep = position.end_phy - 500;
@@ -676,14 +686,16 @@ static void readers_and_flush_beside_the_writer(void)
     for (int i = 0; i < 2; i++) CHECK(pthread_create(&readers[i], NULL, read_beside, index) == 0);
     CHECK(pthread_create(&flusher, NULL, flush_beside, index) == 0);
     static const char *const names[THREAD_KEYS] = {"a", "b", "c", "d", "e"};
-    for (int64_t phy = 0; phy < 12000;) {
-        cmq_index_key keys[64];
+    for (int64_t phy = 0; phy < PUT_TOGETHER * INT64_C(190);) {
+        cmq_index_key keys[PUT_TOGETHER];
         uint32_t count = 0;
-        for (; count < 64; count++, phy++)
+        for (; count < PUT_TOGETHER; count++, phy++)
             keys[count] = (cmq_index_key){
                 .phy = phy, .store_ms = BEGIN_MS + phy, .hash = hash_of("Topic", names[phy % THREAD_KEYS])};
+        pthread_mutex_lock(&writing);
         CHECK_OK(cmq_index_make_room(index, count));
         cmq_index_put(index, keys, count);
+        pthread_mutex_unlock(&writing);
         atomic_store(&published, phy - 1);
     }
     atomic_store(&ended, true);
@@ -702,7 +714,8 @@ static void hostile_files(void)
     for (int i = 0; i < 4; i++) put_records(index, 60);
     cmq_index_position position;
     int64_t full_end_ms, from;
-    CHECK_OK(cmq_index_flush(index, &position, &full_end_ms));
+    cmq_index_at(index, &position);
+    CHECK_OK(cmq_index_flush(index, &full_end_ms));
     const uint32_t files = cmq_index_files(index);
     for (int round = 0; round < 60; round++) {
         cmq_index_file_info info;

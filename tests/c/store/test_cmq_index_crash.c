@@ -126,7 +126,8 @@ static void store_point(cmq_fs *fs, const char *root, cmq_index *index, cmq_poin
 {
     cmq_point point = {.log_end = (int64_t)put_count * 10, .store_ms = BEGIN_MS + put_count};
     int64_t full_end_ms;
-    CHECK_OK(cmq_index_flush(index, &point.index, &full_end_ms));
+    cmq_index_at(index, &point.index);
+    CHECK_OK(cmq_index_flush(index, &full_end_ms));
     checkpoint->index_ms = full_end_ms;
     CHECK_OK(cmq_checkpoint_store(fs, root, checkpoint));
     point.checkpoint_crc = cmq_checkpoint_crc(checkpoint);
