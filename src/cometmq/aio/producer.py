@@ -10,6 +10,7 @@ A loop that is blocked sends nothing, heartbeats too: brokers drop a producer af
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -172,8 +173,7 @@ class Producer:
         self, messages: Iterable[OutgoingMessage | bytes], *, topic: str | None = None, under_way: int = MANY_UNDER_WAY
     ) -> Sequence[SendResult]:
         """Send messages, or bodies, one by one without waiting for each, and wait for all."""
-        engine = self._running()
-        window = SendWindow(engine, topic=topic, under_way=under_way)
+        window = SendWindow(self._running(), topic=topic, under_way=under_way)
         results: list[SendResult] = []
         try:
             for message in messages:
@@ -183,7 +183,7 @@ class Producer:
                 window.send(message)
             results += [await future for future in window.begun]
         except Error:
-            await engine.drain()
+            await asyncio.gather(*window.begun, return_exceptions=True)
             raise
         return results
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from cometmq.errors import ClientStateError, ForkedClient
 
-__all__ = ["THREAD_NAME", "Background", "background"]
+__all__ = ["THREAD_NAME", "Background", "ClientLoop", "background"]
 
 THREAD_NAME = "cometmq-client"
 
@@ -123,6 +123,31 @@ class Background:
                 f"the client belongs to process {self._pid}, of which this one is a fork: make and start producers and "
                 "consumers after the fork"
             )
+
+
+class ClientLoop:
+    """The loop of one client: its process's when it first needs one, and that one from then on.
+
+    So a client that was made before a fork and not used yet works in the child, and one that was used refuses there.
+    Threads: as :class:`Background`.
+    """
+
+    def __init__(self) -> None:
+        """None is needed yet."""
+        self._taken: Background | None = None
+
+    def _own(self) -> Background:
+        if self._taken is None:
+            self._taken = background()
+        return self._taken
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there, as :meth:`Background.run`."""
+        return self._own().run(work)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Let it call a function soon, as :meth:`Background.call`."""
+        self._own().call(function)
 
 
 _lock = threading.Lock()

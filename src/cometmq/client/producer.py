@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from cometmq.client.background import background
+from cometmq.client.background import ClientLoop
 from cometmq.client.hooks import Interceptor
 from cometmq.client.outgoing import OutgoingMessage, message_of
 from cometmq.client.producer_settings import ProducerSettings
@@ -64,6 +64,7 @@ class Producer:
         """
         self.settings = settings_of(ProducerSettings, dict(options), name_servers=name_servers, group=group)
         self._interceptors = tuple(interceptors)
+        self._loop = ClientLoop()
         self._engine: SendEngine | None = None
 
     def __repr__(self) -> str:
@@ -88,13 +89,13 @@ class Producer:
         """
         if self._engine is not None:
             raise not_startable(f"producer group {self.settings.group}", self._engine.state)
-        self._engine = background().run(SendEngine.open(self.settings, interceptors=self._interceptors))
+        self._engine = self._loop.run(SendEngine.open(self.settings, interceptors=self._interceptors))
         return self
 
     def close(self) -> None:
         """Send what waits, wait until all sends have ended, and leave; nothing where it does not run."""
         if self._engine is not None and self._engine.state is ServiceState.RUNNING:
-            background().run(self._engine.close())
+            self._loop.run(self._engine.close())
 
     def __enter__(self) -> Self:
         """Start it."""
@@ -280,4 +281,4 @@ class Producer:
 
     def flush(self) -> None:
         """Wait until everything that was sent before has ended, well or not."""
-        background().run(self._running().drain())
+        self._loop.run(self._running().drain())

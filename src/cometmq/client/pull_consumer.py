@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cometmq.client.background import background
+from cometmq.client.background import ClientLoop
 from cometmq.client.hooks import Interceptor
 from cometmq.client.offset_stores import OwnOffsetStore
 from cometmq.client.pull_engine import PullEngine
@@ -92,7 +92,7 @@ class PullConsumer:
             interceptors=interceptors,
             options=dict(options),
         )
-        self._background = background()
+        self._loop = ClientLoop()
         self._rest: deque[ReceivedMessage] = deque()
         """What was polled for a loop and is not looked at yet."""
 
@@ -102,7 +102,7 @@ class PullConsumer:
         return f"<PullConsumer {engine.settings.group} {engine.state.value} queues={len(engine.assignment())}>"
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return self._background.run(work)
+        return self._loop.run(work)
 
     def _on_loop(self, call: Callable[[], _T]) -> _T:
         async def run() -> _T:

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
-from cometmq.client.background import Background, background
+from cometmq.client.background import ClientLoop
 from cometmq.client.hooks import Interceptor
 from cometmq.client.offset_stores import OwnOffsetStore
 from cometmq.client.push_engine import QueueListener
@@ -108,8 +108,7 @@ class PushConsumer(PushSurface):
             queue_listener=queue_listener,
         )
         self._ended = threading.Event()
-        self._background: Background | None = None
-        """Where it runs, from the start on: a fork has another, on which it must not."""
+        self._loop = ClientLoop()
 
     def __repr__(self) -> str:
         """Tell group, state and topics."""
@@ -148,8 +147,7 @@ class PushConsumer(PushSurface):
             Error: what kept it from starting.
         """
         engine = self._open()
-        self._background = background()
-        self._background.run(engine.start())
+        self._loop.run(engine.start())
         return self
 
     def progress(self, topic: str) -> dict[MessageQueue, int]:
@@ -160,7 +158,7 @@ class PushConsumer(PushSurface):
         Raises:
             ClientStateError: it does not run.
         """
-        return background().run(self._running().progress(topic))
+        return self._loop.run(self._running().progress(topic))
 
     def suspend(self) -> None:
         """Pull no more until :meth:`resume`; what is here already is consumed.
@@ -177,10 +175,6 @@ class PushConsumer(PushSurface):
             ClientStateError: it does not run.
         """
         self._loop.run(self._running().resume())
-
-    @property
-    def _loop(self) -> Background:
-        return background() if self._background is None else self._background
 
     def run(self) -> None:
         """Start, consume until Ctrl-C, SIGTERM or another thread's :meth:`close`, and close.

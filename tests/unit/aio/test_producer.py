@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from cometmq.aio.producer import Producer
+from cometmq.client.hooks import Interceptor, SendContext
 from cometmq.client.outgoing import OutgoingMessage, SendStatus
 from cometmq.client.service_state import ServiceState
-from cometmq.errors import ClientStateError
+from cometmq.errors import ClientStateError, InvalidTopic
 from cometmq.testing.clusters import cluster
 
 
@@ -32,6 +33,21 @@ def test_everything_a_producer_does() -> None:
                 await producer.start()
         with pytest.raises(ClientStateError, match="closed"):
             await producer.send("orders", b"x")
+
+    with cluster() as running:
+        asyncio.run(main(running.name_server_address))
+
+
+def test_what_many_had_begun_has_ended_when_one_fails() -> None:
+    async def main(name_server: str) -> None:
+        ended: list[SendContext] = []
+        counting = Interceptor(after_send=ended.append)
+        async with Producer("p", name_servers=name_server, interceptors=[counting]) as producer:
+            with pytest.raises(InvalidTopic):
+                await producer.send_many(
+                    OutgoingMessage(b"x", topic=topic) for topic in ("orders", "orders", "no topic!")
+                )
+            assert len(ended) == 2
 
     with cluster() as running:
         asyncio.run(main(running.name_server_address))

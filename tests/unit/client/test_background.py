@@ -88,24 +88,25 @@ def test_ctrl_c_cancels_the_work() -> None:
 
 FORK = """
 import os, sys
-from cometmq.client.background import background
+from cometmq.client.background import ClientLoop, background
 from cometmq.errors import ForkedClient
 
 async def answer(): return 42
 
 mine = background()
-assert mine.run(answer()) == 42
+used, unused = ClientLoop(), ClientLoop()
+assert mine.run(answer()) == used.run(answer()) == 42
 pid = os.fork()
 if pid == 0:
     try:
-        for attempt in (lambda: mine.run(answer()), lambda: mine.call(print)):
+        for attempt in (lambda: mine.run(answer()), lambda: mine.call(print), lambda: used.run(answer())):
             try:
                 attempt()
             except ForkedClient as error:
                 assert "after the fork" in str(error), error
             else:
                 os._exit(2)
-        os._exit(0 if background().run(answer()) == 42 and background() is not mine else 3)
+        os._exit(0 if background().run(answer()) == unused.run(answer()) == 42 and background() is not mine else 3)
     finally:
         os._exit(4)
 _, status = os.waitpid(pid, 0)
