@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 
 from rich import box
@@ -11,7 +13,16 @@ from rich.table import Table
 from bench_goals import goal_of
 from bench_support import Figure
 
+_FILE_WIDTH = 160
+"""Columns where nobody's window says how wide: in a file the widest table loses nothing."""
+
 _LARGE = [(1e9, "G"), (1e6, "M"), (1e3, "k")]
+
+
+def table_console(*, stderr: bool = False) -> Console:
+    """Return what tables are printed on: as wide as the window, or wide enough for every column in a file."""
+    to_window = (sys.stderr if stderr else sys.stdout).isatty() or "COLUMNS" in os.environ
+    return Console(stderr=stderr, width=None if to_window else _FILE_WIDTH)
 
 
 def number(value: float) -> str:

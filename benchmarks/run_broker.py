@@ -36,7 +36,7 @@ from rich.table import Table
 
 from bench_machine import ROOT, commit, facts, load
 from bench_support import Figure
-from bench_table import goal_cells, number
+from bench_table import goal_cells, number, table_console
 from system.peers import OURS, PEER_VERSION, PeerMissing, Server, busy_broker, java_broker, our_broker, prepare_java
 
 Row = dict[str, Any]
@@ -251,7 +251,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     arguments = parser.parse_args()
     arguments.rounds = arguments.rounds or (1 if arguments.quick else 3)
-    console = Console(stderr=arguments.json)
+    console = table_console(stderr=arguments.json)
     with_java = not arguments.without_java
     try:
         if with_java:

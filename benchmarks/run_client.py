@@ -41,7 +41,7 @@ from rich.table import Table
 from bench_goals import goal_of
 from bench_machine import ROOT, commit, facts, load
 from bench_support import Figure, figure
-from bench_table import number
+from bench_table import number, table_console
 from clients.jobs import LATENCY, SCENARIOS, SYSTEMS, Kind, Scenario, System, why_not
 from clients.processes import JAVA_SETTINGS, WorkerFailed, WorkerProcess, worker_process
 from clients.servers import SITES
@@ -395,7 +395,7 @@ def main() -> int:
     arguments = parse()
     # Whoever ends this run ends the servers with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    console = Console(stderr=arguments.json)
+    console = table_console(stderr=arguments.json)
     results = Path(os.environ.get("CMQ_BENCH_RESULTS", ROOT / "build" / "bench"))
     parent = Path(os.environ.get("CMQ_BENCH_DIR", ROOT / "build" / "bench" / "data"))
     for folder in (results, parent):

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 import run_sending
 from bench_machine import ROOT, load
-from bench_table import number
+from bench_table import number, table_console
 from system.consuming_main import AIO_WAYS, WAYS
 from system.peers import our_cluster
 
@@ -123,7 +122,7 @@ def main() -> int:
     for row in rows:
         cells = (row.get(name, "") for name in names)
         table.add_row(*(cell if isinstance(cell, str) else number(cell) for cell in cells))
-    Console().print(table)
+    table_console().print(table)
     return 0
 
 

@@ -25,7 +25,7 @@ from rich.table import Table
 from bench_goals import goal_of
 from bench_machine import ROOT, commit, facts
 from bench_support import Figure
-from bench_table import number
+from bench_table import number, table_console
 from cometmq.spark.requirements import missing
 from query.data import FULL, ROW_GROUP_ROWS
 from run_store import Run, Step, save, wanted_steps
@@ -139,7 +139,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Run what was asked for."""
     arguments = parse()
-    console = Console(stderr=arguments.json)
+    console = table_console(stderr=arguments.json)
     directory = Path(os.environ.get("CMQ_BENCH_DIR", ROOT / "build" / "bench" / "data"))
     directory.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"CMQ_BENCH_DIR": str(directory), "PYTHONPATH": str(ROOT / "benchmarks")}

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 import cometmq
 from bench_machine import ROOT, load
-from bench_table import number
+from bench_table import number, table_console
 from system.peers import our_cluster
 from system.sending_main import AIO_WAYS, WAYS, body_of
 
@@ -126,7 +125,7 @@ def main() -> int:
         table.add_column(name, justify="left" if name == "way" else "right")
     for row in rows:
         table.add_row(*(value if isinstance(value, str) else number(value) for value in row.values()))
-    Console().print(table)
+    table_console().print(table)
     return 0
 
 

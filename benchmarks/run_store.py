@@ -29,7 +29,7 @@ from rich.console import Console
 
 from bench_machine import ROOT, commit, facts, load
 from bench_support import Figure, figure
-from bench_table import print_table
+from bench_table import print_table, table_console
 
 RIVAL_ROUNDS = 3
 SCALE_MESSAGES = 100_000_000
@@ -277,7 +277,7 @@ def report_failures(run: Run) -> None:
 def main() -> None:
     """Run what was asked for."""
     arguments = parse()
-    console = Console(stderr=arguments.json)
+    console = table_console(stderr=arguments.json)
     directory = Path(os.environ.get("CMQ_BENCH_DIR", ROOT / "build" / "bench" / "data"))
     directory.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"CMQ_BENCH_DIR": str(directory), "PYTHONPATH": str(ROOT / "benchmarks")}
