@@ -179,17 +179,127 @@ cdef class _Arrival:
             self._arrived.set_result(None)
 
 
-# cometmq.client.SendResult, which needs this module; looked up when the first result is asked for.
-cdef object _result_class = None
+DEFAULT_REGION = "DefaultRegion"              # of a broker that says none
+
+# cometmq.client.outgoing.STATUS_OF and cometmq.remoting's MessageQueue, which need this module; looked up when they are first asked for.
+cdef object _status_of = None
+cdef object _queue_class = None
 
 
-cdef object _result(Sending send, str unique_id, object index):
-    """What the answer that ended a send says; ``index`` is the place in a batch."""
-    global _result_class
-    if _result_class is None:
-        from cometmq.client.sending import SendResult
-        _result_class = SendResult
-    return _result_class(send._answer, send.queue, unique_id, send.attempts, index)
+@cython.final
+cdef class SendResult:
+    """Where a message was stored. Immutable. What is not asked for is not made: a program that sends millions looks at the status alone.
+
+    Attributes:
+        attempts: how often it was sent; after more than one it may be stored more than once.
+    """
+    cdef readonly int attempts
+    cdef int32_t _index                       # its place in a batch, or -1
+    cdef SendAnswer _answer
+    cdef object _asked                        # the queue that it was sent to
+    cdef object _id_source                    # the id itself, properties that have it, or the bunch of which it is a part
+
+    def __init__(self, SendAnswer answer not None, asked not None, str unique_id not None, int attempts=1, index=None):
+        """Keep the broker's answer and the queue that it was asked for; ``index`` is the place in a batch."""
+        self._answer = answer
+        self._asked = asked
+        self._id_source = unique_id
+        self.attempts = attempts
+        self._index = -1 if index is None else index
+
+    @property
+    def status(self):
+        """What the broker promised."""
+        global _status_of
+        if _status_of is None:
+            from cometmq.client.outgoing import STATUS_OF
+            _status_of = STATUS_OF
+        return _status_of[self._answer.code]
+
+    @property
+    def unique_id(self):
+        """The id that was given to the message here (``UNIQ_KEY``); of a batch all of them, with commas."""
+        if type(self._id_source) is bytes:
+            self._id_source = _unique_id_in(<bytes>self._id_source)
+        elif type(self._id_source) is Bunch:
+            self._id_source = (<Bunch>self._id_source)._unique_id(<uint32_t>self._index)
+        return self._id_source
+
+    @property
+    def message_id(self):
+        """The id by which consumers see the message: its unique id, or what the broker gave to a whole batch."""
+        whole = self._answer.batch_unique_id if self._index < 0 else None
+        return whole or self.unique_id
+
+    @property
+    def offset_message_id(self):
+        """The broker's own id: its address and the place in its log; of a batch all of them, with commas."""
+        ids = self._answer.message_id or ""
+        if self._index < 0:
+            return ids
+        each = ids.split(",")
+        # A topic of inner batches has one id for all.
+        return each[self._index] if self._index < len(each) else each[0]
+
+    @property
+    def queue(self):
+        """The queue that has the message; of one that is held back the one that was asked for."""
+        global _queue_class
+        if self._answer.queue_id == self._asked.queue_id:
+            return self._asked
+        if _queue_class is None:
+            from cometmq.remoting.bodies.message_queue import MessageQueue
+            _queue_class = MessageQueue
+        return _queue_class(topic=self._asked.topic, broker_name=self._asked.broker_name, queue_id=self._answer.queue_id)
+
+    @property
+    def topic(self):
+        """The topic."""
+        return self._asked.topic
+
+    @property
+    def queue_offset(self):
+        """Its place in the queue; of a batch that of the first. Of a message held back, that of where it waits."""
+        return self._answer.queue_offset + max(self._index, 0)
+
+    @property
+    def transaction_id(self):
+        """The broker's id for a transaction, or None."""
+        return self._answer.transaction_id
+
+    @property
+    def region_id(self):
+        """The broker's region, for traces."""
+        return self._answer.region_id or DEFAULT_REGION
+
+    @property
+    def trace_on(self):
+        """True where the broker asks for traces."""
+        return self._answer.trace_on
+
+    @property
+    def recall_handle(self):
+        """What takes a message back that is held back by a timer, or None."""
+        return self._answer.recall_handle
+
+    def part(self, uint32_t index, str unique_id not None):
+        """Return the result of one message of a batch: the one at ``index``, from 0, with its own id."""
+        return _result(self._answer, self._asked, unique_id, self.attempts, <int32_t>index)
+
+    def __repr__(self):
+        """Tell status and place."""
+        place = f"{self.topic}/{self._asked.broker_name}/{self._answer.queue_id} at {self.queue_offset}"
+        return f"SendResult({self.status.name}, {place}, {self.message_id})"
+
+
+cdef SendResult _result(SendAnswer answer, object asked, object id_source, int attempts, int32_t index):
+    cdef SendResult result = SendResult.__new__(SendResult)
+    result._answer = answer
+    result._asked = asked
+    result._id_source = id_source
+    result.attempts = attempts
+    result._index = index
+    return result
 
 
 @cython.final
@@ -247,14 +357,14 @@ cdef class Sending(SendFuture):
 
     cdef object _outcome(self):
         if self._value is None and self._answer is not None:
-            self._value = _result(self, self.unique_id, None)
+            self._value = _result(self._answer, self.queue, self._id_source, self.attempts, -1)
         return self._value
 
-    cdef object _part(self, uint32_t index, str unique_id):
-        """The result of one message of a batch."""
+    cdef object _part(self, Bunch bunch, uint32_t index):
+        """The result of one message of the bunch that this is the send of."""
         if self._answer is not None:
-            return _result(self, unique_id, index)
-        return self._value.part(index, unique_id)
+            return _result(self._answer, self.queue, bunch, self.attempts, <int32_t>index)
+        return self._value.part(index, bunch._unique_id(index))
 
     cdef int _require_other_thread(self) except -1:
         self.engine.require_other_thread()
@@ -303,7 +413,7 @@ cdef class Gathered(SendFuture):
 
     cdef object _outcome(self):
         if self._value is None:
-            self._value = self._bunch.future._part(self._index, self._bunch._unique_id(self._index))
+            self._value = self._bunch.future._part(self._bunch, self._index)
         return self._value
 
     cdef object _why(self):

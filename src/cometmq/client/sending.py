@@ -2,7 +2,8 @@
 
 A send is tried again when no answer came, and, where somebody waits for it, after refusals that another broker may not
 make. Where no answer came nobody knows whether the message is stored: it is sent again all the same, and an error says
-so. Decisions alone: no clock, no sockets. The future is the engine's (:class:`cometmq._engine.SendFuture`).
+so. Decisions alone: no clock, no sockets. Future and result are compiled (:class:`cometmq._engine.SendFuture`,
+:class:`cometmq._engine.SendResult`): there is one of each for every message.
 
 Threads: a future may be used from any; it is completed once, on the loop of its producer.
 
@@ -16,10 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from cometmq._engine import SendFuture
+from cometmq._engine import DEFAULT_REGION, SendFuture, SendResult
 from cometmq.client.outgoing import STATUS_OF, SendStatus
 from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument, LimitReached, SendFailed
-from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from cometmq._engine import SendAnswer
@@ -35,104 +35,6 @@ __all__ = [
     "judge",
     "send_failed",
 ]
-
-DEFAULT_REGION = "DefaultRegion"
-"""A broker's region where it says none."""
-
-
-class SendResult:
-    """Where a message was stored. Immutable; made once per message, and so without the cost of a dataclass.
-
-    Attributes:
-        queue: the queue. For a message that is held back it is the one that was asked for.
-        unique_id: the id that was given to the message here (``UNIQ_KEY``); of a batch all of them, with commas.
-        attempts: how often it was sent; after more than one it may be stored more than once.
-    """
-
-    __slots__ = ("_answer", "_asked", "_index", "attempts", "unique_id")
-
-    def __init__(
-        self, answer: SendAnswer, asked: MessageQueue, unique_id: str, attempts: int = 1, index: int | None = None
-    ) -> None:
-        """Keep the broker's answer and the queue that it was asked for; ``index`` is the place in a batch."""
-        self._index = index
-        self._answer = answer
-        self._asked = asked
-        self.unique_id = unique_id
-        self.attempts = attempts
-
-    @property
-    def status(self) -> SendStatus:
-        """What the broker promised."""
-        return STATUS_OF[self._answer.code]
-
-    @property
-    def message_id(self) -> str:
-        """The id by which consumers see the message: its unique id, or what the broker gave to a whole batch."""
-        whole = self._answer.batch_unique_id if self._index is None else None
-        return whole or self.unique_id
-
-    @property
-    def offset_message_id(self) -> str:
-        """The broker's own id: its address and the place in its log; of a batch all of them, with commas."""
-        ids = self._answer.message_id or ""
-        if self._index is None:
-            return ids
-        each = ids.split(",")
-        # A topic of inner batches has one id for all.
-        return each[self._index] if self._index < len(each) else each[0]
-
-    @property
-    def queue(self) -> MessageQueue:
-        """The queue that has the message."""
-        queue_id = self._answer.queue_id
-        if queue_id == self._asked.queue_id:
-            return self._asked
-        return MessageQueue(topic=self._asked.topic, broker_name=self._asked.broker_name, queue_id=queue_id)
-
-    @property
-    def topic(self) -> str:
-        """The topic."""
-        return self._asked.topic
-
-    @property
-    def queue_offset(self) -> int:
-        """Its place in the queue; of a batch that of the first. Of a message held back, that of where it waits."""
-        return self._answer.queue_offset + (self._index or 0)
-
-    @property
-    def transaction_id(self) -> str | None:
-        """The broker's id for a transaction, or None."""
-        return self._answer.transaction_id
-
-    @property
-    def region_id(self) -> str:
-        """The broker's region, for traces."""
-        return self._answer.region_id or DEFAULT_REGION
-
-    @property
-    def trace_on(self) -> bool:
-        """True where the broker asks for traces."""
-        return self._answer.trace_on
-
-    @property
-    def recall_handle(self) -> str | None:
-        """What takes a message back that is held back by a timer, or None."""
-        return self._answer.recall_handle
-
-    def part(self, index: int, unique_id: str) -> SendResult:
-        """Return the result of one message of a batch.
-
-        Args:
-            index: which one, from 0.
-            unique_id: its id.
-        """
-        return SendResult(self._answer, self._asked, unique_id, self.attempts, index)
-
-    def __repr__(self) -> str:
-        """Tell status and place."""
-        place = f"{self.topic}/{self._asked.broker_name}/{self._answer.queue_id} at {self.queue_offset}"
-        return f"SendResult({self.status.name}, {place}, {self.message_id})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
