@@ -78,7 +78,7 @@ test-tsan: $(SETUP) ## the C unit tests that have threads, under ThreadSanitizer
 	$(call ctest_preset,tsan)
 
 # Two processes, as there are two cores: the one with the JVMs and the servers of the benchmarks waits much.
-TEST_APART := tests/spark tests/benchmarks
+TEST_APART := tests/spark tests/benchmarks/test_query_benchmarks.py
 
 .PHONY: test-py test-py-apart test-py-rest
 test-py: $(BUILT) ## pytest against the built extension; PYTEST_ARGS='-k name' for some
