@@ -33,6 +33,8 @@ allocateMQ -t {TOPIC} -i one,two
 consumerProgress -g {GROUP}
 consumerConnection -g {GROUP}
 getConsumerConfig -g {GROUP}
+setConsumeMode -b BROKER -t {TOPIC} -g {GROUP} -m POP -q 2
+setConsumeMode -c AdminCluster -t {TOPIC} -g {GROUP} -m PULL
 queryMsgByKey -t {TOPIC} -k k7
 queryMsgById -t {TOPIC} -i OFFSET_ID
 queryMsgByOffset -t {TOPIC} -b admin -i 2 -o 3

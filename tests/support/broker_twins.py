@@ -17,7 +17,9 @@ from cometmq._engine import encode_properties
 from cometmq.broker.config import BrokerConfig, load_broker_config
 from cometmq.broker.control import ControlPlane
 from cometmq.broker.plane import DelayMark, OffsetChange, OutgoingMessage, StoredPlace
+from cometmq.broker.routes import Unanswered
 from cometmq.errors import ConnectionLost, Error, OffsetOutOfRange
+from cometmq.remoting.bodies.config_tables import CreateTopicListRequestBody
 from cometmq.remoting.bodies.heartbeat import (
     ConsumeFromWhere,
     ConsumerData,
@@ -27,7 +29,8 @@ from cometmq.remoting.bodies.heartbeat import (
     ProducerData,
     SubscriptionData,
 )
-from cometmq.remoting.codes import RequestCode
+from cometmq.remoting.bodies.routes import TopicRouteData
+from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.store.store import Store
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
@@ -240,11 +243,32 @@ class MemoryLink:
 
 @dataclass
 class MemoryNameServers:
-    """Name servers that keep what they are told."""
+    """Name servers that keep what they are told.
+
+    Attributes:
+        routes: what they say of topics; None: there are none at all.
+        up: they can be asked.
+        asked: the topics that they were asked for.
+    """
 
     plane: MemoryPlane
     announced: list[list[str]] = field(default_factory=list)
     everything: int = 0
+    routes: dict[str, TopicRouteData] | None = None
+    up: bool = True
+    asked: list[str] = field(default_factory=list)
+
+    @property
+    def has_name_servers(self) -> bool:
+        return self.routes is not None
+
+    async def route(self, topic: str) -> TopicRouteData | None:
+        assert self.routes is not None
+        self.asked.append(topic)
+        await asyncio.sleep(0)
+        if not self.up:
+            raise Unanswered("nobody is there")
+        return self.routes.get(topic)
 
     async def announce(self, topics: Sequence[TopicConfig]) -> None:
         await asyncio.sleep(0)
@@ -324,6 +348,12 @@ class Rig:
     def run(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", **members: Any) -> Any:
         """The same from a test that is no coroutine."""
         return asyncio.run(self.ask(code, fields, body, **members))
+
+    async def make_topics(self, *topics: TopicConfig) -> None:
+        """Make topics, as an administrator does."""
+        body = CreateTopicListRequestBody(topics=topics)
+        answer = await self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body.to_json())
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
 
     async def heartbeat(
         self,

@@ -39,6 +39,7 @@ from cometmq.admin.offsets import EARLIEST_MS, LATEST_MS
 from cometmq.admin.results import (
     BrokerRef,
     BrokerStatus,
+    ConsumeMode,
     GroupDescription,
     GroupLag,
     GroupMembers,
@@ -53,17 +54,20 @@ from cometmq.admin.results import (
 )
 from cometmq.admin.sending import SendLimits
 from cometmq.client.outgoing import OutgoingMessage, SendStatus
+from cometmq.store_config.request_modes import MessageRequestMode
 
 __all__ = [
     "Admin",
     "BrokerRef",
     "BrokerStatus",
+    "ConsumeMode",
     "EARLIEST_MS",
     "GroupDescription",
     "GroupLag",
     "GroupMembers",
     "GroupProgress",
     "LATEST_MS",
+    "MessageRequestMode",
     "NAMESRV_DEFAULT",
     "NAMESRV_VARIABLES",
     "OutgoingMessage",

@@ -103,6 +103,8 @@ class AsyncGroups(AsyncPart[GroupOperations]):
     members = _awaited(GroupOperations.members)
     running_info = _awaited(GroupOperations.running_info)
     producers = _awaited(GroupOperations.producers)
+    consume_modes = _awaited(GroupOperations.consume_modes)
+    set_consume_mode = _awaited(GroupOperations.set_consume_mode)
     create = _awaited(GroupOperations.create)
     update = _awaited(GroupOperations.update)
     delete = _awaited(GroupOperations.delete)

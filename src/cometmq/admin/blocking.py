@@ -115,6 +115,8 @@ class Groups(_Part[GroupOperations]):
     members = _blocking(GroupOperations.members)
     running_info = _blocking(GroupOperations.running_info)
     producers = _blocking(GroupOperations.producers)
+    consume_modes = _blocking(GroupOperations.consume_modes)
+    set_consume_mode = _blocking(GroupOperations.set_consume_mode)
     create = _blocking(GroupOperations.create)
     update = _blocking(GroupOperations.update)
     delete = _blocking(GroupOperations.delete)

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 
 from cometmq.admin.offsets import OffsetOperations
 from cometmq.admin.operation import Operation, accepted, succeeded
-from cometmq.admin.results import BrokerRef, GroupDescription, GroupLag, GroupMembers
+from cometmq.admin.results import BrokerRef, ConsumeMode, GroupDescription, GroupLag, GroupMembers
 from cometmq.admin.servers import Servers, request
 from cometmq.admin.topics import check_one_cluster
 from cometmq.errors import BrokerError, InvalidArgument, NotFound
+from cometmq.remoting.bodies.assignments import MessageRequestModeSerializeWrapper, SetMessageRequestModeRequestBody
 from cometmq.remoting.bodies.config_tables import SubscriptionGroupWrapper
 from cometmq.remoting.bodies.connections import (
     Connection,
@@ -27,7 +28,9 @@ from cometmq.remoting.bodies.stats import ConsumeStatsList
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.members import Members
 from cometmq.store_config.fastjson import Layout, encode
+from cometmq.store_config.fields import INT32_MAX
 from cometmq.store_config.names import SYSTEM_GROUP_PREFIX, dead_letter_topic, retry_topic, validate_group
+from cometmq.store_config.request_modes import MessageRequestMode
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.subscription_groups import SYSTEM_GROUPS
 
@@ -132,7 +135,32 @@ class GroupOperations:
             configs=configs,
             members=(yield from self.members(group)),
             progress=(yield from self._offsets.progress(group)),
+            consume_modes=(yield from self.consume_modes(group)),
         )
+
+    def consume_modes(self, group: str) -> Operation[tuple[ConsumeMode, ...]]:
+        """Return for which topics it was set whether a group pulls or pops, by topic and broker.
+
+        Brokers older than 5.0 know nothing but pulls.
+        """
+        brokers = yield from self._servers.brokers()
+        found: list[ConsumeMode] = []
+        for broker, call, answer in (
+            yield from self._servers.ask_brokers(brokers, request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE))
+        ):
+            told = accepted(call, answer, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+            if told.code != ResponseCode.SUCCESS:
+                continue
+            for topic, modes in MessageRequestModeSerializeWrapper.from_json(told.body).modes.items():
+                if group in modes:
+                    mode = ConsumeMode(
+                        topic=topic,
+                        broker_name=broker.broker_name,
+                        mode=modes[group].mode,
+                        pop_share_queue_num=modes[group].pop_share_queue_num,
+                    )
+                    found.append(mode)
+        return tuple(sorted(found))
 
     def _config_at(self, broker: BrokerRef, group: str) -> Operation[SubscriptionGroupConfig | None]:
         # All of them: a broker asked for one group alone (352) creates it.
@@ -330,6 +358,56 @@ class GroupOperations:
         yield from self._servers.tell_brokers(
             [broker], request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
         )
+
+    def set_consume_mode(
+        self,
+        group: str,
+        topic: str,
+        mode: MessageRequestMode,
+        *,
+        pop_share_queue_num: int = 0,
+        cluster: str | None = None,
+        broker_name: str | None = None,
+    ) -> Operation[tuple[BrokerRef, ...]]:
+        """Say whether a group pulls or pops a topic, at every master that has the topic.
+
+        Members that let brokers assign their queues change over within seconds; others go on as they do.
+
+        Args:
+            group: its name; a broker that makes groups on their first use makes it.
+            topic: of which topic's messages.
+            mode: by pulls, or by pops.
+            pop_share_queue_num: with POP, whose queues a member pops besides its own: those of so many members behind
+                it; 0, a negative number, or one that reaches round: all queues.
+            cluster: only at this cluster.
+            broker_name: only at this broker.
+
+        Returns:
+            The brokers that have it now.
+
+        Raises:
+            InvalidArgument: a number that no broker takes.
+            NotFound: no such broker has the topic.
+            BrokerError: nobody has the topic, or a broker refused it.
+        """
+        if not -1 <= pop_share_queue_num <= INT32_MAX:
+            raise InvalidArgument(f"pop_share_queue_num is {pop_share_queue_num}; give a number from -1 on")
+        route = yield from self._servers.route(topic)
+        brokers = tuple(
+            part.broker
+            for part in route.parts
+            if cluster in (None, part.broker.cluster) and broker_name in (None, part.broker.broker_name)
+        )
+        if not brokers:
+            names = ", ".join(part.broker.broker_name for part in route.parts)
+            raise NotFound(f"topic {topic} is not there; it is at {names}")
+        body = SetMessageRequestModeRequestBody(
+            topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=pop_share_queue_num
+        )
+        yield from self._servers.tell_brokers(
+            brokers, request(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.to_json())
+        )
+        return brokers
 
     def delete(
         self, group: str, *, clean_offsets: bool = True, delete_topics: bool = True

@@ -6,17 +6,19 @@ Records that are the same on disk and on the wire are those of ``cometmq.store_c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cometmq.client.outgoing import SendStatus
 from cometmq.remoting.bodies.connections import Connection
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from cometmq.store_config.request_modes import MessageRequestMode
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import TopicConfig
 
 __all__ = [
     "BrokerRef",
     "BrokerStatus",
+    "ConsumeMode",
     "GroupDescription",
     "GroupLag",
     "GroupMembers",
@@ -219,6 +221,23 @@ class GroupMembers:
     consume_from_where: ConsumeFromWhere
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ConsumeMode:
+    """How a group gets a topic's messages from a broker.
+
+    Attributes:
+        topic, broker_name: where that was set.
+        mode: by pulls, or by pops.
+        pop_share_queue_num: with POP, whose queues a member pops besides its own: those of so many members behind it;
+            0, a negative number, or one that reaches round: all queues.
+    """
+
+    topic: str
+    broker_name: str
+    mode: MessageRequestMode = field(compare=False)
+    pop_share_queue_num: int = field(compare=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
     """A consumer group in a cluster.
@@ -228,12 +247,14 @@ class GroupDescription:
         configs: its configuration at each broker that has it, by broker name.
         members: who is connected, or None while nobody is.
         progress: where it is.
+        consume_modes: for which topics it was set whether it pulls or pops, by topic and broker.
     """
 
     group: str
     configs: Mapping[str, SubscriptionGroupConfig]
     members: GroupMembers | None
     progress: GroupProgress
+    consume_modes: tuple[ConsumeMode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

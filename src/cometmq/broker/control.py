@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cometmq.broker.admin import Admin
+from cometmq.broker.assignment import AssignmentRules, Assignments
 from cometmq.broker.clients import ClientRules, Clients
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays import BrokerDelays
@@ -27,6 +28,7 @@ from cometmq.broker.plane import DataPlane
 from cometmq.broker.queries import Queries
 from cometmq.broker.queues import Queues
 from cometmq.broker.relay import Relay
+from cometmq.broker.routes import Routes, RouteSource
 from cometmq.broker.send_back import SendBack
 from cometmq.broker.sends import Sends
 from cometmq.broker.stats import Statistics
@@ -38,6 +40,7 @@ from cometmq.store.serving import served_parts
 from cometmq.store.store import Store
 from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.data_version import DataVersion
+from cometmq.store_config.request_modes import RequestMode
 from cometmq.store_config.subscription_groups import SYSTEM_GROUPS
 from cometmq.store_config.system_topics import system_topics
 from cometmq.store_config.topic_config import Perm, TopicConfig
@@ -52,7 +55,7 @@ _SAMPLE_MS = 10_000
 _DAY_MS = 86_400_000
 
 
-class NameServers(Protocol):
+class NameServers(RouteSource, Protocol):
     """The way to the name servers."""
 
     async def announce(self, topics: Sequence[TopicConfig]) -> None:
@@ -162,6 +165,16 @@ class ControlPlane:
             now_ms=now_ms,
         )
         self.delays = BrokerDelays(store.path, plane, now_ms=now_ms)
+        self.routes = Routes(name_servers, self.topics, broker_name=config.broker_name, now_ms=now_ms)
+        self.assignments = Assignments(
+            store.path / "config",
+            routes=self.routes,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.clients.consumers,
+            broker_name=config.broker_name,
+            rules=self._assignment_rules(),
+        )
         answer_fields = self._answer_fields()
         self.handlers: Table = table_of(
             part.handlers()
@@ -172,6 +185,7 @@ class ControlPlane:
                 self.offsets,
                 self.delays,
                 self.locks,
+                self.assignments,
                 Sends(
                     topics=self.topics,
                     groups=self.groups,
@@ -242,6 +256,7 @@ class ControlPlane:
         self._version = self._version.next(self._now_ms())
         self.topics.rules = self._topic_rules()
         self.clients.rules = self._client_rules()
+        self.assignments.rules = self._assignment_rules()
         self.groups.auto_create = changed.auto_create_subscription_group
         self.offsets.reset_on_server = changed.use_server_side_reset_offset
         if changed.broker_permission != before.broker_permission:
@@ -266,6 +281,13 @@ class ControlPlane:
             notify_at_once=settings.real_time_notify_consumer_change,
             expire_ms=settings.channel_expired_timeout_ms,
         )
+
+    def _assignment_rules(self) -> AssignmentRules:
+        settings = self._settings
+        default = RequestMode(
+            mode=settings.default_message_request_mode, pop_share_queue_num=settings.default_pop_share_queue_num
+        )
+        return AssignmentRules(default_mode=default, share_out=settings.server_load_balancer_enable)
 
     def _answer_fields(self) -> dict[str, str]:
         trace = "true" if self._settings.trace_on else "false"
@@ -379,6 +401,11 @@ class ControlPlane:
                 run=lambda: self._in_executor(self.delays.persist),
             ),
             Job(name="clients", period_ms=lambda: _EXPIRE_MS, run=self._expire),
+            Job(
+                name="routes",
+                period_ms=lambda: self._settings.load_balance_poll_name_server_interval_ms,
+                run=self.routes.refresh,
+            ),
             Job(name="notices", period_ms=lambda: _NOTICES_MS, run=self._flush_notices),
             Job(name="statistics", period_ms=lambda: _SAMPLE_MS, run=lambda: self._in_executor(self.sample)),
         )

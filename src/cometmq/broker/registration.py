@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cometmq._engine import crc31
+from cometmq.broker.routes import Unanswered
 from cometmq.errors import BrokerError, ConnectionLost, Error, LimitReached, MalformedBody, RequestTimeout
 from cometmq.remoting.bodies.body import decode_body
 from cometmq.remoting.bodies.config_tables import (
@@ -24,9 +25,10 @@ from cometmq.remoting.bodies.config_tables import (
     decode_data_version,
 )
 from cometmq.remoting.bodies.registration import RegisterBrokerBody
+from cometmq.remoting.bodies.routes import TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
-from cometmq.remoting.members import flag_text
+from cometmq.remoting.members import flag_text, request
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.fastjson import Layout, encode
 from cometmq.store_config.topic_config import Perm, TopicConfig
@@ -159,6 +161,7 @@ class Timing:
         announce_ms: longest wait of whoever made a topic: less than a client waits for its answer.
         retry_ms: pause before a name server that failed is tried again.
         goodbye_ms: longest wait for goodbyes.
+        ask_ms: longest wait for the answer to a question: less than a client waits for the one that follows from it.
         force: register in full each time; else only where a name server has another version.
     """
 
@@ -169,6 +172,7 @@ class Timing:
     announce_ms: int = 2_000
     retry_ms: int = 1_000
     goodbye_ms: int = 3_000
+    ask_ms: int = 3_000
     force: bool = True
 
 
@@ -227,6 +231,29 @@ class Registrar:
             return
         tasks = [asyncio.ensure_future(server.tell(self._registrations.of())) for server in self._servers]
         await asyncio.wait(tasks, timeout=self._timing.announce_ms / 1000)
+
+    # --- Asking
+
+    @property
+    def has_name_servers(self) -> bool:
+        """True where there is one at all, reachable or not."""
+        return bool(self._servers)
+
+    async def route(self, topic: str) -> TopicRouteData | None:
+        """Ask for a topic's route: one name server after the other, until one answers. None where it has none.
+
+        Raises:
+            Unanswered: none of those that know us did.
+            MalformedBody: the answer cannot be read.
+        """
+        question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, acceptStandardJsonOnly=True)
+        for server in self._servers:
+            answer = await server.ask(question)
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                return TopicRouteData.from_json(answer.body)
+            if answer is not None and answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+        raise Unanswered(f"no name server told where {topic} is")
 
     async def stop(self) -> None:
         """Say goodbye to all that can be reached, and close the connections."""
@@ -348,6 +375,16 @@ class _NameServer:
         except _TROUBLE as error:
             _log.info("announcement failed", extra={"name_server": self.address, "error": str(error)})
             self._hurry.set()
+
+    async def ask(self, question: Command) -> Command | None:
+        """Ask something, and return the answer; None where there is none."""
+        if self._channel is None or not self.is_registered:
+            return None
+        try:
+            return await self._channel.invoke(question, timeout_ms=self._owner._timing.ask_ms)
+        except _TROUBLE as error:
+            _log.info("question failed", extra={"name_server": self.address, "error": str(error)})
+            return None
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -16,7 +17,7 @@ from cometmq.cli.terminal import print_json, safe_text, time_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cometmq.admin import GroupDescription, GroupProgress
+    from cometmq.admin import ConsumeMode, GroupDescription, GroupProgress
     from cometmq.remoting.bodies.message_queue import MessageQueue
     from cometmq.remoting.bodies.running_info import ConsumerRunningInfo
     from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
@@ -26,6 +27,12 @@ __all__ = ["group_commands", "print_progress", "progress_json"]
 group_commands = group_of("group", "Consumer groups of a cluster: list, create, describe, change, delete.")
 
 T = TypeVar("T")
+
+
+class _Mode(str, enum.Enum):
+    PULL = "pull"
+    POP = "pop"
+
 
 _Group = Annotated[str, typer.Argument(help="The group.", show_default=False)]
 
@@ -192,10 +199,69 @@ def update_group(
     _print_configs(now)
 
 
+@group_commands.command("set-consume-mode")
+@reported()
+def set_consume_mode(
+    group: _Group,
+    topic: Annotated[str, typer.Argument(help="Of which topic's messages.", show_default=False)],
+    mode: Annotated[_Mode, typer.Argument(help="pull or pop.", case_sensitive=False, show_default=False)],
+    share: Annotated[
+        int,
+        typer.Option(
+            "--share", metavar="N", help="With pop: a member pops its own queues and those of N others. 0: all queues."
+        ),
+    ] = 0,
+    namesrv: Namesrv = None,
+    broker: BrokerAddress = None,
+    cluster: ClusterName = None,
+    broker_name: BrokerName = None,
+    json: Json = False,
+) -> None:
+    """Say whether a group pulls or pops a topic, at every master that has it.
+
+    Members that let brokers assign their queues change over while they run; others pull as they did.
+
+    \b
+    Examples:
+      cometmq group set-consume-mode billing orders pop
+      cometmq group set-consume-mode billing orders pop --share 2
+      cometmq group set-consume-mode billing orders pull
+    """
+    from cometmq.admin import MessageRequestMode
+
+    with connected(namesrv, broker) as admin:
+        told = admin.groups.set_consume_mode(
+            group,
+            topic,
+            MessageRequestMode[mode.name],
+            pop_share_queue_num=share,
+            cluster=cluster,
+            broker_name=broker_name,
+        )
+    if json:
+        print_json({"group": group, "topic": topic, "mode": mode.name, "share": share, "brokers": list(told)})
+        return
+    at = safe_text(", ".join(one.broker_name for one in told))
+    typer.echo(f"group {safe_text(group)} {mode.value}s topic {safe_text(topic)} at {at}")
+
+
+def _print_modes(modes: tuple[ConsumeMode, ...]) -> None:
+    print_table(
+        ["topic", "broker", "mode", "shares with"],
+        ([one.topic, one.broker_name, one.mode.value.lower(), _shared(one)] for one in modes),
+    )
+
+
+def _shared(mode: ConsumeMode) -> str | None:
+    if mode.mode.value != _Mode.POP.name:
+        return None
+    return counted(mode.pop_share_queue_num, "other") if mode.pop_share_queue_num > 0 else "all"
+
+
 @group_commands.command("describe")
 @reported()
 def describe_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress = None, json: Json = False) -> None:
-    """Show a group's configuration, its members, what they subscribe to, and where it is.
+    """Show a group's configuration, its members, what they subscribe to, what it pops, and where it is.
 
     \b
     Example:
@@ -226,6 +292,9 @@ def describe_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress
                 for name, one in sorted(members.subscriptions.items())
             ),
         )
+    if found.consume_modes:
+        typer.echo()
+        _print_modes(found.consume_modes)
     typer.echo()
     print_progress(found.progress)
 
@@ -249,6 +318,7 @@ def _description_json(found: GroupDescription) -> dict[str, object]:
             "message_model": members.message_model.name,
             "consume_from_where": members.consume_from_where.name,
         },
+        "consume_modes": list(found.consume_modes),
         "queues": progress_json(found.progress),
     }
 

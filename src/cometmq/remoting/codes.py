@@ -319,6 +319,9 @@ BROKER_REQUESTS: frozenset[RequestCode] = frozenset(
         RequestCode.GET_TOPIC_CONFIG,
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     }
 )
 """Requests that a broker's control plane answers."""
@@ -362,9 +365,6 @@ NOT_YET_REQUESTS: Mapping[RequestCode, str] = {
     RequestCode.SEND_REPLY_MESSAGE_V2: "request-reply",
     RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: "request-reply",
     RequestCode.RECALL_MESSAGE: "timers",
-    RequestCode.QUERY_ASSIGNMENT: "POP",
-    RequestCode.SET_MESSAGE_REQUEST_MODE: "POP",
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: "POP",
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: "replication",
     RequestCode.EXCHANGE_BROKER_HA_INFO: "replication",
     RequestCode.GET_BROKER_HA_STATUS: "replication",

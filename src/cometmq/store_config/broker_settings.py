@@ -6,11 +6,13 @@ decides otherwise than upstream (it listens on loopback, and flushes synchronous
 """
 
 # The calls in the defaults are dataclasses.field with metadata; the rule does not see through them.
+# ruff: noqa: RUF009
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cometmq.store_config.request_modes import MessageRequestMode
 from cometmq.store_config.setting_options import long_option, option, text_option
 from cometmq.store_config.settings import StoreSettings
 
@@ -74,6 +76,23 @@ class BrokerSettings(StoreSettings):
     )
     use_server_side_reset_offset: bool = option(
         "useServerSideResetOffset", True, "reset offsets in the broker, not in the clients"
+    )
+
+    # --- Queues that the broker assigns
+    server_load_balancer_enable: bool = option(
+        "serverLoadBalancerEnable", True, "share queues out among the members; without, each is given all"
+    )
+    default_message_request_mode: MessageRequestMode = option(
+        "defaultMessageRequestMode", MessageRequestMode.PULL, "mode of groups for which none was set"
+    )
+    default_pop_share_queue_num: int = option(
+        "defaultPopShareQueueNum", -1, "members whose queues one pops besides its own, by default; -1: all", minimum=-1
+    )
+    load_balance_poll_name_server_interval_ms: int = long_option(
+        "loadBalancePollNameServerInterval",
+        30 * _SECOND,
+        "between two looks at the routes of assigned topics",
+        minimum=1,
     )
 
     # --- Name servers

@@ -20,7 +20,6 @@ __all__ = ["DOCUMENTS", "Document"]
 DOCUMENTS: Mapping[str, Layout] = {
     "consumerFilter.json": Layout.PRETTY,
     "consumerOrderInfo.json": Layout.PRETTY,
-    "messageRequestMode.json": Layout.PRETTY,
     "topicQueueMapping.json": Layout.PRETTY,
     "tieredStoreMetadata.json": Layout.PRETTY,
     "position-checkpoint": Layout.PRETTY,

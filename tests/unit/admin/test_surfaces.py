@@ -12,7 +12,7 @@ import pytest
 
 import cometmq.admin
 import cometmq.admin.aio
-from cometmq.admin import Admin, OutgoingMessage, Sender, SendLimits, SendStatus
+from cometmq.admin import Admin, MessageRequestMode, OutgoingMessage, Sender, SendLimits, SendStatus
 from cometmq.admin.aio import AsyncPart
 from cometmq.admin.blocking import Cluster, Groups, Messages, Offsets, Topics
 from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, MessageTooLarge, NotFound, RequestTimeout
@@ -89,6 +89,28 @@ def test_groups(admin: Admin) -> None:
         with pytest.raises(NotFound, match="no broker has a group g-life"):
             call("g-life")
     assert "g-life" not in admin.groups.list()  # asking for it has not made it
+
+
+def test_consume_modes(admin: Admin) -> None:
+    admin.topics.create("t-modes", queues=2)
+    admin.groups.create("g-modes")
+    assert admin.groups.consume_modes("g-modes") == ()
+    told = admin.groups.set_consume_mode("g-modes", "t-modes", MessageRequestMode.POP, pop_share_queue_num=1)
+    assert [one.broker_name for one in told] == ["broker-a", "broker-b"]
+    admin.groups.set_consume_mode("g-modes", "t-modes", MessageRequestMode.PULL, broker_name="broker-b")
+    assert [
+        (one.topic, one.broker_name, one.mode, one.pop_share_queue_num)
+        for one in admin.groups.describe("g-modes").consume_modes
+    ] == [
+        ("t-modes", "broker-a", MessageRequestMode.POP, 1),
+        ("t-modes", "broker-b", MessageRequestMode.PULL, 0),
+    ]
+    with pytest.raises(NotFound, match="it is at broker-a, broker-b"):
+        admin.groups.set_consume_mode("g-modes", "t-modes", MessageRequestMode.POP, broker_name="broker-c")
+    with pytest.raises(InvalidArgument, match="from -1 on"):
+        admin.groups.set_consume_mode("g-modes", "t-modes", MessageRequestMode.POP, pop_share_queue_num=-2)
+    with pytest.raises(BrokerError, match="no topic t-nowhere"):
+        admin.groups.set_consume_mode("g-modes", "t-nowhere", MessageRequestMode.POP)
 
 
 def test_one_message(admin: Admin) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,9 @@ def test_access_control_that_is_asked_for_is_not_left_out(tmp_path: Path, name: 
 def test_what_may_be_changed_over_the_wire_is_no_path_and_no_address() -> None:
     for name in SETTABLE:
         option = OPTIONS[name]
-        assert option.kind in (bool, int), f"{name} is a text: could it be a path, a command or an address?"
+        assert issubclass(option.kind, int | enum.Enum), (
+            f"{name} is a text: could it be a path, a command or an address?"
+        )
         assert not set(name.split("_")) & {"path", "paths", "dir", "addr", "address", "listen", "port", "ip1", "ip2"}
 
 

@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+import pytest
+
 from cometmq._engine import crc31
 from cometmq.broker.registration import BrokerIdentity, Registrar, Registrations, Timing
+from cometmq.broker.routes import Unanswered
 from cometmq.errors import ConnectionLost, Error, StorageError
 from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.remoting.bodies.registration import RegisterBrokerBody
+from cometmq.remoting.bodies.routes import QueueData, TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.store_config.data_version import DataVersion
@@ -368,3 +372,33 @@ def test_a_start_does_not_wait_for_ever() -> None:
         await bench.registrar.stop()
 
     run(check())
+
+
+def test_whoever_answers_first_tells_where_a_topic_is() -> None:
+    route = TopicRouteData(queue_datas=(QueueData(broker_name="b", read_queue_nums=2, write_queue_nums=2, perm=6),))
+
+    def answer(request: Command) -> Command:
+        if request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return request.response(ResponseCode.SUCCESS)
+        if request.fields != {"topic": "t", "acceptStandardJsonOnly": "true"}:
+            return request.response(ResponseCode.TOPIC_NOT_EXIST)
+        return request.response(ResponseCode.SUCCESS, body=route.to_standard_json())
+
+    async def scenario() -> None:
+        servers = {"down": NameServer(up=False), "up": NameServer(answer=answer)}
+        bench = Bench(servers)
+        assert bench.registrar.has_name_servers
+        with pytest.raises(Unanswered):
+            await bench.registrar.route("t")  # nobody was reached yet
+        starting = asyncio.ensure_future(bench.registrar.start())
+        await bench.settle()
+        assert await bench.registrar.route("t") == route
+        assert await bench.registrar.route("u") is None
+        servers["up"].up = False
+        with pytest.raises(Unanswered, match="where t is"):
+            await bench.registrar.route("t")
+        await starting
+        await bench.registrar.stop()
+
+    run(scenario())
+    assert not Bench({}).registrar.has_name_servers

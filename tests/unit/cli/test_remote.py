@@ -275,6 +275,26 @@ def test_lines_that_come_slowly_are_sent_as_they_come_and_ctrl_c_tells_what_was(
 # --- Groups and offsets
 
 
+def test_a_group_pulls_or_pops() -> None:
+    ok("topic", "create", "t-mode")
+    ok("group", "create", "g-mode")
+    assert ok_json("group", "describe", "g-mode")["consume_modes"] == []
+    assert (
+        ok("group", "set-consume-mode", "g-mode", "t-mode", "POP").out == "group g-mode pops topic t-mode at broker-a\n"
+    )
+    assert any(line.split() == ["t-mode", "broker-a", "pop", "all"] for line in ok("group", "describe", "g-mode").lines)
+    told = ok_json("group", "set-consume-mode", "g-mode", "t-mode", "pop", "--share", "2")
+    assert {name: told[name] for name in ("mode", "share")} == {"mode": "POP", "share": 2}
+    assert [one["broker_name"] for one in told["brokers"]] == ["broker-a"]
+    assert "2 others" in ok("group", "describe", "g-mode").out
+    ok("group", "set-consume-mode", "g-mode", "t-mode", "pull")
+    assert ok_json("group", "describe", "g-mode")["consume_modes"] == [
+        {"topic": "t-mode", "broker_name": "broker-a", "mode": "PULL", "pop_share_queue_num": 0}
+    ]
+    assert run("group", "set-consume-mode", "g-mode", "t-mode", "push").code == ExitCode.USAGE
+    assert run("group", "set-consume-mode", "g-mode", "t-nowhere", "pop").code == ExitCode.FAILED
+
+
 def test_a_group_from_birth_to_death() -> None:
     ok("message", "send", "t-group", "--queue", "0", input="1\n2\n3\n4\n")
     assert ok("group", "create", "g-cli", "--retry-max-times", "2").out == "group g-cli at broker-a\n"

@@ -5,7 +5,6 @@ Source: remoting specification 2.5, 5.11.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ from cometmq.remoting.bodies.body import (
 )
 from cometmq.remoting.bodies.heartbeat import MessageModel
 from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.store_config.request_modes import MessageRequestMode
 
 __all__ = [
     "MessageQueueAssignment",
@@ -33,13 +33,6 @@ __all__ = [
     "QueryAssignmentResponseBody",
     "SetMessageRequestModeRequestBody",
 ]
-
-
-class MessageRequestMode(enum.Enum):
-    """How a client gets a queue's messages."""
-
-    PULL = "PULL"
-    POP = "POP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
