@@ -12,7 +12,7 @@ that, so that a round takes ``--seconds``.
 Nothing unverified is printed. What a producer sent is read back: each message once with its bytes, one-by-one sends in
 order. What a consumer got is checked likewise, in order where one call gets a queue's messages. A run that is not right
 gives no figure, says why, and the command ends with 1. A rival that cannot be had on this machine is left out with the
-reason. CPU is the client's process, all threads.
+reason. CPU is the client's process, all threads; its server's beside it.
 
 Figures are medians over the rounds, saved after each scenario in ``CMQ_BENCH_RESULTS``, by default ``build/bench``.
 Servers keep their files in ``CMQ_BENCH_DIR``, by default ``build/bench/data``.
@@ -46,7 +46,7 @@ from clients.jobs import LATENCY, SCENARIOS, SYSTEMS, Kind, Scenario, System, wh
 from clients.processes import JAVA_SETTINGS, WorkerFailed, WorkerProcess, worker_process
 from clients.servers import SITES
 from clients.worker import LATENCY_BODY_BYTES, How
-from system.peers import PeerMissing
+from system.peers import PeerMissing, Server
 
 SIZES = (128, 1024)
 PERCENTILES = ((50.0, "p50"), (99.0, "p99"), (99.9, "p99.9"))
@@ -64,7 +64,7 @@ class Rig:
         self._console = console
         self._arguments = arguments
         self._life = contextlib.ExitStack()
-        self._addresses: dict[str, str] = {}
+        self._servers: dict[str, Server] = {}
         self._workers: dict[str, WorkerProcess] = {}
         self._data_sets: dict[tuple[str, int, int], str] = {}
         self._serial = 0
@@ -85,11 +85,11 @@ class Rig:
         self._life.close()
 
     def _start(self, life: contextlib.ExitStack, system: System) -> None:
-        if system.site not in self._missing and system.site not in self._addresses:
+        if system.site not in self._missing and system.site not in self._servers:
             with self._console.status(f"starting {system.site}", spinner="line"):
                 try:
                     start = SITES[system.site].start(self._home / system.site)
-                    self._addresses[system.site] = life.enter_context(start)
+                    self._servers[system.site] = life.enter_context(start)
                 except PeerMissing as missing:
                     self._missing[system.site] = str(missing)
         if system.site in self._missing:
@@ -104,7 +104,14 @@ class Rig:
         self.systems.append(system)
 
     def _ask(self, kind: str, system: System, op: str, **arguments: object) -> dict[str, Any]:
-        return self._workers[kind].ask(op, servers=self._addresses[system.site], **arguments)
+        return self._workers[kind].ask(op, servers=self._servers[system.site].address, **arguments)
+
+    def _timed(self, system: System, op: str, **arguments: object) -> dict[str, float]:
+        """Ask a client for a run; with the CPU seconds that its server took meanwhile."""
+        server = self._servers[system.site]
+        begin = server.cpu_s()
+        taken: dict[str, float] = self._ask(system.worker, system, op, **arguments)
+        return {**taken, "server_cpu_s": server.cpu_s() - begin}
 
     def _new_topic(self, system: System) -> str:
         self._serial += 1
@@ -118,7 +125,7 @@ class Rig:
         """Send so many messages to a new topic, and read them back."""
         topic = self._new_topic(system)
         size = {"topic": topic, "count": count, "body_bytes": body_bytes}
-        taken = self._ask(system.worker, system, "bench_produce", how=how.value, **size)
+        taken = self._timed(system, "bench_produce", how=how.value, **size)
         self._ask(system.keeper, system, "read_back", ordered=how is How.ONE_BY_ONE, **size)
         self._ask(system.keeper, system, "delete", topic=topic)
         return taken
@@ -129,7 +136,7 @@ class Rig:
         self._serial += 1
         group = f"bench_group_{self._serial}"
         size = {"topic": topic, "count": count, "body_bytes": body_bytes}
-        return self._ask(system.worker, system, "bench_consume", how=how.value, group=group, **size)
+        return self._timed(system, "bench_consume", how=how.value, group=group, **size)
 
     def _data_set(self, system: System, count: int, body_bytes: int) -> str:
         """Return a topic with so many messages; systems of one site share it."""
@@ -273,6 +280,7 @@ class Run:
                 "msg/s",
                 [row["messages"] / row["seconds"] for row in of_system],
                 cpu_ns=statistics.median(row["cpu_s"] * 1e9 / row["messages"] for row in of_system),
+                server_cpu_ns=statistics.median(row["server_cpu_s"] * 1e9 / row["messages"] for row in of_system),
                 messages=counts[system],
                 system=system.name,
                 site=system.site,
@@ -332,7 +340,7 @@ def print_figures(console: Console, figures: Sequence[Figure], title: str) -> No
     """Print a block of lines for each scenario, a line for each client."""
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("client, server")
-    for column in ("messages/s, or us", "range", "to ours", "CPU/msg", "goal"):
+    for column in ("messages/s, or us", "range", "to ours", "CPU/msg", "server's", "goal"):
         table.add_column(column, justify="right", no_wrap=True)
     by_name = {one["name"]: one for one in figures}
     block = ""
@@ -349,7 +357,7 @@ def print_figures(console: Console, figures: Sequence[Figure], title: str) -> No
             number(one["value"]),
             f"{number(one['min'])} .. {number(one['max'])}" if one["repeats"] > 1 else "",
             f"{one['ratio']:.2f}x" if "ratio" in one else "",
-            f"{number(one['cpu_ns'] / 1000)} us" if "cpu_ns" in one else "",
+            *(f"{number(one[cpu] / 1000)} us" if cpu in one else "" for cpu in ("cpu_ns", "server_cpu_ns")),
             "" if goal is None or reached is None else f"{goal.text}: {'yes' if reached else 'no'}",
         )
     console.print(table)

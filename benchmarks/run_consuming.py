@@ -76,7 +76,8 @@ def run(home: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Every way in turn."""
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in arguments.ways}
     sizes = {"count": arguments.count, "body_bytes": arguments.body_bytes}
-    with our_cluster(home, flush=arguments.flush) as (name_server, _):
+    with our_cluster(home, flush=arguments.flush) as (server, _):
+        name_server = server.address
         for round_number in range(arguments.rounds):
             topic = f"consumed_{round_number}"
             run_sending.measure(name_server, topic, "accumulated", under_way=1_000, **sizes)

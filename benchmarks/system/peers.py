@@ -48,7 +48,7 @@ _STOP_S = 60
 
 @dataclass(frozen=True)
 class Server:
-    """A broker that takes requests."""
+    """A server that takes requests."""
 
     name: str
     address: str
@@ -104,14 +104,14 @@ def our_broker(home: Path, *, flush: str) -> Iterator[Server]:
 
 
 @contextmanager
-def our_cluster(home: Path, *, flush: str, settings: Mapping[str, str] | None = None) -> Iterator[tuple[str, Path]]:
-    """Start ``cometmq serve``, a name server and a broker in one process; its name server's address, and the store."""
+def our_cluster(home: Path, *, flush: str, settings: Mapping[str, str] | None = None) -> Iterator[tuple[Server, Path]]:
+    """Start ``cometmq serve``, a name server and a broker in one process, and tell the name server's address."""
     store = home / "store"
     command = [sys.executable, "-m", "cometmq", "serve", str(store), "--listen", "127.0.0.1:0", "--json"]
     command += ["--namesrv-listen", "127.0.0.1:0", "--set", f"flushDiskType={flush.upper()}_FLUSH"]
     command += [part for name, value in (settings or {}).items() for part in ("--set", f"{name}={value}")]
-    with _process(OURS, command, home, '"event": "broker started"', {}) as (_, line):
-        yield json.loads(line)["name_servers"], store
+    with _process(OURS, command, home, '"event": "broker started"', {}) as (process, line):
+        yield Server(OURS, json.loads(line)["name_servers"], process.pid), store
 
 
 @contextmanager
@@ -151,13 +151,10 @@ def java_broker(
 
 
 @contextmanager
-def running(name: str, command: list[str], home: Path, *, line: str = "", port: int = 0) -> Iterator[str]:
-    """Start any other server and end it by SIGTERM behind the block.
-
-    Waits until ``port`` of 127.0.0.1 takes connections, or for a line with ``line`` in it, which is yielded.
-    """
-    with _process(name, command, home, line, {}, port=port) as (_, found):
-        yield found
+def running(name: str, command: list[str], home: Path, *, port: int) -> Iterator[Server]:
+    """Start any other server, wait until its port takes connections, and end it by SIGTERM behind the block."""
+    with _process(name, command, home, "", {}, port=port) as (process, _):
+        yield Server(name, f"127.0.0.1:{port}", process.pid)
 
 
 @contextmanager
