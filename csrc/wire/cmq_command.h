@@ -19,6 +19,7 @@
 #include "base/cmq_bytes.h"
 #include "base/cmq_status.h"
 #include "wire/cmq_frame.h"
+#include "wire/cmq_text.h"
 
 #define CMQ_COMMAND_FIELDS_MAX 64u
 #define CMQ_COMMAND_VERSION 479          /* MQVersion.V5_3_3: what we say of ourselves */
@@ -82,9 +83,7 @@ bool cmq_field_bool(cmq_slice value);
 /* Builds prefix and header of one frame in memory of the caller. When the memory is too small the writer goes on counting, and cmq_command_end says
  * how much it would have been. Text is written as fastjson and Java write it; null values (data NULL) are left out. */
 typedef struct cmq_command_writer {
-    uint8_t *begin;
-    size_t capacity;
-    size_t used;
+    cmq_text out;
     cmq_header_format format;
     int32_t language;        /* JAVA and CMQ_COMMAND_VERSION from cmq_command_begin; may be set before cmq_command_end */
     int32_t version;

@@ -12,7 +12,7 @@ from pathlib import Path
 from cometmq.remoting.command import Command
 from support.golden import GOLDEN
 
-__all__ = ["Frame", "all_frames", "broker_frames", "exchanges", "namesrv_frames"]
+__all__ = ["Frame", "all_frames", "broker_frames", "exchanges", "namesrv_frames", "pop_frames"]
 
 _SHARED = Path(__file__).resolve().parents[3] / "shared" / "golden"
 
@@ -60,6 +60,11 @@ def namesrv_frames(name: str) -> Iterator[Frame]:
 def broker_frames(name: str) -> Iterator[Frame]:
     """Iterate over what a run's broker and its clients asked of each other's control planes, and the answers."""
     return _frames(GOLDEN / name / "frames-broker.jsonl.xz")
+
+
+def pop_frames(name: str) -> Iterator[Frame]:
+    """Iterate over what a run's clients asked about popping (200050 to 200055, 400 to 402), and the answers."""
+    return _frames(GOLDEN / name / "frames-pop.jsonl.xz")
 
 
 def all_frames(name: str) -> Iterator[Frame] | None:
