@@ -3,39 +3,35 @@
  * A level's messages become due in the order in which they were parked, as all wait equally long; so only the first of each level counts, and a look
  * over the levels says when to look again. A level that has nothing to come is watched (cmq_watch).
  *
- * The thread sleeps on a timer of the wall clock, which also fires when somebody sets the clock, and on an eventfd: something was parked, stop, poke.
+ * The thread sleeps on a cmq_alarm until the first is due, something is parked, stop, or poke.
  *
  * Progress and mark: a batch is appended, then waited for, then counted. While it is under way, a mark names the end of the log from before it.
  */
 #include "broker/cmq_delay.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
 #include "base/cmq_assert.h"
+#include "broker/cmq_alarm.h"
 #include "broker/cmq_delay_record.h"
+#include "broker/cmq_parked.h"
 #include "store/cmq_watch.h"
 
 #define BATCH_UNITS 2048u          /* delivered before the disk is waited for: 256 left it waiting nine tenths of the time */
 #define RETRY_MS 1000
 #define VERSION_STEP 200           /* updates per version: upstream's delayOffsetUpdateVersionStep */
 #define RECOVER_RECORDS 256u       /* per step of a walk over the log */
-#define NEVER INT64_MAX
+#define NEVER CMQ_ALARM_NEVER
 
 struct cmq_delay {
     cmq_store *store;
     cmq_clock clock;
-    bool system_clock;
     const cmq_delay_levels *levels;
     cmq_watcher *watcher;
-    int event_fd, timer_fd;
+    cmq_alarm alarm;
     pthread_t thread;
     bool threaded, started;            /* started: there is a thread to join */
     _Atomic bool stopping;
@@ -55,12 +51,7 @@ struct cmq_delay {
 
 static cmq_slice schedule_topic(void) { return cmq_slice_of_text(CMQ_TOPIC_SCHEDULE); }
 
-void cmq_delay_poke(cmq_delay *delay)
-{
-    const uint64_t one = 1;
-    const ssize_t written = write(delay->event_fd, &one, sizeof one);
-    CMQ_ASSERT(written == (ssize_t)sizeof one || errno == EAGAIN);   /* full: somebody has not looked yet, and will */
-}
+void cmq_delay_poke(cmq_delay *delay) { cmq_alarm_poke(&delay->alarm); }
 
 static void wake(void *context) { cmq_delay_poke(context); }
 
@@ -72,15 +63,11 @@ cmq_status cmq_delay_create(cmq_delay **delay_out, const cmq_delay_options *opti
     cmq_delay *made = calloc(1, sizeof *made);
     if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the delay service");
     made->store = options->store;
-    made->system_clock = options->clock.now_ms == NULL;
-    made->clock = made->system_clock ? cmq_clock_system() : options->clock;
+    made->clock = options->clock.now_ms == NULL ? cmq_clock_system() : options->clock;
     made->levels = cmq_store_delay_levels(options->store);
     made->threaded = !options->manual;
     pthread_mutex_init(&made->mutex, NULL);
-    made->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    made->timer_fd = timerfd_create(CLOCK_REALTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    cmq_status status = CMQ_OK;
-    if (made->event_fd < 0 || made->timer_fd < 0) status = cmq_fail_errno(errno, "cannot make the delay service's timer");
+    cmq_status status = cmq_alarm_open(&made->alarm, options->clock.now_ms == NULL);
     if (status == CMQ_OK) status = cmq_watcher_create(&made->watcher, made->store, wake, made);
     if (status != CMQ_OK) {
         cmq_delay_destroy(made);
@@ -95,8 +82,7 @@ void cmq_delay_destroy(cmq_delay *delay)
     if (delay == NULL) return;
     cmq_delay_stop(delay);
     cmq_watcher_destroy(delay->watcher);
-    if (delay->event_fd >= 0) close(delay->event_fd);
-    if (delay->timer_fd >= 0) close(delay->timer_fd);
+    cmq_alarm_close(&delay->alarm);
     pthread_mutex_destroy(&delay->mutex);
     free(delay);
 }
@@ -157,54 +143,21 @@ void cmq_delay_count(cmq_delay *delay, cmq_delay_counters *counters_out)
 
 /* ---- one record ---- */
 
-/* A record that is there, as its queue's unit says. */
-typedef struct parked_record {
-    cmq_found item;
-    cmq_found_batch batch;
-    cmq_record_view view;
-} parked_record;
-
-/* CMQ_ERR_CORRUPT, CMQ_ERR_OFFSET, CMQ_ERR_NOT_FOUND, CMQ_END: there is no such record, and there will be none. Release it in any case. */
-static cmq_status CMQ_MUST_CHECK read_parked(const cmq_delay *delay, const cmq_unit *unit, parked_record *record_out)
-{
-    record_out->batch = (cmq_found_batch){.items = &record_out->item, .capacity = 1};
-    const cmq_status status = cmq_store_read_physical(delay->store, unit->phy, &record_out->batch);
-    if (status != CMQ_OK) return status;
-    const cmq_found *found = &record_out->item;
-    return cmq_record_parse(found->record, found->record_bytes, found->physical_offset, 0, &record_out->view);
-}
-
-/* Is the failure about this message alone, so that the next one may do better? */
-static bool is_of_message(cmq_status status)
-{
-    switch (status) {
-    case CMQ_AGAIN:
-    case CMQ_ERR_IO:
-    case CMQ_ERR_DISK_FULL:
-    case CMQ_ERR_FENCED:
-    case CMQ_ERR_MEMORY:
-    case CMQ_ERR_LIMIT:
-    case CMQ_ERR_PERMISSION:
-    case CMQ_ERR_CLOSED: return false;
-    default: return true;
-    }
-}
-
 /* Deliver one unit's record, without waiting for the disk. *end_out: of its delivery; not touched when it was passed over. */
 static cmq_status CMQ_MUST_CHECK deliver(cmq_delay *delay, const cmq_unit *unit, int64_t *end_out, bool *passed_out)
 {
-    parked_record parked;
+    cmq_parked_record parked;
     cmq_slice topic;
     int32_t queue_id;
     cmq_append append;
     cmq_appended appended;
-    cmq_status status = read_parked(delay, unit, &parked);
+    cmq_status status = cmq_parked_read(delay->store, unit->phy, &parked);
     if (status == CMQ_OK) status = cmq_delay_target(&parked.view, &topic, &queue_id);
     if (status == CMQ_OK) status = cmq_delay_make_append(&parked.view, topic, queue_id, delay->scratch, &append);
     if (status == CMQ_OK) status = cmq_store_append(delay->store, &append, &appended);
     if (status == CMQ_OK) *end_out = appended.end;
-    cmq_found_batch_release(&parked.batch);
-    *passed_out = status != CMQ_OK && is_of_message(status);
+    cmq_parked_release(&parked);
+    *passed_out = cmq_parked_is_hopeless(status);
     return *passed_out ? CMQ_OK : status;
 }
 
@@ -354,22 +307,6 @@ cmq_status cmq_delay_step(cmq_delay *delay, int64_t *next_due_ms_out)
 
 /* ---- the thread ---- */
 
-/* Until `due_ms` of the wall clock, somebody sets that clock, or there is something else. With a clock of the caller's: until a poke. */
-static void sleep_until(const cmq_delay *delay, int64_t due_ms)
-{
-    const bool timed = delay->system_clock && due_ms != NEVER;
-    const int64_t at_ms = due_ms > 0 ? due_ms : 1;   /* 0 would mean never */
-    struct itimerspec until = {0};
-    if (timed) until.it_value = (struct timespec){.tv_sec = (time_t)(at_ms / 1000), .tv_nsec = (long)(at_ms % 1000) * 1000000};
-    const int set = timerfd_settime(delay->timer_fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &until, NULL);
-    CMQ_ASSERT(set == 0 || errno == ECANCELED);
-    struct pollfd ready[2] = {{.fd = delay->event_fd, .events = POLLIN}, {.fd = delay->timer_fd, .events = POLLIN}};
-    uint64_t count;
-    while (poll(ready, timed ? 2 : 1, -1) < 0) CMQ_ASSERT(errno == EINTR);
-    const ssize_t drained = read(delay->event_fd, &count, sizeof count);
-    CMQ_ASSERT(drained == (ssize_t)sizeof count || errno == EAGAIN);
-}
-
 static void *run(void *argument)
 {
     cmq_delay *delay = argument;
@@ -377,7 +314,7 @@ static void *run(void *argument)
         int64_t due_ms;
         const cmq_status status = cmq_delay_step(delay, &due_ms);
         if (status == CMQ_ERR_FENCED) break;
-        if (!atomic_load_explicit(&delay->stopping, memory_order_acquire)) sleep_until(delay, due_ms);
+        if (!atomic_load_explicit(&delay->stopping, memory_order_acquire)) cmq_alarm_sleep(&delay->alarm, due_ms);
     }
     return NULL;
 }
@@ -420,18 +357,18 @@ static cmq_status CMQ_MUST_CHECK match(const cmq_delay *delay, cmq_queue *queue,
     *found_out = false;
     for (;; from = next) {
         cmq_unit unit;
-        parked_record parked;
+        cmq_parked_record parked;
         cmq_slice topic;
         int32_t queue_id;
         cmq_status status = cmq_queue_read(queue, from, confirmed, &unit, 1, &count, &next);
         if (status != CMQ_OK || count == 0) return status;
-        status = read_parked(delay, &unit, &parked);
+        status = cmq_parked_read(delay->store, unit.phy, &parked);
         if (status == CMQ_OK) status = cmq_delay_target(&parked.view, &topic, &queue_id);
         const bool deliverable = status == CMQ_OK;
         *found_out = deliverable && cmq_delay_is_delivery(&parked.view, record);
-        cmq_found_batch_release(&parked.batch);
+        cmq_parked_release(&parked);
         if (*found_out) *at = unit.offset + 1;
-        if (deliverable || !is_of_message(status)) return deliverable ? CMQ_OK : status;
+        if (deliverable || !cmq_parked_is_hopeless(status)) return deliverable ? CMQ_OK : status;
     }
 }
 

@@ -302,6 +302,8 @@ void cmq_store_opening_of(const cmq_store *store, cmq_store_opening *opening_out
 
 const cmq_queues *cmq_store_queues(const cmq_store *store) { return store->queues; }
 int64_t cmq_store_confirmed(const cmq_store *store) { return cmq_log_confirmed(store->log); }
+const char *cmq_store_root(const cmq_store *store) { return store->root; }
+cmq_fs *cmq_store_fs(const cmq_store *store) { return store->fs; }
 const cmq_delay_levels *cmq_store_delay_levels(const cmq_store *store) { return &store->delays; }
 
 static cmq_status learn_writer(cmq_store *store, cmq_store_info *info_out)

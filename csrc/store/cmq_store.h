@@ -200,6 +200,10 @@ cmq_status CMQ_MUST_CHECK cmq_store_info_of(cmq_store *store, cmq_store_info *in
 const cmq_queues *cmq_store_queues(const cmq_store *store);
 int64_t cmq_store_confirmed(const cmq_store *store);
 
+/* Where the store lies, and through what it reaches its files: for those who keep files of their own beside it. Live as long as it. */
+const char *cmq_store_root(const cmq_store *store);
+cmq_fs *cmq_store_fs(const cmq_store *store);
+
 /* messageDelayLevel, as it was given or by default; lives as long as the store. */
 const cmq_delay_levels *cmq_store_delay_levels(const cmq_store *store);
 
