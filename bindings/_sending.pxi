@@ -17,7 +17,8 @@ cdef class SendFuture:
     Wait with :meth:`result`, from any thread but the producer's loop, or ``await`` it in a coroutine.
     """
     cdef bint _is_done
-    cdef object _value, _error
+    cdef object _value                # of one that failed: the error's traceback as it was then
+    cdef object _error
     cdef list _waiters, _callbacks
 
     def set_result(self, value):
@@ -27,6 +28,7 @@ cdef class SendFuture:
 
     def set_error(self, error not None):
         """Complete it with an error; for the producer."""
+        self._value = error.__traceback__
         self._error = error
         self._finish()
 
@@ -69,6 +71,9 @@ cdef class SendFuture:
 
     cdef object _why(self):
         return self._error
+
+    cdef object _trace(self):
+        return self._value
 
     cdef int _require_other_thread(self) except -1:
         return 0
@@ -123,7 +128,8 @@ cdef class SendFuture:
             self._wait(timeout_s)
         error = self._why()
         if error is not None:
-            raise error
+            # Several may raise it, this one twice or all that waited for one thing: what each adds is not for the others.
+            raise error.with_traceback(self._trace())
         return self._outcome()
 
     def exception(self, timeout_s=None):
@@ -418,6 +424,9 @@ cdef class Gathered(SendFuture):
 
     cdef object _why(self):
         return self._bunch.future._error
+
+    cdef object _trace(self):
+        return self._bunch.future._value
 
     cdef int _require_other_thread(self) except -1:
         return self._bunch.future._require_other_thread()

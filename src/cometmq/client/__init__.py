@@ -8,14 +8,18 @@ module                             holds
 =================================  =================================================================================
 ``producer, push_consumer,``       the blocking surface; ``background`` is the loop behind it, ``push_surface`` what
 ``pull_consumer``                  both surfaces of the push consumer share
-``send_engine``                    sends and their attempts; ``sending`` what becomes of one, ``request_making`` its
-                                   request, ``pressure`` how much may be under way, ``sending_many`` what is waited for;
-                                   the short way of plain messages is ``cometmq._engine``'s (``_producing.pxi``)
+``send_engine, send_attempts``     a producer's ways in; its sends, their attempts and their end. ``sending`` is what
+                                   becomes of one, ``request_making`` its request, ``pressure`` how much may be under
+                                   way, ``sending_many`` what is waited for; the short way of plain messages is
+                                   ``cometmq._engine``'s (``_producing.pxi``)
+``send_routes, fault_detector``    the queues that are sent to, and who waits for them; brokers that failed, asked again
 ``accumulating``                   batches made of single sends, and their timer
 ``tracing, inner_producer``        producers behind others: for the message trace, for what consumers put back
 ``push_engine, push_pulls``        a push consumer; its pulls
-``concurrent_service,``            what happens to messages between pull and progress
-``orderly_service``
+``consume_service,``               what happens to messages between pull and progress; what is logged of listeners that
+``concurrent_service,``            fail
+``orderly_service,``
+``listener_failures``
 ``tasks, thread_workers,``         what workers get and give; who calls the listener
 ``workers``
 ``pull_engine, pull_kernel``       a pull consumer; one pull

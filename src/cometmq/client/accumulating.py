@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cometmq.client.outgoing import OutgoingMessage
     from cometmq.client.producer_settings import ProducerSettings
     from cometmq.client.request_making import RequestMaker
-    from cometmq.client.send_engine import SendEngine
+    from cometmq.client.send_attempts import SendAttempts
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
 __all__ = ["Accumulation"]
@@ -36,7 +36,7 @@ class Accumulation:
 
     def __init__(
         self,
-        engine: SendEngine,
+        attempts: SendAttempts,
         settings: ProducerSettings,
         maker: RequestMaker,
         *,
@@ -47,7 +47,7 @@ class Accumulation:
         """Nothing waits.
 
         Args:
-            engine: sends what is ready, by its ``ship(bunch)``; futures ask it for their results.
+            attempts: send what is ready; futures ask them for their results.
             settings: the producer's.
             maker: makes records and ids.
             loop: where the timer runs.
@@ -57,10 +57,10 @@ class Accumulation:
         self._settings = settings
         self._maker = maker
         self._loop = loop
-        self._ship = engine.ship
+        self._ship = attempts.ship
         self._timer: TimerHandle | None = None
         self._accumulator = Accumulator(
-            engine,
+            attempts,
             maker.ids,
             batch_max_bytes=settings.batch_max_bytes,
             total_max_bytes=settings.total_batch_max_bytes,

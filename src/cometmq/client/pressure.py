@@ -1,7 +1,7 @@
 """Back-pressure for sends that nobody waits for: at most so many under way, and at most so many bytes of bodies.
 
-Who finds no room waits in a fair line. The one at its head is let in by whoever leaves; a message longer than all the
-room there is goes alone.
+Who finds no room waits in a fair line: a thread blocks, and a loop is called back. The one at its head is let in by
+whoever leaves; a message longer than all the room there is goes alone.
 
 Thread safety: any thread. Source: consumption specification 2.8.
 """
@@ -9,11 +9,27 @@ Thread safety: any thread. Source: consumption specification 2.8.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from threading import Lock
 
 from cometmq.errors import LimitReached
 
-__all__ = ["BackPressure"]
+__all__ = ["BackPressure", "PlaceInLine", "no_room"]
+
+
+class PlaceInLine:
+    """Who waits for room.
+
+    Attributes:
+        needed: the bytes that are wanted, to be given back with :meth:`BackPressure.leave`.
+    """
+
+    __slots__ = ("let_in", "needed")
+
+    def __init__(self, needed: int, let_in: Callable[[], object]) -> None:
+        """Keep what is wanted, and what is called when it is there."""
+        self.needed = needed
+        self.let_in = let_in
 
 
 class BackPressure:
@@ -25,11 +41,7 @@ class BackPressure:
         self._bytes_max = bytes_max
         self._bytes_left = bytes_max
         self._lock = Lock()
-        # Who waits: the bytes that are wanted, and a lock that is let go when they are there.
-        self._line: deque[tuple[int, Lock]] = deque()
-
-    def _needed(self, body_bytes: int) -> int:
-        return min(max(body_bytes, 1), self._bytes_max)
+        self._line: deque[PlaceInLine] = deque()
 
     def enter(self, body_bytes: int, *, timeout_s: float) -> int:
         """Wait for room for a body; return the bytes to give back with :meth:`leave`.
@@ -37,36 +49,37 @@ class BackPressure:
         Raises:
             LimitReached: there was none in time.
         """
-        needed = self._needed(body_bytes)
-        with self._lock:
-            if not self._line and self._messages_left > 0 and needed <= self._bytes_left:
-                self._messages_left -= 1
-                self._bytes_left -= needed
-                return needed
-            gate = Lock()
-            gate.acquire()
-            entry = (needed, gate)
-            self._line.append(entry)
+        gate = Lock()
+        gate.acquire()
+        place = self.stand_in_line(body_bytes, gate.release)
         try:
             if gate.acquire(timeout=max(timeout_s, 0.0)):
-                return needed
+                return place.needed
         except BaseException:  # Ctrl-C; what was let in meanwhile goes again
-            if not self._step_out(entry):
-                self.leave(needed)
+            if not self.step_out(place):
+                self.leave(place.needed)
             raise
-        if self._step_out(entry):
-            raise LimitReached(
-                f"no room for a message within {timeout_s * 1000:.0f} ms: as many are under way as "
-                "back_pressure_for_async_send_num and back_pressure_for_async_send_size_bytes allow"
-            )
-        return needed
+        if self.step_out(place):
+            raise no_room(timeout_s)
+        return place.needed
 
-    def _step_out(self, entry: tuple[int, Lock]) -> bool:
-        """Wait no longer; False where the entry was let in before."""
+    def stand_in_line(self, body_bytes: int, let_in: Callable[[], object]) -> PlaceInLine:
+        """Have ``let_in()`` called once when there is room for a body, at once where there is.
+
+        It is called by the thread that made room, or by this one, with the line held: it only passes the word on.
+        """
+        place = PlaceInLine(min(max(body_bytes, 1), self._bytes_max), let_in)
         with self._lock:
-            if entry not in self._line:
+            self._line.append(place)
+            self._admit()
+        return place
+
+    def step_out(self, place: PlaceInLine) -> bool:
+        """Wait no longer; False where it was let in before."""
+        with self._lock:
+            if place not in self._line:
                 return False
-            self._line.remove(entry)
+            self._line.remove(place)
             self._admit()
             return True
 
@@ -78,12 +91,21 @@ class BackPressure:
             self._admit()
 
     def _admit(self) -> None:
-        while self._line and self._messages_left > 0 and self._line[0][0] <= self._bytes_left:
-            needed, gate = self._line.popleft()
+        while self._line and self._messages_left > 0 and self._line[0].needed <= self._bytes_left:
+            place = self._line.popleft()
             self._messages_left -= 1
-            self._bytes_left -= needed
-            gate.release()
+            self._bytes_left -= place.needed
+            place.let_in()
 
     def __repr__(self) -> str:
         """Tell what is left."""
         return f"BackPressure({self._messages_left} messages, {self._bytes_left} bytes left, {len(self._line)} wait)"
+
+
+def no_room(waited_s: float) -> LimitReached:
+    """Make the error of who waited for room in vain."""
+    when = f"within {waited_s * 1000:.0f} ms" if waited_s > 0 else "now, and on the event loop nobody waits for it"
+    return LimitReached(
+        f"no room for a message {when}: as many are under way as back_pressure_for_async_send_num and "
+        "back_pressure_for_async_send_size_bytes allow"
+    )

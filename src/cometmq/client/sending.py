@@ -23,6 +23,7 @@ from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument, 
 
 if TYPE_CHECKING:
     from cometmq._engine import SendAnswer
+    from cometmq.client.producer_settings import ProducerSettings
 
 __all__ = [
     "DEFAULT_REGION",
@@ -30,9 +31,11 @@ __all__ = [
     "Next",
     "Outcome",
     "SendFuture",
+    "SendPolicies",
     "SendPolicy",
     "SendResult",
     "judge",
+    "policies_of",
     "send_failed",
 ]
 
@@ -60,6 +63,39 @@ class SendPolicy:
         if self.attempt_timeout_ms > 0 and attempts + 1 < self.attempts:
             return min(left_ms, self.attempt_timeout_ms)
         return left_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SendPolicies:
+    """The policies of one producer, told apart by which one it is.
+
+    Attributes:
+        blocking: somebody waits.
+        asynchronous: nobody does.
+        once: somebody waits, and it may go to one queue only.
+        forgotten: no answer is asked for.
+    """
+
+    blocking: SendPolicy
+    asynchronous: SendPolicy
+    once: SendPolicy
+    forgotten: SendPolicy
+
+
+def policies_of(settings: ProducerSettings) -> SendPolicies:
+    """Return the policies that a producer's settings ask for."""
+    return SendPolicies(
+        blocking=SendPolicy(
+            attempts=1 + settings.retry_times_when_send_failed,
+            retry_codes=frozenset(settings.retry_response_codes),
+            retries_not_stored_ok=settings.retry_another_broker_when_not_store_ok,
+            retries_limits=True,
+            attempt_timeout_ms=settings.send_msg_max_timeout_per_request_ms,
+        ),
+        asynchronous=SendPolicy(attempts=1 + settings.retry_times_when_send_async_failed),
+        once=SendPolicy(attempts=1),
+        forgotten=SendPolicy(attempts=1),
+    )
 
 
 class Next(enum.Enum):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Awaitable, Callable
+import traceback
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from cometmq._engine import decode_properties
 from cometmq.client.hooks import Interceptor, SendContext
 from cometmq.client.inner_producer import InnerProducer
 from cometmq.client.outgoing import OutgoingMessage, SendStatus
-from cometmq.client.producer_settings import ProducerSettings
 from cometmq.client.send_engine import SendEngine
 from cometmq.client.service_state import ServiceState
 from cometmq.errors import (
@@ -31,33 +31,10 @@ from cometmq.errors import (
 )
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode
+from support.producers import played
 from support.scripted_network import ScriptedNetwork, route_of
 from support.sends import send_answer
-from support.virtual_loop import VirtualLoop, run_virtual
-
-Use = Callable[[SendEngine, ScriptedNetwork, VirtualLoop], Awaitable[None]]
-
-
-def played(
-    use: Use, *, interceptors: tuple[Interceptor, ...] = (), routes: Any = None, **options: Any
-) -> ScriptedNetwork:
-    """Run a producer over a scripted network with topic t at brokers a, b and c."""
-    network = ScriptedNetwork(**({"t": route_of("a", "b", "c")} if routes is None else routes))
-    settings = ProducerSettings(group="g", name_servers=("ns:9876",), client_ip="10.0.0.1", **options)
-
-    async def main(loop: VirtualLoop) -> None:
-        engine = await SendEngine.open(
-            settings, interceptors=interceptors, network_factory=network.factory, now_ms=loop.now_ms
-        )
-        try:
-            await use(engine, network, loop)
-        finally:
-            network.is_held = False
-            network.let_go()
-            await engine.close()
-
-    run_virtual(main)
-    return network
+from support.virtual_loop import VirtualLoop
 
 
 def message(body: bytes = b"body", **given: Any) -> OutgoingMessage:
@@ -290,7 +267,7 @@ def test_brokers_that_fail_are_passed_over_when_asked_for() -> None:
         for _ in range(12):
             await engine.send(message())
         assert bad not in network.brokers[1:]
-        assert not engine.faults.is_available(bad, now_ms=int(loop.time() * 1000))
+        assert not engine.attempts.faults.is_available(bad, now_ms=int(loop.time() * 1000))
 
     played(use, send_latency_enable=True)
 
@@ -300,13 +277,13 @@ def test_the_detector_asks_who_failed() -> None:
         network.script.append(ConnectionLost("gone"))
         await engine.send(message(), is_awaited=True)
         bad = network.brokers[0]
-        assert not engine.faults.is_reachable(bad)
+        assert not engine.attempts.faults.is_reachable(bad)
         before = len(network.asked)
         reached = loop.create_future()
         loop.call_later(4, reached.set_result, None)
         await reached
         assert (f"{bad}:1", RequestCode.GET_MAX_OFFSET) in network.asked[before:]
-        assert engine.faults.is_reachable(bad)
+        assert engine.attempts.faults.is_reachable(bad)
 
     played(use, send_latency_enable=True, start_detector_enable=True)
 
@@ -407,6 +384,49 @@ def test_back_pressure() -> None:
         await engine.send(message())
 
     played(use, enable_backpressure_for_async_mode=True, back_pressure_for_async_send_num=10)
+
+
+def test_a_bunch_waits_for_room_as_long_as_it_may() -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        await engine.send(message())
+        network.is_held = True
+        # What has a sharding key goes alone.
+        under_way = [engine.send(message(sharding_key="k")) for _ in range(10)]
+        bunched = [engine.send(message()) for _ in range(2)]
+        began_s = loop.time()
+        for one in bunched:
+            with pytest.raises(LimitReached, match="within 3000 ms"):
+                await one
+        assert loop.time() - began_s == pytest.approx(3, abs=0.1)
+        bunched = [engine.send(message()) for _ in range(2)]
+        await asyncio.sleep(1)
+        assert not any(one.done() for one in bunched)
+        sent = len(network.sent)
+        network.is_held = False
+        network.let_go()
+        for one in [*under_way, *bunched]:
+            assert (await one).status.name == "SEND_OK"
+        assert len(network.sent) == sent + 1
+        assert "10 messages" in repr(engine.attempts)
+
+    played(use, accumulate=True, enable_backpressure_for_async_mode=True, back_pressure_for_async_send_num=10)
+
+
+def test_an_error_that_many_sends_share_does_not_grow() -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        sends = [engine.send(message(topic="nowhere")) for _ in range(3)]
+        errors: list[BaseException] = []
+        depths: list[int] = []
+        for one in [*sends, *sends]:
+            with pytest.raises(RouteNotFound) as raised:
+                await one
+            errors.append(raised.value)
+            depths.append(sum(1 for _ in traceback.walk_tb(raised.value.__traceback__)))
+        assert len({*map(id, errors)}) == 1
+        assert len(depths) == 6
+        assert len({*depths}) == 1, depths
+
+    played(use)
 
 
 def test_a_namespace_is_on_the_wire_alone() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from cometmq._engine import Gathered, SendFuture, Sending, SendRequest, decode_properties
 from cometmq.client.hooks import Interceptor, SendContext
 from cometmq.client.outgoing import OutgoingMessage
-from cometmq.client.producer_settings import ProducerSettings
 from cometmq.client.send_engine import SendEngine
 from cometmq.client.sending_many import SendWindow
 from cometmq.errors import (
@@ -26,34 +24,16 @@ from cometmq.errors import (
     RequestTimeout,
     SendFailed,
 )
+from support import producers
+from support.producers import Use
 from support.scripted_network import ScriptedNetwork, route_of
 from support.sends import send_answer
-from support.virtual_loop import VirtualLoop, run_virtual
-
-Use = Callable[[SendEngine, ScriptedNetwork, VirtualLoop], Awaitable[None]]
+from support.virtual_loop import VirtualLoop
 
 
-def played(
-    use: Use, *, interceptors: tuple[Interceptor, ...] = (), routes: Any = None, **options: Any
-) -> ScriptedNetwork:
-    """Run a producer over a scripted network with topic t at brokers a, b and c, once it knows the way."""
-    network = ScriptedNetwork(**({"t": route_of("a", "b", "c")} if routes is None else routes))
-    settings = ProducerSettings(group="g", name_servers=("ns:9876",), client_ip="10.0.0.1", **options)
-
-    async def main(loop: VirtualLoop) -> None:
-        engine = await SendEngine.open(
-            settings, interceptors=interceptors, network_factory=network.factory, now_ms=loop.now_ms
-        )
-        try:
-            await engine.find_route(engine._maker.topic_of((), "t"))
-            await use(engine, network, loop)
-        finally:
-            network.is_held = False
-            network.let_go()
-            await engine.close()
-
-    run_virtual(main)
-    return network
+def played(use: Use, **given: Any) -> ScriptedNetwork:
+    """Run a producer that knows the way to topic t."""
+    return producers.played(use, knows_the_way=True, **given)
 
 
 def send(engine: SendEngine, topic: Any, body: Any = None, *, is_awaited: bool = False, **given: Any) -> SendFuture:
@@ -122,7 +102,7 @@ def test_attempts_that_fail_go_on_as_on_the_long_way() -> None:
         assert (await send(engine, "t", b"x", is_awaited=True)).attempts == 2
         network.script.append(send_answer(code=10))
         assert (await send(engine, "t", b"x")).status.name == "FLUSH_DISK_TIMEOUT"
-        assert not engine._under_way
+        assert not engine.attempts.under_way
 
     played(use)
 
@@ -142,10 +122,10 @@ def test_a_route_that_changes_is_followed() -> None:
 def test_a_route_that_goes_while_a_send_begins_is_asked_for_again() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         request, unique_id = engine._maker.single(OutgoingMessage(b"x"), "t")
-        begun = engine._new(request, unique_id, False, None)
+        begun = engine.attempts.new(request, unique_id, is_awaited=False)
         # As when the loop takes a new route between the first look at the queues and their use.
-        engine._rings.clear()
-        engine._first_attempt(begun)
+        engine.attempts.routes.rings.clear()
+        engine.attempts.first_attempt(begun)
         assert (await begun).queue.topic == "t"
         assert network.sent[0][1].body == b"x"
 
@@ -331,10 +311,10 @@ def test_a_bunch_is_told_of_that_ctrl_c_has_stopped(how_far: str, monkeypatch: p
             where: tuple[Any, str] = (engine._maker, "of_records") if how_far == "made" else (network, "send")
             monkeypatch.setattr(*where, interrupted)
             with pytest.raises(KeyboardInterrupt):
-                engine.ship(bunch)
-            assert not engine._under_way
+                engine.attempts.ship(bunch)
+            assert not engine.attempts.under_way
             monkeypatch.undo()
-        engine.was_interrupted(bunch)
+        engine.attempts.was_interrupted(bunch)
         await asyncio.sleep(0)
         if how_far == "not begun":
             assert (await future).queue_offset == 0
@@ -358,11 +338,11 @@ def test_a_send_that_ctrl_c_has_ended_is_not_waited_for(options: dict[str, Any])
         def interrupted(queues: Any, arg: object) -> Any:
             raise KeyboardInterrupt
 
-        before = repr(engine._pressure)
+        before = repr(engine.attempts._pressure)
         with pytest.raises(KeyboardInterrupt):
             send(engine, "t", b"x", selector=interrupted)
-        assert not engine._under_way
-        assert repr(engine._pressure) == before
+        assert not engine.attempts.under_way
+        assert repr(engine.attempts._pressure) == before
         await engine.drain()
 
     assert played(use, **options).sent == []
@@ -404,10 +384,10 @@ def test_a_fork_waits_for_nothing_of_its_parent() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         network.is_held = True
         future = send(engine, "t", b"x")
-        engine._is_forked = True
+        engine.attempts.is_forked = True
         with pytest.raises(ForkedClient):
             future.result()
-        engine._is_forked = False
+        engine.attempts.is_forked = False
 
     played(use)
 
@@ -454,7 +434,7 @@ def test_a_message_says_where_or_the_sender_does() -> None:
             engine.send(OutgoingMessage(b"x"))
         engine.send_oneway(OutgoingMessage(b"once", topic="t"))
         assert [request.body for _, request in network.oneway_sends] == [b"once"]
-        assert not engine._under_way
+        assert not engine.attempts.under_way
 
     assert len(played(use).sent) == 3
 
