@@ -9,12 +9,13 @@ Source: consumption specification 1.9, 1.10.1.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from cometmq._engine import set_reconsume_times
+from cometmq.client.consume_service import ConsumeService, Surroundings
 from cometmq.client.consuming import failed_messages
 from cometmq.client.retrying import EXPIRED_DELAY_LEVEL, LOCAL_RETRY_MS
 from cometmq.client.tasks import Task
@@ -23,10 +24,8 @@ from cometmq.remoting.bodies.heartbeat import MessageModel
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
     from cometmq.client.listeners import Handled
-    from cometmq.client.offset_stores import OffsetStore
     from cometmq.client.process_queue import ProcessQueue
-    from cometmq.client.send_backs import SendBacks
-    from cometmq.client.tasks import Stint, Workers
+    from cometmq.client.tasks import Stint
 
 __all__ = ["ConcurrentService"]
 
@@ -35,45 +34,19 @@ _HANGING_AT_ONCE_MAX: Final = 16
 _log = logging.getLogger(__name__)
 
 
-class ConcurrentService:
-    """Gives pulled messages to the workers, and acts on what comes back."""
+class ConcurrentService(ConsumeService):
+    """Consumes a queue's messages in any order, several at a time."""
 
-    def __init__(
-        self,
-        *,
-        group: str,
-        model: MessageModel,
-        batch_max: int,
-        store: OffsetStore,
-        send_backs: SendBacks,
-        on_room: Callable[[ProcessQueue], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        now_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, around: Surroundings, *, model: MessageModel) -> None:
         """Consume nothing yet; :attr:`workers` is to be set first.
 
         Args:
-            group: the consumer group.
+            around: the consumer's.
             model: members that each get all messages try none again.
-            batch_max: most messages that the listener gets at a time.
-            store: where offsets go.
-            send_backs: where failed messages go.
-            on_room: called when a queue holds less than before.
-            spawn: runs work beside.
-            now_ms: the wall clock.
         """
-        self.workers: Workers
-        self._group = group
+        is_lost = model is MessageModel.BROADCASTING
+        super().__init__(around, consequence="broadcast messages are not tried again" if is_lost else "")
         self._model = model
-        self._batch_max = batch_max
-        self._store = store
-        self._send_backs = send_backs
-        self._on_room = on_room
-        self._spawn = spawn
-        self._now_ms = now_ms
-        self._loop = asyncio.get_running_loop()
-        self._timers: set[asyncio.TimerHandle] = set()
-        self._closed = False
 
     def submit(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Have messages of a pull consumed."""
@@ -91,13 +64,6 @@ class ConcurrentService:
         for held, messages in finished.items():
             self._finish(held, messages)
 
-    def close(self) -> None:
-        """Stop what waits to be tried again here; it comes again to whoever gets the queue next."""
-        self._closed = True
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
-
     def _finish(self, held: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         if held.dropped:
             return  # the queue's next owner consumes them again
@@ -107,34 +73,16 @@ class ConcurrentService:
         self._on_room(held)
 
     def _failed(self, held: ProcessQueue, part: list[ReceivedMessage], handled: Handled) -> None:
-        self._tell(held, part, handled)
+        is_lost = self._model is MessageModel.BROADCASTING
+        if is_lost and handled.problem is None:
+            handled = replace(handled, problem="it asked for them to come again")
+        self._failures.note(held.queue, part, handled)
         if held.dropped:
             return
-        if self._model is MessageModel.BROADCASTING:
-            failed = failed_messages(part, handled)
-            _log.warning(
-                "group %s: %d messages of %s failed; broadcast messages are not tried again",
-                self._group,
-                len(failed),
-                held.queue,
-            )
+        if is_lost:
             self._finish(held, part)
             return
         self._spawn(self._give_back(held, part, handled))
-
-    def _tell(self, held: ProcessQueue, part: Sequence[ReceivedMessage], handled: Handled) -> None:
-        if handled.problem is None:
-            return
-        error = handled.problem if isinstance(handled.problem, BaseException) else None
-        _log.warning(
-            "group %s: the listener failed with %d messages from offset %d of %s: %s",
-            self._group,
-            len(part),
-            part[0].queue_offset,
-            held.queue,
-            repr(error) if error is not None else handled.problem,
-            exc_info=error,
-        )
 
     async def _give_back(self, held: ProcessQueue, part: list[ReceivedMessage], handled: Handled) -> None:
         kept: list[ReceivedMessage] = []
@@ -151,16 +99,12 @@ class ConcurrentService:
 
     def _later(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
         """Try again here what nobody took back."""
-        if self._closed:
-            return
 
         def submit() -> None:
-            self._timers.discard(timer)
             if not held.dropped:
                 self.submit(held, messages)
 
-        timer = self._loop.call_later(LOCAL_RETRY_MS / 1000, submit)
-        self._timers.add(timer)
+        self._after(LOCAL_RETRY_MS, submit)
 
     async def give_back_hanging(self, queues: Sequence[ProcessQueue], *, longer_than_s: float) -> int:
         """Send back the first messages of queues whose listener has them for too long; return how many went.

@@ -10,12 +10,12 @@ Threads: the client's loop. Source: consumption specification 1.10.2.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from cometmq._engine import set_reconsume_times
+from cometmq.client.consume_service import ConsumeService, Surroundings
 from cometmq.client.consuming import CHAIN_MAX_MS, OrderlyStep, OrderlyVerdict, orderly_verdict
 from cometmq.client.retrying import suspend_ms
 from cometmq.client.tasks import Task
@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from cometmq._engine import ReceivedMessage
-    from cometmq.client.listeners import Handled
-    from cometmq.client.offset_stores import OffsetStore
     from cometmq.client.process_queue import ProcessQueue
-    from cometmq.client.send_backs import SendBacks
-    from cometmq.client.tasks import Stint, Workers
+    from cometmq.client.tasks import Stint
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
 __all__ = ["OrderlyService"]
@@ -42,60 +39,36 @@ _RELEASE_WAIT_S: Final = 0.5
 _TASK_S: Final = 0.005
 """How long a task of several parts should take: what is done is committed when it ends."""
 
-_log = logging.getLogger(__name__)
 
-
-class OrderlyService:
+class OrderlyService(ConsumeService):
     """Chains of listener calls, one for each queue."""
 
     def __init__(
         self,
+        around: Surroundings,
         *,
-        group: str,
         needs_lock: bool,
         auto_commit: bool,
-        batch_max: int,
         most: int,
         suspend_default_ms: int,
-        store: OffsetStore,
-        send_backs: SendBacks,
         lock: Callable[[MessageQueue], Awaitable[bool]],
-        on_room: Callable[[ProcessQueue], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        now_ms: Callable[[], int],
     ) -> None:
         """Consume nothing yet; :attr:`workers` is to be set first.
 
         Args:
-            group: the consumer group.
+            around: the consumer's; what goes to ``send_backs`` was tried often enough.
             needs_lock: members share the messages, so that a queue needs its lock.
             auto_commit: success is a commit.
-            batch_max: most messages that the listener gets at a time.
             most: how often a message is tried before it goes to the retry topic.
             suspend_default_ms: how long a queue waits after a failure.
-            store: where offsets go.
-            send_backs: where messages go that were tried often enough.
             lock: asks the broker for a queue's lock.
-            on_room: called when a queue holds less than before.
-            spawn: runs work beside.
-            now_ms: the wall clock.
         """
-        self.workers: Workers
-        self._group = group
+        super().__init__(around, consequence="the queue waits")
         self._needs_lock = needs_lock
         self._auto_commit = auto_commit
-        self._batch_max = batch_max
         self._most = most
         self._suspend_default_ms = suspend_default_ms
-        self._store = store
-        self._send_backs = send_backs
         self._lock = lock
-        self._on_room = on_room
-        self._spawn = spawn
-        self._now_ms = now_ms
-        self._loop = asyncio.get_running_loop()
-        self._closed = False
-        self._timers: set[asyncio.TimerHandle] = set()
         self._began_ms: dict[ProcessQueue, int] = {}
         self._mean_s: dict[ProcessQueue, float] = {}
         self._quiet: dict[ProcessQueue, asyncio.Future[None]] = {}
@@ -104,13 +77,6 @@ class OrderlyService:
         """Begin a chain for messages that were pulled, where ``dispatch`` says that there is none."""
         if dispatch:
             self._run(held)
-
-    def close(self) -> None:
-        """Continue no chain."""
-        self._closed = True
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
 
     def forget(self, held: ProcessQueue) -> None:
         """Forget a queue that was given up."""
@@ -168,17 +134,6 @@ class OrderlyService:
         is_locked = await self._lock(held.queue)
         self._later(held, _LOCKED_MS if is_locked else _LOCK_REFUSED_MS)
 
-    def _after(self, delay_ms: int, action: Callable[[], object]) -> None:
-        if self._closed:
-            return
-
-        def act() -> None:
-            self._timers.discard(timer)
-            action()
-
-        timer = self._loop.call_later(delay_ms / 1000, act)
-        self._timers.add(timer)
-
     # --- What comes back ----------------------------------------------------------------------------------------------
 
     def done(self, stints: list[Stint]) -> None:
@@ -198,7 +153,7 @@ class OrderlyService:
         begun = 0
         for part, handled in results:
             begun += len(part)
-            self._tell(held, part, handled)
+            self._failures.note(held.queue, part, handled)
             verdict = orderly_verdict(handled, auto_commit=self._auto_commit)
             if verdict.step in (OrderlyStep.AGAIN, OrderlyStep.ROLL_BACK):
                 held.put_back(stint.task.messages[begun:])
@@ -247,17 +202,3 @@ class OrderlyService:
         if self._auto_commit:
             self._commit(held, failed)
         self._run(held)
-
-    def _tell(self, held: ProcessQueue, part: list[ReceivedMessage], handled: Handled) -> None:
-        if handled.problem is None:
-            return
-        error = handled.problem if isinstance(handled.problem, BaseException) else None
-        _log.warning(
-            "group %s: the listener failed with %d messages from offset %d of %s; the queue waits: %s",
-            self._group,
-            len(part),
-            part[0].queue_offset,
-            held.queue,
-            repr(error) if error is not None else handled.problem,
-            exc_info=error,
-        )

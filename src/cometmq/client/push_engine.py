@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client.allocation import AllocateStrategy, as_strategy
 from cometmq.client.concurrent_service import ConcurrentService
+from cometmq.client.consume_service import Surroundings
 from cometmq.client.hooks import ConsumeContext, Interceptor, run_hooks
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name
 from cometmq.client.listeners import Action, Handled, async_caller, caller, is_async
@@ -350,31 +351,24 @@ class PushEngine:
         settings = self.settings
         most = most_tries(settings.max_reconsume_times, orderly=self.is_orderly)
         send_backs = SendBacks(self._instance, self.group, most=most, unit_mode=settings.unit_mode)
-        batch_max = settings.consume_message_batch_max_size if self._listener.batch else 1
-        if not self.is_orderly:
-            return ConcurrentService(
-                group=self.group,
-                model=self.model,
-                batch_max=batch_max,
-                store=self._store,
-                send_backs=send_backs,
-                on_room=self._pulls.room,
-                spawn=self._spawn,
-                now_ms=self._now_ms,
-            )
-        return OrderlyService(
+        around = Surroundings(
             group=self.group,
-            needs_lock=self.model is MessageModel.CLUSTERING,
-            auto_commit=self._listener.auto_commit,
-            batch_max=batch_max,
-            most=most,
-            suspend_default_ms=settings.suspend_current_queue_time_ms,
+            batch_max=settings.consume_message_batch_max_size if self._listener.batch else 1,
             store=self._store,
             send_backs=send_backs,
-            lock=self._rebalance.lock,
             on_room=self._pulls.room,
             spawn=self._spawn,
             now_ms=self._now_ms,
+        )
+        if not self.is_orderly:
+            return ConcurrentService(around, model=self.model)
+        return OrderlyService(
+            around,
+            needs_lock=self.model is MessageModel.CLUSTERING,
+            auto_commit=self._listener.auto_commit,
+            most=most,
+            suspend_default_ms=settings.suspend_current_queue_time_ms,
+            lock=self._rebalance.lock,
         )
 
     def _make_workers(self, on_done: Callable[[list[Stint]], None]) -> Workers:

@@ -17,9 +17,10 @@ from cometmq.client.listeners import Handled, Outcome, call_elsewhere
 from cometmq.client.tasks import PARTS_PER_CALL_MAX, AtWork, Stint, Task, TaskPool
 
 if TYPE_CHECKING:
+    from cometmq._engine import ReceivedMessage
     from cometmq.client.listeners import AnyListener, AsyncCall
 
-__all__ = ["ExecutorWorkers", "LoopWorkers"]
+__all__ = ["ExecutorWorkers", "LoopWorkers", "handled_apart"]
 
 _log = logging.getLogger(__name__)
 
@@ -199,13 +200,7 @@ class LoopWorkers(TaskPool):
                     continue
                 part = task.part(start)
                 self._at_work[me] = AtWork(task, part, self._loop.time())
-                try:
-                    handled = await self._call(part)
-                except asyncio.CancelledError as error:
-                    if _is_cancelled(me):
-                        raise
-                    # The listener awaited something that was cancelled: its failure, not this worker's end.
-                    handled = Handled(Outcome.RETRY, problem=error)
+                handled = await self._handled(part, me)
                 self._at_work[me] = None
                 stint.add(part, handled)
                 if not task.is_orderly:
@@ -221,6 +216,21 @@ class LoopWorkers(TaskPool):
         # At once, not when the loop says that this has ended: a task that comes in between needs a new worker.
         del self._at_work[me]
 
+    async def _handled(self, part: list[ReceivedMessage], me: asyncio.Task[None]) -> Handled:
+        """Await the listener. That it awaited something that was cancelled is its failure, not this worker's end.
+
+        Raises:
+            asyncio.CancelledError: this worker is to end.
+        """
+        if sys.version_info >= (3, 11):
+            try:
+                return await self._call(part)
+            except asyncio.CancelledError as error:
+                if me.cancelling():
+                    raise
+                return Handled(Outcome.RETRY, problem=error)
+        return await handled_apart(self._call, part)
+
     def _report(self, stint: Stint) -> None:
         self._done.append(stint)
         if not self._told:
@@ -232,8 +242,19 @@ class LoopWorkers(TaskPool):
         self._hand_back()
 
 
-def _is_cancelled(worker: asyncio.Task[None]) -> bool:
-    """Tell whether it is the worker that is to end. Python 3.10 cannot tell that from what a listener raises."""
-    if sys.version_info >= (3, 11):
-        return worker.cancelling() > 0
-    return True
+async def handled_apart(call: AsyncCall, part: list[ReceivedMessage]) -> Handled:
+    """Await a listener in a task of its own: a task of Python 3.10 cannot tell its own end from what it awaits.
+
+    Raises:
+        asyncio.CancelledError: the caller is to end; the listener has ended.
+    """
+    task = asyncio.ensure_future(call(part))
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    if task.cancelled():
+        return Handled(Outcome.RETRY, problem=asyncio.CancelledError())
+    return task.result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from cometmq.client.consume_service import Surroundings
 from cometmq.client.listeners import SUCCEEDED
 from cometmq.client.orderly_service import OrderlyService
 from cometmq.client.process_queue import ProcessQueue
@@ -15,19 +16,17 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 def test_a_queue_that_was_given_up_while_its_listener_ran_is_not_remembered() -> None:
     async def main() -> None:
         nothing: Any = None
-        service = OrderlyService(
+        around = Surroundings(
             group="g",
-            needs_lock=False,
-            auto_commit=True,
             batch_max=1,
-            most=16,
-            suspend_default_ms=1_000,
             store=nothing,
             send_backs=nothing,
-            lock=nothing,
             on_room=nothing,
             spawn=nothing,
             now_ms=lambda: 0,
+        )
+        service = OrderlyService(
+            around, needs_lock=False, auto_commit=True, most=16, suspend_default_ms=1_000, lock=nothing
         )
         held = ProcessQueue(MessageQueue(topic="t", broker_name="b", queue_id=0))
         held.listeners = 1

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -292,7 +293,14 @@ def test_closing_does_not_wait_for_what_hangs() -> None:
             assert not thread.is_alive()
 
 
-def test_closing_cancels_async_listeners_that_do_not_end() -> None:
+def awaiting(listener: Any, *, apart: bool) -> Any:
+    """Return what awaits a listener, ``apart`` as on Python 3.10, where it has a task of its own."""
+    call: Any = async_caller(listener, batch=False)
+    return partial(workers_module.handled_apart, call) if apart else call
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_closing_cancels_async_listeners_that_do_not_end(apart: bool) -> None:
     async def body() -> None:
         done = Collected()
         cancelled: list[int] = []
@@ -306,8 +314,7 @@ def test_closing_cancels_async_listeners_that_do_not_end() -> None:
                 cancelled.append(message)
                 raise
 
-        call: Any = async_caller(listener, batch=False)  # type: ignore[arg-type]
-        workers = LoopWorkers(call, done, at_once_max=1)
+        workers = LoopWorkers(awaiting(listener, apart=apart), done, at_once_max=1)
         workers.submit(task_of(held(), [7, 8]))
         await begun.wait()
         assert await workers.close(drain_ms=1, finish_ms=1) == 1
@@ -316,8 +323,8 @@ def test_closing_cancels_async_listeners_that_do_not_end() -> None:
     run(body)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="cannot be told from the worker's own end before Python 3.11")
-def test_a_listener_that_awaits_what_was_cancelled_has_failed() -> None:
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_listener_that_awaits_what_was_cancelled_has_failed(apart: bool) -> None:
     async def body() -> None:
         done = Collected()
 
@@ -327,12 +334,30 @@ def test_a_listener_that_awaits_what_was_cancelled_has_failed() -> None:
                 other.cancel()
                 await other
 
-        call: Any = async_caller(listener, batch=False)  # type: ignore[arg-type]
-        workers = LoopWorkers(call, done, at_once_max=1)
+        workers = LoopWorkers(awaiting(listener, apart=apart), done, at_once_max=1)
         workers.submit(task_of(held(), [0, 1, 2]))
         assert await done.until(3) == [0, 1, 2]
         ((part, handled),) = done.results
         assert (part, type(handled.problem)) == ([1], asyncio.CancelledError)
+        assert await workers.close(drain_ms=0, finish_ms=1000) == 0
+
+    run(body)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_async_listener_that_wants_to_end_the_program_has_failed(apart: bool) -> None:
+    async def body() -> None:
+        done = Collected()
+
+        async def listener(message: int) -> None:
+            if message == 1:
+                sys.exit("enough")
+
+        workers = LoopWorkers(awaiting(listener, apart=apart), done, at_once_max=1)
+        workers.submit(task_of(held(), [0, 1, 2]))
+        assert await done.until(3) == [0, 1, 2]
+        ((part, handled),) = done.results
+        assert (part, type(handled.problem)) == ([1], SystemExit)
         assert await workers.close(drain_ms=0, finish_ms=1000) == 0
 
     run(body)
