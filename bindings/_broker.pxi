@@ -15,6 +15,7 @@ cdef class BrokerPlane(RequestHandler):
     cdef StoreHandle _handle
     cdef cmq_tables *_tables
     cdef cmq_offsets *_offsets
+    cdef cmq_pop_order *_pop_order
     cdef cmq_delay *_delay
     cdef cmq_broker *_broker
     cdef bint _entered
@@ -43,11 +44,13 @@ cdef class BrokerPlane(RequestHandler):
         self._host = options.store_host
         _check(cmq_tables_create(&self._tables))
         _check(cmq_offsets_create(&self._offsets, 0))
+        _check(cmq_pop_order_create(&self._pop_order, 0))
         delay.store = handle._store
         _check(cmq_delay_create(&self._delay, &delay))
         options.store = handle._store
         options.tables = self._tables
         options.offsets = self._offsets
+        options.pop_order = self._pop_order
         options.cluster = raw_cluster
         options.region = raw_region
         options.broker_ip = raw_ip
@@ -75,10 +78,12 @@ cdef class BrokerPlane(RequestHandler):
         with nogil:
             cmq_delay_destroy(self._delay)
             cmq_broker_destroy(self._broker)
+        cmq_pop_order_destroy(self._pop_order)
         cmq_offsets_destroy(self._offsets)
         cmq_tables_destroy(self._tables)
         self._delay = NULL
         self._broker = NULL
+        self._pop_order = NULL
         self._offsets = NULL
         self._tables = NULL
         if self._entered:
@@ -307,6 +312,76 @@ cdef class BrokerPlane(RequestHandler):
         """Return what the data version of the progress has moved by."""
         self.enter()
         cdef int64_t version = cmq_offsets_version(self._offsets)
+        self.leave()
+        return version
+
+    # ---- ordered batches
+
+    def ordered_batches(self):
+        """Return (group, topic, queue id, attempt or None, pop ms, invisible ms, used ms, acked, counted, offsets, visible ms, times) of all."""
+        cdef cmq_pop_order_item *item = <cmq_pop_order_item *>malloc(sizeof(cmq_pop_order_item))
+        cdef uint32_t cursor = 0, i
+        cdef list found = []
+        if item is NULL:
+            raise MemoryError
+        try:
+            self.enter()
+            try:
+                while cmq_pop_order_next(self._pop_order, &cursor, item):
+                    found.append((
+                        _text(item.group), _text(item.topic), item.queue_id, _text(item.attempt) if item.attempt.bytes else None,
+                        item.pop_ms, item.invisible_ms, item.used_ms, item.acked, item.counted, tuple([item.offsets[i] for i in range(item.count)]),
+                        tuple([item.visible_ms[i] for i in range(item.count)]), tuple([item.times[i] for i in range(item.count)])))
+                return found
+            finally:
+                self.leave()
+        finally:
+            free(item)
+
+    def restore_ordered(self, str group not None, str topic not None, int32_t queue_id, *, str attempt, int64_t pop_ms, int64_t invisible_ms,
+                        int64_t used_ms, uint64_t acked, bint counted, tuple offsets not None, tuple visible_ms not None, tuple times not None):
+        """Take over a batch as it was written down: its messages' offsets, when they are visible (0: with the batch), how often they were given out."""
+        cdef cmq_status status
+        cdef uint32_t i
+        if not len(offsets) == len(visible_ms) == len(times) <= CMQ_POP_ORDER_BATCH_MAX:
+            raise _errors.InvalidArgument(f"an ordered batch has 1 to {CMQ_POP_ORDER_BATCH_MAX} messages, not {len(offsets)}")
+        cdef cmq_pop_order_item *item = <cmq_pop_order_item *>calloc(1, sizeof(cmq_pop_order_item))
+        if item is NULL:
+            raise MemoryError
+        try:
+            item.group = _slice_of_text(group)
+            item.topic = _slice_of_text(topic)
+            item.attempt = _slice_of_text(attempt or "")
+            item.queue_id = queue_id
+            item.pop_ms = pop_ms
+            item.invisible_ms = invisible_ms
+            item.used_ms = used_ms
+            item.acked = acked
+            item.counted = counted
+            item.count = len(offsets)
+            for i in range(item.count):
+                item.offsets[i] = offsets[i]
+                item.visible_ms[i] = visible_ms[i]
+                item.times[i] = times[i]
+            self.enter()
+            status = cmq_pop_order_restore(self._pop_order, item)
+            self.leave()
+        finally:
+            free(item)
+        _check(status)
+
+    def clear_ordered(self, str group not None, str topic not None, int32_t queue_id):
+        """Forget a queue's batch; tells whether there was one."""
+        cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
+        self.enter()
+        cdef bint was_there = cmq_pop_order_clear(self._pop_order, &key)
+        self.leave()
+        return was_there
+
+    def ordered_version(self):
+        """Return a number that rises with every change of a batch."""
+        self.enter()
+        cdef uint64_t version = cmq_pop_order_version(self._pop_order)
         self.leave()
         return version
 

@@ -116,6 +116,32 @@ cdef extern from "broker/cmq_offsets.h" nogil:
     void cmq_offsets_take_changes(cmq_offsets *offsets, cmq_offset_items *items)
 
 
+cdef extern from "broker/cmq_pop_order.h" nogil:
+    uint32_t CMQ_POP_ORDER_BATCH_MAX
+
+    ctypedef struct cmq_pop_order:
+        pass
+
+    ctypedef struct cmq_pop_order_item:
+        cmq_slice group, topic
+        int32_t queue_id
+        cmq_slice attempt
+        int64_t pop_ms, invisible_ms, used_ms
+        uint64_t acked
+        cbool counted
+        uint32_t count
+        int64_t offsets[64]
+        int64_t visible_ms[64]
+        int32_t times[64]
+
+    cmq_status cmq_pop_order_create(cmq_pop_order **order_out, uint32_t queues_max)
+    void cmq_pop_order_destroy(cmq_pop_order *order)
+    cbool cmq_pop_order_clear(cmq_pop_order *order, const cmq_offset_key *key)
+    cbool cmq_pop_order_next(cmq_pop_order *order, uint32_t *cursor, cmq_pop_order_item *item_out)
+    cmq_status cmq_pop_order_restore(cmq_pop_order *order, const cmq_pop_order_item *item)
+    uint64_t cmq_pop_order_version(cmq_pop_order *order)
+
+
 cdef extern from "broker/cmq_delay.h" nogil:
     ctypedef struct cmq_delay:
         pass
@@ -169,6 +195,7 @@ cdef extern from "broker/cmq_broker.h" nogil:
         cmq_store *store
         cmq_tables *tables
         cmq_offsets *offsets
+        cmq_pop_order *pop_order
         const char *cluster
         const char *region
         const char *broker_ip

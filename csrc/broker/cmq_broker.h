@@ -25,6 +25,7 @@
 #include "base/cmq_status.h"
 #include "broker/cmq_delay.h"
 #include "broker/cmq_offsets.h"
+#include "broker/cmq_pop_order.h"
 #include "broker/cmq_tables.h"
 #include "broker/cmq_traffic.h"
 #include "net/cmq_net.h"
@@ -38,6 +39,7 @@ typedef struct cmq_broker_options {
     cmq_store *store;                   /* open for writing; outlives the broker */
     cmq_tables *tables;                 /* outlive the broker, too */
     cmq_offsets *offsets;
+    cmq_pop_order *pop_order;
     const char *cluster;                /* brokerClusterName, the property CLUSTER of every message */
     const char *region;                 /* regionId [DefaultRegion], MSG_REGION */
     const char *broker_ip;              /* brokerIP1, for texts */

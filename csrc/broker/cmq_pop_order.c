@@ -225,10 +225,10 @@ static batch *make_batch(const int64_t *offsets, uint32_t count)
     return made;
 }
 
-/* How often its messages were given out before, from the batch before it. The same attempt: this one does not count. */
+/* How often its messages were given out before, by the batch before it. The same attempt: that one was not another time. */
 static void count_times(batch *made, const batch *before, bool same_attempt)
 {
-    made->counted = !same_attempt || before->counted;
+    made->counted = true;
     for (uint32_t i = 0; i < made->count; i++) {
         const uint32_t number = number_of(before, made->messages[i].offset);
         const int32_t times = number < before->count ? before->messages[number].times : 0;

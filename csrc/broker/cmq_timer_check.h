@@ -2,6 +2,7 @@
  *
  * A page of 4096 bytes of which 56 are used, in one sector, written in place: a write is there whole, or not at all.
  *
+ * Threads: one at a time; the caller sees to it.
  * Source: specification store 9.7; upstream's TimerCheckpoint.
  */
 #ifndef CMQ_TIMER_CHECK_H

@@ -33,6 +33,7 @@ from cometmq.remoting.bodies.routes import TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.store.store import Store
+from cometmq.store_config.order_info import OrderedBatch, OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import TopicConfig
 
@@ -79,6 +80,8 @@ class MemoryPlane:
     pulls: dict[tuple[str, str, int], int] = field(default_factory=dict)
     changes: list[OffsetChange] = field(default_factory=list)
     versions: int = 0
+    ordered: dict[tuple[str, str, int], OrderedBatch] = field(default_factory=dict)
+    ordered_changes: int = 0
     levels: dict[int, int] = field(default_factory=dict)
     levels_version: int = 0
     log_end: int = 0
@@ -157,6 +160,20 @@ class MemoryPlane:
 
     def offset_version(self) -> int:
         return self.versions
+
+    def ordered_batches(self) -> list[OrderedQueue]:
+        return [OrderedQueue(*key, batch) for key, batch in self.ordered.items()]
+
+    def restore_ordered(self, queue: OrderedQueue) -> None:
+        self.ordered[queue[:3]] = queue.batch
+        self.ordered_changes += 1
+
+    def clear_ordered(self, group: str, topic: str, queue_id: int) -> None:
+        del self.ordered[group, topic, queue_id]
+        self.ordered_changes += 1
+
+    def ordered_version(self) -> int:
+        return self.ordered_changes
 
     def set_delay_progress(self, level: int, offset: int) -> None:
         assert not self.delivering

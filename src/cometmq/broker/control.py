@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.link import ClientLink
 from cometmq.broker.locks import QueueLocks
 from cometmq.broker.offsets import BrokerOffsets
+from cometmq.broker.ordered import OrderedBatches
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.queries import Queries
 from cometmq.broker.queues import Queues
@@ -49,6 +51,7 @@ __all__ = ["ControlPlane", "Job", "NameServers"]
 
 _log = logging.getLogger("cometmq.broker")
 
+_ORDERED_MS = 10_000
 _EXPIRE_MS = 10_000
 _NOTICES_MS = 15_000
 _SAMPLE_MS = 10_000
@@ -165,6 +168,9 @@ class ControlPlane:
             now_ms=now_ms,
         )
         self.delays = BrokerDelays(store.path, plane, now_ms=now_ms)
+        self.ordered = OrderedBatches(
+            store.path / "config", plane=plane, topics=self.topics, groups=self.groups, now_ms=now_ms
+        )
         self.routes = Routes(name_servers, self.topics, broker_name=config.broker_name, now_ms=now_ms)
         self.assignments = Assignments(
             store.path / "config",
@@ -317,6 +323,7 @@ class ControlPlane:
         self.topics.start(own)
         self.groups.start(SYSTEM_GROUPS)
         self.offsets.start()
+        self.ordered.start()
         self._parts.topics.listener = self._topic_changed
         self._parts.groups.listener = self
         self.delays.start()
@@ -333,10 +340,10 @@ class ControlPlane:
         """
         self._parts.topics.listener = None
         self._parts.groups.listener = None
-        try:
+        with ExitStack() as whole:
+            whole.callback(self.offsets.persist)
+            whole.callback(self.ordered.persist)
             self.delays.stop()
-        finally:
-            self.offsets.persist()
 
     def connection_closed(self, conn: int) -> None:
         """Hear that a connection is gone."""
@@ -400,6 +407,7 @@ class ControlPlane:
                 period_ms=lambda: self._settings.flush_delay_offset_interval_ms,
                 run=lambda: self._in_executor(self.delays.persist),
             ),
+            Job(name="ordered", period_ms=lambda: _ORDERED_MS, run=lambda: self._in_executor(self.ordered.persist)),
             Job(name="clients", period_ms=lambda: _EXPIRE_MS, run=self._expire),
             Job(
                 name="routes",

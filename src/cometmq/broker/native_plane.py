@@ -6,11 +6,12 @@ Threads: as the protocol says.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cometmq._engine import BrokerPlane
 from cometmq.broker.plane import DelayMark, OffsetChange, OutgoingMessage, StoredPlace
 from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
+from cometmq.store_config.order_info import OrderedBatch, OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import QueueType, TopicConfig
 
@@ -132,6 +133,38 @@ class NativePlane:
         """Return what the data version of the progress has moved by."""
         return self.engine.offset_version()
 
+    # --- Ordered batches
+
+    def ordered_batches(self) -> list[OrderedQueue]:
+        """Return the batch that each queue of a group popping in order has out."""
+        return [_ordered_queue(*row) for row in self.engine.ordered_batches()]
+
+    def restore_ordered(self, queue: OrderedQueue) -> None:
+        """Take over a batch as it was written down."""
+        batch = queue.batch
+        self.engine.restore_ordered(
+            queue.group,
+            queue.topic,
+            queue.queue_id,
+            attempt=batch.attempt,
+            pop_ms=batch.pop_ms,
+            invisible_ms=batch.invisible_ms,
+            used_ms=batch.used_ms,
+            acked=batch.acked,
+            counted=batch.times is not None,
+            offsets=batch.offsets,
+            visible_ms=tuple((batch.visible_ms or {}).get(offset, 0) for offset in batch.offsets),
+            times=tuple((batch.times or {}).get(offset, 0) for offset in batch.offsets),
+        )
+
+    def clear_ordered(self, group: str, topic: str, queue_id: int) -> None:
+        """Forget a queue's batch."""
+        self.engine.clear_ordered(group, topic, queue_id)
+
+    def ordered_version(self) -> int:
+        """Return a number that rises with every change of a batch."""
+        return self.engine.ordered_version()
+
     # --- Delay levels
 
     def set_delay_progress(self, level: int, offset: int) -> None:
@@ -197,3 +230,34 @@ def _tag_expression(subscription: SubscriptionData) -> str | None:
     if subscription.class_filter_mode:
         return "*"
     return subscription.sub_string or "*"
+
+
+def _ordered_queue(
+    group: str,
+    topic: str,
+    queue_id: int,
+    attempt: str | None,
+    pop_ms: int,
+    invisible_ms: int,
+    used_ms: int,
+    acked: int,
+    counted: bool,
+    offsets: tuple[int, ...],
+    visible_ms: tuple[int, ...],
+    times: tuple[int, ...],
+) -> OrderedQueue:
+    batch = OrderedBatch(
+        attempt=attempt,
+        pop_ms=pop_ms,
+        invisible_ms=invisible_ms,
+        used_ms=used_ms,
+        acked=acked,
+        offsets=offsets,
+        visible_ms=_where_set(offsets, visible_ms) or None,
+        times=_where_set(offsets, times) if counted else None,
+    )
+    return OrderedQueue(group, topic, queue_id, batch)
+
+
+def _where_set(offsets: Sequence[int], values: Sequence[int]) -> dict[int, int]:
+    return {offset: value for offset, value in zip(offsets, values, strict=True) if value}

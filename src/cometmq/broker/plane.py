@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from cometmq._types import Host
 from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
+from cometmq.store_config.order_info import OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import TopicConfig
 
@@ -148,6 +149,24 @@ class DataPlane(Protocol):
 
     def offset_version(self) -> int:
         """Return what the data version of the progress has moved by since the start."""
+
+    # --- Ordered batches
+
+    def ordered_batches(self) -> list[OrderedQueue]:
+        """Return the batch that each queue of a group popping in order has out."""
+
+    def restore_ordered(self, queue: OrderedQueue) -> None:
+        """Take over a batch as it was written down.
+
+        Raises:
+            InvalidArgument: there can be no such batch.
+        """
+
+    def clear_ordered(self, group: str, topic: str, queue_id: int) -> None:
+        """Forget a queue's batch, so that nothing blocks the queue."""
+
+    def ordered_version(self) -> int:
+        """Return a number that rises with every change of a batch."""
 
     # --- Delay levels
 

@@ -19,7 +19,6 @@ __all__ = ["DOCUMENTS", "Document"]
 
 DOCUMENTS: Mapping[str, Layout] = {
     "consumerFilter.json": Layout.PRETTY,
-    "consumerOrderInfo.json": Layout.PRETTY,
     "topicQueueMapping.json": Layout.PRETTY,
     "tieredStoreMetadata.json": Layout.PRETTY,
     "position-checkpoint": Layout.PRETTY,

@@ -13,6 +13,7 @@ from cometmq._engine import BrokerPlane, NetServer
 from cometmq.broker.native_plane import NativePlane
 from cometmq.broker.plane import OffsetChange, OutgoingMessage
 from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
+from cometmq.store_config.order_info import OrderedBatch, OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import TopicConfig
 
@@ -176,3 +177,48 @@ def test_a_reader_is_no_store_to_serve(tmp_path: Path) -> None:
         BrokerPlane(
             reader.handle, cluster="C", broker_ip="127.0.0.1", store_address=b"\x7f\x00\x00\x01", store_port=10911
         )
+
+
+BATCH = OrderedBatch(
+    attempt="attempt-1",
+    pop_ms=1_700_000_000_000,
+    invisible_ms=60_000,
+    used_ms=1_700_000_000_001,
+    acked=0b101,
+    offsets=(100, 101, 105),
+    visible_ms={105: 1_700_000_090_000},
+    times={101: 2},
+)
+
+
+def test_ordered_batches_are_taken_and_given_back(plane: NativePlane) -> None:
+    queues = [
+        OrderedQueue("g", "T", 1, BATCH),
+        OrderedQueue("g", "T", 2, OrderedBatch(offsets=(7,), pop_ms=3, times={})),
+        OrderedQueue("h", "T", 1, OrderedBatch(offsets=tuple(range(64)), acked=(1 << 64) - 1)),
+    ]
+    before = plane.ordered_version()
+    for queue in queues:
+        plane.restore_ordered(queue)
+    assert sorted(plane.ordered_batches(), key=lambda queue: queue[:3]) == queues
+    assert plane.ordered_version() > before
+    plane.clear_ordered("g", "T", 1)
+    assert sorted(queue[:3] for queue in plane.ordered_batches()) == [("g", "T", 2), ("h", "T", 1)]
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        OrderedQueue("", "T", 0, BATCH),
+        OrderedQueue("g", "T", -1, BATCH),
+        OrderedQueue("g", "T", 0, OrderedBatch()),
+        OrderedQueue("g", "T", 0, OrderedBatch(offsets=(5, 5))),
+        OrderedQueue("g", "T", 0, OrderedBatch(offsets=tuple(range(65)))),
+        OrderedQueue("g", "T", 0, OrderedBatch(offsets=(5,), pop_ms=-1)),
+        OrderedQueue("g", "T", 0, OrderedBatch(offsets=(5,), attempt="x" * 257)),
+    ],
+)
+def test_ordered_batches_that_cannot_be_are_refused(plane: NativePlane, queue: OrderedQueue) -> None:
+    with pytest.raises(errors.InvalidArgument):
+        plane.restore_ordered(queue)
+    assert plane.ordered_batches() == []

@@ -15,6 +15,7 @@ from cometmq.store_config.documents import DOCUMENTS, Document
 from cometmq.store_config.errors import ConfigError
 from cometmq.store_config.fastjson import Layout, encode, loads
 from cometmq.store_config.managed import ManagedFile
+from cometmq.store_config.order_info import OrderInfo
 from cometmq.store_config.request_modes import RequestModes
 from cometmq.store_config.subscription_groups import SYSTEM_GROUPS, SubscriptionGroups
 from cometmq.store_config.system_topics import system_topics
@@ -36,7 +37,7 @@ def text_files(store: Path) -> list[Path]:
 def managed(store: Path) -> Iterator[ManagedFile]:
     config = store / "config"
     yield from (Topics(config), SubscriptionGroups(config), DelayOffsets(config))
-    yield from (ConsumerOffsets(config), LightQueueOffsets(config), RequestModes(config))
+    yield from (ConsumerOffsets(config), LightQueueOffsets(config), RequestModes(config), OrderInfo(config))
     for name in DOCUMENTS:
         yield Document(store / "compaction" if name == "position-checkpoint" else config, name)
 

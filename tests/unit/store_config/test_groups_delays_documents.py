@@ -227,16 +227,6 @@ def test_metrics_are_compact_ascii(tmp_path: Path) -> None:
     assert (tmp_path / "timermetrics").read_bytes() == expected
 
 
-def test_order_info_keeps_its_integer_maps(tmp_path: Path) -> None:
-    text = '{"table":{"T@g":{0:{"cm":0,"i":60000,"o":[100,1,2],"oc":{101:1},"popTime":1}}}}'
-    (tmp_path / "consumerOrderInfo.json").write_text(text)
-    document = Document(tmp_path, "consumerOrderInfo.json")
-    document.load()
-    assert document.encode() == {
-        "table": {"T@g": {0: {"cm": 0, "i": 60000, "o": [100, 1, 2], "oc": {101: 1}, "popTime": 1}}}
-    }
-
-
 def test_other_names_are_no_documents(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"topics\.json"):
         Document(tmp_path, "topics.json")
