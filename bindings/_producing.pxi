@@ -185,7 +185,7 @@ cdef int _add_properties(uint8_t *buffer, size_t *used, dict properties, frozens
 cdef int _write_plain(uint8_t *buffer, size_t *used, object tags, object keys, object sharding_key, object properties, frozenset special) except -1:
     """What a message says beside its body, in the stored form; 0 where it is not plain."""
     used[0] = 0
-    if tags is not None and not _add_plain(buffer, used, _TAGS_NAME, tags):
+    if tags is not None and not (_add_plain(buffer, used, _TAGS_NAME, tags) and _is_plain_tag(_slice_of_text(<str>tags))):
         return 0
     if keys is not None and not _add_plain(buffer, used, _KEYS_NAME, keys):
         return 0

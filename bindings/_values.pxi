@@ -36,9 +36,21 @@ cdef cmq_slice _slice_of_value(object value, str what) except *:
 
 cdef inline int _check_tag(cmq_slice tag, str name, Py_ssize_t at=-1) except -1:
     """Refuse a tag that no subscription could ever name: "||" divides tags there, and blanks around them are taken off."""
-    if tag.bytes == 0 or (tag.data[0] > 0x20 and tag.data[tag.bytes - 1] > 0x20 and memchr(tag.data, b'|', tag.bytes) is NULL):
-        return 0
-    return _look_at_tag(tag, _place(name, at))
+    return 0 if _is_plain_tag(tag) else _look_at_tag(tag, _place(name, at))
+
+
+cdef inline bint _is_plain_tag(cmq_slice tag) noexcept:
+    """Whether a tag is one that needs no second look."""
+    return tag.bytes == 0 or (tag.data[0] > 0x20 and tag.data[tag.bytes - 1] > 0x20 and memchr(tag.data, b'|', tag.bytes) is NULL)
+
+
+def check_tag(str tag not None):
+    """Return where a subscription can name this tag.
+
+    Raises:
+        InvalidArgument: none could: it holds "||", or blanks at an end.
+    """
+    _check_tag(_slice_of_text(tag), "tags")
 
 
 cdef int _look_at_tag(cmq_slice tag, str place) except -1:

@@ -134,7 +134,8 @@ def test_a_plain_message_is_written_as_the_long_way_writes_it() -> None:
     other = UniqueIdCounter("0" * 20, lambda now_ms: (0, 2**42))
     for _ in range(300):
         body = chance.randbytes(chance.randint(1, 300))
-        tags, keys, sharding_key, properties = texts(chance), texts(chance), texts(chance), names(chance)
+        tags = (texts(chance) or "").strip() or None
+        keys, sharding_key, properties = texts(chance), texts(chance), names(chance)
         send = twin.lane.send(body, tags, keys, sharding_key, properties, False)
         assert send is not None
         address, request, on_answer, timeout_ms = twin.sent.pop()
@@ -148,6 +149,11 @@ def test_a_plain_message_is_written_as_the_long_way_writes_it() -> None:
         assert (request.broker_name, request.queue_id, send.is_fixed) == ("a", queue_id, sharding_key is not None)
         assert (address, timeout_ms, on_answer) == ("a:1", 3_000, send)
         assert (send.began_s, send.deadline_s, send.attempts, send.queue.queue_id) == (5.0, 8.0, 1, queue_id)
+
+
+@pytest.mark.parametrize("tags", ["a||b", "||", " a", "a\t", "a|b"])
+def test_a_tag_that_needs_a_second_look_goes_the_long_way(tags: str) -> None:
+    assert Twin().lane.send(b"x", tags, None, None, None, False) is None
 
 
 def records_of(batch: bytes) -> list[tuple[bytes, bytes, int]]:

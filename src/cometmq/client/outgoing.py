@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cometmq._engine import OutgoingMessage, encode_properties
+from cometmq._engine import OutgoingMessage, check_tag, encode_properties
 from cometmq.errors import InvalidArgument, InvalidTopic, MessageTooLarge
 from cometmq.remoting.codes import ResponseCode
 from cometmq.store_config.names import DLQ_PREFIX, RETRY_PREFIX, TOPIC_CHARS_MAX, may_send_to, validate_topic
@@ -109,41 +109,31 @@ def encode_message(message: OutgoingMessage) -> Encoded:
     """Check a message and encode its properties.
 
     Raises:
-        InvalidArgument: a text that no property can hold, or a delay that cannot be.
-        MessageTooLarge: its properties are too long.
+        InvalidArgument, MessageTooLarge: as :func:`stored_properties`.
     """
-    properties, is_delayed = stored_properties(
-        tags=message.tags,
-        keys=message.keys,
-        properties=message.properties,
-        delay_level=message.delay_level,
-        sharding_key=message.sharding_key,
-        delay_ms=message.delay_ms,
-        deliver_at_ms=message.deliver_at_ms,
-    )
+    properties, is_delayed = stored_properties(message)
     batch_bytes = BATCH_OVERHEAD_BYTES + len(message.body) + len(properties)
     return Encoded(message.body, properties, is_delayed, batch_bytes, message.flag)
 
 
-def stored_properties(
-    *,
-    tags: str | None = None,
-    keys: str | None = None,
-    properties: Mapping[str, str] | None = None,
-    delay_level: int = 0,
-    sharding_key: str | None = None,
-    delay_ms: int | None = None,
-    deliver_at_ms: int | None = None,
-) -> tuple[bytes, bool]:
+def stored_properties(message: OutgoingMessage, *, is_again: bool = False) -> tuple[bytes, bool]:
     """Return what a message says besides its body, in the stored form, and whether it is to be held back.
 
     Args:
-        tags, keys, properties, delay_level, sharding_key, delay_ms, deliver_at_ms: as in :class:`OutgoingMessage`.
+        message: the message.
+        is_again: it was stored before, by whomever, and is sent again as it is: no subscription need name its tag.
 
     Raises:
-        InvalidArgument: a text that no property can hold, or a delay that cannot be.
+        InvalidArgument: a text that no property can hold, a tag that no subscription can name, or a delay that cannot
+            be.
         MessageTooLarge: they are too long.
     """
+    tags, keys, sharding_key, properties = message.tags, message.keys, message.sharding_key, message.properties
+    texts: tuple[tuple[str, object], ...] = (("tags", tags), ("keys", keys), ("sharding_key", sharding_key))
+    for name, value in texts:
+        if value is not None and not isinstance(value, str):
+            several = "; several keys are one text with blanks between" if name == "keys" else ""
+            raise InvalidArgument(f"{name} is text, not {type(value).__name__}{several}")
     text = ""
     pairs = 0
     if tags:
@@ -156,8 +146,8 @@ def stored_properties(
         text += f"__SHARDINGKEY\x01{sharding_key}\x02"
         pairs += 1
     is_delayed = False
-    if delay_level or delay_ms is not None or deliver_at_ms is not None:
-        text += _delay_property(delay_level, delay_ms, deliver_at_ms)
+    if message.delay_level or message.delay_ms is not None or message.deliver_at_ms is not None:
+        text += _delay_property(message.delay_level, message.delay_ms, message.deliver_at_ms)
         pairs += 1
         is_delayed = True
     if text.count("\x01") != pairs or text.count("\x02") != pairs:
@@ -166,6 +156,8 @@ def stored_properties(
         stored = text.encode()
     except UnicodeError as error:
         raise InvalidArgument(f"tags, keys and sharding key must be text that UTF-8 can hold: {error}") from None
+    if tags and not is_again:
+        check_tag(tags)
     if properties:
         if "/" in properties.get(_LIGHT_QUEUES, ""):
             raise InvalidArgument(f"the property {_LIGHT_QUEUES} names light queues, and their names have no '/'")
@@ -185,7 +177,10 @@ def _delay_property(delay_level: int, delay_ms: int | None, deliver_at_ms: int |
         raise InvalidArgument("a message is held back by delay_level, delay_ms or deliver_at_ms; give one of them")
     if delay_level:
         if not 0 < delay_level <= _DELAY_LEVEL_MAX:
-            raise InvalidArgument(f"delay_level is {delay_level}; levels begin with 1")
+            raise InvalidArgument(
+                f"delay_level is {delay_level}: brokers have 18 levels by default, 1 for 1 s to 18 for 2 h, and none "
+                f"has more than {_DELAY_LEVEL_MAX:,}"
+            )
         return f"DELAY\x01{delay_level}\x02"
     if delay_ms is not None:
         if delay_ms < 0:

@@ -87,7 +87,7 @@ class RequestMaker:
 
     def single(self, message: OutgoingMessage, topic: str) -> tuple[SendRequest, str]:
         """Return the request of one message, of no queue yet, and its unique id."""
-        stored, _ = _stored(message)
+        stored, _ = stored_properties(message, is_again=topic.startswith(RETRY_PREFIX))
         named = message.properties
         unique_id = named.get("UNIQ_KEY") if named else None
         now_ms = self._now_ms()
@@ -151,7 +151,7 @@ class RequestMaker:
         named = message.properties
         if named and ("TRAN_MSG" in named or "UNIQ_KEY" in named):
             return None
-        stored, is_delayed = _stored(message)
+        stored, is_delayed = stored_properties(message)
         if is_delayed:
             return None
         return check_body(message.body, max_bytes=self._settings.max_message_size_bytes), stored
@@ -184,19 +184,6 @@ class RequestMaker:
             named = f"more than one: {', '.join(sorted(topics))}" if topics else "none"
             raise InvalidArgument(f"messages that are sent together have one topic, and these have {named}")
         return with_namespace(self._settings.namespace, topics.pop())
-
-
-def _stored(message: OutgoingMessage) -> tuple[bytes, bool]:
-    """Return a message's properties in the stored form, and whether it is to be held back."""
-    return stored_properties(
-        tags=message.tags,
-        keys=message.keys,
-        properties=message.properties,
-        delay_level=message.delay_level,
-        sharding_key=message.sharding_key,
-        delay_ms=message.delay_ms,
-        deliver_at_ms=message.deliver_at_ms,
-    )
 
 
 def _number(name: str, text: str) -> int:

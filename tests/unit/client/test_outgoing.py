@@ -30,6 +30,11 @@ from cometmq.errors import InvalidArgument, InvalidTopic, MessageTooLarge
         OutgoingMessage(b"", tags="a\x01b"),
         OutgoingMessage(b"", keys="a\x02"),
         OutgoingMessage(b"", sharding_key="\x02KEYS\x01a"),
+        OutgoingMessage(b"", tags="a||b"),
+        OutgoingMessage(b"", tags=" a"),
+        OutgoingMessage(b"", tags=5),
+        OutgoingMessage(b"", keys=["a", "b"]),
+        OutgoingMessage(b"", sharding_key=b"a"),
         OutgoingMessage(b"", properties={"a": "b\x02"}),
         OutgoingMessage(b"", properties={"TAGS": "t"}),
         OutgoingMessage(b"", delay_level=1001),
@@ -131,4 +136,4 @@ def test_a_message_is_a_dataclass_that_does_not_change() -> None:
 def test_text_that_utf8_cannot_hold() -> None:
     for given in ({"tags": "\ud800"}, {"keys": "\ud800"}, {"sharding_key": "\ud800"}):
         with pytest.raises(InvalidArgument, match="UTF-8"):
-            stored_properties(**given)
+            stored_properties(OutgoingMessage(b"", **given))
