@@ -50,14 +50,12 @@ def consume(
         list[int] | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Only this queue; repeatable.")
     ] = None,
     follow: Annotated[
-        bool | None,
-        typer.Option(
-            "--follow/--until-end",
-            "-F",
-            help="Wait for more, or end where the queues ended at the start. With a group it follows.",
-            show_default=False,
-        ),
-    ] = None,
+        bool, typer.Option("--follow", "-F", help="Wait for more. With a group it does so anyway.")
+    ] = False,
+    until_end: Annotated[
+        bool,
+        typer.Option("--until-end", help="End where the queues ended at the start. Without a group it does so anyway."),
+    ] = False,
     count: Annotated[
         int | None, typer.Option("--count", "-c", min=0, metavar="N", help="At most so many messages.")
     ] = None,
@@ -110,6 +108,8 @@ def consume(
     """
     if sql is not None and tags != "*":
         raise typer.BadParameter("--tags and --sql exclude each other: give one")
+    if follow and until_end:
+        raise typer.BadParameter("--follow and --until-end exclude each other: give one")
     if keys and not all(keys):
         raise typer.BadParameter("a --key is empty")
     if group is None and orderly:
@@ -127,7 +127,7 @@ def consume(
         expression_type="TAG" if sql is None else "SQL92",
         queue_ids=tuple(dict.fromkeys(queues or ())),
         start=begin,
-        follow=group is not None if follow is None else follow,
+        follow=follow or (group is not None and not until_end),
         idle_s=timeout,
         namespace=namespace,
     )

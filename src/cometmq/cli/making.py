@@ -34,6 +34,7 @@ __all__ = [
     "Tags",
     "Texts",
     "columns_of",
+    "delay_text",
     "made_messages",
 ]
 
@@ -72,8 +73,16 @@ Skip: TypeAlias = Annotated[int, typer.Option("--skip", min=0, metavar="N", help
 Properties: TypeAlias = Annotated[
     list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property of all; repeatable.")
 ]
+_DELAY_LEVELS_DEFAULT = 18
+_LEVELS = "1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h"
 DelayLevel: TypeAlias = Annotated[
-    int, typer.Option("--delay-level", min=0, metavar="N", help="Delivered later: 1 is 1 s by default, 18 is 2 h.")
+    int,
+    typer.Option(
+        "--delay-level",
+        min=0,
+        metavar="N",
+        help=f"Delivered later: 1 to {_DELAY_LEVELS_DEFAULT} are {_LEVELS} by default.",
+    ),
 ]
 QueueId: TypeAlias = Annotated[int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="All to this queue.")]
 
@@ -92,6 +101,16 @@ def columns_of(header: str | None) -> tuple[str, ...] | None:
     if not all(names) or len({*names}) < len(names):
         raise typer.BadParameter(f"--header is different names with commas between them, not {header!r}")
     return names
+
+
+def delay_text(level: int) -> str:
+    """Return what is to be said of a level at which messages are held back, 0 for none or for several."""
+    if level <= _DELAY_LEVELS_DEFAULT:
+        return f", level {level}" if level else ""
+    return (
+        f", level {level}; a broker that has fewer levels takes its last one "
+        f"({_DELAY_LEVELS_DEFAULT} by default: {_LEVELS})"
+    )
 
 
 def made_messages(

@@ -30,6 +30,7 @@ from cometmq.cli.making import (
     Tags,
     Texts,
     columns_of,
+    delay_text,
     made_messages,
 )
 from cometmq.cli.records import RecordOptions
@@ -53,7 +54,6 @@ __all__ = ["message_commands"]
 message_commands = group_of("message", "Messages of a cluster: send, get, find, peek.")
 
 _Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
-_DELAY_LEVELS_DEFAULT = 18
 
 
 # --- Sending ----------------------------------------------------------------------------------------------------------
@@ -187,9 +187,7 @@ def _print_report(report: SendReport, *, delay_level: int) -> None:
         where = f"{safe_text(one.broker_name)} queue {one.queue_id}"
         typer.echo(f"  {where}: {counted(one.messages, 'message')}, queue {offsets}")
     if report.delayed:
-        above = f"; a broker that has fewer levels ({_DELAY_LEVELS_DEFAULT} by default) takes its last one"
-        level = f", level {delay_level}{above if delay_level > _DELAY_LEVELS_DEFAULT else ''}" if delay_level else ""
-        typer.echo(f"  {counted(report.delayed, 'message')}: delayed{level}")
+        typer.echo(f"  {counted(report.delayed, 'message')}: delayed{delay_text(delay_level)}")
     if report.maybe_twice:
         twice = counted(report.maybe_twice, "message")
         typer.echo(f"  {twice} may be stored twice: no answer came to the first attempt")

@@ -36,6 +36,7 @@ from cometmq.cli.making import (
     Tags,
     Texts,
     columns_of,
+    delay_text,
     made_messages,
 )
 from cometmq.cli.producing import Course, ProduceReport, Sending, made_up, send_all
@@ -184,7 +185,11 @@ def produce(
         else:
             made = made_up(body_bytes, options)
         producer = _producer(topic, namesrv, group, settings)
-        with producer, _reporting(report, json=json), count_progress("sent", "messages") as bar:
+        with (
+            producer,
+            _reporting(report, json=json, delay_level=delay_level),
+            count_progress("sent", "messages") as bar,
+        ):
             sending = Sending(producer, report, in_flight=in_flight, batch=batch)
             try:
                 send_all(made, sending, course, interruption, bar)
@@ -215,7 +220,7 @@ def _producer(topic: str, namesrv: str | None, group: str, settings: ProducerOpt
 
 
 @contextlib.contextmanager
-def _reporting(report: ProduceReport, *, json: bool) -> Iterator[None]:
+def _reporting(report: ProduceReport, *, json: bool, delay_level: int) -> Iterator[None]:
     """Take the time, and print what was sent, however it ends."""
     began = time.monotonic()
     try:
@@ -227,7 +232,7 @@ def _reporting(report: ProduceReport, *, json: bool) -> Iterator[None]:
         if json:
             print_json(report)
         elif report.messages or report.failed or sys.exc_info()[0] in (None, KeyboardInterrupt):
-            _print_report(report)
+            _print_report(report, delay_level=delay_level)
         if report.failed:
             were = "was" if report.failed == 1 else "were"
             fail(f"{counted(report.failed, 'message')} {were} not acknowledged")
@@ -236,11 +241,13 @@ def _reporting(report: ProduceReport, *, json: bool) -> Iterator[None]:
                 fail(f"  {which}: {safe_text(one.first_text)}")
 
 
-def _print_report(report: ProduceReport) -> None:
+def _print_report(report: ProduceReport, *, delay_level: int) -> None:
     rate = f", {report.messages_per_s:,.0f} a second" if report.messages and report.elapsed_s >= 1 else ""
     how = ", one way: nobody says what arrived" if report.one_way else ""
     what = f"{counted(report.messages, 'message')} ({bytes_text(report.body_bytes)})"
     typer.echo(f"sent {what} to {safe_text(report.topic)} in {report.elapsed_s:,.1f} s{rate}{how}")
+    if delay_level and report.messages:
+        typer.echo(f"  delayed{delay_text(delay_level)}")
     if report.maybe_twice:
         typer.echo(f"  {counted(report.maybe_twice, 'message')} may be stored twice: sent again after a failed attempt")
     if report.not_durable:

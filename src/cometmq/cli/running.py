@@ -10,6 +10,8 @@ from types import FrameType
 
 __all__ = ["Stopping", "stopping_by_signals"]
 
+_LOOK_S = 1.0
+
 
 class Stopping:
     """Whether somebody wants the end."""
@@ -26,7 +28,10 @@ class Stopping:
 
     def wait(self) -> None:
         """Return when the end is wanted."""
-        self._wanted.wait()
+        # The system may give a signal to another thread where this one has one already, as after SIGCONT. Its handler
+        # runs in this one all the same, but not before it wakes.
+        while not self._wanted.wait(_LOOK_S):
+            pass
 
 
 @contextmanager

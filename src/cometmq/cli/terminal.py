@@ -197,9 +197,9 @@ class Interruption:
 
     def note(self, number: int, frame: FrameType | None) -> None:
         """Take the signal; a second one interrupts wherever it comes."""
-        if self._seen or self._waiting:
+        is_second, self._seen = self._seen, True
+        if is_second or self._waiting:
             raise KeyboardInterrupt
-        self._seen = True
 
 
 @contextmanager

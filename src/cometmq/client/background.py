@@ -73,7 +73,7 @@ class Background:
         """
         try:
             self._require_usable()
-        except ClientStateError:
+        except BaseException:  # Ctrl-C, too: nobody begins it any more
             work.close()
             raise
         ended = threading.Event()

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PushConsumer"]
 
+_LOOK_S = 1.0
 _CLOSE_MS = 10_000
 
 
@@ -183,7 +184,9 @@ class PushConsumer(PushSurface):
         """
         with self, _sigterm_as_ctrl_c():
             try:
-                self._ended.wait()
+                # Not for ever: a signal that another thread got is only seen when this one wakes.
+                while not self._ended.wait(_LOOK_S):
+                    pass
             except KeyboardInterrupt:
                 return
 

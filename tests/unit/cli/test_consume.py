@@ -9,6 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,6 +189,38 @@ def test_following_prints_at_once_and_ctrl_c_tells_how_much(running: Cluster, gr
     assert err.startswith(b"cometmq: 5 messages (25 B) in ")
     if group:
         assert progress("g-follow") == 5
+
+
+@pytest.mark.parametrize("group", [[], ["--group", "g-twice"]])
+def test_a_second_ctrl_c_ends_it_while_it_waits_for_a_broker_that_hangs(group: list[str], tmp_path: Path) -> None:
+    with start("serve", tmp_path, "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0", "--json") as server:
+        assert server.stderr is not None
+        told = (json.loads(line) for line in server.stderr)
+        where = next(one for one in told if one["event"] == "broker started")["name_servers"]
+        try:
+            with Producer("twice", name_servers=where) as producer:
+                producer.send("twice", b"x")
+            with start("consume", "twice", "--follow", "-f", "raw", "--namesrv", where, *group) as process:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"x\n"
+                server.send_signal(signal.SIGSTOP)
+                process.send_signal(signal.SIGINT)
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(0.2)  # it waits for the broker, to take its leave
+                process.send_signal(signal.SIGINT)
+                _, err = process.communicate(timeout=60)
+            assert process.returncode == ExitCode.INTERRUPTED
+            (line,) = err.decode().splitlines()
+            assert line.startswith("cometmq: 1 message (1 B) in ")
+        finally:
+            server.send_signal(signal.SIGCONT)
+            server.kill()
+
+
+def test_following_and_ending_exclude_each_other() -> None:
+    outcome = run("consume", "orders", "--follow", "--until-end")
+    assert outcome.code == ExitCode.USAGE
+    assert "--follow and --until-end exclude each other" in outcome.err
 
 
 @pytest.mark.parametrize("group", [[], ["--group", "g-pipe", "--orderly"]])

@@ -55,6 +55,22 @@ def bodies(topic: str) -> Counter[str]:
     return Counter(one["body"] for one in messages(topic))
 
 
+def test_a_level_that_brokers_may_not_have_is_told_of() -> None:
+    sent = ok("produce", "t-later", "--text", "a", "--delay-level", "17")
+    assert "  delayed, level 17\n" in sent.out
+    above = ok("produce", "t-later", "--text", "a", "--delay-level", "99")
+    assert "delayed, level 99; a broker that has fewer levels takes its last one (18 by default: 1 s, 5 s" in above.out
+    never = run("produce", "t-later", "--text", "a", "--delay-level", "1001")
+    assert never.code == ExitCode.INCOMPLETE
+    assert "brokers have 18 levels by default, 1 for 1 s to 18 for 2 h" in never.err
+
+
+def test_a_tag_that_nobody_could_ask_for_is_told_of() -> None:
+    outcome = run("produce", "t-tags", "--text", "a", "--tags", "a||b")
+    assert outcome.code == ExitCode.INCOMPLETE
+    assert "a message has one tag" in outcome.err
+
+
 def test_lines_of_standard_input_and_files(tmp_path: Path) -> None:
     (tmp_path / "more").write_bytes(b"three\nfour")
     report = report_of(

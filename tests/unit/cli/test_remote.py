@@ -127,7 +127,7 @@ def test_a_delayed_message_has_no_place_yet() -> None:
     assert "1 message: delayed, level 17\n" in sent.out
     assert "offset" not in sent.out
     above = ok("message", "send", "t-delayed", "--text", "a", "--delay-level", "25")
-    assert "delayed, level 25; a broker that has fewer levels (18 by default) takes its last one" in above.out
+    assert "delayed, level 25; a broker that has fewer levels takes its last one (18 by default: 1 s, 5 s" in above.out
 
 
 def test_texts() -> None:
