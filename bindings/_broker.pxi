@@ -17,6 +17,7 @@ cdef class BrokerPlane(RequestHandler):
     cdef cmq_offsets *_offsets
     cdef cmq_pop_order *_pop_order
     cdef cmq_delay *_delay
+    cdef cmq_timer *_timer           # NULL: timers are off
     cdef cmq_broker *_broker
     cdef bint _entered
     cdef Py_ssize_t _calls           # under way
@@ -29,14 +30,20 @@ cdef class BrokerPlane(RequestHandler):
                  str region not None="DefaultRegion", bint trace=True, uint32_t message_bytes_max=0,
                  bint long_polling=True, int64_t short_polling_ms=0, uint32_t holds_max=0, int32_t transfer_count_memory=0,
                  int32_t transfer_bytes_memory=0, int32_t transfer_count_disk=0, int32_t transfer_bytes_disk=0, int64_t memory_bytes=0,
-                 uint32_t sends_waiting_max=0, int64_t flush_timeout_ms=0, bint lite_pull=True):
+                 uint32_t sends_waiting_max=0, int64_t flush_timeout_ms=0, bint lite_pull=True, str broker_name=None, bint timers=False,
+                 int32_t timer_precision_ms=0, int64_t timer_delay_ms_max=0, int32_t timer_roll_window_slots=0, int32_t timer_slot_messages=0,
+                 int32_t timer_flush_interval_ms=0, int64_t timer_log_file_bytes=0):
         if self._handle is not None:
             raise RuntimeError("this plane was made before")
         cdef cmq_broker_options options
         cdef cmq_delay_options delay
+        cdef cmq_timer_options timer
+        cdef cmq_status status
         cdef bytes raw_cluster = cluster.encode(), raw_region = region.encode(), raw_ip = broker_ip.encode()
+        cdef bytes raw_name = None if broker_name is None else broker_name.encode()
         memset(&options, 0, sizeof(options))
         memset(&delay, 0, sizeof(delay))
+        memset(&timer, 0, sizeof(timer))
         _set_host(&options.store_host, store_address, store_port)
         handle.enter()
         self._handle = handle
@@ -47,7 +54,21 @@ cdef class BrokerPlane(RequestHandler):
         _check(cmq_pop_order_create(&self._pop_order, 0))
         delay.store = handle._store
         _check(cmq_delay_create(&self._delay, &delay))
+        if timers:
+            timer.store = handle._store
+            timer.precision_ms = timer_precision_ms
+            timer.delay_ms_max = timer_delay_ms_max
+            timer.roll_window_slots = timer_roll_window_slots
+            timer.slot_messages = timer_slot_messages
+            timer.flush_interval_ms = timer_flush_interval_ms
+            timer.log_file_bytes = timer_log_file_bytes
+            with nogil:
+                status = cmq_timer_create(&self._timer, &timer)
+            _check(status)
         options.store = handle._store
+        options.timer = self._timer
+        if raw_name is not None:
+            options.name = raw_name
         options.tables = self._tables
         options.offsets = self._offsets
         options.pop_order = self._pop_order
@@ -78,10 +99,15 @@ cdef class BrokerPlane(RequestHandler):
         with nogil:
             cmq_delay_destroy(self._delay)
             cmq_broker_destroy(self._broker)
+            if self._timer is not NULL:
+                # Of what was not written, stop_timers has told; the next start finds it in the log.
+                cmq_timer_stop(self._timer)
+                cmq_timer_destroy(self._timer)
         cmq_pop_order_destroy(self._pop_order)
         cmq_offsets_destroy(self._offsets)
         cmq_tables_destroy(self._tables)
         self._delay = NULL
+        self._timer = NULL
         self._broker = NULL
         self._pop_order = NULL
         self._offsets = NULL
@@ -451,13 +477,46 @@ cdef class BrokerPlane(RequestHandler):
         self.leave()
         return progress.version
 
+    # ---- timers
+
+    def start_timers(self):
+        """Begin to enter and deliver timer messages, where they are on."""
+        cdef cmq_status status = CMQ_OK
+        self.enter()
+        if self._timer is not NULL:
+            status = cmq_timer_start(self._timer)
+        self.leave()
+        _check(status)
+
+    def stop_timers(self):
+        """Deliver no more timers, and write their files."""
+        cdef cmq_status status = CMQ_OK
+        self.enter()
+        if self._timer is not NULL:
+            with nogil:
+                status = cmq_timer_stop(self._timer)
+        self.leave()
+        _check(status)
+
+    def timer_check(self):
+        """Return the used part of timercheck as it was last written, or None where timers are off."""
+        cdef cmq_timer_check check
+        cdef uint8_t encoded[56]
+        if self._timer is NULL:
+            return None
+        self.enter()
+        cmq_timer_check_of(self._timer, &check)
+        self.leave()
+        cmq_timer_check_encode(&check, encoded)
+        return encoded[:CMQ_TIMER_CHECK_WIRE_BYTES]
+
     # ---- storing, counting
 
     def put(self, str topic not None, int32_t queue_id, bytes body not None, object properties, *, int32_t flag, int32_t sys_flag,
             int64_t born_timestamp_ms, bytes born_address not None, int born_port, int32_t reconsume_times):
         """Store a message of the broker's own; returns (queue offset, physical offset, message id). Waits for the disk under sync flush.
 
-        ``properties`` is a mapping, or as stored; a DELAY above 0 parks the message.
+        ``properties`` is a mapping, or as stored; a DELAY above 0 or a TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS parks the message.
         """
         cdef bytes encoded = properties if type(properties) is bytes else _encode_properties(properties, True)
         cdef cmq_append request
@@ -488,9 +547,13 @@ cdef class BrokerPlane(RequestHandler):
         """Return the loops' totals by name."""
         cdef cmq_broker_counters c
         cdef cmq_delay_counters d
+        cdef cmq_timer_counters t
+        memset(&t, 0, sizeof(t))
         self.enter()
         cmq_broker_count(self._broker, &c)
         cmq_delay_count(self._delay, &d)
+        if self._timer is not NULL:
+            cmq_timer_count(self._timer, &t)
         self.leave()
         return {
             "sends": c.sends, "send_failures": c.send_failures, "messages_in": c.messages_in, "message_bytes_in": c.message_bytes_in,
@@ -498,6 +561,9 @@ cdef class BrokerPlane(RequestHandler):
             "held": c.held, "hold_wakes": c.hold_wakes, "hold_timeouts": c.hold_timeouts, "hold_refused": c.hold_refused,
             "holds_now": c.holds_now, "waiting_for_disk_now": c.waiting_for_disk, "control": c.control,
             "delay_delivered": d.delivered, "delay_skipped": d.skipped,
+            "timer_entered": t.entered, "timer_delivered": t.delivered, "timer_late": t.late, "timer_rolled": t.rolled, "timer_recalled": t.recalled,
+            "timer_skipped": t.skipped, "timer_pending_now": t.pending, "timer_read_behind_ms_now": t.read_behind_ms,
+            "timer_queue_behind_now": t.queue_behind,
         }
 
     def traffic(self):

@@ -181,6 +181,40 @@ cdef extern from "broker/cmq_delay.h" nogil:
     void cmq_delay_count(cmq_delay *delay, cmq_delay_counters *counters_out)
 
 
+cdef extern from "broker/cmq_timer_check.h" nogil:
+    int CMQ_TIMER_CHECK_WIRE_BYTES
+
+    ctypedef struct cmq_timer_check:
+        int64_t read_ms
+
+    void cmq_timer_check_encode(const cmq_timer_check *check, uint8_t *into)
+
+
+cdef extern from "broker/cmq_timer.h" nogil:
+    ctypedef struct cmq_timer:
+        pass
+
+    ctypedef struct cmq_timer_options:
+        cmq_store *store
+        int32_t precision_ms
+        int64_t delay_ms_max
+        int32_t roll_window_slots
+        int32_t slot_messages
+        int32_t flush_interval_ms
+        int64_t log_file_bytes
+
+    ctypedef struct cmq_timer_counters:
+        uint64_t entered, delivered, late, rolled, recalled, skipped, rounds
+        int64_t pending, read_behind_ms, queue_behind
+
+    cmq_status cmq_timer_create(cmq_timer **timer_out, const cmq_timer_options *options)
+    cmq_status cmq_timer_start(cmq_timer *timer)
+    cmq_status cmq_timer_stop(cmq_timer *timer)
+    void cmq_timer_destroy(cmq_timer *timer)
+    void cmq_timer_count(cmq_timer *timer, cmq_timer_counters *counters_out)
+    void cmq_timer_check_of(cmq_timer *timer, cmq_timer_check *check_out)
+
+
 cdef extern from "broker/cmq_traffic.h" nogil:
     ctypedef struct cmq_traffic_item:
         cmq_slice topic, group
@@ -197,6 +231,7 @@ cdef extern from "broker/cmq_broker.h" nogil:
         cmq_offsets *offsets
         cmq_pop_order *pop_order
         const char *cluster
+        const char *name
         const char *region
         const char *broker_ip
         cmq_record_host store_host
@@ -212,6 +247,7 @@ cdef extern from "broker/cmq_broker.h" nogil:
         int64_t memory_bytes
         uint32_t sends_waiting_max
         int64_t flush_timeout_ms
+        cmq_timer *timer
         cbool lite_pull_off
 
     ctypedef struct cmq_broker_counters:

@@ -67,12 +67,13 @@ cmq_status cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *
     broker->sync = info.flush == CMQ_FLUSH_SYNC;
     broker->store_host = options->store_host;
     broker->cluster = strdup(options->cluster);
+    broker->name = options->name != NULL ? strdup(options->name) : NULL;
     broker->region = strdup(broker->options.region);
     broker->broker_ip = strdup(options->broker_ip != NULL ? options->broker_ip : "");
     pthread_mutex_init(&broker->changed_mutex, NULL);
     pthread_mutex_init(&broker->flush_mutex, NULL);
     pthread_cond_init(&broker->flush_wanted, NULL);
-    if (broker->cluster == NULL || broker->region == NULL || broker->broker_ip == NULL)
+    if (broker->cluster == NULL || (options->name != NULL && broker->name == NULL) || broker->region == NULL || broker->broker_ip == NULL)
         status = cmq_fail(CMQ_ERR_MEMORY, "no memory for the broker");
     if (status == CMQ_OK) status = make_suffix(broker);
     if (broker->sync) cmq_store_set_staging(broker->store, broker->options.staging_bytes_max);
@@ -94,6 +95,7 @@ void cmq_broker_destroy(cmq_broker *broker)
     pthread_mutex_destroy(&broker->flush_mutex);
     pthread_mutex_destroy(&broker->changed_mutex);
     free(broker->cluster);
+    free(broker->name);
     free(broker->region);
     free(broker->broker_ip);
     free(broker);

@@ -27,6 +27,7 @@
 #include "broker/cmq_offsets.h"
 #include "broker/cmq_pop_order.h"
 #include "broker/cmq_tables.h"
+#include "broker/cmq_timer.h"
 #include "broker/cmq_traffic.h"
 #include "net/cmq_net.h"
 #include "store/cmq_record.h"
@@ -41,6 +42,7 @@ typedef struct cmq_broker_options {
     cmq_offsets *offsets;
     cmq_pop_order *pop_order;
     const char *cluster;                /* brokerClusterName, the property CLUSTER of every message */
+    const char *name;                   /* brokerName, in the handles of timers; NULL: none are given */
     const char *region;                 /* regionId [DefaultRegion], MSG_REGION */
     const char *broker_ip;              /* brokerIP1, for texts */
     cmq_record_host store_host;         /* the advertised address: in every record and message id */
@@ -58,6 +60,7 @@ typedef struct cmq_broker_options {
     uint32_t sends_waiting_max;         /* sends of one loop that wait for the disk [10,000]; further ones are answered with 2 */
     int64_t staging_bytes_max;          /* what may wait for the disk in all [64 MiB]; further sends are answered with 2 */
     int64_t flush_timeout_ms;           /* syncFlushTimeout [5000]: then a send is answered with 10 */
+    cmq_timer *timer;                   /* NULL: timerWheelEnable=false; outlives the broker */
     bool lite_pull_off;                 /* litePullMessageEnable=false */
 } cmq_broker_options;
 
@@ -74,7 +77,7 @@ cmq_net_handler cmq_broker_handler(cmq_broker *broker);
 cmq_status CMQ_MUST_CHECK cmq_broker_group_changed(cmq_broker *broker, cmq_slice group);
 
 /* Any thread: store one message on the broker's own behalf (append->count is 1, its properties are CMQ_COLUMN_ONE or none): parked where it has a DELAY
- * above 0, without the properties that sends are given. Waits for the disk under sync flush. */
+ * above 0 or is a timer (cmq_timer_admit), without the properties that sends are given. Waits for the disk under sync flush. */
 cmq_status CMQ_MUST_CHECK cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appended *appended_out);
 
 typedef struct cmq_broker_counters {

@@ -25,6 +25,7 @@
 typedef struct cmq_send_reply {
     cmq_conn_id conn;
     cmq_slice unique;                     /* UNIQ_KEY */
+    cmq_slice recall;                     /* a timer's handle */
     int32_t opaque;
     int32_t queue_id;                     /* as asked for: of a parked message its own queue's */
     cmq_header_format format;
@@ -93,7 +94,7 @@ struct cmq_broker {
     cmq_store *store;
     const cmq_queues *queues;
     bool sync;
-    char *cluster, *region, *broker_ip;
+    char *cluster, *name, *region, *broker_ip;
     cmq_record_host store_host;
     uint32_t suffix_bytes;                /* properties that every message gets: MSG_REGION, TRACE_ON, CLUSTER */
     uint8_t suffix[CMQ_SUFFIX_BYTES_MAX];

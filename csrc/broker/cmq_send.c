@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "base/cmq_assert.h"
+#include "broker/cmq_recall.h"
 #include "broker/cmq_unique_id.h"
 #include "store/cmq_property.h"
 #include "store/cmq_wire_batch.h"
@@ -27,8 +28,9 @@
 typedef struct send_traits {
     cmq_slice unique;
     cmq_slice delay;
+    cmq_timer_asked timer;
+    int32_t level;        /* of DELAY; 0: not delayed */
     bool half;            /* TRAN_MSG=true */
-    bool timer;
     bool rebuild;         /* has POP_CK, or a pair that we add: those go */
     bool no_wait;         /* WAIT=false */
 } send_traits;
@@ -39,7 +41,10 @@ static bool is_name(cmq_slice name, const char *text, size_t bytes) { return nam
 /* Pairs that a sender may not give: a handle of POP, and those that the broker adds. */
 static bool is_dropped(cmq_slice name) { return IS(name, "POP_CK") || IS(name, "MSG_REGION") || IS(name, "TRACE_ON") || IS(name, "CLUSTER"); }
 
-static send_traits look_at(cmq_slice properties)
+/* … and what a delay level makes void. */
+static bool is_time(cmq_slice name) { return IS(name, "TIMER_DELAY_SEC") || IS(name, "TIMER_DELAY_MS") || IS(name, "TIMER_DELIVER_MS"); }
+
+static send_traits look_at(cmq_slice properties, const cmq_delay_levels *levels)
 {
     send_traits traits = {0};
     cmq_slice rest = properties, name, value;
@@ -52,21 +57,23 @@ static send_traits look_at(cmq_slice properties)
             traits.no_wait = IS(value, "false");
         else if (IS(name, "TRAN_MSG"))
             traits.half = cmq_field_bool(value);
-        else if (IS(name, "TIMER_DELAY_SEC") || IS(name, "TIMER_DELAY_MS") || IS(name, "TIMER_DELIVER_MS"))
-            traits.timer = true;
         else if (is_dropped(name))
             traits.rebuild = true;
+        else
+            cmq_timer_ask(&traits.timer, name, value);
     }
+    if (traits.delay.bytes > 0) traits.level = cmq_delay_level(levels, traits.delay);
+    if (traits.level > 0 && cmq_timer_is_asked(&traits.timer)) traits.rebuild = true;
     return traits;
 }
 
 /* Copy the pairs that stay to `into`, which has as much room as properties, and one byte more. */
-static cmq_slice without_dropped(cmq_slice properties, uint8_t *into)
+static cmq_slice without_dropped(cmq_slice properties, bool without_time, uint8_t *into)
 {
     cmq_slice rest = properties, name, value;
     uint8_t *at = into;
     while (cmq_property_next(&rest, &name, &value))
-        if (!is_dropped(name)) at = cmq_property_write(at, name, value);
+        if (!is_dropped(name) && !(without_time && is_time(name))) at = cmq_property_write(at, name, value);
     return (cmq_slice){.data = into, .bytes = (size_t)(at - into)};
 }
 
@@ -235,10 +242,6 @@ static bool may_carry(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq
         refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the broker[%s] sending transaction message is forbidden", l->broker->broker_ip);
         return false;
     }
-    if (traits->timer && cmq_delay_level(cmq_store_delay_levels(l->broker->store), traits->delay) == 0) {
-        refuse(l, reply, CMQ_RESPONSE_SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false");
-        return false;
-    }
     return true;
 }
 
@@ -257,7 +260,7 @@ static bool prepare_properties(cmq_broker_loop *l, send_traits *traits, cmq_slic
     if (traits->rebuild) {
         uint8_t *into = run_scratch(run, properties->bytes + 1);
         if (into == NULL) return false;
-        *properties = without_dropped(*properties, into);
+        *properties = without_dropped(*properties, traits->level > 0, into);
     }
     if (traits->unique.bytes > 0 || !needs_id) return true;
     uint8_t *into = run_scratch(run, properties->bytes + 1 + sizeof "UNIQ_KEY" + 1 + CMQ_UNIQUE_ID_BYTES_MAX);
@@ -307,27 +310,76 @@ static cmq_append append_like(const cmq_broker_loop *l, cmq_conn *conn, const cm
     };
 }
 
+/* Where a message is parked, of either kind. */
+typedef struct parking {
+    cmq_slice topic, extra;
+    int32_t queue_id;
+} parking;
+
+_Static_assert(CMQ_TIMER_EXTRA_BYTES_MAX <= CMQ_DELAY_EXTRA_BYTES_MAX, "room for either");
+
 /* A delayed message: alone in its append, as its further properties are its own. */
-static void send_parked(cmq_broker_loop *l, cmq_append *like, const cmq_send_reply *reply, cmq_slice body, cmq_slice properties,
-                        const cmq_delay_parked *parked, int64_t born_ms)
+static void send_parked(cmq_broker_loop *l, cmq_append *like, const cmq_send_reply *reply, cmq_slice body, cmq_slice properties, const parking *at,
+                        int64_t born_ms)
 {
     uint8_t more[CMQ_SUFFIX_BYTES_MAX + CMQ_DELAY_EXTRA_BYTES_MAX];
     memcpy(more, l->broker->suffix, l->broker->suffix_bytes);
-    memcpy(more + l->broker->suffix_bytes, parked->extra.data, parked->extra.bytes);
-    like->common.topic = parked->topic;
-    like->properties_more.one = (cmq_slice){.data = more, .bytes = l->broker->suffix_bytes + parked->extra.bytes};
-    collect(l, like, reply, body, properties, parked->queue_id, born_ms);
+    memcpy(more + l->broker->suffix_bytes, at->extra.data, at->extra.bytes);
+    like->common.topic = at->topic;
+    like->properties_more.one = (cmq_slice){.data = more, .bytes = l->broker->suffix_bytes + at->extra.bytes};
+    collect(l, like, reply, body, properties, at->queue_id, born_ms);
     cmq_send_flush_run(l);
+}
+
+static void refuse_timer(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_status status)
+{
+    if (status == CMQ_ERR_ARGUMENT)
+        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "%s", cmq_last_error()->text);
+    else if (status == CMQ_ERR_SETTING || status == CMQ_ERR_LIMIT)
+        refuse(l, reply, CMQ_RESPONSE_SYSTEM_ERROR, "%s", cmq_last_error()->text);
+    else
+        cmq_send_fail(l, reply, status);
+}
+
+/* What its sender can recall it by. Nothing else lies in the run. */
+static cmq_slice make_recall_handle(cmq_broker_loop *l, cmq_slice topic, cmq_slice unique, int64_t out_ms)
+{
+    if (l->broker->name == NULL || cmq_slice_starts_with(topic, "%RETRY%")) return CMQ_SLICE_NONE;
+    const cmq_slice name = cmq_slice_of_text(l->broker->name);
+    uint8_t *into = run_scratch(&l->run, cmq_recall_handle_room(topic, name, unique));
+    CMQ_ASSERT(into != NULL);   /* properties of 32 KiB, those again with an id, and 4/3 of them */
+    return (cmq_slice){.data = into, .bytes = cmq_recall_handle_write(topic, name, out_ms, unique, into)};
+}
+
+/* False: it is no timer, or its time has come. */
+static bool send_timer(cmq_broker_loop *l, cmq_append *like, cmq_send_reply *reply, const send_traits *traits, cmq_slice body, cmq_slice properties,
+                       int64_t born_ms)
+{
+    cmq_timer_parked parked;
+    const cmq_status status = cmq_timer_admit(l->broker->options.timer, &traits->timer, like->common.topic, reply->queue_id, &parked);
+    if (status == CMQ_END) return false;
+    if (status != CMQ_OK) {
+        refuse_timer(l, reply, status);
+    } else if (properties.bytes + 1 + l->broker->suffix_bytes + parked.extra.bytes + CMQ_TIMER_DELIVERY_BYTES_MAX > CMQ_PROPERTY_BYTES_MAX) {
+        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "the properties have %zu bytes, too many for a timer message: its delivery adds some", properties.bytes);
+    } else {
+        const parking at = {.topic = parked.topic, .extra = parked.extra, .queue_id = parked.queue_id};
+        reply->recall = make_recall_handle(l, like->common.topic, reply->unique, parked.out_ms);
+        send_parked(l, like, reply, body, properties, &at, born_ms);
+    }
+    return true;
 }
 
 static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *header, const cmq_topic_entry *topic, cmq_send_reply *reply, cmq_slice body)
 {
-    send_traits traits = look_at(header->properties);
+    send_traits traits = look_at(header->properties, cmq_store_delay_levels(l->broker->store));
     if (!may_carry(l, reply, header, &traits, body)) return;
     cmq_send_run *run = &l->run;
+    const bool is_timer = traits.level == 0 && cmq_timer_is_asked(&traits.timer);
     cmq_append like = append_like(l, conn, header, topic->name);
     const bool full = run->count == CMQ_RUN_SENDS_MAX || run->bytes + body.bytes > CMQ_RUN_BYTES_MAX;
     if (run->count > 0 && (full || traits.delay.bytes > 0 || !is_like(run, &like))) cmq_send_flush_run(l);
+    if (is_timer) cmq_send_flush_run(l);
     cmq_slice properties = header->properties;
     if (!prepare_properties(l, &traits, &properties, true)) {
         cmq_send_flush_run(l);
@@ -340,11 +392,13 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
     reply->unique = traits.unique;
     reply->wait = !traits.no_wait;
     reply->queue_id = choose_queue(l, header, topic);
-    if (traits.delay.bytes > 0) {
+    if (is_timer && send_timer(l, &like, reply, &traits, body, properties, header->born_ms)) return;
+    if (traits.level > 0) {
         cmq_delay_parked parked;
         const cmq_status status = cmq_delay_park(cmq_store_delay_levels(l->broker->store), topic->name, reply->queue_id, header->sys_flag, traits.delay, &parked);
         if (status == CMQ_OK) {
-            send_parked(l, &like, reply, body, properties, &parked, header->born_ms);
+            const parking at = {.topic = parked.topic, .extra = parked.extra, .queue_id = parked.queue_id};
+            send_parked(l, &like, reply, body, properties, &at, header->born_ms);
             return;
         }
         if (status != CMQ_END) {
@@ -431,14 +485,14 @@ static cmq_status append_inner_batch(cmq_broker_loop *l, cmq_append *append, cmq
 static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *header, const cmq_topic_entry *topic, cmq_send_reply *reply,
                        cmq_slice body)
 {
-    send_traits traits = look_at(header->properties);
+    send_traits traits = look_at(header->properties, cmq_store_delay_levels(l->broker->store));
     if (header->topic.bytes > 127 || cmq_slice_starts_with(header->topic, "%RETRY%")) {
         refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "a batch cannot be sent to topic %.*s: its name is too long, or it is a retry topic", cmq_shown(header->topic),
                (const char *)header->topic.data);
         return;
     }
     if (!may_carry(l, reply, header, &traits, body)) return;
-    if (cmq_delay_level(cmq_store_delay_levels(l->broker->store), traits.delay) > 0) {
+    if (traits.level > 0 || cmq_timer_is_asked(&traits.timer)) {
         refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "a batch cannot be delayed");
         return;
     }
@@ -481,22 +535,36 @@ static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header
 
 /* ---- the broker's own ---- */
 
+/* Where a message of the broker's own is parked; CMQ_END: nowhere. The parking's extra lies in what is given. */
+static cmq_status CMQ_MUST_CHECK park_own(cmq_broker *broker, const cmq_append *one, cmq_delay_parked *delayed, cmq_timer_parked *timed, parking *at_out)
+{
+    const send_traits traits = look_at(one->properties.one, cmq_store_delay_levels(broker->store));
+    cmq_status status = CMQ_END;
+    if (traits.level > 0) {
+        status = cmq_delay_park(cmq_store_delay_levels(broker->store), one->common.topic, one->common.queue_id, one->common.sys_flag, traits.delay, delayed);
+        *at_out = (parking){.topic = delayed->topic, .extra = delayed->extra, .queue_id = delayed->queue_id};
+    } else {
+        status = cmq_timer_admit(broker->options.timer, &traits.timer, one->common.topic, one->common.queue_id, timed);
+        if (status == CMQ_OK) *at_out = (parking){.topic = timed->topic, .extra = timed->extra, .queue_id = timed->queue_id};
+    }
+    return status;
+}
+
 cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appended *appended_out)
 {
     CMQ_ASSERT(append->count == 1 && append->properties.kind <= CMQ_COLUMN_ONE && append->queue_ids == NULL);
     *appended_out = (cmq_appended){0};
     cmq_append one = *append;
     one.no_wait = false;
-    cmq_delay_parked parked;
-    cmq_slice delay = CMQ_SLICE_NONE;
-    if (cmq_property_find(one.properties.one, CMQ_NAME("DELAY"), &delay)) {
-        const cmq_status status = cmq_delay_park(cmq_store_delay_levels(broker->store), one.common.topic, one.common.queue_id, one.common.sys_flag, delay, &parked);
-        if (status != CMQ_OK && status != CMQ_END) return status;
-        if (status == CMQ_OK) {
-            one.common.topic = parked.topic;
-            one.common.queue_id = parked.queue_id;
-            one.properties_more = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = parked.extra};
-        }
+    cmq_delay_parked delayed;
+    cmq_timer_parked timed;
+    parking at;
+    const cmq_status status = park_own(broker, &one, &delayed, &timed, &at);
+    if (status != CMQ_OK && status != CMQ_END) return status;
+    if (status == CMQ_OK) {
+        one.common.topic = at.topic;
+        one.common.queue_id = at.queue_id;
+        one.properties_more = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = at.extra};
     }
     return cmq_store_append(broker->store, &one, appended_out);
 }

@@ -42,7 +42,7 @@ static void write_answer(cmq_broker_loop *l, const cmq_sent_answer *answer, int3
     const uint32_t ids = answer->inner_batch ? 1 : answer->count;
     /* The ids are written where the frame will be, behind its end, and copied into it: twice their room, and nothing of its own. */
     const size_t id_bytes = ids * (CMQ_MESSAGE_ID_BYTES_MAX + 1u);
-    const size_t frame_bytes = ANSWER_BYTES + strlen(broker->region) * 6 + answer->unique.bytes * 12 + id_bytes;
+    const size_t frame_bytes = ANSWER_BYTES + strlen(broker->region) * 6 + answer->unique.bytes * 12 + answer->recall.bytes + id_bytes;
     uint8_t *out = cmq_conn_reserve(conn, frame_bytes + id_bytes);
     if (out == NULL) return;
     char *id = (char *)out + frame_bytes;
@@ -55,6 +55,7 @@ static void write_answer(cmq_broker_loop *l, const cmq_sent_answer *answer, int3
     cmq_command_add_i64(&writer, CMQ_NAME("queueOffset"), answer->queue_offset);
     if (answer->unique.bytes > 0) cmq_command_add_text(&writer, CMQ_NAME("transactionId"), answer->unique);
     if (answer->unique.bytes > 0 && answer->inner_batch) cmq_command_add_text(&writer, CMQ_NAME("batchUniqId"), answer->unique);
+    if (answer->recall.bytes > 0) cmq_command_add_text(&writer, CMQ_NAME("recallHandle"), answer->recall);
     const size_t used = cmq_command_end(&writer, 0);
     CMQ_ASSERT(used <= frame_bytes);
     cmq_conn_commit(conn, used);
@@ -121,6 +122,7 @@ void cmq_send_succeed(cmq_broker_loop *l, const cmq_send_reply *reply, int64_t q
         .queue_offset = queue_offset,
         .physical_offsets = physical_offsets,
         .unique = reply->unique,
+        .recall = reply->recall,
         .count = count,
         .queue_id = reply->queue_id,
         .opaque = reply->opaque,

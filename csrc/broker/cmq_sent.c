@@ -1,6 +1,6 @@
 /* cmq_sent: a queue of answers in one block of memory. See cmq_sent.h.
  *
- * Entry: its fixed part, then the physical offsets, then UNIQ_KEY, padded to 8 bytes. When the tail comes to the end of the block, what is left moves to
+ * Entry: its fixed part, then the physical offsets, then UNIQ_KEY and the handle, padded to 8 bytes. When the tail comes to the end of the block, what is left moves to
  * its front if that frees half of it, else the block grows; each byte is so moved at most once per time it is passed over.
  */
 #include "broker/cmq_sent.h"
@@ -19,7 +19,7 @@ typedef struct entry {
     uint32_t count;
     int32_t queue_id;
     int32_t opaque;
-    uint32_t unique_bytes;
+    uint32_t unique_bytes, recall_bytes;
     uint8_t format;
     bool inner_batch;
 } entry;
@@ -56,7 +56,7 @@ static cmq_status make_room(cmq_sent *sent, size_t bytes)
 cmq_status cmq_sent_add(cmq_sent *sent, const cmq_sent_answer *answer)
 {
     const size_t offsets = answer->count * sizeof(int64_t);
-    const size_t bytes = (sizeof(entry) + offsets + answer->unique.bytes + 7) & ~(size_t)7;
+    const size_t bytes = (sizeof(entry) + offsets + answer->unique.bytes + answer->recall.bytes + 7) & ~(size_t)7;
     CMQ_ASSERT(bytes <= UINT32_MAX);
     const cmq_status status = make_room(sent, bytes);
     if (status != CMQ_OK) return status;
@@ -71,12 +71,14 @@ cmq_status cmq_sent_add(cmq_sent *sent, const cmq_sent_answer *answer)
         .queue_id = answer->queue_id,
         .opaque = answer->opaque,
         .unique_bytes = (uint32_t)answer->unique.bytes,
+        .recall_bytes = (uint32_t)answer->recall.bytes,
         .format = (uint8_t)answer->format,
         .inner_batch = answer->inner_batch,
     };
     memcpy(at, &fixed, sizeof fixed);
     memcpy(at + sizeof fixed, answer->physical_offsets, offsets);
     if (answer->unique.bytes > 0) memcpy(at + sizeof fixed + offsets, answer->unique.data, answer->unique.bytes);
+    if (answer->recall.bytes > 0) memcpy(at + sizeof fixed + offsets + answer->unique.bytes, answer->recall.data, answer->recall.bytes);
     sent->tail += bytes;
     sent->count++;
     return CMQ_OK;
@@ -88,13 +90,15 @@ bool cmq_sent_front(const cmq_sent *sent, cmq_sent_answer *answer_out)
     const uint8_t *at = sent->memory + sent->head;
     entry fixed;
     memcpy(&fixed, at, sizeof fixed);
+    const uint8_t *texts = at + sizeof fixed + fixed.count * sizeof(int64_t);
     *answer_out = (cmq_sent_answer){
         .conn = fixed.conn,
         .end = fixed.end,
         .since_ns = fixed.since_ns,
         .queue_offset = fixed.queue_offset,
         .physical_offsets = (const int64_t *)(const void *)(at + sizeof fixed),
-        .unique = {.data = at + sizeof fixed + fixed.count * sizeof(int64_t), .bytes = fixed.unique_bytes},
+        .unique = {.data = texts, .bytes = fixed.unique_bytes},
+        .recall = {.data = texts + fixed.unique_bytes, .bytes = fixed.recall_bytes},
         .count = fixed.count,
         .queue_id = fixed.queue_id,
         .opaque = fixed.opaque,

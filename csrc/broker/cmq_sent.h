@@ -31,6 +31,7 @@ typedef struct cmq_sent_answer {
     int64_t queue_offset;                /* of its first message */
     const int64_t *physical_offsets;     /* `count` of them; borrowed, from cmq_sent_front until the drop */
     cmq_slice unique;                    /* UNIQ_KEY; borrowed likewise */
+    cmq_slice recall;                    /* a timer's handle; borrowed likewise */
     uint32_t count;
     int32_t queue_id;                    /* as asked for */
     int32_t opaque;

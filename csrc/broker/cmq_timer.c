@@ -241,7 +241,7 @@ static bool is_refused(cmq_timer *timer, int64_t number)
 cmq_status cmq_timer_admit(cmq_timer *timer, const cmq_timer_asked *asked, cmq_slice topic, int32_t queue_id, cmq_timer_parked *parked_out)
 {
     int64_t deliver_ms;
-    if (!cmq_timer_is_asked(asked)) return CMQ_END;
+    if (!cmq_timer_is_asked(asked) || cmq_slice_equal(topic, cmq_timer_topic())) return CMQ_END;
     if (timer == NULL) return cmq_fail(CMQ_ERR_SETTING, "accurate timer message is not enabled, timerWheelEnable is false");
     const int64_t now_ms = cmq_clock_now_ms(&timer->clock), limit = timer->options.slot_messages;
     cmq_status status = cmq_timer_deliver_time(&timer->options, asked, now_ms, &deliver_ms);

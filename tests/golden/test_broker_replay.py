@@ -59,7 +59,7 @@ AT_ONCE = {
 """What is waited for as soon as it is asked: a later request on another connection may depend on it."""
 
 LATER_TOPICS = {"Tx", "TimerT", "PopT", "Delay"}
-"""Topics of transactions, timers and POP: their messages are not delivered yet. Delayed messages, and those sent back,
+"""Topics of transactions and POP: their messages are not delivered yet. Delayed messages, timers, and those sent back,
 are when they are due, which a run in less time does not wait for."""
 
 ANSWER_S = 20
@@ -228,25 +228,31 @@ def content(message: Message, *, is_4_9: bool) -> tuple[object, ...]:
 
 
 def not_yet(one: Replayed) -> bool:
-    """Transactions, timers and SQL92 are refused."""
+    """Transactions and SQL92 are refused."""
     properties = one.request.fields.get("i", "")
     if "TRAN_MSG\x01true" in properties:
         return one.ours.code == ResponseCode.NO_PERMISSION
-    if "TIMER_" in properties:
-        return one.ours.code == ResponseCode.SYSTEM_ERROR
     is_check = one.request.code == RequestCode.CHECK_CLIENT_CONFIG
     return is_check and one.ours.code == ResponseCode.SYSTEM_ERROR and "SQL92" in (one.ours.remark or "")
 
 
+def due_before_the_replay(one: Replayed) -> bool:
+    """A timer whose time is over is an ordinary message, which nobody can recall."""
+    missing = set(one.theirs.fields) - set(one.ours.fields)
+    is_timed = "TIMER_DELIVER_MS" in one.request.fields.get("i", "")
+    return is_timed and one.ours.code == one.theirs.code and missing == {"recallHandle"}
+
+
 def of_4_9(one: Replayed) -> bool:
-    """4.9 does not know what 5.x adds, cannot store long topics, and has no lite pull and no assignments."""
+    """4.9 does not know what 5.x adds, timers among it, nor long topics, lite pulls and assignments."""
     if one.request.code in {RequestCode.LITE_PULL_MESSAGE, *ASSIGNMENTS}:
         return one.theirs.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     if one.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:
         return one.theirs.remark == "MESSAGE_ILLEGAL"
     if one.request.code == RequestCode.QUERY_CONSUMER_OFFSET:
         return one.theirs.fields.get("offset") == "0" and one.ours.code == ResponseCode.QUERY_NOT_FOUND
-    added = {"transactionId", "IS_SUPPORT_HEART_BEAT_V2", "IS_SUB_CHANGE", "topicSysFlag", "groupSysFlag"}
+    added = {"transactionId", "recallHandle", "topicSysFlag", "groupSysFlag"}
+    added |= {"IS_SUPPORT_HEART_BEAT_V2", "IS_SUB_CHANGE"}
     return one.ours.code == one.theirs.code and set(one.ours.fields) - set(one.theirs.fields) <= added
 
 
@@ -261,7 +267,7 @@ def an_empty_remark(one: Replayed) -> bool:
     )
 
 
-EXCEPTIONS: tuple[Callable[[Replayed], bool], ...] = (not_yet, an_empty_remark)
+EXCEPTIONS: tuple[Callable[[Replayed], bool], ...] = (not_yet, due_before_the_replay, an_empty_remark)
 
 
 @contextlib.asynccontextmanager

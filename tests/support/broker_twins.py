@@ -87,6 +87,8 @@ class MemoryPlane:
     log_end: int = 0
     redelivered: int = 0
     delivering: bool = False
+    timing: bool = False
+    timer_state: bytes | None = None
     flush_fails: Error | None = None
     put_messages: list[OutgoingMessage] = field(default_factory=list)
     put_fails: Error | None = None
@@ -202,6 +204,15 @@ class MemoryPlane:
 
     def delay_version(self) -> int:
         return self.levels_version
+
+    def start_timers(self) -> None:
+        self.timing = True
+
+    def stop_timers(self) -> None:
+        self.timing = False
+
+    def timer_check(self) -> bytes | None:
+        return self.timer_state
 
     def put(self, message: OutgoingMessage) -> StoredPlace:
         if self.put_fails is not None:

@@ -223,11 +223,11 @@ class Admin:
             "earliestMessageTimeStamp": -1 if info.earliest_timestamp_ms is None else info.earliest_timestamp_ms,
             "EndTransactionQueueSize": 0,
             "EndTransactionThreadPoolQueueCapacity": 0,
-            "timerReadBehind": 0,
-            "timerOffsetBehind": 0,
-            "timerCongestNum": 0,
-            "timerEnqueueTps": 0.0,
-            "timerDequeueTps": 0.0,
+            "timerReadBehind": counters.get("timer_read_behind_ms_now", 0) // 1_000,
+            "timerOffsetBehind": counters.get("timer_queue_behind_now", 0),
+            "timerCongestNum": counters.get("timer_pending_now", 0),
+            "timerEnqueueTps": self._stats.minute_rate("timer_entered", ""),
+            "timerDequeueTps": self._stats.minute_rate("timer_delivered", ""),
         }
         table |= self._pools()
         table |= {f"commitLogDiskRatio_{folder}": _ratio(folder, ratio) for folder in log_folders}

@@ -41,6 +41,7 @@ _DEFAULT_TOPIC_QUEUES = 4
 
 SETTABLE: frozenset[str] = frozenset(
     {
+        "allow_recall_when_broker_not_writeable",
         "auto_create_subscription_group",
         "auto_create_topic_enable",
         "broker_permission",
@@ -54,6 +55,7 @@ SETTABLE: frozenset[str] = frozenset(
         "load_balance_poll_name_server_interval_ms",
         "notify_consumer_ids_changed_enable",
         "real_time_notify_consumer_change",
+        "recall_message_enable",
         "register_name_server_period_ms",
         "reject_pull_consumer_enable",
         "server_load_balancer_enable",

@@ -34,6 +34,7 @@ from cometmq.broker.routes import Routes, RouteSource
 from cometmq.broker.send_back import SendBack
 from cometmq.broker.sends import Sends
 from cometmq.broker.stats import Statistics
+from cometmq.broker.timers import BrokerTimers
 from cometmq.broker.topics import BrokerTopics, TopicRules
 from cometmq.errors import NotFound
 from cometmq.remoting.answers import Table, table_of
@@ -190,6 +191,14 @@ class ControlPlane:
                 self.clients,
                 self.offsets,
                 self.delays,
+                BrokerTimers(
+                    topics=self.topics,
+                    plane=plane,
+                    settings=lambda: self._settings,
+                    broker_name=config.broker_name,
+                    region=self._settings.region_id,
+                    now_ms=now_ms,
+                ),
                 self.locks,
                 self.assignments,
                 Sends(
@@ -305,7 +314,7 @@ class ControlPlane:
     # --- Life
 
     def start(self) -> None:
-        """Give the loops what they decide by, and begin to deliver delayed messages. Blocks."""
+        """Give the loops what they decide by, and begin to deliver delayed messages and timers. Blocks."""
         settings = self._settings
         own = system_topics(
             broker_cluster_name=settings.broker_cluster_name,
@@ -327,6 +336,7 @@ class ControlPlane:
         self._parts.topics.listener = self._topic_changed
         self._parts.groups.listener = self
         self.delays.start()
+        self._plane.start_timers()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Say where what the store's side tells is to be worked on."""
@@ -343,7 +353,8 @@ class ControlPlane:
         with ExitStack() as whole:
             whole.callback(self.offsets.persist)
             whole.callback(self.ordered.persist)
-            self.delays.stop()
+            whole.callback(self.delays.stop)
+            self._plane.stop_timers()
 
     def connection_closed(self, conn: int) -> None:
         """Hear that a connection is gone."""
@@ -437,6 +448,8 @@ class ControlPlane:
         for name in ("messages_in", "messages_out", "pulls", "pulls_found"):
             stats.follow(name, "", totals.get(name, 0))
         stats.follow("pulls_missed", "", totals.get("pulls", 0) - totals.get("pulls_found", 0))
+        for name in ("timer_entered", "timer_delivered"):
+            stats.follow(name, "", totals.get(name, 0))
         stats.follow("BROKER_PUT_NUMS", cluster, totals.get("messages_in", 0))
         stats.follow("BROKER_GET_NUMS", cluster, totals.get("messages_out", 0))
         for (topic, group), (messages, size) in self._plane.traffic().items():

@@ -195,6 +195,20 @@ class NativePlane:
         """Return the levels' progress as it is."""
         return self.engine.delay_progress()
 
+    # --- Timers
+
+    def start_timers(self) -> None:
+        """Begin to enter and deliver timer messages."""
+        self.engine.start_timers()
+
+    def stop_timers(self) -> None:
+        """Deliver no more timers, and write their files."""
+        self.engine.stop_timers()
+
+    def timer_check(self) -> bytes | None:
+        """Return the used part of ``timercheck``."""
+        return self.engine.timer_check()
+
     # --- Storing, counting
 
     def put(self, message: OutgoingMessage) -> StoredPlace:

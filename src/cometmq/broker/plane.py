@@ -201,10 +201,25 @@ class DataPlane(Protocol):
     def delay_progress(self) -> Mapping[int, int]:
         """Return the levels' progress as it is; levels never used are left out."""
 
+    # --- Timers
+
+    def start_timers(self) -> None:
+        """Begin to enter and deliver timer messages, where they are on."""
+
+    def stop_timers(self) -> None:
+        """Deliver no more timers, and write their files. Waits for the disk.
+
+        Raises:
+            Error: the files could not be written; the next start finds what they miss in the log.
+        """
+
+    def timer_check(self) -> bytes | None:
+        """Return the used part of ``timercheck`` as it was last written, or None where timers are off."""
+
     # --- Storing, counting
 
     def put(self, message: OutgoingMessage) -> StoredPlace:
-        """Store a message as a send would: parked by its DELAY property, and waiting for the disk under sync flush.
+        """Store a message as a send would: parked by DELAY or as a timer; waits for the disk under sync flush.
 
         Raises:
             Error: it was not stored.

@@ -18,7 +18,7 @@ from cometmq.broker.locks import QueueLocks
 from cometmq.broker.plane import DataPlane, OutgoingMessage
 from cometmq.broker.send_back import DLQ_QUEUES, Route, effective_maximum, route_retry_send
 from cometmq.broker.topics import BrokerTopics
-from cometmq.errors import DiskFull, Error, InvalidTopic, MessageTooLarge, StoreFenced
+from cometmq.errors import DiskFull, Error, InvalidArgument, InvalidTopic, MessageTooLarge, StoreFenced
 from cometmq.remoting.answers import Caller, Outcome, Refusal, Table
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
@@ -44,7 +44,6 @@ _SHORT = {
 
 _TRANSACTION_MASK = 0xC
 _PROPERTIES_BYTES_MAX = 32_767
-_TIMERS = frozenset(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
 
 
 class Sends:
@@ -157,10 +156,7 @@ class Sends:
         return request.response(ResponseCode.SUCCESS, fields=fields)
 
     def _check(self, body_bytes: int, properties_bytes: int, sys_flag: int, properties: Mapping[str, str]) -> None:
-        """Refuse what the loops refuse of any send (``may_carry`` in ``cmq_send.c``), since nobody would ever see it.
-
-        A dead letter is not delayed, so that properties of a timer are always too many.
-        """
+        """Refuse what the loops refuse of any send (``may_carry`` in ``cmq_send.c``): nobody would ever see it."""
         if body_bytes > self._body_bytes_max or properties_bytes + 1 + self._added_bytes > _PROPERTIES_BYTES_MAX:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -170,13 +166,10 @@ class Sends:
         if properties.get("TRAN_MSG", "").lower() == "true" or sys_flag & _TRANSACTION_MASK:
             text = f"the broker[{self._broker_ip}] sending transaction message is forbidden"
             raise Refusal(ResponseCode.NO_PERMISSION, text)
-        if not _TIMERS.isdisjoint(properties):
-            text = "accurate timer message is not enabled, timerWheelEnable is false"
-            raise Refusal(ResponseCode.SYSTEM_ERROR, text)
 
 
 def _not_stored(error: Error) -> Refusal:
-    if isinstance(error, MessageTooLarge):
+    if isinstance(error, MessageTooLarge | InvalidArgument):
         return Refusal(ResponseCode.MESSAGE_ILLEGAL, error.message)
     if isinstance(error, DiskFull | StoreFenced):
         return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now. {error.message}")

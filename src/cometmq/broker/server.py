@@ -171,6 +171,14 @@ class Broker:
             memory_bytes=_share_of_memory(settings.access_message_in_memory_max_ratio_percent),
             flush_timeout_ms=settings.sync_flush_timeout_ms,
             lite_pull=settings.lite_pull_message_enable,
+            broker_name=self.config.broker_name,
+            timers=settings.timer_wheel_enable,
+            timer_precision_ms=settings.timer_precision_ms,
+            timer_delay_ms_max=settings.timer_max_delay_seconds * _MS,
+            timer_roll_window_slots=settings.timer_roll_window_slots,
+            timer_slot_messages=settings.timer_congest_num_each_slot,
+            timer_flush_interval_ms=settings.timer_flush_interval_ms,
+            timer_log_file_bytes=settings.mapped_file_size_timer_log_bytes,
         )
 
     def _make_registrar(self) -> Registrar:

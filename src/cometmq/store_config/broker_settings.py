@@ -38,6 +38,10 @@ class BrokerSettings(StoreSettings):
 
     # --- What is allowed
     broker_permission: int = option("brokerPermission", _READ_WRITE, "4 read, 2 write", maximum=7)
+    recall_message_enable: bool = option("recallMessageEnable", False, "recall of timer messages")
+    allow_recall_when_broker_not_writeable: bool = option(
+        "allowRecallWhenBrokerNotWriteable", True, "recall where brokerPermission forbids writing"
+    )
     reject_pull_consumer_enable: bool = option("rejectPullConsumerEnable", False, "refuse pull consumers")
     lite_pull_message_enable: bool = option("litePullMessageEnable", True, "allow lite pull consumers")
     validate_system_topic_when_update_topic: bool = option(

@@ -225,10 +225,12 @@ class StoreSettings:
     timer_wheel_enable: bool = option("timerWheelEnable", True, "timer messages")
     timer_precision_ms: int = option("timerPrecisionMs", _SECOND, "a slot of the wheel", minimum=1)
     timer_roll_window_slots: int = option("timerRollWindowSlot", 2 * 86_400, "slots after which a timer is rolled")
-    timer_flush_interval_ms: int = option("timerFlushIntervalMs", _SECOND, "between two flushes of the timer files")
-    timer_max_delay_seconds: int = option("timerMaxDelaySec", 3 * 86_400, "longest delay of a timer")
+    timer_flush_interval_ms: int = option(
+        "timerFlushIntervalMs", _SECOND, "between two flushes of timer files", minimum=1
+    )
+    timer_max_delay_seconds: int = option("timerMaxDelaySec", 3 * 86_400, "longest delay of a timer", minimum=1)
     timer_congest_num_each_slot: int = option(
-        "timerCongestNumEachSlot", 2**31 - 1, "messages of a slot that count as congestion"
+        "timerCongestNumEachSlot", 2**31 - 1, "messages of a slot that count as congestion", minimum=1
     )
 
     # --- Transactions

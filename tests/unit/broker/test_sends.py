@@ -236,8 +236,6 @@ def test_a_dead_letter_that_cannot_be_stored_is_a_failed_send(rig: Rig) -> None:
         ({"sysFlag": "4"}, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"),
         ({"sysFlag": "12"}, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"),
         ({"more": {"TRAN_MSG": "True"}}, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"),
-        ({"more": {"TIMER_DELAY_SEC": "9"}}, ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled"),
-        ({"more": {"TIMER_DELIVER_MS": "9"}}, ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled"),
         ({"body": bytes(1001)}, ResponseCode.MESSAGE_ILLEGAL, "msg body length limit 1000B"),
         ({"more": {"x": "y" * 32_700}}, ResponseCode.MESSAGE_ILLEGAL, "msg properties length limit 32KB"),
     ],
