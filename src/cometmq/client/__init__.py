@@ -22,7 +22,9 @@ module                             holds
 ``listener_failures``
 ``tasks, thread_workers,``         what workers get and give; who calls the listener
 ``workers``
-``pull_engine, pull_kernel``       a pull consumer; one pull
+``pull_engine, pull_ahead,``       a pull consumer; what it pulls before it is asked for; one pull
+``pull_kernel``
+``consumer_facts``                 what the settings of a consumer say to heartbeats and rebalance
 ``instance, server_requests``      what the clients of one id share: routes, heartbeats, timers; what servers ask
 ``rebalance``                      which queues a member has: asks, locks, releases
 ``offset_stores, start_offsets``   progress, at brokers or in a local file; where a new group begins

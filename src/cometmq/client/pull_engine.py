@@ -1,8 +1,8 @@
 """The machine of a pull consumer: pulls ahead of its user, hands out what came, and keeps the offsets.
 
-Queues are assigned by hand, or shared out among the members of the group for the topics subscribed to. Each has one
-task that pulls while there is room; what came waits until :meth:`PullEngine.poll` hands it out, a pull's messages at a
-time. A seek makes whatever was pulled before it void.
+Queues are assigned by hand, or shared out among the members of the group for the topics subscribed to. What is pulled
+of them, and waits until :meth:`PullEngine.poll` hands it out, is :mod:`cometmq.client.pull_ahead`'s. A seek makes
+whatever was pulled before it void.
 
 What counts as consumed is what was handed out; it is committed by the user, or, with ``auto_commit``, by the first poll
 after ``auto_commit_interval_ms``, so never before the user came back for more. A crash brings the rest again.
@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.allocation import AllocateStrategy, as_strategy
+from cometmq.client.consumer_facts import ConsumerFacts
 from cometmq.client.hooks import ConsumeContext, Interceptor, run_hooks
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name
 from cometmq.client.namespaces import with_namespace, without_namespace
@@ -31,12 +31,9 @@ from cometmq.client.offset_stores import (
     usual_store,
 )
 from cometmq.client.process_queue import ProcessQueue
+from cometmq.client.pull_ahead import NONE, Assigned, PullAhead
 from cometmq.client.pull_kernel import PullKernel, PullResult
 from cometmq.client.pulling import (
-    FLOW_CONTROL_DELAY_MS,
-    PAUSED_DELAY_MS,
-    PullStatus,
-    delay_after_error_ms,
     pull_flags,
 )
 from cometmq.client.rebalance import Rebalance
@@ -49,7 +46,6 @@ from cometmq.client.subscriptions import ALL, TAG, make_subscription
 from cometmq.client.trace import consume_tracer
 from cometmq.client.tracing import Tracing
 from cometmq.errors import (
-    BrokerError,
     ClientStateError,
     Error,
     GroupTaken,
@@ -58,7 +54,7 @@ from cometmq.errors import (
     OffsetOutOfRange,
     RouteNotFound,
 )
-from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
 from cometmq.store_config.fields import INT32_MAX
@@ -74,28 +70,7 @@ _log = logging.getLogger(__name__)
 QueuesChanged = Callable[[str, Collection[MessageQueue]], object]
 """Called on the loop with a topic and its queues."""
 
-_NONE: Final = -1
-_NO_START_DELAY_MS: Final = 3_000
 _TOPIC_CHECK_FIRST_MS: Final = 10_000
-_MIB = 1 << 20
-
-
-class _Assigned:
-    """One queue of this consumer."""
-
-    __slots__ = ("consume_offset", "handed_end", "held", "paused", "pull_offset", "queue", "task", "wake")
-
-    def __init__(self, queue: MessageQueue, held: ProcessQueue, *, pull_offset: int) -> None:
-        self.queue = queue
-        self.held = held
-        self.paused = False
-        self.pull_offset = pull_offset
-        self.consume_offset = _NONE
-        # Behind all that was handed out. The process queue only knows the end of what was put into it last, which may
-        # be something that was taken back.
-        self.handed_end = 0
-        self.task: asyncio.Task[None] | None = None
-        self.wake = asyncio.Event()
 
 
 @dataclass(slots=True)
@@ -106,9 +81,10 @@ class _Watch:
     known: frozenset[MessageQueue] | None = None
 
 
-class PullEngine:
+class PullEngine(ConsumerFacts):
     """One pull consumer."""
 
+    settings: PullSettings
     consume_type = ConsumeType.CONSUME_ACTIVELY
     is_orderly = False
     is_push = False
@@ -146,10 +122,13 @@ class PullEngine:
         self._rebalance: Rebalance | None = None
         self._store: OffsetStore | None = None
         self._kernel: PullKernel | None = None
-        self._assigned: dict[MessageQueue, _Assigned] = {}
-        self._ready: deque[tuple[_Assigned, Sequence[ReceivedMessage], int]] = deque()
-        """What is to be handed out: of which queue, and where the pull that brought it ended."""
-        self._arrived = asyncio.Event()
+        self._ahead = PullAhead(
+            settings,
+            group=self._group,
+            subscriptions=lambda: self._subscriptions,
+            start_offset=self.start_offset,
+            now_ms=now_ms,
+        )
         self._commit_due_ms = 0
         self._watches: dict[str, _Watch] = {}
         self._tracing: Tracing | None = None
@@ -165,31 +144,6 @@ class PullEngine:
     def state(self) -> ServiceState:
         """Whether it runs."""
         return self._state
-
-    @property
-    def message_model(self) -> MessageModel:
-        """Whether members share the messages or each gets all."""
-        return self.settings.message_model
-
-    @property
-    def model(self) -> MessageModel:
-        """The same, for the rebalance."""
-        return self.settings.message_model
-
-    @property
-    def consume_from_where(self) -> ConsumeFromWhere:
-        """Where a group without progress begins."""
-        return self.settings.consume_from_where
-
-    @property
-    def namespace(self) -> str | None:
-        """The prefix that the user does not see."""
-        return self.settings.namespace
-
-    @property
-    def unit_mode(self) -> bool:
-        """Whether the group is spread over units."""
-        return self.settings.unit_mode
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:
@@ -209,7 +163,7 @@ class PullEngine:
 
     async def persist_offsets(self) -> None:
         """Store the progress of the queues that are ours."""
-        await self._offsets.persist_all(list(self._assigned))
+        await self._offsets.persist_all(list(self._ahead.assigned))
 
     def routes_changed(self, topic: str, queues: Sequence[MessageQueue]) -> None:
         """Nothing: the next rebalance reads the routes."""
@@ -228,7 +182,7 @@ class PullEngine:
             subscriptions=tuple(self._subscriptions.values()),
             queues={
                 queue: assigned.held.info(commit_offset=self._offsets.memory(queue))
-                for queue, assigned in self._assigned.items()
+                for queue, assigned in self._ahead.assigned.items()
             },
         )
 
@@ -252,11 +206,11 @@ class PullEngine:
 
     def dispatch(self, queue: MessageQueue, process_queue: ProcessQueue, next_offset: int) -> None:
         """Begin to pull a queue that the rebalance took."""
-        self._begin(_Assigned(queue, process_queue, pull_offset=next_offset))
+        self._ahead.begin(Assigned(queue, process_queue, pull_offset=next_offset))
 
     async def release(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
         """Store the progress of a queue that is dropped, and let it go."""
-        self._end(queue, process_queue)
+        self._ahead.end(queue, process_queue)
         await self._offsets.persist(queue)
         self._offsets.remove(queue)
         return True
@@ -304,10 +258,9 @@ class PullEngine:
                 await self._trace(settings)
             await instance.start()
             self._state = ServiceState.RUNNING
-            for topic in {*self._subscriptions, *(queue.topic for queue in self._assigned)}:
+            for topic in {*self._subscriptions, *(queue.topic for queue in self._ahead.assigned)}:
                 await instance.update_route(topic)
-            for assigned in self._assigned.values():
-                self._pull(assigned)
+            self._ahead.start(instance, self._kernel)
             instance.spawn(self._watch_topics())
             if await instance.heartbeat():
                 instance.wake_rebalance()
@@ -332,23 +285,16 @@ class PullEngine:
         if instance is None or rebalance is None or self._state is ServiceState.SHUTDOWN_ALREADY:
             return
         if commit and self.settings.auto_commit:
-            self._commit_in_memory(self._consumed())
+            self._commit_in_memory(self._ahead.consumed())
         self._state = ServiceState.SHUTDOWN_ALREADY
-        tasks = [assigned.task for assigned in self._assigned.values() if assigned.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._ahead.end_pulls()
         try:
             await self.persist_offsets()
         except Error as error:
             _log.warning("group %s could not store its progress: %s", self._group, error)
         finally:
             rebalance.drop_all()
-            for assigned in self._assigned.values():
-                assigned.held.dropped = True
-            self._assigned.clear()
-            self._ready.clear()
-            self._arrived.set()
+            self._ahead.drop_all()
             try:
                 await instance.unregister_consumer(self._group)
                 if self._tracing is not None:
@@ -401,7 +347,9 @@ class PullEngine:
         """End the subscription to a topic and let its queues go."""
         if self._subscriptions.pop(with_namespace(self.settings.namespace, topic), None) is None:
             return
-        await self._let_go([each for each in self._assigned.values() if each.queue.topic not in self._subscriptions])
+        await self._let_go(
+            [each for each in self._ahead.assigned.values() if each.queue.topic not in self._subscriptions]
+        )
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str | None, *, expression_type: str) -> None:
         """Replace the assigned queues; see :meth:`PullConsumer.assign`."""
@@ -411,21 +359,21 @@ class PullEngine:
             for topic in {queue.topic for queue in wanted}
         }
         self._set_mode(by_hand=True)
-        gone = [assigned for queue, assigned in self._assigned.items() if queue not in wanted]
+        gone = [assigned for queue, assigned in self._ahead.assigned.items() if queue not in wanted]
         self._subscriptions = made
         for queue in wanted:
-            if queue not in self._assigned:
-                self._begin(_Assigned(queue, ProcessQueue(queue), pull_offset=_NONE))
+            if queue not in self._ahead.assigned:
+                self._ahead.begin(Assigned(queue, ProcessQueue(queue)))
         await self._let_go(gone)
         if self._state is ServiceState.RUNNING:
             for topic in made:
                 await self._client.update_route(topic)
             await self._client.heartbeat(queues_changed=True)
 
-    async def _let_go(self, gone: Sequence[_Assigned]) -> None:
+    async def _let_go(self, gone: Sequence[Assigned]) -> None:
         for assigned in gone:
             assigned.held.dropped = True
-            self._end(assigned.queue, assigned.held)
+            self._ahead.end(assigned.queue, assigned.held)
             if self._rebalance is not None:
                 self._rebalance.queues.pop(assigned.queue, None)
         if self._store is not None:
@@ -435,7 +383,7 @@ class PullEngine:
 
     def assignment(self) -> list[MessageQueue]:
         """Return the queues that this consumer has now."""
-        return [self._plain(queue) for queue in self._assigned]
+        return [self._plain(queue) for queue in self._ahead.assigned]
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return all queues of a topic that can be read."""
@@ -473,145 +421,15 @@ class PullEngine:
     def _plain(self, queue: MessageQueue) -> MessageQueue:
         return replace(queue, topic=without_namespace(self.settings.namespace, queue.topic))
 
-    def _of(self, queue: MessageQueue) -> _Assigned:
-        assigned = self._assigned.get(self._wire(queue))
+    def _of(self, queue: MessageQueue) -> Assigned:
+        assigned = self._ahead.assigned.get(self._wire(queue))
         if assigned is None:
             raise NotFound(
                 f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name} is not assigned to {self._name}"
             )
         return assigned
 
-    def _begin(self, assigned: _Assigned) -> None:
-        self._assigned[assigned.queue] = assigned
-        if self._state is ServiceState.RUNNING:
-            self._pull(assigned)
-
-    def _end(self, queue: MessageQueue, held: ProcessQueue) -> None:
-        assigned = self._assigned.get(queue)
-        if assigned is None or assigned.held is not held:
-            return
-        del self._assigned[queue]
-        self._stop(assigned)
-        if self._kernel is not None:
-            self._kernel.forget(queue)
-
-    def _stop(self, assigned: _Assigned) -> None:
-        """End its pulls, and forget what came of them."""
-        if assigned.task is not None:
-            assigned.task.cancel()
-            assigned.task = None
-        assigned.held.clear()
-        self._ready = deque(item for item in self._ready if item[0] is not assigned)
-
     # --- Pulls --------------------------------------------------------------------------------------------------------
-
-    def _pull(self, assigned: _Assigned) -> None:
-        assigned.task = self._client.spawn(self._pull_on(assigned))
-
-    async def _pull_on(self, assigned: _Assigned) -> None:
-        while not assigned.held.dropped:
-            delay_ms = self._gate_ms(assigned)
-            if delay_ms == 0:
-                delay_ms = await self._pull_once(assigned)
-            if delay_ms > 0:
-                await self._wait(assigned, delay_ms)
-
-    def _gate_ms(self, assigned: _Assigned) -> int:
-        """Return how long a pull has to wait before it may be sent, 0 where it may be now."""
-        settings, held = self.settings, assigned.held
-        if assigned.paused:
-            return PAUSED_DELAY_MS
-        held.last_pull_ms = self._now_ms()
-        if (
-            len(self._ready) * settings.pull_batch_size > settings.pull_threshold_for_all
-            or held.count > settings.pull_threshold_for_queue
-            or held.size_bytes // _MIB > settings.pull_threshold_size_for_queue_mib
-            or held.max_span > settings.consume_max_span
-        ):
-            return FLOW_CONTROL_DELAY_MS
-        return 0
-
-    async def _wait(self, assigned: _Assigned, delay_ms: int) -> None:
-        """Wait for the time, or until there is a reason to look again."""
-        timer = self._client.loop.call_later(delay_ms / 1000, assigned.wake.set)
-        try:
-            await assigned.wake.wait()
-        finally:
-            timer.cancel()
-            assigned.wake.clear()
-
-    async def _pull_once(self, assigned: _Assigned) -> int:
-        """Pull, and put what came where poll finds it; return how long to wait before the next."""
-        queue, held = assigned.queue, assigned.held
-        subscription = self._subscriptions.get(queue.topic)
-        if subscription is None:
-            return PAUSED_DELAY_MS
-        try:
-            if assigned.pull_offset == _NONE:
-                start = await self.start_offset(queue)
-                if start < 0:
-                    return _NO_START_DELAY_MS
-                assigned.pull_offset = start
-            result = await self._ask(
-                queue,
-                subscription,
-                offset=assigned.pull_offset,
-                max_messages=self.settings.pull_batch_size,
-                flags=pull_flags(suspend=True, subscription=True, lite=True),
-                timeout_ms=self.settings.consumer_timeout_when_suspend_ms,
-            )
-        except Error as error:
-            if assigned.pull_offset == _NONE:
-                _log.warning("group %s cannot begin with %s yet: %s", self._group, queue, error)
-                return _NO_START_DELAY_MS
-            _log.warning("group %s could not pull %s: %s", self._group, queue, error)
-            code = error.code if isinstance(error, BrokerError) else None
-            return delay_after_error_ms(code, exception_delay_ms=self.settings.pull_time_delay_when_exception_ms)
-        if held.dropped:
-            return 0
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            _log.warning(
-                "group %s: the broker has no offset %d of %s; it goes on with %d",
-                self._group,
-                assigned.pull_offset,
-                queue,
-                result.next_begin_offset,
-            )
-        is_stuck = result.status is PullStatus.OFFSET_ILLEGAL and result.next_begin_offset == assigned.pull_offset
-        assigned.pull_offset = result.next_begin_offset
-        if result.messages:
-            held.put(result.messages)
-            self._ready.append((assigned, result.messages, result.next_begin_offset))
-            self._arrived.set()
-        elif held.count == 0 and assigned.consume_offset != _NONE:
-            # What matches nothing is behind us too; else a tag that is never met would keep the progress where it is.
-            assigned.consume_offset = assigned.handed_end = assigned.pull_offset
-        return self.settings.pull_time_delay_when_exception_ms if is_stuck else 0
-
-    async def _ask(
-        self,
-        queue: MessageQueue,
-        subscription: SubscriptionData,
-        *,
-        offset: int,
-        max_messages: int,
-        flags: int,
-        timeout_ms: int,
-    ) -> PullResult:
-        if self._kernel is None:
-            raise ClientStateError(f"{self._name} is not started: call start() first")
-        return await self._kernel.pull(
-            queue,
-            subscription,
-            group=self._group,
-            offset=offset,
-            max_messages=max_messages,
-            max_bytes=INT32_MAX,
-            sys_flag=flags,
-            suspend_timeout_ms=self.settings.broker_suspend_max_time_ms,
-            timeout_ms=timeout_ms,
-            sub_version=0 if subscription.expression_type == TAG else subscription.sub_version,
-        )
 
     async def pull(
         self,
@@ -635,8 +453,11 @@ class PullEngine:
             timeout_ms = settings.consumer_timeout_when_suspend_ms if block else settings.consumer_pull_timeout_ms
         elif timeout_ms <= 0:
             raise InvalidArgument(f"timeout_ms is {timeout_ms}: it must be above 0")
+        if self._kernel is None:
+            raise ClientStateError(f"{self._name} is not started: call start() first")
         wire = self._wire(queue)
-        return await self._ask(
+        return await self._ahead.ask(
+            self._kernel,
             wire,
             make_subscription(wire.topic, expression, expression_type=expression_type, now_ms=self._now_ms()),
             offset=offset,
@@ -654,67 +475,31 @@ class PullEngine:
         if wait_ms < 0:
             raise InvalidArgument(f"timeout_ms is {wait_ms}: it must not be negative")
         if self.settings.auto_commit and self._now_ms() >= self._commit_due_ms:
-            self._commit_in_memory(self._consumed())
+            self._commit_in_memory(self._ahead.consumed())
             self._commit_due_ms = self._now_ms() + self.settings.auto_commit_interval_ms
         end_s = instance.loop.time() + wait_ms / 1000
-        while not (messages := self._take()):
+        while (taken := self._ahead.take()) is None:
             left_s = end_s - instance.loop.time()
             if left_s <= 0 or self._state is not ServiceState.RUNNING:
                 return []
-            self._arrived.clear()
-            try:
-                await asyncio.wait_for(self._arrived.wait(), left_s)
-            except asyncio.TimeoutError:
-                continue
-        return messages
+            await self._ahead.arrival(left_s)
+        self._run_hooks(*taken)
+        return taken[1]
 
-    def _take(self) -> list[ReceivedMessage]:
-        while self._ready:
-            assigned, messages, pull_end = self._ready.popleft()
-            if assigned.held.dropped:
-                continue
-            now_ms = self._now_ms()
-            # Behind the last message there may be some that the subscription leaves out: they are done with, too.
-            assigned.handed_end = max(assigned.handed_end, messages[-1].queue_offset + 1, pull_end)
-            first_left = assigned.held.remove(messages, now_ms=now_ms)
-            assigned.consume_offset = first_left if assigned.held.count else assigned.handed_end
-            if not assigned.paused:
-                assigned.wake.set()
-            handed = list(messages)
-            self._run_hooks(assigned.queue, handed, now_ms)
-            return handed
-        return []
-
-    def _run_hooks(self, queue: MessageQueue, messages: Sequence[ReceivedMessage], now_ms: int) -> None:
+    def _run_hooks(self, queue: MessageQueue, messages: Sequence[ReceivedMessage]) -> None:
         if not self._interceptors:
             return
-        context = ConsumeContext(group=self._group, queue=queue, messages=messages, began_ms=now_ms, is_success=True)
+        context = ConsumeContext(
+            group=self._group, queue=queue, messages=messages, began_ms=self._now_ms(), is_success=True
+        )
         run_hooks((each.before_consume for each in self._interceptors if each.before_consume is not None), context)
         run_hooks((each.after_consume for each in self._interceptors if each.after_consume is not None), context)
 
     def give_back(self, messages: Iterable[ReceivedMessage]) -> None:
         """Take back messages that were handed out and that nobody looked at: the next polls hand them out again."""
-        by_queue: dict[MessageQueue, list[ReceivedMessage]] = {}
-        for message in messages:
-            queue = MessageQueue(topic=message.stored_topic, broker_name=message.broker_name, queue_id=message.queue_id)
-            by_queue.setdefault(queue, []).append(message)
-        for queue, some in by_queue.items():
-            assigned = self._assigned.get(queue)
-            first_offset = some[0].queue_offset
-            if assigned is not None and not assigned.held.dropped and first_offset < assigned.consume_offset:
-                assigned.held.put(some)
-                assigned.consume_offset = first_offset
-                self._ready.appendleft((assigned, some, 0))
-                self._arrived.set()
+        self._ahead.give_back(messages)
 
     # --- Progress -----------------------------------------------------------------------------------------------------
-
-    def _consumed(self) -> dict[MessageQueue, int]:
-        return {
-            queue: assigned.consume_offset
-            for queue, assigned in self._assigned.items()
-            if assigned.consume_offset != _NONE and not assigned.held.dropped
-        }
 
     def _commit_in_memory(self, offsets: Mapping[MessageQueue, int]) -> None:
         for queue, offset in offsets.items():
@@ -723,7 +508,7 @@ class PullEngine:
     async def commit(self, offsets: Mapping[MessageQueue, int] | None, *, wait: bool) -> None:
         """Commit; see :meth:`PullConsumer.commit`."""
         self._running()
-        chosen = self._consumed()
+        chosen = self._ahead.consumed()
         if offsets is not None:
             for queue, offset in offsets.items():
                 self._of(queue)
@@ -760,7 +545,7 @@ class PullEngine:
     def position(self, queue: MessageQueue) -> int | None:
         """Return the offset behind what was handed out of a queue, or None where nothing was yet."""
         offset = self._of(queue).consume_offset
-        return None if offset == _NONE else offset
+        return None if offset == NONE else offset
 
     # --- Where to go on -----------------------------------------------------------------------------------------------
 
@@ -776,9 +561,9 @@ class PullEngine:
                 offset=offset,
             )
         assigned = self._of(queue)
-        self._stop(assigned)
+        self._ahead.stop(assigned)
         assigned.pull_offset = assigned.consume_offset = assigned.handed_end = offset
-        self._pull(assigned)
+        self._ahead.go_on(assigned)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Go on at the queue's first message."""

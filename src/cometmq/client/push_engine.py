@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.client.allocation import AllocateStrategy, as_strategy
 from cometmq.client.concurrent_service import ConcurrentService
 from cometmq.client.consume_service import Surroundings
+from cometmq.client.consumer_facts import ConsumerFacts
 from cometmq.client.hooks import ConsumeContext, Interceptor, run_hooks
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name
 from cometmq.client.listeners import Action, Handled, async_caller, caller, is_async
@@ -50,7 +51,6 @@ from cometmq.client.workers import ExecutorWorkers, LoopWorkers
 from cometmq.errors import Error, GroupTaken, InvalidArgument
 from cometmq.remoting.bodies.heartbeat import (
     CheckClientRequestBody,
-    ConsumeFromWhere,
     ConsumeType,
     MessageModel,
     SubscriptionData,
@@ -103,7 +103,7 @@ class ListenerSpec:
     executor: Executor | None = None
 
 
-class PushEngine:
+class PushEngine(ConsumerFacts):
     """One push consumer on one loop.
 
     Attributes:
@@ -113,6 +113,7 @@ class PushEngine:
         state: where it is in its life.
     """
 
+    settings: PushSettings
     is_push = True
     consume_type = ConsumeType.CONSUME_PASSIVELY
 
@@ -176,31 +177,6 @@ class PushEngine:
         return time.time_ns() // 1_000_000 if self._clock is None else self._clock()
 
     # --- What instance and rebalance ask ------------------------------------------------------------------------------
-
-    @property
-    def message_model(self) -> MessageModel:
-        """Whether members share the messages."""
-        return self.settings.message_model
-
-    @property
-    def model(self) -> MessageModel:
-        """The same, for the rebalance."""
-        return self.settings.message_model
-
-    @property
-    def consume_from_where(self) -> ConsumeFromWhere:
-        """Where a group without progress begins."""
-        return self.settings.consume_from_where
-
-    @property
-    def namespace(self) -> str | None:
-        """The prefix that the user does not see."""
-        return self.settings.namespace
-
-    @property
-    def unit_mode(self) -> bool:
-        """Whether the group's clients are spread over units."""
-        return self.settings.unit_mode
 
     @property
     def is_orderly(self) -> bool:
