@@ -34,7 +34,7 @@ cmq_status CMQ_MUST_CHECK cmq_pop_ordered_ack(const cmq_pop_ordered *to, const c
                                               int64_t now_ms, bool *wake_out);
 
 /* A message shall be visible at now + invisible. Returns the invisible time that its new handle has, counted from the pop, whose time stays the handle's; -1:
- * it was consumed already, answer without. *wake_out: look again at who waits for the queue, as it becomes free at another time now. */
+ * it was consumed already: upstream answers zeros. *wake_out: look again at who waits for the queue, as it becomes free at another time now. */
 int64_t cmq_pop_ordered_change(const cmq_pop_ordered *to, const cmq_offset_key *key, int64_t offset, int64_t pop_ms, int64_t invisible_ms, int64_t now_ms,
                                bool *wake_out);
 

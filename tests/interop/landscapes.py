@@ -53,19 +53,21 @@ runs_in_make_test = pytest.mark.runs_in_make_test
 """On what needs no Java: `make test` runs it, and `make test-java-short` not again."""
 
 
-def on_each_server(*, short: bool = True, quick: bool = True, ours: bool = True) -> pytest.MarkDecorator:
+def on_each_server(
+    *, short: bool = True, quick: bool = True, ours: bool = True, old: bool = True
+) -> pytest.MarkDecorator:
     """Our client on our servers, in `make test`; on upstream's of 5.3.3, in the short form too; and of 4.9.7.
 
     Args:
         short: False leaves 5.3.3 to the full form.
         quick: False leaves ours to it, too.
         ours: False for what only upstream's servers do.
+        old: False for what 4.9.7 does not have.
     """
     upstream = pytest.mark.java if short else in_full_only
-    params = [
-        pytest.param(Landscape(), id="upstream-5.3.3", marks=upstream),
-        pytest.param(_OLD, id="upstream-4.9.7", marks=in_full_only),
-    ]
+    params = [pytest.param(Landscape(), id="upstream-5.3.3", marks=upstream)]
+    if old:
+        params.append(pytest.param(_OLD, id="upstream-4.9.7", marks=in_full_only))
     if ours:
         params.insert(0, pytest.param(OURS, id="ours", marks=runs_in_make_test if quick else in_full_only))
     return pytest.mark.parametrize("session_servers", params, indirect=True, scope="session")

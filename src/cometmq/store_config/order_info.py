@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple, cast
 
 from cometmq.store_config.consumer_offsets import offset_key
 from cometmq.store_config.errors import ConfigValueError
-from cometmq.store_config.fastjson import JsonObject, JsonValue, bean
+from cometmq.store_config.fastjson import JavaList, JsonObject, JsonValue, bean
 from cometmq.store_config.fields import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Fields, as_int
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 from cometmq.store_config.managed import ManagedFile
@@ -170,7 +170,7 @@ def _encode_batch(batch: OrderedBatch) -> JsonObject:
         "cm": (batch.acked ^ sign) - sign,
         "i": batch.invisible_ms or None,
         "l": batch.used_ms,
-        "o": [*first, *(offset - first[0] for offset in batch.offsets[1:])],
+        "o": JavaList([*first, *(offset - first[0] for offset in batch.offsets[1:])]),
         "oc": None if batch.times is None else cast(JsonObject, dict(batch.times)),
         "ot": None if batch.visible_ms is None else cast(JsonObject, dict(batch.visible_ms)),
         "popTime": batch.pop_ms,
