@@ -14,6 +14,7 @@ cmq_core is linked statically and must be in the process once.
     _verify.pxi    verification and repair
     _wire.pxi      remoting commands
     _received.pxi  ReceivedMessage: what a consumer pulled
+    _popped.pxi    what a POP adds to them: queues, offsets, handles
     _message_table.pxi  MessageTable: what a consumer holds of one queue
     _client.pxi    sends and pulls of a client, and their answers
     _sending.pxi   SendFuture: sends on their way, and who waits for them
@@ -163,6 +164,7 @@ include "_fed.pxi"
 include "_verify.pxi"
 include "_wire.pxi"
 include "_received.pxi"
+include "_popped.pxi"
 include "_message_table.pxi"
 include "_client.pxi"
 include "_link.pxi"

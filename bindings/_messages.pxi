@@ -14,6 +14,7 @@ cdef class _Pull:
     cdef int32_t queue_id
     cdef int64_t min_offset
     cdef int64_t max_offset
+    cdef str pop_head                # of popped messages: their handle up to the blank before the queue offset; else None
 
 
 @cython.final

@@ -77,6 +77,11 @@ cdef class ReceivedMessage(Message):
         value = self._property(_slice_of_bytes(b"ORIGIN_MESSAGE_ID"))
         return self.message_id if value is None else value.decode("ascii", "replace")
 
+    @property
+    def pop_handle(self):
+        """What a popped message is acknowledged by, as upstream's property ``POP_CK`` has it; None where it was pulled."""
+        return None if self._pull.pop_head is None else f"{self._pull.pop_head} {self._queue_offset}"
+
     def __eq__(self, other):
         if type(other) is not ReceivedMessage:
             return NotImplemented
@@ -133,10 +138,10 @@ cdef class ReceivedMessage(Message):
     def __reduce__(self):
         cdef _Pull pull = self._pull
         return _received_again, (self._own_record(), pull.broker_name, pull.topic, pull.queue_id, pull.namespace, pull.min_offset, pull.max_offset,
-                                 self._queue_offset, self._is_element, self._reconsume_raised)
+                                 self._queue_offset, self._is_element, self._reconsume_raised, pull.pop_head)
 
 
-cdef _Pull _pull_of(str broker_name, str topic, int32_t queue_id, str namespace, int64_t min_offset, int64_t max_offset):
+cdef _Pull _pull_of(str broker_name, str topic, int32_t queue_id, str namespace, int64_t min_offset, int64_t max_offset, str pop_head=None):
     cdef _Pull pull = _Pull.__new__(_Pull)
     pull.broker_name = broker_name
     pull.topic = topic
@@ -144,6 +149,7 @@ cdef _Pull _pull_of(str broker_name, str topic, int32_t queue_id, str namespace,
     pull.namespace = namespace
     pull.min_offset = min_offset
     pull.max_offset = max_offset
+    pull.pop_head = pop_head
     return pull
 
 
@@ -160,7 +166,7 @@ cdef inline ReceivedMessage _received_of(_Pull pull, bytes owner, const uint8_t 
 
 
 def _received_again(bytes record not None, str broker_name not None, str topic not None, int32_t queue_id, str namespace, int64_t min_offset,
-                    int64_t max_offset, int64_t queue_offset, bint is_element, int32_t reconsume_raised):
+                    int64_t max_offset, int64_t queue_offset, bint is_element, int32_t reconsume_raised, str pop_head=None):
     """Make a message again that was pickled."""
     cdef cmq_record_view view
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(<PyObject *>record)
@@ -168,7 +174,7 @@ def _received_again(bytes record not None, str broker_name not None, str topic n
     if status == CMQ_AGAIN or status == CMQ_END:
         raise _errors.CorruptRecord("the bytes of a pickled message end within it")
     _check(status)
-    cdef ReceivedMessage message = _received_of(_pull_of(broker_name, topic, queue_id, namespace, min_offset, max_offset), record, at, &view)
+    cdef ReceivedMessage message = _received_of(_pull_of(broker_name, topic, queue_id, namespace, min_offset, max_offset, pop_head), record, at, &view)
     message._queue_offset = queue_offset
     message._is_element = is_element
     message._reconsume_raised = reconsume_raised

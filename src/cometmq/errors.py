@@ -48,6 +48,7 @@ __all__ = [
     "SettingConflict",
     "SettingNeeded",
     "Status",
+    "StaleHandle",
     "StorageError",
     "StoreBusy",
     "StoreClosed",
@@ -502,6 +503,24 @@ class GroupTaken(Error):
         """``group`` is the group that is taken."""
         super().__init__(message, status=status)
         self.group = group
+
+
+class StaleHandle(Error, LookupError):
+    """A popped message cannot be finished or hidden any longer by this handle: its broker knows no such message.
+
+    The queue may have been deleted or its messages have expired, or the handle is another broker's. Where the message
+    is still there it comes again.
+
+    Attributes:
+        handle: the handle, or None.
+        code: the broker's response code, or None.
+    """
+
+    def __init__(self, message: str, *, handle: str | None = None, code: int | None = None) -> None:
+        """Keep which handle it was, and what the broker said."""
+        super().__init__(message)
+        self.handle = handle
+        self.code = code
 
 
 class RouteNotFound(NotFound):

@@ -1,9 +1,9 @@
 """A cluster as a Python object: a name server and brokers to which clients are connected without sockets.
 
 It knows what instances, consumers and producers need: routes, heartbeats with members and notices of change, progress,
-locks that expire, queues of real records, pulls with holds, sends, messages put back, delays and dead letters. Each
-client process has a :class:`FakeNetwork` of its own, which can be cut, as a crash does, or be silent, as a lost host
-is. Every request and every answer takes ``latency_ms`` of the loop's time.
+locks that expire, queues of real records, pulls with holds, sends, messages put back, delays and dead letters; and what
+:mod:`support.fake_pops` knows of POP. Each client process has a :class:`FakeNetwork` of its own, which can be cut, as a
+crash does, or be silent, as a lost host is. Every request and every answer takes ``latency_ms`` of the loop's time.
 
 Source: consumption specification 3; remoting specification 2, 4.5.
 """
@@ -27,6 +27,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members, request
 from cometmq.store_config.names import dead_letter_topic, retry_topic
+from support.fake_pops import FakePops
 from support.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ class FakeNetwork:
         self._note(address, request.code, request.fields, request.body)
         server = await self._reach(address, timeout_ms)
         answer = server.answer(self, request)
+        if inspect.isawaitable(answer):  # the broker holds it
+            answer = await answer
         await self._trip(address)
         return Command.decode(answer.with_opaque(1).encode())
 
@@ -347,15 +350,18 @@ class FakeBroker:
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.locks: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
         self.delayed = 0
+        self.pops = FakePops(self, cluster.loop)
+        self.unknown_codes: frozenset[int] = frozenset()
         self._held: dict[tuple[str, int], list[asyncio.Event]] = {}
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 
-    def answer(self, client: FakeNetwork, command: Command) -> Command:
+    def answer(self, client: FakeNetwork, command: Command) -> Any:
         handler = self._HANDLERS.get(command.code)
-        if handler is None:
-            return command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f"{command.code}")
-        return handler(self, client, command)
+        if handler is not None:
+            return handler(self, client, command)
+        answer = None if command.code in self.unknown_codes else self.pops.answer(client, command)
+        return answer or command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f"{command.code}")
 
     def _heartbeat(self, client: FakeNetwork, command: Command) -> Command:
         data = HeartbeatData.from_json(command.body)
@@ -555,6 +561,7 @@ class FakeBroker:
         self.log.append(record)
         for held in self._held.pop((record.topic, record.queue_id), ()):
             held.set()
+        self.pops.arrived()
 
     def take(self, sent: SendRequest) -> Record:
         """Store what a producer sent."""

@@ -18,8 +18,8 @@ What waits, and where:
   loop stands for any number of messages.
 - Everything else that may touch the disk runs in the executor.
 
-:class:`Producer`, :class:`PushConsumer` and :class:`PullConsumer` are those of :mod:`cometmq.client`, on the caller's
-loop.
+:class:`Producer`, :class:`PushConsumer`, :class:`PullConsumer` and :class:`SimpleConsumer` are those of
+:mod:`cometmq.client`, on the caller's loop.
 
 Cancelling is clean: a cancelled append may or may not have been stored, a cancelled read loses nothing.
 """
@@ -31,6 +31,7 @@ from cometmq.aio.pull import PullConsumer
 from cometmq.aio.push import PushConsumer
 from cometmq.aio.readers import AsyncConsumer, AsyncHandedOff, AsyncReader
 from cometmq.aio.scans import AsyncScan
+from cometmq.aio.simple import SimpleConsumer
 from cometmq.aio.store import AsyncStore, open
 
 __all__ = [
@@ -42,5 +43,6 @@ __all__ = [
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "SimpleConsumer",
     "open",
 ]

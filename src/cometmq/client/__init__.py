@@ -25,6 +25,8 @@ module                             holds
 ``pull_engine, pull_ahead,``       a pull consumer; what it pulls before it is asked for; one pull
 ``pull_kernel``
 ``consumer_facts``                 what the settings of a consumer say to heartbeats and rebalance
+``simple_consumer, simple_engine`` a simple consumer, which pops; ``pop_kernel`` has its requests, and ``pop_extending``
+                                   keeps messages hidden that are worked on
 ``instance, server_requests``      what the clients of one id share: routes, heartbeats, timers; what servers ask
 ``rebalance``                      which queues a member has: asks, locks, releases
 ``offset_stores, start_offsets``   progress, at brokers or in a local file; where a new group begins
@@ -40,7 +42,9 @@ module                             holds
 ``outgoing, compressing,``         messages on their way out
 ``unique_ids``
 ``trace``                          upstream's message trace
-``settings, producer_settings``    settings, their checks and defaults
+``pop_handles, popping``           handles of popped messages; what is asked, and when a failed one comes again
+``settings, producer_settings,``   settings, their checks and defaults
+``simple_settings``
 ``hooks, service_state``           interceptors; the states of a service
 ``offset_file``                    upstream's ``offsets.json``
 =================================  =================================================================================
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
     from cometmq.client.pull_consumer import PullConsumer
     from cometmq.client.push_consumer import PushConsumer
     from cometmq.client.sending import SendResult
+    from cometmq.client.simple_consumer import SimpleConsumer
     from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
@@ -75,6 +80,7 @@ __all__ = [
     "ReceivedMessage",
     "SendFuture",
     "SendResult",
+    "SimpleConsumer",
 ]
 
 _PLACES = {
@@ -90,6 +96,7 @@ _PLACES = {
     "ReceivedMessage": "cometmq._engine",
     "SendFuture": "cometmq._engine",
     "SendResult": "cometmq.client.sending",
+    "SimpleConsumer": "cometmq.client.simple_consumer",
 }
 """Imported when they are first asked for: others use single modules of this package, and should not pay for all."""
 

@@ -1,0 +1,148 @@
+"""The simple consumer for asyncio: that of :mod:`cometmq.client`, on the caller's own loop.
+
+::
+
+    async with SimpleConsumer("billing", name_servers="127.0.0.1:9876") as consumer:
+        await consumer.subscribe("orders", "paid || refunded")
+        async for message in consumer:
+            await book(message.body_bytes)
+
+A loop that is blocked hides nothing for longer and sends no heartbeats; brokers drop a member after 120 s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from cometmq.client.service_state import ServiceState
+from cometmq.client.simple_consumer import SETTLE_S, make_simple_engine
+from cometmq.client.simple_settings import SimpleSettings
+from cometmq.client.subscriptions import ALL, TAG
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from cometmq._engine import ReceivedMessage
+    from cometmq.client.simple_settings import SimpleOptions
+
+__all__ = ["SimpleConsumer"]
+
+
+class SimpleConsumer:
+    """Receives messages of a group when it is asked.
+
+    Every method has the arguments and errors of :class:`cometmq.client.simple_consumer.SimpleConsumer`'s. Threads: that
+    of its loop, which is the one that :meth:`start` runs on.
+    """
+
+    def __init__(
+        self, group: str, *, name_servers: str | Iterable[str] | None = None, **options: Unpack[SimpleOptions]
+    ) -> None:
+        """Connect to nobody yet."""
+        self._engine = make_simple_engine(group, name_servers=name_servers, options=dict(options))
+
+    def __repr__(self) -> str:
+        """Tell group, state and topics."""
+        engine = self._engine
+        topics = sorted(engine.subscriptions)
+        return f"<aio.SimpleConsumer {engine.settings.group} {engine.state.value} topics={topics}>"
+
+    @property
+    def settings(self) -> SimpleSettings:
+        """What it was told."""
+        return self._engine.settings
+
+    @property
+    def state(self) -> ServiceState:
+        """Whether it runs."""
+        return self._engine.state
+
+    async def start(self) -> Self:
+        """Start on the running loop."""
+        await self._engine.start()
+        return self
+
+    async def close(self) -> None:
+        """Leave the group and close; what was received and not acknowledged comes again."""
+        await self._engine.close()
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    async def subscribe(self, topic: str, expression: str | None = ALL, *, expression_type: str = TAG) -> None:
+        """Subscribe to a topic, before or after the start."""
+        await self._engine.subscribe(topic, expression, expression_type=expression_type)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """End the subscription to a topic; what was received of it can still be acknowledged."""
+        await self._engine.unsubscribe(topic)
+
+    async def receive(
+        self, max_messages: int | None = None, *, invisible_s: float | None = None, wait_s: float | None = None
+    ) -> list[ReceivedMessage]:
+        """Return messages that nobody else has; an empty list where none came in time.
+
+        Where it is cancelled, what comes yet goes to the next who asks.
+        """
+        return await self._engine.receive(max_messages, invisible_s=invisible_s, wait_s=wait_s)
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """Say that a message is done: nobody gets it again."""
+        await self._engine.ack([message])
+
+    async def ack_many(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Say that messages are done, with one request for each broker where it knows that."""
+        chosen = list(messages)
+        if chosen:
+            await self._engine.ack(chosen)
+
+    async def extend(self, message: ReceivedMessage, *, invisible_s: float) -> str:
+        """Hide a message for so long from now on, or with 0 give it back; return its new handle."""
+        return await self._engine.extend(message, invisible_s=invisible_s)
+
+    @asynccontextmanager
+    async def handling(self, message: ReceivedMessage) -> AsyncIterator[ReceivedMessage]:
+        """Keep a message hidden for as long as the block works on it, and acknowledge it at the block's end."""
+        self._engine.keep([message])
+        try:
+            yield message
+        except BaseException:
+            await self._engine.let_go([message])
+            raise
+        await self.ack(message)
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Give messages one by one until the consumer is closed; they are hidden and acknowledged as the loop goes on.
+
+        Leaving the loop early lets go of what it has when the iterator is closed: ``contextlib.aclosing`` does so at
+        once.
+        """
+        while self._engine.state is ServiceState.RUNNING:
+            waiting = deque(await self._engine.receive_kept())
+            settled_s = time.monotonic()
+            current: ReceivedMessage | None = None
+            try:
+                while waiting:
+                    current = waiting.popleft()
+                    yield current
+                    self._engine.note_handled(current)
+                    current = None
+                    if time.monotonic() - settled_s > SETTLE_S:
+                        await self._engine.settle()
+                        settled_s = time.monotonic()
+            finally:
+                if current is not None:
+                    await self._engine.let_go([current])
+                await self._engine.settle(rest=waiting)

@@ -1,0 +1,270 @@
+"""Handles of popped messages, and the texts of a POP's answer that they are made of.
+
+A handle says by which pop a message was taken, until when it is hidden from others, and where it lies; a broker needs
+it to take an acknowledgement. Messages of a normal topic come without: the client makes their handles from the answer's
+``startOffsetInfo`` and ``msgOffsetInfo``. Those of a retry topic carry theirs.
+
+Threads: any; nothing is kept. Source: consumption specification 4.5.2; remoting specification 2.5.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cometmq.errors import InvalidArgument, MalformedCommand
+from cometmq.store_config.fields import INT32_MAX, INT64_MAX
+from cometmq.store_config.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from cometmq._engine import ReceivedMessage
+
+__all__ = [
+    "PopHandle",
+    "PopTimes",
+    "TopicKind",
+    "pop_retry_topic",
+    "read_message_offsets",
+    "read_starts",
+    "set_handles",
+]
+
+HANDLE_CHARS_MAX: Final = 512
+
+_DIGITS = re.compile(r"[0-9]{1,19}")
+_FIELDS_WITH_OFFSET = 8
+
+QueueKey = tuple[int, int]
+"""Kind of topic and queue id."""
+
+
+class TopicKind(enum.IntEnum):
+    """Where a popped message is stored; the values are those of the wire."""
+
+    NORMAL = 0
+    RETRY_V1 = 1
+    RETRY_V2 = 2
+
+
+_RETRY_MARKS = {TopicKind.RETRY_V1: "_", TopicKind.RETRY_V2: "+"}
+
+
+def pop_retry_topic(group: str, topic: str, kind: TopicKind) -> str:
+    """Return the topic that messages of this kind are stored under, as brokers know it.
+
+    Args:
+        group: the group, with its namespace.
+        topic: the topic that is popped, with its namespace.
+        kind: ``NORMAL`` gives the topic itself.
+    """
+    mark = _RETRY_MARKS.get(kind)
+    return topic if mark is None else f"{RETRY_PREFIX}{group}{mark}{topic}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopTimes:
+    """What all messages of a pop have in common.
+
+    Attributes:
+        pop_ms: when the broker gave them out, milliseconds since 1970 by its clock.
+        invisible_ms: for how long nobody else gets them.
+        revive_queue_id: where the broker keeps account of them.
+    """
+
+    pop_ms: int
+    invisible_ms: int
+    revive_queue_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopHandle:
+    """A handle, read. ``str()`` gives its text.
+
+    Attributes:
+        start_offset: the first offset of its batch in the queue.
+        times: when it was popped, and for how long.
+        kind: the kind of topic that it lies under.
+        broker_name: its broker.
+        queue_id: its queue under that topic.
+        queue_offset: its place there.
+    """
+
+    start_offset: int
+    times: PopTimes
+    kind: TopicKind
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+    @staticmethod
+    def parse(text: str, *, queue_offset: int | None = None) -> PopHandle:
+        """Read a handle.
+
+        Args:
+            text: the handle.
+            queue_offset: the message's, for a handle that ends before it.
+
+        Raises:
+            InvalidArgument: it is none.
+        """
+        if len(text) > HANDLE_CHARS_MAX:
+            raise InvalidArgument(f"a handle of {len(text)} characters; none has more than {HANDLE_CHARS_MAX}")
+        parts = text.split(" ")
+        if queue_offset is not None and len(parts) == _FIELDS_WITH_OFFSET - 1:
+            parts.append(str(queue_offset))
+        if len(parts) != _FIELDS_WITH_OFFSET:
+            raise InvalidArgument(f"the handle {text!r} has {len(parts)} parts, and not {_FIELDS_WITH_OFFSET}")
+        start, pop_ms, invisible_ms, revive, kind, broker_name, queue_id, offset = parts
+        if not broker_name:
+            raise InvalidArgument(f"the handle {text!r} names no broker")
+        return PopHandle(
+            start_offset=_handle_number(text, start, INT64_MAX),
+            times=PopTimes(
+                pop_ms=_handle_number(text, pop_ms, INT64_MAX),
+                invisible_ms=_handle_number(text, invisible_ms, INT64_MAX),
+                revive_queue_id=_handle_number(text, revive, INT32_MAX),
+            ),
+            kind=TopicKind(_handle_number(text, kind, max(TopicKind))),
+            broker_name=broker_name,
+            queue_id=_handle_number(text, queue_id, INT32_MAX),
+            queue_offset=_handle_number(text, offset, INT64_MAX),
+        )
+
+    @property
+    def head(self) -> str:
+        """The text without the queue offset at its end."""
+        times = self.times
+        return (
+            f"{self.start_offset} {times.pop_ms} {times.invisible_ms} {times.revive_queue_id} {self.kind:d} "
+            f"{self.broker_name} {self.queue_id}"
+        )
+
+    def __str__(self) -> str:
+        """Return the handle's text."""
+        return f"{self.head} {self.queue_offset}"
+
+    def renewed(self, times: PopTimes) -> PopHandle:
+        """Return what takes its place when the message stays hidden for another time: a batch of its own."""
+        return replace(self, start_offset=self.queue_offset, times=times)
+
+
+def _number(text: str, maximum: int) -> int | None:
+    if _DIGITS.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if number <= maximum else None
+
+
+def _handle_number(handle: str, text: str, maximum: int) -> int:
+    number = _number(text, maximum)
+    if number is None:
+        raise InvalidArgument(f"the handle {handle!r} has {text[:40]!r} where a number from 0 to {maximum} belongs")
+    return number
+
+
+# --- What an answer says of its messages ------------------------------------------------------------------------------
+
+
+def read_starts(text: str) -> dict[QueueKey, int]:
+    """Return the first offset of each queue's batch, of a ``startOffsetInfo``.
+
+    Raises:
+        MalformedCommand: it is none, or names a queue twice.
+    """
+    return {key: _info_number("startOffsetInfo", value, INT64_MAX) for key, value in _entries("startOffsetInfo", text)}
+
+
+def read_message_offsets(text: str) -> dict[QueueKey, list[int]]:
+    """Return the offsets of each queue's messages, of a ``msgOffsetInfo``.
+
+    Raises:
+        MalformedCommand: it is none, or names a queue twice.
+    """
+    return {
+        key: [_info_number("msgOffsetInfo", offset, INT64_MAX) for offset in value.split(",")]
+        for key, value in _entries("msgOffsetInfo", text)
+    }
+
+
+def _entries(member: str, text: str) -> Iterator[tuple[QueueKey, str]]:
+    seen: set[QueueKey] = set()
+    for entry in text.split(";") if text else ():
+        parts = entry.split(" ")
+        if len(parts) != 3:
+            raise MalformedCommand(f"{member} has an entry of {len(parts)} parts: {entry[:40]!r}", member=member)
+        key = _info_number(member, parts[0], max(TopicKind)), _info_number(member, parts[1], INT32_MAX)
+        if key in seen:
+            raise MalformedCommand(f"{member} names queue {key[1]} of topic kind {key[0]} twice", member=member)
+        seen.add(key)
+        yield key, parts[2]
+
+
+def _info_number(member: str, text: str, maximum: int) -> int:
+    number = _number(text, maximum)
+    if number is None:
+        raise MalformedCommand(f"{member} has {text[:40]!r} where a number from 0 to {maximum} belongs", member=member)
+    return number
+
+
+def set_handles(
+    messages: Sequence[ReceivedMessage],
+    times: PopTimes,
+    *,
+    broker_name: str,
+    starts: str | None,
+    message_offsets: str | None,
+) -> None:
+    """Give the messages of a POP's answer their handles, queues and offsets.
+
+    Args:
+        messages: all of them, as they were decoded.
+        times: the answer's.
+        broker_name: who gave them.
+        starts: the answer's ``startOffsetInfo``; None makes each queue's first message its start, as old brokers do.
+        message_offsets: the answer's ``msgOffsetInfo``; of each queue the i-th entry is that of its i-th message.
+
+    Raises:
+        MalformedCommand: the texts cannot be read, or do not fit the messages.
+    """
+    from cometmq._engine import popped_places, set_popped
+
+    known_starts = None if starts is None else read_starts(starts)
+    known_offsets = read_message_offsets(message_offsets or "")
+    by_queue: dict[QueueKey, list[ReceivedMessage]] = {}
+    for message, (kind, queue_id, text) in zip(messages, popped_places(list(messages)), strict=True):
+        if text is None:
+            by_queue.setdefault((kind, queue_id), []).append(message)
+            continue
+        try:
+            handle = PopHandle.parse(text, queue_offset=message.queue_offset)
+        except InvalidArgument as error:
+            raise MalformedCommand(f"a message of {broker_name} has no usable POP_CK: {error}") from error
+        set_popped([message], handle.head, handle.queue_id, [handle.queue_offset])
+    for (kind, queue_id), some in by_queue.items():
+        some.sort(key=_queue_offset)
+        offsets = [message.queue_offset for message in some]
+        start: int | None = offsets[0]
+        if known_starts is not None:
+            start = known_starts.get((kind, queue_id))
+            offsets = known_offsets.get((kind, queue_id), [])
+        if start is None or len(offsets) != len(some):
+            raise MalformedCommand(
+                f"the answer of {broker_name} has {len(some)} messages of queue {queue_id} (topic kind {kind}) and "
+                f"names {len(offsets)} offsets of it{'' if start is not None else ' and no start'}"
+            )
+        head = PopHandle(
+            start_offset=start,
+            times=times,
+            kind=TopicKind(kind),
+            broker_name=broker_name,
+            queue_id=queue_id,
+            queue_offset=0,
+        ).head
+        set_popped(some, head, queue_id, offsets)
+
+
+def _queue_offset(message: ReceivedMessage) -> int:
+    return message.queue_offset

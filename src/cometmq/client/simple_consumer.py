@@ -1,0 +1,248 @@
+"""The simple consumer, blocking: messages are received, worked on by whoever has time, and acknowledged one by one.
+
+::
+
+    with SimpleConsumer("billing", name_servers="127.0.0.1:9876") as consumer:
+        consumer.subscribe("orders", "paid || refunded")
+        for message in consumer:
+            book(message.body_bytes)
+
+Any number of members take messages from any queue (upstream's POP); nobody waits for a member that hangs. What was
+received is hidden from the others for its invisible time. What is not acknowledged by then comes again, to anybody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cometmq.client.background import ClientLoop
+from cometmq.client.service_state import ServiceState
+from cometmq.client.settings import settings_of
+from cometmq.client.simple_engine import SimpleEngine
+from cometmq.client.simple_settings import SimpleSettings
+from cometmq.client.subscriptions import ALL, TAG
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from cometmq._engine import ReceivedMessage
+    from cometmq.client.simple_settings import SimpleOptions
+
+__all__ = ["SETTLE_S", "SimpleConsumer", "make_simple_engine"]
+
+SETTLE_S = 0.5
+"""A loop acknowledges what it has handled at the latest so long after, with the next message."""
+
+_T = TypeVar("_T")
+
+
+def make_simple_engine(
+    group: str, *, name_servers: str | Iterable[str] | None, options: Mapping[str, object]
+) -> SimpleEngine:
+    """Return the machine behind either surface.
+
+    Raises:
+        InvalidArgument: there is no such option.
+    """
+    return SimpleEngine(settings_of(SimpleSettings, options, name_servers=name_servers, group=group))
+
+
+class SimpleConsumer:
+    """Receives messages of a group when it is asked. Threads: any, also several at once.
+
+    The broker has to be of RocketMQ 5 or CometMQ's own.
+    """
+
+    def __init__(
+        self, group: str, *, name_servers: str | Iterable[str] | None = None, **options: Unpack[SimpleOptions]
+    ) -> None:
+        """Connect to nobody yet.
+
+        Args:
+            group: the consumer group.
+            name_servers: name servers, ``host:port``, several with ``;`` between them or as a list; None for the
+                environment's ``NAMESRV_ADDR``.
+            **options: :class:`~cometmq.client.simple_settings.SimpleSettings`.
+
+        Raises:
+            InvalidArgument: there is no such option, or a name server is no address.
+        """
+        self._engine = make_simple_engine(group, name_servers=name_servers, options=dict(options))
+        self._loop = ClientLoop()
+
+    def __repr__(self) -> str:
+        """Tell group, state and topics."""
+        engine = self._engine
+        return f"<SimpleConsumer {engine.settings.group} {engine.state.value} topics={sorted(engine.subscriptions)}>"
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return self._loop.run(work)
+
+    def _on_loop(self, call: Callable[[], _T]) -> _T:
+        async def run() -> _T:
+            return call()
+
+        return self._run(run())
+
+    # --- Life ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> SimpleSettings:
+        """What it was told."""
+        return self._engine.settings
+
+    @property
+    def state(self) -> ServiceState:
+        """Whether it runs."""
+        return self._engine.state
+
+    def start(self) -> Self:
+        """Start; returns itself.
+
+        Raises:
+            InvalidArgument: a setting cannot be used.
+            ClientStateError: it was started before.
+            GroupTaken: another consumer of the group is on the same client instance.
+            ForkedClient: it was made before a fork.
+        """
+        self._run(self._engine.start())
+        return self
+
+    def close(self) -> None:
+        """Leave the group and close. What was received and not acknowledged comes again when its time is over.
+
+        A second call does nothing.
+        """
+        self._run(self._engine.close())
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def subscribe(self, topic: str, expression: str | None = ALL, *, expression_type: str = TAG) -> None:
+        """Subscribe to a topic, before or after the start.
+
+        Args:
+            topic: the topic.
+            expression: ``*`` or None for everything, or tags: ``"paid || refunded"``.
+            expression_type: ``TAG`` or ``SQL92``.
+
+        Raises:
+            InvalidTopic, InvalidArgument: topic or expression cannot be used.
+        """
+        self._run(self._engine.subscribe(topic, expression, expression_type=expression_type))
+
+    def unsubscribe(self, topic: str) -> None:
+        """End the subscription to a topic; what was received of it can still be acknowledged."""
+        self._run(self._engine.unsubscribe(topic))
+
+    # --- Messages -----------------------------------------------------------------------------------------------------
+
+    def receive(
+        self, max_messages: int | None = None, *, invisible_s: float | None = None, wait_s: float | None = None
+    ) -> list[ReceivedMessage]:
+        """Return messages that nobody else has; an empty list where none came in time.
+
+        Args:
+            max_messages: most messages, 1 or more; None for the setting ``receive_max_messages``.
+            invisible_s: how long others do not get them, seconds; None for the setting ``invisible_time_ms``.
+            wait_s: longest wait for the first, seconds; None for the setting ``receive_wait_ms``, 0 for what is there.
+
+        Raises:
+            ClientStateError: it does not run, or subscribes to nothing.
+            InvalidArgument: an argument is outside its range.
+            RouteNotFound: no name server knows a topic that it subscribes to.
+            BrokerError: the brokers refused; the text has what to do.
+            BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached, MalformedCommand: none of them answered well.
+        """
+        return self._run(self._engine.receive(max_messages, invisible_s=invisible_s, wait_s=wait_s))
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """Say that a message is done: nobody gets it again. To say it twice does no harm.
+
+        After its invisible time it may be too late: then it has come again, and is done when that one is.
+
+        Raises:
+            ClientStateError: the consumer does not run.
+            InvalidArgument: the message was not received by POP.
+            StaleHandle: its broker does not know it any more.
+            BrokerError, BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached: it is not known to be done.
+        """
+        self._run(self._engine.ack([message]))
+
+    def ack_many(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Say that messages are done, with one request for each broker where it knows that.
+
+        Raises as :meth:`ack`, what went wrong first; the messages of other brokers are done all the same, and the call
+        can be made again.
+        """
+        chosen = list(messages)
+        if chosen:
+            self._run(self._engine.ack(chosen))
+
+    def extend(self, message: ReceivedMessage, *, invisible_s: float) -> str:
+        """Hide a message for so long from now on, or with 0 give it back; return its new handle.
+
+        The message has the new handle from then on; copies of it, such as pickled ones, have the old one, by which it
+        cannot be acknowledged any more.
+
+        Args:
+            message: the message.
+            invisible_s: how long, seconds.
+
+        Raises:
+            InvalidArgument: the time is outside 0 to 12 hours.
+            ClientStateError, StaleHandle, BrokerError and others: as :meth:`ack`; it has its old time then.
+        """
+        return self._run(self._engine.extend(message, invisible_s=invisible_s))
+
+    @contextmanager
+    def handling(self, message: ReceivedMessage) -> Iterator[ReceivedMessage]:
+        """Keep a message hidden for as long as the block works on it, and acknowledge it at the block's end.
+
+        Where the block raises it is not acknowledged, and comes again when its invisible time is over. After
+        ``extend_for_ms`` it is hidden no longer: the block counts as hanging. The end raises what :meth:`ack` does.
+        """
+        self._on_loop(lambda: self._engine.keep([message]))
+        try:
+            yield message
+        except BaseException:
+            self._run(self._engine.let_go([message]))
+            raise
+        self.ack(message)
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Give messages one by one until the consumer is closed.
+
+        A message is hidden from others while the loop works on it, and acknowledged when the loop comes back for the
+        next one, unless the loop acknowledged or extended it. Where the loop is left, the message that it has then
+        comes again, unless it was acknowledged; what it has not seen goes to the next loop or receive.
+        """
+        while self._engine.state is ServiceState.RUNNING:
+            waiting = deque(self._run(self._engine.receive_kept()))
+            settled_s = time.monotonic()
+            current: ReceivedMessage | None = None
+            try:
+                while waiting:
+                    current = waiting.popleft()
+                    yield current
+                    self._engine.note_handled(current)
+                    current = None
+                    if time.monotonic() - settled_s > SETTLE_S:
+                        self._run(self._engine.settle())
+                        settled_s = time.monotonic()
+            finally:
+                if current is not None:
+                    self._run(self._engine.let_go([current]))
+                self._run(self._engine.settle(rest=waiting))

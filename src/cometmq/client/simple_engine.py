@@ -1,0 +1,476 @@
+"""The machine of a simple consumer: it pops messages when it is asked, and finishes or hides them by their handles.
+
+Nobody shares out queues: each receive asks the topic's brokers in turn, another first each time, and each gives from
+all of its queues. Where there is one broker, it holds the request until there is something. Where there are several,
+they are asked to tell when there is something, which takes nothing; so no messages are on their way to somebody who has
+gone on meanwhile.
+
+What stays true: a message that came is handed out, or waits here for the next who asks, or comes again from its broker
+when its invisible time is over. Of each broker and topic one question at a time is under way.
+
+Threads: the client's loop. Source: consumption specification 4.4, 4.10, 4.11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
+from cometmq.client.namespaces import with_namespace
+from cometmq.client.pop_extending import Extender
+from cometmq.client.pop_handles import PopHandle
+from cometmq.client.pop_kernel import PopKernel, PopResult
+from cometmq.client.popping import ALL_QUEUES, MESSAGES_PER_POP_MAX, PopStatus
+from cometmq.client.service_state import ServiceState, not_startable, require_running
+from cometmq.client.simple_settings import INVISIBLE_MS_MAX, SimpleSettings
+from cometmq.client.subscriptions import TAG, make_subscription
+from cometmq.errors import ClientStateError, Error, GroupTaken, InvalidArgument, RouteNotFound
+from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
+from cometmq.store_config.names import validate_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq._engine import ReceivedMessage
+
+__all__ = ["SimpleEngine"]
+
+_HOLD_MAX_MS: Final = 15_000
+"""Longest time for which a broker is asked to hold a request; who waits longer asks again."""
+_BROKER_FAILED_S: Final = 1.0
+_NOT_YET_S: Final = 0.05
+"""Pause before a broker is asked again that has nothing, or that holds too many questions to hold one more."""
+_NOTHING_AFTER_ALL_S: Final = (0.02, 0.1, 0.5, 1.0)
+"""How long to wait before brokers are asked again that said there was something, when there was nothing."""
+
+_log = logging.getLogger(__name__)
+
+
+class SimpleEngine:
+    """One simple consumer."""
+
+    consume_type = ConsumeType.CONSUME_ACTIVELY
+    message_model = MessageModel.CLUSTERING
+
+    def __init__(
+        self,
+        settings: SimpleSettings,
+        *,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        network_factory: NetworkFactory | None = None,
+    ) -> None:
+        """Connect to nobody yet; any thread.
+
+        Args:
+            settings: what the user wants; checked by :meth:`start`.
+            now_ms: wall clock, milliseconds since 1970.
+            network_factory: makes the network.
+        """
+        self.settings = settings
+        self._now_ms = now_ms
+        self._network_factory = network_factory
+        self._state = ServiceState.CREATE_JUST
+        self._group = with_namespace(settings.namespace, settings.group)
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._instance: ClientInstance | None = None
+        self._kernel: PopKernel
+        self._extender: Extender
+        self._ready: deque[ReceivedMessage] = deque()
+        """What came for somebody who did not wait for it, or who left it."""
+        self._handled: deque[ReceivedMessage] = deque()
+        self._turn = 0
+        self._told: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._skews_ms: dict[str, int] = {}
+        """Broker name to how far its clock is ahead of ours."""
+        self._pops: set[asyncio.Task[PopResult]] = set()
+
+    # --- What a client instance asks ----------------------------------------------------------------------------------
+
+    @property
+    def group(self) -> str:
+        """The group as servers know it."""
+        return self._group
+
+    @property
+    def state(self) -> ServiceState:
+        """Whether it runs."""
+        return self._state
+
+    @property
+    def consume_from_where(self) -> ConsumeFromWhere:
+        """Where a group without progress begins."""
+        return self.settings.consume_from_where
+
+    @property
+    def namespace(self) -> str | None:
+        """The prefix that the user does not see."""
+        return self.settings.namespace
+
+    @property
+    def unit_mode(self) -> bool:
+        """Whether the group is spread over units."""
+        return self.settings.unit_mode
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionData]:
+        """What heartbeats say; topics as servers know them."""
+        return self._subscriptions
+
+    async def do_rebalance(self) -> bool:
+        """Nothing is shared out: brokers give each member what nobody has."""
+        return True
+
+    async def persist_offsets(self) -> None:
+        """Nothing: brokers keep the progress."""
+
+    def routes_changed(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Nothing: each receive reads the routes."""
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Nothing: the broker, which keeps the progress, resets it."""
+
+    def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return no progress: brokers keep it."""
+        return {}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return what an administrator may see."""
+        return ConsumerRunningInfo(subscriptions=tuple(self._subscriptions.values()))
+
+    async def consume_directly(self, message: ReceivedMessage, broker_name: str | None) -> ConsumeMessageDirectlyResult:
+        """Refuse: there is no listener to give the message to."""
+        return ConsumeMessageDirectlyResult(
+            consume_result=ConsumeResult.CR_THROW_EXCEPTION,
+            remark=f"group {self._group} is a simple consumer, which has no listener",
+        )
+
+    # --- Life ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return f"the simple consumer of group {self._group}"
+
+    def _running(self) -> ClientInstance:
+        require_running(self._name, self._state)
+        assert self._instance is not None
+        return self._instance
+
+    async def start(self) -> None:
+        """Start.
+
+        Raises:
+            InvalidArgument: a setting cannot be used.
+            ClientStateError: it was started before.
+            GroupTaken: the client instance has a consumer of the group; this one may be started once that is closed.
+        """
+        if self._state is not ServiceState.CREATE_JUST:
+            raise not_startable(self._name, self._state)
+        self._state = ServiceState.START_FAILED
+        settings = replace(self.settings, group=self._group)
+        settings.check()
+        settings = replace(settings, instance_name=own_instance_name(settings.instance_name))
+        instance = ClientInstance.shared(settings, network_factory=self._network_factory, now_ms=self._now_ms)
+        self._kernel = PopKernel(instance, group=self._group, namespace=settings.namespace)
+        self._extender = Extender(self._kernel.set_invisible, longest_s=settings.extend_for_ms / 1000)
+        try:
+            instance.register_consumer(self)
+        except GroupTaken:
+            self._state = ServiceState.CREATE_JUST
+            await instance.release()
+            raise
+        self._instance = instance
+        try:
+            await instance.start()
+            self._state = ServiceState.RUNNING
+            for topic in list(self._subscriptions):
+                await instance.update_route(topic)
+            await instance.heartbeat()
+        except BaseException:
+            await self._leave(instance)
+            raise
+
+    async def close(self) -> None:
+        """Leave the group; what was received and is not acknowledged comes again. A second call does nothing."""
+        if self._state is ServiceState.RUNNING and self._instance is not None:
+            await self._leave(self._instance)
+
+    async def _leave(self, instance: ClientInstance) -> None:
+        self._state = ServiceState.SHUTDOWN_ALREADY
+        tasks = [*self._told.values(), *self._pops]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._told.clear()
+        self._ready.clear()
+        try:
+            await self._settle()
+            await self._extender.close()
+            await instance.unregister_consumer(self._group)
+        finally:
+            await instance.release()
+
+    async def subscribe(self, topic: str, expression: str | None, *, expression_type: str = TAG) -> None:
+        """Subscribe to a topic; see :meth:`SimpleConsumer.subscribe`."""
+        validate_topic(topic)
+        wire = with_namespace(self.settings.namespace, topic)
+        self._subscriptions[wire] = make_subscription(
+            wire, expression, expression_type=expression_type, now_ms=self._now_ms()
+        )
+        if self._state is ServiceState.RUNNING:
+            instance = self._running()
+            await instance.update_route(wire)
+            await instance.heartbeat(queues_changed=True)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """End the subscription to a topic."""
+        gone = self._subscriptions.pop(with_namespace(self.settings.namespace, topic), None)
+        if gone is not None and self._state is ServiceState.RUNNING:
+            await self._running().heartbeat(queues_changed=True)
+
+    # --- Messages -----------------------------------------------------------------------------------------------------
+
+    async def receive(
+        self, max_messages: int | None, *, invisible_s: float | None, wait_s: float | None
+    ) -> list[ReceivedMessage]:
+        """Return messages; see :meth:`SimpleConsumer.receive`."""
+        instance = self._running()
+        settings = self.settings
+        most = settings.receive_max_messages if max_messages is None else max_messages
+        if most < 1:
+            raise InvalidArgument(f"max_messages is {most}: it must be 1 or more")
+        invisible_ms = settings.invisible_time_ms if invisible_s is None else invisible_ms_of(invisible_s)
+        wait_ms = settings.receive_wait_ms if wait_s is None else wait_s * 1000
+        if wait_ms < 0:
+            raise InvalidArgument(f"wait_s is {wait_s}: it must not be negative")
+        if not self._subscriptions:
+            raise ClientStateError(f"{self._name} subscribes to nothing: call subscribe() first")
+        end_s = instance.loop.time() + wait_ms / 1000
+        disappointments = 0
+        while not (messages := self._left(most)):
+            queues = await self._targets(instance)
+            left_ms = int((end_s - instance.loop.time()) * 1000)
+            if len(queues) == 1:
+                poll_ms = max(0, min(left_ms, _HOLD_MAX_MS))
+                result = await self._pop(queues[0], most=most, invisible_ms=invisible_ms, poll_ms=poll_ms)
+                if result.status is PopStatus.POLLING_FULL and left_ms > 0:
+                    await asyncio.sleep(min(left_ms / 1000, _BROKER_FAILED_S))
+                messages = list(result.messages)
+                if result.rest and len(messages) < most:
+                    messages += await self._round(queues, most - len(messages), invisible_ms, is_extra=True)
+            else:
+                messages = await self._round(queues, most, invisible_ms)
+                if not messages and (left_s := end_s - instance.loop.time()) > 0:
+                    if disappointments:
+                        pause_s = _NOTHING_AFTER_ALL_S[min(disappointments, len(_NOTHING_AFTER_ALL_S)) - 1]
+                        await asyncio.sleep(min(left_s, pause_s))
+                    disappointments += await self._told_of_any(queues, end_s - instance.loop.time())
+            if messages or instance.loop.time() >= end_s or self._state is not ServiceState.RUNNING:
+                break
+        return messages
+
+    def _left(self, most: int) -> list[ReceivedMessage]:
+        """Return what waits here and is still hidden from others."""
+        found: list[ReceivedMessage] = []
+        while self._ready and len(found) < most:
+            message = self._ready.popleft()
+            if self._hidden_ms(message) > 0:
+                found.append(message)
+        return found
+
+    def _hidden_ms(self, message: ReceivedMessage) -> float:
+        """Return for how long a message is still hidden from others, as far as can be told from here."""
+        handle = PopHandle.parse(message.pop_handle or "")
+        skew_ms = self._skews_ms.get(handle.broker_name, 0)
+        return handle.times.pop_ms + handle.times.invisible_ms - skew_ms - self._now_ms()
+
+    async def _targets(self, instance: ClientInstance) -> list[MessageQueue]:
+        """Return each topic at each of its brokers, another first each time.
+
+        Raises:
+            RouteNotFound: no name server knows any of the topics.
+        """
+        queues = self._known_targets(instance)
+        if not queues:
+            for topic in list(self._subscriptions):
+                await instance.update_route(topic)
+            queues = self._known_targets(instance)
+        if not queues:
+            topics = ", ".join(sorted(self._subscriptions))
+            raise RouteNotFound(
+                f"no name server knows where {topics} is: check the name, or create it: cometmq topic create",
+                topic=next(iter(self._subscriptions)),
+            )
+        self._turn += 1
+        first = self._turn % len(queues)
+        return queues[first:] + queues[:first]
+
+    def _known_targets(self, instance: ClientInstance) -> list[MessageQueue]:
+        found: dict[MessageQueue, None] = {}
+        for topic in self._subscriptions:
+            for queue in instance.routes.subscribe_queues(topic) or ():
+                found[replace(queue, queue_id=ALL_QUEUES)] = None
+        return list(found)
+
+    async def _pop(self, queue: MessageQueue, *, most: int, invisible_ms: int, poll_ms: int) -> PopResult:
+        """Pop once. Who does not wait for it any more leaves what comes to the next who asks."""
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:
+            return PopResult(status=PopStatus.NO_NEW_MESSAGE)
+        task = asyncio.ensure_future(
+            self._kernel.pop(
+                queue,
+                subscription,
+                max_messages=min(most, MESSAGES_PER_POP_MAX),
+                invisible_ms=invisible_ms,
+                poll_ms=poll_ms,
+                from_first=self.settings.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            )
+        )
+        self._pops.add(task)
+        task.add_done_callback(self._pops.discard)
+        try:
+            result = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # the consumer was closed
+                return PopResult(status=PopStatus.NO_NEW_MESSAGE)
+            task.add_done_callback(self._keep_result)
+            raise
+        if result.messages:
+            self._skews_ms[queue.broker_name] = result.pop_ms - self._now_ms()
+        return result
+
+    def _keep_result(self, task: asyncio.Task[PopResult]) -> None:
+        if not task.cancelled() and task.exception() is None and self._state is ServiceState.RUNNING:
+            self._ready.extend(task.result().messages)
+
+    async def _round(
+        self, queues: Sequence[MessageQueue], most: int, invisible_ms: int, *, is_extra: bool = False
+    ) -> list[ReceivedMessage]:
+        """Pop what is there from one broker after the other, until there is enough.
+
+        Args:
+            queues: where.
+            most: how much is enough.
+            invisible_ms: for how long.
+            is_extra: there is something already, so that nothing is raised.
+        """
+        found: list[ReceivedMessage] = []
+        errors: list[Error] = []
+        for queue in queues:
+            try:
+                while len(found) < most:
+                    result = await self._pop(queue, most=most - len(found), invisible_ms=invisible_ms, poll_ms=0)
+                    found += result.messages
+                    if result.status is not PopStatus.FOUND or not result.rest:
+                        break
+            except Error as error:
+                errors.append(error)
+            except asyncio.CancelledError:
+                self._ready.extend(found)
+                raise
+        if errors and len(errors) == len(queues) and not found and not is_extra:
+            raise errors[0]
+        for one in errors:
+            _log.warning("group %s: nothing could be popped: %s", self._group, one)
+        return found
+
+    async def _told_of_any(self, queues: Sequence[MessageQueue], longest_s: float) -> bool:
+        """Wait until a broker says that there is something; False where none did in time."""
+        if longest_s <= 0:
+            return False
+        for queue in queues:
+            if queue not in self._told:
+                self._told[queue] = asyncio.ensure_future(self._until_told(queue))
+        asked = {self._told[queue]: queue for queue in queues}
+        done, _ = await asyncio.wait(asked, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            self._told.pop(asked[task], None)
+        return bool(done)
+
+    async def _until_told(self, queue: MessageQueue) -> None:
+        """Return when there is something to pop, or where it cannot be told, so that somebody looks."""
+        try:
+            while not await self._kernel.has_messages(queue, poll_ms=_HOLD_MAX_MS):
+                await asyncio.sleep(_NOT_YET_S)
+        except Error as error:
+            _log.info("group %s: %s cannot tell of messages: %s", self._group, queue.broker_name, error)
+            await asyncio.sleep(_BROKER_FAILED_S)
+
+    # --- Messages that are done, or worked on -------------------------------------------------------------------------
+
+    async def ack(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Finish messages; see :meth:`SimpleConsumer.ack` and :meth:`SimpleConsumer.ack_many`."""
+        self._running()
+        await self._extender.let_go(messages)
+        if len(messages) == 1:
+            await self._kernel.ack(messages[0])
+        else:
+            await self._kernel.ack_many(messages)
+
+    async def extend(self, message: ReceivedMessage, *, invisible_s: float) -> str:
+        """Hide a message for another time; see :meth:`SimpleConsumer.extend`."""
+        self._running()
+        invisible_ms = invisible_ms_of(invisible_s, minimum=0)
+        await self._extender.let_go([message])
+        return await self._kernel.set_invisible(message, invisible_ms)
+
+    def keep(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Keep messages hidden while they are worked on.
+
+        Raises:
+            InvalidArgument: one was not popped.
+        """
+        self._running()
+        for message in messages:
+            if message.pop_handle is None:
+                raise InvalidArgument(f"{message!r} was not popped: it has no handle")
+            invisible_ms = max(PopHandle.parse(message.pop_handle).times.invisible_ms, 1)
+            self._extender.keep(message, invisible_ms=invisible_ms, left_ms=self._hidden_ms(message))
+
+    async def let_go(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Keep messages hidden no longer than their time is."""
+        await self._extender.let_go(messages)
+
+    def note_handled(self, message: ReceivedMessage) -> None:
+        """Take note that a loop has handled a message; :meth:`settle` acknowledges it. Any thread."""
+        self._handled.append(message)
+
+    async def settle(self, *, rest: Iterable[ReceivedMessage] = ()) -> None:
+        """Finish what loops have handled and nobody finished or extended; ``rest`` goes to the next who asks."""
+        unseen = await self._extender.let_go(rest)
+        if self._state is ServiceState.RUNNING:
+            self._ready.extendleft(reversed(unseen))
+            await self._settle()
+
+    async def _settle(self) -> None:
+        handled = [self._handled.popleft() for _ in range(len(self._handled))]
+        if kept := await self._extender.let_go(handled):
+            await self._kernel.ack_quietly(kept)
+
+    async def receive_kept(self) -> list[ReceivedMessage]:
+        """Return messages for a loop, which are kept hidden; none where the consumer is closed meanwhile."""
+        messages = await self.receive(None, invisible_s=None, wait_s=None)
+        if self._state is ServiceState.RUNNING:
+            self.keep(messages)
+        return messages
+
+
+def invisible_ms_of(invisible_s: float, *, minimum: int = 1) -> int:
+    """Return an invisible time in milliseconds.
+
+    Raises:
+        InvalidArgument: it is outside its range.
+    """
+    invisible_ms = int(invisible_s * 1000)
+    if not minimum <= invisible_ms <= INVISIBLE_MS_MAX:
+        raise InvalidArgument(
+            f"invisible_s is {invisible_s}: it must be from {minimum / 1000:g} to {INVISIBLE_MS_MAX // 1000}"
+        )
+    return invisible_ms
