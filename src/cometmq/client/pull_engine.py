@@ -218,6 +218,19 @@ class PullEngine(ConsumerFacts):
     def queues_changed(self, topic: str, all_queues: Collection[MessageQueue], mine: Collection[MessageQueue]) -> None:
         """Nothing: queues come by :meth:`dispatch` and go by :meth:`release`."""
 
+    def take_pops(self, topic: str, queues: Sequence[MessageQueue], *, is_pulled: bool) -> bool:
+        """Refuse to pop: a pull consumer chooses its offsets.
+
+        Raises:
+            ClientStateError: there is something to pop.
+        """
+        if queues:
+            raise ClientStateError(
+                f"the brokers have group {self._group} pop {topic}, which a pull consumer does not: set the group's "
+                "message request mode to PULL, use client_rebalance=True, or a SimpleConsumer"
+            )
+        return False
+
     def forget_offset(self, queue: MessageQueue) -> None:
         """Forget what memory knows of a queue's progress."""
         self._offsets.remove(queue)

@@ -33,8 +33,12 @@ from cometmq.client.offset_stores import (
     usual_store,
 )
 from cometmq.client.orderly_service import OrderlyService
+from cometmq.client.pop_kernel import PopKernel
+from cometmq.client.pop_service import PopService
 from cometmq.client.process_queue import UNLOCK_FORCED_MS, ProcessQueue
 from cometmq.client.pulling import FlowCounters, share_of_topic
+from cometmq.client.push_popping import PushPopping, may_pop
+from cometmq.client.push_pops import PushPops
 from cometmq.client.push_pulls import PushPulls
 from cometmq.client.rebalance import Rebalance
 from cometmq.client.retrying import most_tries
@@ -166,6 +170,7 @@ class PushEngine(ConsumerFacts):
         self._pulls: PushPulls
         self._workers: Workers
         self._service: ConcurrentService | OrderlyService
+        self._popping: PushPopping | None = None
         self._call_now: Callable[[list[ReceivedMessage]], Coroutine[Any, Any, Handled]]
 
     def __repr__(self) -> str:
@@ -206,10 +211,11 @@ class PushEngine(ConsumerFacts):
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are this member's now."""
+        """The queues that are this member's now; one with id -1 stands for all of its broker, which it pops."""
         if self.state is not ServiceState.RUNNING:
             return []
-        return [queue for queue, held in self._rebalance.queues.items() if not held.dropped]
+        pulled = [queue for queue, held in self._rebalance.queues.items() if not held.dropped]
+        return pulled if self._popping is None else pulled + self._popping.queues
 
     @property
     def _name(self) -> str:
@@ -275,7 +281,12 @@ class PushEngine(ConsumerFacts):
         await self._store.load()
         self._pulls = PushPulls(instance, self, settings, self._store, group=self.group, spawn=self._spawn)
         self._service = self._make_service()
-        self._workers = self._service.workers = self._make_workers(self._service.done)
+        if may_pop(settings, is_orderly=self.is_orderly):
+            self._popping = self._make_popping()
+        on_done = self._service.done if self._popping is None else self._popping.sorted(self._service.done)
+        self._workers = self._service.workers = self._make_workers(on_done)
+        if self._popping is not None:
+            self._popping.service.workers = self._workers
         instance.register_consumer(self)
         await instance.start()
         if self.is_orderly and self.model is MessageModel.CLUSTERING:
@@ -323,13 +334,33 @@ class PushEngine(ConsumerFacts):
             name, expression, expression_type=expression_type, now_ms=self._now_ms()
         )
 
+    @property
+    def _batch_max(self) -> int:
+        return self.settings.consume_message_batch_max_size if self._listener.batch else 1
+
+    def _make_popping(self) -> PushPopping:
+        settings = self.settings
+        most = most_tries(settings.max_reconsume_times)
+        kernel = PopKernel(self._instance, group=self.group, namespace=settings.namespace, tries_max=most)
+        service = PopService(
+            group=self.group,
+            batch_max=self._batch_max,
+            tries_max=most,
+            kernel=kernel,
+            send_backs=SendBacks(self._instance, self.group, most=most, unit_mode=settings.unit_mode),
+            spawn=self._spawn,
+            now_ms=self._now_ms,
+        )
+        pops = PushPops(self._instance, self, settings, kernel, group=self.group, consume=service.submit)
+        return PushPopping(pops, service, self.subscriptions, group=self.group, now_ms=self._now_ms)
+
     def _make_service(self) -> ConcurrentService | OrderlyService:
         settings = self.settings
         most = most_tries(settings.max_reconsume_times, orderly=self.is_orderly)
         send_backs = SendBacks(self._instance, self.group, most=most, unit_mode=settings.unit_mode)
         around = Surroundings(
             group=self.group,
-            batch_max=settings.consume_message_batch_max_size if self._listener.batch else 1,
+            batch_max=self._batch_max,
             store=self._store,
             send_backs=send_backs,
             on_room=self._pulls.room,
@@ -398,6 +429,8 @@ class PushEngine(ConsumerFacts):
         self.state = ServiceState.SHUTDOWN_ALREADY
         self._pulls.close()
         self._service.close()
+        if self._popping is not None:
+            self._popping.close()
         hanging = await self._workers.close(
             drain_ms=self.settings.await_termination_when_shutdown_ms, finish_ms=timeout_ms
         )
@@ -419,6 +452,8 @@ class PushEngine(ConsumerFacts):
                 task.cancel()
         if hasattr(self, "_service"):
             self._service.close()
+        if self._popping is not None:
+            self._popping.close()
         if hasattr(self, "_workers") and self.state is not ServiceState.SHUTDOWN_ALREADY:
             await self._workers.close(drain_ms=0, finish_ms=0)
         if hasattr(self, "_rebalance"):
@@ -484,7 +519,15 @@ class PushEngine(ConsumerFacts):
         """Share out the queues again; a suspended consumer keeps what it has, and is not content."""
         if self._suspended or not self.is_running:
             return False
-        return await self._rebalance.run()
+        is_balanced = await self._rebalance.run()
+        if self._popping is not None:
+            self._popping.keep_topics()
+        return is_balanced
+
+    def take_pops(self, topic: str, queues: Sequence[MessageQueue], *, is_pulled: bool) -> bool:
+        """Pop what a broker says is to be popped; tell whether that is something else than before."""
+        assert self._popping is not None  # brokers are asked by those alone that may pop
+        return self._popping.assign(topic, queues, is_pulled=is_pulled)
 
     def routes_changed(self, topic: str, queues: Sequence[MessageQueue]) -> None:
         """Nothing is kept here: the rebalance reads the routes when it runs."""
@@ -714,6 +757,7 @@ class PushEngine(ConsumerFacts):
                 queue: held.info(commit_offset=self._store.memory(queue))
                 for queue, held in self._rebalance.queues.items()
             },
+            pop_queues={} if self._popping is None else self._popping.infos(),
             statuses=self._counts.statuses(
                 self.subscriptions, elapsed_s=max(0.001, (self._now_ms() - self._started_ms) / 1000)
             ),

@@ -25,13 +25,10 @@ from cometmq.client.rebalancing import (
     is_balanced,
     queues_without_topic,
     removals_of,
+    split_by_mode,
 )
-from cometmq.errors import BrokerError, BrokerNotFound, ClientStateError, Error
-from cometmq.remoting.bodies.assignments import (
-    MessageRequestMode,
-    QueryAssignmentRequestBody,
-    QueryAssignmentResponseBody,
-)
+from cometmq.errors import BrokerError, BrokerNotFound, Error
+from cometmq.remoting.bodies.assignments import QueryAssignmentRequestBody, QueryAssignmentResponseBody
 from cometmq.remoting.bodies.heartbeat import MessageModel, SubscriptionData
 from cometmq.remoting.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -106,6 +103,16 @@ class RebalanceOwner(Protocol):
 
     def queues_changed(self, topic: str, all_queues: Collection[MessageQueue], mine: Collection[MessageQueue]) -> None:
         """Take note of other queues; both are empty where nobody knows where the topic is."""
+        ...
+
+    def take_pops(self, topic: str, queues: Sequence[MessageQueue], *, is_pulled: bool) -> bool:
+        """Pop exactly these queues of a topic, as a broker says; tell whether they are others than before.
+
+        Args:
+            topic: the topic.
+            queues: what is to be popped; an id of -1 stands for all queues of the broker.
+            is_pulled: whether others of the topic are to be pulled.
+        """
         ...
 
     def forget_offset(self, queue: MessageQueue) -> None:
@@ -214,18 +221,13 @@ class Rebalance:
         assignments = QueryAssignmentResponseBody.from_json(answer.body).assignments
         if assignments is None:
             return False  # the broker does not know, so nothing may change
-        wanted = []
-        for assignment in assignments:
-            if assignment.mode is MessageRequestMode.POP or assignment.queue is None:
-                raise ClientStateError(
-                    f"the brokers have group {owner.group} pop {topic}, which this client does not: set the group's "
-                    "message request mode to PULL, or client_rebalance=True"
-                )
-            wanted.append(assignment.queue)
-        if await self._update(topic, wanted, needs_lock=False):
+        pulled, popped = split_by_mode(assignments)
+        is_changed = owner.take_pops(topic, popped, is_pulled=bool(pulled))
+        if await self._update(topic, pulled, needs_lock=False) or is_changed:
+            wanted = [*pulled, *popped]
             _log.info("group %s has %d queues of %s, by %s", owner.group, len(wanted), topic, address)
             owner.queues_changed(topic, instance.routes.subscribe_queues(topic) or wanted, wanted)
-        return is_balanced(topic, wanted, self.queues)
+        return is_balanced(topic, pulled, self.queues)
 
     async def _update(self, topic: str, wanted: Sequence[MessageQueue], *, needs_lock: bool) -> bool:
         """Bring the table to what is wanted, as far as it goes; tell whether anything changed."""

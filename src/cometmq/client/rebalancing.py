@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from cometmq.client.allocation import AllocateStrategy
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.client.subscriptions import queue_order, text_order
+from cometmq.errors import MalformedBody
+from cometmq.remoting.bodies.assignments import MessageQueueAssignment, MessageRequestMode
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
-__all__ = ["additions_of", "allocation_of", "is_balanced", "queues_without_topic", "removals_of"]
+__all__ = ["additions_of", "allocation_of", "is_balanced", "queues_without_topic", "removals_of", "split_by_mode"]
 
 
 def allocation_of(
@@ -82,3 +84,18 @@ def is_balanced(topic: str, wanted: Collection[MessageQueue], table: Mapping[Mes
     """Tell whether the queues of a topic that are worked on are those that this member is to have."""
     working = {queue for queue, held in table.items() if queue.topic == topic and not held.dropped}
     return working == set(wanted)
+
+
+def split_by_mode(assignments: Iterable[MessageQueueAssignment]) -> tuple[list[MessageQueue], list[MessageQueue]]:
+    """Return the queues that a broker says are to be pulled, and those that are to be popped.
+
+    Raises:
+        MalformedBody: an assignment names no queue.
+    """
+    pulled: list[MessageQueue] = []
+    popped: list[MessageQueue] = []
+    for assignment in assignments:
+        if assignment.queue is None:
+            raise MalformedBody("a broker assigned a queue without naming it")
+        (popped if assignment.mode is MessageRequestMode.POP else pulled).append(assignment.queue)
+    return pulled, popped

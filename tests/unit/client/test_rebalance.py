@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +13,7 @@ from cometmq.client.process_queue import PULL_IDLE_MS, ProcessQueue
 from cometmq.client.rebalance import Rebalance
 from cometmq.client.settings import PullSettings
 from cometmq.client.subscriptions import make_subscription
-from cometmq.errors import Error, InvalidArgument, RequestTimeout
+from cometmq.errors import ClientStateError, Error, InvalidArgument, RequestTimeout
 from cometmq.remoting.bodies.assignments import (
     MessageQueueAssignment,
     MessageRequestMode,
@@ -119,6 +119,16 @@ class _Owner:
         self.log: list[tuple[str, object]] = []
         self.changes: list[tuple[str, frozenset[MessageQueue], frozenset[MessageQueue]]] = []
         self.before_start: Callable[[], Awaitable[None]] | None = None
+        self.popped: list[MessageQueue] = []
+        self.pops = True
+
+    def take_pops(self, topic: str, queues: Sequence[MessageQueue], *, is_pulled: bool) -> bool:
+        if queues and not self.pops:
+            raise ClientStateError("it does not pop")
+        is_changed = self.popped != list(queues)
+        self.popped = list(queues)
+        self.log.append(("pulled", is_pulled))
+        return is_changed
 
     async def start_offset(self, queue: MessageQueue) -> int:
         if self.before_start is not None:
@@ -308,6 +318,7 @@ def test_a_broker_may_share_out_the_queues(group: _Group) -> None:
     group.instance.assignments = _assignments(3)
     assert group.run()
     assert set(group.table) == {_queue(3)}
+    group.owner.pops = False
     group.instance.assignments = _assignments(-1, mode=MessageRequestMode.POP)
     assert not group.run(), "popping is not pulling"
     group.instance.failure = RequestTimeout("late")
@@ -317,6 +328,31 @@ def test_a_broker_may_share_out_the_queues(group: _Group) -> None:
     group.instance.assignments = ()
     assert group.run()
     assert not group.table, "an empty answer takes everything away"
+
+
+def test_a_broker_may_have_queues_pulled_and_popped(group: _Group) -> None:
+    """Promises 97, 109, 130."""
+    group.owner.settings = PullSettings(group="g", client_rebalance=False)
+    group.instance.assignments = (*_assignments(1), *_assignments(-1, mode=MessageRequestMode.POP))
+    assert group.run()
+    assert set(group.table) == {_queue(1)}
+    assert group.owner.popped == [_queue(-1)]
+    assert group.owner.changes[-1][2] == {_queue(1), _queue(-1)}
+    told = len(group.owner.changes)
+    assert group.run()
+    assert len(group.owner.changes) == told, "nothing is new"
+    group.instance.assignments = _assignments(-1, mode=MessageRequestMode.POP)
+    assert group.run()
+    assert not group.table
+    group.instance.assignments = None
+    assert not group.run()
+    assert group.owner.popped == [_queue(-1)], "a broker that does not know changes nothing"
+    group.instance.assignments = (MessageQueueAssignment(queue=None),)
+    assert not group.run()
+    group.instance.assignments = ()
+    assert group.run()
+    assert group.owner.popped == []
+    assert [what for kind, what in group.owner.log if kind == "pulled"] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("kept", ["orderly", "broadcasting"])

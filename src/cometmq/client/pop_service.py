@@ -1,0 +1,178 @@
+"""Concurrent listeners over popped messages: what they took is acknowledged, what they did not comes again later.
+
+What stays true: a message is acknowledged only when its listener took it within its invisible time; one that nobody
+began with in that time is not begun here any more, because somebody else has it.
+
+Threads: the client's loop; the listener's own workers come in through :class:`~cometmq.client.tasks.Workers`.
+Source: consumption specification 1.18.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from cometmq.client.consuming import failed_messages
+from cometmq.client.listener_failures import ListenerFailures
+from cometmq.client.pop_handles import PopHandle
+from cometmq.client.popping import invisible_after_failure_ms, invisible_when_tried_out_ms
+from cometmq.client.tasks import Task
+from cometmq.errors import Error
+
+if TYPE_CHECKING:
+    from cometmq._engine import ReceivedMessage
+    from cometmq.client.pop_kernel import PopKernel
+    from cometmq.client.process_queue import ProcessQueue
+    from cometmq.client.push_pops import PopQueue
+    from cometmq.client.send_backs import SendBacks
+    from cometmq.client.tasks import Stint, Workers
+    from cometmq.remoting.bodies.message_queue import MessageQueue
+
+__all__ = ["PopBatch", "PopService"]
+
+_log = logging.getLogger(__name__)
+
+
+class PopBatch:
+    """The messages of one pop, in the place that a process queue has for workers.
+
+    Attributes:
+        held: the queue that they were popped from.
+        unaccounted: how many nobody has told of yet.
+        parts_out: how many parts workers have not handed back.
+    """
+
+    __slots__ = ("_clock", "_end_s", "held", "parts_out", "unaccounted")
+
+    def __init__(self, held: PopQueue, *, count: int, parts: int, end_s: float, clock: Callable[[], float]) -> None:
+        """All of them are still to be told of.
+
+        Args:
+            held: the queue.
+            count: how many messages.
+            parts: in how many parts.
+            end_s: when their invisible time is over, by the clock.
+            clock: seconds; any thread may ask it.
+        """
+        self.held = held
+        self.unaccounted = count
+        self.parts_out = parts
+        self._end_s = end_s
+        self._clock = clock
+
+    @property
+    def queue(self) -> MessageQueue:
+        """Whose messages these are."""
+        return self.held.queue
+
+    @property
+    def dropped(self) -> bool:
+        """Whether others may have them by now. Any thread."""
+        return self._clock() >= self._end_s
+
+
+class PopService:
+    """Gives popped messages to the workers, and acts on what comes back."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        batch_max: int,
+        tries_max: int,
+        kernel: PopKernel,
+        send_backs: SendBacks,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Consume nothing yet; :attr:`workers` is to be set first.
+
+        Args:
+            group: the consumer group.
+            batch_max: most messages that the listener gets at a time.
+            tries_max: how often a message is tried again at its usual times.
+            kernel: asks the brokers.
+            send_backs: where dead letters go.
+            spawn: runs work beside.
+            now_ms: the wall clock.
+        """
+        self.workers: Workers
+        self._group = group
+        self._batch_max = batch_max
+        self._tries_max = tries_max
+        self._kernel = kernel
+        self._send_backs = send_backs
+        self._spawn = spawn
+        self._now_ms = now_ms
+        self._clock = asyncio.get_running_loop().time
+        self._failures = ListenerFailures(group)
+
+    def close(self) -> None:
+        """Tell of the last failures."""
+        self._failures.close()
+
+    def submit(self, held: PopQueue, messages: list[ReceivedMessage]) -> None:
+        """Have the messages of a pop consumed; they have just come."""
+        handle = PopHandle.parse(messages[0].pop_handle or "")
+        batch = PopBatch(
+            held,
+            count=len(messages),
+            parts=-(-len(messages) // self._batch_max),
+            end_s=self._clock() + handle.times.invisible_ms / 1000,
+            clock=self._clock,
+        )
+        # Of what a task belongs to, workers only ask for the queue and whether it was dropped.
+        self.workers.submit(Task(cast("ProcessQueue", batch), messages, self._batch_max))
+
+    def done(self, batch: PopBatch, stint: Stint) -> None:
+        """Take what a worker has done of a pop."""
+        is_late = batch.dropped
+        taken = stint.succeeded
+        told = len(taken)
+        for part, handled in stint.results:
+            told += len(part)
+            failed = failed_messages(part, handled)
+            if len(failed) < len(part):
+                gone = {id(message) for message, _ in failed}
+                taken = [*taken, *(message for message in part if id(message) not in gone)]
+            self._failures.note(batch.queue, part, handled)
+            if not is_late:
+                for message, delay_level in failed:
+                    self._spawn(self._later(message, delay_level))
+        if is_late and told:
+            _log.warning(
+                "group %s: listeners took longer than the invisible time for %d messages of %s: they come again",
+                self._group,
+                told,
+                batch.queue,
+            )
+        elif taken:
+            self._spawn(self._kernel.ack_quietly(taken))
+        batch.parts_out -= stint.parts
+        batch.unaccounted -= told
+        if batch.parts_out <= 0 and batch.unaccounted:
+            told += batch.unaccounted  # parts that nobody began in time
+            batch.unaccounted = 0
+        if told:
+            batch.held.done(told)
+
+    async def _later(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Have a message come again, or give it up."""
+        try:
+            if delay_level < 0:
+                if await self._send_backs.give_back(message, delay_level):
+                    await self._kernel.ack(message)
+                return
+            if message.reconsume_times < self._tries_max:
+                invisible_ms: int | None = invisible_after_failure_ms(delay_level, message.reconsume_times)
+            else:
+                invisible_ms = invisible_when_tried_out_ms(self._now_ms() - message.born_timestamp_ms)
+            if invisible_ms is None:
+                _log.warning("group %s: %s was tried often enough and is given up", self._group, message)
+                await self._kernel.ack(message)
+            else:
+                await self._kernel.set_invisible(message, invisible_ms)
+        except Error as error:
+            _log.warning("group %s: %s comes again when its invisible time is over: %s", self._group, message, error)
