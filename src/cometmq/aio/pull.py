@@ -201,24 +201,29 @@ class PullConsumer:
 
     def position(self, queue: MessageQueue) -> int | None:
         """Return the offset behind what was handed out of an assigned queue, None where nothing was yet."""
+        self._give_back()
         return self._engine.position(queue)
 
     # --- Where to go on -----------------------------------------------------------------------------------------------
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset of an assigned queue; what was fetched ahead is forgotten."""
+        self._give_back()
         await self._engine.seek(queue, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Go on at the queue's first message."""
+        self._give_back()
         await self._engine.seek_to_begin(queue)
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Go on behind the queue's last message."""
+        self._give_back()
         await self._engine.seek_to_end(queue)
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
         """Go on at the first message that was stored at a time, milliseconds since 1970, or later."""
+        self._give_back()
         await self._engine.seek_to_time(queue, timestamp_ms)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:

@@ -457,8 +457,7 @@ class PullEngine(ConsumerFacts):
     ) -> PullResult:
         """Pull one queue once; see :meth:`PullConsumer.pull`."""
         self._running()
-        if offset < 0:
-            raise InvalidArgument(f"offset is {offset}: it must not be negative")
+        _check_number("offset", offset)
         if not 1 <= max_messages <= INT32_MAX:
             raise InvalidArgument(f"max_messages is {max_messages}: it must be from 1 to {INT32_MAX}")
         if timeout_ms is None:
@@ -485,8 +484,7 @@ class PullEngine(ConsumerFacts):
         """Hand out the messages of one pull; see :meth:`PullConsumer.poll`."""
         instance = self._running()
         wait_ms = self.settings.poll_timeout_ms if timeout_ms is None else timeout_ms
-        if wait_ms < 0:
-            raise InvalidArgument(f"timeout_ms is {wait_ms}: it must not be negative")
+        _check_number("timeout_ms", wait_ms)
         if self.settings.auto_commit and self._now_ms() >= self._commit_due_ms:
             self._commit_in_memory(self._ahead.consumed())
             self._commit_due_ms = self._now_ms() + self.settings.auto_commit_interval_ms
@@ -525,6 +523,7 @@ class PullEngine(ConsumerFacts):
         if offsets is not None:
             for queue, offset in offsets.items():
                 self._of(queue)
+                _check_number("offset", offset, minimum=None)
                 if offset < 0:
                     raise OffsetOutOfRange(f"the offset {offset} of {queue} is negative", offset=offset)
             chosen = {self._wire(queue): offset for queue, offset in offsets.items()}
@@ -565,6 +564,7 @@ class PullEngine(ConsumerFacts):
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset; see :meth:`PullConsumer.seek`."""
         self._running()
+        _check_number("offset", offset, minimum=None)
         self._of(queue)
         first, end = await asyncio.gather(self.min_offset(queue), self.max_offset(queue))
         if not first <= offset <= end:
@@ -611,4 +611,12 @@ class PullEngine(ConsumerFacts):
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message that was stored at a time, milliseconds since 1970, or later."""
+        _check_number("timestamp_ms", timestamp_ms)
         return await self._running().search_offset(self._wire(queue), timestamp_ms)
+
+
+def _check_number(name: str, value: object, *, minimum: int | None = 0) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidArgument(f"{name} is {value!r}: it is a whole number")
+    if minimum is not None and value < minimum:
+        raise InvalidArgument(f"{name} is {value}: it must not be below {minimum}")

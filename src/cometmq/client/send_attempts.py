@@ -196,12 +196,14 @@ class SendAttempts:
         if send.policy is self.policies.blocking:
             send.policy = self.policies.once
 
-    def check_topic_of(self, queue: MessageQueue, topic: str) -> None:
+    def check_topic_of(self, queue: object, topic: str) -> None:
         """Return where a queue is of this topic, a name on the wire.
 
         Raises:
-            InvalidArgument: it is of another one.
+            InvalidArgument: it is of another one, or no queue.
         """
+        if not isinstance(queue, MessageQueue):
+            raise InvalidArgument(f"queue is {queue!r}; give a MessageQueue")
         if with_namespace(self._settings.namespace, queue.topic) != topic:
             raise InvalidArgument(f"the queue is of topic {queue.topic}, and the message goes to {topic}")
 

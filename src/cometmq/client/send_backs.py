@@ -5,8 +5,9 @@ Threads: the client's loop. Source: consumption specification 1.10.1.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.client.retrying import SEND_BACK_TIMEOUT_MS, is_logical_broker, resend_of, send_back_command
 from cometmq.errors import Error
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from cometmq.client.instance import ClientInstance
 
 __all__ = ["SendBacks"]
+
+_UNDER_WAY_MAX: Final = 64
+"""How many messages are on their way back at a time: brokers take only so many requests of a client at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +41,7 @@ class SendBacks:
         self._group = group
         self._most = most
         self._unit_mode = unit_mode
+        self._room = asyncio.Semaphore(_UNDER_WAY_MAX)
 
     async def give_back(self, message: ReceivedMessage, delay_level: int) -> bool:
         """Give a message back as :meth:`send_back` does; False, and the log says why, where nobody took it."""
@@ -53,6 +58,10 @@ class SendBacks:
         Raises:
             Error: that was not acknowledged either; the message may come again all the same.
         """
+        async with self._room:
+            await self._send_back(message, delay_level)
+
+    async def _send_back(self, message: ReceivedMessage, delay_level: int) -> None:
         broker_name = message.broker_name
         if not is_logical_broker(broker_name):
             command = send_back_command(
@@ -77,7 +86,8 @@ class SendBacks:
     async def send_again(self, message: ReceivedMessage) -> bool:
         """Send a message to the group's retry topic; False, and the log says why, where that was not acknowledged."""
         try:
-            await self._resend(message)
+            async with self._room:
+                await self._resend(message)
         except Error as error:
             _log.warning("group %s: %s could not be sent again: %s", self._group, message, error)
             return False

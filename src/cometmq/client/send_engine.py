@@ -30,6 +30,7 @@ from cometmq.client.producer_settings import ProducerSettings
 from cometmq.client.queue_selection import QueueSelector, queue_by_hash
 from cometmq.client.request_making import RequestMaker
 from cometmq.client.send_attempts import SendAttempts
+from cometmq.client.sending import arrival
 from cometmq.client.service_state import ServiceState, not_startable, require_running
 from cometmq.client.trace import send_tracer
 from cometmq.errors import InvalidArgument
@@ -219,7 +220,7 @@ class SendEngine:
         for bunch in self._accumulation.take_all() if self._accumulation is not None else ():
             self.attempts.ship(bunch)
         for send in list(self.attempts.under_way):
-            await asyncio.shield(_arrival(send, self.instance.loop))
+            await asyncio.shield(arrival(send, self.instance.loop))
 
     def disown(self) -> None:
         """Refuse everything: this process is a fork of the one that the engine belongs to."""
@@ -442,15 +443,3 @@ class SendEngine:
         if attempts.is_observed:
             attempts.observe(send, (message,), (unique_id,))
         attempts.begin(send, is_awaited=True)
-
-
-def _arrival(send: SendFuture, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
-    """Return a future of the loop that is done when the send is, well or not."""
-    arrived = loop.create_future()
-
-    def tell(_: SendFuture) -> None:
-        if not arrived.done():
-            arrived.set_result(None)
-
-    send.add_done_callback(lambda _: loop.call_soon_threadsafe(tell, send))
-    return arrived

@@ -1,7 +1,9 @@
 """Where a producer's messages may go: the queues of each topic, and the line of sends that wait until they are known.
 
 What stays true: while sends wait for a topic's queues, others come behind them and overtake none, so that what one
-thread sends stays in order; a line is served to its end, whatever becomes of those that stand in it.
+thread sends stays in order; a line is served to its end, whatever becomes of those that stand in it. Of a topic that is
+not there yet, whose queues are the template's, the first send has ended before the next one goes: its broker makes the
+topic with it, and would have to keep the others meanwhile, of which it keeps no more than a thousand.
 
 Threads: a send may take a ring, or stand in line, in any thread; all else is the loop's. Source: consumption
 specification 2.4, 2.5.
@@ -15,6 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cometmq.client.queue_selection import QueueRing
+from cometmq.client.sending import arrival
 from cometmq.errors import Error, RouteNotFound
 
 if TYPE_CHECKING:
@@ -59,6 +62,7 @@ class SendRoutes:
         # Of a topic with a line the queues are kept back in _found, until nobody stands there any more.
         self._lines: dict[str, deque[Sending]] = {}
         self._found: dict[str, QueueRing] = {}
+        self._unborn: set[str] = set()
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -95,6 +99,7 @@ class SendRoutes:
                 default_queues=settings.default_topic_queue_nums,
                 must_exist=True,
             )
+            self._unborn.add(topic)
         ring = self._ring(topic)
         if ring is None:
             raise _no_queue(topic)
@@ -147,6 +152,12 @@ class SendRoutes:
                 except BaseException as caught:  # noqa: BLE001 - raised below: sys.exit() in a selector, and others wait
                     stopped = caught
                     self._fail(send, caught)
+                try:
+                    if topic in self._unborn:
+                        self._unborn.remove(topic)
+                        await arrival(send, self._instance.loop)
+                except BaseException as caught:  # noqa: BLE001 - raised below: the client closes, and nobody goes on
+                    error = caught
         if stopped is not None:
             raise stopped
         if error is not None and not isinstance(error, Error):

@@ -22,6 +22,8 @@ from cometmq.client.outgoing import STATUS_OF, SendStatus
 from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument, LimitReached, SendFailed
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+
     from cometmq._engine import SendAnswer
     from cometmq.client.producer_settings import ProducerSettings
 
@@ -34,6 +36,7 @@ __all__ = [
     "SendPolicies",
     "SendPolicy",
     "SendResult",
+    "arrival",
     "judge",
     "policies_of",
     "send_failed",
@@ -187,3 +190,15 @@ def send_failed(
     failed.retriable = error.retriable
     failed.__cause__ = error
     return failed
+
+
+def arrival(send: SendFuture, loop: AbstractEventLoop) -> Future[None]:
+    """Return a future of the loop that is done when the send is, well or not."""
+    arrived = loop.create_future()
+
+    def tell(_: SendFuture) -> None:
+        if not arrived.done():
+            arrived.set_result(None)
+
+    send.add_done_callback(lambda _: loop.call_soon_threadsafe(tell, send))
+    return arrived

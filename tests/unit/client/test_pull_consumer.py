@@ -198,6 +198,23 @@ def test_a_loop_counts_what_it_has_looked_at(running: Cluster) -> None:
         assert seen == _numbers(*range(6))
 
 
+def test_a_seek_within_a_loop_goes_on_there(running: Cluster) -> None:
+    _publish(running, "inloop", 5, queue_id=2, tags="t")
+    queue = _queue("inloop", 2)
+    with _consumer(running, "g_inloop") as consumer:
+        consumer.assign([queue], "t")
+        consumer.seek_to_begin(queue)
+        seen: list[bytes] = []
+        for message in consumer:
+            seen.append(message.body_bytes)
+            assert consumer.position(queue) == message.queue_offset + 1
+            if len(seen) == 2:
+                consumer.seek_to_begin(queue)
+            if len(seen) == 7:
+                break
+    assert seen == _numbers(0, 1, 0, 1, 2, 3, 4)
+
+
 def test_leaving_a_loop_commits_what_it_has_looked_at(running: Cluster) -> None:
     _publish(running, "left", 10, queue_id=1, tags="t")
     queue = _queue("left", 1)
@@ -420,6 +437,26 @@ def test_wrong_settings_and_names(running: Cluster) -> None:
         consumer.subscribe("a b")
     with pytest.raises(InvalidArgument):
         consumer.assign(["orders"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("wrong", ["1", 1.5, None, True])
+def test_places_are_whole_numbers(running: Cluster, wrong: Any) -> None:
+    _publish(running, "places", 1, queue_id=1)
+    queue = _queue("places", 1)
+    with _consumer(running, "g_places") as consumer:
+        consumer.assign([queue])
+        calls: list[Callable[[], object]] = [
+            lambda: consumer.seek(queue, wrong),
+            lambda: consumer.seek_to_time(queue, wrong),
+            lambda: consumer.search_offset(queue, wrong),
+            lambda: consumer.commit({queue: wrong}),
+            lambda: consumer.pull(queue, wrong),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidArgument, match="it is a whole number"):
+                call()
+        with pytest.raises(InvalidArgument, match="must not be below 0"):
+            consumer.seek_to_time(queue, -1)
 
 
 def test_a_child_of_a_fork_is_told_so(running: Cluster) -> None:

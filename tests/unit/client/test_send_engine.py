@@ -386,6 +386,26 @@ def test_back_pressure() -> None:
     played(use, enable_backpressure_for_async_mode=True, back_pressure_for_async_send_num=10)
 
 
+@pytest.mark.parametrize("is_made", [True, False])
+def test_the_first_of_a_topic_that_is_not_there_goes_alone(is_made: bool) -> None:
+    async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
+        network.is_held = True
+        if not is_made:
+            network.script.append(send_answer(code=16, remark="no"))
+        sends = [engine.send(message(b"%d" % number, topic="fresh")) for number in range(20)]
+        await asyncio.sleep(1)
+        assert [request.body for _, request, _ in network.sent] == [b"0"]
+        network.is_held = False
+        network.let_go()
+        for number, one in enumerate(sends):
+            if number or is_made:
+                assert (await one).status.name == "SEND_OK"
+        assert isinstance(sends[0].exception(), SendFailed) is not is_made
+        assert [request.body for _, request, _ in network.sent] == [b"%d" % number for number in range(20)]
+
+    played(use, routes={"TBW102": route_of("a")})
+
+
 def test_a_bunch_waits_for_room_as_long_as_it_may() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         await engine.send(message())
