@@ -712,6 +712,8 @@ class Client:
         fail_until: Mapping[str, int] | None = None,
         is_sql: bool = False,
         has_heartbeat_v2: bool = False,
+        client_rebalance: bool = True,
+        pop_invisible_ms: int = 60_000,
         instance: str | None = None,
         strategy: Mapping[str, object] | None = None,
     ) -> str:
@@ -729,6 +731,8 @@ class Client:
             fail_until: tag to the number of tries that fail.
             is_sql: whether the subscriptions are SQL92 expressions, not tags.
             has_heartbeat_v2: whether it sends heartbeats of the second kind; not in 4.9.
+            client_rebalance: False lets brokers say which queues it has, and whether it pops them; not in 4.9.
+            pop_invisible_ms: how long what it popped is invisible.
             instance: the second part of its client id; None for one of its own.
             strategy: how its group shares queues out (``Strategies.java``); None for the client's default.
         """
@@ -744,6 +748,8 @@ class Client:
             fail_until=dict(fail_until or {}),
             sql=is_sql,
             heartbeat_v2=has_heartbeat_v2,
+            client_rebalance=client_rebalance,
+            pop_invisible_ms=pop_invisible_ms,
             instance=instance,
             strategy=strategy,
             **{"from": start_from},

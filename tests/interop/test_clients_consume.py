@@ -109,6 +109,24 @@ def test_heartbeats_that_are_fingerprints_keep_a_group_together(site: Peer) -> N
     assert keys(client.consumed("one", "two", count=120)) == keys_of(specs)
 
 
+@in_full_only
+@in_each_pair
+def test_members_that_let_the_broker_share_the_queues_out(site: Peer) -> None:
+    client, topic, group = site.client, "BrokerShares", "broker_shares"
+    client.create_topic(site.shared_broker, topic, queues=QUEUES)
+    specs = numbered(topic, 120)
+    for name in ("one", "two"):
+        client.start_consumer(name, group, {topic: "*"}, client_rebalance=False)
+    check_divided(client.divided("one", "two", topic=topic, queues=QUEUES))
+    send(client, specs[:60])
+    assert keys(client.consumed("one", "two", count=60)) == keys_of(specs[:60])
+    client.committed("one", "two", topic=topic, count=60)
+    client.stop_consumers("one")
+    check_divided(client.divided("two", topic=topic, queues=QUEUES))
+    send(client, specs[60:])
+    assert keys(client.consumed("one", "two", count=120)) == keys_of(specs)
+
+
 @for_each_client
 def test_an_idle_consumer_gets_a_message_when_it_is_sent(site: Peer) -> None:
     client, topic, group = site.client, "Held", "held"

@@ -78,6 +78,9 @@ final class Consumers {
         if (request.getBooleanValue("heartbeat_v2", false)) {
             HeartbeatV2.use(consumer);
         }
+        if (!request.getBooleanValue("client_rebalance", true)) {
+            BrokerRebalance.use(consumer, request.getIntValue("pop_invisible_ms", 60000));
+        }
         JSONObject failUntil = request.getJSONObject("fail_until");
         Judge judge = message -> failUntil != null && message.getTags() != null
             && message.getReconsumeTimes() < failUntil.getIntValue(message.getTags(), 0);
@@ -128,6 +131,14 @@ final class Consumers {
     private static final class HeartbeatV2 {
         static void use(DefaultMQPushConsumer consumer) {
             consumer.setUseHeartbeatV2(true);
+        }
+    }
+
+    /** Brokers say which queues a member has, and whether it pulls or pops them; 4.9 has none of that. */
+    private static final class BrokerRebalance {
+        static void use(DefaultMQPushConsumer consumer, int invisibleMs) {
+            consumer.setClientRebalance(false);
+            consumer.setPopInvisibleTime(invisibleMs);
         }
     }
 
