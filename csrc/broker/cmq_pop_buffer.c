@@ -1,0 +1,695 @@
+/* cmq_pop_buffer: lanes, merged checkpoints, which offsets may be committed. See cmq_pop_buffer.h.
+ *
+ * Checkpoints lie in chunks and are named by number, so that links take four bytes. A checkpoint is in its lane's list until its offset was committed, and in
+ * heap and table while it is merged. One that was reset away is in no list, and goes when it is finished or stored.
+ *
+ * How they are kept (chunks, heap, table) is cmq_pop_checkpoints.c's; what they mean is this file's.
+ */
+#include "broker/cmq_pop_buffer.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/cmq_assert.h"
+#include "base/cmq_bitmap.h"
+#include "base/cmq_hash.h"
+#include "broker/cmq_pop_checkpoints.h"
+
+#define SHARD_BITS 4u
+#define SHARDS (1u << SHARD_BITS)
+#define LEAVES_SOON_MS 1500              /* so long before a checkpoint leaves memory nothing is merged into it any more */
+#define NONE CMQ_POP_NONE
+
+struct cmq_pop_lane {
+    uint64_t hash;
+    int64_t next_offset;                 /* of the last checkpoint in the list */
+    uint32_t number;                     /* in its shard */
+    uint32_t first, last, count;         /* checkpoints whose offset is not committed yet, in pop order */
+    uint32_t in_flight;
+    int32_t queue_id;
+    uint16_t topic_bytes, group_bytes;
+    bool waiting;                        /* listed in the shard's waiting */
+    char names[];                        /* the topic, then the group */
+};
+
+typedef struct shard {
+    pthread_mutex_t mutex;
+    cmq_pop_checkpoints checkpoints;
+    cmq_pop_lane **lanes;                /* by number; NULL: free */
+    uint32_t lane_count, lane_slots;     /* ever used; room for */
+    uint32_t lanes_live;
+    uint32_t *table;                     /* lane number + 1; 0: empty. Linear probing, a power of two, at most half full */
+    uint32_t table_slots;
+    uint32_t *waiting;                   /* lanes whose first checkpoint waits for the confirmed end, or was just finished */
+    uint32_t waiting_count, waiting_slots;
+    size_t lane_bytes;
+    uint64_t merged, stored, given_up, acks_merged, acks_unknown;
+} shard;
+
+struct cmq_pop_buffer {
+    cmq_pop_buffer_options options;
+    char *broker;
+    _Atomic uint32_t merged_now;
+    atomic_bool emptying;
+    shard shards[SHARDS];
+};
+
+/* ---- life ---- */
+
+cmq_status cmq_pop_buffer_create(cmq_pop_buffer **buffer_out, const cmq_pop_buffer_options *options)
+{
+    *buffer_out = NULL;
+    CMQ_ASSERT(options->sink.store != NULL && options->sink.confirmed != NULL && options->sink.commit != NULL);
+    cmq_pop_buffer *buffer = calloc(1, sizeof *buffer);
+    if (buffer == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the buffer of popped messages");
+    buffer->options = *options;
+    buffer->broker = strndup(options->broker.bytes > 0 ? (const char *)options->broker.data : "", options->broker.bytes);
+    if (buffer->broker == NULL) {
+        free(buffer);
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory for the buffer of popped messages");
+    }
+    cmq_pop_buffer_options *o = &buffer->options;
+    o->broker = cmq_slice_of_text(buffer->broker);
+    if (o->stay_ms <= 0) o->stay_ms = 10000;
+    if (o->stay_out_ms <= 0) o->stay_out_ms = 3000;
+    if (o->merged_max == 0) o->merged_max = 200000;
+    if (o->lane_max == 0) o->lane_max = 20000;
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        pthread_mutex_init(&buffer->shards[i].mutex, NULL);
+        cmq_pop_checkpoints_init(&buffer->shards[i].checkpoints, o->stay_ms, o->stay_out_ms);
+    }
+    *buffer_out = buffer;
+    return CMQ_OK;
+}
+
+void cmq_pop_buffer_destroy(cmq_pop_buffer *buffer)
+{
+    if (buffer == NULL) return;
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        shard *s = &buffer->shards[i];
+        cmq_pop_checkpoints_free(&s->checkpoints);
+        for (uint32_t n = 0; n < s->lane_count; n++) free(s->lanes[n]);
+        free(s->lanes);
+        free(s->table);
+        free(s->waiting);
+        pthread_mutex_destroy(&s->mutex);
+    }
+    free(buffer->broker);
+    free(buffer);
+}
+
+/* ---- lanes ---- */
+
+static uint64_t hash_of(const cmq_pop_key *key)
+{
+    const uint64_t topic = cmq_murmur3_low64(key->topic.data, key->topic.bytes), group = cmq_murmur3_low64(key->group.data, key->group.bytes);
+    uint64_t mixed = topic * 31 + (group << 1 | group >> 63) + (uint32_t)key->queue_id * UINT64_C(0x9E3779B97F4A7C15);
+    mixed ^= mixed >> 32;
+    return mixed * UINT64_C(0xD6E8FEB86659FD93);
+}
+
+static shard *shard_of(cmq_pop_buffer *buffer, uint64_t hash) { return &buffer->shards[hash >> (64 - SHARD_BITS)]; }
+
+static cmq_pop_key key_of(const cmq_pop_lane *lane)
+{
+    return (cmq_pop_key){
+        .topic = {.data = (const uint8_t *)lane->names, .bytes = lane->topic_bytes},
+        .group = {.data = (const uint8_t *)lane->names + lane->topic_bytes, .bytes = lane->group_bytes},
+        .queue_id = lane->queue_id,
+    };
+}
+
+static bool is_of(const cmq_pop_lane *lane, const cmq_pop_key *key)
+{
+    const cmq_pop_key own = key_of(lane);
+    return own.queue_id == key->queue_id && cmq_slice_equal(own.topic, key->topic) && cmq_slice_equal(own.group, key->group);
+}
+
+static uint32_t *find_place(const shard *s, const cmq_pop_key *key, uint64_t hash)
+{
+    for (uint32_t i = (uint32_t)hash;; i++) {
+        uint32_t *place = &s->table[i & (s->table_slots - 1)];
+        if (*place == 0) return place;
+        const cmq_pop_lane *lane = s->lanes[*place - 1];
+        if (lane->hash == hash && is_of(lane, key)) return place;
+    }
+}
+
+static cmq_pop_lane *find_lane(const shard *s, const cmq_pop_key *key, uint64_t hash)
+{
+    if (s->table_slots == 0) return NULL;
+    const uint32_t found = *find_place(s, key, hash);
+    return found == 0 ? NULL : s->lanes[found - 1];
+}
+
+static cmq_status out_of_memory(void) { return cmq_fail(CMQ_ERR_MEMORY, "no memory for a queue that is popped"); }
+
+static cmq_status make_room_for_lane(shard *s)
+{
+    if (s->lane_count == s->lane_slots) {
+        const uint32_t slots = s->lane_slots == 0 ? 16 : s->lane_slots * 2;
+        cmq_pop_lane **lanes = realloc(s->lanes, slots * sizeof(cmq_pop_lane *));
+        if (lanes == NULL) return out_of_memory();
+        s->lanes = lanes;
+        s->lane_slots = slots;
+    }
+    if (s->waiting_slots < s->lane_slots) {
+        uint32_t *waiting = realloc(s->waiting, s->lane_slots * sizeof *waiting);
+        if (waiting == NULL) return out_of_memory();
+        s->waiting = waiting;
+        s->waiting_slots = s->lane_slots;
+    }
+    if ((s->lanes_live + 1) * 2 <= s->table_slots) return CMQ_OK;
+    const uint32_t slots = s->table_slots == 0 ? 32 : s->table_slots * 2, before = s->table_slots;
+    uint32_t *table = calloc(slots, sizeof *table), *old = s->table;
+    if (table == NULL) return out_of_memory();
+    s->table = table;
+    s->table_slots = slots;
+    for (uint32_t i = 0; i < before; i++) {
+        if (old[i] == 0) continue;
+        const cmq_pop_lane *lane = s->lanes[old[i] - 1];
+        const cmq_pop_key key = key_of(lane);
+        *find_place(s, &key, lane->hash) = old[i];
+    }
+    free(old);
+    return CMQ_OK;
+}
+
+static size_t bytes_of(const cmq_pop_lane *lane) { return sizeof *lane + lane->topic_bytes + lane->group_bytes; }
+
+static cmq_status make_lane(shard *s, const cmq_pop_key *key, uint64_t hash, cmq_pop_lane **lane_out)
+{
+    if (key->topic.bytes == 0 || key->topic.bytes > UINT16_MAX || key->group.bytes == 0 || key->group.bytes > UINT16_MAX || key->queue_id < 0)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a queue that is popped has a topic, a group and a queue id");
+    const cmq_status status = make_room_for_lane(s);
+    if (status != CMQ_OK) return status;
+    cmq_pop_lane *lane = malloc(sizeof *lane + key->topic.bytes + key->group.bytes);
+    if (lane == NULL) return out_of_memory();
+    uint32_t number = s->lane_count;
+    if (s->lanes_live < s->lane_count)
+        for (number = 0; s->lanes[number] != NULL;) number++;   /* rare: after a topic or a group was deleted */
+    else
+        s->lane_count++;
+    *lane = (cmq_pop_lane){
+        .hash = hash,
+        .number = number,
+        .first = NONE,
+        .last = NONE,
+        .queue_id = key->queue_id,
+        .topic_bytes = (uint16_t)key->topic.bytes,
+        .group_bytes = (uint16_t)key->group.bytes,
+    };
+    memcpy(lane->names, key->topic.data, key->topic.bytes);
+    memcpy(lane->names + key->topic.bytes, key->group.data, key->group.bytes);
+    s->lanes[number] = lane;
+    *find_place(s, key, hash) = number + 1;
+    s->lanes_live++;
+    s->lane_bytes += bytes_of(lane);
+    *lane_out = lane;
+    return CMQ_OK;
+}
+
+cmq_status cmq_pop_lane_enter(cmq_pop_buffer *buffer, const cmq_pop_key *key, cmq_pop_lane **lane_out)
+{
+    const uint64_t hash = hash_of(key);
+    shard *s = shard_of(buffer, hash);
+    pthread_mutex_lock(&s->mutex);
+    cmq_pop_lane *lane = find_lane(s, key, hash);
+    const cmq_status status = lane != NULL ? CMQ_OK : make_lane(s, key, hash, &lane);
+    *lane_out = lane;
+    if (status != CMQ_OK) pthread_mutex_unlock(&s->mutex);
+    return status;
+}
+
+void cmq_pop_lane_leave(cmq_pop_buffer *buffer, cmq_pop_lane *lane) { pthread_mutex_unlock(&shard_of(buffer, lane->hash)->mutex); }
+
+uint32_t cmq_pop_lane_in_flight(const cmq_pop_lane *lane) { return lane->in_flight; }
+
+static void land(cmq_pop_lane *lane, uint32_t count) { lane->in_flight -= count < lane->in_flight ? count : lane->in_flight; }
+
+/* ---- offsets, in pop order ---- */
+
+/* Forget a checkpoint that is in no list any more. */
+static void drop(cmq_pop_buffer *buffer, shard *s, uint32_t number)
+{
+    if (cmq_pop_checkpoints_is_merged(&s->checkpoints, number)) {
+        cmq_pop_checkpoints_unmerge(&s->checkpoints, number);
+        atomic_fetch_sub_explicit(&buffer->merged_now, 1, memory_order_relaxed);
+    }
+    cmq_pop_checkpoints_release(&s->checkpoints, number);
+}
+
+static bool is_settled(const cmq_pop_buffer *buffer, const cmq_pop_held *held)
+{
+    if (held->num == 0 || cmq_pop_held_is_done(held)) return true;
+    /* As long as it is merged, it may have acks that the log has not. */
+    return !held->merged && held->stored_end >= 0 && held->stored_end <= buffer->options.sink.confirmed(buffer->options.sink.context);
+}
+
+/* Commit behind what is settled at the front; true: nothing there waits for the confirmed end. */
+static bool settle(cmq_pop_buffer *buffer, shard *s, cmq_pop_lane *lane)
+{
+    int64_t reached = -1;
+    const cmq_pop_held *held = NULL;
+    while (lane->first != NONE) {
+        const uint32_t number = lane->first;
+        held = cmq_pop_checkpoints_at(&s->checkpoints, number);
+        if (!is_settled(buffer, held)) break;
+        reached = held->next_offset;
+        lane->first = held->next;
+        if (lane->first == NONE) lane->last = NONE;
+        lane->count--;
+        drop(buffer, s, number);
+    }
+    if (reached >= 0) {
+        const cmq_pop_key key = key_of(lane);
+        buffer->options.sink.commit(buffer->options.sink.context, &key, reached);
+    }
+    return lane->first == NONE || held->merged;
+}
+
+static void list_waiting(shard *s, cmq_pop_lane *lane)
+{
+    if (lane->waiting) return;
+    lane->waiting = true;
+    s->waiting[s->waiting_count++] = lane->number;   /* there is room for every lane */
+}
+
+static void settle_or_list(cmq_pop_buffer *buffer, shard *s, cmq_pop_lane *lane)
+{
+    if (!settle(buffer, s, lane)) list_waiting(s, lane);
+}
+
+static void settle_waiting(cmq_pop_buffer *buffer, shard *s)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < s->waiting_count; i++) {
+        cmq_pop_lane *lane = s->lanes[s->waiting[i]];
+        if (settle(buffer, s, lane))
+            lane->waiting = false;
+        else
+            s->waiting[left++] = lane->number;
+    }
+    s->waiting_count = left;
+}
+
+int64_t cmq_pop_lane_next(const cmq_pop_lane *lane) { return lane->first == NONE ? -1 : lane->next_offset; }
+
+static void append_to_lane(shard *s, cmq_pop_lane *lane, uint32_t number)
+{
+    if (lane->last == NONE)
+        lane->first = number;
+    else
+        cmq_pop_checkpoints_at(&s->checkpoints, lane->last)->next = number;
+    lane->last = number;
+    lane->count++;
+    lane->next_offset = cmq_pop_checkpoints_at(&s->checkpoints, number)->next_offset;
+}
+
+/* ---- a pop ---- */
+
+static bool may_merge(const cmq_pop_buffer *buffer, const shard *s, const cmq_pop_lane *lane, const cmq_pop_batch *batch, int64_t now_ms)
+{
+    const cmq_pop_buffer_options *o = &buffer->options;
+    return o->merge && !atomic_load_explicit(&buffer->emptying, memory_order_relaxed) &&
+           batch->pop_ms + batch->invisible_ms - now_ms >= o->stay_out_ms + LEAVES_SOON_MS &&
+           atomic_load_explicit(&buffer->merged_now, memory_order_relaxed) < o->merged_max && lane->count < o->lane_max &&
+           cmq_pop_checkpoints_find(&s->checkpoints, lane->number, batch->offsets[0], batch->pop_ms) == NONE;
+}
+
+/* What the log is told of a held checkpoint. */
+static cmq_pop_checkpoint record_of(const cmq_pop_buffer *buffer, const cmq_pop_lane *lane, const cmq_pop_held *held, int32_t diffs[CMQ_POP_MESSAGES_MAX])
+{
+    const cmq_pop_key key = key_of(lane);
+    for (uint32_t i = 0; i < held->num; i++) diffs[i] = (int32_t)(cmq_pop_held_offset(held, i) - held->start_offset);
+    return (cmq_pop_checkpoint){
+        .start_offset = held->start_offset,
+        .pop_ms = held->pop_ms,
+        .invisible_ms = held->invisible_ms,
+        .num = held->num,
+        .queue_id = key.queue_id,
+        .topic = key.topic,
+        .group = key.group,
+        .broker = buffer->options.broker,
+        .diffs = diffs,
+    };
+}
+
+cmq_status cmq_pop_lane_add(cmq_pop_buffer *buffer, cmq_pop_lane *lane, const cmq_pop_batch *batch, int64_t now_ms)
+{
+    shard *s = shard_of(buffer, lane->hash);
+    CMQ_ASSERT(batch->count > 0 && batch->count <= CMQ_POP_MESSAGES_MAX);
+    if (batch->offsets[batch->count - 1] - batch->offsets[0] > INT32_MAX)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a checkpoint's messages lie within 2^31 of one another");
+    uint32_t number;
+    cmq_status status = cmq_pop_checkpoints_take(&s->checkpoints, lane->number, batch, &number);
+    if (status != CMQ_OK) return status;
+    cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
+    if (may_merge(buffer, s, lane, batch, now_ms)) {
+        status = cmq_pop_checkpoints_merge(&s->checkpoints, number);
+        if (status == CMQ_OK) {
+            atomic_fetch_add_explicit(&buffer->merged_now, 1, memory_order_relaxed);
+            s->merged++;
+        }
+    } else {
+        int32_t diffs[CMQ_POP_MESSAGES_MAX];
+        const cmq_pop_store_item item = {.revive_queue = batch->revive_queue, .checkpoint = record_of(buffer, lane, held, diffs)};
+        uint32_t stored;
+        status = buffer->options.sink.store(buffer->options.sink.context, &item, 1, &stored, &held->stored_end);
+        if (status == CMQ_OK) s->stored++;
+    }
+    if (status != CMQ_OK) {
+        cmq_pop_checkpoints_release(&s->checkpoints, number);
+        return status;
+    }
+    append_to_lane(s, lane, number);
+    lane->in_flight += batch->count;
+    settle_or_list(buffer, s, lane);
+    return CMQ_OK;
+}
+
+cmq_status cmq_pop_lane_pass(cmq_pop_buffer *buffer, cmq_pop_lane *lane, int64_t next_offset)
+{
+    shard *s = shard_of(buffer, lane->hash);
+    if (lane->last != NONE) {
+        /* Behind another that was passed over, it needs no place of its own. */
+        cmq_pop_held *last = cmq_pop_checkpoints_at(&s->checkpoints, lane->last);
+        if (last->num == 0) {
+            last->next_offset = lane->next_offset = next_offset;
+            return CMQ_OK;
+        }
+    }
+    uint32_t number;
+    const cmq_pop_batch nothing = {.next_offset = next_offset};
+    const cmq_status status = cmq_pop_checkpoints_take(&s->checkpoints, lane->number, &nothing, &number);
+    if (status != CMQ_OK) return status;
+    append_to_lane(s, lane, number);
+    settle_or_list(buffer, s, lane);
+    return CMQ_OK;
+}
+
+void cmq_pop_lane_reset(cmq_pop_buffer *buffer, cmq_pop_lane *lane)
+{
+    shard *s = shard_of(buffer, lane->hash);
+    for (uint32_t number = lane->first, next; number != NONE; number = next) {
+        cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
+        next = held->next;
+        held->next = NONE;
+        held->detached = true;
+        if (!cmq_pop_checkpoints_is_merged(&s->checkpoints, number) || cmq_pop_held_is_done(held)) drop(buffer, s, number);
+    }
+    lane->first = lane->last = NONE;
+    lane->count = 0;
+    lane->in_flight = 0;
+}
+
+/* ---- acks ---- */
+
+/* Merge one; true: the checkpoint has it, and had it not as acknowledged. */
+static bool merge_ack(shard *s, cmq_pop_held *held, int64_t offset)
+{
+    const int index = cmq_pop_held_index(held, offset);
+    if (index < 0) {
+        s->acks_unknown++;
+        return false;
+    }
+    const bool is_new = !cmq_bits_test(held->bits, (uint32_t)index);
+    held->bits = cmq_bits_set(held->bits, (uint32_t)index);
+    return is_new;
+}
+
+cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms, const int64_t *offsets, uint32_t count,
+                              int64_t now_ms)
+{
+    const cmq_pop_buffer_options *o = &buffer->options;
+    if (!o->merge || atomic_load_explicit(&buffer->merged_now, memory_order_relaxed) == 0) return CMQ_AGAIN;
+    const uint64_t hash = hash_of(key);
+    shard *s = shard_of(buffer, hash);
+    cmq_status status = CMQ_AGAIN;
+    pthread_mutex_lock(&s->mutex);
+    cmq_pop_lane *lane = find_lane(s, key, hash);
+    const uint32_t number = lane != NULL ? cmq_pop_checkpoints_find(&s->checkpoints, lane->number, start_offset, pop_ms) : NONE;
+    if (number != NONE) {
+        cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
+        if (held->pop_ms + held->invisible_ms - now_ms >= o->stay_out_ms + LEAVES_SOON_MS && now_ms - held->pop_ms <= o->stay_ms - LEAVES_SOON_MS) {
+            uint32_t landed = 0;
+            for (uint32_t i = 0; i < count; i++) landed += merge_ack(s, held, offsets[i]);
+            s->acks_merged += landed;
+            if (!held->detached) land(lane, landed);
+            if (cmq_pop_held_is_done(held) && held->detached)
+                drop(buffer, s, number);
+            else if (cmq_pop_held_is_done(held) && lane->first == number)
+                settle_or_list(buffer, s, lane);
+            status = CMQ_OK;
+        }
+    }
+    pthread_mutex_unlock(&s->mutex);
+    return status;
+}
+
+void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, uint32_t count, int64_t pop_ms)
+{
+    if (pop_ms < buffer->options.started_ms) return;
+    const uint64_t hash = hash_of(key);
+    shard *s = shard_of(buffer, hash);
+    pthread_mutex_lock(&s->mutex);
+    cmq_pop_lane *lane = find_lane(s, key, hash);
+    if (lane != NULL) land(lane, count);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* ---- what leaves memory ---- */
+
+/* Checkpoints taken off the heap, and what the log is to be told of them. */
+typedef struct leaving {
+    uint32_t count, item_count;
+    uint32_t numbers[CMQ_POP_STORES_MAX];
+    cmq_pop_store_item items[CMQ_POP_STORES_MAX];
+    uint32_t owners[CMQ_POP_STORES_MAX];                    /* of the items: a place in numbers */
+    int8_t indexes[CMQ_POP_STORES_MAX];                     /* of an ack: its bit */
+    int32_t diffs[CMQ_POP_STORES_MAX][CMQ_POP_MESSAGES_MAX];   /* of the checkpoints, by place */
+} leaving;
+
+static uint32_t acks_to_store(const cmq_pop_held *held) { return held->bits & ~held->stored_bits; }
+
+static uint32_t items_of(const cmq_pop_held *held) { return (held->stored_end < 0) + cmq_bits_count(acks_to_store(held)); }
+
+static void add_items(const cmq_pop_buffer *buffer, const shard *s, leaving *out, uint32_t number)
+{
+    const cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
+    const cmq_pop_lane *lane = s->lanes[held->lane];
+    const cmq_pop_key key = key_of(lane);
+    const uint32_t place = out->count++;
+    out->numbers[place] = number;
+    if (held->stored_end < 0) {
+        out->owners[out->item_count] = place;
+        out->indexes[out->item_count] = -1;
+        out->items[out->item_count++] = (cmq_pop_store_item){.revive_queue = held->revive_queue, .checkpoint = record_of(buffer, lane, held, out->diffs[place])};
+    }
+    for (uint32_t acks = acks_to_store(held); acks != 0;) {
+        const uint32_t index = cmq_bits_take(&acks);
+        out->owners[out->item_count] = place;
+        out->indexes[out->item_count] = (int8_t)index;
+        out->items[out->item_count++] = (cmq_pop_store_item){
+            .is_ack = true,
+            .revive_queue = held->revive_queue,
+            .ack = {.topic = key.topic,
+                    .group = key.group,
+                    .broker = buffer->options.broker,
+                    .queue_id = key.queue_id,
+                    .start_offset = held->start_offset,
+                    .pop_ms = held->pop_ms,
+                    .invisible_ms = held->invisible_ms,
+                    .offset = cmq_pop_held_offset(held, index)},
+        };
+    }
+}
+
+/* Store what is due, as much as goes at once; CMQ_END: nothing is due. */
+static cmq_status store_due(cmq_pop_buffer *buffer, shard *s, int64_t now_ms)
+{
+    cmq_pop_checkpoints *all = &s->checkpoints;
+    leaving out;
+    out.count = out.item_count = 0;
+    for (uint32_t number; (number = cmq_pop_checkpoints_due(all, now_ms)) != NONE;) {
+        const cmq_pop_held *held = cmq_pop_checkpoints_at(all, number);
+        if (cmq_pop_held_is_done(held)) {
+            cmq_pop_checkpoints_undue(all, number);   /* only its turn to be committed is missing */
+            continue;
+        }
+        if (out.count == CMQ_POP_STORES_MAX || out.item_count + items_of(held) > CMQ_POP_STORES_MAX) break;
+        cmq_pop_checkpoints_undue(all, number);
+        add_items(buffer, s, &out, number);
+    }
+    if (out.count == 0) return CMQ_END;
+    uint32_t stored = 0;
+    int64_t end = -1;
+    const cmq_status status =
+        out.item_count > 0 ? buffer->options.sink.store(buffer->options.sink.context, out.items, out.item_count, &stored, &end) : CMQ_OK;
+    for (uint32_t i = 0; i < stored; i++) {
+        cmq_pop_held *held = cmq_pop_checkpoints_at(all, out.numbers[out.owners[i]]);
+        if (out.indexes[i] < 0)
+            held->stored_end = end;
+        else
+            held->stored_bits = cmq_bits_set(held->stored_bits, (uint32_t)out.indexes[i]);
+    }
+    for (uint32_t i = 0; i < out.count; i++) {
+        cmq_pop_held *held = cmq_pop_checkpoints_at(all, out.numbers[i]);
+        if (items_of(held) > 0) {
+            cmq_pop_checkpoints_due_again(all, out.numbers[i]);
+            continue;
+        }
+        s->given_up++;
+        if (held->detached) {
+            drop(buffer, s, out.numbers[i]);
+            continue;
+        }
+        cmq_pop_checkpoints_unmerge(all, out.numbers[i]);
+        atomic_fetch_sub_explicit(&buffer->merged_now, 1, memory_order_relaxed);
+        list_waiting(s, s->lanes[held->lane]);
+    }
+    return status;
+}
+
+static cmq_status step_shard(cmq_pop_buffer *buffer, shard *s, int64_t now_ms, int64_t *next_due_ms)
+{
+    cmq_status status;
+    pthread_mutex_lock(&s->mutex);
+    do status = store_due(buffer, s, now_ms);
+    while (status == CMQ_OK);
+    settle_waiting(buffer, s);
+    int64_t due = s->waiting_count > 0 ? now_ms : cmq_pop_checkpoints_first_due_ms(&s->checkpoints);
+    if (due < *next_due_ms) *next_due_ms = due;
+    pthread_mutex_unlock(&s->mutex);
+    return status == CMQ_END ? CMQ_OK : status;
+}
+
+cmq_status cmq_pop_buffer_step(cmq_pop_buffer *buffer, int64_t now_ms, int64_t *next_due_ms_out)
+{
+    cmq_status failed = CMQ_OK;
+    *next_due_ms_out = INT64_MAX;
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        const cmq_status status = step_shard(buffer, &buffer->shards[i], now_ms, next_due_ms_out);
+        if (status != CMQ_OK) failed = status;
+    }
+    return failed;
+}
+
+cmq_status cmq_pop_buffer_empty(cmq_pop_buffer *buffer)
+{
+    const int64_t end_of_time = INT64_MAX - 1;
+    atomic_store_explicit(&buffer->emptying, true, memory_order_relaxed);
+    int64_t next;
+    const cmq_status status = cmq_pop_buffer_step(buffer, end_of_time, &next);
+    return status != CMQ_OK ? status : next == INT64_MAX ? CMQ_OK : CMQ_AGAIN;
+}
+
+/* ---- what is no more ---- */
+
+static void forget_lane(cmq_pop_buffer *buffer, shard *s, cmq_pop_lane *lane)
+{
+    for (uint32_t i = 0; i < s->waiting_count && lane->waiting; i++) {
+        if (s->waiting[i] != lane->number) continue;
+        s->waiting[i] = s->waiting[--s->waiting_count];
+        lane->waiting = false;
+    }
+    for (uint32_t number = 0; (number = cmq_pop_checkpoints_of_lane(&s->checkpoints, lane->number, number)) != NONE; number++) drop(buffer, s, number);
+    s->lane_bytes -= bytes_of(lane);
+    s->lanes[lane->number] = NULL;
+    s->lanes_live--;
+    free(lane);
+}
+
+/* Linear probing has no holes: what is left is put in anew. */
+static void rebuild_table(shard *s)
+{
+    memset(s->table, 0, s->table_slots * sizeof *s->table);
+    for (uint32_t i = 0; i < s->lane_count; i++) {
+        if (s->lanes[i] == NULL) continue;
+        const cmq_pop_key key = key_of(s->lanes[i]);
+        *find_place(s, &key, s->lanes[i]->hash) = i + 1;
+    }
+}
+
+void cmq_pop_buffer_forget(cmq_pop_buffer *buffer, cmq_slice topic, cmq_slice group)
+{
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        shard *s = &buffer->shards[i];
+        pthread_mutex_lock(&s->mutex);
+        const uint32_t before = s->lanes_live;
+        for (uint32_t n = 0; n < s->lane_count; n++) {
+            cmq_pop_lane *lane = s->lanes[n];
+            if (lane == NULL) continue;
+            const cmq_pop_key key = key_of(lane);
+            if ((topic.bytes > 0 && !cmq_slice_equal(topic, key.topic)) || (group.bytes > 0 && !cmq_slice_equal(group, key.group))) continue;
+            forget_lane(buffer, s, lane);
+        }
+        if (s->lanes_live < before) rebuild_table(s);
+        pthread_mutex_unlock(&s->mutex);
+    }
+}
+
+/* ---- counters ---- */
+
+void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *counters_out)
+{
+    *counters_out = (cmq_pop_buffer_counters){.bytes_now = sizeof *buffer};
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        shard *s = &buffer->shards[i];
+        pthread_mutex_lock(&s->mutex);
+        counters_out->merged += s->merged;
+        counters_out->stored += s->stored;
+        counters_out->given_up += s->given_up;
+        counters_out->acks_merged += s->acks_merged;
+        counters_out->acks_unknown += s->acks_unknown;
+        counters_out->checkpoints_now += s->checkpoints.used;
+        counters_out->lanes_now += s->lanes_live;
+        counters_out->bytes_now += cmq_pop_checkpoints_bytes(&s->checkpoints) + s->lane_bytes + s->lane_slots * sizeof(cmq_pop_lane *) +
+                                   (s->table_slots + s->waiting_slots) * sizeof(uint32_t);
+        for (uint32_t n = 0; n < s->lane_count; n++)
+            if (s->lanes[n] != NULL) counters_out->in_flight_now += s->lanes[n]->in_flight;
+        pthread_mutex_unlock(&s->mutex);
+    }
+}
+
+/* The pop of the first checkpoint of a lane that is not done. */
+static int64_t oldest_of(const shard *s, const cmq_pop_lane *lane)
+{
+    for (uint32_t number = lane->first; number != NONE; number = cmq_pop_checkpoints_at(&s->checkpoints, number)->next) {
+        const cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
+        if (held->num > 0 && !cmq_pop_held_is_done(held)) return held->pop_ms;
+    }
+    return -1;
+}
+
+uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_lane_item *items, uint32_t capacity, uint8_t *text, size_t text_bytes)
+{
+    uint32_t given = 0;
+    size_t used = 0;
+    bool full = false;
+    for (uint32_t i = *cursor >> (32 - SHARD_BITS); i < SHARDS && !full && *cursor != UINT32_MAX; i++) {
+        shard *s = &buffer->shards[i];
+        pthread_mutex_lock(&s->mutex);
+        uint32_t n = *cursor & (UINT32_MAX >> SHARD_BITS);
+        for (; n < s->lane_count; n++) {
+            const cmq_pop_lane *lane = s->lanes[n];
+            if (lane == NULL || lane->in_flight == 0) continue;
+            const size_t bytes = (size_t)lane->topic_bytes + lane->group_bytes;
+            full = given == capacity || text_bytes - used < bytes;
+            if (full) break;
+            memcpy(text + used, lane->names, bytes);
+            items[given++] = (cmq_pop_lane_item){
+                .topic = {.data = text + used, .bytes = lane->topic_bytes},
+                .group = {.data = text + used + lane->topic_bytes, .bytes = lane->group_bytes},
+                .queue_id = lane->queue_id,
+                .in_flight = lane->in_flight,
+                .oldest_pop_ms = oldest_of(s, lane),
+            };
+            used += bytes;
+        }
+        pthread_mutex_unlock(&s->mutex);
+        *cursor = full ? i << (32 - SHARD_BITS) | n : i + 1 < SHARDS ? (i + 1) << (32 - SHARD_BITS) : UINT32_MAX;
+    }
+    return given;
+}
