@@ -124,10 +124,12 @@ class AssignmentRules:
     Attributes:
         default_mode: of groups for which none was set.
         share_out: queues are shared out among the members; without, each is given all.
+        serves_pops: the loops serve pops; without, who should pop is told to pull, and goes on consuming.
     """
 
     default_mode: RequestMode
     share_out: bool
+    serves_pops: bool
 
 
 class Assignments:
@@ -191,6 +193,8 @@ class Assignments:
     async def _assign(self, request: Command, caller: Caller) -> Command:
         asked = QueryAssignmentRequestBody.from_json(request.body)
         mode = self.mode_of(asked.topic, asked.consumer_group)
+        if mode.mode is MessageRequestMode.POP and not self.rules.serves_pops:
+            mode = RequestMode()
         queues = await self._queues_of(asked, mode)
         assignments = (
             None if queues is None else tuple(MessageQueueAssignment(queue=queue, mode=mode.mode) for queue in queues)

@@ -39,6 +39,7 @@ from cometmq.broker.topics import BrokerTopics, TopicRules
 from cometmq.errors import NotFound
 from cometmq.remoting.answers import Table, table_of
 from cometmq.remoting.bodies.config_tables import KVTable
+from cometmq.remoting.codes import NOT_YET_REQUESTS, RequestCode
 from cometmq.store.serving import served_parts
 from cometmq.store.store import Store
 from cometmq.store_config.broker_settings import BrokerSettings
@@ -302,7 +303,11 @@ class ControlPlane:
         default = RequestMode(
             mode=settings.default_message_request_mode, pop_share_queue_num=settings.default_pop_share_queue_num
         )
-        return AssignmentRules(default_mode=default, share_out=settings.server_load_balancer_enable)
+        return AssignmentRules(
+            default_mode=default,
+            share_out=settings.server_load_balancer_enable,
+            serves_pops=RequestCode.POP_MESSAGE not in NOT_YET_REQUESTS,
+        )
 
     def _answer_fields(self) -> dict[str, str]:
         trace = "true" if self._settings.trace_on else "false"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,7 @@ async def set_mode(rig: Rig, topic: str, mode: MessageRequestMode, share: int = 
 
 def rig_with_topic(path: Path, *, settings: dict[str, object] | None = None) -> Rig:
     rig = Rig(path, settings=settings)
+    rig.control.assignments.rules = replace(rig.control.assignments.rules, serves_pops=True)
     run(rig.make_topics(TopicConfig(topic_name="t", read_queue_nums=4, write_queue_nums=4)))
     return rig
 
@@ -243,6 +245,7 @@ def test_settings_say_what_holds_where_nothing_was_set(tmp_path: Path) -> None:
         assert assignment(await asked(rig)) == [(queue, "POP") for queue in range(4)]
         change = b"serverLoadBalancerEnable=true\ndefaultPopShareQueueNum=1\n"
         assert (await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, body=change)).code == ResponseCode.SUCCESS
+        rig.control.assignments.rules = replace(rig.control.assignments.rules, serves_pops=True)
         assert assignment(await asked(rig)) == [(-1, "POP")]
         for conn in (2, 3):
             await rig.heartbeat(Caller(conn), consumer("g", "t"))
@@ -250,6 +253,19 @@ def test_settings_say_what_holds_where_nothing_was_set(tmp_path: Path) -> None:
         assert assignment(await asked(rig, "%RETRY%g")) == [(0, "PULL")], "retry topics are pulled"
 
     with rig_with_topic(tmp_path, settings=settings) as rig:
+        run(scenario())
+
+
+def test_who_should_pop_pulls_where_pops_are_not_served(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        await rig.heartbeat(Caller(1), consumer("g", "t"))
+        assert (await set_mode(rig, "t", MessageRequestMode.POP)).code == ResponseCode.SUCCESS
+        assert assignment(await asked(rig)) == [(-1, "POP")]
+        rig.control.assignments.rules = replace(rig.control.assignments.rules, serves_pops=False)
+        assert assignment(await asked(rig)) == [(queue, "PULL") for queue in range(4)]
+        assert rig.control.assignments.mode_of("t", "g").mode is MessageRequestMode.POP, "what was set stays"
+
+    with rig_with_topic(tmp_path) as rig:
         run(scenario())
 
 
