@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import cometmq.admin
 from cometmq.broker.assignment import ALL_QUEUES, allocate_for_pop, share_out
 from cometmq.client.allocation import Averagely, AveragelyByCircle
 from cometmq.errors import DiskFull, InvalidArgument
@@ -18,13 +20,15 @@ from cometmq.remoting.bodies.assignments import (
     QueryAssignmentResponseBody,
     SetMessageRequestModeRequestBody,
 )
-from cometmq.remoting.bodies.heartbeat import MessageModel
+from cometmq.remoting.bodies.heartbeat import HeartbeatData, MessageModel
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.routes import QueueData, TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
+from cometmq.remoting.sync_channel import Channel
 from cometmq.store_config.request_modes import MessageRequestMode, RequestMode
 from cometmq.store_config.topic_config import TopicConfig
+from cometmq.testing import cluster
 from support.broker_twins import Caller, Rig, consumer, run
 
 
@@ -286,3 +290,29 @@ def test_queues_of_the_whole_cluster_are_shared_out(tmp_path: Path) -> None:
 
     with rig_with_topic(tmp_path) as rig:
         run(scenario())
+
+
+def test_all_brokers_of_a_cluster_assign_alike() -> None:
+    """Over sockets: the members are at both brokers, and the route comes from a name server."""
+    with cluster(brokers=2) as running, contextlib.ExitStack() as open_channels:
+        with cometmq.admin.connect(namesrv=running.name_server_address) as admin:
+            admin.topics.create("t", queues=3)
+        told: dict[str, set[bytes]] = {}
+        for client in ("c1", "c2"):
+            for broker in running.brokers:
+                channel = open_channels.enter_context(Channel(broker.address))
+                beat = HeartbeatData(client_id=client, consumers=(consumer("g", "t"),))
+                channel.invoke(Command(code=RequestCode.HEART_BEAT, body=beat.to_json()), timeout_ms=10_000)
+        for client in ("c1", "c2"):
+            for broker in running.brokers:
+                channel = open_channels.enter_context(Channel(broker.address))
+                body = QueryAssignmentRequestBody(topic="t", consumer_group="g", client_id=client)
+                question = Command(code=RequestCode.QUERY_ASSIGNMENT, body=body.to_json())
+                told.setdefault(client, set()).add(channel.invoke(question, timeout_ms=10_000).body)
+    assert [len(answers) for answers in told.values()] == [1, 1]
+    shares = [QueryAssignmentResponseBody.from_json(answers.pop()).assignments or () for answers in told.values()]
+    assert [len(share) for share in shares] == [3, 3]
+    assert {one.queue for share in shares for one in share} == {
+        *queues_of(3, broker="broker-a"),
+        *queues_of(3, broker="broker-b"),
+    }
