@@ -15,7 +15,8 @@ module                             holds
 ``send_routes, fault_detector``    the queues that are sent to, and who waits for them; brokers that failed, asked again
 ``accumulating``                   batches made of single sends, and their timer
 ``tracing, inner_producer``        producers behind others: for the message trace, for what consumers put back
-``push_engine, push_pulls``        a push consumer; its pulls
+``push_engine, push_pulls,``       a push consumer; its pulls; what it tells of both
+``consume_counts``
 ``push_popping, push_pops,``       what a push consumer has to pop; its pops, and what happens to what they bring
 ``pop_service``
 ``consume_service,``               what happens to messages between pull and progress; what is logged of listeners that

@@ -14,6 +14,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from cometmq._plural import counted
+
 if TYPE_CHECKING:
     from types import CodeType
 
@@ -68,9 +70,9 @@ class ListenerFailures:
         self._kinds[kind] = (0 if is_new else count + len(part), text)
         _log.log(
             logging.WARNING if is_new else logging.DEBUG,
-            "group %s: the listener failed with %d messages from offset %d of %s%s: %s",
+            "group %s: the listener failed with %s from offset %d of %s%s: %s",
             self._group,
-            len(part),
+            counted(len(part), "message"),
             part[0].queue_offset,
             queue,
             self._consequence,
@@ -102,9 +104,9 @@ class ListenerFailures:
                 continue
             short = text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}…"
             _log.warning(
-                "group %s: the listener failed in the same way with %d messages more%s: %s%s",
+                "group %s: the listener failed in the same way with %s more%s: %s%s",
                 self._group,
-                count,
+                counted(count, "message"),
                 self._consequence,
                 short,
                 _place_of(kind),

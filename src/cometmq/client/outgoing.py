@@ -12,6 +12,7 @@ import enum
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cometmq._engine import OutgoingMessage, check_tag, encode_properties
 from cometmq.errors import InvalidArgument, InvalidTopic, MessageTooLarge
@@ -128,12 +129,15 @@ def stored_properties(message: OutgoingMessage, *, is_again: bool = False) -> tu
             be.
         MessageTooLarge: they are too long.
     """
-    tags, keys, sharding_key, properties = message.tags, message.keys, message.sharding_key, message.properties
+    tags, keys, sharding_key = message.tags, message.keys, message.sharding_key
+    properties: Any = message.properties
     texts: tuple[tuple[str, object], ...] = (("tags", tags), ("keys", keys), ("sharding_key", sharding_key))
     for name, value in texts:
         if value is not None and not isinstance(value, str):
             several = "; several keys are one text with blanks between" if name == "keys" else ""
             raise InvalidArgument(f"{name} is text, not {type(value).__name__}{several}")
+    if properties is not None and not isinstance(properties, Mapping):
+        raise InvalidArgument(f"properties are names and values, a mapping, not {type(properties).__name__}")
     text = ""
     pairs = 0
     if tags:
@@ -172,13 +176,13 @@ def stored_properties(message: OutgoingMessage, *, is_again: bool = False) -> tu
     return stored, is_delayed
 
 
-def _delay_property(delay_level: int, delay_ms: int | None, deliver_at_ms: int | None) -> str:
+def _delay_property(delay_level: Any, delay_ms: int | None, deliver_at_ms: int | None) -> str:
     if sum(one is not None for one in (delay_level or None, delay_ms, deliver_at_ms)) > 1:
         raise InvalidArgument("a message is held back by delay_level, delay_ms or deliver_at_ms; give one of them")
     if delay_level:
-        if not 0 < delay_level <= _DELAY_LEVEL_MAX:
+        if not isinstance(delay_level, int) or not 0 < delay_level <= _DELAY_LEVEL_MAX:
             raise InvalidArgument(
-                f"delay_level is {delay_level}: brokers have 18 levels by default, 1 for 1 s to 18 for 2 h, and none "
+                f"delay_level is {delay_level!r}: brokers have 18 levels by default, 1 for 1 s to 18 for 2 h, and none "
                 f"has more than {_DELAY_LEVEL_MAX:,}"
             )
         return f"DELAY\x01{delay_level}\x02"
@@ -208,6 +212,9 @@ def message_of(
         if not delay_level and all(other is None for other in others):
             return topic
         raise InvalidArgument("give a message, or a topic and what the message is made of; not both")
+    given: object = topic
+    if not isinstance(given, str):
+        raise InvalidArgument(f"a topic is text, not {type(given).__name__}: send(topic, body)")
     if body is None:
         raise InvalidArgument("a message has a body: send(topic, body)")
     return OutgoingMessage(body, tags, keys, properties, delay_level, sharding_key, topic=topic)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client.allocation import AllocateStrategy, as_strategy
 from cometmq.client.concurrent_service import ConcurrentService
+from cometmq.client.consume_counts import ConsumeCounts
 from cometmq.client.consume_service import Surroundings
 from cometmq.client.consumer_facts import ConsumerFacts
 from cometmq.client.hooks import ConsumeContext, Interceptor, run_hooks
@@ -64,7 +65,6 @@ from cometmq.remoting.bodies.running_info import (
     ConsumeMessageDirectlyResult,
     ConsumeResult,
     ConsumerRunningInfo,
-    ConsumeStatus,
 )
 from cometmq.remoting.channel import checked
 from cometmq.remoting.codes import RequestCode
@@ -163,7 +163,7 @@ class PushEngine(ConsumerFacts):
         self._life = asyncio.Lock()  # a close waits for the start, and two closes for each other
         self._timers: set[asyncio.Task[None]] = set()
         self._work: set[asyncio.Task[None]] = set()
-        self._counts = _Counts()
+        self._counts = ConsumeCounts()
         self._instance: ClientInstance
         self._store: OffsetStore
         self._rebalance: Rebalance
@@ -279,7 +279,9 @@ class PushEngine(ConsumerFacts):
         self._rebalance = Rebalance(instance, self, now_ms=self._now_ms)
         self._store = usual_store(self._own_store, instance, settings, group=self.group)
         await self._store.load()
-        self._pulls = PushPulls(instance, self, settings, self._store, group=self.group, spawn=self._spawn)
+        self._pulls = PushPulls(
+            instance, self, settings, self._store, group=self.group, counts=self._counts, spawn=self._spawn
+        )
         self._service = self._make_service()
         if may_pop(settings, is_orderly=self.is_orderly):
             self._popping = self._make_popping()
@@ -784,34 +786,3 @@ def _direct_result(handled: Handled) -> ConsumeResult:
     if handled.is_success:
         return ConsumeResult.CR_COMMIT if handled.outcome.action is Action.COMMIT else ConsumeResult.CR_SUCCESS
     return ConsumeResult.CR_ROLLBACK if handled.outcome.action is Action.ROLLBACK else ConsumeResult.CR_LATER
-
-
-class _Counts:
-    """How many messages of each topic were consumed and how many failed, since the start."""
-
-    __slots__ = ("_failed", "_ok")
-
-    def __init__(self) -> None:
-        self._ok: dict[str, int] = {}
-        self._failed: dict[str, int] = {}
-
-    def add(self, stints: Sequence[Stint]) -> None:
-        for stint in stints:
-            topic = stint.task.held.queue.topic
-            self._ok[topic] = self._ok.get(topic, 0) + len(stint.succeeded)
-            for part, handled in stint.results:
-                counts = self._ok if handled.is_success else self._failed
-                counts[topic] = counts.get(topic, 0) + len(part)
-
-    def statuses(self, topics: Collection[str], *, elapsed_s: float) -> dict[str, ConsumeStatus]:
-        return {
-            topic: ConsumeStatus(
-                pull_rt_ms=0.0,
-                pull_tps=0.0,
-                consume_rt_ms=0.0,
-                consume_ok_tps=self._ok.get(topic, 0) / elapsed_s,
-                consume_failed_tps=self._failed.get(topic, 0) / elapsed_s,
-                consume_failed_messages=self._failed.get(topic, 0),
-            )
-            for topic in topics
-        }

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from cometmq._engine import PullAnswer, ReceivedMessage
+    from cometmq.client.consume_counts import ConsumeCounts
     from cometmq.client.instance import ClientInstance
     from cometmq.client.offset_stores import OffsetStore
     from cometmq.client.settings import PushSettings
@@ -101,6 +102,7 @@ class _Pull:
 
     __slots__ = (
         "address",
+        "asked_s",
         "held",
         "like",
         "next_offset",
@@ -117,6 +119,7 @@ class _Pull:
         self.previously_locked = False
         self.timer: asyncio.TimerHandle | None = None
         self.waits_for_listener = False
+        self.asked_s = 0.0
         self.address: str | None = None
         self.subscription: SubscriptionData | None = None
         self.like: PullRequest
@@ -139,6 +142,7 @@ class PushPulls:
         store: OffsetStore,
         *,
         group: str,
+        counts: ConsumeCounts,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         """Pull nothing yet.
@@ -149,6 +153,7 @@ class PushPulls:
             settings: the consumer's.
             store: its offsets, which pulls carry to the broker.
             group: the group, as brokers know it.
+            counts: what pulls bring is counted there.
             spawn: runs work beside.
         """
         self.limits = PullLimits(
@@ -162,6 +167,8 @@ class PushPulls:
         self._settings = settings
         self._store = store
         self._group = group
+        self._counts = counts
+        self._clock = instance.loop.time
         self._spawn = spawn
         self._kernel = PullKernel(instance, namespace=settings.namespace)
         self._pulls: dict[ProcessQueue, _Pull] = {}
@@ -271,6 +278,7 @@ class PushPulls:
         )
         like = pull.like
         request = like.again(pull.next_offset, commit_offset, like.sys_flag | _COMMIT if is_commit else like.sys_flag)
+        pull.asked_s = self._clock()
         self._instance.network.pull(
             address, request, pull.on_answer, timeout_ms=settings.consumer_timeout_when_suspend_ms
         )
@@ -351,6 +359,7 @@ class PushPulls:
         if not messages:
             self._now(pull)
             return
+        self._counts.pulled(held.queue.topic, len(messages), self._clock() - pull.asked_s)
         if next_offset < previous or messages[0].queue_offset < previous:
             _log.warning(
                 "group %s: %s was asked from offset %d and answered from %d to %d",

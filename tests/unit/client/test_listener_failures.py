@@ -60,7 +60,7 @@ def test_the_first_is_told_in_full_and_the_others_are_counted(told: Callable[[],
         for number in range(1_000):
             failures.note(QUEUE, PART, failed(ValueError, f"number {number}"))
         ((text, has_traceback),) = told()
-        assert text.startswith("group g: the listener failed with 1 messages from offset 7 of ")
+        assert text.startswith("group g: the listener failed with 1 message from offset 7 of ")
         assert text.endswith("; the queue waits: ValueError('number 0')")
         assert has_traceback
         await asyncio.sleep(TOLD_AGAIN_S)

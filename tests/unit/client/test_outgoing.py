@@ -33,6 +33,8 @@ from cometmq.errors import InvalidArgument, InvalidTopic, MessageTooLarge
         OutgoingMessage(b"", tags="a||b"),
         OutgoingMessage(b"", tags=" a"),
         OutgoingMessage(b"", tags=5),
+        OutgoingMessage(b"", properties=["a"]),
+        OutgoingMessage(b"", delay_level="2"),
         OutgoingMessage(b"", keys=["a", "b"]),
         OutgoingMessage(b"", sharding_key=b"a"),
         OutgoingMessage(b"", properties={"a": "b\x02"}),

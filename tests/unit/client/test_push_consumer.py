@@ -265,7 +265,7 @@ def test_a_process_pool(servers: Cluster, producer: Producer) -> None:
 
             def retried() -> bool:
                 counts = engine._counts
-                return counts._ok.get("Pool") == 19 and counts._ok.get("%RETRY%g-pool") == 1
+                return counts.consumed("Pool") == 19 and counts.consumed("%RETRY%g-pool") == 1
 
             background().run(_until(retried))
 

@@ -706,6 +706,8 @@ async def test_what_an_administrator_sees(cluster: FakeCluster) -> None:
     assert {one.topic for one in info.subscriptions} == {"T", "%RETRY%g"}
     assert info.queues[_queue(0)].commit_offset == 5
     assert info.statuses["T"].consume_failed_messages == 1
+    assert info.statuses["T"].pull_tps > 0
+    assert info.statuses["T"].pull_rt_ms > 0
     assert "queues=" in repr(engine)
     await engine.close()
 

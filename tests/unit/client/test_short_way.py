@@ -195,6 +195,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"topic": "t", "body": b"x", "tags": "a||b"}, InvalidArgument, "no reader could ask for this one"),
     ({"topic": "t", "body": b"x", "tags": "a "}, InvalidArgument, "blanks"),
     ({"topic": "t", "body": b"x", "keys": ["a", "b"]}, InvalidArgument, "several keys are one text"),
+    ({"topic": 5, "body": b"x"}, InvalidArgument, "a topic is text, not int"),
     ({"topic": "t", "body": b"x", "queue": 3}, InvalidArgument, "give a MessageQueue"),
     ({"topic": "t", "body": b"x", "keys": "\ud800"}, InvalidArgument, "UTF-8"),
     ({"topic": "no good", "body": b"x"}, InvalidTopic, "no good"),
