@@ -30,7 +30,8 @@ module                             holds
 ``consumer_facts``                 what the settings of a consumer say to heartbeats and rebalance
 ``simple_consumer, simple_engine`` a simple consumer, which pops; ``pop_kernel`` has its requests, and ``pop_extending``
                                    keeps messages hidden that are worked on
-``instance, server_requests``      what the clients of one id share: routes, heartbeats, timers; what servers ask
+``instance, heart,``               what the clients of one id share: routes, timers; heartbeats; what servers ask
+``server_requests``
 ``rebalance``                      which queues a member has: asks, locks, releases
 ``offset_stores, start_offsets``   progress, at brokers or in a local file; where a new group begins
 **decisions**

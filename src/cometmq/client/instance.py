@@ -4,9 +4,8 @@ It owns the connections, the routes, the heartbeats and the rhythm: routes are r
 is persisted and queues are shared out at their intervals. What belongs to one group is its part's
 (:mod:`cometmq.client.parts`).
 
-What stays true: everything happens on one event loop; heartbeats and un-registrations never overlap, so that none
-brings a group back that has left; rounds of one kind never overlap; what a server or a part does wrong ends that round
-alone.
+What stays true: everything happens on one event loop; rounds of one kind never overlap; what a server or a part does
+wrong ends that round alone.
 
 Threads: the loop's, except where a method says otherwise. Source: consumption specification 1.4 to 1.6.1.
 """
@@ -18,11 +17,11 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from random import Random
 from typing import Protocol, TypeVar
 
-from cometmq.client.heartbeats import HeartbeatMemory, heartbeat_data, heartbeat_fingerprint
+from cometmq.client.heart import INNER_PRODUCER_GROUP, Heart
 from cometmq.client.name_servers import NameServers, look_up, look_up_url
 from cometmq.client.parts import ConsumerPart, InnerSender, ProducerPart
 from cometmq.client.routes import MASTER_ID, RouteTable, clamp_default_route
@@ -40,10 +39,8 @@ from cometmq.errors import (
 )
 from cometmq.remoting.addresses import host_port, own_address, parse_address
 from cometmq.remoting.bodies.connections import GetConsumerListByGroupResponseBody
-from cometmq.remoting.bodies.heartbeat import HeartbeatData
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.routes import TopicRouteData
-from cometmq.remoting.channel import checked
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members, request
@@ -61,8 +58,6 @@ __all__ = [
     "wall_clock_ms",
 ]
 
-INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
-"""The producer group of what consumers put back; every instance has it."""
 OFFSET_TIMEOUT_MS = 5_000
 """How long a broker may take to tell a group's progress."""
 
@@ -178,7 +173,6 @@ class ClientInstance:
         self.client_id = build_client_id(settings)
         self.now_ms = wall_clock_ms if now_ms is None else now_ms
         self.routes = RouteTable(random=random)
-        self.broker_versions: dict[str, int] = {}
         self.requests = ServerRequests(self)
         self.network = network_factory(
             settings,
@@ -198,8 +192,15 @@ class ClientInstance:
         self._told: dict[int, set[str]] = {}
         self._inner_sender: InnerSender | None = None
         self._starting = asyncio.Lock()
-        self._beat_lock = asyncio.Lock()
-        self._memory = HeartbeatMemory()
+        self._heart = Heart(
+            self.client_id,
+            settings,
+            routes=self.routes,
+            network=self.network,
+            consumers=self._consumers,
+            producers=self._producers,
+        )
+        self.broker_versions: Mapping[str, int] = self._heart.versions
         self._route_calls: dict[tuple[str, str | None, int], asyncio.Task[bool]] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self._rebalance_wanted = asyncio.Event()
@@ -286,7 +287,7 @@ class ClientInstance:
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
             if was_running:
-                await self._tell_left(producer_group=INNER_PRODUCER_GROUP)
+                await self._heart.tell_left(producer_group=INNER_PRODUCER_GROUP)
         finally:
             await self.network.close()
 
@@ -374,34 +375,14 @@ class ClientInstance:
         part = self._consumers.pop(group, None)
         if part is not None:
             del self._told[id(part)]
-            await self._tell_left(consumer_group=group)
+            await self._heart.tell_left(consumer_group=group)
 
     async def unregister_producer(self, group: str) -> None:
         """Take a producer off and tell every broker; nothing where there is none of this group."""
         part = self._producers.pop(group, None)
         if part is not None:
             del self._told[id(part)]
-            await self._tell_left(producer_group=group)
-
-    async def _tell_left(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
-        command = request(
-            RequestCode.UNREGISTER_CLIENT,
-            clientID=self.client_id,
-            producerGroup=producer_group,
-            consumerGroup=consumer_group,
-        )
-        # Waits for a heartbeat under way: it would bring the group back.
-        async with self._beat_lock:
-            await asyncio.gather(*(self._tell(address, command) for address in self.routes.targets(slaves=True)))
-
-    async def _tell(self, address: str, command: Command) -> Command | None:
-        """Return a broker's answer that says success, or None after having logged what came instead."""
-        try:
-            answer = await self.network.invoke(address, command, timeout_ms=self.settings.mq_client_api_timeout_ms)
-            return checked(answer, address=address)
-        except Error as error:
-            _log.info("%s: request %d to %s failed: %s", self.client_id, command.code, address, error)
-            return None
+            await self._heart.tell_left(producer_group=group)
 
     # --- Routes -------------------------------------------------------------------------------------------------------
 
@@ -522,10 +503,7 @@ class ClientInstance:
     # --- Heartbeats ---------------------------------------------------------------------------------------------------
 
     async def _heartbeat_round(self) -> None:
-        for address in self.routes.drop_gone_brokers():
-            _log.info("%s: broker %s is in no route any more", self.client_id, address)
-            self._memory.forget(address)
-            self.broker_versions.pop(address, None)
+        self._heart.drop_gone_brokers()
         await self.heartbeat()
 
     async def heartbeat(self, *, queues_changed: bool = False) -> bool:
@@ -539,39 +517,7 @@ class ClientInstance:
         Returns:
             False where nothing was sent: there is nobody to tell or nothing to say, or a heartbeat is under way.
         """
-        if self._beat_lock.locked() and not queues_changed:
-            _log.debug("%s: a heartbeat is under way", self.client_id)
-            return False
-        async with self._beat_lock:
-            addresses = self.routes.targets(slaves=bool(self._consumers))
-            if not addresses:
-                return False
-            if queues_changed:
-                self._memory.forget()
-            await self._beat(addresses)
-            return True
-
-    async def _beat(self, addresses: Collection[str]) -> bool:
-        """Send heartbeats; tell whether all were taken. With the lock held."""
-        data = heartbeat_data(
-            self.client_id,
-            producers=[INNER_PRODUCER_GROUP, *self._producers],
-            consumers=self._consumers.values(),
-        )
-        fingerprint = heartbeat_fingerprint(data) if self.settings.use_heartbeat_v2 else 0
-        taken = await asyncio.gather(*(self._beat_one(address, data, fingerprint) for address in addresses))
-        return all(taken)
-
-    async def _beat_one(self, address: str, full: HeartbeatData, fingerprint: int) -> bool:
-        data = self._memory.body_for(address, full, fingerprint) if fingerprint else full
-        answer = await self._tell(address, request(RequestCode.HEART_BEAT, body=data.to_json()))
-        if answer is None:
-            self._memory.forget(address)
-            return False
-        self.broker_versions[address] = answer.version
-        if fingerprint:
-            self._memory.answered(address, data, answer)
-        return True
+        return await self._heart.beat(queues_changed=queues_changed)
 
     def _connected(self, address: str) -> None:
         wanted = self.settings.enable_heartbeat_channel_event_listener
@@ -580,16 +526,11 @@ class ClientInstance:
 
     async def _greet(self, address: str) -> None:
         """Tell a broker who we are as soon as there is a connection: it counts members by their connections."""
-        if self._beat_lock.locked():
-            return
-        async with self._beat_lock:
-            is_taken = await self._beat([address])
-        if is_taken:
+        if await self._heart.greet(address):
             self.wake_rebalance()
 
     def _lost(self, address: str) -> None:
-        # Whoever answers there next may be another process, which knows nothing of us.
-        self._memory.forget(address)
+        self._heart.lost(address)
 
     # --- Rebalance and progress ---------------------------------------------------------------------------------------
 
@@ -649,7 +590,7 @@ class ClientInstance:
             address = self.routes.broker_of_topic(topic)
         if address is None:
             return None
-        answer = await self._tell(
+        answer = await self._heart.tell(
             self.api_address(address), request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group)
         )
         if answer is None:
