@@ -73,15 +73,17 @@ def on_each_server(
     return pytest.mark.parametrize("session_servers", params, indirect=True, scope="session")
 
 
-def beside_java(*, short: bool = True) -> pytest.MarkDecorator:
+def beside_java(*, short: bool = True, old: bool = True, ours: bool = True) -> pytest.MarkDecorator:
     """Our client and the Java client on upstream's servers, both of 5.3.3 and both of 4.9.7, and on ours.
 
     Args:
         short: False leaves all to the full form.
+        old: False for what 4.9.7 does not have.
+        ours: False for what only upstream's servers do.
     """
-    params = [
-        pytest.param(Landscape(), id="upstream-5.3.3", marks=pytest.mark.java if short else in_full_only),
-        pytest.param(_OLD, id="upstream-4.9.7", marks=in_full_only),
-        pytest.param(OURS, id="ours-with-java", marks=in_full_only),
-    ]
+    params = [pytest.param(Landscape(), id="upstream-5.3.3", marks=pytest.mark.java if short else in_full_only)]
+    if old:
+        params.append(pytest.param(_OLD, id="upstream-4.9.7", marks=in_full_only))
+    if ours:
+        params.append(pytest.param(OURS, id="ours-with-java", marks=in_full_only))
     return pytest.mark.parametrize("session_company", params, indirect=True, scope="session")

@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import cometmq.admin
 import cometmq.aio
 from cometmq._engine import set_popped
-from cometmq.client import ReceivedMessage, SimpleConsumer
+from cometmq.client import Outcome, PushConsumer, ReceivedMessage, SimpleConsumer
+from cometmq.client.popping import ALL_QUEUES
 from cometmq.errors import StaleHandle
-from interop.landscapes import on_each_server
-from interop.members import QUICK, as_arguments, create_topic, keyed, keys_of, producer, queue_of
-from interop.sites import SHARED_SETTINGS, Site
-from interop.waiting import LIMIT_S
+from cometmq.remoting.bodies.assignments import MessageRequestMode
+from interop.landscapes import beside_java, on_each_server
+from interop.members import (
+    QUICK,
+    Seen,
+    Taken,
+    as_arguments,
+    create_topic,
+    keyed,
+    keys_of,
+    producer,
+    push,
+    queue_of,
+)
+from interop.sites import SHARED_SETTINGS, Peer, Site
+from interop.waiting import LIMIT_S, eventually
 
 QUEUES = 2
-pytestmark = on_each_server(ours=False, old=False)
+
+on_servers_that_pop = on_each_server(ours=False, old=False)
+beside_java_that_pops = beside_java(old=False, ours=False)
 
 
 def simple(site: Site, group: str, **options: object) -> SimpleConsumer:
@@ -49,6 +68,7 @@ def receive(consumer: SimpleConsumer, count: int, *, invisible_s: float = 60) ->
     return messages
 
 
+@on_servers_that_pop
 def test_messages_are_received_and_acknowledged_once(servers: Site) -> None:
     topic, group = "PyPop", "py_pop"
     create_topic(servers, topic, queues=QUEUES)
@@ -69,6 +89,7 @@ def test_messages_are_received_and_acknowledged_once(servers: Site) -> None:
         assert time.monotonic() - began > 1
 
 
+@on_servers_that_pop
 def test_what_is_not_acknowledged_comes_again(servers: Site) -> None:
     topic, group = "PyPopAgain", "py_pop_again"
     create_topic(servers, topic, queues=QUEUES)
@@ -89,6 +110,7 @@ def test_what_is_not_acknowledged_comes_again(servers: Site) -> None:
         assert len(left) == 4
 
 
+@on_servers_that_pop
 def test_what_a_loop_works_on_is_hidden_all_the_time(servers: Site) -> None:
     topic, group = "PyPopLoop", "py_pop_loop"
     create_topic(servers, topic, queues=QUEUES)
@@ -107,6 +129,7 @@ def test_what_a_loop_works_on_is_hidden_all_the_time(servers: Site) -> None:
         assert other.receive(wait_s=8) == []
 
 
+@on_servers_that_pop
 def test_messages_of_other_tags_are_left_out(servers: Site) -> None:
     topic, group = "PyPopTags", "py_pop_tags"
     create_topic(servers, topic, queues=QUEUES)
@@ -120,6 +143,7 @@ def test_messages_of_other_tags_are_left_out(servers: Site) -> None:
         assert consumer.receive(wait_s=1) == []
 
 
+@on_servers_that_pop
 def test_handles_that_no_broker_knows(servers: Site) -> None:
     topic, group = "PyPopStale", "py_pop_stale"
     create_topic(servers, topic, queues=QUEUES)
@@ -137,6 +161,7 @@ def test_handles_that_no_broker_knows(servers: Site) -> None:
             consumer.extend(message, invisible_s=5)
 
 
+@on_servers_that_pop
 def test_two_brokers_are_asked_by_asyncio(servers: Site, tmp_path: Path) -> None:
     topic, group = "PyPopTwo", "py_pop_two"
     with servers.broker(tmp_path / "store", name="second", settings=SHARED_SETTINGS):
@@ -159,3 +184,115 @@ def test_two_brokers_are_asked_by_asyncio(servers: Site, tmp_path: Path) -> None
                     await consumer.ack(message)
 
         asyncio.run(main())
+
+
+def set_mode(site: Site, group: str, topic: str, mode: MessageRequestMode) -> None:
+    with cometmq.admin.connect(namesrv=site.namesrv.address) as admin:
+        admin.groups.set_consume_mode(group, topic, mode)
+
+
+def pops(consumer: PushConsumer, topic: str) -> bool:
+    return {queue.queue_id for queue in consumer.queues if queue.topic == topic} == {ALL_QUEUES}
+
+
+def pulls(consumer: PushConsumer, topic: str) -> bool:
+    queues = {queue.queue_id for queue in consumer.queues if queue.topic == topic}
+    return bool(queues) and ALL_QUEUES not in queues
+
+
+@on_servers_that_pop
+def test_a_push_consumer_pops_and_what_fails_comes_again(servers: Site) -> None:
+    topic, group = "PyPushPop", "py_push_pop"
+    create_topic(servers, topic, queues=QUEUES)
+    keys = send(servers, topic, range(20))
+    seen = Seen()
+
+    def fail_once(message: ReceivedMessage) -> Outcome | None:
+        return Outcome.RETRY if key(message) == "n3" and not message.reconsume_times else None
+
+    consumer = push(servers, group, seen, answer=fail_once, client_rebalance=False)
+    consumer.subscribe(topic)
+    with consumer:
+        eventually(lambda: pulls(consumer, topic))
+        seen.wait_for(20)
+        set_mode(servers, group, topic, MessageRequestMode.POP)
+        eventually(lambda: pops(consumer, topic))
+        keys += send(servers, topic, range(100, 120))
+        seen.wait_for(41)
+    taken = seen.wait_for_keys(keys)
+    (first, again) = [one for one in taken if one.key == "n3"]
+    assert (first.reconsume_times, again.reconsume_times) == (0, 1)
+    popped = [one for one in taken if int(one.key[1:]) >= 100]
+    assert all(one.message.pop_handle for one in popped)
+    with simple(servers, group) as rest:
+        rest.subscribe(topic)
+        assert rest.receive(wait_s=3) == [], "all of it is acknowledged"
+
+
+@on_servers_that_pop
+def test_the_mode_changes_under_load(servers: Site) -> None:
+    topic, group = "PyPopSwitch", "py_pop_switch"
+    create_topic(servers, topic, queues=QUEUES)
+    seen, keys = Seen(), []
+    fails: set[str] = set()
+
+    def fail_some(message: ReceivedMessage) -> Outcome | None:
+        if key(message).endswith("7") and key(message) not in fails:
+            fails.add(key(message))
+            return Outcome.RETRY
+        return None
+
+    members = [push(servers, group, seen, member=name, answer=fail_some, client_rebalance=False) for name in "ab"]
+    for member in members:
+        member.subscribe(topic)
+    with members[0], members[1]:
+        for round_number, mode in enumerate((MessageRequestMode.POP, MessageRequestMode.PULL, MessageRequestMode.POP)):
+            first = 1000 * round_number
+            keys += send(servers, topic, range(first, first + 100))
+            set_mode(servers, group, topic, mode)
+            keys += send(servers, topic, range(first + 100, first + 200))
+            is_so = pops if mode is MessageRequestMode.POP else pulls
+            for member in members:
+                eventually(partial(is_so, member, topic))
+        seen.until(lambda taken: {one.key for one in taken} >= set(keys))
+        counted = Counter(one.key for one in seen.until(lambda taken: _has_again(taken, keys)))
+    assert set(counted) == set(keys)
+
+
+def _has_again(taken: Sequence[Taken], keys: Sequence[str]) -> bool:
+    """Whether whatever failed has come once more."""
+    counts = Counter(one.key for one in taken)
+    return all(counts[one] > 1 for one in keys if one.endswith("7"))
+
+
+@beside_java_that_pops
+def test_java_and_python_members_pop_in_one_group(company: Peer) -> None:
+    topic, group = "PyJavaPop", "py_java_pop"
+    create_topic(company, topic, queues=QUEUES)
+    seen = Seen()
+    consumer = push(company, group, seen, client_rebalance=False)
+    consumer.subscribe(topic)
+    with consumer:
+        eventually(lambda: pulls(consumer, topic))
+        set_mode(company, group, topic, MessageRequestMode.POP)
+        company.client.start_consumer("java", group, {topic: "*"}, client_rebalance=False)
+        eventually(lambda: pops(consumer, topic))
+        keys: list[str] = []
+        java: set[str] = set()
+
+        def are_both_at_it() -> bool:
+            keys.extend(send(company, topic, range(len(keys), len(keys) + 20)))
+            java.update(str(row["keys"]) for row in company.client.consumed("java", count=0))
+            return len(java) > 20 and len(seen.all) > 20
+
+        eventually(are_both_at_it)
+
+        def is_all_seen() -> bool:
+            java.update(str(row["keys"]) for row in company.client.consumed("java", count=0))
+            return java | {one.key for one in seen.all} >= set(keys)
+
+        eventually(is_all_seen)
+        company.client.stop_consumers("java")
+    with simple(company, group) as rest:
+        rest.subscribe(topic)
+        assert rest.receive(wait_s=3) == [], "what either of them took is acknowledged"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cometmq._engine import PullRequest, decode_pulled
 from cometmq.client.namespaces import without_namespace
+from cometmq.client.pop_handles import TopicKind, pop_retry_topic
 from cometmq.client.pulling import PullFlag, PullStatus, pull_status
 from cometmq.client.subscriptions import TAG
 from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument
@@ -62,9 +63,16 @@ class PullResult:
 class PullKernel:
     """Pulls of one consumer."""
 
-    def __init__(self, instance: ClientInstance, *, namespace: str | None = None) -> None:
-        """``instance`` reaches the brokers; ``namespace`` is taken from topics before users see them."""
+    def __init__(self, instance: ClientInstance, *, namespace: str | None = None, group: str = "") -> None:
+        """Ask nobody yet.
+
+        Args:
+            instance: reaches the brokers.
+            namespace: is taken from topics before users see them.
+            group: what this group has popped and not finished is shown under the topic that it was sent to.
+        """
         self._instance = instance
+        self._popped_head = pop_retry_topic(group, "", TopicKind.RETRY_V1)
         self._namespace = namespace
         self._suggested: dict[MessageQueue, int] = {}
         self._without_lite: set[str] = set()
@@ -229,7 +237,7 @@ class PullKernel:
         return decode_pulled(
             answer.body,
             broker_name=queue.broker_name,
-            topic=without_namespace(self._namespace, queue.topic),
+            topic=without_namespace(self._namespace, queue.topic.removeprefix(self._popped_head)),
             queue_id=queue.queue_id,
             namespace=self._namespace,
             tags=frozenset(subscription.tags) if is_filtered_here else None,

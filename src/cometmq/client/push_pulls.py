@@ -170,7 +170,7 @@ class PushPulls:
         self._counts = counts
         self._clock = instance.loop.time
         self._spawn = spawn
-        self._kernel = PullKernel(instance, namespace=settings.namespace)
+        self._kernel = PullKernel(instance, namespace=settings.namespace, group=group)
         self._pulls: dict[ProcessQueue, _Pull] = {}
 
     def begin(self, held: ProcessQueue, next_offset: int) -> None:

@@ -332,6 +332,9 @@ def test_the_mode_changes_while_everything_runs() -> None:
         await asyncio.sleep(300)
         assert scene.handled == scene.all_bodies
         assert scene.hidden == 0
+        # Also of what was popped before and is pulled now.
+        assert {message.topic for _, _, message in scene.calls} == {"T"}
+        assert "%RETRY%g_T" in {message.stored_topic for _, _, message in scene.calls}
         for one in members:
             await one.close()
 
