@@ -12,20 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 import cometmq
-from bench_machine import ROOT, load
-from bench_table import number, table_console
+from bench_ways import medians, parser_of, run_and_print
 from system.peers import our_cluster
 from system.sending_main import AIO_WAYS, WAYS, body_of
 
@@ -93,40 +86,14 @@ def run(home: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     with cometmq.open(store_path, mode="r") as store:
         for topic, count in topics:
             check_topic(store, topic, count=count, body_bytes=arguments.body_bytes)
-    return [
-        {"way": way} | {name: statistics.median(one[name] for one in found) for name in found[0]}
-        for way, found in runs.items()
-    ]
+    return medians(runs)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = [*WAYS, *AIO_WAYS]
-    parser.add_argument("--ways", nargs="+", choices=every, default=every, metavar="WAY", help=", ".join(every))
+    parser = parser_of(__doc__, [*WAYS, *AIO_WAYS])
     parser.add_argument("--count", type=int, default=0, metavar="N", help="messages of each way")
-    parser.add_argument("--body-bytes", type=int, default=128, metavar="N")
     parser.add_argument("--under-way", type=int, default=_UNDER_WAY, metavar="N", help="unanswered at most")
-    parser.add_argument("--flush", choices=("async", "sync"), default="async", help="the broker's")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    arguments = parser.parse_args()
-    if arguments.body_bytes < 8:
-        parser.error("a body has at least 8 bytes")
-    parent = Path(os.environ.get("CMQ_BENCH_DIR", ROOT / "build" / "bench" / "data"))
-    parent.mkdir(parents=True, exist_ok=True)
-    before = load()
-    with tempfile.TemporaryDirectory(prefix="sending-", dir=parent) as home:
-        rows = run(Path(home), arguments)
-    if arguments.json:
-        print(json.dumps({"load": before, "flush": arguments.flush, "rows": rows}, indent=1))
-        return 0
-    table = Table(box=box.SIMPLE, title=f"{arguments.body_bytes} B, {arguments.flush} flush; load before {before}")
-    for name in rows[0]:
-        table.add_column(name, justify="left" if name == "way" else "right")
-    for row in rows:
-        table.add_row(*(value if isinstance(value, str) else number(value) for value in row.values()))
-    table_console().print(table)
-    return 0
+    return run_and_print(parser, run, prefix="sending-")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from cometmq.errors import CorruptRecord, DecompressionError, InvalidArgument, M
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
 from cometmq.remoting.members import Members
+from support.client_requests import PULL, SEND
 from support.frames import all_frames, broker_frames, exchanges
 from support.golden import expected_records
 
@@ -299,20 +300,6 @@ def test_a_large_answer_is_parsed_without_the_lock_alike() -> None:
 
 
 # --- Answers that are none --------------------------------------------------------------------------------------------
-
-SEND = SendRequest(code=310, producer_group="g", topic="t", queue_id=0, properties=b"", body=b"", born_timestamp_ms=0)
-PULL = PullRequest(
-    group="g",
-    topic="t",
-    queue_id=0,
-    queue_offset=0,
-    max_messages=1,
-    sys_flag=0,
-    commit_offset=0,
-    suspend_timeout_ms=0,
-    sub_version=0,
-    max_bytes=0,
-)
 
 
 @pytest.mark.parametrize(

@@ -13,23 +13,11 @@ from typing import Any
 
 import pytest
 
-from cometmq._engine import Link, PullRequest, SendAnswer, SendRequest
+from cometmq._engine import Link, SendAnswer, SendRequest
 from cometmq.errors import ForkedClient, InvalidArgument, LimitReached, MalformedCommand
 from cometmq.remoting.command import Command, HeaderFormat
+from support.client_requests import PULL, SEND
 
-SEND = SendRequest(code=310, producer_group="g", topic="t", queue_id=0, properties=b"", body=b"", born_timestamp_ms=0)
-PULL = PullRequest(
-    group="g",
-    topic="t",
-    queue_id=0,
-    queue_offset=0,
-    max_messages=1,
-    sys_flag=0,
-    commit_offset=0,
-    suspend_timeout_ms=0,
-    sub_version=0,
-    max_bytes=0,
-)
 STORED = {"msgId": "id", "queueId": "1", "queueOffset": "5"}
 FOUND = {"suggestWhichBrokerId": "0", "nextBeginOffset": "1", "minOffset": "0", "maxOffset": "1"}
 LONG_MS = 60_000
