@@ -12,6 +12,7 @@ typedef struct recovery {
     cmq_timer *timer;
     int64_t log_end;
     int64_t newest_last, newest_number;   /* the slot with the newest unit that the log has */
+    int64_t oldest_pending;
     int64_t rebuild_from;                 /* a slot was emptied whose first unit lies here; INT64_MAX: none */
 } recovery;
 
@@ -57,20 +58,23 @@ static void revise_from(cmq_timer *timer, int64_t position)
 
 static void find_pending(void *context, const cmq_timer_slot *slot)
 {
-    cmq_timer *timer = context;
-    if (slot->number < timer->read_number || slot->number - timer->read_number >= CMQ_TIMER_SLOTS || slot->last < cmq_timer_log_min(timer->log)) return;
+    recovery *r = context;
+    cmq_timer *timer = r->timer;
+    if (slot->number < timer->read_number || slot->last < cmq_timer_log_min(timer->log)) return;
     cmq_timer_wheel_set_pending(timer->wheel, slot->number);
     timer->counters.pending += slot->count;
+    if (slot->number < r->oldest_pending) r->oldest_pending = slot->number;
 }
 
 static void recover_wheel(cmq_timer *timer, int64_t trusted, bool fresh)
 {
-    recovery r = {.timer = timer, .log_end = cmq_timer_log_end(timer->log), .newest_last = -1, .rebuild_from = INT64_MAX};
+    recovery r = {.timer = timer, .log_end = cmq_timer_log_end(timer->log), .newest_last = -1, .oldest_pending = timer->write_number, .rebuild_from = INT64_MAX};
     cmq_timer_wheel_each(timer->wheel, look_at_slot, &r);
     const bool rebuild = fresh || !fits_precision(&r);
     if (rebuild) cmq_timer_wheel_clear(timer->wheel);
     revise_from(timer, rebuild ? 0 : r.rebuild_from < trusted ? r.rebuild_from : trusted);
-    cmq_timer_wheel_each(timer->wheel, find_pending, timer);
+    cmq_timer_wheel_each(timer->wheel, find_pending, &r);
+    timer->read_number = r.oldest_pending;   /* so that the wheel's one turn from there on reaches the future, however long nobody was here */
     cmq_timer_note_next(timer);
 }
 
@@ -108,7 +112,6 @@ static cmq_status CMQ_MUST_CHECK recover_queue(cmq_timer *timer)
     if (cmq_timer_log_end(timer->log) < check->log_end) {
         const int64_t behind = offset_behind_log(timer);
         timer->refill_until = timer->queue_next;
-        timer->refill_number = timer->read_number;
         timer->queue_next = behind < 0 ? 0 : behind < timer->queue_next ? behind : timer->queue_next;
     }
     cmq_queue *queue = cmq_queues_find(cmq_store_queues(timer->store), cmq_timer_topic(), 0);
@@ -146,6 +149,7 @@ cmq_status cmq_timer_recover(cmq_timer *timer, const char *root, cmq_fs *fs)
     timer->write_number = now;
     timer->read_number = read <= 0 ? now - CMQ_TIMER_WINDOW_SLOTS_MAX : read < now ? read : now;
     if (timer->read_number < 0) timer->read_number = 0;
+    timer->refill_number = timer->read_number;
     recover_wheel(timer, trusted, fresh);
     return recover_queue(timer);
 }

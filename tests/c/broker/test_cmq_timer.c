@@ -29,14 +29,16 @@ static cmq_store *open_again(void)
 }
 
 /* Time begins at a whole second, so that slots are easy to name. */
-static cmq_store *open_store(void)
+static cmq_store *open_store_in(const char *directory)
 {
     kit_set_clock();
     atomic_store(&kit_now_ms, atomic_load(&kit_now_ms) / 100000 * 100000);
     twin = NULL;
-    CHECK_OK(cmq_path_join(root, kit_directory(), "store"));
+    CHECK_OK(cmq_path_join(root, directory, "store"));
     return open_again();
 }
+
+static cmq_store *open_store(void) { return open_store_in(kit_directory()); }
 
 /* Over files that can be made to fail. */
 static cmq_store *open_twin_store(void)
@@ -454,7 +456,301 @@ static void a_failing_disk_stops_it(void)
     finish(timer, store);
 }
 
+/* ---- recovery ---- */
+
+/* Leave without a word, as kill -9 does, with the files as they are; the store is opened anew. */
+static cmq_store *crash(cmq_timer *timer, cmq_store *store)
+{
+    cmq_timer_destroy(timer);
+    kit_close(store);
+    return open_again();
+}
+
+static void timers_outlive_everything(void)
+{
+    cmq_store *store = open_store();
+    cmq_timer *timer = make_timer(store);
+    const int64_t began = now();
+    char body[16];
+    for (int i = 0; i < 35; i++) {   /* several files of the log */
+        snprintf(body, sizeof body, "%d", i);
+        send_at(store, began + 2000 + i % 5 * 1000, body);
+        if (i % 10 == 4) step(timer);
+        pass(10);
+    }
+    step(timer);
+    store = crash(timer, store);   /* what came after the last flush is read from the queue again, and is there once */
+    timer = make_timer(store);
+    step(timer);
+    CHECK_INT(counters_of(timer).pending, 35);
+    pass(2650);
+    step(timer);
+    CHECK_INT(kit_max(store, "T", 2), 14);
+    stop(timer);
+    kit_close(store);
+    store = open_again();
+    timer = make_timer(store);
+    CHECK_INT(counters_of(timer).pending, 21);
+    pass(20000);
+    step(timer);
+    CHECK_TEXT(delivered(store), "0 5 10 15 20 25 30 1 6 11 16 21 26 31 2 7 12 17 22 27 32 3 8 13 18 23 28 33 4 9 14 19 24 29 34");
+    CHECK_INT(counters_of(timer).late, 0);
+    finish(timer, store);
+}
+
+static void down_for_a_month(void)
+{
+    cmq_store *store = open_store();
+    cmq_timer *timer = make_timer(store);
+    send_at(store, now() + 5000, "old");
+    step(timer);
+    stop(timer);
+    pass(INT64_C(31) * 86400 * 1000);
+    timer = make_timer(store);
+    send_at(store, now() + 5000, "new");
+    step(timer);
+    CHECK_TEXT(delivered(store), "old");
+    pass(6000);
+    step(timer);
+    CHECK_TEXT(delivered(store), "old new");
+    finish(timer, store);
+}
+
+/* A slot whose place in the wheel still has a timer of 14 days ago. */
+static void a_slot_is_not_written_over_before_it_was_delivered(void)
+{
+    cmq_store *store = open_twin_store();
+    cmq_timer *timer = make_timer(store);
+    const int64_t turn_ms = INT64_C(1000) * CMQ_TIMER_SLOTS;
+    int64_t next_due_ms;
+    send_at(store, now() + 5000, "old");
+    step(timer);
+    pass(turn_ms);
+    send_at(store, now() + 5000, "new");
+    const cmq_disk_space full = {.total_bytes = 1 << 30};
+    cmq_file_twin_set_disk_space(twin, &full);
+    CHECK_INT(counters_of(timer).pending, 1);
+    cmq_file_twin_set_disk_space(twin, NULL);
+    CHECK_OK(cmq_timer_step(timer, &next_due_ms));
+    CHECK_TEXT(delivered(store), "old");
+    CHECK_INT(counters_of(timer).pending, 1);
+    pass(5000);
+    step(timer);
+    CHECK_TEXT(delivered(store), "old new");
+    finish(timer, store);
+}
+
+static void lost_files_are_made_again(void)
+{
+    static const char *const lost[] = {"timerwheel", "timerlog", "config/timercheck"};
+    for (unsigned which = 1; which < 8; which++) {
+        cmq_store *store = open_store();
+        cmq_timer *timer = make_timer(store);
+        send_at(store, now() + 2000, "first");
+        step(timer);
+        pass(3000);
+        step(timer);
+        send_at(store, now() + 5000, "second");
+        send_at(store, now() + 6000, "third");
+        step(timer);
+        pass(1000);
+        step(timer);
+        stop(timer);
+        kit_close(store);
+        for (unsigned i = 0; i < 3; i++)
+            if ((which & 1u << i) != 0) kit_remove_tree(kit_path(root, lost[i]));
+        store = open_again();
+        timer = make_timer(store);
+        pass(10000);
+        step(timer);
+        /* Without the check nobody knows that the first was delivered. */
+        CHECK_TEXT(delivered(store), (which & 4) != 0 ? "first first second third" : "first second third");
+        finish(timer, store);
+        kit_remove_tree(root);
+    }
+}
+
+static void another_precision(void)
+{
+    cmq_store *store = open_store();
+    cmq_timer *timer = make_timer(store);
+    send_at(store, now() + 20000, "b");
+    send_at(store, now() + 10000, "a");
+    step(timer);
+    stop(timer);
+    static const int32_t precisions[] = {1, 100, 60000, 1000};
+    for (size_t i = 0; i < 4; i++) {
+        cmq_timer_options options = timer_options(store);
+        options.precision_ms = precisions[i];
+        timer = make_timer_with(&options);
+        step(timer);
+        CHECK_INT(counters_of(timer).pending, 2);
+        stop(timer);
+    }
+    timer = make_timer(store);
+    pass(15000);
+    step(timer);
+    CHECK_TEXT(delivered(store), "a");
+    pass(5000);
+    step(timer);
+    CHECK_TEXT(delivered(store), "a b");
+    finish(timer, store);
+}
+
+static void a_clock_that_jumps(void)
+{
+    cmq_store *store = open_store();
+    cmq_timer *timer = make_timer(store);
+    const int64_t began = now();
+    send_at(store, began + 100000, "later");
+    step(timer);
+    pass(50000);
+    step(timer);
+    pass(-40000);
+    send_at(store, now() + 5000, "soon");
+    step(timer);
+    CHECK_TEXT(delivered(store), "");
+    pass(6000);
+    step(timer);
+    CHECK_TEXT(delivered(store), "soon");
+    stop(timer);
+    pass(-10000);
+    timer = make_timer(store);
+    send_at(store, now() + 3000, "sooner");
+    step(timer);
+    pass(3000);
+    step(timer);
+    CHECK_INT(kit_max(store, "T", 2), 2);
+    atomic_store(&kit_now_ms, began + 100000);
+    step(timer);
+    /* Started with a clock before what the check says, it trusts the clock: nothing is lost, and one comes twice. */
+    CHECK_TEXT(delivered(store), "soon sooner soon later");
+    finish(timer, store);
+}
+
+static void old_log_files_go(void)
+{
+    cmq_store *store = open_store();
+    cmq_timer *timer = make_timer(store);
+    for (int i = 0; i < 200; i++) send_at(store, now() + 2000, "x");
+    step(timer);
+    pass(2000);
+    step(timer);
+    CHECK(kit_exists(kit_path(root, "timerlog/00000000000000000000")));
+    kit_append_many(store, "filler", "some more bytes for the segments, of which every one but the last goes", 600);
+    uint32_t deleted;
+    CHECK_OK(cmq_store_maintain(store, true));
+    CHECK_OK(cmq_store_expire(store, true, &deleted));
+    CHECK(deleted > 0);
+    send_at(store, now() + 2000, "last");
+    pass(40000);
+    step(timer);
+    CHECK(!kit_exists(kit_path(root, "timerlog/00000000000000000000")));
+    stop(timer);
+    kit_close(store);
+    store = open_again();
+    timer = make_timer(store);
+    CHECK_INT(counters_of(timer).pending, 0);
+    finish(timer, store);
+}
+
+/* Records that no timer can be: each is passed over, and what comes behind is delivered. */
+static void what_cannot_be_delivered(void)
+{
+    cmq_store *store = open_store();
+    cmq_timer *timer = make_timer(store);
+    char bad[512];
+    const long long out = (long long)now() + 2000;
+    append_to(store, kit_slice(CMQ_TOPIC_TIMER), 0, "", CMQ_SLICE_NONE, "no properties");
+    append_to(store, kit_slice(CMQ_TOPIC_TIMER), 0, "TIMER_OUT_MS\001soon\002", CMQ_SLICE_NONE, "no number");
+    static const char *const targets[] = {"", "REAL_TOPIC\001T\002", "REAL_TOPIC\001T\002REAL_QID\001-1\002", "REAL_TOPIC\001rmq_sys_wheel_timer\002REAL_QID\0010\002",
+                                          "REAL_TOPIC\001RMQ_SYS_TRANS_HALF_TOPIC\002REAL_QID\0010\002"};
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        snprintf(bad, sizeof bad, "TIMER_OUT_MS\001%lld\002%s", out, targets[i]);
+        append_to(store, kit_slice(CMQ_TOPIC_TIMER), 0, bad, CMQ_SLICE_NONE, "bad");
+    }
+    send_at(store, now() + 3000, "good");
+    step(timer);
+    pass(3000);
+    step(timer);
+    CHECK_TEXT(delivered(store), "good");
+    CHECK_INT(counters_of(timer).skipped, 7);
+    CHECK_INT(counters_of(timer).pending, 0);
+    finish(timer, store);
+}
+
+/* ---- damage ---- */
+
+/* Files of random damage: it opens and goes on, or says what is wrong; it never hangs, nor delivers what nobody sent. */
+static void damaged_files(void)
+{
+    static const char *const files[] = {"timerwheel", "timerlog/00000000000000000000", "timerlog/00000000000000000543", "config/timercheck"};
+    const char *directory = kit_directory();
+    const uint64_t rounds = kit_amount("CMQ_DAMAGE_ROUNDS", 60, 5000);
+    for (uint64_t round = 0; round < rounds; round++) {
+        cmq_store *store = open_store_in(directory);
+        cmq_timer *timer = make_timer(store);
+        for (int i = 0; i < 15; i++) send_at(store, now() + 3000 + i % 3 * 1000, "x");
+        step(timer);
+        pass(1000);
+        stop(timer);
+        kit_close(store);
+        for (uint64_t damages = 1 + cmq_test_random_below(4); damages > 0; damages--) {
+            const char *path = kit_path(root, files[cmq_test_random_below(4)]);
+            const int64_t bytes = kit_file_bytes(path), at = strstr(path, "wheel") != NULL ? (now() / 1000 + 2) % CMQ_TIMER_SLOTS * 32 : 0;
+            const int64_t flipped = at + (int64_t)cmq_test_random_below(at > 0 ? 96 : 600);
+            if (bytes > 0 && cmq_test_random_below(8) == 0) kit_resize(path, (int64_t)cmq_test_random_below((uint64_t)bytes + 1));
+            else if (flipped < bytes) kit_flip(path, flipped, (uint8_t)(1u << cmq_test_random_below(8)));
+        }
+        store = open_again();
+        const cmq_timer_options options = timer_options(store);
+        const cmq_status status = cmq_timer_create(&timer, &options);
+        if (status == CMQ_OK) {
+            CHECK_OK(cmq_timer_start(timer));
+            pass(60000);
+            step(timer);
+            const char *bodies = delivered(store);
+            for (; *bodies != '\0'; bodies++) CHECK(*bodies == 'x' || *bodies == ' ');
+            stop(timer);
+        } else {
+            CHECK(status == CMQ_ERR_SETTING || status == CMQ_ERR_NOT_STORE || status == CMQ_ERR_CORRUPT);
+        }
+        kit_close(store);
+        kit_remove_tree(root);
+    }
+}
+
+/* ---- the thread ---- */
+
+static void the_thread_delivers(void)
+{
+    cmq_store *store = open_store();
+    cmq_timer *timer;
+    const cmq_timer_options options = {.store = store, .precision_ms = 1};
+    const cmq_clock clock = cmq_clock_system();
+    CHECK_OK(cmq_timer_create(&timer, &options));
+    CHECK_OK(cmq_timer_start(timer));
+    const int64_t due_ms = cmq_clock_now_ms(&clock) + 50;
+    cmq_timer_parked parked;
+    CHECK_OK(cmq_timer_park(&options, kit_slice("T"), 2, due_ms, cmq_clock_now_ms(&clock), &parked));
+    append_to(store, parked.topic, 0, "", parked.extra, "x");
+    int64_t seen_end = cmq_store_confirmed(store);
+    while (cmq_queues_find(cmq_store_queues(store), kit_slice("T"), 2) == NULL || kit_max(store, "T", 2) == 0) {
+        CHECK_OK(cmq_store_wait_more(store, seen_end, PATIENCE_S * 1000));
+        seen_end = cmq_store_confirmed(store);
+    }
+    CHECK(cmq_clock_now_ms(&clock) >= due_ms);
+    CHECK_INT(counters_of(timer).pending + (int64_t)counters_of(timer).delivered > 0, 1);
+    CHECK_OK(cmq_timer_stop(timer));
+    CHECK_INT(counters_of(timer).delivered, 1);
+    cmq_timer_destroy(timer);
+    kit_close(store);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST(a_congested_slot_refuses), CMQ_TEST(delivered_when_its_slot_is_over),
               CMQ_TEST(everything_of_the_record_is_kept), CMQ_TEST(a_slot_keeps_the_order_of_parking), CMQ_TEST(late_messages_go_at_once),
               CMQ_TEST(a_deletion_of_the_slot_deletes), CMQ_TEST(far_timers_are_rolled),
-              CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_failing_disk_stops_it))
+              CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_failing_disk_stops_it), CMQ_TEST(timers_outlive_everything),
+              CMQ_TEST(down_for_a_month), CMQ_TEST(a_slot_is_not_written_over_before_it_was_delivered), CMQ_TEST(lost_files_are_made_again),
+              CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(old_log_files_go), CMQ_TEST(what_cannot_be_delivered),
+              CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))
