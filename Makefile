@@ -177,6 +177,11 @@ bench-store: $(BUILT) ## benchmarks of the store: C, Python, rivals; one table (
 	$(call configure_and_build,release,)
 	@$(BIN)/python benchmarks/run_store.py $(BENCH_ARGS)
 
+.PHONY: bench-timers
+bench-timers: $(SETUP) ## 10 million timers that wait at once: CPU of each, memory, restart (BENCH_ARGS='--timers 1000000'; 5 GB of disk)
+	$(call configure_and_build,release,)
+	@build/release/benchmarks/bench_timers $(BENCH_ARGS)
+
 .PHONY: bench-broker
 bench-broker: $(BUILT) ## our broker beside Apache RocketMQ's, one load generator, both flush modes (BENCH_ARGS='--quick --without-java')
 	@$(BIN)/python benchmarks/run_broker.py $(BENCH_ARGS)

@@ -29,18 +29,6 @@ static double wall_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static double rss_mib(void)
-{
-    char line[128];
-    double kib = 0;
-    FILE *status = fopen("/proc/self/status", "r");
-    BENCH_CHECK(status != NULL);
-    while (fgets(line, sizeof line, status) != NULL)
-        if (strncmp(line, "RssAnon:", 8) == 0) kib = atof(line + 8);
-    fclose(status);
-    return kib / 1024;
-}
-
 static void print_one(const char *name, double value, const char *unit)
 {
     printf("{\"name\": \"queues/%s\", \"value\": %.3f, \"unit\": \"%s\", \"repeats\": 1}\n", name, value, unit);
@@ -253,12 +241,12 @@ static void bench_random_puts(cmq_queues *queues, int count)
 static void bench_many(void)
 {
     const int count = b.quick ? 500 : 50000;
-    const double before = rss_mib();
+    const double before = bench_rss_anon_mib();
     cmq_queues *queues = open_queues();
     double begin = wall_s();
     put_one_each(queues, count, 0);
     print_one("50,000: make and put one unit each", wall_s() - begin, "s");
-    print_one("50,000: memory with one unit each in the tails", rss_mib() - before, "MiB");
+    print_one("50,000: memory with one unit each in the tails", bench_rss_anon_mib() - before, "MiB");
     begin = wall_s();
     flush(queues);
     print_one("50,000: first flush, which makes the files", wall_s() - begin, "s");
@@ -266,10 +254,10 @@ static void bench_many(void)
     begin = wall_s();
     flush(queues);
     print_one("50,000: flush of one unit each", wall_s() - begin, "s");
-    print_one("50,000: memory after the flush", rss_mib() - before, "MiB");
+    print_one("50,000: memory after the flush", bench_rss_anon_mib() - before, "MiB");
     cmq_queues_trim(queues);
     cmq_queues_trim(queues);
-    print_one("50,000: memory when idle (trimmed)", rss_mib() - before, "MiB");
+    print_one("50,000: memory when idle (trimmed)", bench_rss_anon_mib() - before, "MiB");
     begin = wall_s();
     flush(queues);
     print_one("50,000: flush with nothing to do", (wall_s() - begin) * 1e6, "us");
@@ -284,7 +272,7 @@ static void bench_many(void)
     begin = wall_s();
     BENCH_CHECK(cmq_queues_recover(queues, 0, ALL, 0, &end) == CMQ_OK);
     print_one("50,000: restart, recovery", wall_s() - begin, "s");
-    print_one("50,000: memory after the restart", rss_mib() - before, "MiB");
+    print_one("50,000: memory after the restart", bench_rss_anon_mib() - before, "MiB");
     BENCH_CHECK(end >= (int64_t)count * 2 * RECORD_BYTES);
     for (int i = 0; i < count; i++) {
         char topic[32];

@@ -40,6 +40,19 @@ static inline double bench_cpu_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* Memory of its own that the process has in use. */
+static inline double bench_rss_anon_mib(void)
+{
+    char line[128];
+    double kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    BENCH_CHECK(status != NULL);
+    while (fgets(line, sizeof line, status) != NULL)
+        if (strncmp(line, "RssAnon:", 8) == 0) kib = atof(line + 8);
+    fclose(status);
+    return kib / 1024;
+}
+
 static inline void *bench_alloc(size_t bytes)
 {
     void *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);

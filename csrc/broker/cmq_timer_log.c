@@ -13,6 +13,7 @@
 
 #define BLANK_MAGIC INT32_C(-875286124)     /* 0xCBD43194 */
 #define BLANK_BYTES 16
+#define HOLE_BYTES 4096
 #define STAGED_BYTES (64 * 1024)
 #define UNIT_MAGIC_MASK (CMQ_TIMER_UNIT_DEFAULT | CMQ_TIMER_UNIT_ROLL | CMQ_TIMER_UNIT_DELETE | 8)
 
@@ -207,6 +208,20 @@ static bool is_zero(const uint8_t *at, int64_t bytes)
     return true;
 }
 
+/* Is there nothing in the last file behind its used bytes? Holes are not looked at: the file is mostly one. */
+static cmq_status CMQ_MUST_CHECK rest_is_zero(const cmq_timer_log *log, int64_t used, bool *zero_out)
+{
+    const uint8_t *map = log->files[log->file_count - 1].map;
+    const int64_t page_end = used + (HOLE_BYTES - used % HOLE_BYTES), near_end = page_end < log->file_bytes ? page_end : log->file_bytes;
+    uint64_t data = (uint64_t)near_end;
+    *zero_out = is_zero(map + used, near_end - used);
+    if (!*zero_out || near_end == log->file_bytes) return CMQ_OK;
+    const cmq_status status = cmq_file_next_data(log->last, data, &data);
+    if (status != CMQ_OK) return status == CMQ_END ? CMQ_OK : status;
+    *zero_out = (int64_t)data >= log->file_bytes || is_zero(map + data, log->file_bytes - (int64_t)data);
+    return CMQ_OK;
+}
+
 cmq_status cmq_timer_log_recover(cmq_timer_log *log, int64_t trusted, int64_t phy_end)
 {
     if (log->file_count == 0) return CMQ_OK;
@@ -220,7 +235,9 @@ cmq_status cmq_timer_log_recover(cmq_timer_log *log, int64_t trusted, int64_t ph
     log->end = log->staged_start = end;
     const log_file *last = &log->files[log->file_count - 1];
     const int64_t used = end - last->start;
-    if (used < log->file_bytes && !is_zero(last->map + used, log->file_bytes - used)) {
+    bool zero = true;
+    if (used < log->file_bytes) status = rest_is_zero(log, used, &zero);
+    if (status == CMQ_OK && !zero) {
         status = cmq_file_punch(log->last, (uint64_t)used, (uint64_t)(log->file_bytes - used));
         log->synced = false;
     }

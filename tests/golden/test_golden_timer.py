@@ -66,9 +66,7 @@ def check_of(root: Path) -> tuple[int, ...]:
 
 
 def go_on(root: Path, now_ms: int) -> Went:
-    done = subprocess.run(
-        [PROGRAM, root, str(now_ms)], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = subprocess.run([PROGRAM, root, str(now_ms)], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return Went(*map(int, done.stdout.split()))
 
