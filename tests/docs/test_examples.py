@@ -22,10 +22,14 @@ import cometmq.admin
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEMO = EXAMPLES / "flights_demo.py"
 # They make a store in ./data and need no arguments. The demo and what belongs to it have tests of their own below.
-# Those for Spark, which says much on standard error, are run by tests/spark.
+# Those for Spark, which says much on standard error, are run by tests/spark, and what needs a Java broker by
+# tests/interop.
 OF_THE_DEMO = {"flights_demo.py", "flights_client.py", "served_flights.py"}
+OF_INTEROP = {"popped_orders.py"}
 PLAIN = sorted(
-    path.name for path in EXAMPLES.glob("*.py") if path.name not in OF_THE_DEMO and not path.name.startswith("spark_")
+    path.name
+    for path in EXAMPLES.glob("*.py")
+    if path.name not in OF_THE_DEMO | OF_INTEROP and not path.name.startswith("spark_")
 )
 
 CARRIERS = ["UA", "AA", "DL", "B6"]
@@ -67,7 +71,7 @@ def test_example_runs(name: str, tmp_path: Path) -> None:
     assert not ended.stderr
 
 
-@pytest.mark.parametrize("name", ["embed_store.py", "consumer_group.py"])
+@pytest.mark.parametrize("name", ["embed_store.py", "consumer_group.py", "popped_orders.py"])
 def test_every_example_says_how_to_start_it(name: str) -> None:
     assert f"python examples/{name}" in (EXAMPLES / name).read_text(encoding="utf-8")
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -296,3 +299,20 @@ def test_java_and_python_members_pop_in_one_group(company: Peer) -> None:
     with simple(company, group) as rest:
         rest.subscribe(topic)
         assert rest.receive(wait_s=3) == [], "what either of them took is acknowledged"
+
+
+@on_servers_that_pop
+def test_the_example_of_workers_one_of_which_hangs(servers: Site) -> None:
+    assert servers.shared_broker.address
+    program = Path(__file__).parents[2] / "examples" / "popped_orders.py"
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", str(program), servers.namesrv.address],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=150,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert not ended.stderr
+    assert re.search(r"^400 orders were done by [2-7] of 8 workers", ended.stdout, re.MULTILINE), ended.stdout
+    assert re.search(r"^[1-9][0-9]* of them came again", ended.stdout, re.MULTILINE), ended.stdout
