@@ -13,6 +13,7 @@ import enum
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from cometmq.errors import InvalidArgument, MalformedCommand
@@ -35,7 +36,8 @@ __all__ = [
 HANDLE_CHARS_MAX: Final = 512
 
 _DIGITS = re.compile(r"[0-9]{1,19}")
-_FIELDS_WITH_OFFSET = 8
+_HEAD_FIELDS = 7
+_HEADS_KEPT = 1_024
 
 QueueKey = tuple[int, int]
 """Kind of topic and queue id."""
@@ -112,24 +114,16 @@ class PopHandle:
         """
         if len(text) > HANDLE_CHARS_MAX:
             raise InvalidArgument(f"a handle of {len(text)} characters; none has more than {HANDLE_CHARS_MAX}")
-        parts = text.split(" ")
-        if queue_offset is not None and len(parts) == _FIELDS_WITH_OFFSET - 1:
-            parts.append(str(queue_offset))
-        if len(parts) != _FIELDS_WITH_OFFSET:
-            raise InvalidArgument(f"the handle {text!r} has {len(parts)} parts, and not {_FIELDS_WITH_OFFSET}")
-        start, pop_ms, invisible_ms, revive, kind, broker_name, queue_id, offset = parts
-        if not broker_name:
-            raise InvalidArgument(f"the handle {text!r} names no broker")
+        head, _, offset = text.rpartition(" ")
+        if queue_offset is not None and text.count(" ") == _HEAD_FIELDS - 1:
+            head, offset = text, str(queue_offset)
+        start_offset, times, kind, broker_name, queue_id = _parse_head(head)
         return PopHandle(
-            start_offset=_handle_number(text, start, INT64_MAX),
-            times=PopTimes(
-                pop_ms=_handle_number(text, pop_ms, INT64_MAX),
-                invisible_ms=_handle_number(text, invisible_ms, INT64_MAX),
-                revive_queue_id=_handle_number(text, revive, INT32_MAX),
-            ),
-            kind=TopicKind(_handle_number(text, kind, max(TopicKind))),
+            start_offset=start_offset,
+            times=times,
+            kind=kind,
             broker_name=broker_name,
-            queue_id=_handle_number(text, queue_id, INT32_MAX),
+            queue_id=queue_id,
             queue_offset=_handle_number(text, offset, INT64_MAX),
         )
 
@@ -149,6 +143,29 @@ class PopHandle:
     def renewed(self, times: PopTimes) -> PopHandle:
         """Return what takes its place when the message stays hidden for another time: a batch of its own."""
         return replace(self, start_offset=self.queue_offset, times=times)
+
+
+@lru_cache(maxsize=_HEADS_KEPT)
+def _parse_head(head: str) -> tuple[int, PopTimes, TopicKind, str, int]:
+    """Return what the handles of a batch have in common; most are asked for once for each of its messages."""
+    parts = head.split(" ")
+    if len(parts) != _HEAD_FIELDS:
+        raise InvalidArgument(f"a handle has {_HEAD_FIELDS} parts before its offset, and not {len(parts)}: {head!r}")
+    start, pop_ms, invisible_ms, revive, kind, broker_name, queue_id = parts
+    if not broker_name:
+        raise InvalidArgument(f"the handle {head!r} names no broker")
+    times = PopTimes(
+        pop_ms=_handle_number(head, pop_ms, INT64_MAX),
+        invisible_ms=_handle_number(head, invisible_ms, INT64_MAX),
+        revive_queue_id=_handle_number(head, revive, INT32_MAX),
+    )
+    return (
+        _handle_number(head, start, INT64_MAX),
+        times,
+        TopicKind(_handle_number(head, kind, max(TopicKind))),
+        broker_name,
+        _handle_number(head, queue_id, INT32_MAX),
+    )
 
 
 def _number(text: str, maximum: int) -> int | None:

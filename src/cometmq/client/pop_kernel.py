@@ -96,7 +96,6 @@ class PopKernel:
         self._tries_max = tries_max
         self._without_batches: set[str] = set()
         """Brokers that know no batches of acknowledgements: they are older than 5.1."""
-        self._acks: set[asyncio.Task[None]] = set()
 
     async def _ask(self, broker_name: str, topic: str, command: Command, *, timeout_ms: int) -> tuple[Command, str]:
         """Ask a broker's master; return its answer, whatever its code, and its address."""
@@ -184,9 +183,7 @@ class PopKernel:
             (unwanted if is_tired or (tags is not None and message.tags not in tags) else wanted).append(message)
         if unwanted:
             # Nobody waits for it: what is not acknowledged by this comes again, and again to nobody.
-            task = self._instance.spawn(self.ack_quietly(unwanted))
-            self._acks.add(task)
-            task.add_done_callback(self._acks.discard)
+            self._instance.spawn(self.ack_quietly(unwanted))
         return wanted
 
     async def has_messages(self, queue: MessageQueue, *, poll_ms: int) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.pop_handles import PopHandle, PopTimes, pop_retry_topic
@@ -189,23 +188,26 @@ def batch_ack_requests(handles: Iterable[tuple[PopHandle, str]], *, group: str, 
         group: the group.
         broker_name: the broker of all of them.
     """
-    sets: dict[tuple[str, PopHandle], int] = {}
+    sets: dict[tuple[str, int, int, int, int, int], int] = {}
+    of_set: dict[tuple[str, int, int, int, int, int], PopHandle] = {}
     for handle, topic in handles:
-        key = topic, replace(handle, queue_offset=0)
+        times = handle.times
+        key = topic, handle.kind, handle.queue_id, handle.start_offset, times.pop_ms, times.revive_queue_id
+        of_set.setdefault(key, handle)
         sets[key] = sets.get(key, 0) | 1 << handle.queue_offset - handle.start_offset
     entries = [
         BatchAck(
             consumer_group=group,
-            topic=topic,
-            retry=f"{batch.kind:d}",
-            start_offset=batch.start_offset,
-            queue_id=batch.queue_id,
-            revive_queue_id=batch.times.revive_queue_id,
-            pop_time_ms=batch.times.pop_ms,
-            invisible_time_ms=batch.times.invisible_ms,
-            acknowledged=BitSet(bits),
+            topic=key[0],
+            retry=f"{one.kind:d}",
+            start_offset=one.start_offset,
+            queue_id=one.queue_id,
+            revive_queue_id=one.times.revive_queue_id,
+            pop_time_ms=one.times.pop_ms,
+            invisible_time_ms=one.times.invisible_ms,
+            acknowledged=BitSet(sets[key]),
         )
-        for (topic, batch), bits in sets.items()
+        for key, one in of_set.items()
     ]
     for begin in range(0, len(entries), ACKS_PER_REQUEST_MAX):
         some = tuple(entries[begin : begin + ACKS_PER_REQUEST_MAX])

@@ -46,7 +46,7 @@ _HOLD_MAX_MS: Final = 15_000
 """Longest time for which a broker is asked to hold a request; who waits longer asks again."""
 _BROKER_FAILED_S: Final = 1.0
 _NOT_YET_S: Final = 0.05
-"""Pause before a broker is asked again that has nothing, or that holds too many questions to hold one more."""
+"""Pause before a broker is asked again that holds too many questions to hold one more."""
 _NOTHING_AFTER_ALL_S: Final = (0.02, 0.1, 0.5, 1.0)
 """How long to wait before brokers are asked again that said there was something, when there was nothing."""
 
@@ -86,7 +86,7 @@ class SimpleEngine:
         """What came for somebody who did not wait for it, or who left it."""
         self._handled: deque[ReceivedMessage] = deque()
         self._turn = 0
-        self._told: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._told: dict[MessageQueue, asyncio.Task[bool]] = {}
         self._skews_ms: dict[str, int] = {}
         """Broker name to how far its clock is ahead of ours."""
         self._pops: set[asyncio.Task[PopResult]] = set()
@@ -382,7 +382,7 @@ class SimpleEngine:
         return found
 
     async def _told_of_any(self, queues: Sequence[MessageQueue], longest_s: float) -> bool:
-        """Wait until a broker says that there is something; False where none did in time."""
+        """Wait until a broker has something, or it is time to look again; tell whether one said that it has."""
         if longest_s <= 0:
             return False
         for queue in queues:
@@ -392,16 +392,19 @@ class SimpleEngine:
         done, _ = await asyncio.wait(asked, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             self._told.pop(asked[task], None)
-        return bool(done)
+        return any(not task.cancelled() and task.result() for task in done)
 
-    async def _until_told(self, queue: MessageQueue) -> None:
-        """Return when there is something to pop, or where it cannot be told, so that somebody looks."""
+    async def _until_told(self, queue: MessageQueue) -> bool:
+        """Return True when there is something to pop; False where a broker has nothing for long, or cannot tell."""
         try:
-            while not await self._kernel.has_messages(queue, poll_ms=_HOLD_MAX_MS):
-                await asyncio.sleep(_NOT_YET_S)
+            is_there = await self._kernel.has_messages(queue, poll_ms=_HOLD_MAX_MS)
         except Error as error:
             _log.info("group %s: %s cannot tell of messages: %s", self._group, queue.broker_name, error)
             await asyncio.sleep(_BROKER_FAILED_S)
+            return False
+        if not is_there:
+            await asyncio.sleep(_NOT_YET_S)
+        return is_there
 
     # --- Messages that are done, or worked on -------------------------------------------------------------------------
 
