@@ -8,9 +8,10 @@ speaks with a cluster. What they share is in ``arguments`` (options), ``failures
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 import cometmq
 from cometmq.cli import bench, broker, cat, consume, export, inspect, namesrv, produce, put, repair, sql, verify
@@ -23,8 +24,23 @@ from cometmq.cli.topic import topic_commands
 
 __all__ = ["app", "main"]
 
+_CHECKER = "Value error, "
+
+
+class _Commands(TyperGroup):
+    """All commands; what is wrong with an option is told without the name that its checker has for that."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix(_CHECKER)
+            raise
+
+
 app = typer.Typer(
     name="cometmq",
+    cls=_Commands,
     help="Look into, check, mend, use and serve CometMQ stores, which are RocketMQ's.",
     no_args_is_help=True,
     add_completion=False,

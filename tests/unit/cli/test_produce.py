@@ -65,6 +65,12 @@ def test_a_level_that_brokers_may_not_have_is_told_of() -> None:
     assert "brokers have 18 levels by default, 1 for 1 s to 18 for 2 h" in never.err
 
 
+def test_what_an_option_may_be_is_told_in_plain_words() -> None:
+    outcome = run("produce", "t-plain", "--text", "a", "--compress", "foo")
+    assert outcome.code == ExitCode.USAGE
+    assert "Invalid value for '--compress': 'foo' is not one of 'zlib', 'lz4', 'zstd', 'none'" in outcome.err
+
+
 def test_a_tag_that_nobody_could_ask_for_is_told_of() -> None:
     outcome = run("produce", "t-tags", "--text", "a", "--tags", "a||b")
     assert outcome.code == ExitCode.INCOMPLETE

@@ -211,14 +211,17 @@ def test_callbacks_that_come_while_memory_is_collected_are_kept() -> None:
             told.append("other came")
             future.add_done_callback(lambda one: told.append("other"))
 
-    no_lists_to_reuse = [[] for _ in range(200)]  # type: ignore[var-annotated]
     threshold = gc.get_threshold()
-    gc.callbacks.append(collecting)
     add, own = future.add_done_callback, lambda one: told.append("own")
+    gc.disable()  # else a collection just now would make the next one come later
+    no_lists_to_reuse = [[] for _ in range(200)]  # type: ignore[var-annotated]
+    gc.callbacks.append(collecting)
     try:
         gc.set_threshold(1)
+        gc.enable()
         add(own)
     finally:
+        gc.enable()
         gc.set_threshold(*threshold)
         gc.callbacks.remove(collecting)
     future.set_result(result())
