@@ -108,6 +108,7 @@ def company(session_company: Peer) -> Iterator[Peer]:
 
 @pytest.fixture
 def peer(session_peer: Peer) -> Iterator[Peer]:
-    """The session's peer; brokers that a failed test left running are ended behind it."""
+    """The session's peer without any broker; those that a failed test left running are ended behind it."""
+    session_peer.end_shared_broker()
     yield session_peer
     session_peer.kill_brokers()

@@ -126,6 +126,12 @@ class Site:
             self.await_broker(broker)
         return self._shared
 
+    def end_shared_broker(self) -> None:
+        """Stop it, so that the name server knows it no longer; whoever asks for it next gets it again."""
+        if self._shared is not None:
+            self._shared.stop()
+            self._shared = None
+
     @contextlib.contextmanager
     def broker(
         self,
