@@ -3,6 +3,7 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_bitmap.h"
+#include "store/cmq_property.h"
 #include "wire/cmq_command.h"
 #include "wire/cmq_json.h"
 
@@ -362,4 +363,88 @@ void cmq_pop_ack_key(cmq_text *out, const cmq_pop_ack *ack)
 {
     put_key(out, ack->topic, ack->queue_id, ack->offset, ack->group, ack->pop_ms, ack->broker);
     CMQ_TEXT_PUT(out, CMQ_POP_TAG_ACK);
+}
+
+/* ---- records ---- */
+
+static cmq_status CMQ_MUST_CHECK add_number(cmq_pop_record_room *room, size_t *used, cmq_slice name, int64_t number)
+{
+    uint8_t digits[CMQ_TEXT_NUMBER_BYTES_MAX];
+    const size_t bytes = cmq_text_format(number, digits);
+    const cmq_slice value = {.data = digits + CMQ_TEXT_NUMBER_BYTES_MAX - bytes, .bytes = bytes};
+    return cmq_property_append(room->properties, sizeof room->properties, used, name, value);
+}
+
+/* The properties in the order that upstream's map gives them, with a timer's or without. */
+static cmq_status CMQ_MUST_CHECK add_properties(cmq_pop_record_room *room, size_t *used, const cmq_pop_log *log, const cmq_timer_parked *parked,
+                                                int32_t revive_queue, int64_t deliver_ms, cmq_slice key, const char *tag)
+{
+    const bool timed = parked->topic.data != NULL;
+    cmq_status status = CMQ_OK;
+    if (timed) status = cmq_property_append(room->properties, sizeof room->properties, used, CMQ_NAME("REAL_TOPIC"), log->revive_topic);
+    if (status == CMQ_OK) status = add_number(room, used, CMQ_NAME("TIMER_DELIVER_MS"), deliver_ms);
+    if (status == CMQ_OK) status = cmq_property_append(room->properties, sizeof room->properties, used, CMQ_NAME("UNIQ_KEY"), key);
+    if (status == CMQ_OK) status = cmq_property_append(room->properties, sizeof room->properties, used, CMQ_NAME("TAGS"), cmq_slice_of_text(tag));
+    if (status == CMQ_OK && timed) status = add_number(room, used, CMQ_NAME("TIMER_OUT_MS"), parked->out_ms);
+    if (status == CMQ_OK && timed) status = add_number(room, used, CMQ_NAME("REAL_QID"), revive_queue);
+    return status;
+}
+
+static cmq_status CMQ_MUST_CHECK fill(const cmq_pop_log *log, int32_t revive_queue, int64_t deliver_ms, int64_t now_ms, const char *tag,
+                                      const cmq_text *body, const cmq_text *key, cmq_pop_record_room *room, cmq_append *append_out)
+{
+    cmq_timer_parked parked;
+    size_t used = 0;
+    if (!cmq_text_fits(body) || !cmq_text_fits(key))
+        return cmq_fail(CMQ_ERR_TOO_LARGE, "a topic, group and broker have %u bytes at most in what POP stores", CMQ_POP_NAME_BYTES_MAX);
+    cmq_status status = cmq_timer_park(log->timer, log->revive_topic, revive_queue, deliver_ms, now_ms, &parked);
+    if (status != CMQ_OK && status != CMQ_END) return status;
+    status = add_properties(room, &used, log, &parked, revive_queue, deliver_ms, (cmq_slice){key->begin, key->used}, tag);
+    const bool timed = parked.topic.data != NULL;
+    *append_out = (cmq_append){
+        .common = {.topic = timed ? parked.topic : log->revive_topic,
+                   .queue_id = timed ? parked.queue_id : revive_queue,
+                   .born_timestamp_ms = now_ms,
+                   .born_host = log->host,
+                   .store_host = log->host},
+        .count = 1,
+        .bodies = {.kind = CMQ_COLUMN_ONE, .one = {.data = body->begin, .bytes = body->used}},
+        .properties = {.kind = CMQ_COLUMN_ONE, .one = {.data = room->properties, .bytes = used}},
+        .no_wait = true,
+    };
+    return status;
+}
+
+/* The names in a key: three, with numbers between them. */
+enum { KEY_BYTES_MAX = 3 * CMQ_POP_NAME_BYTES_MAX + 80 };
+
+cmq_status cmq_pop_checkpoint_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_checkpoint *checkpoint, int64_t now_ms,
+                                     cmq_pop_record_room *room, cmq_append *append_out)
+{
+    uint8_t key_bytes[KEY_BYTES_MAX];
+    cmq_text body = {.begin = room->body, .capacity = sizeof room->body}, key = {.begin = key_bytes, .capacity = sizeof key_bytes};
+    cmq_pop_checkpoint_write(&body, checkpoint);
+    cmq_pop_checkpoint_key(&key, checkpoint);
+    return fill(log, revive_queue, cmq_pop_checkpoint_deliver_ms(checkpoint), now_ms, CMQ_POP_TAG_CHECKPOINT, &body, &key, room, append_out);
+}
+
+cmq_status cmq_pop_ack_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_ack *ack, int64_t now_ms, cmq_pop_record_room *room,
+                              cmq_append *append_out)
+{
+    uint8_t key_bytes[KEY_BYTES_MAX];
+    cmq_text body = {.begin = room->body, .capacity = sizeof room->body}, key = {.begin = key_bytes, .capacity = sizeof key_bytes};
+    cmq_pop_ack_write(&body, ack);
+    cmq_pop_ack_key(&key, ack);
+    return fill(log, revive_queue, cmq_pop_ack_deliver_ms(ack), now_ms, CMQ_POP_TAG_ACK, &body, &key, room, append_out);
+}
+
+cmq_status cmq_pop_batch_ack_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_batch_ack *batch, int64_t now_ms,
+                                    cmq_pop_record_room *room, cmq_append *append_out)
+{
+    uint8_t key_bytes[KEY_BYTES_MAX];
+    cmq_text body = {.begin = room->body, .capacity = sizeof room->body}, key = {.begin = key_bytes, .capacity = sizeof key_bytes};
+    CMQ_ASSERT(batch->count <= CMQ_POP_MESSAGES_MAX);
+    cmq_pop_batch_ack_write(&body, batch);
+    cmq_pop_ack_key(&key, &batch->ack);
+    return fill(log, revive_queue, cmq_pop_ack_deliver_ms(&batch->ack), now_ms, CMQ_POP_TAG_BATCH_ACK, &body, &key, room, append_out);
 }

@@ -21,6 +21,9 @@
 #include "base/cmq_bytes.h"
 #include "base/cmq_status.h"
 #include "broker/cmq_pop_handle.h"
+#include "broker/cmq_timer.h"
+#include "store/cmq_record.h"
+#include "store/cmq_store.h"
 
 #define CMQ_POP_MESSAGES_MAX 32u             /* of one checkpoint: bits of an int */
 #define CMQ_POP_ACK_INTERVAL_MS 1000         /* a checkpoint is delivered so long before its acks */
@@ -110,5 +113,29 @@ bool cmq_pop_next_offset(cmq_slice *list, int64_t *offset_out);
  * writes it, not its buffer (`…@[0, 1]@…@bAck`), since nobody reads it. */
 void cmq_pop_checkpoint_key(cmq_text *out, const cmq_pop_checkpoint *checkpoint);
 void cmq_pop_ack_key(cmq_text *out, const cmq_pop_ack *ack);
+
+/* Where records go; what all of one broker's have in common. */
+typedef struct cmq_pop_log {
+    cmq_slice revive_topic;                  /* CMQ_POP_REVIVE_TOPIC_PREFIX and the cluster */
+    cmq_record_host host;                    /* the broker's: born and store host */
+    const cmq_timer_options *timer;          /* how the timer parks */
+} cmq_pop_log;
+
+#define CMQ_POP_RECORD_BYTES_MAX 8192u
+typedef struct cmq_pop_record_room {
+    uint8_t body[CMQ_POP_RECORD_BYTES_MAX - 2048];
+    uint8_t properties[2048];
+} cmq_pop_record_room;
+
+/* Fill the append of a record for revive queue `revive_queue`: a timer message, or what its delivery would be where its time has come. Its properties
+ * are in upstream's order. It does not wait for the disk. The room, and the names in what is stored, outlive the append.
+ * CMQ_ERR_ARGUMENT: it is due later than the timer takes, or a name has a byte that properties cannot hold. CMQ_ERR_TOO_LARGE: names over
+ * CMQ_POP_NAME_BYTES_MAX. A batch has CMQ_POP_MESSAGES_MAX offsets at most. */
+cmq_status CMQ_MUST_CHECK cmq_pop_checkpoint_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_checkpoint *checkpoint, int64_t now_ms,
+                                                    cmq_pop_record_room *room, cmq_append *append_out);
+cmq_status CMQ_MUST_CHECK cmq_pop_ack_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_ack *ack, int64_t now_ms,
+                                             cmq_pop_record_room *room, cmq_append *append_out);
+cmq_status CMQ_MUST_CHECK cmq_pop_batch_ack_append(const cmq_pop_log *log, int32_t revive_queue, const cmq_pop_batch_ack *batch, int64_t now_ms,
+                                                   cmq_pop_record_room *room, cmq_append *append_out);
 
 #endif

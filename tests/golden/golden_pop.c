@@ -1,4 +1,5 @@
-/* golden_pop STORE: read every checkpoint and ack that a real RocketMQ stored there, write it anew, and compare: bodies byte for byte, keys, deliver times.
+/* golden_pop STORE: read every checkpoint and ack that a real RocketMQ stored there, write it anew, and compare: bodies byte for byte, keys, deliver
+ * times, and of timer messages the properties byte for byte.
  * Prints how many there were, timer messages and delivered ones together: "checkpoints N acks M".
  *
  * golden_pop: the same for texts of frames, one a line on the standard input: "handle TEXT", "start TEXT", "offsets TEXT". Prints "texts N".
@@ -61,6 +62,32 @@ static int64_t invisible_of(const cmq_record_view *view, int64_t pop_ms)
     return number - pop_ms;
 }
 
+static cmq_slice must_have(const cmq_record_view *view, const char *name)
+{
+    cmq_slice value;
+    if (!cmq_property_find(view->properties, cmq_slice_of_text(name), &value)) fail(name, view->physical_offset);
+    return value;
+}
+
+/* The record as a timer message: of one of the two. */
+static void check_timer(const cmq_record_view *view, const cmq_pop_checkpoint *checkpoint, const cmq_pop_ack *ack)
+{
+    static cmq_pop_record_room room;
+    static const cmq_timer_options timer;
+    cmq_append append;
+    int32_t queue_id;
+    if (!cmq_slice_equal(view->topic, CMQ_NAME(CMQ_TOPIC_TIMER))) return;
+    const cmq_pop_log log = {.revive_topic = must_have(view, "REAL_TOPIC"), .host = view->store_host, .timer = &timer};
+    must(cmq_field_i32(must_have(view, "REAL_QID"), &queue_id), "no revive queue", view->physical_offset);
+    const int64_t now_ms = view->born_timestamp_ms;
+    if (checkpoint != NULL) must(cmq_pop_checkpoint_append(&log, queue_id, checkpoint, now_ms, &room, &append), "no append", view->physical_offset);
+    else must(cmq_pop_ack_append(&log, queue_id, ack, now_ms, &room, &append), "no append", view->physical_offset);
+    const cmq_slice properties = append.properties.one;
+    cmq_text out = {.begin = (uint8_t *)properties.data, .capacity = properties.bytes, .used = properties.bytes};
+    must_equal(&out, view->properties, "other properties", view->physical_offset);
+    if (!cmq_slice_equal(append.common.topic, view->topic) || append.common.queue_id != view->queue_id) fail("another queue", view->physical_offset);
+}
+
 static void check_record(const cmq_record_view *view, uint64_t *checkpoints, uint64_t *acks)
 {
     static cmq_pop_room room;
@@ -74,6 +101,7 @@ static void check_record(const cmq_record_view *view, uint64_t *checkpoints, uin
         must_equal(&out, view->body, "another body of a checkpoint", view->physical_offset);
         cmq_pop_checkpoint_key(&out, &checkpoint);
         must_deliver_at(view, cmq_pop_checkpoint_deliver_ms(&checkpoint));
+        check_timer(view, &checkpoint, NULL);
         ++*checkpoints;
     } else if (cmq_slice_equal(tag, CMQ_NAME(CMQ_POP_TAG_ACK))) {
         cmq_pop_ack ack;
@@ -83,6 +111,7 @@ static void check_record(const cmq_record_view *view, uint64_t *checkpoints, uin
         cmq_pop_ack_key(&out, &ack);
         ack.invisible_ms = invisible_of(view, ack.pop_ms);
         must_deliver_at(view, cmq_pop_ack_deliver_ms(&ack));
+        check_timer(view, NULL, &ack);
         ++*acks;
     } else {
         return;

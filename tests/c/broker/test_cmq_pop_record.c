@@ -187,7 +187,71 @@ static void names_and_bodies_that_are_too_long(void)
     free(large);
 }
 
+/* ---- records ---- */
+
+static const cmq_timer_options timer;
+static const cmq_pop_log store_log = {.revive_topic = {(const uint8_t *)"rmq_sys_REVIVE_LOG_DefaultCluster", 33}, .timer = &timer};
+static cmq_pop_record_room record;
+
+/* Of the worked example in the specification, where a broker's bytes are. */
+static void a_checkpoint_becomes_a_timer_message(void)
+{
+    const cmq_pop_checkpoint checkpoint = parsed(golden);
+    cmq_append append;
+    CHECK_OK(cmq_pop_checkpoint_append(&store_log, 6, &checkpoint, INT64_C(1795260291396), &record, &append));
+    CHECK_SLICE(append.common.topic, "rmq_sys_wheel_timer");
+    CHECK_INT(append.common.queue_id, 0);
+    CHECK_INT(append.common.born_timestamp_ms, INT64_C(1795260291396));
+    CHECK_INT(append.count, 1);
+    CHECK(append.no_wait);
+    CHECK_SLICE(append.bodies.one, golden);
+    CHECK_SLICE(append.properties.one, "REAL_TOPIC\x01rmq_sys_REVIVE_LOG_DefaultCluster\x02TIMER_DELIVER_MS\x01" "1795260300350\x02UNIQ_KEY\x01"
+                                       "PopT@0@5@g_pop@1795260291350@broker-a@ck\x02TAGS\x01" "ck\x02TIMER_OUT_MS\x01" "1795260300000\x02REAL_QID\x01" "6\x02");
+}
+
+static void an_ack_whose_time_has_come_goes_to_the_revive_topic(void)
+{
+    const cmq_pop_ack ack = {.topic = of("T"), .group = of("g"), .broker = of("b"), .pop_ms = 1000, .invisible_ms = 500, .offset = 3};
+    cmq_append append;
+    CHECK_OK(cmq_pop_ack_append(&store_log, 2, &ack, 1500, &record, &append));
+    CHECK_SLICE(append.common.topic, "rmq_sys_REVIVE_LOG_DefaultCluster");
+    CHECK_INT(append.common.queue_id, 2);
+    CHECK_SLICE(append.bodies.one, "{\"ao\":3,\"bn\":\"b\",\"c\":\"g\",\"pt\":1000,\"q\":0,\"so\":0,\"t\":\"T\"}");
+    CHECK_SLICE(append.properties.one, "TIMER_DELIVER_MS\x01" "1500\x02UNIQ_KEY\x01" "T@0@3@g@1000@b@ack\x02TAGS\x01" "ack\x02");
+    CHECK_OK(cmq_pop_ack_append(&store_log, 2, &ack, 1499, &record, &append));
+    CHECK_SLICE(append.common.topic, "rmq_sys_wheel_timer");
+}
+
+static void a_batch_becomes_a_timer_message(void)
+{
+    const int64_t offsets[] = {4, 5};
+    const cmq_pop_batch_ack batch = {.ack = {.topic = of("T"), .group = of("g"), .broker = of("b"), .start_offset = 4, .pop_ms = 1000, .offset = -1},
+                                     .offsets = offsets,
+                                     .count = 2};
+    cmq_append append;
+    CHECK_OK(cmq_pop_batch_ack_append(&store_log, 0, &batch, 2000, &record, &append));
+    CHECK_SLICE(append.bodies.one, "{\"ao\":-1,\"aol\":[4,5],\"bn\":\"b\",\"c\":\"g\",\"pt\":1000,\"q\":0,\"so\":4,\"t\":\"T\"}");
+    CHECK_SLICE(append.properties.one, "TIMER_DELIVER_MS\x01" "1000\x02UNIQ_KEY\x01" "T@0@-1@g@1000@b@ack\x02TAGS\x01" "bAck\x02");
+}
+
+static void records_that_the_log_cannot_take(void)
+{
+    char long_name[2048];
+    memset(long_name, 'n', sizeof long_name);
+    cmq_pop_checkpoint checkpoint = {.topic = of("T"), .group = of("g"), .broker = of("b"), .num = 1, .pop_ms = 1000, .invisible_ms = 10000};
+    cmq_append append;
+    checkpoint.invisible_ms = INT64_C(4) * 24 * 3600 * 1000;   /* timers take three days */
+    CHECK_STATUS(cmq_pop_checkpoint_append(&store_log, 0, &checkpoint, 1000, &record, &append), CMQ_ERR_ARGUMENT);
+    checkpoint.invisible_ms = 10000;
+    checkpoint.broker = of("a\x02");
+    CHECK_STATUS(cmq_pop_checkpoint_append(&store_log, 0, &checkpoint, 1000, &record, &append), CMQ_ERR_ARGUMENT);
+    checkpoint.broker = (cmq_slice){.data = (const uint8_t *)long_name, .bytes = sizeof long_name};
+    CHECK_STATUS(cmq_pop_checkpoint_append(&store_log, 0, &checkpoint, 1000, &record, &append), CMQ_ERR_TOO_LARGE);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(a_checkpoint_is_read_and_written), CMQ_TEST(a_checkpoint_that_was_put_again),
               CMQ_TEST(without_differences_offsets_follow_each_other), CMQ_TEST(the_places_of_acks), CMQ_TEST(any_order_long_names_and_strangers),
               CMQ_TEST(an_ack_is_read_and_written), CMQ_TEST(a_batch_is_read_and_written), CMQ_TEST(what_is_no_body),
-              CMQ_TEST(names_and_bodies_that_are_too_long))
+              CMQ_TEST(names_and_bodies_that_are_too_long), CMQ_TEST(a_checkpoint_becomes_a_timer_message),
+              CMQ_TEST(an_ack_whose_time_has_come_goes_to_the_revive_topic), CMQ_TEST(a_batch_becomes_a_timer_message),
+              CMQ_TEST(records_that_the_log_cannot_take))
