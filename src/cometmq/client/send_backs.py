@@ -1,5 +1,7 @@
 """Gives failed messages back: to their broker, or where that fails into the group's retry topic.
 
+What cannot be given back is warned of once, until a broker takes something again; DEBUG has each.
+
 Threads: the client's loop. Source: consumption specification 1.10.1.
 """
 
@@ -42,13 +44,15 @@ class SendBacks:
         self._most = most
         self._unit_mode = unit_mode
         self._room = asyncio.Semaphore(_UNDER_WAY_MAX)
+        # What was warned of and has not gone well since: a broker that is gone takes none of thousands.
+        self._told: set[str] = set()
 
     async def give_back(self, message: ReceivedMessage, delay_level: int) -> bool:
         """Give a message back as :meth:`send_back` does; False, and the log says why, where nobody took it."""
         try:
             await self.send_back(message, delay_level)
         except Error as error:
-            _log.warning("group %s: %s could not be sent again: %s", self._group, message, error)
+            self._tell("group %s: %s could not be sent again: %s", message, error)
             return False
         return True
 
@@ -78,8 +82,9 @@ class SendBacks:
                 )
                 checked(answer, address=broker_name)
             except Error as error:
-                _log.warning("group %s: broker %s did not take %s back: %s", self._group, broker_name, message, error)
+                self._tell("group %s: broker %s did not take %s back: %s", broker_name, message, error)
             else:
+                self._told.clear()
                 return
         await self._resend(message)
 
@@ -89,9 +94,13 @@ class SendBacks:
             async with self._room:
                 await self._resend(message)
         except Error as error:
-            _log.warning("group %s: %s could not be sent again: %s", self._group, message, error)
+            self._tell("group %s: %s could not be sent again: %s", message, error)
             return False
         return True
+
+    def _tell(self, text: str, *given: object) -> None:
+        _log.log(logging.DEBUG if text in self._told else logging.WARNING, text, self._group, *given)
+        self._told.add(text)
 
     async def _resend(self, message: ReceivedMessage) -> None:
         resend = resend_of(message, group=self._group, most=self._most)
