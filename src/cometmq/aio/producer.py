@@ -104,6 +104,8 @@ class Producer:
         keys: str | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
         sharding_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -111,6 +113,10 @@ class Producer:
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send a message and wait until the broker has it."""
+        if delay_ms is not None or deliver_at_ms is not None:
+            topic = message_of(topic, body, tags, keys, properties, delay_level, sharding_key, delay_ms, deliver_at_ms)
+            body = tags = keys = properties = sharding_key = None
+            delay_level = 0
         return await (self._engine or self._running()).send_given(
             topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, True
         )
@@ -124,6 +130,8 @@ class Producer:
         keys: str | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
         sharding_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -135,6 +143,10 @@ class Producer:
         Where ``enable_backpressure_for_async_mode`` is set and there is no room, it fails at once instead of blocking
         the loop.
         """
+        if delay_ms is not None or deliver_at_ms is not None:
+            topic = message_of(topic, body, tags, keys, properties, delay_level, sharding_key, delay_ms, deliver_at_ms)
+            body = tags = keys = properties = sharding_key = None
+            delay_level = 0
         return (self._engine or self._running()).send_given(
             topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, False
         )
@@ -148,13 +160,15 @@ class Producer:
         keys: str | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
         sharding_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         arg: Any = None,
     ) -> None:
         """Send a message and forget it: nobody is told whether it arrives."""
-        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
+        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key, delay_ms, deliver_at_ms)
         self._running().send_oneway(message, queue=queue, selector=selector, arg=arg)
 
     async def send_batch(

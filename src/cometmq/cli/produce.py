@@ -17,7 +17,7 @@ import typer
 
 from cometmq._compression import CompressionType
 from cometmq._plural import counted
-from cometmq.cli.arguments import Json, parse_bytes
+from cometmq.cli.arguments import Json, parse_bytes, parse_time
 from cometmq.cli.failures import ExitCode, fail, reported, usage
 from cometmq.cli.making import (
     Body,
@@ -85,6 +85,12 @@ def produce(
     skip: Skip = 0,
     properties: Properties = None,
     delay_level: DelayLevel = 0,
+    delay_ms: Annotated[
+        int | None, typer.Option("--delay-ms", min=0, metavar="N", help="Delivered so many milliseconds later.")
+    ] = None,
+    deliver_at: Annotated[
+        str | None, typer.Option("--deliver-at", metavar="TIME", help="Delivered then; brokers say how far ahead.")
+    ] = None,
     queue: QueueId = None,
     size: Annotated[
         str | None, typer.Option("--size", metavar="BYTES", help="Made-up messages of so many bytes: 128, 1K.")
@@ -144,10 +150,13 @@ def produce(
     body_bytes = None if size is None else parse_bytes(size)
     if body_bytes is not None and (files or texts):
         raise typer.BadParameter("--size makes messages up: give no files and no --text")
-    if batch > 1 and (accumulate or one_way or sharding_key or shard_column or queue is not None or delay_level):
+    is_held_back = bool(delay_level) or delay_ms is not None or deliver_at is not None
+    if (bool(delay_level), delay_ms is not None, deliver_at is not None).count(True) > 1:
+        raise typer.BadParameter("give one of --delay-level, --delay-ms and --deliver-at")
+    if batch > 1 and (accumulate or one_way or sharding_key or shard_column or queue is not None or is_held_back):
         raise typer.BadParameter(
             "--batch sends its messages to one queue that the producer picks, at once: leave out --accumulate, "
-            "--one-way, --queue, --delay-level and sharding keys"
+            "--one-way, --queue, sharding keys, --delay-level, --delay-ms and --deliver-at"
         )
     options = RecordOptions(
         body=body,
@@ -163,6 +172,8 @@ def produce(
         delay_level=delay_level,
         queue_id=queue,
         topic=topic,
+        delay_ms=delay_ms,
+        deliver_at_ms=None if deliver_at is None else parse_time(deliver_at),
     )
     if body_bytes is not None and (options.columns or options.header or body != "line" or input_format is not None):
         raise typer.BadParameter("made-up messages have no columns and no format")

@@ -228,6 +228,8 @@ def made_up(size: int, options: RecordOptions) -> Iterator[list[OutgoingMessage]
                 options.sharding_key,
                 options.queue_id,
                 options.topic,
+                delay_ms=options.delay_ms,
+                deliver_at_ms=options.deliver_at_ms,
             )
             for number in range(first, first + _MADE_AT_A_TIME)
         ]

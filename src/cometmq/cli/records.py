@@ -60,6 +60,7 @@ class RecordOptions:
         header: the columns of CSV whose first row does not name them.
         properties: of all messages.
         delay_level: of all messages.
+        delay_ms, deliver_at_ms: how long all are held back, or until when.
         queue_id: of all messages.
         topic: of all messages, where whoever sends them does not know it.
     """
@@ -77,6 +78,8 @@ class RecordOptions:
     delay_level: int = 0
     queue_id: int | None = None
     topic: str | None = None
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -148,6 +151,8 @@ def _maker(options: RecordOptions) -> Callable[[bytes, Callable[[str], str | Non
             value(options.shard_column, column, options.sharding_key),
             options.queue_id,
             options.topic,
+            delay_ms=options.delay_ms,
+            deliver_at_ms=options.deliver_at_ms,
         )
 
     return make

@@ -201,6 +201,8 @@ def message_of(
     properties: Mapping[str, str] | None,
     delay_level: int,
     sharding_key: str | None,
+    delay_ms: int | None = None,
+    deliver_at_ms: int | None = None,
 ) -> OutgoingMessage:
     """Return the message that the arguments of a send are: a message, or a topic and what it is made of.
 
@@ -208,7 +210,7 @@ def message_of(
         InvalidArgument: they are both, or neither.
     """
     if isinstance(topic, OutgoingMessage):
-        others = (body, tags, keys, properties, sharding_key)
+        others = (body, tags, keys, properties, sharding_key, delay_ms, deliver_at_ms)
         if not delay_level and all(other is None for other in others):
             return topic
         raise InvalidArgument("give a message, or a topic and what the message is made of; not both")
@@ -217,7 +219,17 @@ def message_of(
         raise InvalidArgument(f"a topic is text, not {type(given).__name__}: send(topic, body)")
     if body is None:
         raise InvalidArgument("a message has a body: send(topic, body)")
-    return OutgoingMessage(body, tags, keys, properties, delay_level, sharding_key, topic=topic)
+    return OutgoingMessage(
+        body,
+        tags,
+        keys,
+        properties,
+        delay_level,
+        sharding_key,
+        topic=topic,
+        delay_ms=delay_ms,
+        deliver_at_ms=deliver_at_ms,
+    )
 
 
 def is_plain(message: OutgoingMessage) -> bool:

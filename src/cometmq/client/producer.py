@@ -124,6 +124,8 @@ class Producer:
         keys: str | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
         sharding_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -139,6 +141,8 @@ class Producer:
             keys: its keys, several with blanks between.
             properties: further names and values.
             delay_level: 1 for the broker's first delay (1 second by default) and so on; 0 for none.
+            delay_ms: hold it back for so long, in milliseconds (a broker of 5.0 or newer), or
+            deliver_at_ms: until then, in milliseconds since 1970.
             sharding_key: messages with the same one go to the same queue, in order where one thread sends them.
             queue: the queue it must go to; or
             selector: what chooses it: called with the queues and
@@ -155,6 +159,10 @@ class Producer:
             ConnectionLost, RequestTimeout: no name server could be asked for the topic; nothing was sent.
             ClientStateError: the producer does not run.
         """
+        if delay_ms is not None or deliver_at_ms is not None:
+            topic = message_of(topic, body, tags, keys, properties, delay_level, sharding_key, delay_ms, deliver_at_ms)
+            body = tags = keys = properties = sharding_key = None
+            delay_level = 0
         return (
             (self._engine or self._running())
             .send_given(
@@ -172,6 +180,8 @@ class Producer:
         keys: str | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
         sharding_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -184,12 +194,16 @@ class Producer:
         ``enable_backpressure_for_async_mode`` is set, it waits for room as long as the send may take.
 
         Args:
-            topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms: as
-                :meth:`send`.
+            topic, body, tags, keys, properties, delay_level, delay_ms, deliver_at_ms, sharding_key, queue, selector,
+                arg, timeout_ms: as :meth:`send`.
 
         Raises:
             InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`; all else is the future's.
         """
+        if delay_ms is not None or deliver_at_ms is not None:
+            topic = message_of(topic, body, tags, keys, properties, delay_level, sharding_key, delay_ms, deliver_at_ms)
+            body = tags = keys = properties = sharding_key = None
+            delay_level = 0
         return (self._engine or self._running()).send_given(
             topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg, timeout_ms, False
         )
@@ -203,6 +217,8 @@ class Producer:
         keys: str | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
         sharding_key: str | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
@@ -211,12 +227,13 @@ class Producer:
         """Send a message and forget it: nobody is told whether it arrives.
 
         Args:
-            topic, body, tags, keys, properties, delay_level, sharding_key, queue, selector, arg: as :meth:`send`.
+            topic, body, tags, keys, properties, delay_level, delay_ms, deliver_at_ms, sharding_key, queue, selector,
+                arg: as :meth:`send`.
 
         Raises:
             InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`.
         """
-        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key)
+        message = message_of(topic, body, tags, keys, properties, delay_level, sharding_key, delay_ms, deliver_at_ms)
         self._running().send_oneway(message, queue=queue, selector=selector, arg=arg)
 
     def send_batch(

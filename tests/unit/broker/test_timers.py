@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import struct
 import time
@@ -10,16 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from cometmq import aio
 from cometmq._engine import Message
 from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.broker.timers import RecallHandle
-from cometmq.errors import StoreFenced
+from cometmq.client import OutgoingMessage, Producer
+from cometmq.errors import InvalidArgument, StoreFenced
 from cometmq.remoting.answers import Refusal
 from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
+from cometmq.testing import cluster
 from support.broker_twins import NOW_MS, Rig
 
 TIMEOUT_MS = 30_000
@@ -180,6 +184,41 @@ def test_the_check_point_and_the_runtime_information(tmp_path: Path) -> None:
         answer = channel.invoke(Command(code=RequestCode.GET_BROKER_RUNTIME_INFO), timeout_ms=TIMEOUT_MS)
         table = KVTable.from_json(answer.body).table
         assert (table["timerCongestNum"], table["timerReadBehind"], table["timerOffsetBehind"]) == ("1", "0", "0")
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_the_client_holds_messages_back(*, accumulate: bool) -> None:
+    with (
+        cluster(settings={"timerPrecisionMs": 10, "flushDiskType": "ASYNC_FLUSH"}) as one,
+        Producer("p", name_servers=one.name_server_address, accumulate=accumulate) as producer,
+    ):
+        begun = now_ms()
+        producer.send("T", b"3", deliver_at_ms=begun + 400)
+        producer.send_async("T", b"1", delay_ms=100, tags="t").result()
+        producer.send_oneway("T", b"2", deliver_at_ms=begun + 250)
+        producer.send(OutgoingMessage(b"0", topic="T", delay_ms=0))
+        with pytest.raises(InvalidArgument):
+            producer.send("T", b"x", delay_ms=5, delay_level=1)
+        with pytest.raises(InvalidArgument):
+            producer.send(OutgoingMessage(b"x", topic="T"), delay_ms=5)
+        store = one.brokers[0].store
+        with store.read("T", follow=True) as reader:
+            bodies = [bytes(next(reader).body) for _ in range(4)]
+    assert bodies == [b"0", b"1", b"2", b"3"]
+    assert now_ms() >= begun + 400
+
+
+def test_the_asyncio_client_holds_messages_back() -> None:
+    async def run(name_server: str) -> None:
+        async with aio.Producer("p", name_servers=name_server) as producer:
+            await producer.send("T", b"0", delay_ms=0)
+            await producer.send_async("T", b"2", delay_ms=300)
+            producer.send_oneway("T", b"1", delay_ms=50)
+
+    with cluster(settings={"timerPrecisionMs": 10, "flushDiskType": "ASYNC_FLUSH"}) as one:
+        asyncio.run(run(one.name_server_address))
+        with one.brokers[0].store.read("T", follow=True) as reader:
+            assert sorted(bytes(next(reader).body) for _ in range(3)) == [b"0", b"1", b"2"]
 
 
 # --- Recall

@@ -55,6 +55,22 @@ def bodies(topic: str) -> Counter[str]:
     return Counter(one["body"] for one in messages(topic))
 
 
+def test_messages_are_held_back_for_a_time_or_until_then() -> None:
+    held = "t-held"
+    ok("produce", held, "--text", "now", "--deliver-at", "2020-01-01T00:00Z")
+    ok("produce", held, "--text", "later", "--delay-ms", "1")
+    ok("produce", held, "--size", "5", "--count", "2", "--delay-ms", "1")
+    ok("produce", held, "--text", "never", "--delay-ms", "3600000")
+    lines = ok("consume", held, "--format", "json", "--quiet", "--follow", "--count", "4").lines
+    assert sorted(json.loads(line)["body"] for line in lines) == ["1 ...", "2 ...", "later", "now"]
+    too_far = run("produce", held, "--text", "a", "--deliver-at", "2199-01-01T00:00Z")
+    assert too_far.code == ExitCode.INCOMPLETE
+    assert "should not be bigger than the max delay" in too_far.err
+    for both in (("--delay-level", "1"), ("--deliver-at", "1")):
+        assert run("produce", held, "--text", "a", "--delay-ms", "5", *both).code == ExitCode.USAGE
+    assert run("produce", held, "--text", "a", "--delay-ms", "5", "--batch", "2").code == ExitCode.USAGE
+
+
 def test_a_level_that_brokers_may_not_have_is_told_of() -> None:
     sent = ok("produce", "t-later", "--text", "a", "--delay-level", "17")
     assert "  delayed, level 17\n" in sent.out
