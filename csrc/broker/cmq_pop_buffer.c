@@ -5,55 +5,16 @@
  *
  * How they are kept (chunks, heap, table) is cmq_pop_checkpoints.c's; what they mean is this file's.
  */
-#include "broker/cmq_pop_buffer.h"
+#include "broker/cmq_pop_buffer_internal.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/cmq_assert.h"
 #include "base/cmq_bitmap.h"
 #include "base/cmq_hash.h"
-#include "broker/cmq_pop_checkpoints.h"
 
-#define SHARD_BITS 4u
-#define SHARDS (1u << SHARD_BITS)
-#define LEAVES_SOON_MS 1500              /* so long before a checkpoint leaves memory nothing is merged into it any more */
+#define LEAVES_SOON_MS 1500   /* so long before a checkpoint leaves memory nothing is merged into it any more */
 #define NONE CMQ_POP_NONE
-
-struct cmq_pop_lane {
-    uint64_t hash;
-    int64_t next_offset;                 /* of the last checkpoint in the list */
-    uint32_t number;                     /* in its shard */
-    uint32_t first, last, count;         /* checkpoints whose offset is not committed yet, in pop order */
-    uint32_t in_flight;
-    int32_t queue_id;
-    uint16_t topic_bytes, group_bytes;
-    bool waiting;                        /* listed in the shard's waiting */
-    char names[];                        /* the topic, then the group */
-};
-
-typedef struct shard {
-    pthread_mutex_t mutex;
-    cmq_pop_checkpoints checkpoints;
-    cmq_pop_lane **lanes;                /* by number; NULL: free */
-    uint32_t lane_count, lane_slots;     /* ever used; room for */
-    uint32_t lanes_live;
-    uint32_t *table;                     /* lane number + 1; 0: empty. Linear probing, a power of two, at most half full */
-    uint32_t table_slots;
-    uint32_t *waiting;                   /* lanes whose first checkpoint waits for the confirmed end, or was just finished */
-    uint32_t waiting_count, waiting_slots;
-    size_t lane_bytes;
-    uint64_t merged, stored, given_up, acks_merged, acks_unknown;
-} shard;
-
-struct cmq_pop_buffer {
-    cmq_pop_buffer_options options;
-    char *broker;
-    _Atomic uint32_t merged_now;
-    atomic_bool emptying;
-    shard shards[SHARDS];
-};
 
 /* ---- life ---- */
 
@@ -75,7 +36,7 @@ cmq_status cmq_pop_buffer_create(cmq_pop_buffer **buffer_out, const cmq_pop_buff
     if (o->stay_out_ms <= 0) o->stay_out_ms = 3000;
     if (o->merged_max == 0) o->merged_max = 200000;
     if (o->lane_max == 0) o->lane_max = 20000;
-    for (uint32_t i = 0; i < SHARDS; i++) {
+    for (uint32_t i = 0; i < CMQ_POP_SHARDS; i++) {
         pthread_mutex_init(&buffer->shards[i].mutex, NULL);
         cmq_pop_checkpoints_init(&buffer->shards[i].checkpoints, o->stay_ms, o->stay_out_ms);
     }
@@ -86,8 +47,8 @@ cmq_status cmq_pop_buffer_create(cmq_pop_buffer **buffer_out, const cmq_pop_buff
 void cmq_pop_buffer_destroy(cmq_pop_buffer *buffer)
 {
     if (buffer == NULL) return;
-    for (uint32_t i = 0; i < SHARDS; i++) {
-        shard *s = &buffer->shards[i];
+    for (uint32_t i = 0; i < CMQ_POP_SHARDS; i++) {
+        cmq_pop_shard *s = &buffer->shards[i];
         cmq_pop_checkpoints_free(&s->checkpoints);
         for (uint32_t n = 0; n < s->lane_count; n++) free(s->lanes[n]);
         free(s->lanes);
@@ -109,7 +70,7 @@ static uint64_t hash_of(const cmq_pop_key *key)
     return mixed * UINT64_C(0xD6E8FEB86659FD93);
 }
 
-static shard *shard_of(cmq_pop_buffer *buffer, uint64_t hash) { return &buffer->shards[hash >> (64 - SHARD_BITS)]; }
+static cmq_pop_shard *shard_of(cmq_pop_buffer *buffer, uint64_t hash) { return &buffer->shards[hash >> (64 - CMQ_POP_SHARD_BITS)]; }
 
 static cmq_pop_key key_of(const cmq_pop_lane *lane)
 {
@@ -126,7 +87,7 @@ static bool is_of(const cmq_pop_lane *lane, const cmq_pop_key *key)
     return own.queue_id == key->queue_id && cmq_slice_equal(own.topic, key->topic) && cmq_slice_equal(own.group, key->group);
 }
 
-static uint32_t *find_place(const shard *s, const cmq_pop_key *key, uint64_t hash)
+static uint32_t *find_place(const cmq_pop_shard *s, const cmq_pop_key *key, uint64_t hash)
 {
     for (uint32_t i = (uint32_t)hash;; i++) {
         uint32_t *place = &s->table[i & (s->table_slots - 1)];
@@ -136,7 +97,7 @@ static uint32_t *find_place(const shard *s, const cmq_pop_key *key, uint64_t has
     }
 }
 
-static cmq_pop_lane *find_lane(const shard *s, const cmq_pop_key *key, uint64_t hash)
+static cmq_pop_lane *find_lane(const cmq_pop_shard *s, const cmq_pop_key *key, uint64_t hash)
 {
     if (s->table_slots == 0) return NULL;
     const uint32_t found = *find_place(s, key, hash);
@@ -145,7 +106,7 @@ static cmq_pop_lane *find_lane(const shard *s, const cmq_pop_key *key, uint64_t 
 
 static cmq_status out_of_memory(void) { return cmq_fail(CMQ_ERR_MEMORY, "no memory for a queue that is popped"); }
 
-static cmq_status make_room_for_lane(shard *s)
+static cmq_status make_room_for_lane(cmq_pop_shard *s)
 {
     if (s->lane_count == s->lane_slots) {
         const uint32_t slots = s->lane_slots == 0 ? 16 : s->lane_slots * 2;
@@ -178,7 +139,7 @@ static cmq_status make_room_for_lane(shard *s)
 
 static size_t bytes_of(const cmq_pop_lane *lane) { return sizeof *lane + lane->topic_bytes + lane->group_bytes; }
 
-static cmq_status make_lane(shard *s, const cmq_pop_key *key, uint64_t hash, cmq_pop_lane **lane_out)
+static cmq_status make_lane(cmq_pop_shard *s, const cmq_pop_key *key, uint64_t hash, cmq_pop_lane **lane_out)
 {
     if (key->topic.bytes == 0 || key->topic.bytes > UINT16_MAX || key->group.bytes == 0 || key->group.bytes > UINT16_MAX || key->queue_id < 0)
         return cmq_fail(CMQ_ERR_ARGUMENT, "a queue that is popped has a topic, a group and a queue id");
@@ -213,7 +174,7 @@ static cmq_status make_lane(shard *s, const cmq_pop_key *key, uint64_t hash, cmq
 cmq_status cmq_pop_lane_enter(cmq_pop_buffer *buffer, const cmq_pop_key *key, cmq_pop_lane **lane_out)
 {
     const uint64_t hash = hash_of(key);
-    shard *s = shard_of(buffer, hash);
+    cmq_pop_shard *s = shard_of(buffer, hash);
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
     const cmq_status status = lane != NULL ? CMQ_OK : make_lane(s, key, hash, &lane);
@@ -231,7 +192,7 @@ static void land(cmq_pop_lane *lane, uint32_t count) { lane->in_flight -= count 
 /* ---- offsets, in pop order ---- */
 
 /* Forget a checkpoint that is in no list any more. */
-static void drop(cmq_pop_buffer *buffer, shard *s, uint32_t number)
+static void drop(cmq_pop_buffer *buffer, cmq_pop_shard *s, uint32_t number)
 {
     if (cmq_pop_checkpoints_is_merged(&s->checkpoints, number)) {
         cmq_pop_checkpoints_unmerge(&s->checkpoints, number);
@@ -248,7 +209,7 @@ static bool is_settled(const cmq_pop_buffer *buffer, const cmq_pop_held *held)
 }
 
 /* Commit behind what is settled at the front; true: nothing there waits for the confirmed end. */
-static bool settle(cmq_pop_buffer *buffer, shard *s, cmq_pop_lane *lane)
+static bool settle(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane)
 {
     int64_t reached = -1;
     const cmq_pop_held *held = NULL;
@@ -269,19 +230,19 @@ static bool settle(cmq_pop_buffer *buffer, shard *s, cmq_pop_lane *lane)
     return lane->first == NONE || held->merged;
 }
 
-static void list_waiting(shard *s, cmq_pop_lane *lane)
+static void list_waiting(cmq_pop_shard *s, cmq_pop_lane *lane)
 {
     if (lane->waiting) return;
     lane->waiting = true;
     s->waiting[s->waiting_count++] = lane->number;   /* there is room for every lane */
 }
 
-static void settle_or_list(cmq_pop_buffer *buffer, shard *s, cmq_pop_lane *lane)
+static void settle_or_list(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane)
 {
     if (!settle(buffer, s, lane)) list_waiting(s, lane);
 }
 
-static void settle_waiting(cmq_pop_buffer *buffer, shard *s)
+static void settle_waiting(cmq_pop_buffer *buffer, cmq_pop_shard *s)
 {
     uint32_t left = 0;
     for (uint32_t i = 0; i < s->waiting_count; i++) {
@@ -296,7 +257,7 @@ static void settle_waiting(cmq_pop_buffer *buffer, shard *s)
 
 int64_t cmq_pop_lane_next(const cmq_pop_lane *lane) { return lane->first == NONE ? -1 : lane->next_offset; }
 
-static void append_to_lane(shard *s, cmq_pop_lane *lane, uint32_t number)
+static void append_to_lane(cmq_pop_shard *s, cmq_pop_lane *lane, uint32_t number)
 {
     if (lane->last == NONE)
         lane->first = number;
@@ -309,7 +270,7 @@ static void append_to_lane(shard *s, cmq_pop_lane *lane, uint32_t number)
 
 /* ---- a pop ---- */
 
-static bool may_merge(const cmq_pop_buffer *buffer, const shard *s, const cmq_pop_lane *lane, const cmq_pop_batch *batch, int64_t now_ms)
+static bool may_merge(const cmq_pop_buffer *buffer, const cmq_pop_shard *s, const cmq_pop_lane *lane, const cmq_pop_batch *batch, int64_t now_ms)
 {
     const cmq_pop_buffer_options *o = &buffer->options;
     return o->merge && !atomic_load_explicit(&buffer->emptying, memory_order_relaxed) &&
@@ -338,7 +299,7 @@ static cmq_pop_checkpoint record_of(const cmq_pop_buffer *buffer, const cmq_pop_
 
 cmq_status cmq_pop_lane_add(cmq_pop_buffer *buffer, cmq_pop_lane *lane, const cmq_pop_batch *batch, int64_t now_ms)
 {
-    shard *s = shard_of(buffer, lane->hash);
+    cmq_pop_shard *s = shard_of(buffer, lane->hash);
     CMQ_ASSERT(batch->count > 0 && batch->count <= CMQ_POP_MESSAGES_MAX);
     if (batch->offsets[batch->count - 1] - batch->offsets[0] > INT32_MAX)
         return cmq_fail(CMQ_ERR_ARGUMENT, "a checkpoint's messages lie within 2^31 of one another");
@@ -371,7 +332,7 @@ cmq_status cmq_pop_lane_add(cmq_pop_buffer *buffer, cmq_pop_lane *lane, const cm
 
 cmq_status cmq_pop_lane_pass(cmq_pop_buffer *buffer, cmq_pop_lane *lane, int64_t next_offset)
 {
-    shard *s = shard_of(buffer, lane->hash);
+    cmq_pop_shard *s = shard_of(buffer, lane->hash);
     if (lane->last != NONE) {
         /* Behind another that was passed over, it needs no place of its own. */
         cmq_pop_held *last = cmq_pop_checkpoints_at(&s->checkpoints, lane->last);
@@ -391,7 +352,7 @@ cmq_status cmq_pop_lane_pass(cmq_pop_buffer *buffer, cmq_pop_lane *lane, int64_t
 
 void cmq_pop_lane_reset(cmq_pop_buffer *buffer, cmq_pop_lane *lane)
 {
-    shard *s = shard_of(buffer, lane->hash);
+    cmq_pop_shard *s = shard_of(buffer, lane->hash);
     for (uint32_t number = lane->first, next; number != NONE; number = next) {
         cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
         next = held->next;
@@ -407,7 +368,7 @@ void cmq_pop_lane_reset(cmq_pop_buffer *buffer, cmq_pop_lane *lane)
 /* ---- acks ---- */
 
 /* Merge one; true: the checkpoint has it, and had it not as acknowledged. */
-static bool merge_ack(shard *s, cmq_pop_held *held, int64_t offset)
+static bool merge_ack(cmq_pop_shard *s, cmq_pop_held *held, int64_t offset)
 {
     const int index = cmq_pop_held_index(held, offset);
     if (index < 0) {
@@ -425,7 +386,7 @@ cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, in
     const cmq_pop_buffer_options *o = &buffer->options;
     if (!o->merge || atomic_load_explicit(&buffer->merged_now, memory_order_relaxed) == 0) return CMQ_AGAIN;
     const uint64_t hash = hash_of(key);
-    shard *s = shard_of(buffer, hash);
+    cmq_pop_shard *s = shard_of(buffer, hash);
     cmq_status status = CMQ_AGAIN;
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
@@ -452,7 +413,7 @@ void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *ke
 {
     if (pop_ms < buffer->options.started_ms) return;
     const uint64_t hash = hash_of(key);
-    shard *s = shard_of(buffer, hash);
+    cmq_pop_shard *s = shard_of(buffer, hash);
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
     if (lane != NULL) land(lane, count);
@@ -475,7 +436,7 @@ static uint32_t acks_to_store(const cmq_pop_held *held) { return held->bits & ~h
 
 static uint32_t items_of(const cmq_pop_held *held) { return (held->stored_end < 0) + cmq_bits_count(acks_to_store(held)); }
 
-static void add_items(const cmq_pop_buffer *buffer, const shard *s, leaving *out, uint32_t number)
+static void add_items(const cmq_pop_buffer *buffer, const cmq_pop_shard *s, leaving *out, uint32_t number)
 {
     const cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
     const cmq_pop_lane *lane = s->lanes[held->lane];
@@ -507,7 +468,7 @@ static void add_items(const cmq_pop_buffer *buffer, const shard *s, leaving *out
 }
 
 /* Store what is due, as much as goes at once; CMQ_END: nothing is due. */
-static cmq_status store_due(cmq_pop_buffer *buffer, shard *s, int64_t now_ms)
+static cmq_status store_due(cmq_pop_buffer *buffer, cmq_pop_shard *s, int64_t now_ms)
 {
     cmq_pop_checkpoints *all = &s->checkpoints;
     leaving out;
@@ -552,7 +513,7 @@ static cmq_status store_due(cmq_pop_buffer *buffer, shard *s, int64_t now_ms)
     return status;
 }
 
-static cmq_status step_shard(cmq_pop_buffer *buffer, shard *s, int64_t now_ms, int64_t *next_due_ms)
+static cmq_status step_shard(cmq_pop_buffer *buffer, cmq_pop_shard *s, int64_t now_ms, int64_t *next_due_ms)
 {
     cmq_status status;
     pthread_mutex_lock(&s->mutex);
@@ -569,7 +530,7 @@ cmq_status cmq_pop_buffer_step(cmq_pop_buffer *buffer, int64_t now_ms, int64_t *
 {
     cmq_status failed = CMQ_OK;
     *next_due_ms_out = INT64_MAX;
-    for (uint32_t i = 0; i < SHARDS; i++) {
+    for (uint32_t i = 0; i < CMQ_POP_SHARDS; i++) {
         const cmq_status status = step_shard(buffer, &buffer->shards[i], now_ms, next_due_ms_out);
         if (status != CMQ_OK) failed = status;
     }
@@ -587,7 +548,7 @@ cmq_status cmq_pop_buffer_empty(cmq_pop_buffer *buffer)
 
 /* ---- what is no more ---- */
 
-static void forget_lane(cmq_pop_buffer *buffer, shard *s, cmq_pop_lane *lane)
+static void forget_lane(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane)
 {
     for (uint32_t i = 0; i < s->waiting_count && lane->waiting; i++) {
         if (s->waiting[i] != lane->number) continue;
@@ -602,7 +563,7 @@ static void forget_lane(cmq_pop_buffer *buffer, shard *s, cmq_pop_lane *lane)
 }
 
 /* Linear probing has no holes: what is left is put in anew. */
-static void rebuild_table(shard *s)
+static void rebuild_table(cmq_pop_shard *s)
 {
     memset(s->table, 0, s->table_slots * sizeof *s->table);
     for (uint32_t i = 0; i < s->lane_count; i++) {
@@ -614,8 +575,8 @@ static void rebuild_table(shard *s)
 
 void cmq_pop_buffer_forget(cmq_pop_buffer *buffer, cmq_slice topic, cmq_slice group)
 {
-    for (uint32_t i = 0; i < SHARDS; i++) {
-        shard *s = &buffer->shards[i];
+    for (uint32_t i = 0; i < CMQ_POP_SHARDS; i++) {
+        cmq_pop_shard *s = &buffer->shards[i];
         pthread_mutex_lock(&s->mutex);
         const uint32_t before = s->lanes_live;
         for (uint32_t n = 0; n < s->lane_count; n++) {
@@ -628,68 +589,4 @@ void cmq_pop_buffer_forget(cmq_pop_buffer *buffer, cmq_slice topic, cmq_slice gr
         if (s->lanes_live < before) rebuild_table(s);
         pthread_mutex_unlock(&s->mutex);
     }
-}
-
-/* ---- counters ---- */
-
-void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *counters_out)
-{
-    *counters_out = (cmq_pop_buffer_counters){.bytes_now = sizeof *buffer};
-    for (uint32_t i = 0; i < SHARDS; i++) {
-        shard *s = &buffer->shards[i];
-        pthread_mutex_lock(&s->mutex);
-        counters_out->merged += s->merged;
-        counters_out->stored += s->stored;
-        counters_out->given_up += s->given_up;
-        counters_out->acks_merged += s->acks_merged;
-        counters_out->acks_unknown += s->acks_unknown;
-        counters_out->checkpoints_now += s->checkpoints.used;
-        counters_out->lanes_now += s->lanes_live;
-        counters_out->bytes_now += cmq_pop_checkpoints_bytes(&s->checkpoints) + s->lane_bytes + s->lane_slots * sizeof(cmq_pop_lane *) +
-                                   (s->table_slots + s->waiting_slots) * sizeof(uint32_t);
-        for (uint32_t n = 0; n < s->lane_count; n++)
-            if (s->lanes[n] != NULL) counters_out->in_flight_now += s->lanes[n]->in_flight;
-        pthread_mutex_unlock(&s->mutex);
-    }
-}
-
-/* The pop of the first checkpoint of a lane that is not done. */
-static int64_t oldest_of(const shard *s, const cmq_pop_lane *lane)
-{
-    for (uint32_t number = lane->first; number != NONE; number = cmq_pop_checkpoints_at(&s->checkpoints, number)->next) {
-        const cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
-        if (held->num > 0 && !cmq_pop_held_is_done(held)) return held->pop_ms;
-    }
-    return -1;
-}
-
-uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_lane_item *items, uint32_t capacity, uint8_t *text, size_t text_bytes)
-{
-    uint32_t given = 0;
-    size_t used = 0;
-    bool full = false;
-    for (uint32_t i = *cursor >> (32 - SHARD_BITS); i < SHARDS && !full && *cursor != UINT32_MAX; i++) {
-        shard *s = &buffer->shards[i];
-        pthread_mutex_lock(&s->mutex);
-        uint32_t n = *cursor & (UINT32_MAX >> SHARD_BITS);
-        for (; n < s->lane_count; n++) {
-            const cmq_pop_lane *lane = s->lanes[n];
-            if (lane == NULL || lane->in_flight == 0) continue;
-            const size_t bytes = (size_t)lane->topic_bytes + lane->group_bytes;
-            full = given == capacity || text_bytes - used < bytes;
-            if (full) break;
-            memcpy(text + used, lane->names, bytes);
-            items[given++] = (cmq_pop_lane_item){
-                .topic = {.data = text + used, .bytes = lane->topic_bytes},
-                .group = {.data = text + used + lane->topic_bytes, .bytes = lane->group_bytes},
-                .queue_id = lane->queue_id,
-                .in_flight = lane->in_flight,
-                .oldest_pop_ms = oldest_of(s, lane),
-            };
-            used += bytes;
-        }
-        pthread_mutex_unlock(&s->mutex);
-        *cursor = full ? i << (32 - SHARD_BITS) | n : i + 1 < SHARDS ? (i + 1) << (32 - SHARD_BITS) : UINT32_MAX;
-    }
-    return given;
 }

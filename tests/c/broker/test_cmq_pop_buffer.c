@@ -1,6 +1,10 @@
 /* Lanes and checkpoints on virtual time: which offsets are committed when, what goes to the log and when, what it costs, and random histories against what
  * must be true of them.
+ *
+ * Threads: yes (some pop and acknowledge while another stores what is due).
  */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -696,9 +700,88 @@ static void no_history_loses_a_message(void)
     for (uint64_t left = kit_amount("CMQ_POP_HISTORIES", 300, 30000); left > 0; left--) run_history();
 }
 
+/* ---- threads ---- */
+
+enum { POPPERS = 3, ROUNDS = 3000 };
+
+static _Atomic int64_t shared_log;
+static _Atomic int64_t shared_now_ms;
+static atomic_int poppers_left;
+static int64_t shared_committed[QUEUES];   /* each under its lane's mutex */
+
+static cmq_status count_only(void *context, const cmq_pop_store_item *items, uint32_t count, uint32_t *stored_out, int64_t *end_out)
+{
+    (void)context;
+    (void)items;
+    *stored_out = count;
+    *end_out = atomic_fetch_add(&shared_log, count) + count;
+    return CMQ_OK;
+}
+
+static int64_t shared_confirmed(void *context)
+{
+    (void)context;
+    return atomic_load(&shared_log);
+}
+
+static void shared_commit(void *context, const cmq_pop_key *key, int64_t offset)
+{
+    (void)context;
+    CHECK(offset > shared_committed[key->queue_id]);
+    shared_committed[key->queue_id] = offset;
+}
+
+/* All three pop all queues; two of three batches are acknowledged. */
+static void *pop_and_ack(void *buffer)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        const cmq_pop_key key = key_of(round % QUEUES);
+        const int64_t now_ms = atomic_fetch_add(&shared_now_ms, 1);
+        int64_t offsets[8];
+        cmq_pop_lane *lane;
+        CHECK_OK(cmq_pop_lane_enter(buffer, &key, &lane));
+        const int64_t next = cmq_pop_lane_next(lane), from = next >= 0 ? next : shared_committed[key.queue_id];
+        for (int i = 0; i < 8; i++) offsets[i] = from + i;
+        const cmq_pop_batch batch = {.pop_ms = now_ms, .invisible_ms = 60000, .next_offset = from + 8, .offsets = offsets, .count = 8};
+        CHECK_OK(cmq_pop_lane_add(buffer, lane, &batch, now_ms));
+        cmq_pop_lane_leave(buffer, lane);
+        for (int i = 0; i < 8 && round % 3 != 0; i++) {
+            const cmq_status status = cmq_pop_buffer_ack(buffer, &key, from, now_ms, &offsets[i], 1, now_ms);
+            CHECK(status == CMQ_OK || status == CMQ_AGAIN);
+        }
+    }
+    atomic_fetch_sub(&poppers_left, 1);
+    return NULL;
+}
+
+static void threads_pop_while_another_stores(void)
+{
+    cmq_pop_buffer *buffer;
+    const cmq_pop_buffer_options options = {.sink = {.store = count_only, .confirmed = shared_confirmed, .commit = shared_commit}, .merge = true, .stay_ms = 2000,
+                                            .broker = cmq_slice_of_text("b")};
+    CHECK_OK(cmq_pop_buffer_create(&buffer, &options));
+    atomic_store(&shared_now_ms, START_MS);
+    atomic_store(&poppers_left, POPPERS);
+    pthread_t threads[POPPERS];
+    for (int i = 0; i < POPPERS; i++) CHECK_INT(pthread_create(&threads[i], NULL, pop_and_ack, buffer), 0);
+    cmq_pop_buffer_counters counters;
+    while (atomic_load(&poppers_left) > 0) {
+        int64_t due;
+        CHECK_OK(cmq_pop_buffer_step(buffer, atomic_load(&shared_now_ms), &due));
+        cmq_pop_buffer_count(buffer, &counters);
+    }
+    for (int i = 0; i < POPPERS; i++) pthread_join(threads[i], NULL);
+    CHECK_OK(cmq_pop_buffer_empty(buffer));
+    for (int32_t q = 0; q < QUEUES; q++) CHECK_INT(shared_committed[q], POPPERS * ROUNDS / QUEUES * 8);
+    cmq_pop_buffer_count(buffer, &counters);
+    CHECK_INT(counters.checkpoints_now, 0);
+    cmq_pop_buffer_destroy(buffer);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(without_merging_everything_is_stored_at_once), CMQ_TEST(a_merged_batch_leaves_nothing_in_the_log), CMQ_TEST(offsets_move_in_pop_order),
               CMQ_TEST(what_nothing_matched_is_passed_over_in_its_turn), CMQ_TEST(what_is_due_is_stored_with_its_acks),
               CMQ_TEST(short_invisible_times_leave_early), CMQ_TEST(a_full_disk_loses_nothing), CMQ_TEST(a_clean_stop_writes_everything_out),
               CMQ_TEST(limits_send_checkpoints_to_the_log), CMQ_TEST(offsets_far_apart_keep_their_places), CMQ_TEST(after_a_reset_old_batches_move_nothing),
               CMQ_TEST(what_is_deleted_is_forgotten), CMQ_TEST(in_flight_counts_what_was_popped_since_the_start), CMQ_TEST(listing_goes_through_every_lane),
-              CMQ_TEST(a_message_in_flight_takes_four_bytes), CMQ_TEST(no_history_loses_a_message))
+              CMQ_TEST(a_message_in_flight_takes_four_bytes), CMQ_TEST(no_history_loses_a_message),
+              CMQ_TEST(threads_pop_while_another_stores))

@@ -1,0 +1,64 @@
+/* cmq_pop_buffer_count: what the buffer holds, in numbers and lane by lane. See cmq_pop_buffer.h. */
+#include "broker/cmq_pop_buffer_internal.h"
+
+void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *counters_out)
+{
+    *counters_out = (cmq_pop_buffer_counters){.bytes_now = sizeof *buffer};
+    for (uint32_t i = 0; i < CMQ_POP_SHARDS; i++) {
+        cmq_pop_shard *s = &buffer->shards[i];
+        pthread_mutex_lock(&s->mutex);
+        counters_out->merged += s->merged;
+        counters_out->stored += s->stored;
+        counters_out->given_up += s->given_up;
+        counters_out->acks_merged += s->acks_merged;
+        counters_out->acks_unknown += s->acks_unknown;
+        counters_out->checkpoints_now += s->checkpoints.used;
+        counters_out->lanes_now += s->lanes_live;
+        counters_out->bytes_now += cmq_pop_checkpoints_bytes(&s->checkpoints) + s->lane_bytes + s->lane_slots * sizeof(cmq_pop_lane *) +
+                                   (s->table_slots + s->waiting_slots) * sizeof(uint32_t);
+        for (uint32_t n = 0; n < s->lane_count; n++)
+            if (s->lanes[n] != NULL) counters_out->in_flight_now += s->lanes[n]->in_flight;
+        pthread_mutex_unlock(&s->mutex);
+    }
+}
+
+/* The pop of the first checkpoint of a lane that is not done. */
+static int64_t oldest_of(const cmq_pop_shard *s, const cmq_pop_lane *lane)
+{
+    for (uint32_t number = lane->first; number != CMQ_POP_NONE; number = cmq_pop_checkpoints_at(&s->checkpoints, number)->next) {
+        const cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
+        if (held->num > 0 && !cmq_pop_held_is_done(held)) return held->pop_ms;
+    }
+    return -1;
+}
+
+uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_lane_item *items, uint32_t capacity, uint8_t *text, size_t text_bytes)
+{
+    uint32_t given = 0;
+    size_t used = 0;
+    bool full = false;
+    for (uint32_t i = *cursor >> (32 - CMQ_POP_SHARD_BITS); i < CMQ_POP_SHARDS && !full && *cursor != UINT32_MAX; i++) {
+        cmq_pop_shard *s = &buffer->shards[i];
+        pthread_mutex_lock(&s->mutex);
+        uint32_t n = *cursor & (UINT32_MAX >> CMQ_POP_SHARD_BITS);
+        for (; n < s->lane_count; n++) {
+            const cmq_pop_lane *lane = s->lanes[n];
+            if (lane == NULL || lane->in_flight == 0) continue;
+            const size_t bytes = (size_t)lane->topic_bytes + lane->group_bytes;
+            full = given == capacity || text_bytes - used < bytes;
+            if (full) break;
+            memcpy(text + used, lane->names, bytes);
+            items[given++] = (cmq_pop_lane_item){
+                .topic = {.data = text + used, .bytes = lane->topic_bytes},
+                .group = {.data = text + used + lane->topic_bytes, .bytes = lane->group_bytes},
+                .queue_id = lane->queue_id,
+                .in_flight = lane->in_flight,
+                .oldest_pop_ms = oldest_of(s, lane),
+            };
+            used += bytes;
+        }
+        pthread_mutex_unlock(&s->mutex);
+        *cursor = full ? i << (32 - CMQ_POP_SHARD_BITS) | n : i + 1 < CMQ_POP_SHARDS ? (i + 1) << (32 - CMQ_POP_SHARD_BITS) : UINT32_MAX;
+    }
+    return given;
+}
