@@ -1,7 +1,8 @@
 """Concurrent listeners over popped messages: what they took is acknowledged, what they did not comes again later.
 
-What stays true: a message is acknowledged only when its listener took it within its invisible time; one that nobody
-began with in that time is not begun here any more, because somebody else has it.
+What stays true: a message is acknowledged only when its listener took it within its invisible time, which may be made
+longer while the listener works on it; one that nobody began with in that time is not begun here any more, because
+somebody else has it.
 
 Threads: the client's loop; the listener's own workers come in through :class:`~cometmq.client.tasks.Workers`.
 Source: consumption specification 1.18.
@@ -12,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.client.consuming import failed_messages
 from cometmq.client.listener_failures import ListenerFailures
+from cometmq.client.pop_extending import Extender
 from cometmq.client.pop_handles import PopHandle
 from cometmq.client.popping import invisible_after_failure_ms, invisible_when_tried_out_ms
 from cometmq.client.tasks import Task
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PopBatch", "PopService"]
 
+_EXTEND_LONGEST_S: Final = 3_600.0
+"""A listener that works for longer counts as hanging."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -42,30 +47,39 @@ class PopBatch:
         held: the queue that they were popped from.
         unaccounted: how many nobody has told of yet.
         parts_out: how many parts workers have not handed back.
+        invisible_ms: for how long they were hidden.
     """
 
-    __slots__ = ("_clock", "_end_s", "held", "parts_out", "unaccounted")
+    __slots__ = ("_clock", "_end_s", "held", "invisible_ms", "parts_out", "unaccounted")
 
-    def __init__(self, held: PopQueue, *, count: int, parts: int, end_s: float, clock: Callable[[], float]) -> None:
-        """All of them are still to be told of.
+    def __init__(
+        self, held: PopQueue, *, count: int, parts: int, invisible_ms: int, clock: Callable[[], float]
+    ) -> None:
+        """All of them are still to be told of; they have just come.
 
         Args:
             held: the queue.
             count: how many messages.
             parts: in how many parts.
-            end_s: when their invisible time is over, by the clock.
+            invisible_ms: for how long they are hidden from now on.
             clock: seconds; any thread may ask it.
         """
         self.held = held
         self.unaccounted = count
         self.parts_out = parts
-        self._end_s = end_s
+        self.invisible_ms = invisible_ms
+        self._end_s = clock() + invisible_ms / 1000
         self._clock = clock
 
     @property
     def queue(self) -> MessageQueue:
         """Whose messages these are."""
         return self.held.queue
+
+    @property
+    def left_ms(self) -> float:
+        """For how long they are still hidden; below 0 where they are not."""
+        return (self._end_s - self._clock()) * 1000
 
     @property
     def dropped(self) -> bool:
@@ -84,6 +98,7 @@ class PopService:
         tries_max: int,
         kernel: PopKernel,
         send_backs: SendBacks,
+        extends: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         now_ms: Callable[[], int],
     ) -> None:
@@ -95,6 +110,7 @@ class PopService:
             tries_max: how often a message is tried again at its usual times.
             kernel: asks the brokers.
             send_backs: where dead letters go.
+            extends: whether messages are hidden for as long as their listener works on them.
             spawn: runs work beside.
             now_ms: the wall clock.
         """
@@ -106,12 +122,20 @@ class PopService:
         self._send_backs = send_backs
         self._spawn = spawn
         self._now_ms = now_ms
-        self._clock = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
         self._failures = ListenerFailures(group)
+        self._extender = Extender(kernel.set_invisible, longest_s=_EXTEND_LONGEST_S) if extends else None
+        self._closed = False
 
     def close(self) -> None:
-        """Tell of the last failures."""
+        """Tell of the last failures; what listeners have from now on is not hidden for longer than it is."""
+        self._closed = True
         self._failures.close()
+
+    async def end(self) -> None:
+        """Leave what listeners still have to others, when its time is over."""
+        if self._extender is not None:
+            await self._extender.close()
 
     def submit(self, held: PopQueue, messages: list[ReceivedMessage]) -> None:
         """Have the messages of a pop consumed; they have just come."""
@@ -120,17 +144,37 @@ class PopService:
             held,
             count=len(messages),
             parts=-(-len(messages) // self._batch_max),
-            end_s=self._clock() + handle.times.invisible_ms / 1000,
-            clock=self._clock,
+            invisible_ms=handle.times.invisible_ms,
+            clock=self._loop.time,
         )
+        if self._extender is not None:
+            self._look_later(self._extender, batch)
         # Of what a task belongs to, workers only ask for the queue and whether it was dropped.
         self.workers.submit(Task(cast("ProcessQueue", batch), messages, self._batch_max))
 
+    def _look_later(self, extender: Extender, batch: PopBatch) -> None:
+        self._loop.call_later(batch.invisible_ms / 4000, self._look, extender, batch)
+
+    def _look(self, extender: Extender, batch: PopBatch) -> None:
+        """Keep hidden what listeners have of a batch by now."""
+        if self._closed or batch.parts_out <= 0:
+            return
+        hanging_s = self._loop.time() - _EXTEND_LONGEST_S
+        for at_work in self.workers.running():
+            if cast("object", at_work.task.held) is batch and at_work.begun_s > hanging_s:
+                for message in at_work.part:
+                    extender.keep(message, invisible_ms=batch.invisible_ms, left_ms=batch.left_ms)
+        self._look_later(extender, batch)
+
+    def _is_ours(self, batch: PopBatch, message: ReceivedMessage) -> bool:
+        """Whether nobody else has a message yet."""
+        return not batch.dropped or (self._extender is not None and self._extender.is_kept(message))
+
     def done(self, batch: PopBatch, stint: Stint) -> None:
         """Take what a worker has done of a pop."""
-        is_late = batch.dropped
         taken = stint.succeeded
         told = len(taken)
+        late = 0
         for part, handled in stint.results:
             told += len(part)
             failed = failed_messages(part, handled)
@@ -138,18 +182,22 @@ class PopService:
                 gone = {id(message) for message, _ in failed}
                 taken = [*taken, *(message for message in part if id(message) not in gone)]
             self._failures.note(batch.queue, part, handled)
-            if not is_late:
-                for message, delay_level in failed:
+            for message, delay_level in failed:
+                if self._is_ours(batch, message):
                     self._spawn(self._later(message, delay_level))
-        if is_late and told:
+                else:
+                    late += 1
+        in_time = [message for message in taken if self._is_ours(batch, message)] if batch.dropped else taken
+        late += len(taken) - len(in_time)
+        if late:
             _log.warning(
                 "group %s: listeners took longer than the invisible time for %d messages of %s: they come again",
                 self._group,
-                told,
+                late,
                 batch.queue,
             )
-        elif taken:
-            self._spawn(self._kernel.ack_quietly(taken))
+        if in_time:
+            self._spawn(self._acknowledge(in_time))
         batch.parts_out -= stint.parts
         batch.unaccounted -= told
         if batch.parts_out <= 0 and batch.unaccounted:
@@ -158,8 +206,15 @@ class PopService:
         if told:
             batch.held.done(told)
 
+    async def _acknowledge(self, messages: list[ReceivedMessage]) -> None:
+        if self._extender is not None:
+            await self._extender.let_go(messages)
+        await self._kernel.ack_quietly(messages)
+
     async def _later(self, message: ReceivedMessage, delay_level: int) -> None:
         """Have a message come again, or give it up."""
+        if self._extender is not None:
+            await self._extender.let_go([message])
         try:
             if delay_level < 0:
                 if await self._send_backs.give_back(message, delay_level):

@@ -350,6 +350,7 @@ class PushEngine(ConsumerFacts):
             tries_max=most,
             kernel=kernel,
             send_backs=SendBacks(self._instance, self.group, most=most, unit_mode=settings.unit_mode),
+            extends=settings.pop_extend,
             spawn=self._spawn,
             now_ms=self._now_ms,
         )
@@ -456,6 +457,7 @@ class PushEngine(ConsumerFacts):
             self._service.close()
         if self._popping is not None:
             self._popping.close()
+            await self._popping.end()
         if hasattr(self, "_workers") and self.state is not ServiceState.SHUTDOWN_ALREADY:
             await self._workers.close(drain_ms=0, finish_ms=0)
         if hasattr(self, "_rebalance"):

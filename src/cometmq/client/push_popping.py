@@ -118,3 +118,7 @@ class PushPopping:
         """Pop no more."""
         self._pops.close()
         self.service.close()
+
+    async def end(self) -> None:
+        """Leave to others what listeners still have."""
+        await self.service.end()

@@ -240,6 +240,8 @@ class PushSettings(ConsumerSettings):
         pop_invisible_time_ms: for POP: how long others do not see a message that is being handled.
         pop_batch_nums: for POP: most messages of one request.
         pop_threshold_for_queue: for POP: messages of a queue that may wait.
+        pop_extend: for POP: keep messages hidden from others for as long as their listener works on them, an hour at
+            most; False gives them to others when their invisible time is over.
         post_subscription_when_pull: send the subscription with each pull.
         max_reconsume_times: how often a message is tried again; -1 for 16, and for no limit where it is orderly.
         suspend_current_queue_time_ms: orderly: how long a queue waits after a message that failed.
@@ -278,6 +280,7 @@ class PushSettings(ConsumerSettings):
     pop_invisible_time_ms: int = number(60_000, minimum=5_000, maximum=300_000)
     pop_batch_nums: int = number(32, minimum=1, maximum=32)
     pop_threshold_for_queue: int = number(96, minimum=1)
+    pop_extend: bool = False
     post_subscription_when_pull: bool = False
     max_reconsume_times: int = number(-1, unset=-1)
     suspend_current_queue_time_ms: int = number(1_000)
@@ -542,6 +545,7 @@ class PushOptions(ConsumerOptions, total=False):
     pop_invisible_time_ms: int
     pop_batch_nums: int
     pop_threshold_for_queue: int
+    pop_extend: bool
     post_subscription_when_pull: bool
     max_reconsume_times: int
     suspend_current_queue_time_ms: int

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from cometmq.client.listeners import Outcome
 from cometmq.client.push_engine import ListenerSpec, PushEngine
 from cometmq.client.push_popping import may_pop
@@ -258,6 +260,56 @@ def test_a_listener_that_is_late_acknowledges_nothing() -> None:
         (queue,) = [queue for queue in engine.queues if queue.queue_id == -1]
         assert engine.running_info().pop_queues[queue].wait_ack_count == 0
         await engine.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_listener_works_on_may_be_hidden_for_as_long_as_that_takes(fails: bool) -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(3)
+
+        async def slow(message: ReceivedMessage) -> Outcome | None:
+            if message.body_bytes == b"1" and not message.reconsume_times:
+                await asyncio.sleep(100)
+                return Outcome.RETRY if fails else None
+            return None
+
+        engine = await scene.join(slow, pop_invisible_time_ms=10_000, pop_extend=True)
+        other = await scene.join()
+        await asyncio.sleep(95)
+        assert len(scene.calls) == 3, "nobody else gets it meanwhile"
+        assert scene.hidden == 1
+        await asyncio.sleep(30)
+        assert len(scene.calls) == (4 if fails else 3)
+        assert sorted(scene.acked) == [b"0", b"1", b"2"]
+        asked = len(scene.cluster.asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME))
+        assert 15 < asked < 30
+        await asyncio.sleep(60)
+        assert len(scene.cluster.asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)) == asked
+        await engine.close()
+        await other.close()
+
+    run(main)
+
+
+def test_a_consumer_that_is_closed_hides_nothing_any_longer() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(1)
+        never = asyncio.Event()
+
+        async def hang(message: ReceivedMessage) -> Outcome | None:
+            await never.wait()
+            return None
+
+        engine = await scene.join(hang, pop_invisible_time_ms=10_000, pop_extend=True)
+        await asyncio.sleep(30)
+        assert scene.hidden == 1
+        await engine.close(timeout_ms=5_000)
+        other = await scene.join()
+        await asyncio.sleep(20)
+        assert scene.handled == {b"0"}
+        await other.close()
 
     run(main)
 
