@@ -60,7 +60,7 @@ cmq_status cmq_timer_deletes_add(cmq_timer_deletes *deletes, cmq_slice key)
     if (deletes->table[place] != 0) return CMQ_OK;
     deletes->table[place] = deletes->text_used + 1;
     cmq_store_u32(deletes->text + deletes->text_used, (uint32_t)key.bytes);
-    memcpy(deletes->text + deletes->text_used + 4, key.data, key.bytes);
+    if (key.bytes > 0) memcpy(deletes->text + deletes->text_used + 4, key.data, key.bytes);
     deletes->text_used += key.bytes + 4;
     deletes->count++;
     return CMQ_OK;
