@@ -111,15 +111,15 @@ def commit(
 
 
 def abandon(options: WriteOptions, job: str) -> None:
-    """Remove what a job has staged."""
-    StagedFolder(_root(options)).remove(job)
+    """Remove what a job has staged; a job whose commit still waits for the store's writer stays."""
+    StagedFolder(_root(options)).abandon(job)
 
 
 def abandon_all(options: WriteOptions, scope: str) -> None:
-    """Remove every job of a scope."""
+    """Remove every job of a scope, as :func:`abandon` does."""
     folder = StagedFolder(_root(options))
     for job in folder.jobs(scope):
-        folder.remove(job)
+        folder.abandon(job)
 
 
 def sorted_files(messages: Iterable[Sequence[StagedFile]]) -> list[StagedFile]:

@@ -128,6 +128,11 @@ class StagedFolder:
             (self.path / job).rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
 
+    def abandon(self, job: str) -> None:
+        """Remove a job's folder, unless work that waits names it: what was committed stays, and will be applied."""
+        if job not in self._waiting():
+            self.remove(job)
+
     def sweep(self, *, besides: Iterable[str] = ()) -> None:
         """Remove what jobs left that are gone, but not what waits to be applied.
 

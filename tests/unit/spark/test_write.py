@@ -247,6 +247,34 @@ def test_a_writer_that_does_not_look(path: Path) -> None:
     assert bodies(path) == [b"first", b"a"]
 
 
+def test_an_abort_after_the_commit_takes_nothing_from_the_writer(path: Path) -> None:
+    """Spark aborts where the commit raises, also where it only did not wait long enough."""
+    with open_small(path, background=False):
+        writer = batch_writer(path, commitTimeoutMs="100")
+        messages = [task(writer, batch(b"a"))]
+        with pytest.raises(HandoffWaiting, match="it is on disk"):
+            writer.commit(messages)
+        writer.abort(messages)
+    with open_small(path):
+        pass
+    assert (bodies(path), left_over(path)) == ([b"first", b"a"], [])
+    assert not HandoffFolder(path).rejected.exists()
+
+
+@pytest.mark.usefixtures("_query")
+def test_an_aborted_micro_batch_that_was_committed(path: Path) -> None:
+    options = {"checkpointLocation": "/c", "commitTimeoutMs": "100"}
+    with open_small(path, background=False):
+        message = task(stream_writer(path, **options), batch(b"a"))
+        with pytest.raises(HandoffWaiting):
+            stream_writer(path, **options).commit([message], 0)
+        stream_writer(path, **options).abort([message], 0)
+        stream_writer(path, **options).abort([None], 0)
+    message = task(stream_writer(path, **options), batch(b"a"))
+    stream_writer(path, **options).commit([message], 0)
+    assert (bodies(path), left_over(path)) == ([b"first", b"a"], [])
+
+
 def test_a_broker_holds_the_store(path: Path) -> None:
     """Anyone who holds the lock and does not publish himself as CometMQ is taken for a broker."""
     import fcntl
