@@ -1,0 +1,643 @@
+/* cmq_pop_revive: see cmq_pop_revive.h.
+ *
+ * A step takes each revive queue in turn: records are read in batches into the table of unfinished checkpoints (cmq_pop_unfinished), then its first ones are
+ * revived as far as they are complete, in runs that wait for the disk once. What a run has put is marked in the table, so that what could not be put is all
+ * that is tried again. The committed offset moves when a run is confirmed.
+ *
+ * Whether the timer has caught up is asked before the last look at a queue: what it delivered until then is read.
+ */
+#include "broker/cmq_pop_revive.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/cmq_assert.h"
+#include "base/cmq_bitmap.h"
+#include "broker/cmq_delay_record.h"
+#include "broker/cmq_parked.h"
+#include "broker/cmq_pop_unfinished.h"
+#include "store/cmq_property.h"
+#include "store/cmq_watch.h"
+#include "wire/cmq_command.h"
+
+#define BATCH_UNITS 256u           /* records read at once */
+#define RUN_CHECKPOINTS 1024u      /* revived before the disk is waited for … */
+#define RUN_MESSAGES 2048u         /* … and messages of theirs, about */
+#define QUIET_MS 3000              /* nothing came for so long: nothing more will, if the timer has caught up */
+#define COMPLETE_MS 2000           /* read so far behind its time, a checkpoint has all its acks */
+#define RETRY_MS 1000
+#define TOPIC_POLL_MS 100          /* a retry topic, or the timer, is waited for */
+#define TOPIC_WAIT_MS 30000
+#define WANTED_MAX 64u
+#define QUEUES_DEFAULT 8u
+#define CHECKPOINTS_DEFAULT 4000000u
+#define NEVER INT64_MAX
+
+static const int32_t re_put_s[] = {10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200};
+#define RE_PUTS ((int32_t)(sizeof re_put_s / sizeof re_put_s[0]))
+
+/* One revive queue. */
+typedef struct state {
+    cmq_pop_unfinished *unfinished;
+    int64_t next;                  /* to be read; -1: not begun */
+    int64_t end_ms;                /* the latest deliver time that was read; 0: none since the table was empty */
+    int64_t topic_since_ms;        /* its first checkpoint has waited for a retry topic since then; 0: it does not */
+} state;
+
+typedef struct wanted {
+    size_t bytes;
+    uint8_t name[CMQ_POP_TOPIC_BYTES_MAX];
+} wanted;
+
+struct cmq_pop_revive {
+    cmq_pop_revive_options options;
+    char *revive_topic, *broker;
+    cmq_store *store;
+    cmq_timer_options timer;
+    cmq_clock clock;
+    cmq_watcher *watcher;
+    cmq_tables_reader *tables;
+    int event_fd;
+    pthread_t thread;
+    bool system_clock, started;
+    _Atomic bool stopping;
+    pthread_mutex_t mutex;         /* counters and wanted */
+    cmq_pop_revive_counters counters;
+    uint32_t wanted_count;
+    wanted wanted[WANTED_MAX];
+
+    /* The thread's, or who calls step. */
+    cmq_pop_revive_counters seen;  /* since the last merge into counters */
+    cmq_unit units[BATCH_UNITS];
+    cmq_found items[BATCH_UNITS];
+    cmq_pop_room room;
+    cmq_pop_record_room record_room;
+    uint8_t scratch[CMQ_DELAY_SCRATCH_BYTES + 64];
+    state states[];
+};
+
+void cmq_pop_revive_poke(cmq_pop_revive *r)
+{
+    const uint64_t one = 1;
+    const ssize_t written = write(r->event_fd, &one, sizeof one);
+    CMQ_ASSERT(written == (ssize_t)sizeof one || errno == EAGAIN);
+}
+
+static void wake(void *context) { cmq_pop_revive_poke(context); }
+
+/* ---- life ---- */
+
+static cmq_status CMQ_MUST_CHECK copy_texts(cmq_pop_revive *r)
+{
+    const cmq_slice topic = r->options.log.revive_topic;
+    r->revive_topic = strndup((const char *)topic.data, topic.bytes);
+    r->broker = strdup(r->options.broker);
+    if (r->revive_topic == NULL || r->broker == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the revive service");
+    r->options.log.revive_topic = cmq_slice_of_text(r->revive_topic);
+    r->options.broker = r->broker;
+    r->timer = *r->options.log.timer;
+    r->options.log.timer = &r->timer;
+    return CMQ_OK;
+}
+
+cmq_status cmq_pop_revive_create(cmq_pop_revive **revive_out, const cmq_pop_revive_options *options)
+{
+    *revive_out = NULL;
+    const uint32_t queues = options->queues > 0 ? options->queues : QUEUES_DEFAULT;
+    if (queues > CMQ_POP_REVIVE_QUEUES_MAX) return cmq_fail(CMQ_ERR_ARGUMENT, "%u revive queues; at most %u", queues, CMQ_POP_REVIVE_QUEUES_MAX);
+    cmq_pop_revive *made = calloc(1, sizeof *made + queues * sizeof made->states[0]);
+    if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the revive service");
+    made->options = *options;
+    made->options.queues = queues;
+    if (options->checkpoints_max == 0) made->options.checkpoints_max = CHECKPOINTS_DEFAULT;
+    made->store = options->store;
+    made->system_clock = options->clock.now_ms == NULL;
+    made->clock = made->system_clock ? cmq_clock_system() : options->clock;
+    pthread_mutex_init(&made->mutex, NULL);
+    made->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    cmq_status status = made->event_fd < 0 ? cmq_fail_errno(errno, "cannot make the revive service's event") : CMQ_OK;
+    if (status == CMQ_OK) status = copy_texts(made);
+    for (uint32_t i = 0; i < queues && status == CMQ_OK; i++) {
+        made->states[i].next = -1;
+        status = cmq_pop_unfinished_create(&made->states[i].unfinished);
+    }
+    if (status == CMQ_OK) status = cmq_tables_reader_create(options->tables, &made->tables);
+    if (status == CMQ_OK) status = cmq_watcher_create(&made->watcher, made->store, wake, made);
+    if (status != CMQ_OK) {
+        cmq_pop_revive_destroy(made);
+        return status;
+    }
+    *revive_out = made;
+    return CMQ_OK;
+}
+
+void cmq_pop_revive_destroy(cmq_pop_revive *r)
+{
+    if (r == NULL) return;
+    cmq_pop_revive_stop(r);
+    cmq_watcher_destroy(r->watcher);
+    cmq_tables_reader_destroy(r->tables);
+    for (uint32_t i = 0; i < r->options.queues; i++) cmq_pop_unfinished_destroy(r->states[i].unfinished);
+    if (r->event_fd >= 0) close(r->event_fd);
+    pthread_mutex_destroy(&r->mutex);
+    free(r->revive_topic);
+    free(r->broker);
+    free(r);
+}
+
+/* ---- reading a revive queue ---- */
+
+static cmq_status CMQ_MUST_CHECK take_checkpoint(cmq_pop_revive *r, state *s, const cmq_record_view *view, int64_t offset)
+{
+    cmq_pop_checkpoint checkpoint;
+    if (cmq_pop_checkpoint_parse(view->body, &r->room, &checkpoint) != CMQ_OK) {
+        r->seen.damaged++;
+        return CMQ_OK;
+    }
+    checkpoint.revive_offset = offset;
+    r->seen.checkpoints++;
+    if (checkpoint.broker.bytes == 0) checkpoint.broker = cmq_slice_of_text(r->broker);
+    return cmq_pop_unfinished_add(s->unfinished, &checkpoint);
+}
+
+static void take_acks(cmq_pop_revive *r, state *s, const cmq_record_view *view, bool is_batch)
+{
+    cmq_pop_batch_ack batch = {0};
+    const cmq_status status = is_batch ? cmq_pop_batch_ack_parse(view->body, &r->room, &batch) : cmq_pop_ack_parse(view->body, &r->room, &batch.ack);
+    if (status != CMQ_OK) {
+        r->seen.damaged++;
+        return;
+    }
+    r->seen.acks++;
+    if (batch.ack.broker.bytes == 0) batch.ack.broker = cmq_slice_of_text(r->broker);
+    bool found = false;
+    if (!is_batch) found = cmq_pop_unfinished_ack(s->unfinished, &batch.ack, batch.ack.offset);
+    for (int64_t offset; is_batch && cmq_pop_next_offset(&batch.list, &offset);) found |= cmq_pop_unfinished_ack(s->unfinished, &batch.ack, offset);
+    r->seen.acks_late += !found;
+}
+
+static cmq_status CMQ_MUST_CHECK take_record(cmq_pop_revive *r, state *s, const cmq_record_view *view, int64_t offset)
+{
+    cmq_slice tag, text;
+    int64_t deliver_ms;
+    cmq_status status = CMQ_OK;
+    (void)cmq_property_find(view->properties, CMQ_NAME("TAGS"), &tag);
+    if (cmq_slice_equal(tag, CMQ_NAME(CMQ_POP_TAG_CHECKPOINT))) status = take_checkpoint(r, s, view, offset);
+    else if (cmq_slice_equal(tag, CMQ_NAME(CMQ_POP_TAG_ACK))) take_acks(r, s, view, false);
+    else if (cmq_slice_equal(tag, CMQ_NAME(CMQ_POP_TAG_BATCH_ACK))) take_acks(r, s, view, true);
+    else r->seen.damaged++;
+    if (status != CMQ_OK) return status;
+    if (!cmq_property_find(view->properties, CMQ_NAME("TIMER_DELIVER_MS"), &text) || cmq_field_i64(text, &deliver_ms) != CMQ_OK) return CMQ_OK;
+    if (deliver_ms > s->end_ms && deliver_ms <= CMQ_POP_MS_MAX) s->end_ms = deliver_ms;
+    return CMQ_OK;
+}
+
+/* Read the next records; *count_out 0: there are none for now. */
+static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, state *s, cmq_queue *queue, uint32_t *count_out)
+{
+    int64_t next;
+    const int64_t confirmed = cmq_store_confirmed(r->store), min = cmq_queue_min(queue), max = cmq_queue_max(queue, confirmed);
+    *count_out = 0;
+    if (s->next < min) s->next = min;
+    if (s->next > max) s->next = max;
+    cmq_status status = cmq_queue_read(queue, s->next, confirmed, r->units, BATCH_UNITS, count_out, &next);
+    if (status != CMQ_OK) return status;
+    const uint32_t count = *count_out;
+    for (uint32_t i = 0; i < count && status == CMQ_OK; i++) {
+        cmq_found_batch batch = {.items = r->items, .capacity = 1};
+        cmq_record_view view;
+        status = cmq_store_read_physical(r->store, r->units[i].phy, &batch);
+        if (status == CMQ_OK) status = cmq_record_parse(r->items[0].record, r->items[0].record_bytes, r->items[0].physical_offset, 0, &view);
+        if (status == CMQ_OK) status = take_record(r, s, &view, r->units[i].offset);
+        else if (cmq_parked_is_hopeless(status)) {
+            r->seen.damaged++;
+            status = CMQ_OK;
+        }
+        cmq_found_batch_release(&batch);
+        if (status == CMQ_OK) s->next = r->units[i].offset + 1;
+    }
+    if (status == CMQ_OK) s->next = next;
+    return status;
+}
+
+/* ---- reviving ---- */
+
+/* Put one message of a checkpoint into a checkpoint of its own. */
+static cmq_status CMQ_MUST_CHECK put_again(cmq_pop_revive *r, int32_t queue_id, const cmq_pop_checkpoint *old, int64_t offset, int64_t now_ms, int64_t *end)
+{
+    static const int32_t first[] = {0};
+    cmq_pop_checkpoint checkpoint = *old;
+    cmq_append append;
+    cmq_appended appended;
+    if (old->re_puts >= RE_PUTS && r->options.give_up) {
+        r->seen.skipped++;
+        return CMQ_OK;
+    }
+    checkpoint.bits = 0;
+    checkpoint.num = 1;
+    checkpoint.start_offset = offset;
+    checkpoint.diffs = first;
+    checkpoint.revive_offset = 0;
+    checkpoint.re_puts = old->re_puts < INT8_MAX ? old->re_puts + 1 : INT8_MAX;
+    if (cmq_pop_revive_ms(old) <= now_ms) checkpoint.invisible_ms += INT64_C(1000) * re_put_s[old->re_puts < RE_PUTS ? old->re_puts : RE_PUTS - 1];
+    cmq_status status = cmq_pop_checkpoint_append(&r->options.log, queue_id, &checkpoint, now_ms, &r->record_room, &append);
+    if (status == CMQ_OK) status = cmq_store_append(r->store, &append, &appended);
+    if (status == CMQ_OK) {
+        *end = appended.end;
+        r->seen.put_again++;
+    }
+    return status;
+}
+
+/* The properties with 1ST_POP_TIME, where it is to be set. */
+static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_record_view *original, int64_t pop_ms, cmq_append *append)
+{
+    uint8_t digits[CMQ_TEXT_NUMBER_BYTES_MAX];
+    cmq_slice rest = append->properties.one, name, value, old;
+    size_t used = 0;
+    cmq_status status = CMQ_OK;
+    if (original->reconsume_times != 0 && cmq_property_find(rest, CMQ_NAME("1ST_POP_TIME"), &old)) return CMQ_OK;
+    /* Written anew without an older one, in place where the CRC went: a pair is never moved forward over itself. */
+    while (status == CMQ_OK && cmq_property_next(&rest, &name, &value)) {
+        if (cmq_slice_equal(name, CMQ_NAME("1ST_POP_TIME"))) continue;
+        if (used + cmq_property_pair_bytes(name, value) > sizeof r->scratch) return cmq_fail(CMQ_ERR_TOO_LARGE, "the properties of a revived message are too long");
+        memmove(r->scratch + used, name.data, name.bytes);
+        used += name.bytes;
+        r->scratch[used++] = CMQ_PROPERTY_NAME_END;
+        memmove(r->scratch + used, value.data, value.bytes);
+        used += value.bytes;
+        r->scratch[used++] = CMQ_PROPERTY_PAIR_END;
+    }
+    const size_t bytes = cmq_text_format(pop_ms, digits);
+    status = cmq_property_append(r->scratch, sizeof r->scratch, &used, CMQ_NAME("1ST_POP_TIME"),
+                                 (cmq_slice){.data = digits + CMQ_TEXT_NUMBER_BYTES_MAX - bytes, .bytes = bytes});
+    append->properties.one = (cmq_slice){.data = r->scratch, .bytes = used};
+    return status;
+}
+
+/* Put the message at `offset` into the retry topic. CMQ_ERR_NOT_FOUND: there is no such message any more. */
+static cmq_status CMQ_MUST_CHECK put_message(cmq_pop_revive *r, const cmq_pop_checkpoint *of, cmq_slice retry_topic, int64_t offset, int64_t *end)
+{
+    cmq_found item;
+    cmq_found_batch batch = {.items = &item, .capacity = 1};
+    cmq_record_view view;
+    cmq_append append;
+    cmq_appended appended;
+    cmq_status status = cmq_store_read_offset(r->store, of->topic, of->queue_id, offset, &batch);
+    if (status == CMQ_OK) status = cmq_record_parse(item.record, item.record_bytes, item.physical_offset, 0, &view);
+    if (status != CMQ_OK) {
+        cmq_found_batch_release(&batch);
+        return cmq_parked_is_hopeless(status) ? CMQ_ERR_NOT_FOUND : status;
+    }
+    status = cmq_delay_make_append(&view, retry_topic, 0, r->scratch, &append);
+    if (status == CMQ_OK) status = set_first_pop(r, &view, of->pop_ms, &append);
+    append.common.born_host = append.common.store_host = r->options.log.host;
+    append.common.reconsume_times++;
+    if (status == CMQ_OK) status = cmq_store_append(r->store, &append, &appended);
+    cmq_found_batch_release(&batch);
+    if (status == CMQ_OK) *end = appended.end;
+    else if (status == CMQ_ERR_NOT_FOUND) status = CMQ_ERR_ARGUMENT;   /* of the append: it may be put again */
+    return status;
+}
+
+static void want(cmq_pop_revive *r, cmq_slice topic)
+{
+    pthread_mutex_lock(&r->mutex);
+    uint32_t i = 0;
+    while (i < r->wanted_count && !cmq_slice_equal((cmq_slice){r->wanted[i].name, r->wanted[i].bytes}, topic)) i++;
+    const bool added = i == r->wanted_count && i < WANTED_MAX;
+    if (added) {
+        r->wanted[i].bytes = topic.bytes;
+        memcpy(r->wanted[i].name, topic.data, topic.bytes);
+        r->wanted_count++;
+    }
+    pthread_mutex_unlock(&r->mutex);
+    if (added && r->options.calls.wanted != NULL) r->options.calls.wanted(r->options.calls.context);
+}
+
+/* The group begins a retry topic at its first message. */
+static cmq_status CMQ_MUST_CHECK begin_progress(const cmq_pop_revive *r, cmq_slice group, cmq_slice topic)
+{
+    const cmq_offset_key key = {.group = group, .topic = topic, .queue_id = 0};
+    if (cmq_offsets_query(r->options.offsets, &key) != CMQ_OFFSETS_NONE) return CMQ_OK;
+    const cmq_status status = cmq_offsets_commit(r->options.offsets, &key, 0);
+    return status == CMQ_AGAIN ? CMQ_OK : status;
+}
+
+/* Where the checkpoint's messages go. CMQ_OK: there, or nowhere (*known_out false). CMQ_AGAIN: it is being made. CMQ_ERR_TOPIC: it cannot be. */
+static cmq_status CMQ_MUST_CHECK find_retry_topic(cmq_pop_revive *r, state *s, const cmq_pop_checkpoint *of, int64_t now_ms,
+                                                  uint8_t into[CMQ_POP_TOPIC_BYTES_MAX], cmq_slice *topic_out, bool *known_out)
+{
+    cmq_slice normal;
+    *known_out = cmq_pop_normal_topic(of->topic, of->group, &normal) == CMQ_OK && cmq_tables_topic(r->tables, normal) != NULL &&
+                 cmq_tables_group(r->tables, of->group) != NULL;
+    if (!*known_out) return CMQ_OK;
+    *topic_out = of->topic;
+    if (cmq_pop_retry_of(of->topic) == CMQ_POP_NORMAL) {
+        const cmq_status status = cmq_pop_retry_topic(of->group, of->topic, r->options.retry_v2 ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1, into, topic_out);
+        if (status != CMQ_OK) return status;
+    }
+    if (cmq_tables_topic(r->tables, *topic_out) == NULL) {
+        if (s->topic_since_ms == 0 || s->topic_since_ms > now_ms) s->topic_since_ms = now_ms;
+        if (now_ms - s->topic_since_ms > TOPIC_WAIT_MS) return cmq_fail(CMQ_ERR_TOPIC, "a retry topic was not made");
+        want(r, *topic_out);
+        return CMQ_AGAIN;
+    }
+    s->topic_since_ms = 0;
+    return begin_progress(r, of->group, *topic_out);
+}
+
+/* Do with one message what is to be done. */
+static cmq_status CMQ_MUST_CHECK revive_message(cmq_pop_revive *r, state *s, uint32_t index, const cmq_pop_checkpoint *of, uint32_t bit, bool has_topic,
+                                                cmq_slice topic, int64_t now_ms, int64_t *end)
+{
+    const int64_t offset = cmq_pop_offset_at(of, bit);
+    cmq_status status = has_topic ? put_message(r, of, topic, offset, end) : CMQ_ERR_TOPIC;
+    const bool revived = status == CMQ_OK, gone = status == CMQ_ERR_NOT_FOUND;
+    if (!revived && !gone && cmq_parked_is_hopeless(status)) status = put_again(r, (int32_t)(s - r->states), of, offset, now_ms, end);
+    else if (gone) status = CMQ_OK;
+    if (status != CMQ_OK) return status;
+    r->seen.gone += gone;
+    r->seen.revived += revived;
+    cmq_pop_unfinished_finish(s->unfinished, index, bit, revived);
+    return CMQ_OK;
+}
+
+static cmq_status CMQ_MUST_CHECK revive_checkpoint(cmq_pop_revive *r, state *s, uint32_t index, int64_t now_ms, int64_t *end)
+{
+    uint8_t name[CMQ_POP_TOPIC_BYTES_MAX];
+    int32_t diffs[CMQ_POP_MESSAGES_MAX];
+    cmq_pop_checkpoint of;
+    cmq_slice topic = CMQ_SLICE_NONE;
+    bool known;
+    cmq_pop_unfinished_at(s->unfinished, index, diffs, &of);
+    uint32_t left = ~of.bits & cmq_bits_first(of.num);
+    if (left == 0) return CMQ_OK;
+    cmq_status status = find_retry_topic(r, s, &of, now_ms, name, &topic, &known);
+    if (!known) {
+        r->seen.skipped++;
+        return CMQ_OK;
+    }
+    if (status != CMQ_OK && status != CMQ_ERR_TOPIC) return status;
+    const bool has_topic = status == CMQ_OK;
+    status = CMQ_OK;
+    while (left != 0 && status == CMQ_OK) status = revive_message(r, s, index, &of, cmq_bits_take(&left), has_topic, topic, now_ms, end);
+    return status;
+}
+
+/* The first `count` checkpoints are done, and confirmed: tell, forget, commit. */
+static cmq_status CMQ_MUST_CHECK finish_run(cmq_pop_revive *r, state *s, uint32_t count)
+{
+    const cmq_offset_key key = {
+        .group = cmq_slice_of_text(CMQ_POP_REVIVE_GROUP), .topic = r->options.log.revive_topic, .queue_id = (int32_t)(s - r->states)};
+    int64_t last = -1;
+    for (uint32_t i = 0; i < count; i++) {
+        int32_t diffs[CMQ_POP_MESSAGES_MAX];
+        cmq_pop_checkpoint of;
+        cmq_slice normal;
+        cmq_pop_unfinished_at(s->unfinished, 0, diffs, &of);
+        last = of.revive_offset;
+        const uint32_t revived = cmq_pop_unfinished_revived(s->unfinished, 0);
+        if (revived > 0 && r->options.calls.revived != NULL && cmq_pop_normal_topic(of.topic, of.group, &normal) == CMQ_OK) {
+            const cmq_pop_revived told = {of.topic, of.group, normal, of.queue_id, revived, of.pop_ms};
+            r->options.calls.revived(r->options.calls.context, &told);
+        }
+        cmq_pop_unfinished_drop(s->unfinished);
+    }
+    const cmq_status status = count > 0 ? cmq_offsets_commit(r->options.offsets, &key, last) : CMQ_OK;
+    return status == CMQ_AGAIN ? CMQ_OK : status;
+}
+
+/* Revive a run of checkpoints that are complete when everything up to end_ms was read. *more_out: there may be more. */
+static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, state *s, int64_t end_ms, int64_t now_ms, bool *more_out)
+{
+    const uint32_t all = cmq_pop_unfinished_count(s->unfinished);
+    const uint64_t before = r->seen.revived;
+    uint32_t done = 0;
+    int64_t end = 0;
+    cmq_status status = CMQ_OK;
+    *more_out = false;
+    cmq_tables_enter(r->tables);
+    while (done < all && done < RUN_CHECKPOINTS && r->seen.revived - before < RUN_MESSAGES) {
+        int32_t diffs[CMQ_POP_MESSAGES_MAX];
+        cmq_pop_checkpoint of;
+        cmq_pop_unfinished_at(s->unfinished, done, diffs, &of);
+        const bool forced = all - done > r->options.checkpoints_max;
+        if (!forced && end_ms - cmq_pop_revive_ms(&of) <= COMPLETE_MS) break;
+        status = revive_checkpoint(r, s, done, now_ms, &end);
+        if (status != CMQ_OK) break;
+        r->seen.early += forced && end_ms - cmq_pop_revive_ms(&of) <= COMPLETE_MS;
+        done++;
+        *more_out = done < all;
+    }
+    cmq_tables_leave(r->tables);
+    const cmq_status durable = end > 0 ? cmq_store_wait(r->store, end) : CMQ_OK;
+    const cmq_status finished = durable == CMQ_OK ? finish_run(r, s, done) : durable;
+    if (finished != CMQ_OK) return finished;
+    if (cmq_pop_unfinished_count(s->unfinished) == 0) s->end_ms = 0;
+    return status;
+}
+
+static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, state *s, int64_t end_ms, int64_t now_ms)
+{
+    bool more = true;
+    cmq_status status = CMQ_OK;
+    while (status == CMQ_OK && more && !atomic_load_explicit(&r->stopping, memory_order_acquire)) status = revive_run(r, s, end_ms, now_ms, &more);
+    return status;
+}
+
+/* ---- a queue ---- */
+
+/* Somebody may have moved the committed offset on. */
+static void follow_committed(const cmq_pop_revive *r, state *s)
+{
+    const cmq_offset_key key = {
+        .group = cmq_slice_of_text(CMQ_POP_REVIVE_GROUP), .topic = r->options.log.revive_topic, .queue_id = (int32_t)(s - r->states)};
+    const int64_t committed = cmq_offsets_query(r->options.offsets, &key);
+    int32_t diffs[CMQ_POP_MESSAGES_MAX];
+    cmq_pop_checkpoint of;
+    if (s->next <= committed) s->next = committed + 1;
+    while (cmq_pop_unfinished_count(s->unfinished) > 0) {
+        cmq_pop_unfinished_at(s->unfinished, 0, diffs, &of);
+        if (of.revive_offset > committed) return;
+        cmq_pop_unfinished_drop(s->unfinished);
+    }
+}
+
+/* When to look at the queue again, nothing being left to read. */
+static int64_t due_of(const state *s, int64_t now_ms)
+{
+    int32_t diffs[CMQ_POP_MESSAGES_MAX];
+    cmq_pop_checkpoint first;
+    if (cmq_pop_unfinished_count(s->unfinished) == 0) return NEVER;
+    cmq_pop_unfinished_at(s->unfinished, 0, diffs, &first);
+    const int64_t quiet_ms = s->end_ms + QUIET_MS + 1, complete_ms = cmq_pop_revive_ms(&first) + COMPLETE_MS + 1;
+    const int64_t due_ms = quiet_ms > complete_ms ? quiet_ms : complete_ms;
+    return due_ms > now_ms ? due_ms : now_ms + TOPIC_POLL_MS;
+}
+
+static cmq_status CMQ_MUST_CHECK look_at_queue(cmq_pop_revive *r, state *s, int64_t *due_ms_out)
+{
+    const int64_t now_ms = cmq_clock_now_ms(&r->clock);
+    const bool caught_up = r->options.calls.caught_up == NULL || r->options.calls.caught_up(r->options.calls.context);
+    cmq_queue *queue = cmq_queues_find(cmq_store_queues(r->store), r->options.log.revive_topic, (int32_t)(s - r->states));
+    uint32_t count = 1;
+    *due_ms_out = NEVER;
+    if (queue == NULL) return CMQ_OK;   /* the watcher tells when it is there */
+    follow_committed(r, s);
+    cmq_status status = cmq_watcher_add(r->watcher, queue);
+    while (status == CMQ_OK && count > 0 && !atomic_load_explicit(&r->stopping, memory_order_acquire)) {
+        status = read_batch(r, s, queue, &count);
+        if (status == CMQ_OK) status = revive_complete(r, s, s->end_ms, now_ms);
+    }
+    const int64_t max = cmq_queue_max(queue, cmq_store_confirmed(r->store));
+    r->seen.behind_now += max > s->next ? (uint64_t)(max - s->next) : 0;
+    if (status == CMQ_OK && count == 0 && caught_up && s->end_ms != 0 && now_ms - s->end_ms > QUIET_MS) status = revive_complete(r, s, now_ms, now_ms);
+    *due_ms_out = due_of(s, now_ms);
+    if (status != CMQ_AGAIN) return status;
+    *due_ms_out = now_ms + TOPIC_POLL_MS;
+    return CMQ_OK;
+}
+
+static void forget_arrivals(cmq_pop_revive *r)
+{
+    cmq_queue *queues[64];
+    while (cmq_watcher_take(r->watcher, queues, sizeof queues / sizeof queues[0]) > 0) continue;   /* every queue is looked at anyway */
+}
+
+/* ---- counters ---- */
+
+static void count_unfinished(const cmq_pop_revive *r, int64_t now_ms, cmq_pop_revive_counters *into)
+{
+    into->unfinished_now = 0;
+    into->lag_ms = 0;
+    for (uint32_t i = 0; i < r->options.queues; i++) {
+        const cmq_pop_unfinished *unfinished = r->states[i].unfinished;
+        int32_t diffs[CMQ_POP_MESSAGES_MAX];
+        cmq_pop_checkpoint first;
+        into->unfinished_now += cmq_pop_unfinished_count(unfinished);
+        if (cmq_pop_unfinished_count(unfinished) == 0) continue;
+        cmq_pop_unfinished_at(unfinished, 0, diffs, &first);
+        const int64_t lag_ms = now_ms - cmq_pop_revive_ms(&first);
+        if (lag_ms > into->lag_ms) into->lag_ms = lag_ms;
+    }
+}
+
+static void tell_counters(cmq_pop_revive *r, cmq_status status)
+{
+    cmq_pop_revive_counters *into = &r->counters;
+    pthread_mutex_lock(&r->mutex);
+    into->state = status == CMQ_OK ? CMQ_POP_REVIVE_RUNNING : status == CMQ_ERR_FENCED ? CMQ_POP_REVIVE_FENCED : CMQ_POP_REVIVE_RETRYING;
+    into->status = status;
+    into->checkpoints += r->seen.checkpoints;
+    into->acks += r->seen.acks;
+    into->acks_late += r->seen.acks_late;
+    into->revived += r->seen.revived;
+    into->put_again += r->seen.put_again;
+    into->gone += r->seen.gone;
+    into->skipped += r->seen.skipped;
+    into->damaged += r->seen.damaged;
+    into->early += r->seen.early;
+    into->rounds++;
+    into->behind_now = r->seen.behind_now;
+    count_unfinished(r, cmq_clock_now_ms(&r->clock), into);
+    pthread_mutex_unlock(&r->mutex);
+    r->seen = (cmq_pop_revive_counters){0};
+}
+
+void cmq_pop_revive_count(cmq_pop_revive *r, cmq_pop_revive_counters *counters_out)
+{
+    pthread_mutex_lock(&r->mutex);
+    *counters_out = r->counters;
+    pthread_mutex_unlock(&r->mutex);
+}
+
+bool cmq_pop_revive_take_wanted(cmq_pop_revive *r, uint8_t name_out[CMQ_POP_TOPIC_BYTES_MAX], size_t *bytes_out)
+{
+    pthread_mutex_lock(&r->mutex);
+    const bool found = r->wanted_count > 0;
+    if (found) {
+        const wanted *last = &r->wanted[--r->wanted_count];
+        memcpy(name_out, last->name, last->bytes);
+        *bytes_out = last->bytes;
+    }
+    pthread_mutex_unlock(&r->mutex);
+    return found;
+}
+
+/* ---- all queues ---- */
+
+cmq_status cmq_pop_revive_step(cmq_pop_revive *r, int64_t *next_due_ms_out)
+{
+    cmq_status failed = CMQ_OK;
+    *next_due_ms_out = NEVER;
+    forget_arrivals(r);
+    for (uint32_t i = 0; i < r->options.queues && failed != CMQ_ERR_FENCED; i++) {
+        int64_t due_ms;
+        const cmq_status status = look_at_queue(r, &r->states[i], &due_ms);
+        if (status != CMQ_OK) failed = status;
+        if (due_ms < *next_due_ms_out) *next_due_ms_out = due_ms;
+    }
+    if (failed == CMQ_ERR_FENCED) *next_due_ms_out = NEVER;
+    else if (failed != CMQ_OK) *next_due_ms_out = cmq_clock_now_ms(&r->clock) + RETRY_MS;
+    tell_counters(r, failed);
+    return failed;
+}
+
+/* ---- the thread ---- */
+
+static void sleep_until(const cmq_pop_revive *r, int64_t due_ms)
+{
+    struct pollfd ready = {.fd = r->event_fd, .events = POLLIN};
+    uint64_t count;
+    int timeout_ms = -1;
+    if (r->system_clock && due_ms != NEVER) {
+        const int64_t left_ms = due_ms - cmq_clock_now_ms(&r->clock);
+        timeout_ms = left_ms <= 0 ? 0 : left_ms > RETRY_MS ? RETRY_MS : (int)left_ms;   /* a clock that is set is noticed within a second */
+    }
+    while (poll(&ready, 1, timeout_ms) < 0) CMQ_ASSERT(errno == EINTR);
+    const ssize_t drained = read(r->event_fd, &count, sizeof count);
+    CMQ_ASSERT(drained == (ssize_t)sizeof count || errno == EAGAIN);
+}
+
+static void *run(void *argument)
+{
+    cmq_pop_revive *r = argument;
+    while (!atomic_load_explicit(&r->stopping, memory_order_acquire)) {
+        int64_t due_ms;
+        const cmq_status status = cmq_pop_revive_step(r, &due_ms);
+        if (status == CMQ_ERR_FENCED) break;
+        if (!atomic_load_explicit(&r->stopping, memory_order_acquire)) sleep_until(r, due_ms);
+    }
+    return NULL;
+}
+
+cmq_status cmq_pop_revive_start(cmq_pop_revive *r)
+{
+    CMQ_ASSERT(!r->started);
+    atomic_store_explicit(&r->stopping, false, memory_order_release);
+    if (r->options.manual) return CMQ_OK;
+    const int failed = pthread_create(&r->thread, NULL, run, r);
+    if (failed != 0) return cmq_fail(CMQ_ERR_MEMORY, "cannot start the revive service's thread: %s", strerror(failed));
+    r->started = true;
+    return CMQ_OK;
+}
+
+void cmq_pop_revive_stop(cmq_pop_revive *r)
+{
+    atomic_store_explicit(&r->stopping, true, memory_order_release);
+    if (r->started) {
+        cmq_pop_revive_poke(r);
+        pthread_join(r->thread, NULL);
+        r->started = false;
+    }
+    pthread_mutex_lock(&r->mutex);
+    if (r->counters.state != CMQ_POP_REVIVE_FENCED) r->counters.state = CMQ_POP_REVIVE_IDLE;
+    pthread_mutex_unlock(&r->mutex);
+}

@@ -1,0 +1,299 @@
+/* Tests csrc/broker/cmq_pop_revive.c on a clock that stands still: what comes back and when, retry topics that are to be made, and that nothing is lost
+ * however often it is killed. Threads: yes. */
+#include "broker/cmq_pop_revive.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/cmq_store_kit.h"
+
+#define REVIVE_TOPIC "rmq_sys_REVIVE_LOG_c"
+#define MESSAGES_MAX 400
+
+static cmq_store *store;
+static cmq_tables *tables;
+static cmq_offsets *offsets;
+static const cmq_timer_options timer;
+static uint32_t told;
+
+static int64_t now(void) { return atomic_load(&kit_now_ms); }
+static void pass(int64_t ms) { atomic_fetch_add(&kit_now_ms, ms); }
+
+static void put_topic(const char *name)
+{
+    const cmq_topic_entry topic = {.name = kit_slice(name), .read_queues = 1, .write_queues = 1, .perm = CMQ_PERM_READ | CMQ_PERM_WRITE};
+    CHECK_OK(cmq_tables_put_topic(tables, &topic));
+}
+
+static void begin(void)
+{
+    char root[CMQ_PATH_BYTES];
+    kit_set_clock();
+    told = 0;
+    CHECK_OK(cmq_path_join(root, kit_directory(), "store"));
+    store = kit_open_at(root);
+    CHECK_OK(cmq_tables_create(&tables));
+    CHECK_OK(cmq_offsets_create(&offsets, 0));
+    put_topic("T");
+    const cmq_group_entry group = {.name = kit_slice("g"), .consume_enable = true, .retry_queues = 1, .retry_max = 16};
+    CHECK_OK(cmq_tables_put_group(tables, &group));
+}
+
+static void end(void)
+{
+    cmq_offsets_destroy(offsets);
+    cmq_tables_destroy(tables);
+    kit_close(store);
+}
+
+static void note(void *context, const cmq_pop_revived *revived)
+{
+    (void)context;
+    CHECK(cmq_slice_equal(revived->normal_topic, kit_slice("T")));
+    told += revived->count;
+}
+
+static cmq_pop_revive *make(bool manual)
+{
+    cmq_pop_revive *revive;
+    const cmq_pop_revive_options options = {.store = store,
+                                            .tables = tables,
+                                            .offsets = offsets,
+                                            .log = {.revive_topic = kit_slice(REVIVE_TOPIC), .timer = &timer},
+                                            .broker = "b",
+                                            .queues = 2,
+                                            .clock = kit_clock(),
+                                            .manual = manual,
+                                            .calls = {.revived = note}};
+    CHECK_OK(cmq_pop_revive_create(&revive, &options));
+    CHECK_OK(cmq_pop_revive_start(revive));
+    return revive;
+}
+
+static int64_t step(cmq_pop_revive *revive)
+{
+    int64_t due_ms;
+    CHECK_OK(cmq_pop_revive_step(revive, &due_ms));
+    return due_ms;
+}
+
+/* Deliver what the timer would: its time has come. */
+static void deliver(const cmq_append *append)
+{
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(store, append, &appended));
+    CHECK_OK(cmq_store_wait(store, appended.end));
+}
+
+static const cmq_pop_log due_log = {.revive_topic = {(const uint8_t *)REVIVE_TOPIC, sizeof REVIVE_TOPIC - 1}, .timer = &timer};
+static cmq_pop_record_room room;
+
+static void deliver_checkpoint(int64_t start, uint8_t num, int64_t pop_ms, int32_t queue)
+{
+    const cmq_pop_checkpoint checkpoint = {
+        .topic = kit_slice("T"), .group = kit_slice("g"), .broker = kit_slice("b"), .start_offset = start, .num = num, .pop_ms = pop_ms, .invisible_ms = 5000};
+    cmq_append append;
+    CHECK_OK(cmq_pop_checkpoint_append(&due_log, queue, &checkpoint, pop_ms + 5000, &room, &append));
+    deliver(&append);
+}
+
+static void deliver_ack(int64_t start, int64_t offset, int64_t pop_ms, int32_t queue)
+{
+    const cmq_pop_ack ack = {.topic = kit_slice("T"), .group = kit_slice("g"), .start_offset = start, .offset = offset, .pop_ms = pop_ms, .invisible_ms = 5000};
+    cmq_append append;
+    CHECK_OK(cmq_pop_ack_append(&due_log, queue, &ack, pop_ms + 5000, &room, &append));
+    deliver(&append);
+}
+
+static int64_t committed(int32_t queue)
+{
+    const cmq_offset_key key = {.group = kit_slice(CMQ_POP_REVIVE_GROUP), .topic = kit_slice(REVIVE_TOPIC), .queue_id = queue};
+    return cmq_offsets_query(offsets, &key);
+}
+
+static cmq_pop_revive_counters counters_of(cmq_pop_revive *revive)
+{
+    cmq_pop_revive_counters counters;
+    cmq_pop_revive_count(revive, &counters);
+    return counters;
+}
+
+static void what_was_not_acknowledged_comes_back(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 3);
+    cmq_pop_revive *revive = make(true);
+    const int64_t pop_ms = now() - 5000;
+    deliver_checkpoint(0, 3, pop_ms, 0);
+    deliver_ack(0, 1, pop_ms, 0);
+    deliver_ack(0, 7, pop_ms, 0);   /* of nobody */
+    CHECK_INT(step(revive), now() + 3001);
+    pass(3000);
+    CHECK_INT(step(revive), now() + 1);
+    CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);
+    pass(1);
+    CHECK_INT(step(revive), INT64_MAX);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0 m2");
+    CHECK_INT(committed(0), 0);
+    CHECK_INT(committed(1), -1);
+    CHECK_INT(told, 2);
+    const cmq_pop_revive_counters counters = counters_of(revive);
+    CHECK_INT(counters.revived, 2);
+    CHECK_INT(counters.acks, 2);
+    CHECK_INT(counters.acks_late, 1);
+    CHECK_INT(counters.unfinished_now, 0);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+static void a_revived_record_has_what_upstream_gives_it(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append(store, "T", 0, "body", "tag", "key");
+    cmq_pop_revive *revive = make(true);
+    const int64_t pop_ms = now() - 5000;
+    deliver_checkpoint(0, 1, pop_ms, 0);
+    pass(4000);
+    (void)step(revive);
+    kit_found *found = kit_found_make(1);
+    cmq_slice first_pop, tag;
+    char expected[32];
+    CHECK_OK(cmq_store_read_offset(store, kit_slice("%RETRY%g_T"), 0, 0, &found->batch));
+    const cmq_record_view view = kit_view(&found->items[0]);
+    CHECK_INT(view.reconsume_times, 1);
+    CHECK(cmq_property_find(view.properties, kit_slice("1ST_POP_TIME"), &first_pop) && cmq_property_find(view.properties, kit_slice("TAGS"), &tag));
+    CHECK_BYTES(first_pop.data, first_pop.bytes, expected, (size_t)snprintf(expected, sizeof expected, "%lld", (long long)pop_ms));
+    CHECK_BYTES(tag.data, tag.bytes, "tag", 3);
+    kit_found_free(found);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+static void a_retry_topic_is_waited_for(void)
+{
+    uint8_t name[CMQ_POP_TOPIC_BYTES_MAX];
+    size_t bytes;
+    begin();
+    kit_append_many(store, "T", "m", 1);
+    cmq_pop_revive *revive = make(true);
+    deliver_checkpoint(0, 1, now() - 5000, 1);
+    pass(4000);
+    CHECK_INT(step(revive), now() + 100);
+    CHECK(cmq_pop_revive_take_wanted(revive, name, &bytes));
+    CHECK_BYTES(name, bytes, "%RETRY%g_T", 10);
+    CHECK(!cmq_pop_revive_take_wanted(revive, name, &bytes));
+    CHECK_INT(committed(1), -1);
+    put_topic("%RETRY%g_T");
+    CHECK_INT(step(revive), INT64_MAX);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0");
+    CHECK_INT(committed(1), 0);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+static void a_retry_topic_that_is_not_made_puts_again(void)
+{
+    begin();
+    kit_append_many(store, "T", "m", 1);
+    cmq_pop_revive *revive = make(true);
+    deliver_checkpoint(0, 1, now() - 5000, 0);
+    pass(4000);
+    (void)step(revive);
+    pass(30001);
+    (void)step(revive);
+    CHECK_INT(counters_of(revive).put_again, 1);
+    CHECK_INT(committed(0), 0);
+    CHECK_INT(kit_max(store, CMQ_TOPIC_TIMER, 0) + kit_max(store, REVIVE_TOPIC, 0), 2);   /* its time is over: delivered at once */
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+static void strangers_and_what_is_gone_are_passed_over(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append(store, REVIVE_TOPIC, 0, "no json", "ck", NULL);
+    kit_append(store, REVIVE_TOPIC, 0, "{\"t\":\"T\"}", "ack", NULL);
+    kit_append(store, REVIVE_TOPIC, 0, "{}", "other", NULL);
+    cmq_pop_revive *revive = make(true);
+    deliver_checkpoint(5, 2, now() - 5000, 0);   /* T has no messages */
+    pass(4000);
+    (void)step(revive);
+    CHECK_INT(counters_of(revive).damaged, 3);
+    CHECK_INT(counters_of(revive).gone, 2);
+    CHECK_INT(committed(0), 3);
+    CHECK(cmq_tables_remove_group(tables, kit_slice("g")));
+    deliver_checkpoint(0, 1, now() - 5000, 0);
+    pass(4000);
+    (void)step(revive);
+    CHECK_INT(counters_of(revive).skipped, 1);
+    CHECK_INT(committed(0), 4);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+/* Every message that was not acknowledged is in the retry topic in the end, whatever the order, and however often the service is made anew. */
+static void nothing_is_lost_when_killed(void)
+{
+    for (int round = 0; round < 20; round++) {
+        static bool acked[MESSAGES_MAX], back[MESSAGES_MAX];
+        begin();
+        put_topic("%RETRY%g_T");
+        memset(acked, 0, sizeof acked);
+        memset(back, 0, sizeof back);
+        const int count = 40 + (int)cmq_test_random_below(100);
+        kit_append_many(store, "T", "", count);
+        cmq_pop_revive *revive = make(true);
+        for (int at = 0; at < count;) {
+            const int num = 1 + (int)cmq_test_random_below(count - at < 8 ? (uint64_t)(count - at) : 8);
+            const int32_t queue = (int32_t)cmq_test_random_below(2);
+            const int64_t pop_ms = now() - 5000;
+            deliver_checkpoint(at, (uint8_t)num, pop_ms, queue);
+            pass((int64_t)cmq_test_random_below(1500));
+            for (int i = at; i < at + num; i++) {
+                if (cmq_test_random_below(2) == 0) continue;
+                acked[i] = true;
+                deliver_ack(at, i, pop_ms, queue);
+            }
+            at += num;
+            pass((int64_t)cmq_test_random_below(2000));
+            if (cmq_test_random_below(2) == 0) (void)step(revive);
+            if (cmq_test_random_below(4) > 0) continue;
+            cmq_pop_revive_destroy(revive);   /* killed: nothing of it is left but the committed offset */
+            revive = make(true);
+        }
+        pass(10000);
+        CHECK_INT(step(revive), INT64_MAX);
+        char *text = strdup(kit_read_topic(store, "%RETRY%g_T")), *rest = text;
+        for (char *body; (body = strsep(&rest, " ")) != NULL;)
+            if (*body != '\0') back[atoi(body)] = true;
+        for (int i = 0; i < count; i++) CHECK(acked[i] || back[i]);
+        free(text);
+        CHECK_INT(counters_of(revive).unfinished_now, 0);
+        cmq_pop_revive_destroy(revive);
+        end();
+    }
+}
+
+static void the_thread_starts_and_stops(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 1);
+    deliver_checkpoint(0, 1, now() - 5000, 0);
+    pass(4000);
+    cmq_pop_revive *revive = make(false);
+    while (kit_max(store, "%RETRY%g_T", 0) == 0) cmq_pop_revive_poke(revive);
+    cmq_pop_revive_stop(revive);
+    CHECK_INT(committed(0), 0);
+    CHECK_INT(counters_of(revive).state, CMQ_POP_REVIVE_IDLE);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(what_was_not_acknowledged_comes_back), CMQ_TEST(a_revived_record_has_what_upstream_gives_it), CMQ_TEST(a_retry_topic_is_waited_for),
+              CMQ_TEST(a_retry_topic_that_is_not_made_puts_again), CMQ_TEST(strangers_and_what_is_gone_are_passed_over),
+              CMQ_TEST(nothing_is_lost_when_killed), CMQ_TEST(the_thread_starts_and_stops))
