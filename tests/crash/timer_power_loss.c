@@ -124,7 +124,7 @@ static void check_delivered(cmq_store *store, uint64_t round)
 static void power_goes(void)
 {
     const char *directory = kit_directory();
-    const uint64_t rounds = kit_amount("CMQ_CRASH_ROUNDS", 150, 20000);
+    const uint64_t rounds = kit_amount("CMQ_CRASH_ROUNDS", 30, 20000);
     for (uint64_t round = 0; round < rounds; round++) {
         char root[CMQ_PATH_BYTES], image[CMQ_PATH_BYTES];
         CHECK_OK(cmq_path_join(root, directory, "store"));
