@@ -7,7 +7,8 @@ without a clock. The engines act on one event loop and own all state; the two su
 module                             holds
 =================================  =================================================================================
 ``producer, push_consumer,``       the blocking surface; ``background`` is the loop behind it, ``push_surface`` what
-``pull_consumer``                  both surfaces of the push consumer share
+``pull_consumer``                  both surfaces of the push consumer share, ``asked_surface`` what pull and simple
+                                   consumers do
 ``send_engine, send_attempts``     a producer's ways in; its sends, their attempts and their end. ``sending`` is what
                                    becomes of one, ``request_making`` its request, ``pressure`` how much may be under
                                    way, ``sending_many`` what is waited for; the short way of plain messages is

@@ -1,4 +1,4 @@
-"""What heartbeats and the rebalance ask of every consumer, and its settings answer.
+"""What heartbeats and the rebalance ask of consumers, and their settings answer.
 
 Threads: any; settings are immutable.
 """
@@ -9,25 +9,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cometmq.client.settings import ConsumerSettings
+    from cometmq.client.simple_settings import SimpleSettings
     from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
-__all__ = ["ConsumerFacts"]
+__all__ = ["ConsumerFacts", "GroupFacts"]
 
 
-class ConsumerFacts:
-    """The part of a consumer's engine that its settings say; see :class:`cometmq.client.parts.ConsumerPart`."""
+class GroupFacts:
+    """The part of any consumer's engine that its settings say; see :class:`cometmq.client.parts.ConsumerPart`."""
 
-    settings: ConsumerSettings
-
-    @property
-    def message_model(self) -> MessageModel:
-        """Whether members share the messages or each gets all."""
-        return self.settings.message_model
-
-    @property
-    def model(self) -> MessageModel:
-        """The same, for the rebalance."""
-        return self.settings.message_model
+    settings: ConsumerSettings | SimpleSettings
 
     @property
     def consume_from_where(self) -> ConsumeFromWhere:
@@ -43,3 +34,19 @@ class ConsumerFacts:
     def unit_mode(self) -> bool:
         """Whether the group's clients are spread over units."""
         return self.settings.unit_mode
+
+
+class ConsumerFacts(GroupFacts):
+    """The same where clients share queues out among themselves, or each takes all."""
+
+    settings: ConsumerSettings
+
+    @property
+    def message_model(self) -> MessageModel:
+        """Whether members share the messages or each gets all."""
+        return self.settings.message_model
+
+    @property
+    def model(self) -> MessageModel:
+        """The same, for the rebalance."""
+        return self.settings.message_model

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from cometmq.client.background import ClientLoop
+from cometmq.client.asked_surface import AskedConsumer
 from cometmq.client.hooks import Interceptor
 from cometmq.client.offset_stores import OwnOffsetStore
 from cometmq.client.pull_engine import PullEngine
@@ -31,7 +31,7 @@ from cometmq.client.subscriptions import ALL, TAG
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from cometmq._engine import ReceivedMessage
     from cometmq.client.settings import PullOptions
@@ -60,7 +60,7 @@ def make_pull_engine(
     )
 
 
-class PullConsumer:
+class PullConsumer(AskedConsumer):
     """Reads messages of a group when it is asked. Threads: any, also several at once."""
 
     def __init__(
@@ -85,14 +85,14 @@ class PullConsumer:
         Raises:
             InvalidArgument: there is no such option, or a name server is no address.
         """
-        self._engine = make_pull_engine(
+        super().__init__()
+        self._engine: PullEngine = make_pull_engine(
             group,
             name_servers=name_servers,
             offset_store=offset_store,
             interceptors=interceptors,
             options=dict(options),
         )
-        self._loop = ClientLoop()
         self._rest: deque[ReceivedMessage] = deque()
         """What was polled for a loop and is not looked at yet."""
 
@@ -101,38 +101,12 @@ class PullConsumer:
         engine = self._engine
         return f"<PullConsumer {engine.settings.group} {engine.state.value} queues={len(engine.assignment())}>"
 
-    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return self._loop.run(work)
-
-    def _on_loop(self, call: Callable[[], _T]) -> _T:
-        async def run() -> _T:
-            return call()
-
-        return self._run(run())
-
     # --- Life ---------------------------------------------------------------------------------------------------------
 
     @property
     def settings(self) -> PullSettings:
         """What it was told."""
         return self._engine.settings
-
-    @property
-    def state(self) -> ServiceState:
-        """Whether it runs."""
-        return self._engine.state
-
-    def start(self) -> Self:
-        """Start; returns itself.
-
-        Raises:
-            InvalidArgument: a setting cannot be used.
-            ClientStateError: it was started before.
-            GroupTaken: another consumer of the group is on the same client instance.
-            ForkedClient: it was made before a fork.
-        """
-        self._run(self._engine.start())
-        return self
 
     def close(self, *, commit: bool = True) -> None:
         """Store the progress, leave the group and close. A second call does nothing.
@@ -142,10 +116,6 @@ class PullConsumer:
         """
         self._give_back()
         self._run(self._engine.close(commit=commit))
-
-    def __enter__(self) -> Self:
-        """Start."""
-        return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

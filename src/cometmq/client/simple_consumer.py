@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from cometmq.client.background import ClientLoop
+from cometmq.client.asked_surface import AskedConsumer
 from cometmq.client.service_state import ServiceState
 from cometmq.client.settings import settings_of
 from cometmq.client.simple_engine import SimpleEngine
@@ -28,7 +28,7 @@ from cometmq.client.simple_settings import SimpleSettings
 from cometmq.client.subscriptions import ALL, TAG
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from cometmq._engine import ReceivedMessage
     from cometmq.client.simple_settings import SimpleOptions
@@ -52,7 +52,7 @@ def make_simple_engine(
     return SimpleEngine(settings_of(SimpleSettings, options, name_servers=name_servers, group=group))
 
 
-class SimpleConsumer:
+class SimpleConsumer(AskedConsumer):
     """Receives messages of a group when it is asked. Threads: any, also several at once.
 
     The broker has to be of RocketMQ 5 or CometMQ's own.
@@ -72,22 +72,13 @@ class SimpleConsumer:
         Raises:
             InvalidArgument: there is no such option, or a name server is no address.
         """
-        self._engine = make_simple_engine(group, name_servers=name_servers, options=dict(options))
-        self._loop = ClientLoop()
+        super().__init__()
+        self._engine: SimpleEngine = make_simple_engine(group, name_servers=name_servers, options=dict(options))
 
     def __repr__(self) -> str:
         """Tell group, state and topics."""
         engine = self._engine
         return f"<SimpleConsumer {engine.settings.group} {engine.state.value} topics={sorted(engine.subscriptions)}>"
-
-    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return self._loop.run(work)
-
-    def _on_loop(self, call: Callable[[], _T]) -> _T:
-        async def run() -> _T:
-            return call()
-
-        return self._run(run())
 
     # --- Life ---------------------------------------------------------------------------------------------------------
 
@@ -96,33 +87,12 @@ class SimpleConsumer:
         """What it was told."""
         return self._engine.settings
 
-    @property
-    def state(self) -> ServiceState:
-        """Whether it runs."""
-        return self._engine.state
-
-    def start(self) -> Self:
-        """Start; returns itself.
-
-        Raises:
-            InvalidArgument: a setting cannot be used.
-            ClientStateError: it was started before.
-            GroupTaken: another consumer of the group is on the same client instance.
-            ForkedClient: it was made before a fork.
-        """
-        self._run(self._engine.start())
-        return self
-
     def close(self) -> None:
         """Leave the group and close. What was received and not acknowledged comes again when its time is over.
 
         A second call does nothing.
         """
         self._run(self._engine.close())
-
-    def __enter__(self) -> Self:
-        """Start."""
-        return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from cometmq.client.consumer_facts import GroupFacts
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
 from cometmq.client.namespaces import with_namespace
 from cometmq.client.pop_extending import Extender
@@ -53,10 +54,11 @@ _NOTHING_AFTER_ALL_S: Final = (0.02, 0.1, 0.5, 1.0)
 _log = logging.getLogger(__name__)
 
 
-class SimpleEngine:
+class SimpleEngine(GroupFacts):
     """One simple consumer."""
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
+    settings: SimpleSettings
     message_model = MessageModel.CLUSTERING
 
     def __init__(
@@ -102,21 +104,6 @@ class SimpleEngine:
     def state(self) -> ServiceState:
         """Whether it runs."""
         return self._state
-
-    @property
-    def consume_from_where(self) -> ConsumeFromWhere:
-        """Where a group without progress begins."""
-        return self.settings.consume_from_where
-
-    @property
-    def namespace(self) -> str | None:
-        """The prefix that the user does not see."""
-        return self.settings.namespace
-
-    @property
-    def unit_mode(self) -> bool:
-        """Whether the group is spread over units."""
-        return self.settings.unit_mode
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:

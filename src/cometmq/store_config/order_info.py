@@ -6,21 +6,17 @@ said of single messages hangs at their offsets. Names of one or two letters are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, NamedTuple, cast
 
 from cometmq.store_config.consumer_offsets import offset_key
 from cometmq.store_config.errors import ConfigValueError
-from cometmq.store_config.fastjson import JavaList, JsonObject, JsonValue, bean
+from cometmq.store_config.fastjson import JavaList, JsonObject, JsonValue
 from cometmq.store_config.fields import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Fields, as_int
-from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
-from cometmq.store_config.managed import ManagedFile
+from cometmq.store_config.nested_table import NestedTable
 
 __all__ = ["ORDERED_BATCH_MAX", "OrderInfo", "OrderedBatch", "OrderedQueue"]
-
-_TABLE = "table"
 
 ORDERED_BATCH_MAX = 64
 """Messages of a batch; upstream has one bit for each."""
@@ -60,45 +56,24 @@ class OrderedQueue(NamedTuple):
     batch: OrderedBatch
 
 
-class OrderInfo(ManagedFile):
+class OrderInfo(NestedTable[int, OrderedBatch]):
     """All batches. Threads and processes: see :class:`ManagedFile`."""
 
     file_name: ClassVar[str] = "consumerOrderInfo.json"
 
-    def __init__(self, folder: Path, *, file_ops: FileOps = SYSTEM_FILE_OPS) -> None:
-        """Start empty.
+    _table_member: ClassVar[str] = "table"
 
-        Args:
-            folder: the store's ``config`` folder.
-            file_ops: the file operations to use.
-        """
-        super().__init__(folder, file_ops=file_ops)
-        self._reset()
+    @staticmethod
+    def _decode_key(name: str, path: str) -> int:
+        return as_int(name, minimum=INT32_MIN, maximum=INT32_MAX, member=f"key of {path}")
 
-    def _reset(self) -> None:
-        self._table: dict[str, dict[int, OrderedBatch]] = {}
-        self._unknown: JsonObject = {}
+    @staticmethod
+    def _decode_entry(fields: Fields) -> OrderedBatch:
+        return _batch(fields)
 
-    def _decode(self, fields: Fields) -> Callable[[], None]:
-        table: dict[str, dict[int, OrderedBatch]] = {}
-        keys = fields.fields(_TABLE)
-        if keys is not None:
-            for key in keys.names():
-                queues = {_int32(queue, path): _batch(Fields(value, path)) for queue, value, path in keys.items(key)}
-                table[str(key)] = queues
-        unknown = fields.others((_TABLE,))
-
-        def take_over() -> None:
-            self._table = table
-            self._unknown = unknown
-
-        return take_over
-
-    def _encode(self) -> JsonObject:
-        table: JsonObject = {
-            key: {queue: _encode_batch(batch) for queue, batch in queues.items()} for key, queues in self._table.items()
-        }
-        return bean({_TABLE: table}, self._unknown)
+    @staticmethod
+    def _encode_entry(name: str, key: int, entry: OrderedBatch) -> JsonObject:
+        return _encode_batch(entry)
 
     def all(self) -> list[OrderedQueue]:
         """Return every batch that has messages, of keys that name a topic and a group."""
@@ -119,10 +94,6 @@ class OrderInfo(ManagedFile):
         with self._lock:
             self._changed = self._changed or table != self._table
             self._table = table
-
-
-def _int32(key: str, path: str) -> int:
-    return as_int(key, minimum=INT32_MIN, maximum=INT32_MAX, member=f"key of {path}")
 
 
 def _int64(value: JsonValue, member: str) -> int:

@@ -7,20 +7,16 @@ groups is the file's; new ones come last. Upstream's order is that of its tables
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from cometmq.store_config.errors import ConfigValueError
-from cometmq.store_config.fastjson import JsonObject, bean
+from cometmq.store_config.fastjson import JsonObject
 from cometmq.store_config.fields import Fields
-from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
-from cometmq.store_config.managed import ManagedFile
+from cometmq.store_config.nested_table import NestedTable
 
 __all__ = ["MessageRequestMode", "RequestMode", "RequestModes"]
-
-_TABLE = "messageRequestModeMap"
 
 
 class MessageRequestMode(enum.Enum):
@@ -44,46 +40,24 @@ class RequestMode:
     pop_share_queue_num: int = 0
 
 
-class RequestModes(ManagedFile):
+class RequestModes(NestedTable[str, RequestMode]):
     """All modes that were set. Threads and processes: see :class:`ManagedFile`."""
 
     file_name: ClassVar[str] = "messageRequestMode.json"
 
-    def __init__(self, folder: Path, *, file_ops: FileOps = SYSTEM_FILE_OPS) -> None:
-        """Start empty.
+    _table_member: ClassVar[str] = "messageRequestModeMap"
 
-        Args:
-            folder: the store's ``config`` folder.
-            file_ops: the file operations to use.
-        """
-        super().__init__(folder, file_ops=file_ops)
-        self._reset()
+    @staticmethod
+    def _decode_key(name: str, path: str) -> str:
+        return name
 
-    def _reset(self) -> None:
-        self._table: dict[str, dict[str, RequestMode]] = {}
-        self._unknown: JsonObject = {}
+    @staticmethod
+    def _decode_entry(fields: Fields) -> RequestMode:
+        return _decode_mode(fields)
 
-    def _decode(self, fields: Fields) -> Callable[[], None]:
-        table: dict[str, dict[str, RequestMode]] = {}
-        topics = fields.fields(_TABLE)
-        if topics is not None:
-            for topic in topics.names():
-                groups = {group: _decode_mode(Fields(value, path)) for group, value, path in topics.items(topic)}
-                table[str(topic)] = groups
-        unknown = fields.others((_TABLE,))
-
-        def take_over() -> None:
-            self._table = table
-            self._unknown = unknown
-
-        return take_over
-
-    def _encode(self) -> JsonObject:
-        table: JsonObject = {
-            topic: {group: _encode_mode(topic, group, mode) for group, mode in groups.items()}
-            for topic, groups in self._table.items()
-        }
-        return bean({_TABLE: table}, self._unknown)
+    @staticmethod
+    def _encode_entry(name: str, key: str, entry: RequestMode) -> JsonObject:
+        return _encode_mode(name, key, entry)
 
     def get(self, topic: str, group: str) -> RequestMode | None:
         """Return what was set for a group and a topic, or None."""
