@@ -255,7 +255,8 @@ CometMQ speaks the remoting protocol of Apache RocketMQ 5.3.3, in both header fo
 version 479 (5.3.3) of itself. Clients, `mqadmin`, brokers and name servers of the 4.9 and 5.x lines are what it is
 tested with. What is here was compared with the frames that real 4.9.7 and 5.3.3 servers and clients exchanged.
 
-*Since* is upstream's first release that knows the code; 4.2 stands for it and everything before. *Served in* says
+*Since* is upstream's first release that knows the code; 4.2 stands for it and everything before, and *ours* for codes
+that no release of upstream's has, which its clients never send and its brokers answer with code 3. *Served in* says
 which part answers: the engine's socket loops (C), or the control plane (Python). A code may move between the two
 without a client noticing. Every code that is not served is answered with code 3 (`REQUEST_CODE_NOT_SUPPORTED`).
 """

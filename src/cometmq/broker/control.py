@@ -33,6 +33,7 @@ from cometmq.broker.relay import Relay
 from cometmq.broker.routes import Routes, RouteSource
 from cometmq.broker.send_back import SendBack
 from cometmq.broker.sends import Sends
+from cometmq.broker.staged_writes import StagedWrites
 from cometmq.broker.stats import Statistics
 from cometmq.broker.timers import BrokerTimers
 from cometmq.broker.topics import BrokerTopics, TopicRules
@@ -57,6 +58,7 @@ _ORDERED_MS = 10_000
 _EXPIRE_MS = 10_000
 _NOTICES_MS = 15_000
 _SAMPLE_MS = 10_000
+_STAGED_MS = 60_000
 _DAY_MS = 86_400_000
 
 
@@ -183,6 +185,7 @@ class ControlPlane:
             broker_name=config.broker_name,
             rules=self._assignment_rules(),
         )
+        self.staged_writes = StagedWrites(store, topics=self.topics, settings=lambda: self._settings, now_ms=now_ms)
         answer_fields = self._answer_fields()
         self.handlers: Table = table_of(
             part.handlers()
@@ -202,6 +205,7 @@ class ControlPlane:
                 ),
                 self.locks,
                 self.assignments,
+                self.staged_writes,
                 Sends(
                     topics=self.topics,
                     groups=self.groups,
@@ -338,6 +342,7 @@ class ControlPlane:
         self.groups.start(SYSTEM_GROUPS)
         self.offsets.start()
         self.ordered.start()
+        self.staged_writes.start()
         self._parts.topics.listener = self._topic_changed
         self._parts.groups.listener = self
         self.delays.start()
@@ -359,6 +364,7 @@ class ControlPlane:
             whole.callback(self.offsets.persist)
             whole.callback(self.ordered.persist)
             whole.callback(self.delays.stop)
+            whole.callback(self.staged_writes.stop)
             self._plane.stop_timers()
 
     def connection_closed(self, conn: int) -> None:
@@ -432,6 +438,7 @@ class ControlPlane:
             ),
             Job(name="notices", period_ms=lambda: _NOTICES_MS, run=self._flush_notices),
             Job(name="statistics", period_ms=lambda: _SAMPLE_MS, run=lambda: self._in_executor(self.sample)),
+            Job(name="staged writes", period_ms=lambda: _STAGED_MS, run=self.staged_writes.sweep),
         )
 
     @staticmethod

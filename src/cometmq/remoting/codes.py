@@ -172,6 +172,10 @@ class RequestCode(enum.IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
+    BEGIN_STAGED_JOB = 31001
+    PUT_STAGED_PIECE = 31002
+    COMMIT_STAGED_JOB = 31003
+    ABANDON_STAGED_JOB = 31004
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -324,6 +328,10 @@ BROKER_REQUESTS: frozenset[RequestCode] = frozenset(
         RequestCode.QUERY_ASSIGNMENT,
         RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        RequestCode.BEGIN_STAGED_JOB,
+        RequestCode.PUT_STAGED_PIECE,
+        RequestCode.COMMIT_STAGED_JOB,
+        RequestCode.ABANDON_STAGED_JOB,
     }
 )
 """Requests that a broker's control plane answers."""

@@ -155,7 +155,7 @@ class StagedWork:
         folder: name of their folder under ``cometmq/staged``.
         files: the files, in the order in which they are appended.
         topic: topic of rows that name none, or None.
-        topic_queues: queues of a topic that is not there yet.
+        topic_queues: queues of a topic that is not there yet; 0: none is made.
         done_key: name under which the work is applied once only, whoever leaves it again; or None.
         done_number: with ``done_key``: applied only where it is above the number applied last under that name.
         born_timestamp_ms: time of making.
@@ -390,6 +390,15 @@ class HandoffFolder:
         except FileNotFoundError:
             return None
         return str(content["reason"])
+
+    def staged_rejection(self, work: StagedWork) -> str | None:
+        """Return why work of this id and folder was rejected, however it was named; None where it was not."""
+        for name in sorted((entry.stem for entry in self.rejected.glob(f"*-s-{work.work_id}.work")), reverse=True):
+            with suppress(CorruptRecord, NewerWork, FileNotFoundError):
+                found = decode_work((self.rejected / f"{name}.work").read_bytes())
+                if isinstance(found, StagedWork) and found.folder == work.folder:
+                    return self.rejection(name)
+        return None
 
     # --- For the writer
 

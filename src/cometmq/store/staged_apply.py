@@ -109,6 +109,11 @@ def _prepare_targets(topics: TopicBook, folder: StagedFolder, work: StagedWork) 
         target = targets.get(chunk.topic)
         if target is None:
             if topics.find(chunk.topic) is None:
+                if work.topic_queues == 0:
+                    raise InvalidArgument(
+                        f"there is no topic {chunk.topic}, and this broker makes none by itself: make it first "
+                        "(cometmq topic create)"
+                    )
                 topics.create(
                     chunk.topic, queues=work.topic_queues, perm=READ_WRITE, batch=False, attributes={}, exist_ok=True
                 )

@@ -1,17 +1,19 @@
-"""Committing staged files from a process that is not the store's writer: the other side of ``staged_apply``."""
+"""Committing staged files: the other side of ``staged_apply``."""
 
 from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
-from cometmq.errors import HandoffRejected, InvalidArgument
+from cometmq.errors import CorruptRecord, HandoffRejected, InvalidArgument
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_client import HandoffClient
-from cometmq.store.handoff_files import StagedWork, new_work_id
+from cometmq.store.handoff_files import HandoffFolder, NewerWork, StagedWork, new_work_id
 from cometmq.store.staged_files import StagedFolder
 
-__all__ = ["body_bytes_max", "check_writer", "commit_staged", "work_id_of"]
+__all__ = ["body_bytes_max", "check_writer", "commit_staged", "leave_once", "work_id_of"]
 
 
 def work_id_of(done_key: str | None, done_number: int) -> str:
@@ -35,8 +37,37 @@ def body_bytes_max(store: StoreCore) -> int:
     return store._plan.settings.max_message_size_bytes
 
 
+def leave_once(
+    folder: StagedFolder, handoff: HandoffFolder, work: StagedWork, leave: Callable[[StagedWork], str]
+) -> tuple[str | None, bool]:
+    """Leave staged work to the store's writer, unless that was done before under its key and number.
+
+    Args:
+        folder: where the files are.
+        handoff: where work waits.
+        work: the work; where it had been left before, what this job staged is removed.
+        leave: leaves it, durably, and returns its name.
+
+    Returns:
+        The name of the work to wait for, None where it was applied before; and True where it was left only now.
+    """
+    if folder.is_done(work):
+        folder.remove(work.folder)
+        return None, False
+    waiting = [name for name in handoff.waiting() if name.endswith(f"-s-{work.work_id}")]
+    if waiting:
+        # Left before the driver died, or before its answer was lost: that one counts, whatever this job has staged.
+        with suppress(CorruptRecord, NewerWork):
+            earlier = handoff.read(waiting[0])
+            if isinstance(earlier, StagedWork) and earlier.folder != work.folder:
+                folder.remove(work.folder)
+        return waiting[0], False
+    folder.settle(work.folder)
+    return leave(work), True
+
+
 def commit_staged(store: StoreCore, work: StagedWork, *, timeout_s: float) -> bool:
-    """Leave staged work to the store's writer, or apply it where nobody writes, and wait until it is applied.
+    """From a process that is not the writer: leave staged work, or apply it where nobody writes, and wait for it.
 
     Args:
         store: opened with mode "r".
@@ -54,18 +85,11 @@ def commit_staged(store: StoreCore, work: StagedWork, *, timeout_s: float) -> bo
     client = _client(store)
     folder = StagedFolder(store.path)
     deadline = time.monotonic() + timeout_s
-    if folder.is_done(work):
-        folder.remove(work.folder)
+    name, is_new = leave_once(folder, client.folder, work, client.leave_staged)
+    if name is not None:
+        client.wait_applied(name, deadline)
+    if not is_new:
         return False
-    waiting = [name for name in client.folder.waiting() if name.endswith(f"-s-{work.work_id}")]
-    if waiting:
-        # Left before the driver died: that one counts, whatever this run has staged.
-        folder.remove(work.folder)
-        client.wait_applied(waiting[0], deadline)
-        return False
-    folder.settle(work.folder)
-    name = client.leave_staged(work)
-    client.wait_applied(name, deadline)
     if work.done_key is not None and not folder.is_done(work):
         raise HandoffRejected(f"the store's writer did not apply the work {name}; see {client.folder.rejected}")
     return True

@@ -2,7 +2,7 @@
 
 Under ``<store>/cometmq/staged/``, which no RocketMQ looks into::
 
-    <job>/owner.json        which process of which host the job belongs to
+    <job>/owner.json        which process of which host the job belongs to, or that it came over the wire
     <job>/<name>.arrow      messages, in Arrow's IPC file format; <name>.tmp while being written
     done/<key>.json         the number applied last under a key
 
@@ -31,12 +31,13 @@ from cometmq.errors import CorruptRecord
 from cometmq.store.handoff_files import HandoffFolder, NewerWork, StagedWork
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 
-__all__ = ["Owner", "StagedFolder"]
+__all__ = ["Owner", "StagedFolder", "WireOwner", "is_done_key"]
 
 STALE_S = 86_400.0
 """A job on another host, in whose folder nothing has changed for so long, is taken for dead."""
 
 _DONE = "done"
+_DONE_KEY = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9_.:-]{0,219}")
 _OWNER_BYTES_MAX = 1 << 16
 
 
@@ -50,6 +51,23 @@ class Owner:
     def encoded(self) -> bytes:
         """Return the file's content."""
         return json.dumps(self.content).encode()
+
+
+class WireOwner:
+    """A process that is known by its connection alone. Whether it lives cannot be told."""
+
+    def __init__(self, peer: str) -> None:
+        """``peer`` is the connection's other end, ``ip:port``."""
+        self.content = {"wire": peer}
+
+    def encoded(self) -> bytes:
+        """Return the file's content."""
+        return json.dumps(self.content).encode()
+
+
+def is_done_key(key: str) -> bool:
+    """Tell whether work can be applied once under this key, which names a file."""
+    return _DONE_KEY.fullmatch(key) is not None
 
 
 def is_gone(owner: bytes | None) -> bool | None:
@@ -99,12 +117,35 @@ class StagedFolder:
 
     # --- Jobs
 
-    def begin(self, job: str, owner: Owner) -> Path:
+    def begin(self, job: str, owner: Owner | WireOwner) -> Path:
         """Make a job's folder and return it."""
         folder = self.path / job
         self._ops.make_folder(folder)
         self._ops.write_synced(folder / "owner.json", owner.encoded())
         return folder
+
+    def put_piece(self, job: str, file: str, position: int, data: bytes) -> None:
+        """Write a part of a job's file, durably. The file is made where it is not there; the folder is not.
+
+        Raises:
+            FileNotFoundError: the job's folder is gone.
+        """
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self.path / job / file, flags, 0o644)
+        try:
+            left = memoryview(data)
+            while left:
+                count = os.pwrite(descriptor, left, position)
+                left, position = left[count:], position + count
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sizes(self, job: str) -> dict[str, int]:
+        """Return the bytes of each staged file of a job."""
+        with suppress(FileNotFoundError):
+            return {file.name: file.stat().st_size for file in (self.path / job).glob("*.arrow")}
+        return {}
 
     def settle(self, job: str) -> None:
         """Make the names of a job's files durable. Their bytes are synced by the tasks."""
@@ -130,7 +171,7 @@ class StagedFolder:
 
     def abandon(self, job: str) -> None:
         """Remove a job's folder, unless work that waits names it: what was committed stays, and will be applied."""
-        if job not in self._waiting():
+        if job not in self.waiting():
             self.remove(job)
 
     def sweep(self, *, besides: Iterable[str] = ()) -> None:
@@ -147,14 +188,15 @@ class StagedFolder:
         if not stale:
             return
         # Looked at after the owners: whoever is gone by now leaves no more work.
-        kept = {*besides, *self._waiting()}
+        kept = {*besides, *self.waiting()}
         for entry in stale:
             if entry.name.startswith(".removed-"):
                 shutil.rmtree(entry, ignore_errors=True)
             elif entry.name not in kept:
                 self.remove(entry.name)
 
-    def _waiting(self) -> set[str]:
+    def waiting(self) -> set[str]:
+        """Return the jobs that were committed and wait to be applied."""
         found = set()
         for name in self._handoff.waiting():
             if "-s-" in name:
@@ -206,7 +248,15 @@ class StagedFolder:
         self._ops.rename(temporary, file)
         self._ops.sync_folder(file.parent)
 
+    def forget_done(self, prefix: str, *, older_than_s: float) -> None:
+        """Forget what was applied under keys that begin with ``prefix`` and was noted longer ago."""
+        oldest = time.time() - older_than_s
+        for file in (self.path / _DONE).glob(f"{prefix}*.json"):
+            with suppress(FileNotFoundError):
+                if file.stat().st_mtime < oldest:
+                    self._ops.remove(file)
+
     def _done_file(self, key: str) -> Path:
-        if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,220}", key) or key.startswith("."):
+        if not is_done_key(key):
             raise ValueError(f"the key {key!r} cannot name a file")
         return self.path / _DONE / f"{key}.json"

@@ -19,7 +19,7 @@ from cometmq.store_config.names import is_light_queue, is_system_topic, may_send
 from cometmq.store_config.topic_config import Perm, QueueType, TopicConfig, alter_attributes
 from cometmq.store_config.topics import Topics
 
-__all__ = ["QUEUES_MAX", "TopicBook", "WriteTarget"]
+__all__ = ["QUEUES_MAX", "TopicBook", "WriteTarget", "check_queues"]
 
 QUEUES_MAX = 65_536
 """Most queues of one topic that we make."""

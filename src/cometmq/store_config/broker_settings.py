@@ -57,6 +57,24 @@ class BrokerSettings(StoreSettings):
         "autoCreateGroupMax", 100_000, "with so many groups a client makes no further one; ours, not upstream's"
     )
 
+    # --- Staged writes: Spark's, exactly once
+    staged_writes_enable: bool = option(
+        "stagedWritesEnable", False, "take files of messages and append them once; ours, not upstream's"
+    )
+    staged_bytes_max: int = long_option(
+        "stagedBytesMax", 16 << 30, "bytes of such files before they are appended; ours, not upstream's", minimum=1
+    )
+    staged_jobs_max: int = option(
+        "stagedJobsMax", 64, "writes that may be under way at a time; ours, not upstream's", minimum=1
+    )
+    staged_job_expire_time_ms: int = option(
+        "stagedJobExpireTime",
+        86_400 * _SECOND,
+        "silence after which such a write is given up; ours, not upstream's",
+        minimum=_SECOND,
+        maximum=86_400 * _SECOND,
+    )
+
     # --- Sending and pulling
     region_id: str = text_option("regionId", "DefaultRegion", "the region that answers and messages name")
     trace_on: bool = option("traceOn", True, "tell producers to trace")

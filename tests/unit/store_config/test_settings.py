@@ -80,7 +80,14 @@ def test_every_setting_has_a_name_that_follows_from_upstreams() -> None:
         "wait_time_in_send_queue_ms": "waitTimeMillsInSendQueue",
         "register_broker_timeout_ms": "registerBrokerTimeoutMills",
     }
-    ours = {"autoCreateTopicMax", "autoCreateGroupMax"}
+    ours = {
+        "autoCreateTopicMax",
+        "autoCreateGroupMax",
+        "stagedWritesEnable",
+        "stagedBytesMax",
+        "stagedJobsMax",
+        "stagedJobExpireTime",
+    }
     for field, option in OPTIONS.items():
         stem = snake_case(option.upstream_name)
         assert re.fullmatch(f"{stem}(_({units}))?", field) or renamed[field] == option.upstream_name, field

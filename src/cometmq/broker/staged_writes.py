@@ -1,0 +1,385 @@
+"""Staged writes over the wire: the door by which Spark's tasks bring files of messages that are appended once.
+
+    31001 a driver begins a job, or only asks whether it might         31003 the driver commits it under a key
+    31002 a task brings a piece of a file, durable when answered       31004 the driver gives it up
+
+The files lie where those of local writers do (:mod:`cometmq.store.staged_files`), under ``wire-<job>``, and a commit is
+the same piece of work in the hand-off folder. The store's own thread appends it, by the code that is there, whatever
+ends this process; so asking again is answered alike: after a lost answer, a driver's death, or a start of the broker.
+
+Invariants: a piece begins at or below its file's end, so files have no holes; what all jobs hold is never above
+``stagedBytesMax``, since room is reserved before a piece is written; no piece is taken for a job that was committed.
+
+Threads: the event loop's, and two of its own for the disk, so that waiting for it holds up nobody else's requests.
+Source: decision 0017.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from cometmq.broker.topics import BrokerTopics
+from cometmq.errors import LimitReached, MessageTooLarge
+from cometmq.remoting.answers import Caller, Refusal, Table, ok
+from cometmq.remoting.bodies.staged_writes import CommitStagedJobRequestBody, StagedFileEntry
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.members import Members
+from cometmq.store.handoff_files import HandoffFolder, StagedFile, StagedWork
+from cometmq.store.options import Retention
+from cometmq.store.staged_client import leave_once, work_id_of
+from cometmq.store.staged_files import StagedFolder, WireOwner, is_done_key
+from cometmq.store.store import Store
+from cometmq.store.topic_book import check_queues
+from cometmq.store_config.broker_settings import BrokerSettings
+from cometmq.store_config.names import validate_topic
+from cometmq.store_config.topic_config import Perm
+
+__all__ = ["PIECE_BYTES_MAX", "StagedWrites"]
+
+T = TypeVar("T")
+
+PIECE_BYTES_MAX = 4 << 20
+_FILES_MAX = 100_000
+"""Most files of a job."""
+_WAIT_S = 5.0
+"""So long a commit is held; then the answer is that it waits, and the driver asks again."""
+_LOOK_EVERY_S_MIN = 0.005
+_LOOK_EVERY_S_MAX = 0.1
+_CRC_MAX = (1 << 32) - 1
+_WIRE = "wire"
+_ONCE = "once-"
+"""Keys of batches that have no name of their own: nobody asks for them once their job is forgotten."""
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,150}")
+_FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,150}\.arrow")
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job that was begun and is not appended yet.
+
+    Attributes:
+        changed_ms: when it was last heard of.
+        ends: bytes of each file, room that is reserved for pieces under way counted in.
+        busy: requests that work on its folder now, commits left out.
+        sealed: it was committed; nothing is added any more.
+    """
+
+    changed_ms: int
+    ends: dict[str, int] = field(default_factory=dict)
+    busy: int = 0
+    sealed: bool = False
+
+    @property
+    def size(self) -> int:
+        return sum(self.ends.values())
+
+
+class StagedWrites:
+    """The staged writes of one broker."""
+
+    def __init__(
+        self, store: Store, *, topics: BrokerTopics, settings: Callable[[], BrokerSettings], now_ms: Callable[[], int]
+    ) -> None:
+        """Know of no job before :meth:`start`.
+
+        Args:
+            store: the store that is served, opened for writing.
+            topics: its topics.
+            settings: the settings as they are now.
+            now_ms: the clock.
+        """
+        self._store = store
+        self._topics = topics
+        self._settings = settings
+        self._now_ms = now_ms
+        self._folder = StagedFolder(store.path)
+        self._handoff = HandoffFolder(store.path)
+        self._jobs: dict[str, _Job] = {}
+        # Between the look whether work was left before and leaving it nobody else may leave it, or give it up.
+        self._leaving = threading.Lock()
+        self._disk = ThreadPoolExecutor(2, thread_name_prefix="cometmq-staged")
+
+    # --- Life
+
+    def start(self) -> None:
+        """Take over what the broker's last run had. Blocks."""
+        waiting = self._folder.waiting()
+        for name in self._folder.jobs(_WIRE):
+            self._jobs[name] = _Job(self._now_ms(), self._folder.sizes(name), sealed=name in waiting)
+
+    def stop(self) -> None:
+        """End the threads. Blocks. Nothing may be asked any more."""
+        self._disk.shutdown()
+
+    async def sweep(self) -> None:
+        """Give up jobs that nobody has been heard of for, and forget those that are gone."""
+        expire_ms = self._settings().staged_job_expire_time_ms
+        idle = {name: job for name, job in self._jobs.items() if not job.busy}
+        expired = [name for name, job in idle.items() if self._now_ms() - job.changed_ms >= expire_ms]
+
+        def look() -> list[str]:
+            self._abandon_all(expired)
+            self._folder.forget_done(_ONCE, older_than_s=expire_ms / 1000)
+            return self._gone(list(idle))
+
+        for name in await self._on_disk(look):
+            if self._jobs.get(name) is idle[name] and not idle[name].busy:
+                del self._jobs[name]
+
+    def _gone(self, names: list[str]) -> list[str]:
+        return [name for name in names if not (self._folder.path / name).is_dir()]
+
+    def _abandon_all(self, names: list[str]) -> None:
+        with self._leaving:
+            for name in names:
+                self._folder.abandon(name)
+
+    async def _on_disk(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._disk, work)
+        except LimitReached as error:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, str(error)) from error
+        except MessageTooLarge as error:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        except OSError as error:
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"the disk fails: {error}") from error
+
+    # --- Requests
+
+    def handlers(self) -> Table:
+        """Return what this part serves."""
+        return {
+            RequestCode.BEGIN_STAGED_JOB: self._begin,
+            RequestCode.PUT_STAGED_PIECE: self._put,
+            RequestCode.COMMIT_STAGED_JOB: self._commit,
+            RequestCode.ABANDON_STAGED_JOB: self._abandon,
+        }
+
+    def _check_enabled(self) -> None:
+        if not self._settings().staged_writes_enable:
+            raise Refusal(ResponseCode.NO_PERMISSION, "staged writes are off: set stagedWritesEnable=true")
+
+    def _check_writable(self) -> None:
+        if not self._settings().broker_permission & Perm.WRITE:
+            raise Refusal(ResponseCode.NO_PERMISSION, "the broker's permission forbids writing (brokerPermission)")
+
+    async def _begin(self, request: Command, caller: Caller) -> Command:
+        self._check_enabled()
+        self._check_writable()
+        settings = self._settings()
+        given = request.fields.get("job")
+        if given is not None:
+            await self._begin_job(_folder_of(given), caller.peer, settings.staged_jobs_max)
+        fields = {"bodyBytesMax": str(settings.max_message_size_bytes), "pieceBytesMax": str(PIECE_BYTES_MAX)}
+        return ok(request, fields=fields)
+
+    async def _begin_job(self, name: str, peer: str, jobs_max: int) -> None:
+        job = self._jobs.get(name)
+        is_new = job is None
+        if job is None:
+            if len(self._jobs) >= jobs_max:
+                raise Refusal(ResponseCode.SYSTEM_BUSY, f"{jobs_max} staged writes are under way (stagedJobsMax)")
+            job = self._jobs[name] = _Job(self._now_ms())
+        job.changed_ms = self._now_ms()
+        if job.sealed:
+            return
+        job.busy += 1
+        try:
+            # Also where it is known: who asks again must not be answered before the folder is there.
+            await self._on_disk(lambda: self._folder.begin(name, WireOwner(peer)))
+        except BaseException:
+            if is_new and job.busy == 1 and self._jobs.get(name) is job:
+                del self._jobs[name]
+            raise
+        finally:
+            job.busy -= 1
+
+    async def _put(self, request: Command, caller: Caller) -> Command:
+        self._check_enabled()
+        members, body = Members(request.fields), request.body
+        name, file = _folder_of(members.required("job")), _checked_file(members.required("file"))
+        position, crc = members.required_int64("position"), members.required_int64("crc")
+        if not 0 < len(body) <= PIECE_BYTES_MAX:
+            raise _wrong(f"a piece has 1 to {PIECE_BYTES_MAX} bytes, not {len(body)}")
+        job = self._jobs.get(name)
+        if job is None:
+            raise _no_job(name)
+        if job.sealed:
+            raise _wrong(f"the job {name} was committed and takes no more")
+        before = job.ends.get(file, 0)
+        if not 0 <= position <= before:
+            raise _wrong(f"the piece begins at {position}, and the file {file} has {before} bytes")
+        if file not in job.ends and len(job.ends) >= _FILES_MAX:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"the job {name} has {_FILES_MAX} files")
+        after = max(before, position + len(body))
+        most = self._settings().staged_bytes_max
+        if sum(one.size for one in self._jobs.values()) + after - before > most:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"staged writes hold {most} bytes already (stagedBytesMax)")
+        job.ends[file] = after
+        job.busy += 1
+        job.changed_ms = self._now_ms()
+        try:
+            await self._on_disk(lambda: self._write(name, file, position, crc, body))
+        except BaseException:
+            # Unless the same piece, sent twice, has been written by the other one meanwhile: the next piece tells.
+            if job.ends.get(file) == after:
+                job.ends[file] = before
+            raise
+        finally:
+            job.busy -= 1
+        return ok(request)
+
+    def _write(self, name: str, file: str, position: int, crc: int, body: bytes) -> None:
+        if zlib.crc32(body) != crc:
+            raise _wrong("the piece's checksum is wrong")
+        self._check_room()
+        try:
+            self._folder.put_piece(name, file, position, body)
+        except FileNotFoundError:
+            raise _no_job(name) from None
+
+    def _check_room(self) -> None:
+        disk = os.statvfs(self._store.path)
+        used = disk.f_blocks - disk.f_bfree
+        most = Retention.from_settings(self._settings()).warning_ratio
+        if used > most * (used + disk.f_bavail):
+            raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"the disk is more than {most:.0%} full")
+
+    async def _commit(self, request: Command, caller: Caller) -> Command:
+        self._check_enabled()
+        work = self._work_of(CommitStagedJobRequestBody.from_json(request.body))
+        job = self._jobs.get(work.folder)
+        was_sealed = job is not None and job.sealed
+        if job is not None:
+            if job.busy:
+                raise Refusal(ResponseCode.SYSTEM_BUSY, f"pieces of {work.folder} are still being written")
+            job.sealed = True
+            job.changed_ms = self._now_ms()
+        try:
+            name, is_new = await self._on_disk(lambda: self._leave(work, job))
+        except BaseException:
+            if job is not None:
+                job.sealed = was_sealed
+            raise
+        if name is not None and not await self._applied(name):
+            return ok(request, fields={"outcome": "waiting"})
+        reason = None if name is None else await self._on_disk(lambda: self._failure(name, work))
+        self._jobs.pop(work.folder, None)
+        if reason is not None:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, reason)
+        return ok(request, fields={"outcome": "done" if is_new else "before"})
+
+    def _work_of(self, body: CommitStagedJobRequestBody) -> StagedWork:
+        names = [_checked_file(file.name) for file in body.files]
+        if not names or len(set(names)) != len(names):
+            raise _wrong("a commit names each of its files once, and at least one")
+        if not is_done_key(body.done_key) or body.done_number < 0:
+            raise _wrong(f"nothing can be done once under {body.done_key[:250]!r} and {body.done_number}")
+        if body.born_timestamp_ms < 0:
+            raise _wrong(f"messages made at {body.born_timestamp_ms} ms")
+        if body.topic is not None:
+            validate_topic(body.topic)
+        if body.topic_queues:
+            check_queues(body.topic_queues)
+        settings = self._settings()
+        may_make = settings.auto_create_topic_enable and len(self._topics.all()) < settings.auto_create_topic_max
+        return StagedWork(
+            work_id=work_id_of(body.done_key, body.done_number),
+            folder=_folder_of(body.job),
+            files=tuple(_staged_file(file) for file in body.files),
+            topic=body.topic,
+            topic_queues=(body.topic_queues or settings.default_topic_queue_nums) if may_make else 0,
+            done_key=body.done_key,
+            done_number=body.done_number,
+            born_timestamp_ms=body.born_timestamp_ms,
+        )
+
+    def _leave(self, work: StagedWork, job: _Job | None) -> tuple[str | None, bool]:
+        with self._leaving:
+            return leave_once(self._folder, self._handoff, work, lambda fresh: self._leave_new(fresh, job))
+
+    def _leave_new(self, work: StagedWork, job: _Job | None) -> str:
+        self._check_writable()
+        reason = self._handoff.staged_rejection(work)
+        if reason is not None:
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, reason)
+        if job is None:
+            raise _no_job(work.folder)
+        sizes = self._folder.sizes(work.folder)
+        for file in work.files:
+            if sizes.get(file.name) != file.size_bytes:
+                there = sizes.get(file.name, "none of its")
+                raise _wrong(f"the file {file.name} has {file.size_bytes} bytes, and {there} bytes are here")
+        return self._handoff.leave(work)
+
+    async def _applied(self, name: str) -> bool:
+        """Wait for the store's writer; False where it takes longer than a request may."""
+        deadline = time.monotonic() + _WAIT_S
+        pause_s = _LOOK_EVERY_S_MIN
+        while await self._on_disk(lambda: self._handoff.is_waiting(name)):
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LOOK_EVERY_S_MAX)
+        return True
+
+    def _failure(self, name: str, work: StagedWork) -> str | None:
+        reason = self._handoff.rejection(name)
+        if reason is None and not self._folder.is_done(work):
+            return f"the store's writer did not append {name}; see {self._handoff.rejected}"
+        return reason
+
+    async def _abandon(self, request: Command, caller: Caller) -> Command:
+        self._check_enabled()
+        given, scope = request.fields.get("job"), request.fields.get("scope")
+        if (given is None) == (scope is None):
+            raise _wrong("give up a job, or all of a scope")
+        if given is not None:
+            names = [_folder_of(given)]
+        else:
+            prefix = f"{_folder_of(scope or '')}-"
+            names = [name for name in self._jobs if name.startswith(prefix)]
+
+        def give_up() -> list[str]:
+            self._abandon_all(names)
+            return self._gone(names)
+
+        for name in await self._on_disk(give_up):
+            self._jobs.pop(name, None)
+        return ok(request)
+
+
+def _folder_of(job: str) -> str:
+    if not _NAME.fullmatch(job):
+        raise _wrong(f"{job[:200]!r} is no name of a job: letters, digits, and . _ : -, at most 151 of them")
+    return f"{_WIRE}-{job}"
+
+
+def _checked_file(name: str) -> str:
+    if not _FILE.fullmatch(name):
+        raise _wrong(f"{name[:200]!r} is no name of a staged file: letters, digits, and . _ : -, and .arrow at its end")
+    return name
+
+
+def _staged_file(file: StagedFileEntry) -> StagedFile:
+    if file.rows < 1 or file.size_bytes < 1 or not 0 <= file.crc32 <= _CRC_MAX:
+        raise _wrong(f"the file {file.name} has {file.rows} rows, {file.size_bytes} bytes and checksum {file.crc32}")
+    return StagedFile(name=file.name, rows=file.rows, size_bytes=file.size_bytes, crc32=file.crc32)
+
+
+def _wrong(text: str) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_ERROR, text)
+
+
+def _no_job(name: str) -> Refusal:
+    return _wrong(f"there is no job {name}: it was never begun, or has been given up")
