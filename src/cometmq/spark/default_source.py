@@ -82,7 +82,7 @@ class CometMQSource(DataSource):
 
         options = WriteOptions.of(self._options, streaming=True)
         if options.name_servers:
-            return WireStreamWriter(options, schema, overwrite)
+            return WireStreamWriter(options, schema, overwrite, self._checkpoint)
         return StreamWriter(options, schema, overwrite, self._checkpoint)
 
 

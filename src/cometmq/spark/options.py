@@ -8,6 +8,7 @@ are what travels to the executors. (A plain ``dict`` of Spark's own mapping has 
 from __future__ import annotations
 
 import difflib
+import enum
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +23,7 @@ from cometmq.spark.errors import OptionError
 from cometmq.store.options import parse_tags
 from cometmq.store_config.names import validate_group, validate_topic
 
-__all__ = ["OptionMap", "ReadOptions", "Subscription", "WriteOptions"]
+__all__ = ["DeliveryGuarantee", "OptionMap", "ReadOptions", "Subscription", "WriteOptions"]
 
 T = TypeVar("T")
 
@@ -57,7 +58,8 @@ _READ = (
     "commitOffsets",
     "pullTimeoutMs",
 )
-_WRITE = ("topic", "topicQueues", "jobId", "commitTimeoutMs", "brokerName", "pullTimeoutMs")
+_WRITE_ONLY = ("topicQueues", "jobId", "commitTimeoutMs", "deliveryGuarantee")
+_WRITE = ("topic", "brokerName", "pullTimeoutMs", *_WRITE_ONLY)
 _STREAM_ONLY = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
@@ -327,7 +329,7 @@ class ReadOptions:
         Raises:
             OptionError: one cannot be used.
         """
-        options.refuse(("topicQueues", "jobId", "commitTimeoutMs"), "is an option of writing, not of reading")
+        options.refuse(_WRITE_ONLY, "is an option of writing, not of reading")
         found = cls(
             path=_store_path(options),
             config=options.text("config"),
@@ -403,6 +405,20 @@ _STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 
+class DeliveryGuarantee(enum.Enum):
+    """How often a row is stored that is written through brokers."""
+
+    EXACTLY_ONCE = "exactly-once"
+    AT_LEAST_ONCE = "at-least-once"
+
+
+def _guarantee(value: str) -> DeliveryGuarantee | None:
+    try:
+        return DeliveryGuarantee(value.lower())
+    except ValueError:
+        raise ValueError(f"is not one of {', '.join(one.value for one in DeliveryGuarantee)}") from None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
     """Options of writing.
@@ -414,10 +430,11 @@ class WriteOptions:
         pull_timeout_ms: how long a server that does not answer is tried again.
         broker_name: only this broker is sent to, or None.
         topic: topic of rows without one, or None: every row names its own.
-        topic_queues: queues of a topic that the write makes.
+        topic_queues: queues of a topic that the write makes; 0: as many as the broker gives it.
         job_id: name under which a batch is written once only, or None: every run writes. Through brokers: what the
             ids of its messages are made of.
         commit_timeout_ms: longest wait for the store's writer.
+        guarantee: through brokers: what is asked for; None: exactly once where the broker takes it.
     """
 
     path: str | None
@@ -429,6 +446,7 @@ class WriteOptions:
     topic_queues: int
     job_id: str | None
     commit_timeout_ms: int
+    guarantee: DeliveryGuarantee | None
 
     @classmethod
     def of(cls, options: OptionMap, *, streaming: bool) -> WriteOptions:
@@ -442,13 +460,15 @@ class WriteOptions:
         if streaming:
             options.refuse(("jobId",), "is an option of a batch write; a stream is known by its checkpoint")
         path = _store_path(options)
-        if path is None:
-            options.refuse(
-                ("topicQueues",), "belongs to path: brokers make topics as they are set (cometmq topic create)"
-            )
-            options.refuse(("commitTimeoutMs",), "belongs to path: brokers acknowledge each message")
-        else:
+        guarantee = options.parsed("deliveryGuarantee", _guarantee, None)
+        if path is not None:
             options.refuse(("brokerName",), "belongs to nameServer: a store is one broker's")
+            options.refuse(("deliveryGuarantee",), "belongs to nameServer: into a store rows are written exactly once")
+        elif guarantee is DeliveryGuarantee.AT_LEAST_ONCE:
+            options.refuse(
+                ("topicQueues",), "belongs to exactly-once: brokers make topics as they are set (cometmq topic create)"
+            )
+            options.refuse(("commitTimeoutMs",), "belongs to exactly-once: brokers acknowledge each message")
         return cls(
             path=path,
             config=options.text("config"),
@@ -456,9 +476,10 @@ class WriteOptions:
             pull_timeout_ms=options.integer("pullTimeoutMs", 20_000) or 0,
             broker_name=options.text("brokerName"),
             topic=options.parsed("topic", _one_topic, "") or None,
-            topic_queues=options.integer("topicQueues", 1) or 1,
+            topic_queues=options.integer("topicQueues", None if path is None else 1) or 0,
             job_id=options.parsed("jobId", _job_id, "") or None,
             commit_timeout_ms=options.integer("commitTimeoutMs", 600_000) or 0,
+            guarantee=guarantee,
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cometmq.errors import InvalidArgument
 from cometmq.spark.errors import OptionError
 
-__all__ = ["RunningQuery", "partition_number", "refuse_complete", "refuse_overwrite", "running_query"]
+__all__ = ["RunningQuery", "partition_number", "refuse_complete", "refuse_overwrite", "running_query", "task_prefix"]
 
 _QUERY_ID = "sql.streaming.queryId"
 """The local property by which Spark tells a task its stream's id, which is its checkpoint's."""
@@ -71,3 +71,11 @@ def partition_number() -> int:
 
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
+
+
+def task_prefix() -> str:
+    """Return how names of the task's staged files begin: with its partition, for one fixed order of all of them."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return "00000000" if context is None else f"{context.partitionId():08d}-{context.taskAttemptId():010d}"

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +28,7 @@ from cometmq.store_config.names import may_send_to, validate_topic
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["RowEncoder", "WriteSchema", "stage"]
+__all__ = ["RowEncoder", "Sink", "WriteSchema", "stage", "write_rows"]
 
 _PROPERTIES_BYTES_MAX = 32_767
 _OWN_PROPERTIES_BYTES = 256
@@ -214,22 +214,29 @@ def _shards(column: pa.Array) -> pa.Array:
     return hashes.take(coded.indices)
 
 
-class _Checksummed:
-    """A file that sums up what is written to it."""
+class Sink(Protocol):
+    """Where a file's bytes go."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
+    def write(self, data: memoryview) -> object:
+        """Take all of it; it may change afterwards."""
+
+
+class _Checksummed:
+    """A file for Arrow that sums up what is written to it."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
         self.crc32 = 0
         self.size = 0
         self.closed = False
 
     def write(self, data: bytes) -> int:
         """Write all of it."""
-        self.crc32 = zlib.crc32(data, self.crc32)
-        length = memoryview(data).nbytes
-        self.size += length
-        self._file.write(data)
-        return length
+        view = memoryview(data).cast("B")
+        self.crc32 = zlib.crc32(view, self.crc32)
+        self.size += view.nbytes
+        self._sink.write(view)
+        return view.nbytes
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -272,24 +279,35 @@ def stage(
 
 
 def _write(batches: Iterator[pa.RecordBatch], encoder: RowEncoder, temporary: Path, name: str) -> StagedFile | None:
-    rows = 0
     with temporary.open("xb") as file:
-        checksummed = _Checksummed(file)
-        writer = None
-        try:
-            for batch in batches:
-                if batch.num_rows:
-                    encoded = encoder.encode(batch)
-                    if writer is None:
-                        writer = pa.ipc.new_file(checksummed, encoded.schema)
-                    writer.write_batch(encoded)
-                    rows += encoded.num_rows
-        finally:
-            if writer is not None:
-                writer.close()
+        staged = write_rows(batches, encoder, file, name)
         file.flush()
         os.fsync(file.fileno())
-    if rows == 0:
+    if staged is None:
         temporary.unlink()
+    return staged
+
+
+def write_rows(batches: Iterator[pa.RecordBatch], encoder: RowEncoder, sink: Sink, name: str) -> StagedFile | None:
+    """Write rows as a staged file's content; return what a commit says of it, None where there are no rows.
+
+    Raises:
+        InvalidArgument: a row cannot be written.
+    """
+    rows = 0
+    checksummed = _Checksummed(sink)
+    writer = None
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                encoded = encoder.encode(batch)
+                if writer is None:
+                    writer = pa.ipc.new_file(checksummed, encoded.schema)
+                writer.write_batch(encoded)
+                rows += encoded.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    if rows == 0:
         return None
     return StagedFile(name=name, rows=rows, size_bytes=checksummed.size, crc32=checksummed.crc32)

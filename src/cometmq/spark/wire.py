@@ -14,16 +14,20 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from cometmq._engine import PullRequest
 from cometmq.admin.aio import AsyncAdmin
+from cometmq.admin.channels import Channels
+from cometmq.admin.operation import Call
 from cometmq.client.background import background
 from cometmq.client.pulling import pull_flags, pull_status
 from cometmq.errors import BrokerError, BrokerNotFound, ConnectionLost, Error, LimitReached, NotFound, RequestTimeout
 from cometmq.remoting.codes import ResponseCode
+from cometmq.remoting.command import Command
 from cometmq.remoting.hub import Hub
 from cometmq.spark.offsets import QueueKey
+from cometmq.store_config.topic_config import Perm
 
 if TYPE_CHECKING:
     from cometmq._engine import PullAnswer
@@ -32,6 +36,18 @@ __all__ = ["PULL_MESSAGES_MAX", "Retry", "Wire", "subscription_of"]
 
 _T = TypeVar("_T")
 _Answer: TypeAlias = "PullAnswer | Error"
+
+
+class _Coded(Protocol):
+    """An answer of either kind."""
+
+    @property
+    def code(self) -> int: ...
+    @property
+    def remark(self) -> str | None: ...
+
+
+_C = TypeVar("_C", bound=_Coded)
 
 PULL_MESSAGES_MAX = 4096
 """Most messages that a pull asks for; brokers have limits of their own, far lower by default."""
@@ -81,6 +97,7 @@ class Wire:
         """
         self.timeout_ms = timeout_ms
         self.admin = AsyncAdmin(namesrv=";".join(name_servers), timeout_ms=_TRY_MS)
+        self._channels = Channels()
         self._background = background()
         self._hub = self.run(_make_hub())
         self._addresses: dict[str, str] = {}
@@ -136,19 +153,74 @@ class Wire:
             expression_type="TAG",
             broker_name=key.broker,
         )
+        return await self._ask_broker(
+            key.broker,
+            lambda address: self._pull_once(address, request),
+            lambda answer: pull_status(answer.code) is not None,
+        )
+
+    def request(
+        self, broker: str, command: Command, *, codes: Sequence[int] = (), timeout_ms: int = _TRY_MS
+    ) -> Command:
+        """Make a request of a broker, again while it does not answer or is busy. So it must bear being made twice.
+
+        Args:
+            broker: its name.
+            command: what is asked.
+            codes: answers besides success that are wanted.
+            timeout_ms: longest wait for an answer to one attempt.
+
+        Raises:
+            ConnectionLost, RequestTimeout, BrokerNotFound: the broker did not answer in time.
+            BrokerError: it refused.
+        """
+
+        async def once(address: str) -> Command:
+            answer = await self._channels.answer(Call(address, command, timeout_ms))
+            if isinstance(answer, Error):
+                raise answer
+            return answer
+
+        wanted = (ResponseCode.SUCCESS, *codes)
+        return self.run(self._ask_broker(broker, once, lambda answer: answer.code in wanted))
+
+    async def _ask_broker(
+        self, broker: str, once: Callable[[str], Awaitable[_C]], is_wanted: Callable[[_C], bool]
+    ) -> _C:
         retry = Retry(self.timeout_ms)
         while True:
             try:
-                address = await self._address_of(key.broker)
-                answer = await self._pull_once(address, request)
-                if pull_status(answer.code) is not None:
+                address = await self._address_of(broker)
+                answer = await once(address)
+                if is_wanted(answer):
                     return answer
                 if answer.code not in _BUSY or not await retry.pause():
                     raise BrokerError(answer.remark, code=answer.code, address=address)
             except (ConnectionLost, RequestTimeout, LimitReached, BrokerNotFound):  # noqa: PERF203 - a pause is between them
-                self._addresses.pop(key.broker, None)  # it may have moved
+                self._addresses.pop(broker, None)  # it may have moved
                 if not await retry.pause():
                     raise
+
+    def writable_brokers(self, topic: str | None) -> tuple[str, ...]:
+        """Return the brokers that a send to a topic may go to, by name; None: all masters.
+
+        Raises:
+            ConnectionLost, RequestTimeout: no name server answered in time.
+            NotFound: there is no broker.
+        """
+        return self.ask(lambda: self._writable_brokers(topic))
+
+    async def _writable_brokers(self, topic: str | None) -> tuple[str, ...]:
+        if topic is not None:
+            try:
+                route = await self._channels.run(self.admin.messages.core.send_route(topic))
+            except BrokerError as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+            else:
+                return tuple(sorted({part.broker.broker_name for part in route.parts if part.perm & Perm.WRITE}))
+        found = await self.admin.cluster.brokers()
+        return tuple(sorted({one.broker_name for one in found if one.is_master}))
 
     async def _pull_once(self, address: str, request: PullRequest) -> PullAnswer:
         came: asyncio.Future[_Answer] = self._background.loop.create_future()
@@ -170,7 +242,7 @@ class Wire:
                 found = await self.admin.cluster.brokers()
             except NotFound:
                 found = ()
-            self._addresses = {one.broker_name: one.address for one in found}
+            self._addresses = {one.broker_name: one.address for one in found if one.is_master}
             address = self._addresses.get(broker)
         if address is None:
             known = ", ".join(sorted(self._addresses)) or "none"
@@ -187,6 +259,7 @@ class Wire:
 
     async def _close(self) -> None:
         await self._hub.close()
+        await self._channels.close()
         await self.admin.close()
 
 

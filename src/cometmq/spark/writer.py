@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from cometmq.spark import journal
 from cometmq.spark.options import WriteOptions
-from cometmq.spark.running import refuse_complete, refuse_overwrite, running_query
+from cometmq.spark.running import refuse_complete, refuse_overwrite, running_query, task_prefix
 from cometmq.spark.staging import RowEncoder, WriteSchema, stage
 from cometmq.store.handoff_files import StagedFile
 from cometmq.store.staged_files import StagedFolder
@@ -24,17 +24,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchWriter", "Staged", "StreamWriter"]
+__all__ = ["BatchWriter", "Staged", "StreamWriter", "stream_scope"]
 
 
 class Staged(WriterCommitMessage):
-    """What a task tells the driver: its job and files, and for a stream the query's id."""
+    """What a task tells the driver: its job and files, for a stream the query's id, and by the wire the broker."""
 
-    def __init__(self, job: str, files: Sequence[StagedFile], query_id: str | None = None) -> None:
+    def __init__(
+        self, job: str, files: Sequence[StagedFile], query_id: str | None = None, broker: str | None = None
+    ) -> None:
         """Plain values; they are pickled."""
         self.job = job
         self.files = tuple(files)
         self.query_id = query_id
+        self.broker = broker
+
+
+def stream_scope(checkpoint: str | None) -> str:
+    """Return what the names of a stream's jobs begin with."""
+    return "stream" if checkpoint is None else f"stream-{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}"
 
 
 class _Job:
@@ -67,14 +75,7 @@ class _Job:
         assert self.options.path is not None
         encoder = RowEncoder(self.schema, topic=self.options.topic, body_bytes_max=self.body_bytes_max)
         folder = StagedFolder(Path(self.options.path))
-        return Staged(self.job, stage(batches, encoder, folder, self.job, _task_prefix()), query_id)
-
-
-def _task_prefix() -> str:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return "00000000" if context is None else f"{context.partitionId():08d}-{context.taskAttemptId():010d}"
+        return Staged(self.job, stage(batches, encoder, folder, self.job, task_prefix()), query_id)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -127,8 +128,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """
         refuse_complete(overwrite)
         self._checkpoint = checkpoint
-        scope = "stream" if checkpoint is None else f"stream-{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}"
-        self._job = _Job(options, schema, scope)
+        self._job = _Job(options, schema, stream_scope(checkpoint))
 
     def __getstate__(self) -> dict[str, object]:
         """Begin the job: this writer is being sent to tasks."""

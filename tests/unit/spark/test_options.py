@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cometmq.spark.errors import OptionError
-from cometmq.spark.options import OptionMap, ReadOptions, Subscription, WriteOptions
+from cometmq.spark.options import DeliveryGuarantee, OptionMap, ReadOptions, Subscription, WriteOptions
 
 READ = {"path": "/store", "topic": "orders"}
 
@@ -153,6 +153,18 @@ def write(streaming: bool = False, **options: str) -> WriteOptions:
     return WriteOptions.of(OptionMap({"path": "/s", **options}), streaming=streaming)
 
 
+AT_LEAST_ONCE = {"path": "", "nameServer": "h:1", "deliveryGuarantee": "At-Least-Once"}
+
+
+def test_writing_through_brokers() -> None:
+    options = write(path="", nameServer="h:1")
+    assert (options.guarantee, options.topic_queues, options.path) == (None, 0, None)
+    assert write(**AT_LEAST_ONCE).guarantee is DeliveryGuarantee.AT_LEAST_ONCE
+    asked = write(path="", nameServer="h:1", deliveryGuarantee="exactly-once", topicQueues="3", commitTimeoutMs="5")
+    assert (asked.guarantee, asked.topic_queues) == (DeliveryGuarantee.EXACTLY_ONCE, 3)
+    assert asked.commit_timeout_ms == 5
+
+
 def test_writing() -> None:
     options = write(topic="t", topicQueues="4", jobId="daily:2026-11-21", commitTimeoutMs="500")
     assert (options.topic, options.topic_queues, options.job_id, options.commit_timeout_ms) == (
@@ -171,8 +183,10 @@ def test_writing() -> None:
         (False, {"jobId": "a/b"}, "no name"),
         (True, {"jobId": "a"}, "batch write"),
         (False, {"tags": "a"}, "option of reading"),
-        (False, {"path": "", "nameServer": "h:1", "topicQueues": "3"}, "topic create"),
-        (False, {"path": "", "nameServer": "h:1", "commitTimeoutMs": "3"}, "acknowledge each message"),
+        (False, {**AT_LEAST_ONCE, "topicQueues": "3"}, "topic create"),
+        (False, {**AT_LEAST_ONCE, "commitTimeoutMs": "3"}, "acknowledge each message"),
+        (False, {"path": "", "nameServer": "h:1", "deliveryGuarantee": "once"}, "exactly-once, at-least-once"),
+        (False, {"deliveryGuarantee": "exactly-once"}, "belongs to nameServer"),
         (False, {"brokerName": "b"}, "belongs to nameServer"),
         (False, {"nameServer": "h:1"}, "together with path"),
     ],

@@ -84,6 +84,7 @@ def test_rows_are_stored_as_they_are(cluster: Cluster) -> None:
         {"body": b"3", "properties": {"UNIQ_KEY": "OWN"}},
     ]
     sent = writer(cluster, topic="all").write(rows(*given))
+    assert isinstance(sent, Sent)
     assert (sent.rows, sent.maybe_twice) == (3, 0)
     found = {row["body"]: row for row in stored(cluster, "all", "body,tags,keys,uniqueId,prop:region,prop:none")}
     assert found.keys() == {b"1", b"3"}
@@ -157,7 +158,7 @@ def test_a_broker_that_refuses_and_one_that_is_not_there(cluster: Cluster) -> No
         admin.topics.update("closed", perm=cometmq.store_config.topic_config.Perm.READ)
     with pytest.raises((BrokerError, InvalidArgument), match="closed"):
         writer(cluster, topic="closed").write(rows({"body": b"x"}))
-    options = {"nameServer": "127.0.0.1:1", "topic": "t"}
+    options = {"nameServer": "127.0.0.1:1", "topic": "t", "deliveryGuarantee": "at-least-once"}
     away = CometMQSource(options).writer(SCHEMA, overwrite=False)
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
         away.write(rows({"body": b"x"}))
