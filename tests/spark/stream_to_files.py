@@ -1,4 +1,7 @@
-"""A driver to be killed: a stream, in small micro-batches, into Parquet files. Arguments: options as JSON, folder."""
+"""A driver to be killed: a stream, in small micro-batches, into Parquet files, or into a store or broker.
+
+Arguments: options as JSON, folder, and for the latter the options of writing as JSON.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from support.spark import new_session
 
 
-def main(options: str, folder: str) -> None:
+def main(options: str, folder: str, sink: str | None = None) -> None:
     """Run to what is there now."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -22,12 +25,11 @@ def main(options: str, folder: str) -> None:
         .load()
         .selectExpr("CAST(body AS STRING) AS body")
     )
-    query = (
-        stream.writeStream.format("parquet")
-        .option("checkpointLocation", str(target / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(target / "files"))
-    )
+    writer = stream.writeStream.option("checkpointLocation", str(target / "checkpoint")).trigger(availableNow=True)
+    if sink is None:
+        query = writer.format("parquet").start(str(target / "files"))
+    else:
+        query = writer.format("cometmq").options(**json.loads(sink)).start()
     query.awaitTermination()
     if query.exception() is not None:
         raise SystemExit(str(query.exception()))

@@ -1,4 +1,4 @@
-"""Streams into Parquet files, run to what is there now, and killed on their way."""
+"""Streams into Parquet files or brokers, run to what is there now, and killed on their way."""
 
 from __future__ import annotations
 
@@ -41,23 +41,30 @@ def written(spark: SparkSession, folder: Path) -> list[int]:
     return sorted(int(row["body"]) for row in spark.read.parquet(str(folder / "files")).collect())
 
 
-def kill_and_finish(options: Mapping[str, str], folder: Path, kills: int, seed: int) -> None:
-    """Run the program, killing driver and JVM at random moments of a micro-batch, and once more to its end."""
+def kill_and_finish(
+    options: Mapping[str, str], folder: Path, kills: int, seed: int, *, sink: Mapping[str, str] | None = None
+) -> None:
+    """Run the program, killing driver and JVM at random moments of a micro-batch, and once more to its end.
+
+    With ``sink``, options of ``writeStream``, rows go there instead of into files.
+    """
     chosen = random.Random(seed)
     for _ in range(kills):
-        with _start(options, folder) as program:
+        with _start(options, folder, sink) as program:
             goal = _planned(folder) + chosen.randint(1, 3)
             while _planned(folder) < goal and program.poll() is None:
                 time.sleep(0.01)
             time.sleep(chosen.uniform(0, 1))
             os.killpg(program.pid, signal.SIGKILL)
-    with _start(options, folder) as program:
+    with _start(options, folder, sink) as program:
         assert program.wait(1800) == 0
 
 
-def _start(options: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
+def _start(options: Mapping[str, str], folder: Path, sink: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
     """Start the program as the leader of a group of processes, to which its JVM belongs."""
     command = [sys.executable, str(_PROGRAM), json.dumps(dict(options)), str(folder)]
+    if sink is not None:
+        command.append(json.dumps(dict(sink)))
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
 

@@ -70,18 +70,16 @@ class _Job:
     Attributes:
         changed_ms: when it was last heard of.
         ends: bytes of each file, room that is reserved for pieces under way counted in.
+        size: bytes of all of them.
         busy: requests that work on its folder now, commits left out.
         sealed: it was committed; nothing is added any more.
     """
 
     changed_ms: int
     ends: dict[str, int] = field(default_factory=dict)
+    size: int = 0
     busy: int = 0
     sealed: bool = False
-
-    @property
-    def size(self) -> int:
-        return sum(self.ends.values())
 
 
 class StagedWrites:
@@ -115,7 +113,8 @@ class StagedWrites:
         """Take over what the broker's last run had. Blocks."""
         waiting = self._folder.waiting()
         for name in self._folder.jobs(_WIRE):
-            self._jobs[name] = _Job(self._now_ms(), self._folder.sizes(name), sealed=name in waiting)
+            ends = self._folder.sizes(name)
+            self._jobs[name] = _Job(self._now_ms(), ends, sum(ends.values()), sealed=name in waiting)
 
     def stop(self) -> None:
         """End the threads. Blocks. Nothing may be asked any more."""
@@ -226,14 +225,17 @@ class StagedWrites:
         if sum(one.size for one in self._jobs.values()) + after - before > most:
             raise Refusal(ResponseCode.SYSTEM_BUSY, f"staged writes hold {most} bytes already (stagedBytesMax)")
         job.ends[file] = after
+        job.size += after - before
         job.busy += 1
         job.changed_ms = self._now_ms()
         try:
             await self._on_disk(lambda: self._write(name, file, position, crc, body))
         except BaseException:
-            # Unless the same piece, sent twice, has been written by the other one meanwhile: the next piece tells.
-            if job.ends.get(file) == after:
+            # Where the same piece was sent twice and the other one was written, the next piece is refused as a gap, and
+            # its task runs again.
+            if job.ends[file] == after:
                 job.ends[file] = before
+                job.size -= after - before
             raise
         finally:
             job.busy -= 1
