@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,12 @@ import pyarrow as pa
 import pytest
 
 from cometmq.client.outgoing import BODY_BYTES_MAX
+from cometmq.spark.errors import OptionError
+from cometmq.spark.options import OptionMap, WriteOptions
 from cometmq.spark.sent_rows import RowIds, send_rows
 from cometmq.spark.staging import RowEncoder, WriteSchema
 from cometmq.spark.wire import Wire
+from cometmq.spark.wire_journal import find_door
 from interop.harness import Broker
 from interop.patterns import MessageSpec
 from interop.sites import Peer
@@ -91,9 +95,19 @@ def check_writing(peer: Peer, broker: Broker) -> None:
     )
 
 
+def check_no_door(peer: Peer, broker: Broker) -> None:
+    """It does not know staged writes, and says so; nothing else happens."""
+    given = {"nameServer": peer.namesrv.address, "topic": "SparkWritten", "deliveryGuarantee": "exactly-once"}
+    options = WriteOptions.of(OptionMap(given), streaming=False)
+    with pytest.raises(OptionError, match=f"broker {broker.name} is not CometMQ's"):
+        find_door(options, rows_name_topics=False)
+    assert find_door(replace(options, guarantee=None), rows_name_topics=False) is None
+
+
 @pytest.mark.parametrize("version", ["5.3.3", pytest.param("4.9.7", marks=pytest.mark.java(full=True))])
 def test_through_a_java_broker(peer: Peer, tmp_path: Path, version: str) -> None:
     with peer.broker(tmp_path / "store", version=version) as broker:
         by_wire = check_reading(peer, broker)
         check_writing(peer, broker)
+        check_no_door(peer, broker)
     assert read(path=str(tmp_path / "store")) == by_wire

@@ -18,7 +18,7 @@ from cometmq.spark.options import WriteOptions
 from cometmq.spark.running import refuse_complete, refuse_overwrite, running_query, task_prefix
 from cometmq.spark.staging import RowEncoder, WriteSchema, stage
 from cometmq.store.handoff_files import StagedFile
-from cometmq.store.staged_files import StagedFolder
+from cometmq.store.staged_files import StagedFolder, this_host
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,8 +41,15 @@ class Staged(WriterCommitMessage):
 
 
 def stream_scope(checkpoint: str | None) -> str:
-    """Return what the names of a stream's jobs begin with."""
-    return "stream" if checkpoint is None else f"stream-{hashlib.sha256(checkpoint.encode()).hexdigest()[:16]}"
+    """Return what the names of a stream's jobs begin with.
+
+    A checkpoint without a scheme may be a local folder: another host has another stream under the same path.
+    """
+    if checkpoint is None:
+        return "stream"
+    is_everywhere = "://" in checkpoint and not checkpoint.startswith("file:")
+    known_by = checkpoint if is_everywhere else f"{this_host()}\n{checkpoint}"
+    return f"stream-{hashlib.sha256(known_by.encode()).hexdigest()[:16]}"
 
 
 class _Job:

@@ -31,7 +31,7 @@ from cometmq.errors import CorruptRecord
 from cometmq.store.handoff_files import HandoffFolder, NewerWork, StagedWork
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 
-__all__ = ["Owner", "StagedFolder", "WireOwner", "is_done_key"]
+__all__ = ["Owner", "StagedFolder", "WireOwner", "is_done_key", "this_host"]
 
 STALE_S = 86_400.0
 """A job on another host, in whose folder nothing has changed for so long, is taken for dead."""
@@ -88,6 +88,11 @@ def _place() -> dict[str, str]:
     except OSError:
         namespace = ""
     return {"host": socket.gethostname(), "processes": namespace}
+
+
+def this_host() -> str:
+    """Return what tells this host, as long as it runs, from others, also where names are not unique."""
+    return f"{socket.gethostname()} {_boot_id()}"
 
 
 def _boot_id() -> str:

@@ -275,6 +275,18 @@ def test_an_aborted_micro_batch_that_was_committed(path: Path) -> None:
     assert (bodies(path), left_over(path)) == ([b"first", b"a"], [])
 
 
+def test_streams_of_other_hosts_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one host's stream would give up what another's has staged at the same broker."""
+    places = ("/c", "file:///c", "hdfs://n/c")
+    here = [writers.stream_scope(place) for place in places]
+    assert here == [writers.stream_scope(place) for place in places]
+    assert len(set(here)) == 3
+    monkeypatch.setattr(writers, "this_host", lambda: "elsewhere")
+    there = [writers.stream_scope(place) for place in places]
+    assert [one == other for one, other in zip(here, there, strict=True)] == [False, False, True]
+    assert writers.stream_scope(None) == "stream"
+
+
 def test_a_broker_holds_the_store(path: Path) -> None:
     """Anyone who holds the lock and does not publish himself as CometMQ is taken for a broker."""
     import fcntl
