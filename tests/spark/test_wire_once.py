@@ -170,7 +170,7 @@ def test_a_stream_whose_last_micro_batch_is_run_again(
 
 @pytest.mark.timeout(7200)
 def test_each_row_once_whenever_the_driver_dies(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> None:
-    kills = 50 if os.environ.get("CMQ_LONG") else 2
+    kills = 50 if os.environ.get("CMQ_LONG") else 1
     rows = 2_500 * kills
     with open_small(tmp_path / "source") as store:
         store.create_topic("s", queues=3)
