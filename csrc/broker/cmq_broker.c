@@ -78,6 +78,7 @@ cmq_status cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *
     if (status == CMQ_OK) status = make_suffix(broker);
     if (broker->sync) cmq_store_set_staging(broker->store, broker->options.staging_bytes_max);
     if (status == CMQ_OK && broker->sync) status = cmq_flush_wait_start(broker);
+    if (status == CMQ_OK && options->pops != NULL) cmq_pops_on_revived(options->pops, cmq_pop_tell_revived, broker);
     if (status != CMQ_OK) {
         cmq_broker_destroy(broker);
         return status;
@@ -109,6 +110,10 @@ static void free_loop(cmq_broker_loop *l)
 {
     cmq_watcher_destroy(l->watcher);
     cmq_holds_destroy(l->holds);
+    cmq_pop_waits_destroy(l->pop_waits);
+    for (uint32_t i = 0; i < l->pop_note_count; i++) free(l->pop_notes[i].names);
+    free(l->pop_notes);
+    free(l->pop_woken);
     cmq_traffic_destroy(l->traffic);
     cmq_tables_reader_destroy(l->reader);
     cmq_sent_free(&l->sent);
@@ -130,6 +135,9 @@ static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void
     cmq_status status = cmq_tables_reader_create(broker->options.tables, &l->reader);
     if (status == CMQ_OK) status = cmq_traffic_create(&l->traffic);
     if (status == CMQ_OK) status = cmq_holds_create(&l->holds, broker->options.holds_max);
+    const cmq_pops_options *pops = broker->options.pops != NULL ? cmq_pops_options_of(broker->options.pops) : NULL;
+    l->draw = (uint64_t)(uintptr_t)l;
+    if (status == CMQ_OK) status = cmq_pop_waits_create(&l->pop_waits, pops != NULL ? pops->waits_max : 0, pops != NULL ? pops->waits_key_max : 0);
     if (status == CMQ_OK) status = cmq_watcher_create(&l->watcher, broker->store, wake_loop, loop);
     if (status != CMQ_OK) {
         free_loop(l);
@@ -184,6 +192,14 @@ static cmq_net_verdict request(void *state, cmq_conn *conn, const cmq_command *c
     case CMQ_REQUEST_GET_MIN_OFFSET:
         verdict = cmq_progress_request(l, conn, command, again);
         break;
+    case CMQ_REQUEST_POP_MESSAGE:
+        verdict = cmq_pop_request(l, conn, command, again);
+        break;
+    case CMQ_REQUEST_ACK_MESSAGE:
+    case CMQ_REQUEST_BATCH_ACK_MESSAGE:
+    case CMQ_REQUEST_CHANGE_MESSAGE_INVISIBLETIME:
+        verdict = cmq_pop_ack_request(l, conn, command, body);
+        break;
     default:
         break;
     }
@@ -204,14 +220,16 @@ static void woken(void *state)
     cmq_send_settle(l, cmq_loop_now_ns(l->loop));
     cmq_wake_changed(l);
     cmq_wake_arrivals(l);
+    cmq_pop_wake_notes(l);
     leave_tables(l);
 }
 
 static int64_t due_ns(void *state)
 {
     const cmq_broker_loop *l = state;
-    const int64_t hold = cmq_holds_due_ns(l->holds), sent = cmq_send_due_ns(l);
-    return hold < sent ? hold : sent;
+    const int64_t hold = cmq_holds_due_ns(l->holds), sent = cmq_send_due_ns(l), pop = cmq_pop_waits_first_deadline(l->pop_waits);
+    const int64_t first = hold < sent ? hold : sent;
+    return first < pop ? first : pop;
 }
 
 static void tick(void *state, int64_t now_ns)
@@ -219,6 +237,7 @@ static void tick(void *state, int64_t now_ns)
     cmq_broker_loop *l = state;
     cmq_send_settle(l, now_ns);
     cmq_wake_due(l, now_ns);
+    cmq_pop_wake_due(l, now_ns);
     leave_tables(l);
 }
 
@@ -298,6 +317,15 @@ void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_ou
         SUM(pulls_found);
         SUM(messages_out);
         SUM(message_bytes_out);
+        SUM(pops);
+        SUM(pops_found);
+        SUM(pop_acks);
+        SUM(pop_changes);
+        SUM(pops_held);
+        SUM(pop_wakes);
+        SUM(pop_timeouts);
+        SUM(pops_refused);
+        SUM(pops_held_now);
         SUM(held);
         SUM(hold_wakes);
         SUM(hold_timeouts);

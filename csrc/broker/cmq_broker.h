@@ -25,7 +25,7 @@
 #include "base/cmq_status.h"
 #include "broker/cmq_delay.h"
 #include "broker/cmq_offsets.h"
-#include "broker/cmq_pop_order.h"
+#include "broker/cmq_pops.h"
 #include "broker/cmq_tables.h"
 #include "broker/cmq_timer.h"
 #include "broker/cmq_traffic.h"
@@ -40,7 +40,7 @@ typedef struct cmq_broker_options {
     cmq_store *store;                   /* open for writing; outlives the broker */
     cmq_tables *tables;                 /* outlive the broker, too */
     cmq_offsets *offsets;
-    cmq_pop_order *pop_order;
+    cmq_pops *pops;                     /* NULL: pops are refused, as without timers; outlive the broker, and are started after it was created, stopped before it goes */
     const char *cluster;                /* brokerClusterName, the property CLUSTER of every message */
     const char *name;                   /* brokerName, in the handles of timers; NULL: none are given */
     const char *region;                 /* regionId [DefaultRegion], MSG_REGION */
@@ -83,6 +83,9 @@ cmq_status CMQ_MUST_CHECK cmq_broker_put(cmq_broker *broker, const cmq_append *a
 typedef struct cmq_broker_counters {
     uint64_t sends, send_failures, messages_in, message_bytes_in;    /* requests answered with success; the others; messages and their records' bytes */
     uint64_t pulls, pulls_found, messages_out, message_bytes_out;
+    uint64_t pops, pops_found, pop_acks, pop_changes;                /* requests, held ones once more each time they look; acknowledged messages; changed ones */
+    uint64_t pops_held, pop_wakes, pop_timeouts, pops_refused;       /* as those of pulls: a wake may find nothing */
+    uint64_t pops_held_now;
     uint64_t held, hold_wakes, hold_timeouts, hold_refused;          /* requests that were held; ended by a message; by time; not held for want of room */
     uint64_t holds_now;
     uint64_t waiting_for_disk;                                       /* sends now */

@@ -7,6 +7,7 @@
 
 #include "broker/cmq_broker.h"
 #include "broker/cmq_hold.h"
+#include "broker/cmq_pop_waits.h"
 #include "broker/cmq_sent.h"
 #include "broker/cmq_traffic.h"
 #include "store/cmq_watch.h"
@@ -61,6 +62,7 @@ typedef struct cmq_send_batch {
 typedef struct cmq_loop_counters {
     _Atomic uint64_t sends, send_failures, messages_in, message_bytes_in;
     _Atomic uint64_t pulls, pulls_found, messages_out, message_bytes_out;
+    _Atomic uint64_t pops, pops_found, pop_acks, pop_changes, pops_held, pop_wakes, pop_timeouts, pops_refused, pops_held_now;
     _Atomic uint64_t held, hold_wakes, hold_timeouts, hold_refused, holds_now, waiting_for_disk, control;
 } cmq_loop_counters;
 
@@ -68,6 +70,14 @@ static inline void cmq_bump(_Atomic uint64_t *counter, uint64_t by)
 {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by, memory_order_relaxed);
 }
+
+/* A pop of this topic and group that waits may go on. */
+typedef struct cmq_pop_note {
+    char *names;                          /* the topic, then the group */
+    uint32_t topic_bytes, group_bytes;
+    int32_t queue_id;                     /* as the pop asked; CMQ_POP_NOTE_ANY: whatever it asked */
+} cmq_pop_note;
+#define CMQ_POP_NOTE_ANY INT32_MIN
 
 typedef struct cmq_broker_loop {
     cmq_broker *broker;
@@ -82,6 +92,12 @@ typedef struct cmq_broker_loop {
     uint32_t arrived_count, arrived_slots;
     char **changed;                       /* groups whose holds are to be answered; under the broker's changed_mutex */
     uint32_t changed_count, changed_slots;
+    cmq_pop_waits *pop_waits;
+    uint32_t *pop_woken;                  /* waits that an arrival concerns */
+    uint32_t pop_woken_slots;
+    cmq_pop_note *pop_notes;              /* under the broker's changed_mutex */
+    uint32_t pop_note_count, pop_note_slots;
+    uint64_t draw;                        /* the state of a pop's chances */
     cmq_loop_counters counters;
     cmq_traffic *traffic;
     cmq_send_run run;
@@ -108,7 +124,8 @@ struct cmq_broker {
     int64_t flush_end;                    /* wait for this; under flush_mutex */
     bool flush_running, flush_stop;
 
-    pthread_mutex_t changed_mutex;        /* loops' lists of changed groups, and the list of loops */
+    pthread_mutex_t changed_mutex;        /* loops' lists of changed groups and of pops' notes, and the list of loops */
+    _Atomic uint32_t pops_waiting;        /* held, of all loops */
 };
 
 /* ---- cmq_send.c ---- */
@@ -138,6 +155,36 @@ cmq_net_verdict cmq_pull_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_c
 /* Run a held pull again, and answer it whatever comes. The hold is gone then. */
 void cmq_pull_end_hold(cmq_broker_loop *l, cmq_hold hold);
 
+/* ---- cmq_transfer.c: records on their way from the log into answers ---- */
+/* Units of which an answer takes the first so many. */
+typedef struct cmq_transfer {
+    uint32_t count, messages;
+    uint64_t bytes;
+} cmq_transfer;
+
+/* A stretch of the log that is pinned. All zero: none. */
+typedef struct cmq_transfer_place {
+    cmq_segment *segment;
+    const uint8_t *data;                  /* of [start, end) */
+    int64_t start, end;
+} cmq_transfer_place;
+
+/* How many of the units found fit into an answer: the first always. At least one was found. */
+cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, uint32_t found, uint32_t messages_max, int64_t bytes_max, int64_t confirmed);
+/* Could each unit's record be one? */
+cmq_status CMQ_MUST_CHECK cmq_transfer_check(const cmq_unit *units, uint32_t count);
+/* Copy the units' records; CMQ_ERR_OFFSET when one of them was deleted meanwhile. */
+cmq_status CMQ_MUST_CHECK cmq_transfer_copy(cmq_broker_loop *l, const cmq_unit *units, uint32_t count, uint8_t *into);
+/* Where the unit's record lies: in the place, or in another one that is pinned in its stead. Statuses as for a copy. */
+cmq_status CMQ_MUST_CHECK cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, const cmq_unit *unit, const uint8_t **record_out);
+static inline bool cmq_transfer_has(const cmq_transfer_place *place, const cmq_unit *unit)
+{
+    return unit->phy >= place->start && unit->phy + unit->bytes <= place->end;
+}
+void cmq_transfer_leave(cmq_transfer_place *place);
+/* How many units of a queue are looked at for so many messages: upstream's max(16000, maxMsgNums * 20) bytes of index. */
+static inline uint64_t cmq_transfer_examine(uint32_t wanted) { return wanted > 800u ? wanted : 800u; }
+
 /* ---- cmq_wake.c: what ends holds ---- */
 void cmq_wake_arrivals(cmq_broker_loop *l);
 void cmq_wake_due(cmq_broker_loop *l, int64_t now_ns);
@@ -147,7 +194,26 @@ void cmq_wake_changed(cmq_broker_loop *l);
 /* Watch the queue of a hold that was just added; the hold may be gone when it returns. */
 void cmq_wake_watch(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id);
 
+/* Look at the queue in this or the next call of cmq_wake_arrivals. */
+void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue);
+
+/* ---- cmq_pop.c, cmq_pop_ack.c ---- */
+cmq_net_verdict cmq_pop_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
+cmq_net_verdict cmq_pop_ack_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body);
+
+/* ---- cmq_pop_hold.c: pops that wait ---- */
+void cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue);
+void cmq_pop_wake_notes(cmq_broker_loop *l);
+void cmq_pop_wake_due(cmq_broker_loop *l, int64_t now_ns);
+/* Returns how many waits it had. */
+uint32_t cmq_pop_wake_closed(cmq_broker_loop *l, cmq_conn *conn);
+void cmq_pop_wake_all(cmq_broker_loop *l);
+/* Any thread: messages were revived. */
+void cmq_pop_tell_revived(void *broker, cmq_slice topic, cmq_slice group);
+
 /* ---- cmq_progress.c ---- */
+/* Is the queue young: its first message there, and not long ago? A group that begins there begins at 0, as its consumers were probably started first. */
+bool cmq_broker_is_young(const cmq_broker *broker, cmq_slice topic, int32_t queue_id);
 cmq_net_verdict cmq_progress_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
 
 /* ---- cmq_broker.c ---- */

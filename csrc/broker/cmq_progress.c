@@ -24,8 +24,7 @@ static void answer_offset(cmq_conn *conn, const cmq_command *command, int64_t of
     cmq_conn_commit(conn, used);
 }
 
-/* A young queue: its first message is there, and not long ago. A group that begins there begins at 0, as its consumers were probably started first. */
-static bool is_young(const cmq_broker *broker, cmq_slice topic, int32_t queue_id)
+bool cmq_broker_is_young(const cmq_broker *broker, cmq_slice topic, int32_t queue_id)
 {
     cmq_queue *queue = cmq_queues_find(broker->queues, topic, queue_id);
     if (queue == NULL || cmq_queue_min(queue) > 0) return false;
@@ -44,7 +43,7 @@ static void query_progress(cmq_broker_loop *l, cmq_conn *conn, const cmq_command
     
     if (offset >= 0)
         answer_offset(conn, command, offset);
-    else if (header->zero_if_not_found && is_young(l->broker, header->topic, header->queue_id))
+    else if (header->zero_if_not_found && cmq_broker_is_young(l->broker, header->topic, header->queue_id))
         answer_offset(conn, command, 0);
     else
         cmq_conn_answer(conn, command, CMQ_RESPONSE_QUERY_NOT_FOUND, CMQ_NAME("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"));

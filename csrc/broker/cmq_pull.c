@@ -20,7 +20,6 @@
 
 #define ANSWER_BYTES 512u
 #define LEND_BYTES 16384u
-#define EXAMINE_UNITS_MIN 800u     /* upstream: max(16000, maxMsgNums * 20) bytes of index a call */
 
 /* Bits of a pull's sysFlag. */
 enum {
@@ -96,41 +95,6 @@ static void answer_refused(cmq_broker_loop *l, const pull *p, int32_t code, int3
     answer_text(l, p, code, forbidden, text);
 }
 
-/* Copy the records of the units; CMQ_ERR_OFFSET when one of them was deleted meanwhile. */
-static cmq_status copy_records(cmq_broker_loop *l, uint8_t *into, uint32_t count)
-{
-    cmq_log *log = l->broker->store->log;
-    cmq_segment *segment = NULL;
-    const uint8_t *data = NULL;
-    int64_t start = 0, end = 0;
-    cmq_status status = CMQ_OK;
-    for (uint32_t i = 0; i < count && status == CMQ_OK; i++) {
-        const cmq_unit *unit = &l->units[i];
-        if (unit->phy < start || unit->phy + unit->bytes > end) {
-            size_t available;
-            if (segment != NULL) cmq_segment_unpin(segment);
-            segment = NULL;
-            status = cmq_log_pin(log, unit->phy, &segment, &data, &available);
-            if (status != CMQ_OK) break;
-            start = unit->phy;
-            end = start + (int64_t)available;
-            if (unit->bytes < CMQ_RECORD_BYTES_MIN || unit->phy + unit->bytes > end)
-                status = cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the queue's unit %lld names %d bytes that the log does not have", (long long)unit->offset,
-                                     unit->bytes);
-            if (status != CMQ_OK) break;
-        }
-        const uint8_t *record = data + (unit->phy - start);
-        if (cmq_load_i32(record) != unit->bytes) {
-            status = cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the record at %lld has not the size that its queue's unit says", (long long)unit->phy);
-            break;
-        }
-        memcpy(into, record, (size_t)unit->bytes);
-        into += unit->bytes;
-    }
-    if (segment != NULL) cmq_segment_unpin(segment);
-    return status;
-}
-
 static void unpin(void *segment) { cmq_segment_unpin(segment); }
 
 /* Pin the records where they lie behind one another and are enough to be sent from there; NULL: copy them. */
@@ -187,7 +151,7 @@ static void answer_pulled(cmq_broker_loop *l, const pull *p, pulled *got)
     cmq_command_add_i64(&writer, CMQ_NAME("groupSysFlag"), p->group->sys_flag);
     const size_t header = cmq_command_end(&writer, got->bytes);
     CMQ_ASSERT(header <= ANSWER_BYTES);
-    const cmq_status status = pinned == NULL ? copy_records(l, out + header, got->count) : CMQ_OK;
+    const cmq_status status = pinned == NULL ? cmq_transfer_copy(l, l->units, got->count, out + header) : CMQ_OK;
     if (status != CMQ_OK) {
         if (!were_removed(l, p, got)) answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
         else answer_pulled(l, p, got);
@@ -272,26 +236,14 @@ static bool check(cmq_broker_loop *l, pull *p)
 
 /* ---- looking ---- */
 
-/* How many of the units found fit: the first always. Sets next behind the last that is taken. */
+/* Take as many of the units found as fit. Sets next behind the last that is taken. */
 static void take_units(cmq_broker_loop *l, const pull *p, pulled *got, uint32_t found, int64_t scanned, int64_t confirmed)
 {
-    const cmq_broker_options *o = &l->broker->options;
-    const bool disk = confirmed - l->units[0].phy > o->memory_bytes;
-    const int32_t most = disk ? o->transfer_count_disk : o->transfer_count_memory;
-    const int64_t most_bytes = disk ? o->transfer_bytes_disk : o->transfer_bytes_memory;
-    for (uint32_t i = 0; i < found; i++) {
-        const cmq_unit *unit = &l->units[i];
-        const int64_t bytes = (int64_t)got->bytes + unit->bytes;
-        if (i > 0 && (bytes > p->held.max_bytes || bytes > most_bytes || got->messages >= (uint32_t)most ||
-                      got->messages + (uint32_t)unit->count > (uint32_t)p->held.max_messages)) {
-            scanned = unit->offset;
-            break;
-        }
-        got->count = i + 1;
-        got->bytes = (uint64_t)bytes;
-        got->messages += (uint32_t)unit->count;
-    }
-    set(got, CMQ_RESPONSE_SUCCESS, "FOUND", scanned);
+    const cmq_transfer fit = cmq_transfer_fit(l, l->units, found, (uint32_t)p->held.max_messages, p->held.max_bytes, confirmed);
+    got->count = fit.count;
+    got->bytes = fit.bytes;
+    got->messages = fit.messages;
+    set(got, CMQ_RESPONSE_SUCCESS, "FOUND", fit.count < found ? l->units[fit.count].offset : scanned);
 }
 
 static cmq_status look(cmq_broker_loop *l, const pull *p, pulled *got)
@@ -323,19 +275,16 @@ static cmq_status look(cmq_broker_loop *l, const pull *p, pulled *got)
     uint32_t hash_count = 0, found = 0;
     const uint32_t *hashes = cmq_filter_hashes(p->filter, &hash_count);
     const uint32_t wanted = (uint32_t)p->held.max_messages;
-    const uint64_t examine = wanted > EXAMINE_UNITS_MIN ? wanted : EXAMINE_UNITS_MIN;
+    const uint64_t examine = cmq_transfer_examine(wanted);
     int64_t next = from;
     if (hash_count == 0 && !cmq_filter_is_all(p->filter)) {
         set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", got->max);
         return CMQ_OK;
     }
     const uint32_t capacity = wanted < CMQ_PULL_UNITS_MAX ? wanted : CMQ_PULL_UNITS_MAX;
-    const cmq_status status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, examine, l->units, capacity, &found, &next);
+    cmq_status status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, examine, l->units, capacity, &found, &next);
+    if (status == CMQ_OK) status = cmq_transfer_check(l->units, found);
     if (status != CMQ_OK) return status;
-    for (uint32_t i = 0; i < found; i++)
-        if (l->units[i].bytes < CMQ_RECORD_BYTES_MIN || (uint32_t)l->units[i].bytes > CMQ_FRAME_BYTES_MAX - ANSWER_BYTES)
-            return cmq_fail_at(CMQ_ERR_CORRUPT, l->units[i].phy, "the queue's unit %lld names a record of %d bytes, which no frame can have",
-                               (long long)l->units[i].offset, l->units[i].bytes);
     if (found == 0)
         set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", next);
     else

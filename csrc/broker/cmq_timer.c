@@ -290,6 +290,8 @@ void cmq_timer_count(cmq_timer *timer, cmq_timer_counters *counters_out)
     pthread_mutex_unlock(&timer->mutex);
 }
 
+const cmq_timer_options *cmq_timer_options_of(const cmq_timer *timer) { return &timer->options; }
+
 void cmq_timer_check_of(cmq_timer *timer, cmq_timer_check *check_out)
 {
     pthread_mutex_lock(&timer->mutex);

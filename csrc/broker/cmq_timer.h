@@ -128,6 +128,8 @@ typedef struct cmq_timer_counters {
 } cmq_timer_counters;
 void cmq_timer_count(cmq_timer *timer, cmq_timer_counters *counters_out);
 
+const cmq_timer_options *cmq_timer_options_of(const cmq_timer *timer);   /* with the defaults filled in */
+
 /* As timercheck was last written. */
 void cmq_timer_check_of(cmq_timer *timer, cmq_timer_check *check_out);
 

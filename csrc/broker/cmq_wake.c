@@ -12,7 +12,7 @@
 
 #define ANSWERS_PER_TURN 512u
 
-static void remember(cmq_broker_loop *l, cmq_queue *queue)
+void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue)
 {
     if (l->arrived_count == l->arrived_slots) {
         const uint32_t slots = l->arrived_slots == 0 ? 64 : l->arrived_slots * 2;
@@ -68,6 +68,7 @@ static bool serve_queue(cmq_broker_loop *l, cmq_queue *queue, uint32_t *budget)
         cmq_pull_end_hold(l, hold);
     }
     if (cmq_holds_of_queue(l->holds, topic, queue_id) != CMQ_HOLD_NONE) cmq_wake_watch(l, topic, queue_id);
+    cmq_pop_wake_arrival(l, queue);
     return true;
 }
 
@@ -84,7 +85,7 @@ void cmq_wake_watch(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id)
     cmq_holds_get(l->holds, hold, &first);
     const int64_t max = cmq_queue_max(queue, cmq_store_confirmed(l->broker->store));
     if (watched && max <= first.from && max == seen) return;
-    remember(l, queue);
+    cmq_wake_remember(l, queue);
     cmq_loop_wake(l->loop);
 }
 
@@ -95,7 +96,7 @@ void cmq_wake_arrivals(cmq_broker_loop *l)
     uint32_t count, budget = ANSWERS_PER_TURN;
     do {
         count = cmq_watcher_take(l->watcher, taken, TAKE);
-        for (uint32_t i = 0; i < count; i++) remember(l, taken[i]);
+        for (uint32_t i = 0; i < count; i++) cmq_wake_remember(l, taken[i]);
     } while (count == TAKE);
     /* Serving may list a queue again, behind the others. */
     uint32_t served = 0;
@@ -119,7 +120,7 @@ void cmq_wake_due(cmq_broker_loop *l, int64_t now_ns)
 uint32_t cmq_wake_closed(cmq_broker_loop *l, cmq_conn *conn)
 {
     const uint32_t slot = cmq_conn_slot(conn);
-    uint32_t forgotten = 0;
+    uint32_t forgotten = cmq_pop_wake_closed(l, conn);
     for (cmq_hold hold; (hold = cmq_holds_of_conn(l->holds, slot)) != CMQ_HOLD_NONE; forgotten++) {
         cmq_held_pull held;
         cmq_holds_get(l->holds, hold, &held);
@@ -144,6 +145,7 @@ void cmq_wake_changed(cmq_broker_loop *l)
         cmq_hold hold;
         while ((hold = group.bytes > 0 ? cmq_holds_of_group(l->holds, group) : cmq_holds_due(l->holds, INT64_MAX)) != CMQ_HOLD_NONE)
             cmq_pull_end_hold(l, hold);
+        if (group.bytes == 0) cmq_pop_wake_all(l);
         free(changed[i]);
     }
     free(changed);

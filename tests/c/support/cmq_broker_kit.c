@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 
 #include "support/cmq_test.h"
 
+#define KIT_BROKER_MS INT64_C(1700000000000)
 #define ANSWER_NS_MAX INT64_C(60000000000)
 
 static int64_t wall_ns(void)
@@ -47,13 +49,17 @@ void kit_broker_subscribe(kit_broker *kit, const char *group, const char *topic,
     cmq_filter_release(filter);
 }
 
-void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_options *extra, bool threads)
+static void make_tables(kit_broker *kit, cmq_store *store)
 {
-    *kit = (kit_broker){.now_ns = 1, .store = store};
+    *kit = (kit_broker){.now_ns = 1, .store = store, .now_ms = KIT_BROKER_MS};
     CHECK_OK(cmq_tables_create(&kit->tables));
     CHECK_OK(cmq_offsets_create(&kit->offsets, 0));
     kit_broker_topic(kit, "T", 4, CMQ_PERM_READ | CMQ_PERM_WRITE);
     kit_broker_subscribe(kit, "G", "T", "*", 1);
+}
+
+static void make_broker(kit_broker *kit, const cmq_broker_options *extra, bool threads)
+{
     cmq_broker_options options = extra != NULL ? *extra : (cmq_broker_options){0};
     options.store = kit->store;
     options.tables = kit->tables;
@@ -61,6 +67,7 @@ void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_option
     options.cluster = "C";
     options.broker_ip = "127.0.0.1";
     options.store_host = (cmq_record_host){.address = {127, 0, 0, 1}, .port = 10911};
+    options.pops = kit->pops;
     CHECK_OK(cmq_broker_create(&kit->broker, &options));
     const char *address = "127.0.0.1:0";
     const cmq_net_options net = {.addresses = &address, .address_count = 1, .handler = cmq_broker_handler(kit->broker),
@@ -69,18 +76,83 @@ void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_option
     CHECK_OK(cmq_net_start(kit->net));
 }
 
-void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_broker_options *extra)
+void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_options *extra, bool threads)
+{
+    make_tables(kit, store);
+    make_broker(kit, extra, threads);
+}
+
+static cmq_store *open_store(const char *root, cmq_flush_mode flush)
 {
     const cmq_store_options options = {.path = root, .create = true, .background = flush == CMQ_FLUSH_SYNC, .flush = flush, .segment_bytes = 1 << 20};
     cmq_store *store;
     CHECK_OK(cmq_store_open(&store, &options));
-    kit_broker_serve(kit, store, extra, false);
+    return store;
+}
+
+void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_broker_options *extra)
+{
+    kit_broker_serve(kit, open_store(root, flush), extra, false);
+}
+
+void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra)
+{
+    cmq_pops_options options = extra != NULL ? *extra : (cmq_pops_options){0};
+    make_tables(kit, open_store(root, flush));
+    kit_broker_topic(kit, CMQ_TOPIC_TIMER, 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    kit_broker_topic(kit, CMQ_POP_REVIVE_TOPIC_PREFIX "C", 8, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    const cmq_timer_options timer = {.store = kit->store, .clock = cmq_clock_manual(&kit->now_ms), .manual = true};
+    CHECK_OK(cmq_timer_create(&kit->timer, &timer));
+    CHECK_OK(cmq_timer_start(kit->timer));
+    CHECK_OK(cmq_pop_order_create(&kit->order, 0));
+    options.store = kit->store;
+    options.tables = kit->tables;
+    options.offsets = kit->offsets;
+    options.order = kit->order;
+    options.timer = kit->timer;
+    options.cluster = "C";
+    options.broker = "broker-a";
+    options.host = (cmq_record_host){.address = {127, 0, 0, 1}, .port = 10911};
+    options.clock = cmq_clock_manual(&kit->now_ms);
+    options.manual = true;
+    CHECK_OK(cmq_pops_create(&kit->pops, &options));
+    make_broker(kit, &(cmq_broker_options){.timer = kit->timer, .name = "broker-a"}, false);
+    CHECK_OK(cmq_pops_start(kit->pops));
+}
+
+void kit_broker_pass_pops(kit_broker *kit, int64_t ms)
+{
+    enum { ROUNDS = 4, STEP_MS = 500 };   /* what one of them stores the next finds in the round behind */
+    for (int64_t passed = 0; passed <= ms; passed += STEP_MS) {
+        const int64_t step_ms = ms - passed < STEP_MS ? ms - passed : STEP_MS;
+        kit->now_ns += step_ms * INT64_C(1000000);
+        atomic_fetch_add(&kit->now_ms, step_ms);
+        for (int round = 0; round < ROUNDS; round++) {
+            uint8_t name[CMQ_POP_TOPIC_BYTES_MAX + 1];
+            size_t bytes;
+            int64_t due_ms;
+            CHECK_OK(cmq_store_flush(kit->store));
+            CHECK_OK(cmq_timer_step(kit->timer, &due_ms));
+            CHECK_OK(cmq_pops_step(kit->pops));
+            while (cmq_pops_take_wanted(kit->pops, name, &bytes)) {
+                name[bytes] = 0;
+                kit_broker_topic(kit, (const char *)name, 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+                cmq_pops_topic_made(kit->pops);
+            }
+            kit_broker_turn(kit);
+        }
+    }
 }
 
 void kit_broker_stop(kit_broker *kit)
 {
+    if (kit->pops != NULL) CHECK_OK(cmq_pops_stop(kit->pops));
     cmq_net_destroy(kit->net);
     cmq_broker_destroy(kit->broker);
+    cmq_pops_destroy(kit->pops);
+    if (kit->timer != NULL) CHECK_OK(cmq_timer_stop(kit->timer));
+    cmq_timer_destroy(kit->timer);
+    cmq_pop_order_destroy(kit->order);
     cmq_offsets_destroy(kit->offsets);
     cmq_tables_destroy(kit->tables);
     CHECK_OK(cmq_store_close(kit->store));
@@ -139,6 +211,7 @@ void kit_broker_turn(kit_broker *kit) { cmq_net_turn(kit->net); }
 void kit_broker_pass(kit_broker *kit, int64_t ms)
 {
     kit->now_ns += ms * INT64_C(1000000);
+    atomic_fetch_add(&kit->now_ms, ms);
     kit_broker_turn(kit);
 }
 

@@ -20,12 +20,20 @@ typedef struct kit_broker {
     cmq_broker *broker;
     cmq_net *net;
     int64_t now_ns;
+    cmq_pop_order *order;             /* these three: with pops only */
+    cmq_timer *timer;
+    cmq_pops *pops;
+    _Atomic int64_t now_ms;           /* the wall clock of pops and timers, which goes with now_ns */
 } kit_broker;
 
 /* Open a store at `root` with this flush mode, and serve it. Topics T (4 queues), B (batch), group G; G has subscribed T with every tag. */
 void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_broker_options *extra);
 /* The same over a store that is open, with or without threads of the loops (then time is the system's). */
 void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_options *extra, bool threads);
+/* The same as kit_broker_start, with pops; NULL: their defaults. Topics of timers and of the revive log are there, too. */
+void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra);
+/* Let `ms` pass, and timers and pops do what is due, retry topics be made, until nothing is. */
+void kit_broker_pass_pops(kit_broker *kit, int64_t ms);
 void kit_broker_stop(kit_broker *kit);
 
 void kit_broker_topic(kit_broker *kit, const char *name, int32_t queues, int32_t perm);

@@ -1,0 +1,404 @@
+/* cmq_pop_ack: what becomes of popped messages: acknowledged (200051, 200151 for many), or invisible for another time (200053).
+ *
+ *     ack     merged into its checkpoint in memory, else stored behind it in the log; of an ordered pop: in the table of batches
+ *     change  a checkpoint of the one message, of now; then the old one's ack
+ *
+ * A handle says what it is about; one that is stale, or of nobody, finds no checkpoint in memory, becomes an ack in the log, and is dropped there by the
+ * revive.
+ *
+ * Source: consumption specification 4.7, 4.10; upstream's AckMessageProcessor, ChangeInvisibleTimeProcessor.
+ */
+#include "broker/cmq_pop_internal.h"
+
+#include <stdlib.h>
+
+#include "base/cmq_assert.h"
+#include "base/cmq_bitmap.h"
+#include "wire/cmq_json.h"
+
+#define ANSWER_BYTES 512u
+#define DAMAGED "the body of code 200151 is no list of acks: %s is missing at byte %zu"
+
+/* What messages of one checkpoint are acknowledged by. */
+typedef struct acked {
+    cmq_slice topic, group;            /* the real topic */
+    int32_t queue_id;
+    cmq_pop_handle handle;
+} acked;
+
+/* ---- acknowledging ---- */
+
+static bool is_ordered(const acked *what) { return what->handle.revive_queue == CMQ_POP_REVIVE_ORDER; }
+
+static cmq_offset_key progress_of(const acked *what) { return (cmq_offset_key){.topic = what->topic, .group = what->group, .queue_id = what->queue_id}; }
+static cmq_pop_key key_of(const acked *what) { return (cmq_pop_key){.topic = what->topic, .group = what->group, .queue_id = what->queue_id}; }
+
+/* A queue is free, or becomes free at another time. */
+static void wake(cmq_broker_loop *l, const acked *what)
+{
+    cmq_pop_tell_rest(l, what->topic, what->group, -1);
+    cmq_pop_tell_rest(l, what->topic, what->group, what->queue_id);
+}
+
+static cmq_status CMQ_MUST_CHECK ack_ordered(cmq_broker_loop *l, const acked *what, int64_t offset)
+{
+    cmq_pops *pops = l->broker->options.pops;
+    const cmq_pop_key key = key_of(what);
+    const cmq_offset_key progress = progress_of(what);
+    cmq_pop_lane *lane;
+    bool is_free;
+    cmq_status status = cmq_pop_lane_enter(cmq_pops_buffer(pops), &key, &lane);
+    if (status != CMQ_OK) return status;
+    status = cmq_pop_ordered_ack(cmq_pops_ordered(pops), &progress, offset, what->handle.pop_ms, what->handle.invisible_ms, cmq_pops_now_ms(pops), &is_free);
+    cmq_pop_lane_leave(cmq_pops_buffer(pops), lane);
+    if (is_free) wake(l, what);
+    return status;
+}
+
+/* At most CMQ_POP_MESSAGES_MAX messages of an unordered pop. */
+static cmq_status CMQ_MUST_CHECK ack_offsets(cmq_broker_loop *l, const acked *what, const int64_t *offsets, uint32_t count)
+{
+    cmq_pops *pops = l->broker->options.pops;
+    const cmq_pop_key key = key_of(what);
+    const cmq_pop_handle *handle = &what->handle;
+    cmq_status status = cmq_pop_buffer_ack(cmq_pops_buffer(pops), &key, handle->start_offset, handle->pop_ms, offsets, count, cmq_pops_now_ms(pops));
+    if (status == CMQ_AGAIN) {
+        cmq_pop_store_item items[CMQ_POP_MESSAGES_MAX];
+        uint32_t stored;
+        CMQ_ASSERT(count <= CMQ_POP_MESSAGES_MAX);
+        for (uint32_t i = 0; i < count; i++)
+            items[i] = (cmq_pop_store_item){
+                .is_ack = true,
+                .revive_queue = handle->revive_queue,
+                .ack = {.topic = what->topic, .group = what->group, .broker = handle->broker, .queue_id = what->queue_id,
+                        .start_offset = handle->start_offset, .pop_ms = handle->pop_ms, .invisible_ms = handle->invisible_ms, .offset = offsets[i]},
+            };
+        status = cmq_pops_store(pops, items, count, &stored);
+        cmq_pop_buffer_in_flight_done(cmq_pops_buffer(pops), &key, stored, handle->pop_ms);
+    }
+    if (status == CMQ_OK) cmq_bump(&l->counters.pop_acks, count);
+    return status;
+}
+
+/* ---- 200051, 200053: checks ---- */
+
+/* The queue's bounds; false: it has never had a message. */
+static bool bounds_of(const cmq_broker_loop *l, const acked *what, int64_t *min_out, int64_t *max_out)
+{
+    cmq_queue *queue = cmq_queues_find(l->broker->queues, what->topic, what->queue_id);
+    if (queue == NULL) return false;
+    *min_out = cmq_queue_min(queue);
+    *max_out = cmq_queue_max(queue, cmq_store_confirmed(l->broker->store));
+    return true;
+}
+
+/* Is there such a handle? Ordered ones need a group that is known: its lane is made for them. */
+static bool is_sound(cmq_broker_loop *l, const acked *what)
+{
+    const cmq_pops_options *o = cmq_pops_options_of(l->broker->options.pops);
+    if (is_ordered(what)) return cmq_tables_group(cmq_broker_tables(l), what->group) != NULL;
+    return what->handle.revive_queue >= 0 && (uint32_t)what->handle.revive_queue < o->revive_queues;
+}
+
+static bool check(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header, acked *what)
+{
+    const cmq_topic_entry *topic = cmq_tables_topic(cmq_broker_tables(l), header->topic);
+    int64_t min = 0, max = 0;
+    *what = (acked){.topic = header->topic, .group = header->group, .queue_id = header->queue_id};
+    if (l->broker->options.pops == NULL) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "there are no popped messages, as timerWheelEnable is false");
+    } else if (topic == NULL) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_TOPIC_NOT_EXIST, "topic[%.*s] not exist, apply first please!", cmq_shown(header->topic),
+                          (const char *)header->topic.data);
+    } else if (header->queue_id < 0 || header->queue_id >= topic->read_queues) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, CMQ_POP_NO_QUEUE, header->queue_id, cmq_shown(header->topic),
+                          (const char *)header->topic.data, topic->read_queues);
+    } else if (!bounds_of(l, what, &min, &max) || header->offset < min || header->offset > max ||
+               (command->code == CMQ_REQUEST_CHANGE_MESSAGE_INVISIBLETIME && header->offset == max)) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE, "offset is illegal, key:%.*s@%d, commit:%lld, store:%lld~%lld", cmq_shown(header->topic),
+                          (const char *)header->topic.data, header->queue_id, (long long)header->offset, (long long)min, (long long)max);
+    } else if (cmq_pop_handle_parse(header->handle, &what->handle) != CMQ_OK) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "%s", cmq_last_error()->text);
+    } else if (!is_sound(l, what)) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "extraInfo names revive queue %d, which is none, or a group that is none",
+                          what->handle.revive_queue);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static void answer_failure(cmq_conn *conn, const cmq_command *command, cmq_status status)
+{
+    cmq_broker_answer(conn, command, status == CMQ_ERR_NOT_FOUND ? CMQ_RESPONSE_MESSAGE_ILLEGAL : CMQ_RESPONSE_SYSTEM_ERROR, "%s", cmq_last_error()->text);
+}
+
+static void ack(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header)
+{
+    acked what;
+    if (!check(l, conn, command, header, &what)) return;
+    const cmq_status status = is_ordered(&what) ? ack_ordered(l, &what, header->offset) : ack_offsets(l, &what, &header->offset, 1);
+    if (status == CMQ_OK)
+        cmq_conn_answer(conn, command, CMQ_RESPONSE_SUCCESS, CMQ_SLICE_NONE);
+    else
+        answer_failure(conn, command, status);
+}
+
+/* ---- 200053 ---- */
+
+static void answer_changed(cmq_conn *conn, const cmq_command *command, int64_t pop_ms, int64_t invisible_ms, int32_t revive_queue)
+{
+    uint8_t *out = (command->flag & CMQ_COMMAND_ONEWAY) == 0 ? cmq_conn_reserve(conn, ANSWER_BYTES) : NULL;
+    cmq_command_writer writer;
+    if (out == NULL) return;
+    cmq_command_begin(&writer, out, ANSWER_BYTES, command->format, CMQ_RESPONSE_SUCCESS, command->opaque, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE);
+    cmq_command_add_i64(&writer, CMQ_NAME("popTime"), pop_ms);
+    cmq_command_add_i64(&writer, CMQ_NAME("invisibleTime"), invisible_ms);
+    cmq_command_add_i64(&writer, CMQ_NAME("reviveQid"), revive_queue);
+    const size_t used = cmq_command_end(&writer, 0);
+    CMQ_ASSERT(used <= ANSWER_BYTES);
+    cmq_conn_commit(conn, used);
+}
+
+static void change_ordered(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header, const acked *what)
+{
+    cmq_pops *pops = l->broker->options.pops;
+    const cmq_pop_key key = key_of(what);
+    const cmq_offset_key progress = progress_of(what);
+    cmq_pop_lane *lane;
+    bool changed;
+    const cmq_status status = cmq_pop_lane_enter(cmq_pops_buffer(pops), &key, &lane);
+    if (status != CMQ_OK) {
+        answer_failure(conn, command, status);
+        return;
+    }
+    const int64_t invisible_ms = cmq_pop_ordered_change(cmq_pops_ordered(pops), &progress, header->offset, what->handle.pop_ms, header->invisible_ms,
+                                                        cmq_pops_now_ms(pops), &changed);
+    cmq_pop_lane_leave(cmq_pops_buffer(pops), lane);
+    if (changed) wake(l, what);
+    if (invisible_ms < 0)
+        answer_changed(conn, command, 0, 0, 0);   /* it was consumed long ago */
+    else
+        answer_changed(conn, command, what->handle.pop_ms, invisible_ms, CMQ_POP_REVIVE_ORDER);
+}
+
+static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header)
+{
+    static const int32_t first[] = {0};
+    cmq_pops *pops = l->broker->options.pops;
+    acked what;
+    uint32_t stored;
+    if (!check(l, conn, command, header, &what)) return;
+    if (header->invisible_ms < 0 || header->invisible_ms > cmq_pops_invisible_ms_max(pops)) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "invisibleTime is %lld ms; 0 to %lld are allowed (timerMaxDelaySec)",
+                          (long long)header->invisible_ms, (long long)cmq_pops_invisible_ms_max(pops));
+        return;
+    }
+    if (is_ordered(&what)) {
+        change_ordered(l, conn, command, header, &what);
+        return;
+    }
+    /* Later than the old one's, whatever the clock says: else the old one's ack could finish both. */
+    const int64_t now_ms = cmq_pops_now_ms(pops), pop_ms = now_ms > what.handle.pop_ms ? now_ms : what.handle.pop_ms + 1;
+    const cmq_pop_store_item item = {
+        .revive_queue = what.handle.revive_queue,
+        .checkpoint = {.start_offset = header->offset, .pop_ms = pop_ms, .invisible_ms = header->invisible_ms, .num = 1, .queue_id = what.queue_id,
+                       .topic = what.topic, .group = what.group, .broker = cmq_slice_of_text(cmq_pops_options_of(pops)->broker), .diffs = first},
+    };
+    cmq_status status = cmq_pops_store(pops, &item, 1, &stored);
+    if (status == CMQ_OK) status = ack_offsets(l, &what, &header->offset, 1);
+    if (status != CMQ_OK) {
+        answer_failure(conn, command, status);
+        return;
+    }
+    cmq_bump(&l->counters.pop_changes, 1);
+    cmq_bump(&l->counters.pop_acks, UINT64_MAX);   /* of the old handle: no message was consumed */
+    answer_changed(conn, command, pop_ms, header->invisible_ms, what.handle.revive_queue);
+}
+
+/* ---- 200151 ---- */
+
+/* One entry of the body, as it is written there. */
+typedef struct entry {
+    cmq_slice group, topic, kind, bits;
+    cmq_slice start, queue, revive, pop, invisible;
+} entry;
+
+static cmq_slice *member_of(entry *into, cmq_slice name)
+{
+#define IS(short_name, long_name, field) \
+    if (CMQ_JSON_IS(name, short_name) || CMQ_JSON_IS(name, long_name)) return &into->field
+    IS("c", "consumerGroup", group);
+    IS("t", "topic", topic);
+    IS("r", "retry", kind);
+    IS("so", "startOffset", start);
+    IS("q", "queueId", queue);
+    IS("rq", "reviveQueueId", revive);
+    IS("pt", "popTime", pop);
+    IS("it", "invisibleTime", invisible);
+    IS("b", "bitSet", bits);
+#undef IS
+    return NULL;
+}
+
+static bool read_entry(cmq_json *json, entry *out)
+{
+    *out = (entry){0};
+    if (!cmq_json_take(json, '{')) return cmq_json_wrong(json, "an ack");
+    bool more = !cmq_json_take(json, '}');
+    while (more) {
+        cmq_slice name, *into;
+        if (!cmq_json_name(json, &name)) return false;
+        into = member_of(out, name);
+        if (into != NULL ? !cmq_json_text(json, into) : !cmq_json_skip(json, 1)) return false;
+        if (!cmq_json_separator(json, '}', &more)) return false;
+    }
+    return true;
+}
+
+/* Read what an entry says; false: it says nothing that could be. `topic_room` takes a retry topic's name. */
+static bool take_entry(cmq_broker_loop *l, const entry *from, uint8_t topic_room[CMQ_POP_TOPIC_BYTES_MAX], acked *out)
+{
+    int32_t kind = CMQ_POP_NORMAL;
+    cmq_pop_handle *handle = &out->handle;
+    *out = (acked){.group = from->group};
+    if (cmq_field_i64(from->start, &handle->start_offset) != CMQ_OK || cmq_field_i64(from->pop, &handle->pop_ms) != CMQ_OK ||
+        cmq_field_i64(from->invisible, &handle->invisible_ms) != CMQ_OK || cmq_field_i32(from->queue, &out->queue_id) != CMQ_OK ||
+        cmq_field_i32(from->revive, &handle->revive_queue) != CMQ_OK || (from->kind.bytes > 0 && cmq_field_i32(from->kind, &kind) != CMQ_OK))
+        return false;
+    if (handle->start_offset < 0 || handle->start_offset > CMQ_POP_OFFSET_MAX || handle->pop_ms < 0 || handle->pop_ms > CMQ_POP_MS_MAX ||
+        handle->invisible_ms < 0 || handle->invisible_ms > CMQ_POP_MS_MAX || out->queue_id < 0 || kind < CMQ_POP_NORMAL || kind > CMQ_POP_RETRY_V2)
+        return false;
+    handle->broker = cmq_slice_of_text(cmq_pops_options_of(l->broker->options.pops)->broker);
+    if (from->group.bytes == 0 || cmq_pop_retry_topic(from->group, from->topic, (cmq_pop_retry)kind, topic_room, &out->topic) != CMQ_OK) return false;
+    return is_sound(l, out);
+}
+
+/* The value of a base64 digit; -1: none. */
+static int digit_of(uint8_t byte)
+{
+    if (byte >= 'A' && byte <= 'Z') return byte - 'A';
+    if (byte >= 'a' && byte <= 'z') return byte - 'a' + 26;
+    if (byte >= '0' && byte <= '9') return byte - '0' + 52;
+    return byte == '+' ? 62 : byte == '/' ? 63 : -1;
+}
+
+/* Messages of an entry that wait to be acknowledged together. */
+typedef struct pending {
+    int64_t offsets[CMQ_POP_MESSAGES_MAX];
+    uint32_t count;
+} pending;
+
+static cmq_status CMQ_MUST_CHECK ack_pending(cmq_broker_loop *l, const acked *what, pending *of)
+{
+    cmq_status status = CMQ_OK;
+    if (is_ordered(what)) {
+        for (uint32_t i = 0; i < of->count && status == CMQ_OK; i++) {
+            status = ack_ordered(l, what, of->offsets[i]);
+            if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;   /* the others count */
+        }
+    } else if (of->count > 0) {
+        status = ack_offsets(l, what, of->offsets, of->count);
+    }
+    of->count = 0;
+    return status;
+}
+
+/* Acknowledge the messages whose bits are set. Those that the queue does not have are passed over, as is what is no base64. */
+static cmq_status CMQ_MUST_CHECK ack_bits(cmq_broker_loop *l, const acked *what, cmq_slice bits)
+{
+    int64_t min, max, offset = what->handle.start_offset;
+    uint32_t word = 0, word_bits = 0;
+    pending found = {.count = 0};
+    cmq_status status = CMQ_OK;
+    if (!bounds_of(l, what, &min, &max)) return CMQ_OK;
+    for (size_t i = 0; i < bits.bytes && status == CMQ_OK && offset <= max; i++) {
+        const int digit = digit_of(bits.data[i]);
+        if (digit < 0) break;
+        word = word << 6 | (uint32_t)digit;
+        word_bits += 6;
+        if (word_bits < 8) continue;
+        word_bits -= 8;
+        uint32_t byte = word >> word_bits & 0xFF;
+        while (byte != 0 && status == CMQ_OK) {
+            const int64_t at = offset + cmq_bits_take(&byte);
+            if (at < min || at > max) continue;
+            if (found.count == CMQ_POP_MESSAGES_MAX) status = ack_pending(l, what, &found);
+            found.offsets[found.count++] = at;
+        }
+        offset += 8;
+    }
+    return status == CMQ_OK ? ack_pending(l, what, &found) : status;
+}
+
+static bool ack_list(cmq_broker_loop *l, cmq_json *json, uint32_t *entries, cmq_status *failed)
+{
+    if (!cmq_json_take(json, '[')) return cmq_json_wrong(json, "a list of acks");
+    bool more = !cmq_json_take(json, ']');
+    while (more) {
+        entry from;
+        acked what;
+        uint8_t topic_room[CMQ_POP_TOPIC_BYTES_MAX];
+        if (!read_entry(json, &from)) return false;
+        (*entries)++;
+        const cmq_status status = take_entry(l, &from, topic_room, &what) ? ack_bits(l, &what, from.bits) : CMQ_OK;
+        if (status != CMQ_OK) *failed = status;
+        if (!cmq_json_separator(json, ']', &more)) return false;
+    }
+    return true;
+}
+
+static bool ack_body(cmq_broker_loop *l, cmq_json *json, uint32_t *entries, cmq_status *failed)
+{
+    if (!cmq_json_take(json, '{')) return cmq_json_wrong(json, "an object");
+    bool more = !cmq_json_take(json, '}');
+    while (more) {
+        cmq_slice name;
+        if (!cmq_json_name(json, &name)) return false;
+        if (CMQ_JSON_IS(name, "acks") ? !ack_list(l, json, entries, failed) : !cmq_json_skip(json, 0)) return false;
+        if (!cmq_json_separator(json, '}', &more)) return false;
+    }
+    return true;
+}
+
+static void ack_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body)
+{
+    uint32_t entries = 0;
+    cmq_status failed = CMQ_OK;
+    if (l->broker->options.pops == NULL) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "there are no popped messages, as timerWheelEnable is false");
+        return;
+    }
+    uint8_t *scratch = malloc(body.bytes + 1);
+    if (scratch == NULL) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "no memory for %zu bytes of acks", body.bytes);
+        return;
+    }
+    cmq_json json;
+    cmq_json_begin(&json, body, scratch, body.bytes);
+    if (body.bytes > 0 && !ack_body(l, &json, &entries, &failed))
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, DAMAGED, json.wrong, (size_t)(json.at - body.data));
+    else if (entries == 0)
+        cmq_conn_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE, CMQ_SLICE_NONE);
+    else if (failed != CMQ_OK)
+        answer_failure(conn, command, failed);
+    else
+        cmq_conn_answer(conn, command, CMQ_RESPONSE_SUCCESS, CMQ_SLICE_NONE);
+    free(scratch);
+}
+
+/* ---- dealing out ---- */
+
+cmq_net_verdict cmq_pop_ack_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body)
+{
+    cmq_pop_header header;
+    if (command->code == CMQ_REQUEST_BATCH_ACK_MESSAGE)
+        ack_batch(l, conn, command, body);
+    else if (cmq_pop_header_read(command, &header) != CMQ_OK)
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "%s", cmq_last_error()->text);
+    else if (command->code == CMQ_REQUEST_ACK_MESSAGE)
+        ack(l, conn, command, &header);
+    else
+        change(l, conn, command, &header);
+    return CMQ_NET_DONE;
+}

@@ -1,0 +1,462 @@
+/* Pops through a socket: what is given, acknowledged, changed, held, and what comes back; injected time. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/cmq_property.h"
+#include "store/cmq_record.h"
+#include "support/cmq_broker_kit.h"
+#include "support/cmq_test.h"
+
+enum { POP = 200050, ACK = 200051, CHANGE = 200053, BATCH_ACK = 200151 };
+enum { OK = 0, NO_MESSAGE = 208, POLLING_FULL = 209, POLLING_TIMEOUT = 210 };
+
+static kit_broker kit;
+
+static void start(const cmq_pops_options *extra) { kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, extra); }
+
+static const kit_answer *expect(int client, int32_t opaque, int32_t code)
+{
+    const kit_answer *answer = kit_answer_of(&kit, client);
+    CHECK_INT(answer->command.opaque, opaque);
+    if (answer->command.code != code)
+        cmq_test_fail(__FILE__, __LINE__, "code %d (%.*s), expected %d", answer->command.code, (int)answer->command.remark.bytes,
+                      (const char *)answer->command.remark.data, code);
+    return answer;
+}
+
+/* ---- requests ---- */
+
+/* What a pop asks for, beside topic T and group G. */
+typedef struct asked {
+    int32_t queue_id, most;
+    int64_t invisible_ms, poll_ms;
+    const char *expression, *group, *topic, *attempt;
+    bool order;
+} asked;
+
+static const asked all = {.queue_id = -1, .most = 32, .invisible_ms = 10000};
+
+static void pop(int client, int32_t opaque, asked what)
+{
+    char queue[12], most[12], invisible[24], poll[24], born[24];
+    snprintf(queue, sizeof queue, "%d", what.queue_id);
+    snprintf(most, sizeof most, "%d", what.most);
+    snprintf(invisible, sizeof invisible, "%" PRId64, what.invisible_ms);
+    snprintf(poll, sizeof poll, "%" PRId64, what.poll_ms);
+    snprintf(born, sizeof born, "%" PRId64, kit.now_ms);
+    const kit_field fields[] = {{"consumerGroup", what.group != NULL ? what.group : "G"}, {"topic", what.topic != NULL ? what.topic : "T"},
+                                {"queueId", queue}, {"maxMsgNums", most}, {"invisibleTime", invisible}, {"pollTime", poll}, {"bornTime", born},
+                                {"initMode", "0"}, {"expType", "TAG"}, {"exp", what.expression != NULL ? what.expression : "*"},
+                                {"order", what.order ? "true" : "false"}, {"attemptId", what.attempt != NULL ? what.attempt : ""}, {NULL, NULL}};
+    kit_request(client, POP, opaque, 0, CMQ_HEADER_JSON, fields, NULL, 0);
+}
+
+static void send_some(int client, int count)
+{
+    for (int i = 0; i < count; i++) {
+        kit_send_message(client, 1000 + i, "T", i % 2 == 0 ? "even" : "odd", "hello");
+        expect(client, 1000 + i, OK);
+    }
+}
+
+/* What a client would do with the handle of a message. */
+static void settle_to(int client, int32_t opaque, int32_t code, const char *topic, int32_t queue_id, int64_t offset, const char *handle, int64_t invisible_ms)
+{
+    char queue[12], place[24], invisible[24];
+    snprintf(queue, sizeof queue, "%d", queue_id);
+    snprintf(place, sizeof place, "%" PRId64, offset);
+    snprintf(invisible, sizeof invisible, "%" PRId64, invisible_ms);
+    const kit_field fields[] = {{"consumerGroup", "G"}, {"topic", topic}, {"queueId", queue}, {"extraInfo", handle}, {"offset", place},
+                                {"invisibleTime", invisible}, {NULL, NULL}};
+    kit_request(client, code, opaque, 0, CMQ_HEADER_JSON, fields, NULL, 0);
+}
+
+/* The handle of a message of queue 0 of a pop that gave messages from `start_offset` on. */
+typedef struct batch {
+    int64_t pop_ms, invisible_ms, revive_queue, start_offset;
+} batch;
+
+static batch batch_of(const kit_answer *answer, int64_t start_offset)
+{
+    return (batch){kit_number(answer, "popTime"), kit_number(answer, "invisibleTime"), kit_number(answer, "reviveQid"), start_offset};
+}
+
+static const char *handle_of(const batch *b, int64_t offset)
+{
+    static char text[256];
+    snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " 0 broker-a 0 %" PRId64, b->start_offset, b->pop_ms, b->invisible_ms,
+             b->revive_queue, offset);
+    return text;
+}
+
+static void ack(int client, int32_t opaque, const batch *b, int64_t offset)
+{
+    settle_to(client, opaque, ACK, "T", 0, offset, handle_of(b, offset), 0);
+    expect(client, opaque, OK);
+}
+
+static int64_t committed(const char *topic)
+{
+    const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text(topic), .queue_id = 0};
+    return cmq_offsets_query(kit.offsets, &key);
+}
+
+static uint32_t records_in(const kit_answer *answer)
+{
+    uint32_t count = 0;
+    cmq_record_view view;
+    for (size_t at = 0; at < answer->body.bytes; at += view.record_bytes, count++)
+        CHECK_OK(cmq_record_parse(answer->body.data + at, answer->body.bytes - at, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
+    return count;
+}
+
+/* The one message of an answer that came from a retry topic; its handle, which is static. */
+static const char *retry_handle(const kit_answer *answer, cmq_record_view *view)
+{
+    static char text[512];
+    cmq_slice value;
+    CHECK_OK(cmq_record_parse(answer->body.data, answer->body.bytes, -1, CMQ_RECORD_CHECK_BODY_CRC, view));
+    CHECK(cmq_property_find(view->properties, cmq_slice_of_text("POP_CK"), &value));
+    snprintf(text, sizeof text, "%.*s", (int)value.bytes, (const char *)value.data);
+    return text;
+}
+
+/* ---- giving ---- */
+
+static void what_is_popped_and_acknowledged_does_not_come_back(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    send_some(client, 3);
+    pop(client, 1, all);
+    const kit_answer *answer = expect(client, 1, OK);
+    CHECK_BYTES(answer->command.remark.data, answer->command.remark.bytes, "FOUND", 5);
+    CHECK_INT(records_in(answer), 3);
+    CHECK_INT(kit_number(answer, "popTime"), kit.now_ms);
+    CHECK_INT(kit_number(answer, "restNum"), 0);
+    CHECK(strcmp(kit_text(answer, "startOffsetInfo"), "0 0 0") == 0);
+    CHECK(strcmp(kit_text(answer, "msgOffsetInfo"), "0 0 0,1,2") == 0);
+    CHECK(strcmp(kit_text(answer, "orderCountInfo"), "") == 0);
+    const batch b = batch_of(answer, 0);
+    for (int i = 0; i < 3; i++) ack(client, 10 + i, &b, i);
+    CHECK_INT(committed("T"), 3);
+    kit_broker_pass_pops(&kit, 30000);
+    pop(client, 2, all);
+    answer = expect(client, 2, POLLING_TIMEOUT);
+    CHECK(strcmp(kit_text(answer, "startOffsetInfo"), "") == 0);
+    CHECK_INT(kit_number(answer, "reviveQid"), 1);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void what_is_not_acknowledged_comes_back_once(const cmq_pops_options *options)
+{
+    start(options);
+    const int client = kit_client(&kit);
+    send_some(client, 3);
+    pop(client, 1, all);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    ack(client, 2, &b, 0);
+    ack(client, 3, &b, 2);
+    pop(client, 4, all);
+    expect(client, 4, POLLING_TIMEOUT);
+    kit_broker_pass_pops(&kit, 20000);
+    pop(client, 5, all);
+    const kit_answer *answer = expect(client, 5, OK);
+    CHECK(strcmp(kit_text(answer, "startOffsetInfo"), "1 0 0") == 0);
+    cmq_record_view view;
+    char handle[512];
+    snprintf(handle, sizeof handle, "%s", retry_handle(answer, &view));
+    CHECK_INT(view.record_bytes, answer->body.bytes);
+    CHECK_BYTES(view.topic.data, view.topic.bytes, "T", 1);
+    CHECK_BYTES(view.body.data, view.body.bytes, "hello", 5);
+    CHECK_INT(view.reconsume_times, 1);
+    settle_to(client, 6, ACK, "%RETRY%G_T", 0, view.queue_offset, handle, 0);
+    expect(client, 6, OK);
+    kit_broker_pass_pops(&kit, 30000);
+    pop(client, 7, all);
+    expect(client, 7, POLLING_TIMEOUT);
+    CHECK_INT(committed("T"), 3);
+    CHECK_INT(committed("%RETRY%G_T"), 1);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void it_comes_back_when_all_is_stored(void) { what_is_not_acknowledged_comes_back_once(NULL); }
+static void it_comes_back_when_pops_are_merged(void) { what_is_not_acknowledged_comes_back_once(&(cmq_pops_options){.merge = true}); }
+
+static void a_change_makes_a_message_come_back_at_another_time(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    send_some(client, 1);
+    pop(client, 1, all);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    settle_to(client, 2, CHANGE, "T", 0, 0, handle_of(&b, 0), 60000);
+    const kit_answer *answer = expect(client, 2, OK);
+    CHECK_INT(kit_number(answer, "popTime"), b.pop_ms + 1);
+    CHECK_INT(kit_number(answer, "invisibleTime"), 60000);
+    CHECK_INT(kit_number(answer, "reviveQid"), b.revive_queue);
+    kit_broker_pass_pops(&kit, 50000);
+    pop(client, 3, all);
+    expect(client, 3, POLLING_TIMEOUT);
+    kit_broker_pass_pops(&kit, 20000);
+    pop(client, 4, all);
+    CHECK_INT(records_in(expect(client, 4, OK)), 1);
+    settle_to(client, 5, CHANGE, "T", 0, 1, handle_of(&b, 1), 1000);
+    expect(client, 5, NO_MESSAGE);   /* there is no such message yet */
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void many_are_acknowledged_at_once(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    char body[512];
+    send_some(client, 10);
+    pop(client, 1, all);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    /* Bits 0, 2 and 9; then an entry of a queue that is not there, and one that is none. */
+    snprintf(body, sizeof body,
+             "{\"acks\":[{\"b\":\"BQI=\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64 ",\"q\":0,\"r\":\"0\",\"rq\":%" PRId64
+             ",\"so\":0,\"t\":\"T\"},{\"b\":\"AQ==\",\"c\":\"G\",\"it\":1,\"pt\":1,\"q\":77,\"r\":\"0\",\"rq\":0,\"so\":0,\"t\":\"T\"},{}],"
+             "\"brokerName\":\"broker-a\"}",
+             b.invisible_ms, b.pop_ms, b.revive_queue);
+    kit_request(client, BATCH_ACK, 2, 0, CMQ_HEADER_JSON, (const kit_field[]){{NULL, NULL}}, body, strlen(body));
+    expect(client, 2, OK);
+    kit_broker_pass_pops(&kit, 20000);
+    pop(client, 3, all);
+    CHECK_INT(records_in(expect(client, 3, OK)), 7);
+    kit_request(client, BATCH_ACK, 4, 0, CMQ_HEADER_JSON, (const kit_field[]){{NULL, NULL}}, "{\"acks\":[]}", 11);
+    expect(client, 4, NO_MESSAGE);
+    kit_request(client, BATCH_ACK, 5, 0, CMQ_HEADER_JSON, (const kit_field[]){{NULL, NULL}}, "{\"acks\":[{\"b\":", 13);
+    expect(client, 5, 1);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void messages_of_other_tags_are_passed_over(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    send_some(client, 6);
+    asked odd = all;
+    odd.expression = "odd";
+    pop(client, 1, odd);
+    const kit_answer *answer = expect(client, 1, OK);
+    CHECK(strcmp(kit_text(answer, "startOffsetInfo"), "0 0 1") == 0);
+    CHECK(strcmp(kit_text(answer, "msgOffsetInfo"), "0 0 1,3,5") == 0);
+    asked none = all;
+    none.expression = "never";
+    pop(client, 2, none);
+    expect(client, 2, POLLING_TIMEOUT);
+    CHECK_INT(committed("T"), 6);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void what_may_not_be_popped_is_refused(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    kit_broker_topic(&kit, "write-only", 1, CMQ_PERM_WRITE);
+    const struct {
+        asked what;
+        int32_t code;
+    } cases[] = {
+        {{.queue_id = -1, .most = 33}, 29},
+        {{.queue_id = -1, .most = 1, .topic = "unknown"}, 17},
+        {{.queue_id = -1, .most = 1, .topic = "write-only"}, 16},
+        {{.queue_id = 4, .most = 1}, 29},
+        {{.queue_id = -1, .most = 1, .expression = "||"}, 23},
+        {{.queue_id = -1, .most = 1, .invisible_ms = INT64_C(1) << 40}, 29},
+        {{.queue_id = -1, .most = 1, .invisible_ms = -1}, 29},
+    };
+    for (int32_t i = 0; i < (int32_t)(sizeof cases / sizeof cases[0]); i++) {
+        pop(client, i, cases[i].what);
+        expect(client, i, cases[i].code);
+    }
+    send_some(client, 1);
+    const batch b = {kit.now_ms, 1000, 0, 0};
+    settle_to(client, 20, ACK, "unknown", 0, 0, handle_of(&b, 0), 0);
+    expect(client, 20, 17);
+    settle_to(client, 21, ACK, "T", 4, 0, handle_of(&b, 0), 0);
+    expect(client, 21, 13);
+    settle_to(client, 22, ACK, "T", 0, 2, handle_of(&b, 2), 0);
+    expect(client, 22, NO_MESSAGE);
+    settle_to(client, 23, ACK, "T", 0, 0, "no handle", 0);
+    expect(client, 23, 13);
+    const batch foreign = {kit.now_ms, 1000, 8, 0};
+    settle_to(client, 24, ACK, "T", 0, 0, handle_of(&foreign, 0), 0);
+    expect(client, 24, 13);
+    settle_to(client, 25, CHANGE, "T", 0, 0, handle_of(&b, 0), INT64_C(1) << 40);
+    expect(client, 25, 1);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void without_timers_there_are_no_pops(void)
+{
+    kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL);
+    const int client = kit_client(&kit);
+    pop(client, 1, all);
+    expect(client, 1, 1);
+    settle_to(client, 2, ACK, "T", 0, 0, "x", 0);
+    expect(client, 2, 1);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* ---- holding ---- */
+
+static asked waiting(int64_t poll_ms)
+{
+    asked what = all;
+    what.poll_ms = poll_ms;
+    return what;
+}
+
+static void a_held_pop_ends_with_a_message(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit), producer = kit_client(&kit);
+    pop(client, 1, waiting(15000));
+    CHECK(kit_is_silent(&kit, client));
+    send_some(producer, 1);
+    CHECK_INT(records_in(expect(client, 1, OK)), 1);
+    pop(client, 2, waiting(15000));
+    CHECK(kit_is_silent(&kit, client));
+    send_some(producer, 1);
+    CHECK(strcmp(kit_text(expect(client, 2, OK), "msgOffsetInfo"), "0 0 1") == 0);
+    close(client);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void a_held_pop_ends_before_its_client_gives_up(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    pop(client, 1, waiting(15000));
+    kit_broker_pass(&kit, 14940);
+    CHECK(kit_is_silent(&kit, client));
+    kit_broker_pass(&kit, 10);
+    expect(client, 1, POLLING_TIMEOUT);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void a_held_pop_ends_with_a_revived_message(void)
+{
+    start(NULL);
+    const int first = kit_client(&kit), second = kit_client(&kit);
+    send_some(first, 1);
+    pop(first, 1, all);
+    expect(first, 1, OK);
+    pop(second, 2, waiting(60000));
+    kit_broker_pass_pops(&kit, 20000);
+    cmq_record_view view;
+    CHECK(strlen(retry_handle(expect(second, 2, OK), &view)) > 0);
+    close(first);
+    close(second);
+    kit_broker_stop(&kit);
+}
+
+static void what_one_leaves_the_next_gets(void)
+{
+    start(NULL);
+    const int first = kit_client(&kit), second = kit_client(&kit), producer = kit_client(&kit);
+    asked one = waiting(15000);
+    one.most = 1;
+    pop(first, 1, one);
+    CHECK(kit_is_silent(&kit, first));
+    pop(second, 2, one);
+    CHECK(kit_is_silent(&kit, second));
+    for (int i = 0; i < 2; i++) kit_send_message(producer, i, "T", "a", "x");
+    CHECK(strcmp(kit_text(expect(first, 1, OK), "msgOffsetInfo"), "0 0 0") == 0);
+    CHECK(strcmp(kit_text(expect(second, 2, OK), "msgOffsetInfo"), "0 0 1") == 0);
+    close(first);
+    close(second);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void more_than_may_wait_is_told(void)
+{
+    start(&(cmq_pops_options){.waits_max = 1});
+    const int first = kit_client(&kit), second = kit_client(&kit);
+    pop(first, 1, waiting(15000));
+    CHECK(kit_is_silent(&kit, first));
+    pop(second, 2, waiting(15000));
+    expect(second, 2, POLLING_FULL);
+    close(first);
+    CHECK(kit_is_silent(&kit, second));
+    pop(second, 3, waiting(15000));
+    CHECK(kit_is_silent(&kit, second));
+    CHECK_OK(cmq_broker_group_changed(kit.broker, CMQ_SLICE_NONE));
+    expect(second, 3, POLLING_TIMEOUT);
+    close(second);
+    kit_broker_stop(&kit);
+}
+
+/* ---- in order ---- */
+
+static void an_ordered_pop_waits_for_the_batch_before_it(void)
+{
+    start(NULL);
+    const int first = kit_client(&kit), second = kit_client(&kit);
+    asked ordered = waiting(60000);
+    ordered.order = true;
+    ordered.most = 2;
+    send_some(first, 4);
+    pop(first, 1, ordered);
+    const kit_answer *answer = expect(first, 1, OK);
+    CHECK_INT(kit_number(answer, "reviveQid"), 999);
+    CHECK(strcmp(kit_text(answer, "orderCountInfo"), "0 0 0") == 0);
+    const batch b = batch_of(answer, 0);
+    CHECK_INT(committed("T"), 0);
+    pop(second, 2, ordered);
+    CHECK(kit_is_silent(&kit, second));
+    ack(first, 3, &b, 0);
+    CHECK_INT(committed("T"), 1);
+    CHECK(kit_is_silent(&kit, second));
+    ack(first, 4, &b, 1);
+    CHECK(strcmp(kit_text(expect(second, 2, OK), "msgOffsetInfo"), "0 0 2,3") == 0);
+    /* Not acknowledged: it is free by itself, and nobody tells. */
+    pop(first, 5, ordered);
+    CHECK(kit_is_silent(&kit, first));
+    kit_broker_pass_pops(&kit, 10500);
+    answer = expect(first, 5, OK);
+    CHECK(strcmp(kit_text(answer, "msgOffsetInfo"), "0 0 2,3") == 0);
+    CHECK(strstr(kit_text(answer, "orderCountInfo"), "0 qo0%2 1") != NULL);
+    close(first);
+    close(second);
+    kit_broker_stop(&kit);
+}
+
+/* ---- resets ---- */
+
+static void a_reset_gives_messages_again(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
+    send_some(client, 3);
+    pop(client, 1, all);
+    expect(client, 1, OK);
+    CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 1));
+    pop(client, 2, all);
+    CHECK(strcmp(kit_text(expect(client, 2, OK), "msgOffsetInfo"), "0 0 1,2") == 0);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(what_is_popped_and_acknowledged_does_not_come_back), CMQ_TEST(it_comes_back_when_all_is_stored),
+              CMQ_TEST(it_comes_back_when_pops_are_merged), CMQ_TEST(a_change_makes_a_message_come_back_at_another_time),
+              CMQ_TEST(many_are_acknowledged_at_once), CMQ_TEST(messages_of_other_tags_are_passed_over), CMQ_TEST(what_may_not_be_popped_is_refused),
+              CMQ_TEST(without_timers_there_are_no_pops), CMQ_TEST(a_held_pop_ends_with_a_message), CMQ_TEST(a_held_pop_ends_before_its_client_gives_up),
+              CMQ_TEST(a_held_pop_ends_with_a_revived_message), CMQ_TEST(what_one_leaves_the_next_gets), CMQ_TEST(more_than_may_wait_is_told),
+              CMQ_TEST(an_ordered_pop_waits_for_the_batch_before_it), CMQ_TEST(a_reset_gives_messages_again))
