@@ -18,6 +18,8 @@ cdef class BrokerPlane(RequestHandler):
     cdef cmq_pop_order *_pop_order
     cdef cmq_delay *_delay
     cdef cmq_timer *_timer           # NULL: timers are off
+    cdef cmq_pops *_pops             # NULL: so are pops
+    cdef bint _pops_run
     cdef cmq_broker *_broker
     cdef bint _entered
     cdef Py_ssize_t _calls           # under way
@@ -32,18 +34,23 @@ cdef class BrokerPlane(RequestHandler):
                  int32_t transfer_bytes_memory=0, int32_t transfer_count_disk=0, int32_t transfer_bytes_disk=0, int64_t memory_bytes=0,
                  uint32_t sends_waiting_max=0, int64_t flush_timeout_ms=0, bint lite_pull=True, str broker_name=None, bint timers=False,
                  int32_t timer_precision_ms=0, int64_t timer_delay_ms_max=0, int32_t timer_roll_window_slots=0, int32_t timer_slot_messages=0,
-                 int32_t timer_flush_interval_ms=0, int64_t timer_log_file_bytes=0):
+                 int32_t timer_flush_interval_ms=0, int64_t timer_log_file_bytes=0, bint pops=False,
+                 uint32_t pop_revive_queues=0, bint pop_merge=False, int64_t pop_stay_ms=0, int64_t pop_stay_out_ms=0, uint32_t pop_merged_max=0,
+                 uint32_t pop_lane_max=0, bint pop_retry_v2=False, bint pop_retry_v1=True, int32_t pop_retry_percent=20, bint pop_begin_early=True,
+                 uint32_t pop_in_flight_max=0, uint32_t pop_waits_max=0, uint32_t pop_waits_key_max=0, bint pop_give_up=False):
         if self._handle is not None:
             raise RuntimeError("this plane was made before")
         cdef cmq_broker_options options
         cdef cmq_delay_options delay
         cdef cmq_timer_options timer
+        cdef cmq_pops_options popping
         cdef cmq_status status
         cdef bytes raw_cluster = cluster.encode(), raw_region = region.encode(), raw_ip = broker_ip.encode()
         cdef bytes raw_name = None if broker_name is None else broker_name.encode()
         memset(&options, 0, sizeof(options))
         memset(&delay, 0, sizeof(delay))
         memset(&timer, 0, sizeof(timer))
+        memset(&popping, 0, sizeof(popping))
         _set_host(&options.store_host, store_address, store_port)
         handle.enter()
         self._handle = handle
@@ -65,13 +72,37 @@ cdef class BrokerPlane(RequestHandler):
             with nogil:
                 status = cmq_timer_create(&self._timer, &timer)
             _check(status)
+        if pops and self._timer is not NULL and raw_name is not None:
+            popping.store = handle._store
+            popping.tables = self._tables
+            popping.offsets = self._offsets
+            popping.order = self._pop_order
+            popping.timer = self._timer
+            popping.cluster = raw_cluster
+            popping.broker = raw_name
+            popping.host = self._host
+            popping.revive_queues = pop_revive_queues
+            popping.merge = pop_merge
+            popping.stay_ms = pop_stay_ms
+            popping.stay_out_ms = pop_stay_out_ms
+            popping.merged_max = pop_merged_max
+            popping.lane_max = pop_lane_max
+            popping.retry_v2 = pop_retry_v2
+            popping.retry_v1_off = not pop_retry_v1
+            popping.retry_percent = pop_retry_percent or -1
+            popping.begin_late = not pop_begin_early
+            popping.in_flight_max = pop_in_flight_max
+            popping.waits_max = pop_waits_max
+            popping.waits_key_max = pop_waits_key_max
+            popping.give_up = pop_give_up
+            _check(cmq_pops_create(&self._pops, &popping))
         options.store = handle._store
         options.timer = self._timer
+        options.pops = self._pops
         if raw_name is not None:
             options.name = raw_name
         options.tables = self._tables
         options.offsets = self._offsets
-        options.pop_order = self._pop_order
         options.cluster = raw_cluster
         options.region = raw_region
         options.broker_ip = raw_ip
@@ -98,7 +129,11 @@ cdef class BrokerPlane(RequestHandler):
     cdef void _free(self) noexcept:
         with nogil:
             cmq_delay_destroy(self._delay)
+            if self._pops_run:
+                # As for the timers below: stop_pops has told of what was not stored.
+                cmq_pops_stop(self._pops)
             cmq_broker_destroy(self._broker)
+            cmq_pops_destroy(self._pops)
             if self._timer is not NULL:
                 # Of what was not written, stop_timers has told; the next start finds it in the log.
                 cmq_timer_stop(self._timer)
@@ -107,6 +142,8 @@ cdef class BrokerPlane(RequestHandler):
         cmq_offsets_destroy(self._offsets)
         cmq_tables_destroy(self._tables)
         self._delay = NULL
+        self._pops = NULL
+        self._pops_run = False
         self._timer = NULL
         self._broker = NULL
         self._pop_order = NULL
@@ -304,6 +341,8 @@ cdef class BrokerPlane(RequestHandler):
             raise _errors.InvalidArgument("name a group, a topic, or both")
         self.enter()
         cdef uint32_t removed = cmq_offsets_remove(self._offsets, _slice_of_value(group, "group"), _slice_of_value(topic, "topic"))
+        if self._pops is not NULL:
+            cmq_pops_forget(self._pops, _slice_of_value(topic, "topic"), _slice_of_value(group, "group"))
         self.leave()
         return removed
 
@@ -510,6 +549,56 @@ cdef class BrokerPlane(RequestHandler):
         cmq_timer_check_encode(&check, encoded)
         return encoded[:CMQ_TIMER_CHECK_WIRE_BYTES]
 
+    # ---- pops
+
+    def start_pops(self):
+        """Begin to revive what was popped and not acknowledged, where pops are on."""
+        cdef cmq_status status = CMQ_OK
+        self.enter()
+        if self._pops is not NULL and not self._pops_run:
+            status = cmq_pops_start(self._pops)
+            self._pops_run = status == CMQ_OK
+        self.leave()
+        _check(status)
+
+    def stop_pops(self):
+        """Revive nothing more, and store what is popped and not done with."""
+        cdef cmq_status status = CMQ_OK
+        self.enter()
+        if self._pops_run:
+            self._pops_run = False
+            with nogil:
+                status = cmq_pops_stop(self._pops)
+        self.leave()
+        _check(status)
+
+    def take_wanted_topics(self):
+        """Return the retry topics that are to be made with one queue; then put them, and call wanted_topics_made."""
+        cdef uint8_t name[256]
+        cdef size_t name_bytes
+        cdef list found = []
+        self.enter()
+        while self._pops is not NULL and cmq_pops_take_wanted(self._pops, name, &name_bytes):
+            found.append(name[:name_bytes].decode("utf-8", "replace"))
+        self.leave()
+        return found
+
+    def wanted_topics_made(self):
+        """Say that the tables have them."""
+        self.enter()
+        if self._pops is not NULL:
+            cmq_pops_topic_made(self._pops)
+        self.leave()
+
+    def flush(self):
+        """Bring all that was stored to the disk."""
+        cdef cmq_status status
+        self.enter()
+        with nogil:
+            status = cmq_store_flush(self._handle._store)
+        self.leave()
+        _check(status)
+
     # ---- storing, counting
 
     def put(self, str topic not None, int32_t queue_id, bytes body not None, object properties, *, int32_t flag, int32_t sys_flag,
@@ -548,12 +637,16 @@ cdef class BrokerPlane(RequestHandler):
         cdef cmq_broker_counters c
         cdef cmq_delay_counters d
         cdef cmq_timer_counters t
+        cdef cmq_pops_counters p
         memset(&t, 0, sizeof(t))
+        memset(&p, 0, sizeof(p))
         self.enter()
         cmq_broker_count(self._broker, &c)
         cmq_delay_count(self._delay, &d)
         if self._timer is not NULL:
             cmq_timer_count(self._timer, &t)
+        if self._pops is not NULL:
+            cmq_pops_count(self._pops, &p)
         self.leave()
         return {
             "sends": c.sends, "send_failures": c.send_failures, "messages_in": c.messages_in, "message_bytes_in": c.message_bytes_in,
@@ -564,6 +657,13 @@ cdef class BrokerPlane(RequestHandler):
             "timer_entered": t.entered, "timer_delivered": t.delivered, "timer_late": t.late, "timer_rolled": t.rolled, "timer_recalled": t.recalled,
             "timer_skipped": t.skipped, "timer_pending_now": t.pending, "timer_read_behind_ms_now": t.read_behind_ms,
             "timer_queue_behind_now": t.queue_behind,
+            "pops": c.pops, "pops_found": c.pops_found, "pop_acks": c.pop_acks, "pop_changes": c.pop_changes,
+            "pops_held": c.pops_held, "pop_wakes": c.pop_wakes, "pop_timeouts": c.pop_timeouts, "pops_refused": c.pops_refused,
+            "pops_held_now": c.pops_held_now, "pop_checkpoints_merged": p.buffer.merged, "pop_checkpoints_stored": p.buffer.stored,
+            "pop_checkpoints_given_up": p.buffer.given_up, "pop_checkpoints_now": p.buffer.checkpoints_now,
+            "pop_in_flight_now": p.buffer.in_flight_now, "pop_revived": p.revive.revived, "pop_put_again": p.revive.put_again,
+            "pop_gone": p.revive.gone, "pop_skipped": p.revive.skipped, "pop_damaged": p.revive.damaged,
+            "pop_unfinished_now": p.revive.unfinished_now, "pop_revive_behind_now": p.revive.behind_now, "pop_revive_lag_ms_now": p.revive.lag_ms,
         }
 
     def traffic(self):

@@ -215,6 +215,58 @@ cdef extern from "broker/cmq_timer.h" nogil:
     void cmq_timer_check_of(cmq_timer *timer, cmq_timer_check *check_out)
 
 
+cdef extern from "broker/cmq_pop_buffer.h" nogil:
+    ctypedef struct cmq_pop_buffer_counters:
+        uint64_t merged, stored, given_up
+        uint64_t acks_merged, acks_unknown
+        uint64_t checkpoints_now, lanes_now, in_flight_now
+        uint64_t bytes_now
+
+
+cdef extern from "broker/cmq_pop_revive.h" nogil:
+    ctypedef struct cmq_pop_revive_counters:
+        uint64_t checkpoints, acks, acks_late, revived, put_again, gone, skipped, damaged, early
+        uint64_t unfinished_now, behind_now
+        int64_t lag_ms
+
+
+cdef extern from "broker/cmq_pops.h" nogil:
+    ctypedef struct cmq_pops:
+        pass
+
+    ctypedef struct cmq_pops_options:
+        cmq_store *store
+        cmq_tables *tables
+        cmq_offsets *offsets
+        cmq_pop_order *order
+        cmq_timer *timer
+        const char *cluster
+        const char *broker
+        cmq_record_host host
+        uint32_t revive_queues
+        cbool merge
+        int64_t stay_ms, stay_out_ms
+        uint32_t merged_max, lane_max
+        cbool retry_v2, retry_v1_off
+        int32_t retry_percent
+        cbool begin_late
+        uint32_t in_flight_max, waits_max, waits_key_max
+        cbool give_up
+
+    ctypedef struct cmq_pops_counters:
+        cmq_pop_buffer_counters buffer
+        cmq_pop_revive_counters revive
+
+    cmq_status cmq_pops_create(cmq_pops **pops_out, const cmq_pops_options *options)
+    cmq_status cmq_pops_start(cmq_pops *pops)
+    cmq_status cmq_pops_stop(cmq_pops *pops)
+    void cmq_pops_destroy(cmq_pops *pops)
+    cbool cmq_pops_take_wanted(cmq_pops *pops, uint8_t *name_out, size_t *bytes_out)
+    void cmq_pops_topic_made(cmq_pops *pops)
+    void cmq_pops_forget(cmq_pops *pops, cmq_slice topic, cmq_slice group)
+    void cmq_pops_count(cmq_pops *pops, cmq_pops_counters *counters_out)
+
+
 cdef extern from "broker/cmq_traffic.h" nogil:
     ctypedef struct cmq_traffic_item:
         cmq_slice topic, group
@@ -229,7 +281,7 @@ cdef extern from "broker/cmq_broker.h" nogil:
         cmq_store *store
         cmq_tables *tables
         cmq_offsets *offsets
-        cmq_pop_order *pop_order
+        cmq_pops *pops
         const char *cluster
         const char *name
         const char *region
@@ -253,6 +305,9 @@ cdef extern from "broker/cmq_broker.h" nogil:
     ctypedef struct cmq_broker_counters:
         uint64_t sends, send_failures, messages_in, message_bytes_in
         uint64_t pulls, pulls_found, messages_out, message_bytes_out
+        uint64_t pops, pops_found, pop_acks, pop_changes
+        uint64_t pops_held, pop_wakes, pop_timeouts, pops_refused
+        uint64_t pops_held_now
         uint64_t held, hold_wakes, hold_timeouts, hold_refused
         uint64_t holds_now
         uint64_t waiting_for_disk

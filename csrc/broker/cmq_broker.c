@@ -111,6 +111,7 @@ static void free_loop(cmq_broker_loop *l)
     cmq_watcher_destroy(l->watcher);
     cmq_holds_destroy(l->holds);
     cmq_pop_waits_destroy(l->pop_waits);
+    cmq_pop_waits_destroy(l->notices);
     for (uint32_t i = 0; i < l->pop_note_count; i++) free(l->pop_notes[i].names);
     free(l->pop_notes);
     free(l->pop_woken);
@@ -135,9 +136,10 @@ static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void
     cmq_status status = cmq_tables_reader_create(broker->options.tables, &l->reader);
     if (status == CMQ_OK) status = cmq_traffic_create(&l->traffic);
     if (status == CMQ_OK) status = cmq_holds_create(&l->holds, broker->options.holds_max);
-    const cmq_pops_options *pops = broker->options.pops != NULL ? cmq_pops_options_of(broker->options.pops) : NULL;
+    const cmq_pops_options none = {0}, *pops = broker->options.pops != NULL ? cmq_pops_options_of(broker->options.pops) : &none;
     l->draw = (uint64_t)(uintptr_t)l;
-    if (status == CMQ_OK) status = cmq_pop_waits_create(&l->pop_waits, pops != NULL ? pops->waits_max : 0, pops != NULL ? pops->waits_key_max : 0);
+    if (status == CMQ_OK) status = cmq_pop_waits_create(&l->pop_waits, pops->waits_max, pops->waits_key_max);
+    if (status == CMQ_OK) status = cmq_pop_waits_create(&l->notices, pops->waits_max, pops->waits_key_max);
     if (status == CMQ_OK) status = cmq_watcher_create(&l->watcher, broker->store, wake_loop, loop);
     if (status != CMQ_OK) {
         free_loop(l);
@@ -195,6 +197,10 @@ static cmq_net_verdict request(void *state, cmq_conn *conn, const cmq_command *c
     case CMQ_REQUEST_POP_MESSAGE:
         verdict = cmq_pop_request(l, conn, command, again);
         break;
+    case CMQ_REQUEST_NOTIFICATION:
+    case CMQ_REQUEST_PEEK_MESSAGE:
+        verdict = cmq_pop_look_request(l, conn, command, again);
+        break;
     case CMQ_REQUEST_ACK_MESSAGE:
     case CMQ_REQUEST_BATCH_ACK_MESSAGE:
     case CMQ_REQUEST_CHANGE_MESSAGE_INVISIBLETIME:
@@ -227,7 +233,7 @@ static void woken(void *state)
 static int64_t due_ns(void *state)
 {
     const cmq_broker_loop *l = state;
-    const int64_t hold = cmq_holds_due_ns(l->holds), sent = cmq_send_due_ns(l), pop = cmq_pop_waits_first_deadline(l->pop_waits);
+    const int64_t hold = cmq_holds_due_ns(l->holds), sent = cmq_send_due_ns(l), pop = cmq_pop_due_ns(l);
     const int64_t first = hold < sent ? hold : sent;
     return first < pop ? first : pop;
 }

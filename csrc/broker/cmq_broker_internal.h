@@ -92,7 +92,7 @@ typedef struct cmq_broker_loop {
     uint32_t arrived_count, arrived_slots;
     char **changed;                       /* groups whose holds are to be answered; under the broker's changed_mutex */
     uint32_t changed_count, changed_slots;
-    cmq_pop_waits *pop_waits;
+    cmq_pop_waits *pop_waits, *notices;   /* held pops; held notifications */
     uint32_t *pop_woken;                  /* waits that an arrival concerns */
     uint32_t pop_woken_slots;
     cmq_pop_note *pop_notes;              /* under the broker's changed_mutex */
@@ -197,13 +197,15 @@ void cmq_wake_watch(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id);
 /* Look at the queue in this or the next call of cmq_wake_arrivals. */
 void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue);
 
-/* ---- cmq_pop.c, cmq_pop_ack.c ---- */
+/* ---- cmq_pop.c, cmq_pop_look.c, cmq_pop_ack.c ---- */
 cmq_net_verdict cmq_pop_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
+cmq_net_verdict cmq_pop_look_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
 cmq_net_verdict cmq_pop_ack_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body);
 
 /* ---- cmq_pop_hold.c: pops that wait ---- */
 void cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue);
 void cmq_pop_wake_notes(cmq_broker_loop *l);
+int64_t cmq_pop_due_ns(const cmq_broker_loop *l);
 void cmq_pop_wake_due(cmq_broker_loop *l, int64_t now_ns);
 /* Returns how many waits it had. */
 uint32_t cmq_pop_wake_closed(cmq_broker_loop *l, cmq_conn *conn);

@@ -33,7 +33,7 @@ void cmq_pop_refuse(cmq_broker_loop *l, const cmq_pop_asked *asked, int32_t code
 
 /* ---- checks, in upstream's order ---- */
 
-static bool check(cmq_broker_loop *l, cmq_pop_asked *a, int32_t max_messages)
+bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *a)
 {
     const cmq_pop_wait *wait = &a->wait;
     const cmq_broker *broker = l->broker;
@@ -41,8 +41,8 @@ static bool check(cmq_broker_loop *l, cmq_pop_asked *a, int32_t max_messages)
         cmq_pop_refuse(l, a, CMQ_RESPONSE_POLLING_TIMEOUT, "the broker[%s] pop message is timeout too much", broker->broker_ip);
     } else if ((cmq_tables_perm(l->reader) & CMQ_PERM_READ) == 0) {
         cmq_pop_refuse(l, a, CMQ_RESPONSE_NO_PERMISSION, "the broker[%s] pop message is forbidden", broker->broker_ip);
-    } else if (max_messages > (int32_t)CMQ_POP_MESSAGES_MAX) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "maxMsgNums is %d; at most %u are popped at once", max_messages, CMQ_POP_MESSAGES_MAX);
+    } else if (wait->max_messages > (int32_t)CMQ_POP_MESSAGES_MAX) {
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "maxMsgNums is %d; at most %u are popped at once", wait->max_messages, CMQ_POP_MESSAGES_MAX);
     } else if (a->pops == NULL) {
         cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR, "the broker[%s] pop message is forbidden because timerWheelEnable is false", broker->broker_ip);
     } else if (a->topic == NULL) {
@@ -218,13 +218,14 @@ static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *po
 
 /* ---- all queues ---- */
 
-static void pop_topic(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, const cmq_topic_entry *topic, cmq_pop_retry retry, uint32_t draw)
+static void visit_topic(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, const cmq_topic_entry *topic, cmq_pop_retry retry, uint32_t draw,
+                        cmq_pop_visit visit)
 {
     const int32_t queues = topic->read_queues;
-    for (int32_t i = 0; i < queues; i++) pop_queue(l, a, popped, topic->name, retry, (int32_t)((draw + (uint32_t)i) % (uint32_t)queues));
+    for (int32_t i = 0; i < queues; i++) visit(l, a, popped, topic->name, retry, (int32_t)((draw + (uint32_t)i) % (uint32_t)queues));
 }
 
-static void pop_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, uint32_t draw)
+static void visit_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, uint32_t draw, cmq_pop_visit visit)
 {
     const cmq_pops_options *o = cmq_pops_options_of(a->pops);
     const bool v1 = !o->retry_v2 || (!o->retry_v1_off && draw % 2 == 0);
@@ -233,7 +234,7 @@ static void pop_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *
     cmq_slice name;
     if (cmq_pop_retry_topic(a->group->name, a->topic->name, retry, room, &name) != CMQ_OK) return;   /* a name that is too long is no topic's */
     const cmq_topic_entry *topic = cmq_tables_topic(l->reader, name);
-    if (topic != NULL) pop_topic(l, a, popped, topic, retry, draw);
+    if (topic != NULL) visit_topic(l, a, popped, topic, retry, draw, visit);
 }
 
 /* 0 to 99; a linear congruential generator is random enough for shares. */
@@ -243,18 +244,17 @@ static uint32_t draw_of(cmq_broker_loop *l)
     return (uint32_t)(l->draw >> 33) % 100;
 }
 
-static void walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_popped *popped)
+void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_popped *popped, cmq_pop_visit visit)
 {
     const uint32_t draw = draw_of(l);
     const bool retries_first = (int32_t)draw < cmq_pops_options_of(a->pops)->retry_percent;
     a->confirmed = cmq_store_confirmed(l->broker->store);
-    a->revive_queue = a->wait.order ? CMQ_POP_REVIVE_ORDER : cmq_pops_next_revive_queue(a->pops);
-    if (retries_first && !a->wait.order) pop_retries(l, a, popped, draw);
+    if (retries_first && !a->wait.order) visit_retries(l, a, popped, draw, visit);
     if (a->wait.queue_id < 0)
-        pop_topic(l, a, popped, a->topic, CMQ_POP_NORMAL, draw);
+        visit_topic(l, a, popped, a->topic, CMQ_POP_NORMAL, draw, visit);
     else
-        pop_queue(l, a, popped, a->topic->name, CMQ_POP_NORMAL, a->wait.queue_id);
-    if (!retries_first && !a->wait.order && popped->count < popped->capacity) pop_retries(l, a, popped, draw);
+        visit(l, a, popped, a->topic->name, CMQ_POP_NORMAL, a->wait.queue_id);
+    if (!retries_first && !a->wait.order && popped->count < popped->capacity) visit_retries(l, a, popped, draw, visit);
 }
 
 /* ---- a pop's way ---- */
@@ -274,7 +274,8 @@ static bool collect(cmq_broker_loop *l, cmq_pop_asked *a, otherwise if_none, int
     *free_ms_out = INT64_MAX;
     if (conn == NULL) return true;   /* nobody is there to be given anything */
     cmq_popped_begin(&popped, a->wait.max_messages < 1 ? 1 : (uint32_t)a->wait.max_messages);
-    walk(l, a, &popped);
+    a->revive_queue = a->wait.order ? CMQ_POP_REVIVE_ORDER : cmq_pops_next_revive_queue(a->pops);
+    cmq_pop_walk(l, a, &popped, pop_queue);
     *free_ms_out = popped.free_ms;
     bool done = true;
     if (popped.count > 0) {
@@ -294,7 +295,7 @@ static bool collect(cmq_broker_loop *l, cmq_pop_asked *a, otherwise if_none, int
 
 bool cmq_pop_run(cmq_broker_loop *l, cmq_pop_asked *a, bool last, int64_t *free_ms_out)
 {
-    return !check(l, a, a->wait.max_messages) || collect(l, a, last ? ANSWER : STAY, free_ms_out);
+    return !cmq_pop_check(l, a) || collect(l, a, last ? ANSWER : STAY, free_ms_out);
 }
 
 /* The request's own expression; NULL in the wait: everything passes. */
@@ -347,7 +348,7 @@ cmq_net_verdict cmq_pop_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_co
     cmq_bump(&l->counters.pops, 1);
     if (a.oneway) return CMQ_NET_DONE;   /* one that nobody waits for takes nothing */
     int64_t free_ms;
-    if (check(l, &a, a.wait.max_messages) && take_expression(l, &a, &header)) (void)collect(l, &a, header.poll_ms > 0 ? HOLD : ANSWER, &free_ms);
+    if (cmq_pop_check(l, &a) && take_expression(l, &a, &header)) (void)collect(l, &a, header.poll_ms > 0 ? HOLD : ANSWER, &free_ms);
     cmq_filter_release(a.wait.filter);
     return CMQ_NET_DONE;
 }

@@ -257,6 +257,17 @@ static void settle_waiting(cmq_pop_buffer *buffer, cmq_pop_shard *s)
 
 int64_t cmq_pop_lane_next(const cmq_pop_lane *lane) { return lane->first == NONE ? -1 : lane->next_offset; }
 
+int64_t cmq_pop_buffer_next(cmq_pop_buffer *buffer, const cmq_pop_key *key)
+{
+    const uint64_t hash = hash_of(key);
+    cmq_pop_shard *s = shard_of(buffer, hash);
+    pthread_mutex_lock(&s->mutex);
+    const cmq_pop_lane *lane = find_lane(s, key, hash);
+    const int64_t next = lane != NULL ? cmq_pop_lane_next(lane) : -1;
+    pthread_mutex_unlock(&s->mutex);
+    return next;
+}
+
 static void append_to_lane(cmq_pop_shard *s, cmq_pop_lane *lane, uint32_t number)
 {
     if (lane->last == NONE)

@@ -79,6 +79,7 @@ void cmq_pop_lane_leave(cmq_pop_buffer *buffer, cmq_pop_lane *lane);
 
 /* Behind the last batch whose offset is not committed yet; -1: there is none, the committed offset counts. */
 int64_t cmq_pop_lane_next(const cmq_pop_lane *lane);
+int64_t cmq_pop_buffer_next(cmq_pop_buffer *buffer, const cmq_pop_key *key);   /* the same from outside; no lane is made for it */
 uint32_t cmq_pop_lane_in_flight(const cmq_pop_lane *lane);
 
 /* Keep the checkpoint of `count` (1 to CMQ_POP_MESSAGES_MAX) messages at `offsets`, ascending; the group goes on at next_offset. CMQ_OK: hand them out. Any

@@ -15,6 +15,9 @@
 #define ANSWERS_PER_TURN 512u
 #define SAME_TIME_MS 20           /* what the loop's clock and the wall's differ by within a turn */
 
+/* Notifications wait apart: an arrival is for a pop, whoever else was told of it. */
+static cmq_pop_waits *waits_for(const cmq_broker_loop *l, int32_t code) { return code == CMQ_REQUEST_NOTIFICATION ? l->notices : l->pop_waits; }
+
 /* ---- holding ---- */
 
 static int64_t deadline_of(const cmq_broker_loop *l, const cmq_pop_asked *a, int64_t free_ms)
@@ -41,7 +44,7 @@ cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *
 {
     uint32_t number;
     if (a->now_ms > a->wait.expires_ms - CMQ_POP_SLACK_MS) return CMQ_POP_TIMEOUT;
-    if (cmq_pop_waits_add(l->pop_waits, &a->wait, deadline_of(l, a, free_ms), cmq_conn_slot(conn), &number) != CMQ_OK) {
+    if (cmq_pop_waits_add(waits_for(l, a->wait.code), &a->wait, deadline_of(l, a, free_ms), cmq_conn_slot(conn), &number) != CMQ_OK) {
         cmq_bump(&l->counters.pops_refused, 1);
         return CMQ_POP_FULL;
     }
@@ -58,11 +61,11 @@ cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *
     return CMQ_POP_HELD;
 }
 
-static void remove_wait(cmq_broker_loop *l, uint32_t number)
+static void remove_wait(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number)
 {
     cmq_pop_wait wait;
-    cmq_pop_waits_get(l->pop_waits, number, &wait);
-    cmq_pop_waits_remove(l->pop_waits, number);
+    cmq_pop_waits_get(from, number, &wait);
+    cmq_pop_waits_remove(from, number);
     cmq_filter_release(wait.filter);
     cmq_conn_kept_done(l->loop);
     atomic_fetch_sub_explicit(&l->broker->pops_waiting, 1, memory_order_relaxed);
@@ -70,39 +73,40 @@ static void remove_wait(cmq_broker_loop *l, uint32_t number)
 }
 
 /* A wait for blocked queues gets another deadline. False: it has none that is not over. */
-static bool move_deadline(cmq_broker_loop *l, uint32_t number, const cmq_pop_asked *a, int64_t free_ms)
+static bool move_deadline(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, const cmq_pop_asked *a, int64_t free_ms)
 {
     cmq_conn *conn = cmq_loop_conn(l->loop, a->wait.conn);
     cmq_pop_wait wait = a->wait;
     uint32_t moved;
     if (conn == NULL) return false;
     wait.filter = wait.filter != NULL ? cmq_filter_keep(wait.filter) : NULL;
-    if (cmq_pop_waits_add(l->pop_waits, &wait, deadline_of(l, a, free_ms), cmq_conn_slot(conn), &moved) != CMQ_OK) {
+    if (cmq_pop_waits_add(from, &wait, deadline_of(l, a, free_ms), cmq_conn_slot(conn), &moved) != CMQ_OK) {
         cmq_filter_release(wait.filter);
         return false;
     }
-    cmq_pop_waits_get(l->pop_waits, number, &wait);
-    cmq_pop_waits_remove(l->pop_waits, number);
+    cmq_pop_waits_get(from, number, &wait);
+    cmq_pop_waits_remove(from, number);
     cmq_filter_release(wait.filter);
     return true;
 }
 
 /* Run a wait's request. `last`: it is answered whatever comes. */
-static void run_again(cmq_broker_loop *l, uint32_t number, bool last)
+static void run_again(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, bool last)
 {
     cmq_tables_reader *tables = cmq_broker_tables(l);
     cmq_pop_asked a = {.pops = l->broker->options.pops};
     int64_t free_ms;
-    cmq_pop_waits_get(l->pop_waits, number, &a.wait);
+    cmq_pop_waits_get(from, number, &a.wait);
     a.topic = cmq_tables_topic(tables, a.wait.topic);
     a.group = cmq_tables_group(tables, a.wait.group);
     a.now_ms = cmq_pops_now_ms(a.pops);
-    cmq_bump(&l->counters.pops, 1);
-    if (cmq_pop_run(l, &a, last, &free_ms)) {
-        remove_wait(l, number);
-    } else if (a.wait.order && !move_deadline(l, number, &a, free_ms)) {
-        (void)cmq_pop_run(l, &a, true, &free_ms);
-        remove_wait(l, number);
+    bool (*const run)(cmq_broker_loop *, cmq_pop_asked *, bool, int64_t *) = from == l->notices ? cmq_pop_notify : cmq_pop_run;
+    cmq_bump(&l->counters.pops, from == l->pop_waits);
+    if (run(l, &a, last, &free_ms)) {
+        remove_wait(l, from, number);
+    } else if (a.wait.order && !move_deadline(l, from, number, &a, free_ms)) {
+        (void)run(l, &a, true, &free_ms);
+        remove_wait(l, from, number);
     }
 }
 
@@ -135,7 +139,7 @@ static void note(cmq_broker_loop *to, cmq_slice topic, cmq_slice group, int32_t 
 void cmq_pop_tell_rest(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int32_t queue_id)
 {
     cmq_broker *broker = l->broker;
-    const uint32_t own = cmq_pop_waits_count(l->pop_waits);
+    const uint32_t own = cmq_pop_waits_count(l->pop_waits) + cmq_pop_waits_count(l->notices);
     const bool here = own > 0 && cmq_pop_waits_at(l->pop_waits, topic, group, queue_id, false) != CMQ_POP_WAIT_NONE;
     if (!here && atomic_load_explicit(&broker->pops_waiting, memory_order_relaxed) <= own) return;
     pthread_mutex_lock(&broker->changed_mutex);
@@ -152,14 +156,24 @@ void cmq_pop_tell_revived(void *context, cmq_slice topic, cmq_slice group)
     pthread_mutex_unlock(&broker->changed_mutex);
 }
 
-static uint32_t noted_wait(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int32_t queue_id)
+static uint32_t noted_wait(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_slice topic, cmq_slice group, int32_t queue_id)
 {
-    if (queue_id != CMQ_POP_NOTE_ANY) return cmq_pop_waits_at(l->pop_waits, topic, group, queue_id, false);
+    if (queue_id != CMQ_POP_NOTE_ANY) return cmq_pop_waits_at(from, topic, group, queue_id, false);
     const cmq_topic_entry *entry = cmq_tables_topic(cmq_broker_tables(l), topic);
-    uint32_t number = cmq_pop_waits_at(l->pop_waits, topic, group, -1, false);
+    uint32_t number = cmq_pop_waits_at(from, topic, group, -1, false);
     for (int32_t i = 0; number == CMQ_POP_WAIT_NONE && entry != NULL && i < entry->read_queues; i++)
-        number = cmq_pop_waits_at(l->pop_waits, topic, group, i, false);
+        number = cmq_pop_waits_at(from, topic, group, i, false);
     return number;
+}
+
+static void wake_noted(cmq_broker_loop *l, cmq_pop_waits *from, const cmq_pop_note *of)
+{
+    const cmq_slice topic = {.data = (const uint8_t *)of->names, .bytes = of->topic_bytes};
+    const cmq_slice group = {.data = (const uint8_t *)of->names + of->topic_bytes, .bytes = of->group_bytes};
+    const uint32_t number = noted_wait(l, from, topic, group, of->queue_id);
+    if (number == CMQ_POP_WAIT_NONE) return;
+    cmq_bump(&l->counters.pop_wakes, 1);
+    run_again(l, from, number, false);
 }
 
 void cmq_pop_wake_notes(cmq_broker_loop *l)
@@ -171,13 +185,8 @@ void cmq_pop_wake_notes(cmq_broker_loop *l)
     l->pop_note_count = l->pop_note_slots = 0;
     pthread_mutex_unlock(&l->broker->changed_mutex);
     for (uint32_t i = 0; i < count; i++) {
-        const cmq_slice topic = {.data = (const uint8_t *)notes[i].names, .bytes = notes[i].topic_bytes};
-        const cmq_slice group = {.data = (const uint8_t *)notes[i].names + notes[i].topic_bytes, .bytes = notes[i].group_bytes};
-        const uint32_t number = noted_wait(l, topic, group, notes[i].queue_id);
-        if (number != CMQ_POP_WAIT_NONE) {
-            cmq_bump(&l->counters.pop_wakes, 1);
-            run_again(l, number, false);
-        }
+        wake_noted(l, l->notices, &notes[i]);
+        wake_noted(l, l->pop_waits, &notes[i]);
         free(notes[i].names);
     }
     free(notes);
@@ -186,7 +195,7 @@ void cmq_pop_wake_notes(cmq_broker_loop *l)
 /* ---- arrivals, time, ends ---- */
 
 /* The waits that an arrival concerns; false: no memory for all of them. */
-static bool collect_woken(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, uint32_t *count_out)
+static bool collect_woken(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_slice topic, int32_t queue_id, uint32_t *count_out)
 {
     uint32_t cursor = 0, given;
     *count_out = 0;
@@ -198,18 +207,18 @@ static bool collect_woken(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id,
             l->pop_woken = woken;
             l->pop_woken_slots = slots;
         }
-        given = cmq_pop_waits_of_arrival(l->pop_waits, topic, queue_id, &cursor, l->pop_woken + *count_out, l->pop_woken_slots - *count_out);
+        given = cmq_pop_waits_of_arrival(from, topic, queue_id, &cursor, l->pop_woken + *count_out, l->pop_woken_slots - *count_out);
         *count_out += given;
     } while (given > 0 && *count_out == l->pop_woken_slots);
     return true;
 }
 
-void cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue)
+static void wake_arrival(cmq_broker_loop *l, cmq_pop_waits *from, cmq_queue *queue)
 {
     const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
     uint32_t count;
-    if (cmq_pop_waits_count(l->pop_waits) == 0) return;
-    const bool all = collect_woken(l, topic, cmq_queue_id(queue), &count);
+    if (cmq_pop_waits_count(from) == 0) return;
+    const bool all = collect_woken(l, from, topic, cmq_queue_id(queue), &count);
     if (count == 0 && all) return;
     /* Watched before they look: what comes during their looks is the next arrival. */
     if (!all || cmq_watcher_add(l->watcher, queue) != CMQ_OK) {
@@ -218,31 +227,56 @@ void cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue)
     }
     for (uint32_t i = 0; i < count; i++) {
         cmq_bump(&l->counters.pop_wakes, 1);
-        run_again(l, l->pop_woken[i], false);
+        run_again(l, from, l->pop_woken[i], false);
+    }
+}
+
+void cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue)
+{
+    wake_arrival(l, l->notices, queue);
+    wake_arrival(l, l->pop_waits, queue);
+}
+
+int64_t cmq_pop_due_ns(const cmq_broker_loop *l)
+{
+    const int64_t pop = cmq_pop_waits_first_deadline(l->pop_waits), notice = cmq_pop_waits_first_deadline(l->notices);
+    return pop < notice ? pop : notice;
+}
+
+static void wake_due(cmq_broker_loop *l, cmq_pop_waits *from, int64_t now_ns)
+{
+    uint32_t number;
+    for (uint32_t budget = ANSWERS_PER_TURN; budget > 0 && (number = cmq_pop_waits_due(from, now_ns)) != CMQ_POP_WAIT_NONE; budget--) {
+        cmq_pop_wait wait;
+        cmq_pop_waits_get(from, number, &wait);
+        /* A wait for blocked queues may be due because one is free. */
+        const bool last = !wait.order || cmq_pops_now_ms(l->broker->options.pops) >= wait.expires_ms - CMQ_POP_SLACK_MS - SAME_TIME_MS;
+        cmq_bump(&l->counters.pop_timeouts, last);
+        run_again(l, from, number, last);
     }
 }
 
 void cmq_pop_wake_due(cmq_broker_loop *l, int64_t now_ns)
 {
-    uint32_t number;
-    for (uint32_t budget = ANSWERS_PER_TURN; budget > 0 && (number = cmq_pop_waits_due(l->pop_waits, now_ns)) != CMQ_POP_WAIT_NONE; budget--) {
-        cmq_pop_wait wait;
-        cmq_pop_waits_get(l->pop_waits, number, &wait);
-        /* A wait for blocked queues may be due because one is free. */
-        const bool last = !wait.order || cmq_pops_now_ms(l->broker->options.pops) >= wait.expires_ms - CMQ_POP_SLACK_MS - SAME_TIME_MS;
-        cmq_bump(&l->counters.pop_timeouts, last);
-        run_again(l, number, last);
-    }
+    wake_due(l, l->pop_waits, now_ns);
+    wake_due(l, l->notices, now_ns);
+}
+
+static uint32_t forget_conn(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t slot)
+{
+    uint32_t forgotten = 0;
+    for (uint32_t number; (number = cmq_pop_waits_of_conn(from, slot)) != CMQ_POP_WAIT_NONE; forgotten++) remove_wait(l, from, number);
+    return forgotten;
 }
 
 uint32_t cmq_pop_wake_closed(cmq_broker_loop *l, cmq_conn *conn)
 {
-    uint32_t forgotten = 0;
-    for (uint32_t number; (number = cmq_pop_waits_of_conn(l->pop_waits, cmq_conn_slot(conn))) != CMQ_POP_WAIT_NONE; forgotten++) remove_wait(l, number);
-    return forgotten;
+    return forget_conn(l, l->pop_waits, cmq_conn_slot(conn)) + forget_conn(l, l->notices, cmq_conn_slot(conn));
 }
 
 void cmq_pop_wake_all(cmq_broker_loop *l)
 {
-    for (uint32_t number; (number = cmq_pop_waits_of_group(l->pop_waits, CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE;) run_again(l, number, true);
+    uint32_t number;
+    while ((number = cmq_pop_waits_of_group(l->pop_waits, CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE) run_again(l, l->pop_waits, number, true);
+    while ((number = cmq_pop_waits_of_group(l->notices, CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE) run_again(l, l->notices, number, true);
 }

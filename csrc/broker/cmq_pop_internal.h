@@ -63,10 +63,19 @@ void cmq_popped_answer(cmq_popped *popped, cmq_broker_loop *l, const cmq_pop_ask
 
 /* ---- cmq_pop.c ---- */
 void cmq_pop_refuse(cmq_broker_loop *l, const cmq_pop_asked *asked, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* Upstream's checks, in its order. False: refused. */
+bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *asked);
+/* Visit the queues that the request is about, those of the group's retry topic first or last by chance. */
+typedef void (*cmq_pop_visit)(cmq_broker_loop *l, const cmq_pop_asked *asked, cmq_popped *popped, cmq_slice topic, cmq_pop_retry retry, int32_t queue_id);
+void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *asked, cmq_popped *popped, cmq_pop_visit visit);
 /* Fill in what the request asks for; its filter is NULL. */
 void cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header, cmq_pop_asked *asked);
 /* Run a held request again. True: it was answered. False: there is nothing for it; *free_ms_out as in cmq_popped. `last`: answer in any case. */
 bool cmq_pop_run(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t *free_ms_out);
+
+/* ---- cmq_pop_look.c ---- */
+/* As cmq_pop_run, for a notification. */
+bool cmq_pop_notify(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t *free_ms_out);
 
 /* ---- cmq_pop_hold.c ---- */
 typedef enum cmq_pop_polling {

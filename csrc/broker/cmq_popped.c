@@ -106,7 +106,7 @@ static void prepare(const cmq_pop_asked *asked, cmq_popped_item *item)
 {
     uint8_t pair[PAIR_BYTES];
     cmq_record_fields fields;
-    item->anew = item->retry != CMQ_POP_NORMAL && fields_of(asked, item, pair, &fields) && cmq_record_measure(&fields, &item->sizes) == CMQ_OK;
+    item->anew = item->retry != CMQ_POP_NORMAL && asked->wait.code == CMQ_REQUEST_POP_MESSAGE && fields_of(asked, item, pair, &fields) && cmq_record_measure(&fields, &item->sizes) == CMQ_OK;
 }
 
 static size_t bytes_of(const cmq_popped_item *item) { return item->anew ? item->sizes.record_bytes : (size_t)item->unit.bytes; }
@@ -165,8 +165,10 @@ void cmq_popped_answer(cmq_popped *popped, cmq_broker_loop *l, const cmq_pop_ask
     cmq_command_add_i64(&writer, CMQ_NAME("invisibleTime"), asked->wait.invisible_ms);
     cmq_command_add_i64(&writer, CMQ_NAME("reviveQid"), asked->revive_queue);
     cmq_command_add_i64(&writer, CMQ_NAME("restNum"), popped->rest);
-    cmq_command_add_text(&writer, CMQ_NAME("startOffsetInfo"), starts);
-    cmq_command_add_text(&writer, CMQ_NAME("msgOffsetInfo"), offsets);
+    if (asked->wait.code == CMQ_REQUEST_POP_MESSAGE) {   /* by which clients make handles: what was only looked at has none */
+        cmq_command_add_text(&writer, CMQ_NAME("startOffsetInfo"), starts);
+        cmq_command_add_text(&writer, CMQ_NAME("msgOffsetInfo"), offsets);
+    }
     if (asked->wait.order) cmq_command_add_text(&writer, CMQ_NAME("orderCountInfo"), counts);
     const size_t header = cmq_command_end(&writer, popped->bytes);
     CMQ_ASSERT(header > 0 && header <= room);
@@ -174,7 +176,7 @@ void cmq_popped_answer(cmq_popped *popped, cmq_broker_loop *l, const cmq_pop_ask
     for (uint32_t i = 0; i < popped->count; i++) at = write_record(asked, &popped->items[i], at);
     cmq_conn_commit(conn, header + popped->bytes);
     if (popped->count == 0) return;
-    cmq_bump(&l->counters.pops_found, 1);
+    cmq_bump(&l->counters.pops_found, asked->wait.code == CMQ_REQUEST_POP_MESSAGE);
     cmq_bump(&l->counters.messages_out, popped->count);
     cmq_bump(&l->counters.message_bytes_out, popped->bytes);
     cmq_traffic_count(l->traffic, asked->topic->name, asked->group->name, popped->count, popped->bytes);

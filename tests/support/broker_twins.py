@@ -88,6 +88,9 @@ class MemoryPlane:
     redelivered: int = 0
     delivering: bool = False
     timing: bool = False
+    popping: bool = False
+    wanted_topics: list[str] = field(default_factory=list)
+    wanted_made: int = 0
     timer_state: bytes | None = None
     flush_fails: Error | None = None
     put_messages: list[OutgoingMessage] = field(default_factory=list)
@@ -213,6 +216,23 @@ class MemoryPlane:
 
     def timer_check(self) -> bytes | None:
         return self.timer_state
+
+    def start_pops(self) -> None:
+        self.popping = True
+
+    def stop_pops(self) -> None:
+        self.popping = False
+
+    def take_wanted_topics(self) -> list[str]:
+        wanted, self.wanted_topics = self.wanted_topics, []
+        return wanted
+
+    def wanted_topics_made(self) -> None:
+        self.wanted_made += 1
+
+    def flush(self) -> None:
+        if self.flush_fails is not None:
+            raise self.flush_fails
 
     def put(self, message: OutgoingMessage) -> StoredPlace:
         if self.put_fails is not None:

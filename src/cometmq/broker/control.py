@@ -57,6 +57,8 @@ _log = logging.getLogger("cometmq.broker")
 _ORDERED_MS = 10_000
 _EXPIRE_MS = 10_000
 _NOTICES_MS = 15_000
+_WANTED_MS = 100
+"""A group's first message that comes back waits so long for its topic, once."""
 _SAMPLE_MS = 10_000
 _STAGED_MS = 60_000
 _DAY_MS = 86_400_000
@@ -347,6 +349,7 @@ class ControlPlane:
         self._parts.groups.listener = self
         self.delays.start()
         self._plane.start_timers()
+        self._plane.start_pops()
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Say where what the store's side tells is to be worked on."""
@@ -365,7 +368,8 @@ class ControlPlane:
             whole.callback(self.ordered.persist)
             whole.callback(self.delays.stop)
             whole.callback(self.staged_writes.stop)
-            self._plane.stop_timers()
+            whole.callback(self._plane.stop_timers)
+            self._plane.stop_pops()
 
     def connection_closed(self, conn: int) -> None:
         """Hear that a connection is gone."""
@@ -436,6 +440,7 @@ class ControlPlane:
                 period_ms=lambda: self._settings.load_balance_poll_name_server_interval_ms,
                 run=self.routes.refresh,
             ),
+            Job(name="pop retries", period_ms=lambda: _WANTED_MS, run=self._make_wanted),
             Job(name="notices", period_ms=lambda: _NOTICES_MS, run=self._flush_notices),
             Job(name="statistics", period_ms=lambda: _SAMPLE_MS, run=lambda: self._in_executor(self.sample)),
             Job(name="staged writes", period_ms=lambda: _STAGED_MS, run=self.staged_writes.sweep),
@@ -448,6 +453,14 @@ class ControlPlane:
     async def _expire(self) -> None:
         self.clients.expire()
         self.locks.drop_expired()
+
+    async def _make_wanted(self) -> None:
+        """Make the retry topics that revived messages wait for."""
+        wanted = self._plane.take_wanted_topics()
+        for name in wanted:
+            await self.topics.make_for_group(name, queues=1)
+        if wanted:
+            self._plane.wanted_topics_made()
 
     async def _flush_notices(self) -> None:
         self.clients.flush_notices()

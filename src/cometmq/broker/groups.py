@@ -176,6 +176,9 @@ class BrokerGroups:
         return {
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.LITE_PULL_MESSAGE: self._pull,
+            RequestCode.POP_MESSAGE: self._pull,
+            RequestCode.NOTIFICATION: self._pull,
+            RequestCode.PEEK_MESSAGE: self._pull,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._update_list,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._show_all,
@@ -185,7 +188,7 @@ class BrokerGroups:
         }
 
     async def _pull(self, request: Command, caller: Caller) -> Outcome:
-        """Make the group that the loops did not know, and let them serve the pull."""
+        """Make the group that the loops did not know, and let them serve the pull or pop."""
         name = Members(request.fields).required("consumerGroup")
         found = await self.find_or_make(name)
         if found is None:

@@ -209,7 +209,29 @@ class NativePlane:
         """Return the used part of ``timercheck``."""
         return self.engine.timer_check()
 
+    # --- Pops
+
+    def start_pops(self) -> None:
+        """Begin to revive what was popped and not acknowledged."""
+        self.engine.start_pops()
+
+    def stop_pops(self) -> None:
+        """Revive nothing more, and store what is popped and not done with."""
+        self.engine.stop_pops()
+
+    def take_wanted_topics(self) -> list[str]:
+        """Return the retry topics that revived messages wait for."""
+        return self.engine.take_wanted_topics()
+
+    def wanted_topics_made(self) -> None:
+        """Say that there are more topics than before."""
+        self.engine.wanted_topics_made()
+
     # --- Storing, counting
+
+    def flush(self) -> None:
+        """Bring all that was stored to the disk."""
+        self.engine.flush()
 
     def put(self, message: OutgoingMessage) -> StoredPlace:
         """Store a message on the broker's own behalf."""

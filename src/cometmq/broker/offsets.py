@@ -112,6 +112,9 @@ class BrokerOffsets:
             StorageError: it could not be written; the next call tries again.
         """
         self.sync()
+        if self._table.changed:
+            # A group may have been moved on behind popped messages because the log has their checkpoints.
+            self._plane.flush()
         self._table.persist()
 
     def forget_group(self, group: str) -> None:

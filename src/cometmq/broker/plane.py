@@ -216,7 +216,32 @@ class DataPlane(Protocol):
     def timer_check(self) -> bytes | None:
         """Return the used part of ``timercheck`` as it was last written, or None where timers are off."""
 
+    # --- Pops
+
+    def start_pops(self) -> None:
+        """Begin to revive what was popped and not acknowledged, where pops are on."""
+
+    def stop_pops(self) -> None:
+        """Revive nothing more, and store what is popped and not done with.
+
+        Raises:
+            Error: it could not be stored; its messages come again.
+        """
+
+    def take_wanted_topics(self) -> list[str]:
+        """Return the retry topics that revived messages wait for; each is to be made with one queue."""
+
+    def wanted_topics_made(self) -> None:
+        """Say that those are known now."""
+
     # --- Storing, counting
+
+    def flush(self) -> None:
+        """Bring all that was stored to the disk; waits for it.
+
+        Raises:
+            Error: it could not be brought there.
+        """
 
     def put(self, message: OutgoingMessage) -> StoredPlace:
         """Store a message as a send would: parked by DELAY or as a timer; waits for the disk under sync flush.

@@ -179,6 +179,21 @@ class Broker:
             timer_slot_messages=settings.timer_congest_num_each_slot,
             timer_flush_interval_ms=settings.timer_flush_interval_ms,
             timer_log_file_bytes=settings.mapped_file_size_timer_log_bytes,
+            pops=True,
+            pop_revive_queues=settings.revive_queue_num,
+            pop_merge=settings.enable_pop_buffer_merge,
+            pop_stay_ms=settings.pop_ck_stay_buffer_time_ms,
+            pop_stay_out_ms=settings.pop_ck_stay_buffer_time_out_ms,
+            pop_merged_max=settings.pop_ck_max_buffer_size,
+            pop_lane_max=settings.pop_ck_offset_max_queue_size,
+            pop_retry_v2=settings.enable_retry_topic_v2,
+            pop_retry_v1=settings.retrieve_message_from_pop_retry_topic_v1,
+            pop_retry_percent=settings.pop_from_retry_probability,
+            pop_begin_early=settings.init_pop_offset_by_check_msg_in_mem,
+            pop_in_flight_max=settings.pop_inflight_message_threshold if settings.enable_pop_message_threshold else 0,
+            pop_waits_max=settings.max_pop_polling_size,
+            pop_waits_key_max=settings.pop_polling_size,
+            pop_give_up=settings.skip_when_ck_re_put_reach_max_times,
         )
 
     def _make_registrar(self) -> Registrar:

@@ -269,6 +269,12 @@ ENGINE_REQUESTS: frozenset[RequestCode] = frozenset(
         RequestCode.SEND_MESSAGE_V2,
         RequestCode.SEND_BATCH_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.NOTIFICATION,
+        RequestCode.BATCH_ACK_MESSAGE,
     }
 )
 """Requests that the engine's socket loops answer themselves."""
@@ -404,14 +410,8 @@ NOT_YET_REQUESTS: Mapping[RequestCode, str] = {
     RequestCode.AUTH_DELETE_ACL: "access control",
     RequestCode.AUTH_GET_ACL: "access control",
     RequestCode.AUTH_LIST_ACL: "access control",
-    RequestCode.POP_MESSAGE: "POP",
-    RequestCode.ACK_MESSAGE: "POP",
-    RequestCode.PEEK_MESSAGE: "POP",
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "POP",
-    RequestCode.NOTIFICATION: "POP",
     RequestCode.POLLING_INFO: "POP",
     RequestCode.POP_ROLLBACK: "POP",
-    RequestCode.BATCH_ACK_MESSAGE: "POP",
 }
 """Requests that are answered with code 3 for now, and what they will come with."""
 

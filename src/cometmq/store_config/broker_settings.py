@@ -117,6 +117,35 @@ class BrokerSettings(StoreSettings):
         minimum=1,
     )
 
+    # --- Messages that are popped
+    enable_pop_buffer_merge: bool = option("enablePopBufferMerge", False, "keep what is popped in memory at first")
+    pop_ck_stay_buffer_time_ms: int = option("popCkStayBufferTime", 10 * _SECOND, "how long there", minimum=1)
+    pop_ck_stay_buffer_time_out_ms: int = option(
+        "popCkStayBufferTimeOut", 3 * _SECOND, "so long before it is due it leaves memory", minimum=1
+    )
+    pop_ck_max_buffer_size: int = long_option("popCkMaxBufferSize", 200_000, "batches in memory", minimum=1)
+    pop_ck_offset_max_queue_size: int = option(
+        "popCkOffsetMaxQueueSize", 20_000, "batches of a group and queue in memory", minimum=1
+    )
+    enable_pop_message_threshold: bool = option("enablePopMessageThreshold", False, "limit what is popped and not done")
+    pop_inflight_message_threshold: int = option(
+        "popInflightMessageThreshold", 10_000, "messages of a group and queue, then it gives no more", minimum=1
+    )
+    pop_from_retry_probability: int = option(
+        "popFromRetryProbability", 20, "of 100 pops so many look at the retry topic first", maximum=100
+    )
+    retrieve_message_from_pop_retry_topic_v1: bool = option(
+        "retrieveMessageFromPopRetryTopicV1", True, "with enableRetryTopicV2 look at the topics of v1, too"
+    )
+    init_pop_offset_by_check_msg_in_mem: bool = option(
+        "initPopOffsetByCheckMsgInMem", True, "a group that begins at the end begins a young queue at its first message"
+    )
+    max_pop_polling_size: int = option("maxPopPollingSize", 100_000, "held pops of each network thread", minimum=1)
+    pop_polling_size: int = option("popPollingSize", 1_024, "of these of one group and queue", minimum=1)
+    skip_when_ck_re_put_reach_max_times: bool = option(
+        "skipWhenCKRePutReachMaxTimes", False, "give up a message that could not be put into its retry topic 17 times"
+    )
+
     # --- Name servers
     register_name_server_period_ms: int = option(
         "registerNameServerPeriod", 30 * _SECOND, "between two registrations; held between 10 s and 60 s"
