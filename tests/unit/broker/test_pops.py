@@ -1,0 +1,77 @@
+"""Checks: pops through a broker's sockets: given, acknowledged, back when not, and written down by a stop."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from cometmq.broker.config import load_broker_config
+from cometmq.broker.server import Broker
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.sync_channel import Channel
+
+TIMEOUT_MS = 60_000
+SEND = {"a": "p", "b": "orders", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1700000000000", "h": "0"}
+
+
+def make(path: Path, **settings: object) -> Broker:
+    return Broker(load_broker_config(path, listen=":0", settings={"brokerName": "broker-a", **settings}, environ={}))
+
+
+def pop(channel: Channel, *, poll_ms: int = 0, invisible_ms: int = 1_000) -> Command:
+    fields = {
+        "consumerGroup": "g",
+        "topic": "orders",
+        "queueId": "-1",
+        "maxMsgNums": "32",
+        "invisibleTime": str(invisible_ms),
+        "pollTime": str(poll_ms),
+        "bornTime": str(int(time.time() * 1_000)),
+        "initMode": "0",
+    }
+    return channel.invoke(Command(code=RequestCode.POP_MESSAGE, fields=fields), timeout_ms=TIMEOUT_MS)
+
+
+def ack(channel: Channel, popped: Command, offset: int) -> Command:
+    of = popped.fields
+    handle = f"0 {of['popTime']} {of['invisibleTime']} {of['reviveQid']} 0 broker-a 0 {offset}"
+    fields = {
+        "consumerGroup": "g",
+        "topic": "orders",
+        "queueId": "0",
+        "extraInfo": handle,
+        "offset": str(offset),
+    }
+    return channel.invoke(Command(code=RequestCode.ACK_MESSAGE, fields=fields), timeout_ms=TIMEOUT_MS)
+
+
+def send(channel: Channel, count: int) -> None:
+    for _ in range(count):
+        answer = channel.invoke(Command(code=310, fields=SEND, body=b"x"), timeout_ms=TIMEOUT_MS)
+        assert answer.code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_what_is_not_acknowledged_wakes_a_held_pop(tmp_path: Path, merge: bool) -> None:
+    with make(tmp_path, enablePopBufferMerge=merge) as broker, Channel(broker.address) as channel:
+        send(channel, 3)
+        first = pop(channel)
+        assert first.code == ResponseCode.SUCCESS
+        assert first.fields["msgOffsetInfo"] == "0 0 0,1,2"
+        assert [ack(channel, first, offset).code for offset in (0, 2)] == [0, 0]
+        again = pop(channel, poll_ms=30_000)
+        assert again.code == ResponseCode.SUCCESS
+        assert again.fields["msgOffsetInfo"] == "1 0 0"
+        assert b"POP_CK" in again.body
+
+
+def test_what_is_in_memory_is_stored_by_a_stop(tmp_path: Path) -> None:
+    with make(tmp_path, enablePopBufferMerge=True) as broker, Channel(broker.address) as channel:
+        send(channel, 2)
+        first = pop(channel, invisible_ms=60_000)
+        assert ack(channel, first, 0).code == ResponseCode.SUCCESS
+    with make(tmp_path, enablePopBufferMerge=True) as broker, Channel(broker.address) as channel:
+        assert pop(channel).code == ResponseCode.POLLING_TIMEOUT
