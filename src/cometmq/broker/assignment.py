@@ -124,7 +124,7 @@ class AssignmentRules:
     Attributes:
         default_mode: of groups for which none was set.
         share_out: queues are shared out among the members; without, each is given all.
-        serves_pops: the loops serve pops; without, who should pop is told to pull, and goes on consuming.
+        serves_pops: the loops serve pops, which need timers; without, who should pop is told to pull, and consumes.
     """
 
     default_mode: RequestMode

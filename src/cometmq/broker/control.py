@@ -40,7 +40,6 @@ from cometmq.broker.topics import BrokerTopics, TopicRules
 from cometmq.errors import NotFound
 from cometmq.remoting.answers import Table, table_of
 from cometmq.remoting.bodies.config_tables import KVTable
-from cometmq.remoting.codes import NOT_YET_REQUESTS, RequestCode
 from cometmq.store.serving import served_parts
 from cometmq.store.store import Store
 from cometmq.store_config.broker_settings import BrokerSettings
@@ -312,7 +311,7 @@ class ControlPlane:
         return AssignmentRules(
             default_mode=default,
             share_out=settings.server_load_balancer_enable,
-            serves_pops=RequestCode.POP_MESSAGE not in NOT_YET_REQUESTS,
+            serves_pops=settings.timer_wheel_enable,
         )
 
     def _answer_fields(self) -> dict[str, str]:
