@@ -151,7 +151,9 @@ static void answer_changed(cmq_conn *conn, const cmq_command *command, int64_t p
     uint8_t *out = (command->flag & CMQ_COMMAND_ONEWAY) == 0 ? cmq_conn_reserve(conn, ANSWER_BYTES) : NULL;
     cmq_command_writer writer;
     if (out == NULL) return;
-    cmq_command_begin(&writer, out, ANSWER_BYTES, command->format, CMQ_RESPONSE_SUCCESS, command->opaque, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE);
+    /* Upstream's remark of an answer that nobody filled in. */
+    cmq_command_begin(&writer, out, ANSWER_BYTES, command->format, CMQ_RESPONSE_SUCCESS, command->opaque, CMQ_COMMAND_RESPONSE,
+                      CMQ_NAME("not set any response code"));
     cmq_command_add_i64(&writer, CMQ_NAME("popTime"), pop_ms);
     cmq_command_add_i64(&writer, CMQ_NAME("invisibleTime"), invisible_ms);
     cmq_command_add_i64(&writer, CMQ_NAME("reviveQid"), revive_queue);
