@@ -197,5 +197,8 @@ def test_every_code_that_is_said_to_be_served_is(rig: Rig) -> None:
         RequestCode.SEND_BATCH_MESSAGE,
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.NOTIFICATION,
     }
     assert set(rig.control.handlers) == {int(code) for code in BROKER_REQUESTS | handed_over}

@@ -42,7 +42,8 @@ def test_the_golden_brokers_properties(name: str) -> None:
     assert settings.enabled_append_prop_crc == (name == "apache-5.3.3-rare")
     assert loaded.given["mapped_file_size_commit_log_bytes"] == str(broker_properties(name))
     assert "max_message_size_bytes" in loaded.given or "groups" in name or "expired" in name
-    assert loaded.unused == ({"enablePopBufferMerge": "true"} if "groups" in name else {})
+    assert settings.enable_pop_buffer_merge == ("groups" in name)
+    assert loaded.unused == {}
 
 
 def test_defaults_are_upstreams() -> None:
