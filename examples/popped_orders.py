@@ -1,6 +1,7 @@
 """Eight workers share the orders of two queues, and one of them hangs: what it took comes to the others.
 
-    python examples/popped_orders.py 127.0.0.1:9876    # a name server; its brokers know POP, as Apache RocketMQ's 5.x
+    python examples/popped_orders.py                   # starts a broker of its own
+    python examples/popped_orders.py 127.0.0.1:9876    # uses this name server, CometMQ's or Apache RocketMQ's of 5.x
 
 Every worker takes orders from any queue. Where it ends well it prints who did how many, and how many came twice.
 """
@@ -11,14 +12,16 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 
 import cometmq.admin
+from cometmq import testing
 from cometmq.client import ConsumeFromWhere, Producer, SimpleConsumer
 
 ORDERS = 400
 WORKERS = 8
 LIMIT_S = 120
-INVISIBLE_MS = 10_000
+INVISIBLE_MS = 3_000
 
 
 class Work:
@@ -63,7 +66,8 @@ def work(number: int, name_servers: str, topic: str, all_work: Work) -> None:
             consumer.ack_many(orders)
 
 
-def main(name_servers: str) -> None:
+def run(name_servers: str) -> None:
+    """Send the orders and have them done."""
     topic = f"PoppedOrders{time.time_ns() // 1_000_000}"
     with cometmq.admin.connect(namesrv=name_servers) as admin:
         admin.topics.create(topic, queues=2)
@@ -86,7 +90,11 @@ def main(name_servers: str) -> None:
     print(f"{len(all_work.came_again)} of them came again from the one that hung")
 
 
+def main() -> None:
+    with ExitStack() as life:
+        given = sys.argv[1:]
+        run(given[0] if given else life.enter_context(testing.cluster()).name_server_address)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit(__doc__)
-    main(sys.argv[1])
+    main()

@@ -22,14 +22,10 @@ import cometmq.admin
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEMO = EXAMPLES / "flights_demo.py"
 # They make a store in ./data and need no arguments. The demo and what belongs to it have tests of their own below.
-# Those for Spark, which says much on standard error, are run by tests/spark, and what needs a Java broker by
-# tests/interop.
+# Those for Spark, which says much on standard error, are run by tests/spark.
 OF_THE_DEMO = {"flights_demo.py", "flights_client.py", "served_flights.py"}
-OF_INTEROP = {"popped_orders.py"}
 PLAIN = sorted(
-    path.name
-    for path in EXAMPLES.glob("*.py")
-    if path.name not in OF_THE_DEMO | OF_INTEROP and not path.name.startswith("spark_")
+    path.name for path in EXAMPLES.glob("*.py") if path.name not in OF_THE_DEMO and not path.name.startswith("spark_")
 )
 
 CARRIERS = ["UA", "AA", "DL", "B6"]

@@ -39,8 +39,9 @@ from interop.waiting import LIMIT_S, eventually
 
 QUEUES = 2
 
-on_servers_that_pop = on_each_server(ours=False, old=False)
-beside_java_that_pops = beside_java(old=False, ours=False)
+on_servers_that_pop = on_each_server(old=False)
+slow_on_servers_that_pop = on_each_server(quick=False, old=False)
+beside_java_that_pops = beside_java(old=False)
 
 
 def simple(site: Site, group: str, **options: object) -> SimpleConsumer:
@@ -92,7 +93,7 @@ def test_messages_are_received_and_acknowledged_once(servers: Site) -> None:
         assert time.monotonic() - began > 1
 
 
-@on_servers_that_pop
+@slow_on_servers_that_pop
 def test_what_is_not_acknowledged_comes_again(servers: Site) -> None:
     topic, group = "PyPopAgain", "py_pop_again"
     create_topic(servers, topic, queues=QUEUES)
@@ -113,7 +114,7 @@ def test_what_is_not_acknowledged_comes_again(servers: Site) -> None:
         assert len(left) == 4
 
 
-@on_servers_that_pop
+@slow_on_servers_that_pop
 def test_what_a_loop_works_on_is_hidden_all_the_time(servers: Site) -> None:
     topic, group = "PyPopLoop", "py_pop_loop"
     create_topic(servers, topic, queues=QUEUES)
@@ -232,7 +233,7 @@ def test_a_push_consumer_pops_and_what_fails_comes_again(servers: Site) -> None:
         assert rest.receive(wait_s=3) == [], "all of it is acknowledged"
 
 
-@on_servers_that_pop
+@slow_on_servers_that_pop
 def test_the_mode_changes_under_load(servers: Site) -> None:
     topic, group = "PyPopSwitch", "py_pop_switch"
     create_topic(servers, topic, queues=QUEUES)
@@ -301,7 +302,7 @@ def test_java_and_python_members_pop_in_one_group(company: Peer) -> None:
         assert rest.receive(wait_s=3) == [], "what either of them took is acknowledged"
 
 
-@on_servers_that_pop
+@on_each_server(ours=False, old=False)
 def test_the_example_of_workers_one_of_which_hangs(servers: Site) -> None:
     assert servers.shared_broker.address
     program = Path(__file__).parents[2] / "examples" / "popped_orders.py"

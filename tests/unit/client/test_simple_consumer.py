@@ -1,4 +1,7 @@
-"""Checks: both surfaces of the simple consumer over a cluster on virtual time; the engine's own tests have the rest."""
+"""Checks: both surfaces of the simple consumer on virtual time, and two members at a broker of ours.
+
+The engine's own tests have the rest.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,21 @@ from typing import Any, TypeVar
 
 import pytest
 
+import cometmq.testing
 from cometmq import aio
+from cometmq._engine import ReceivedMessage, set_popped
+from cometmq.client.producer import Producer
 from cometmq.client.service_state import ServiceState
 from cometmq.client.simple_consumer import SimpleConsumer
 from cometmq.client.simple_settings import SimpleOptions, SimpleSettings
-from cometmq.errors import ClientStateError, InvalidArgument
+from cometmq.errors import ClientStateError, InvalidArgument, StaleHandle
 from cometmq.remoting.codes import RequestCode
 from support.fake_cluster import FakeCluster
 from support.virtual_loop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
 
+_TRIES = 30
 OPTIONS: Any = {"name_servers": "ns:9876", "consume_from_where": "CONSUME_FROM_FIRST_OFFSET"}
 
 
@@ -218,3 +225,46 @@ def test_settings() -> None:
         SimpleConsumer("g", name_servers="h:1", consume_from_where="CONSUME_FROM_TIMESTAMP").start()
     with pytest.raises(InvalidArgument, match="did you mean invisible_time_ms"):
         SimpleConsumer("g", invisible_time=5)  # type: ignore[call-arg]
+
+
+def _received(consumer: SimpleConsumer, count: int, *, invisible_s: float = 60) -> list[ReceivedMessage]:
+    messages: list[ReceivedMessage] = []
+    for _ in range(_TRIES):
+        messages += consumer.receive(count - len(messages), invisible_s=invisible_s, wait_s=1)
+        if len(messages) == count:
+            return messages
+    raise AssertionError(f"{len(messages)} of {count} messages came")
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_two_members_at_a_broker(merge: bool) -> None:
+    """One of them leaves messages unfinished: those, and only those, come to the other."""
+    with cometmq.testing.cluster(settings={"enablePopBufferMerge": merge}) as running:
+        given = {**OPTIONS, "name_servers": running.name_server_address}
+        with Producer("p", name_servers=running.name_server_address) as producer:
+            for number in range(8):
+                producer.send("orders", b"%d" % number, keys=f"n{number}")
+        with SimpleConsumer("g", **given) as one, SimpleConsumer("g", **given) as other:
+            one.subscribe("orders")
+            other.subscribe("orders")
+            done, later, *left = _received(one, 4, invisible_s=2)
+            old = later.pop_handle
+            assert one.extend(later, invisible_s=60) != old
+            one.ack(done)
+            others = _received(other, 4)
+            assert {message.keys for message in (done, later, *left)}.isdisjoint(message.keys for message in others)
+            again = _received(other, 2)
+            assert {message.keys for message in again} == {message.keys for message in left}
+            assert {message.reconsume_times for message in again} == {1}
+            one.ack(later)
+            other.ack_many([*others, *again])
+            with pytest.raises(StaleHandle):
+                other.ack(_moved(again[0]))
+            assert one.receive(wait_s=0) == other.receive(wait_s=0) == []
+
+
+def _moved(message: ReceivedMessage) -> ReceivedMessage:
+    """The same with the handle of a message that its queue does not have."""
+    assert message.pop_handle is not None
+    set_popped([message], message.pop_handle.rpartition(" ")[0], message.queue_id, [10_000])
+    return message
