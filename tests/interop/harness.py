@@ -714,6 +714,7 @@ class Client:
         has_heartbeat_v2: bool = False,
         client_rebalance: bool = True,
         pop_invisible_ms: int = 60_000,
+        hangs: bool = False,
         instance: str | None = None,
         strategy: Mapping[str, object] | None = None,
     ) -> str:
@@ -732,7 +733,8 @@ class Client:
             is_sql: whether the subscriptions are SQL92 expressions, not tags.
             has_heartbeat_v2: whether it sends heartbeats of the second kind; not in 4.9.
             client_rebalance: False lets brokers say which queues it has, and whether it pops them; not in 4.9.
-            pop_invisible_ms: how long what it popped is invisible.
+            pop_invisible_ms: how long what it popped is invisible; 5 s to 5 min, anything else is a minute.
+            hangs: whether its listener does not come back before it is released.
             instance: the second part of its client id; None for one of its own.
             strategy: how its group shares queues out (``Strategies.java``); None for the client's default.
         """
@@ -750,6 +752,7 @@ class Client:
             heartbeat_v2=has_heartbeat_v2,
             client_rebalance=client_rebalance,
             pop_invisible_ms=pop_invisible_ms,
+            hangs=hangs,
             instance=instance,
             strategy=strategy,
             **{"from": start_from},
@@ -773,6 +776,89 @@ class Client:
         """Consumer to the ``broker:queue`` that it has at this moment."""
         answer = self.ask("consumer_owned", names=names, topic=topic)
         return {row["consumer"]: set(row["queues"]) for row in answer}
+
+    def popped(self, *names: str, topic: str) -> dict[str, set[str]]:
+        """Consumer to the ``broker:queue`` that it pops at this moment; queue -1 is all of them."""
+        answer = self.ask("consumer_popped", names=names, topic=topic)
+        return {row["consumer"]: set(row["queues"]) for row in answer}
+
+    def rebalance(self, *names: str) -> None:
+        """Has consumers look at once which queues are theirs; they do so every 20 seconds."""
+        list(self.ask("consumer_rebalance", names=names))
+
+    def release(self, *names: str) -> None:
+        """Lets consumers go on that hang."""
+        list(self.ask("consumer_release", names=names))
+
+    def pop(
+        self,
+        broker: Broker,
+        group: str,
+        topic: str,
+        *,
+        max_messages: int = 32,
+        invisible_ms: int = 60_000,
+        poll_ms: int = 0,
+        queue_id: int = -1,
+        in_order: bool = False,
+    ) -> tuple[Row, list[Row]]:
+        """One pop by the client's own request.
+
+        Args:
+            broker: who is asked.
+            group, topic: for whom, and what.
+            max_messages: at most so many.
+            invisible_ms: how long nobody else gets them.
+            poll_ms: how long the broker holds the request where it has nothing.
+            queue_id: of one queue; -1 for all.
+            in_order: whether it is a pop of an orderly group.
+
+        Returns:
+            A row with the ``status`` and the ``rest``, and the messages, each with its ``handle``.
+        """
+        head, *messages = self.ask(
+            "pop",
+            broker=broker.name,
+            address=broker.address,
+            group=group,
+            topic=topic,
+            max=max_messages,
+            invisible_ms=invisible_ms,
+            poll_ms=poll_ms,
+            queue=queue_id,
+            order=in_order,
+        )
+        return head, messages
+
+    def pop_ack(
+        self, broker: Broker, group: str, topic: str, messages: Iterable[Row], *, in_batch: bool = False
+    ) -> list[str]:
+        """Acknowledges what :meth:`pop` gave, one by one or in one request; the status of each request."""
+        handles = [message["handle"] for message in messages]
+        rows = self.ask("pop_ack", address=broker.address, group=group, topic=topic, handles=handles, batch=in_batch)
+        return [row["status"] for row in rows]
+
+    def pop_change(self, broker: Broker, group: str, topic: str, message: Row, *, invisible_ms: int) -> Row:
+        """Gives what :meth:`pop` gave another invisible time from now on; the message with its new handle."""
+        (row,) = self.ask(
+            "pop_change",
+            address=broker.address,
+            group=group,
+            topic=topic,
+            handle=message["handle"],
+            invisible_ms=invisible_ms,
+        )
+        assert row["status"] == "OK"
+        return {**message, "handle": row["handle"]}
+
+    def assignment(
+        self, broker: Broker, group: str, topic: str, *, client_id: str, strategy: str = "AVG"
+    ) -> set[tuple[int, str]]:
+        """Queue and mode of what a broker says a member is to have; none where it is to keep what it has."""
+        rows = self.ask(
+            "assignment", address=broker.address, group=group, topic=topic, client_id=client_id, strategy=strategy
+        )
+        return {(row["queue"], row["mode"]) for row in rows}
 
     def stop_consumers(self, *names: str) -> None:
         """A clean end: progress is with the broker, and the group knows."""

@@ -11,6 +11,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
@@ -29,12 +30,15 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /**
  * Push consumers that live from one request to another, known by the name the test gave them, and what each was given.
  *
- * <p>A consumer fails the messages whose tag is in {@code fail_until} as long as they were tried fewer times than that.
+ * <p>A consumer fails the messages whose tag is in {@code fail_until} as long as they were tried fewer times than that. One
+ * that {@code hangs} notes what it is given and does not come back before it is released.
  */
 final class Consumers {
     private static final int THREADS = 4;
     private static final int HEARTBEAT_MS = 1000;
     private static final Map<String, DefaultMQPushConsumer> LIVE = new ConcurrentHashMap<>();
+    /** What those that hang wait for. */
+    private static final Map<String, CountDownLatch> HANGING = new ConcurrentHashMap<>();
     /** Everything that any consumer was given, in the order of its coming. Guarded by itself. */
     private static final List<Map<String, Object>> SEEN = new ArrayList<>();
 
@@ -87,6 +91,9 @@ final class Consumers {
         if (request.getBooleanValue("orderly", false)) {
             consumer.registerMessageListener(new Orderly(name, judge));
         } else {
+            if (request.getBooleanValue("hangs", false)) {
+                HANGING.put(name, new CountDownLatch(1));
+            }
             consumer.registerMessageListener(new Concurrent(name, judge));
         }
         try {
@@ -100,6 +107,20 @@ final class Consumers {
         }
         LIVE.put(name, consumer);
         rows.add(Map.of("client_id", consumer.buildMQClientId()));
+    }
+
+    /** Lets those go on that hang. */
+    static void release(JSONObject request, Peer.Rows rows) {
+        for (String name : names(request)) {
+            HANGING.remove(name).countDown();
+        }
+    }
+
+    /** Has consumers ask at once which queues are theirs, where they would within 20 seconds. */
+    static void rebalance(JSONObject request, Peer.Rows rows) {
+        for (String name : names(request)) {
+            LIVE.get(name).getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
+        }
     }
 
     /** Whether a message fails this time. */
@@ -146,7 +167,15 @@ final class Consumers {
         @Override
         public ConsumeConcurrentlyStatus consumeMessage(List<MessageExt> messages, ConsumeConcurrentlyContext context) {
             boolean failed = messages.stream().anyMatch(judge::fails);
-            record(name, messages, context.getMessageQueue(), !failed);
+            CountDownLatch hanging = HANGING.get(name);
+            record(name, messages, context.getMessageQueue(), !failed && hanging == null);
+            if (hanging != null) {
+                try {
+                    hanging.await();
+                } catch (InterruptedException ended) {
+                    Thread.currentThread().interrupt();
+                }
+            }
             return failed ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         }
     }
@@ -232,6 +261,24 @@ final class Consumers {
         }
     }
 
+    /** Which queues of the topic each consumer pops at this moment; -1 stands for all of a broker. */
+    static void popped(JSONObject request, Peer.Rows rows) {
+        for (String name : names(request)) {
+            rows.add(Map.of("consumer", name, "queues", Popped.queues(LIVE.get(name), request.getString("topic"))));
+        }
+    }
+
+    /** 4.9 knows no pops. */
+    private static final class Popped {
+        static Set<String> queues(DefaultMQPushConsumer consumer, String topic) {
+            Set<String> queues = new TreeSet<>();
+            consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getPopProcessQueueTable().keySet().stream()
+                .filter(queue -> queue.getTopic().equals(topic))
+                .forEach(queue -> queues.add(queue.getBrokerName() + ":" + queue.getQueueId()));
+            return queues;
+        }
+    }
+
     private static Set<String> owned(DefaultMQPushConsumer consumer, String topic) {
         Set<String> queues = new TreeSet<>();
         processed(consumer, topic).forEach(queue -> queues.add(queue.getBrokerName() + ":" + queue.getQueueId()));
@@ -295,6 +342,8 @@ final class Consumers {
 
     /** Ends whatever is alive without waiting for it, and forgets what was seen. */
     static void clear(JSONObject request, Peer.Rows rows) {
+        HANGING.values().forEach(CountDownLatch::countDown);
+        HANGING.clear();
         for (String name : List.copyOf(LIVE.keySet())) {
             Clients.retire(LIVE.remove(name)::shutdown);
         }
