@@ -2,6 +2,7 @@
 
 cdef enum:
     _TRAFFIC_STEP = 256
+    _LANES_STEP = 32
     _OFFSET_STEP = 512
 
 
@@ -589,6 +590,39 @@ cdef class BrokerPlane(RequestHandler):
         if self._pops is not NULL:
             cmq_pops_topic_made(self._pops)
         self.leave()
+
+    def pop_offset(self, str group not None, str topic not None, int32_t queue_id):
+        """Return where the group's next pop begins, where that is behind what was committed, or None."""
+        cdef cmq_pop_key key
+        cdef int64_t offset = -1
+        key.topic = _slice_of_text(topic)
+        key.group = _slice_of_text(group)
+        key.queue_id = queue_id
+        self.enter()
+        if self._pops is not NULL:
+            offset = cmq_pop_buffer_next(cmq_pops_buffer(self._pops), &key)
+        self.leave()
+        return None if offset < 0 else offset
+
+    def pops_in_flight(self, str group not None):
+        """Return (topic, queue id, messages, oldest pop ms, first due ms) of each queue of which a group has popped messages that are not done."""
+        cdef cmq_pop_lane_item items[_LANES_STEP]
+        cdef uint8_t names[_LANES_STEP * 512]
+        cdef uint32_t cursor = 0, count, i
+        cdef cmq_slice wanted = _slice_of_text(group)
+        cdef list found = []
+        self.enter()
+        try:
+            while self._pops is not NULL:
+                count = cmq_pop_buffer_list(cmq_pops_buffer(self._pops), &cursor, items, _LANES_STEP, names, sizeof(names))
+                if count == 0:
+                    break
+                for i in range(count):
+                    if cmq_slice_equal(items[i].group, wanted):
+                        found.append((_text(items[i].topic), items[i].queue_id, items[i].in_flight, items[i].oldest_pop_ms, items[i].due_ms))
+            return found
+        finally:
+            self.leave()
 
     def flush(self):
         """Bring all that was stored to the disk."""

@@ -48,6 +48,7 @@ cdef extern from "base/cmq_bytes.h" nogil:
         const uint8_t *data
         size_t bytes
 
+    bint cmq_slice_equal(cmq_slice a, cmq_slice b)
     void cmq_store_u16(uint8_t *at, uint16_t value)
     void cmq_store_u32(uint8_t *at, uint32_t value)
 

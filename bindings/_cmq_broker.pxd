@@ -222,6 +222,22 @@ cdef extern from "broker/cmq_pop_buffer.h" nogil:
         uint64_t checkpoints_now, lanes_now, in_flight_now
         uint64_t bytes_now
 
+    ctypedef struct cmq_pop_buffer:
+        pass
+
+    ctypedef struct cmq_pop_key:
+        cmq_slice topic, group
+        int32_t queue_id
+
+    ctypedef struct cmq_pop_lane_item:
+        cmq_slice topic, group
+        int32_t queue_id
+        uint32_t in_flight
+        int64_t oldest_pop_ms, due_ms
+
+    int64_t cmq_pop_buffer_next(cmq_pop_buffer *buffer, const cmq_pop_key *key)
+    uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_lane_item *items, uint32_t capacity, uint8_t *text, size_t text_bytes)
+
 
 cdef extern from "broker/cmq_pop_revive.h" nogil:
     ctypedef struct cmq_pop_revive_counters:
@@ -265,6 +281,7 @@ cdef extern from "broker/cmq_pops.h" nogil:
     void cmq_pops_topic_made(cmq_pops *pops)
     void cmq_pops_forget(cmq_pops *pops, cmq_slice topic, cmq_slice group)
     void cmq_pops_count(cmq_pops *pops, cmq_pops_counters *counters_out)
+    cmq_pop_buffer *cmq_pops_buffer(cmq_pops *pops)
 
 
 cdef extern from "broker/cmq_traffic.h" nogil:

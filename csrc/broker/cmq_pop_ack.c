@@ -207,7 +207,9 @@ static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *comman
         .checkpoint = {.start_offset = header->offset, .pop_ms = pop_ms, .invisible_ms = header->invisible_ms, .num = 1, .queue_id = what.queue_id,
                        .topic = what.topic, .group = what.group, .broker = cmq_slice_of_text(cmq_pops_options_of(pops)->broker), .diffs = first},
     };
+    const cmq_pop_key key = key_of(&what);
     cmq_status status = cmq_pops_store(pops, &item, 1, &stored);
+    if (status == CMQ_OK) cmq_pop_buffer_in_flight_anew(cmq_pops_buffer(pops), &key, pop_ms, header->invisible_ms);
     if (status == CMQ_OK) status = ack_offsets(l, &what, &header->offset, 1);
     if (status != CMQ_OK) {
         answer_failure(conn, command, status);

@@ -185,9 +185,7 @@ cmq_status cmq_pop_lane_enter(cmq_pop_buffer *buffer, const cmq_pop_key *key, cm
 
 void cmq_pop_lane_leave(cmq_pop_buffer *buffer, cmq_pop_lane *lane) { pthread_mutex_unlock(&shard_of(buffer, lane->hash)->mutex); }
 
-uint32_t cmq_pop_lane_in_flight(const cmq_pop_lane *lane) { return lane->in_flight; }
-
-static void land(cmq_pop_lane *lane, uint32_t count) { lane->in_flight -= count < lane->in_flight ? count : lane->in_flight; }
+uint32_t cmq_pop_lane_in_flight(const cmq_pop_lane *lane) { return lane->ages.in_flight; }
 
 /* ---- offsets, in pop order ---- */
 
@@ -336,7 +334,7 @@ cmq_status cmq_pop_lane_add(cmq_pop_buffer *buffer, cmq_pop_lane *lane, const cm
         return status;
     }
     append_to_lane(s, lane, number);
-    lane->in_flight += batch->count;
+    cmq_pop_ages_add(&lane->ages, batch->count, batch->pop_ms, batch->pop_ms + batch->invisible_ms);
     settle_or_list(buffer, s, lane);
     return CMQ_OK;
 }
@@ -373,7 +371,7 @@ void cmq_pop_lane_reset(cmq_pop_buffer *buffer, cmq_pop_lane *lane)
     }
     lane->first = lane->last = NONE;
     lane->count = 0;
-    lane->in_flight = 0;
+    lane->ages = (cmq_pop_ages){0};
 }
 
 /* ---- acks ---- */
@@ -408,7 +406,7 @@ cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, in
             uint32_t landed = 0;
             for (uint32_t i = 0; i < count; i++) landed += merge_ack(s, held, offsets[i]);
             s->acks_merged += landed;
-            if (!held->detached) land(lane, landed);
+            if (!held->detached) cmq_pop_ages_take(&lane->ages, landed, pop_ms);
             if (cmq_pop_held_is_done(held) && held->detached)
                 drop(buffer, s, number);
             else if (cmq_pop_held_is_done(held) && lane->first == number)
@@ -422,12 +420,21 @@ cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, in
 
 void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, uint32_t count, int64_t pop_ms)
 {
-    if (pop_ms < buffer->options.started_ms) return;
     const uint64_t hash = hash_of(key);
     cmq_pop_shard *s = shard_of(buffer, hash);
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
-    if (lane != NULL) land(lane, count);
+    if (lane != NULL) cmq_pop_ages_take(&lane->ages, count, pop_ms);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t pop_ms, int64_t invisible_ms)
+{
+    const uint64_t hash = hash_of(key);
+    cmq_pop_shard *s = shard_of(buffer, hash);
+    pthread_mutex_lock(&s->mutex);
+    cmq_pop_lane *lane = find_lane(s, key, hash);
+    if (lane != NULL) cmq_pop_ages_add(&lane->ages, 1, pop_ms, pop_ms + invisible_ms);
     pthread_mutex_unlock(&s->mutex);
 }
 

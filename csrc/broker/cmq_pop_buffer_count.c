@@ -17,19 +17,9 @@ void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *count
         counters_out->bytes_now += cmq_pop_checkpoints_bytes(&s->checkpoints) + s->lane_bytes + s->lane_slots * sizeof(cmq_pop_lane *) +
                                    (s->table_slots + s->waiting_slots) * sizeof(uint32_t);
         for (uint32_t n = 0; n < s->lane_count; n++)
-            if (s->lanes[n] != NULL) counters_out->in_flight_now += s->lanes[n]->in_flight;
+            if (s->lanes[n] != NULL) counters_out->in_flight_now += s->lanes[n]->ages.in_flight;
         pthread_mutex_unlock(&s->mutex);
     }
-}
-
-/* The pop of the first checkpoint of a lane that is not done. */
-static int64_t oldest_of(const cmq_pop_shard *s, const cmq_pop_lane *lane)
-{
-    for (uint32_t number = lane->first; number != CMQ_POP_NONE; number = cmq_pop_checkpoints_at(&s->checkpoints, number)->next) {
-        const cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
-        if (held->num > 0 && !cmq_pop_held_is_done(held)) return held->pop_ms;
-    }
-    return -1;
 }
 
 uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_lane_item *items, uint32_t capacity, uint8_t *text, size_t text_bytes)
@@ -43,7 +33,7 @@ uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_l
         uint32_t n = *cursor & (UINT32_MAX >> CMQ_POP_SHARD_BITS);
         for (; n < s->lane_count; n++) {
             const cmq_pop_lane *lane = s->lanes[n];
-            if (lane == NULL || lane->in_flight == 0) continue;
+            if (lane == NULL || lane->ages.in_flight == 0) continue;
             const size_t bytes = (size_t)lane->topic_bytes + lane->group_bytes;
             full = given == capacity || text_bytes - used < bytes;
             if (full) break;
@@ -52,8 +42,9 @@ uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_l
                 .topic = {.data = text + used, .bytes = lane->topic_bytes},
                 .group = {.data = text + used + lane->topic_bytes, .bytes = lane->group_bytes},
                 .queue_id = lane->queue_id,
-                .in_flight = lane->in_flight,
-                .oldest_pop_ms = oldest_of(s, lane),
+                .in_flight = lane->ages.in_flight,
+                .oldest_pop_ms = cmq_pop_ages_oldest_ms(&lane->ages),
+                .due_ms = cmq_pop_ages_due_ms(&lane->ages),
             };
             used += bytes;
         }

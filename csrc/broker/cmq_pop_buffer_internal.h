@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "broker/cmq_pop_ages.h"
 #include "broker/cmq_pop_buffer.h"
 #include "broker/cmq_pop_checkpoints.h"
 
@@ -16,10 +17,10 @@ struct cmq_pop_lane {
     int64_t next_offset;                 /* of the last checkpoint in the list */
     uint32_t number;                     /* in its shard */
     uint32_t first, last, count;         /* checkpoints whose offset is not committed yet, in pop order */
-    uint32_t in_flight;
     int32_t queue_id;
     uint16_t topic_bytes, group_bytes;
     bool waiting;                        /* listed in the shard's waiting */
+    cmq_pop_ages ages;                   /* what is in flight */
     char names[];                        /* the topic, then the group */
 };
 

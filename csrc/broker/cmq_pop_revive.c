@@ -365,7 +365,7 @@ static cmq_status CMQ_MUST_CHECK revive_message(cmq_pop_revive *r, state *s, uin
     if (status != CMQ_OK) return status;
     r->seen.gone += gone;
     r->seen.revived += revived;
-    cmq_pop_unfinished_finish(s->unfinished, index, bit, revived);
+    cmq_pop_unfinished_finish(s->unfinished, index, bit, revived || gone);
     return CMQ_OK;
 }
 

@@ -105,7 +105,6 @@ static cmq_status CMQ_MUST_CHECK make_parts(cmq_pops *pops)
         .stay_out_ms = o->stay_out_ms,
         .merged_max = o->merged_max,
         .lane_max = o->lane_max,
-        .started_ms = cmq_clock_now_ms(&pops->clock),
     };
     const cmq_pop_revive_options revive = {
         .store = o->store,

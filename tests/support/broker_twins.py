@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from cometmq._engine import encode_properties
 from cometmq.broker.config import BrokerConfig, load_broker_config
 from cometmq.broker.control import ControlPlane
-from cometmq.broker.plane import DelayMark, OffsetChange, OutgoingMessage, StoredPlace
+from cometmq.broker.plane import DelayMark, OffsetChange, OutgoingMessage, PoppedQueue, StoredPlace
 from cometmq.broker.routes import Unanswered
 from cometmq.errors import ConnectionLost, Error, OffsetOutOfRange
 from cometmq.remoting.bodies.config_tables import CreateTopicListRequestBody
@@ -90,6 +90,8 @@ class MemoryPlane:
     timing: bool = False
     popping: bool = False
     wanted_topics: list[str] = field(default_factory=list)
+    pops: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    popped: dict[str, list[PoppedQueue]] = field(default_factory=dict)
     wanted_made: int = 0
     timer_state: bytes | None = None
     flush_fails: Error | None = None
@@ -229,6 +231,12 @@ class MemoryPlane:
 
     def wanted_topics_made(self) -> None:
         self.wanted_made += 1
+
+    def pop_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        return self.pops.get((group, topic, queue_id))
+
+    def pops_in_flight(self, group: str) -> list[PoppedQueue]:
+        return self.popped.get(group, [])
 
     def flush(self) -> None:
         if self.flush_fails is not None:

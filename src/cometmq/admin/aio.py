@@ -104,6 +104,7 @@ class AsyncGroups(AsyncPart[GroupOperations]):
     running_info = _awaited(GroupOperations.running_info)
     producers = _awaited(GroupOperations.producers)
     consume_modes = _awaited(GroupOperations.consume_modes)
+    in_flight = _awaited(GroupOperations.in_flight)
     set_consume_mode = _awaited(GroupOperations.set_consume_mode)
     create = _awaited(GroupOperations.create)
     update = _awaited(GroupOperations.update)

@@ -116,6 +116,7 @@ class Groups(_Part[GroupOperations]):
     running_info = _blocking(GroupOperations.running_info)
     producers = _blocking(GroupOperations.producers)
     consume_modes = _blocking(GroupOperations.consume_modes)
+    in_flight = _blocking(GroupOperations.in_flight)
     set_consume_mode = _blocking(GroupOperations.set_consume_mode)
     create = _blocking(GroupOperations.create)
     update = _blocking(GroupOperations.update)

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 
 from cometmq.admin.offsets import OffsetOperations
 from cometmq.admin.operation import Operation, accepted, succeeded
-from cometmq.admin.results import BrokerRef, ConsumeMode, GroupDescription, GroupLag, GroupMembers
+from cometmq.admin.results import (
+    BrokerRef,
+    ConsumeMode,
+    GroupDescription,
+    GroupInFlight,
+    GroupLag,
+    GroupMembers,
+    QueueInFlight,
+    ReviveState,
+)
 from cometmq.admin.servers import Servers, request
 from cometmq.admin.topics import check_one_cluster
 from cometmq.errors import BrokerError, InvalidArgument, NotFound
@@ -23,6 +32,7 @@ from cometmq.remoting.bodies.connections import (
     ProducerInfo,
     ProducerTableInfo,
 )
+from cometmq.remoting.bodies.in_flight import GroupInFlightBody
 from cometmq.remoting.bodies.running_info import ConsumerRunningInfo
 from cometmq.remoting.bodies.stats import ConsumeStatsList
 from cometmq.remoting.codes import RequestCode, ResponseCode
@@ -123,16 +133,9 @@ class GroupOperations:
         Raises:
             NotFound: no broker has such a group.
         """
-        configs: dict[str, SubscriptionGroupConfig] = {}
-        for broker in (yield from self._servers.brokers()):
-            config = yield from self._config_at(broker, group)
-            if config is not None:
-                configs[broker.broker_name] = config
-        if not configs:
-            raise NotFound(f"no broker has a group {group}: check the name, or create it: cometmq group create {group}")
         return GroupDescription(
             group=group,
-            configs=configs,
+            configs=(yield from self._configs_of(group)),
             members=(yield from self.members(group)),
             progress=(yield from self._offsets.progress(group)),
             consume_modes=(yield from self.consume_modes(group)),
@@ -161,6 +164,54 @@ class GroupOperations:
                     )
                     found.append(mode)
         return tuple(sorted(found))
+
+    def in_flight(self, group: str) -> Operation[GroupInFlight]:
+        """Return what a group has popped and not acknowledged, and what waits for it, queue by queue.
+
+        Brokers of CometMQ say it; of others it is known where the group is, and nothing is said of what is in flight.
+        They count from their start on: what was popped before comes back in its time, and is in no count.
+
+        Raises:
+            NotFound: no broker has such a group.
+        """
+        yield from self._configs_of(group)
+        brokers = yield from self._servers.brokers()
+        command = request(RequestCode.GET_GROUP_IN_FLIGHT, consumerGroup=group)
+        queues: list[QueueInFlight] = []
+        revives: dict[str, ReviveState] = {}
+        for broker, call, answer in (yield from self._servers.ask_brokers(brokers, command)):
+            told = accepted(call, answer, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+            if told.code == ResponseCode.SUCCESS:
+                body = GroupInFlightBody.from_json(told.body)
+                queues += _queues_in_flight(broker, body)
+                revives[broker.broker_name] = ReviveState(lag_ms=body.revive_lag_ms, unread=body.revive_unread)
+        progress = yield from self._offsets.progress(group)
+        queues += [
+            QueueInFlight(
+                topic=queue.topic,
+                broker_name=queue.broker_name,
+                queue_id=queue.queue_id,
+                broker_offset=queue.broker_offset,
+                consumer_offset=queue.consumer_offset,
+                next_offset=max(queue.consumer_offset, 0),
+                in_flight=None,
+                oldest_unacked_ms=None,
+                overdue_ms=0,
+            )
+            for queue in progress.queues
+            if queue.broker_name not in revives
+        ]
+        return GroupInFlight(group=group, queues=tuple(sorted(queues, key=_place)), revives=revives)
+
+    def _configs_of(self, group: str) -> Operation[Mapping[str, SubscriptionGroupConfig]]:
+        configs: dict[str, SubscriptionGroupConfig] = {}
+        for broker in (yield from self._servers.brokers()):
+            config = yield from self._config_at(broker, group)
+            if config is not None:
+                configs[broker.broker_name] = config
+        if not configs:
+            raise NotFound(f"no broker has a group {group}: check the name, or create it: cometmq group create {group}")
+        return configs
 
     def _config_at(self, broker: BrokerRef, group: str) -> Operation[SubscriptionGroupConfig | None]:
         # All of them: a broker asked for one group alone (352) creates it.
@@ -445,6 +496,27 @@ class GroupOperations:
             if not self._servers.is_direct:
                 yield from self._servers.tell_namesrv(request(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic=topic))
         return tuple(had)
+
+
+def _queues_in_flight(broker: BrokerRef, body: GroupInFlightBody) -> list[QueueInFlight]:
+    return [
+        QueueInFlight(
+            topic=queue.topic,
+            broker_name=broker.broker_name,
+            queue_id=queue.queue_id,
+            broker_offset=queue.broker_offset,
+            consumer_offset=queue.consumer_offset,
+            next_offset=queue.next_offset,
+            in_flight=queue.in_flight,
+            oldest_unacked_ms=None if queue.oldest_ms < 0 else queue.oldest_ms,
+            overdue_ms=queue.overdue_ms,
+        )
+        for queue in body.queues
+    ]
+
+
+def _place(queue: QueueInFlight) -> tuple[str, str, int]:
+    return queue.topic, queue.broker_name, queue.queue_id
 
 
 def _is_own(group: str) -> bool:

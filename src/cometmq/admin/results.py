@@ -20,13 +20,16 @@ __all__ = [
     "BrokerStatus",
     "ConsumeMode",
     "GroupDescription",
+    "GroupInFlight",
     "GroupLag",
     "GroupMembers",
     "GroupProgress",
     "QueueEnds",
+    "QueueInFlight",
     "QueueOffset",
     "QueueProgress",
     "QueueRange",
+    "ReviveState",
     "SendReport",
     "SendResult",
     "TopicDescription",
@@ -236,6 +239,88 @@ class ConsumeMode:
     broker_name: str
     mode: MessageRequestMode = field(compare=False)
     pop_share_queue_num: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInFlight:
+    """What a group has in flight of one queue.
+
+    Attributes:
+        topic, broker_name, queue_id: the queue; of messages that came back the group's retry topic.
+        broker_offset: its end.
+        consumer_offset: what the group committed; -1 where it committed nothing.
+        next_offset: where its next pop begins; where it pulls, or nobody can say, the committed offset.
+        in_flight: messages that were popped and are neither acknowledged nor back; None where the broker does not say.
+        oldest_unacked_ms: for how long the oldest of them has been, since its pop or the last change of its invisible
+            time; None where there is none.
+        overdue_ms: for how long the first of them could have been back; 0 where none could.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    broker_offset: int
+    consumer_offset: int
+    next_offset: int
+    in_flight: int | None
+    oldest_unacked_ms: int | None
+    overdue_ms: int
+
+    @property
+    def waiting(self) -> int:
+        """Messages that nobody has been given yet; where the group pulls: that are not committed."""
+        return max(self.broker_offset - self.next_offset, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviveState:
+    """How far a broker is with bringing back what was not acknowledged, of all groups.
+
+    Attributes:
+        lag_ms: for how long the first checkpoint that was read could have been revived: a few seconds are normal, as
+            its acknowledgements are waited for.
+        unread: records of the revive topic that were not read yet.
+    """
+
+    lag_ms: int
+    unread: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInFlight:
+    """What a group has in flight.
+
+    Attributes:
+        group: its name.
+        queues: its queues, in order.
+        revives: by broker name; without those that do not say.
+    """
+
+    group: str
+    queues: tuple[QueueInFlight, ...]
+    revives: Mapping[str, ReviveState]
+
+    @property
+    def waiting(self) -> int:
+        """Messages of all queues that nobody has been given yet."""
+        return sum(queue.waiting for queue in self.queues)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages of all queues that are in flight, as far as brokers say."""
+        return sum(queue.in_flight or 0 for queue in self.queues)
+
+    @property
+    def oldest_unacked_ms(self) -> int | None:
+        """For how long the oldest message in flight has been; None where there is none."""
+        return max(
+            (queue.oldest_unacked_ms for queue in self.queues if queue.oldest_unacked_ms is not None), default=None
+        )
+
+    @property
+    def revive_lag_ms(self) -> int:
+        """For how long the first message of the group could have been back; 0 where none could."""
+        return max((queue.overdue_ms for queue in self.queues), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

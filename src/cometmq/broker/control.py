@@ -22,6 +22,7 @@ from cometmq.broker.clients import ClientRules, Clients
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays import BrokerDelays
 from cometmq.broker.groups import BrokerGroups
+from cometmq.broker.in_flight import InFlight
 from cometmq.broker.link import ClientLink
 from cometmq.broker.locks import QueueLocks
 from cometmq.broker.offsets import BrokerOffsets
@@ -207,6 +208,7 @@ class ControlPlane:
                 self.locks,
                 self.assignments,
                 self.staged_writes,
+                InFlight(plane=plane, topics=self.topics, offsets=self.offsets, queues=self.queues, now_ms=now_ms),
                 Sends(
                     topics=self.topics,
                     groups=self.groups,

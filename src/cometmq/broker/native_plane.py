@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cometmq._engine import BrokerPlane
-from cometmq.broker.plane import DelayMark, OffsetChange, OutgoingMessage, StoredPlace
+from cometmq.broker.plane import DelayMark, OffsetChange, OutgoingMessage, PoppedQueue, StoredPlace
 from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
 from cometmq.store_config.order_info import OrderedBatch, OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
@@ -226,6 +226,14 @@ class NativePlane:
     def wanted_topics_made(self) -> None:
         """Say that there are more topics than before."""
         self.engine.wanted_topics_made()
+
+    def pop_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return where a group's next pop begins, or None where that is what was committed."""
+        return self.engine.pop_offset(group, topic, queue_id)
+
+    def pops_in_flight(self, group: str) -> list[PoppedQueue]:
+        """Return the queues of which a group has popped messages in flight."""
+        return [PoppedQueue(*queue) for queue in self.engine.pops_in_flight(group)]
 
     # --- Storing, counting
 

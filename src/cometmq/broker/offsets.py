@@ -184,7 +184,7 @@ class BrokerOffsets:
         table = {}
         for queue_id in range(queues):
             consumed = self._plane.query_offset(group, name, queue_id) or 0
-            pulled = (self._plane.pull_offset(group, name, queue_id) or 0) if with_pulls else 0
+            pulled = self._read_up_to(group, name, queue_id) if with_pulls else 0
             stored_ms = self._queues.stored_ms(name, queue_id, consumed - 1) if consumed > 0 else 0
             table[self._queue(name, queue_id)] = OffsetWrapper(
                 broker_offset=self._queues.bounds(name, queue_id).high,
@@ -194,6 +194,11 @@ class BrokerOffsets:
                 last_timestamp_ms=max(stored_ms, 0),
             )
         return table
+
+    def _read_up_to(self, group: str, topic: str, queue_id: int) -> int:
+        """Return where a group's next pull or pop begins; upstream's newer POP service shows its pops so, too."""
+        pulled = self._plane.pull_offset(group, topic, queue_id) or 0
+        return max(pulled, self._plane.pop_offset(group, topic, queue_id) or 0)
 
     def _show_all_stats(self, request: Command, caller: Caller) -> Command:
         only_ordered = Members(request.fields).required_boolean("isOrder")

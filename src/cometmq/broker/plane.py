@@ -19,7 +19,7 @@ from cometmq.store_config.order_info import OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import TopicConfig
 
-__all__ = ["DataPlane", "OffsetChange", "OutgoingMessage", "StoredPlace"]
+__all__ = ["DataPlane", "OffsetChange", "OutgoingMessage", "PoppedQueue", "StoredPlace"]
 
 
 class OffsetChange(NamedTuple):
@@ -47,6 +47,23 @@ class DelayMark(NamedTuple):
 
     log_end: int
     offsets: Mapping[int, int]
+
+
+class PoppedQueue(NamedTuple):
+    """A queue of which a group has popped messages since the broker started that are neither acknowledged nor back.
+
+    Attributes:
+        topic, queue_id: the queue; of messages that came back the retry topic's.
+        messages: how many.
+        oldest_ms: when the oldest was popped, or its invisible time changed; perhaps somewhat earlier, never later.
+        due_ms: when the first comes back, in the same way.
+    """
+
+    topic: str
+    queue_id: int
+    messages: int
+    oldest_ms: int
+    due_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +250,12 @@ class DataPlane(Protocol):
 
     def wanted_topics_made(self) -> None:
         """Say that those are known now."""
+
+    def pop_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return where a group's next pop begins, where that is behind what was committed, or None."""
+
+    def pops_in_flight(self, group: str) -> list[PoppedQueue]:
+        """Return the queues of which a group has popped messages that are not done, ordered pops' left out."""
 
     # --- Storing, counting
 

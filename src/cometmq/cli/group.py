@@ -17,7 +17,7 @@ from cometmq.cli.terminal import print_json, safe_text, time_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cometmq.admin import ConsumeMode, GroupDescription, GroupProgress
+    from cometmq.admin import ConsumeMode, GroupDescription, GroupInFlight, GroupProgress
     from cometmq.remoting.bodies.message_queue import MessageQueue
     from cometmq.remoting.bodies.running_info import ConsumerRunningInfo
     from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
@@ -320,6 +320,68 @@ def _description_json(found: GroupDescription) -> dict[str, object]:
         },
         "consume_modes": list(found.consume_modes),
         "queues": progress_json(found.progress),
+    }
+
+
+@group_commands.command("show")
+@reported()
+def show_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress = None, json: Json = False) -> None:
+    """Show what waits for a group, what of it is popped and not acknowledged, since when, and whether it is overdue.
+
+    \b
+    Example:
+      cometmq group show billing
+    """
+    with connected(namesrv, broker) as admin:
+        found = admin.groups.in_flight(group)
+    if json:
+        print_json(_in_flight_json(found))
+        return
+    oldest = "" if found.oldest_unacked_ms is None else f", the oldest for {_seconds(found.oldest_unacked_ms)}"
+    typer.echo(
+        f"{safe_text(group)}: {counted(found.waiting, 'message')} waiting, {found.in_flight:,} in flight{oldest}"
+    )
+    for name, revive in found.revives.items():
+        if revive.unread or found.revive_lag_ms:
+            behind = (
+                f"its revive has {counted(revive.unread, 'record')} to read, and is {_seconds(revive.lag_ms)} behind"
+            )
+            typer.echo(f"{safe_text(name)}: {behind}")
+    typer.echo()
+    print_table(
+        ["topic", "broker", "queue", "committed", "end", "waiting", "in flight", "oldest", "overdue"],
+        (
+            [
+                one.topic,
+                one.broker_name,
+                one.queue_id,
+                one.consumer_offset if one.consumer_offset >= 0 else None,
+                one.broker_offset,
+                one.waiting,
+                one.in_flight,
+                None if one.oldest_unacked_ms is None else _seconds(one.oldest_unacked_ms),
+                _seconds(one.overdue_ms) if one.overdue_ms else None,
+            ]
+            for one in found.queues
+        ),
+    )
+
+
+def _seconds(time_ms: int) -> str:
+    return f"{time_ms / 1000:,.1f} s"
+
+
+def _in_flight_json(found: GroupInFlight) -> dict[str, object]:
+    import dataclasses
+
+    return {
+        "group": found.group,
+        "waiting": found.waiting,
+        "in_flight": found.in_flight,
+        "oldest_unacked_ms": found.oldest_unacked_ms,
+        "revive_lag_ms": found.revive_lag_ms,
+        "revives": dict(found.revives),
+        "queues": [{**dataclasses.asdict(one), "waiting": one.waiting} for one in found.queues],
     }
 
 

@@ -176,6 +176,7 @@ class RequestCode(enum.IntEnum):
     PUT_STAGED_PIECE = 31002
     COMMIT_STAGED_JOB = 31003
     ABANDON_STAGED_JOB = 31004
+    GET_GROUP_IN_FLIGHT = 31005
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -338,6 +339,7 @@ BROKER_REQUESTS: frozenset[RequestCode] = frozenset(
         RequestCode.PUT_STAGED_PIECE,
         RequestCode.COMMIT_STAGED_JOB,
         RequestCode.ABANDON_STAGED_JOB,
+        RequestCode.GET_GROUP_IN_FLIGHT,
     }
 )
 """Requests that a broker's control plane answers."""

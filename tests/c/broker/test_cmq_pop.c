@@ -103,6 +103,15 @@ static int64_t committed(const char *topic)
     return cmq_offsets_query(kit.offsets, &key);
 }
 
+static cmq_pop_lane_item in_flight(void)
+{
+    static uint8_t names[512];
+    cmq_pop_lane_item item;
+    uint32_t cursor = 0;
+    CHECK_INT(cmq_pop_buffer_list(cmq_pops_buffer(kit.pops), &cursor, &item, 1, names, sizeof names), 1);
+    return item;
+}
+
 static uint32_t records_in(const kit_answer *answer)
 {
     uint32_t count = 0;
@@ -194,11 +203,16 @@ static void a_change_makes_a_message_come_back_at_another_time(void)
     send_some(client, 1);
     pop(client, 1, all);
     const batch b = batch_of(expect(client, 1, OK), 0);
+    CHECK_INT(in_flight().due_ms, b.pop_ms + 10000);
     settle_to(client, 2, CHANGE, "T", 0, 0, handle_of(&b, 0), 60000);
     const kit_answer *answer = expect(client, 2, OK);
     CHECK_INT(kit_number(answer, "popTime"), b.pop_ms + 1);
     CHECK_INT(kit_number(answer, "invisibleTime"), 60000);
     CHECK_INT(kit_number(answer, "reviveQid"), b.revive_queue);
+    const cmq_pop_lane_item item = in_flight();
+    CHECK_INT(item.in_flight, 1);
+    CHECK_INT(item.oldest_pop_ms, b.pop_ms + 1);
+    CHECK_INT(item.due_ms, b.pop_ms + 60001);
     kit_broker_pass_pops(&kit, 50000);
     pop(client, 3, all);
     expect(client, 3, POLLING_TIMEOUT);

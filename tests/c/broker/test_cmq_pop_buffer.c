@@ -89,7 +89,6 @@ static void make_buffer(bool merge, const cmq_pop_buffer_options *extra)
     options.sink = (cmq_pop_sink){.store = store, .confirmed = confirmed, .commit = commit};
     options.broker = cmq_slice_of_text("b");
     options.merge = merge;
-    options.started_ms = START_MS;
     CHECK_OK(cmq_pop_buffer_create(&world.buffer, &options));
 }
 

@@ -224,6 +224,7 @@ static void strangers_and_what_is_gone_are_passed_over(void)
     (void)step(revive);
     CHECK_INT(counters_of(revive).damaged, 3);
     CHECK_INT(counters_of(revive).gone, 2);
+    CHECK_INT(told, 2);   /* nobody has them in flight any more */
     CHECK_INT(committed(0), 3);
     CHECK(cmq_tables_remove_group(tables, kit_slice("g")));
     deliver_checkpoint(0, 1, now() - 5000, 0);

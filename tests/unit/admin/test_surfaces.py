@@ -15,6 +15,7 @@ import cometmq.admin.aio
 from cometmq.admin import Admin, MessageRequestMode, OutgoingMessage, Sender, SendLimits, SendStatus
 from cometmq.admin.aio import AsyncPart
 from cometmq.admin.blocking import Cluster, Groups, Messages, Offsets, Topics
+from cometmq.client import ConsumeFromWhere, SimpleConsumer
 from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, MessageTooLarge, NotFound, RequestTimeout
 from cometmq.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
@@ -111,6 +112,30 @@ def test_consume_modes(admin: Admin) -> None:
         admin.groups.set_consume_mode("g-modes", "t-modes", MessageRequestMode.POP, pop_share_queue_num=-2)
     with pytest.raises(BrokerError, match="no topic t-nowhere"):
         admin.groups.set_consume_mode("g-modes", "t-nowhere", MessageRequestMode.POP)
+
+
+def test_what_is_in_flight(admin: Admin, running: RunningCluster) -> None:
+    admin.topics.create("t-flight", queues=1, broker_name="broker-a")
+    for number in range(5):
+        admin.messages.send("t-flight", b"%d" % number)
+    first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    with SimpleConsumer("g-flight", name_servers=running.name_server_address, consume_from_where=first) as consumer:
+        consumer.subscribe("t-flight")
+        taken = consumer.receive(3, wait_s=60)
+        while len(taken) < 3:
+            taken += consumer.receive(3 - len(taken), wait_s=60)
+        consumer.ack(taken[0])
+        found = admin.groups.in_flight("g-flight")
+        assert (found.waiting, found.in_flight, found.revive_lag_ms) == (2, 2, 0)
+        assert found.oldest_unacked_ms is not None
+        (queue,) = (one for one in found.queues if one.in_flight)
+        assert (queue.topic, queue.broker_name, queue.queue_id, queue.next_offset) == ("t-flight", "broker-a", 0, 3)
+        assert "broker-a" in found.revives
+        consumer.ack_many(taken[1:])
+    done = admin.groups.in_flight("g-flight")
+    assert (done.waiting, done.in_flight, done.oldest_unacked_ms) == (2, 0, None)
+    with pytest.raises(NotFound, match="no broker has a group g-none"):
+        admin.groups.in_flight("g-none")
 
 
 def test_one_message(admin: Admin) -> None:

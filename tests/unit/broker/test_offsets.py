@@ -114,6 +114,9 @@ def test_how_far_a_group_is(rig: Rig) -> None:
         queue(1): OffsetWrapper(),
     }
     assert stats(rig) == stats(rig, topic="orders") == stats(rig, topicList="orders;none") == expected
+    rig.plane.pops["g", "orders", 0] = 5
+    assert stats(rig)[queue(0)].pull_offset == 5, "as Apache's newer POP service has it"
+    del rig.plane.pops["g", "orders", 0]
     assert stats(rig, topic="none") == {}
     run(rig.heartbeat(Caller(), consumer("g", "other")))
     assert stats(rig) == stats(rig, topic="orders") == {}, "topics that an online group does not read are left out"

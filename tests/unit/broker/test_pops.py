@@ -9,6 +9,7 @@ import pytest
 
 from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
+from cometmq.remoting.bodies.in_flight import GroupInFlightBody
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
@@ -66,6 +67,27 @@ def test_what_is_not_acknowledged_wakes_a_held_pop(tmp_path: Path, merge: bool) 
         assert again.code == ResponseCode.SUCCESS
         assert again.fields["msgOffsetInfo"] == "1 0 0"
         assert b"POP_CK" in again.body
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_what_is_in_flight_is_told(tmp_path: Path, merge: bool) -> None:
+    with make(tmp_path, enablePopBufferMerge=merge) as broker, Channel(broker.address) as channel:
+        send(channel, 3)
+        first = pop(channel, invisible_ms=60_000)
+        for _ in range(2 if merge else 1):  # where acks are stored as they come, nobody knows that one comes twice
+            ack(channel, first, 1)
+        send(channel, 1)
+        command = Command(code=RequestCode.GET_GROUP_IN_FLIGHT, fields={"consumerGroup": "g"})
+        answer = channel.invoke(command, timeout_ms=TIMEOUT_MS)
+        assert answer.code == ResponseCode.SUCCESS
+        told = GroupInFlightBody.from_json(answer.body)
+        queue = next(one for one in told.queues if (one.topic, one.queue_id) == ("orders", 0))
+        assert (queue.broker_offset, queue.next_offset, queue.in_flight, queue.overdue_ms) == (4, 3, 2, 0)
+        assert 0 <= queue.oldest_ms < TIMEOUT_MS
+        for offset in (0, 2):
+            ack(channel, first, offset)
+        told = GroupInFlightBody.from_json(channel.invoke(command, timeout_ms=TIMEOUT_MS).body)
+        assert {(one.in_flight, one.oldest_ms) for one in told.queues} == {(0, -1)}
 
 
 def test_what_is_in_memory_is_stored_by_a_stop(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import cometmq.admin
 from cometmq.cli.failures import ExitCode
+from cometmq.client import ConsumeFromWhere, SimpleConsumer
 from cometmq.remoting.bodies.routes import BrokerData, QueueData, TopicRouteData
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult
 from cometmq.remoting.codes import RequestCode, ResponseCode
@@ -293,6 +294,39 @@ def test_a_group_pulls_or_pops() -> None:
     ]
     assert run("group", "set-consume-mode", "g-mode", "t-mode", "push").code == ExitCode.USAGE
     assert run("group", "set-consume-mode", "g-mode", "t-nowhere", "pop").code == ExitCode.FAILED
+
+
+def test_what_a_group_has_in_flight(running: Cluster) -> None:
+    ok("topic", "create", "t-popped", "--queues", "1")
+    ok("message", "send", "t-popped", input="1\n2\n3\n4\n")
+    first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    with SimpleConsumer("g-popped", name_servers=running.name_server_address, consume_from_where=first) as consumer:
+        consumer.subscribe("t-popped")
+        assert len(consumer.receive(3, wait_s=60)) == 3
+        shown = ok_json("group", "show", "g-popped")
+        figures = ("waiting", "in_flight", "revive_lag_ms")
+        assert [shown[name] for name in figures] == [1, 3, 0]
+        assert shown["oldest_unacked_ms"] >= 0
+        assert next(one for one in shown["queues"] if one["in_flight"])["next_offset"] == 3
+        lines = ok("group", "show", "g-popped").lines
+        assert lines[0].startswith("g-popped: 1 message waiting, 3 in flight, the oldest for ")
+        assert lines[2].split() == [
+            "topic",
+            "broker",
+            "queue",
+            "committed",
+            "end",
+            "waiting",
+            "in",
+            "flight",
+            "oldest",
+            "overdue",
+        ]
+        row = next(line for line in lines if line.startswith("t-popped")).split()
+        assert (row[:3], row[4:7]) == (["t-popped", "broker-a", "0"], ["4", "1", "3"])
+    nobody = run("group", "show", "g-nope")
+    assert (nobody.code, nobody.out) == (ExitCode.FAILED, "")
+    assert "cometmq group create g-nope" in nobody.err
 
 
 def test_a_group_from_birth_to_death() -> None:
