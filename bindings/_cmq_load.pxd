@@ -22,10 +22,14 @@ cdef extern from "load/cmq_load.h" nogil:
     ctypedef struct cmq_load_endpoint:
         const char *host
         uint16_t port
+        const char *broker
 
     ctypedef struct cmq_load_queue:
         uint32_t endpoint
         int32_t queue_id
+
+    ctypedef enum cmq_load_take:
+        CMQ_LOAD_PULL
 
     ctypedef struct cmq_load_options:
         const cmq_load_endpoint *endpoints
@@ -47,7 +51,10 @@ cdef extern from "load/cmq_load.h" nogil:
         cbool oneway
         cbool no_wait
         cbool consume_after
+        cmq_load_take take
         uint32_t pull_messages
+        uint32_t pops_in_flight
+        int64_t invisible_ms
         int64_t timeout_ms
         uint64_t run
 
@@ -73,6 +80,8 @@ cdef extern from "load/cmq_load.h" nogil:
         uint64_t consumed
         uint64_t pulls
         uint64_t pulls_empty
+        uint64_t acks
+        uint64_t acked
         uint64_t duplicates
         uint64_t broken
         uint64_t bad_offsets

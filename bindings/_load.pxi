@@ -34,7 +34,8 @@ cdef class LoadRun:
 
     def __init__(self, endpoints, queues, str topic not None, *, int format, uint32_t producers, uint32_t consumers, uint32_t depth, uint32_t batch,
                  uint32_t body_bytes, uint64_t count, int64_t duration_ms, uint64_t rate_per_s, bint oneway, bint no_wait, bint consume_after,
-                 uint32_t pull_messages, int64_t timeout_ms, uint64_t run, str producer_group=None, str consumer_group=None):
+                 uint32_t pull_messages, int64_t timeout_ms, uint64_t run, int take=0, uint32_t pops_in_flight=1, int64_t invisible_ms=60000,
+                 brokers=(), str producer_group=None, str consumer_group=None):
         if self._load is not NULL:
             raise RuntimeError("this run was made before")
         cdef cmq_load_options options
@@ -42,6 +43,7 @@ cdef class LoadRun:
         cdef cmq_load_queue *c_queues = NULL
         cdef list hosts = [host.encode() for host, _ in endpoints]
         cdef list ports = [port for _, port in endpoints]
+        cdef list names = [name.encode() for name in brokers]
         cdef list places = list(queues)
         cdef Py_ssize_t i
         memset(&options, 0, sizeof(options))
@@ -53,6 +55,8 @@ cdef class LoadRun:
             for i in range(len(hosts)):
                 c_endpoints[i].host = <const char *><bytes>hosts[i]
                 c_endpoints[i].port = ports[i]
+                if i < len(names):
+                    c_endpoints[i].broker = <const char *><bytes>names[i]
             for i in range(len(places)):
                 c_queues[i].endpoint, c_queues[i].queue_id = places[i]
             options.endpoints = c_endpoints
@@ -76,7 +80,10 @@ cdef class LoadRun:
             options.oneway = oneway
             options.no_wait = no_wait
             options.consume_after = consume_after
+            options.take = <cmq_load_take>take
             options.pull_messages = pull_messages
+            options.pops_in_flight = pops_in_flight
+            options.invisible_ms = invisible_ms
             options.timeout_ms = timeout_ms
             options.run = run
             _check(cmq_load_create(&self._load, &options))
@@ -135,6 +142,8 @@ cdef class LoadRun:
             "consumed": result.consumed,
             "pulls": result.pulls,
             "pulls_empty": result.pulls_empty,
+            "acks": result.acks,
+            "acked": result.acked,
             "duplicates": result.duplicates,
             "broken": result.broken,
             "bad_offsets": result.bad_offsets,

@@ -92,6 +92,8 @@ static void fill_in_defaults(cmq_load_options *o)
     if (o->body_bytes == 0) o->body_bytes = 128;
     if (o->duration_ms == 0) o->duration_ms = 10000;
     if (o->pull_messages == 0) o->pull_messages = 32;
+    if (o->pops_in_flight == 0) o->pops_in_flight = 1;
+    if (o->invisible_ms == 0) o->invisible_ms = 60000;
     if (o->timeout_ms == 0) o->timeout_ms = 10000;
 }
 
@@ -108,7 +110,10 @@ static cmq_status check_options(const cmq_load_options *o)
     if (status == CMQ_OK) status = check_range("the bytes of a batch", (uint64_t)o->batch * (o->body_bytes + 100), 1, CMQ_FRAME_BYTES_MAX - 65536);
     if (status == CMQ_OK)
         status = check_range("the bytes in flight on a connection", (uint64_t)o->depth * o->batch * (o->body_bytes + 600), 1, OUTPUT_BYTES_MAX);
-    if (status == CMQ_OK) status = check_range("pull_messages", o->pull_messages, 1, 65536);
+    if (status == CMQ_OK) status = check_range("take", o->take, CMQ_LOAD_PULL, CMQ_LOAD_POP_ACK_MANY);
+    if (status == CMQ_OK) status = check_range("pull_messages", o->pull_messages, 1, o->take == CMQ_LOAD_PULL ? 65536 : 32);
+    if (status == CMQ_OK) status = check_range("pops_in_flight", o->pops_in_flight, 1, CMQ_LOAD_DEPTH_MAX);
+    if (status == CMQ_OK) status = check_range("invisible_ms", (uint64_t)o->invisible_ms, 1, 86400000);
     if (status == CMQ_OK) status = check_range("duration_ms", (uint64_t)o->duration_ms, 1, 86400000);
     if (status == CMQ_OK) status = check_range("timeout_ms", (uint64_t)o->timeout_ms, 1, 3600000);
     if (status == CMQ_OK) status = check_range("the length of the topic's name", o->topic.bytes, 1, 255);
@@ -140,6 +145,7 @@ static cmq_status copy_options(cmq_load *load, const cmq_load_options *options)
     load->conn_count = options->producers + options->consumers;
     load->addresses = calloc(options->endpoint_count, sizeof *load->addresses);
     load->names = calloc(options->endpoint_count, sizeof *load->names);
+    load->brokers = calloc(options->endpoint_count, sizeof *load->brokers);
     load->topic = strndup((const char *)options->topic.data, options->topic.bytes);
     load->producer_group = strndup((const char *)options->producer_group.data, options->producer_group.bytes);
     load->consumer_group = strndup((const char *)options->consumer_group.data, options->consumer_group.bytes);
@@ -150,11 +156,14 @@ static cmq_status copy_options(cmq_load *load, const cmq_load_options *options)
     load->seen = calloc(options->producers, sizeof *load->seen);
     if (load->conns != NULL)
         for (uint32_t i = 0; i < load->conn_count; i++) load->conns[i].fd = -1;
-    if (load->addresses == NULL || load->names == NULL || load->topic == NULL || load->producer_group == NULL || load->consumer_group == NULL ||
-        load->pool == NULL || load->scratch == NULL || load->conns == NULL || load->queues == NULL || load->seen == NULL)
+    if (load->addresses == NULL || load->names == NULL || load->brokers == NULL || load->topic == NULL || load->producer_group == NULL ||
+        load->consumer_group == NULL || load->pool == NULL || load->scratch == NULL || load->conns == NULL || load->queues == NULL || load->seen == NULL)
         return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u connections and %u queues", load->conn_count, options->queue_count);
     cmq_load_pool_fill(load->pool);
     for (uint32_t i = 0; i < options->endpoint_count; i++) {
+        const char *broker = options->endpoints[i].broker;
+        load->brokers[i] = strdup(broker != NULL ? broker : "");
+        if (load->brokers[i] == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the name of a broker");
         const cmq_status status = resolve(load, options, i);
         if (status != CMQ_OK) return status;
     }
@@ -237,6 +246,8 @@ void cmq_load_destroy(cmq_load *load)
     if (load->timer_fd >= 0) close(load->timer_fd);
     if (load->stop_fd >= 0) close(load->stop_fd);
     if (load->epoll_fd >= 0) close(load->epoll_fd);
+    for (uint32_t i = 0; load->brokers != NULL && i < load->options.endpoint_count; i++) free(load->brokers[i]);
+    free(load->brokers);
     free(load->addresses);
     free(load->names);
     free(load->topic);
@@ -284,8 +295,9 @@ const cmq_load_result *cmq_load_result_of(const cmq_load *load) { return &load->
 
 cmq_status cmq_load_answer(cmq_load *load, load_conn *conn, const cmq_command *command, cmq_slice body)
 {
-    if (command->opaque >= LOAD_OPAQUE_OFFSET && command->opaque - LOAD_OPAQUE_OFFSET < LOAD_OPAQUE_RANGE)
-        return cmq_load_offset_known(load, conn, command);
+    if (command->opaque >= LOAD_OPAQUE_ACK) return cmq_load_acked(load, command);
+    if (command->opaque >= LOAD_OPAQUE_POP) return cmq_load_popped(load, conn, command, body);
+    if (command->opaque >= LOAD_OPAQUE_OFFSET) return cmq_load_offset_known(load, conn, command);
     if (command->opaque >= LOAD_OPAQUE_PULL) return cmq_load_pulled(load, conn, command, body);
     return cmq_load_sent(load, conn, command);
 }
@@ -406,7 +418,8 @@ static bool all_consumed(const cmq_load *load)
 {
     const int64_t latest = load->consume_end_ns > load->consume_begin_ns ? load->consume_end_ns : load->consume_begin_ns;
     const int64_t since_ns = load->now_ns - (latest > load->send_end_ns ? latest : load->send_end_ns);
-    return load->result.consumed >= load->result.accepted || since_ns > load->options.timeout_ms * 1000000;
+    const bool is_all = load->result.consumed >= load->result.accepted && (!cmq_load_acks(load) || load->result.acked >= load->result.consumed);
+    return is_all || since_ns > load->options.timeout_ms * 1000000;
 }
 
 static uint64_t growth(const cmq_load *load)
@@ -424,7 +437,7 @@ static cmq_status connect_all(cmq_load *load)
     }
     cmq_status status = turn_until(load, all_connected);
     if (status != CMQ_OK || is_stopped(load)) return status;
-    status = cmq_load_ask_offsets(load);
+    status = cmq_load_ask_offsets(load, LOAD_ASK_LAST);
     return status == CMQ_OK ? turn_until(load, offsets_known) : status;
 }
 
@@ -434,8 +447,9 @@ static cmq_status begin_consuming(cmq_load *load)
     load->consume_begin_ns = load->now_ns;
     load->consuming = true;
     for (uint32_t i = load->options.producers; i < load->conn_count; i++) {
-        cmq_status status = cmq_load_pull_all(load, &load->conns[i]);
-        if (status == CMQ_OK) status = cmq_load_conn_flush(load, &load->conns[i]);
+        load_conn *conn = &load->conns[i];
+        cmq_status status = load->options.take == CMQ_LOAD_PULL ? cmq_load_pull_all(load, conn) : cmq_load_pop_more(load, conn);
+        if (status == CMQ_OK) status = cmq_load_conn_flush(load, conn);
         if (status != CMQ_OK) return status;
     }
     return CMQ_OK;
@@ -483,10 +497,22 @@ static cmq_status count_messages(cmq_load *load)
     const int64_t limit_ns = load->now_ns + load->options.timeout_ms * 1000000;
     load->phase = CMQ_LOAD_COUNTING;
     do {
-        cmq_status status = cmq_load_ask_offsets(load);
+        cmq_status status = cmq_load_ask_offsets(load, LOAD_ASK_LAST);
         if (status == CMQ_OK) status = turn_until(load, offsets_known);
         if (status != CMQ_OK) return status;
     } while (growth(load) < load->result.accepted && load->now_ns < limit_ns && !is_stopped(load));
+    return CMQ_OK;
+}
+
+/* Upstream moves a group on once a second or so. */
+static cmq_status count_committed(cmq_load *load)
+{
+    const int64_t limit_ns = load->now_ns + load->options.timeout_ms * 1000000;
+    do {
+        cmq_status status = cmq_load_ask_offsets(load, LOAD_ASK_COMMITTED);
+        if (status == CMQ_OK) status = turn_until(load, offsets_known);
+        if (status != CMQ_OK) return status;
+    } while (cmq_load_uncommitted(load) > 0 && load->now_ns < limit_ns && !is_stopped(load));
     return CMQ_OK;
 }
 
@@ -499,6 +525,7 @@ static cmq_status run_phases(cmq_load *load)
         status = count_messages(load);
     if (status == CMQ_OK && load->options.consumers > 0 && !is_stopped(load)) status = consume_rest(load);
     if (status == CMQ_OK && !is_stopped(load)) status = count_messages(load);
+    if (status == CMQ_OK && cmq_load_acks(load) && !is_stopped(load)) status = count_committed(load);
     return status;
 }
 

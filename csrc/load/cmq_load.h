@@ -2,14 +2,16 @@
  *
  *     connect -> first offsets of all queues (30) -> sends, so many in flight -> answers
  *                                                    pulls of every queue, held where nothing is -> messages
- *             -> sent messages that nobody got yet -> last offsets (30)
+ *                                                    or pops of all queues -> messages -> acks, of each or of all at once
+ *             -> sent messages that nobody got yet -> last offsets (30) -> where messages were acknowledged, the group's offsets (14)
  *
  * One thread, epoll, one read and one write for a burst; a request is a copy of its queue's mould with four places filled in, so that what is measured
  * is the broker. Routes and topics are the caller's: it says which queues there are, and where.
  *
  * Owns:      the connections, and per queue one bit per message.
  * Invariant: a result is verified only if each accepted message has an offset of its own, the offsets of each queue have no hole, and (with
- *            consumers) each accepted message came once, whole, in the order of its queue's offsets.
+ *            consumers) each accepted message came once, whole, and, pulled, in the order of its queue's offsets; with acks, each was answered
+ *            with success and the group's offset of each queue reached its end.
  * Threads:   create, run and result: one. cmq_load_look and cmq_load_stop: any, while the load lives.
  * Source:    remoting specification 2.2, 2.4, 2.6, 4.1 to 4.5.
  */
@@ -37,12 +39,21 @@ typedef struct cmq_load cmq_load;
 typedef struct cmq_load_endpoint {
     const char *host;      /* numeric, IPv4 or IPv6 */
     uint16_t port;
+    const char *broker;    /* its brokerName, which acks name; NULL where there are none */
 } cmq_load_endpoint;
 
 typedef struct cmq_load_queue {
     uint32_t endpoint;     /* which broker has it */
     int32_t queue_id;
 } cmq_load_queue;
+
+/* How consumers get messages. */
+typedef enum cmq_load_take {
+    CMQ_LOAD_PULL = 0,
+    CMQ_LOAD_POP,              /* acknowledging nothing */
+    CMQ_LOAD_POP_ACK_EACH,     /* one ack (200051) a message */
+    CMQ_LOAD_POP_ACK_MANY      /* one ack (200151) for all of an answer */
+} cmq_load_take;
 
 /* Zero means the default in brackets. All that is pointed to is borrowed for cmq_load_create. */
 typedef struct cmq_load_options {
@@ -65,7 +76,10 @@ typedef struct cmq_load_options {
     bool oneway;                       /* sends want no answer */
     bool no_wait;                      /* WAIT=false: the answer need not wait for the disk */
     bool consume_after;                /* consume when everything was sent, for figures of each */
-    uint32_t pull_messages;            /* at most so many per pull [32] */
+    cmq_load_take take;
+    uint32_t pull_messages;            /* at most so many per pull or pop [32]; of a pop 32 at most */
+    uint32_t pops_in_flight;           /* on one connection [1] */
+    int64_t invisible_ms;              /* of what is popped [60,000]; messages that come again are a problem */
     int64_t timeout_ms;                /* an answer that takes longer ends the run [10,000] */
     uint64_t run;                      /* a number that no other run has */
 } cmq_load_options;
@@ -96,14 +110,15 @@ typedef struct cmq_load_result {
     char refusal[CMQ_LOAD_PROBLEM_BYTES];   /* code and remark of the first of them */
     uint64_t sends;                  /* requests */
     uint64_t consumed;               /* messages that came, each once */
-    uint64_t pulls, pulls_empty;
+    uint64_t pulls, pulls_empty;     /* or pops */
+    uint64_t acks, acked;            /* requests, and messages that were acknowledged by them */
     uint64_t duplicates;             /* messages that came again */
     uint64_t broken;                 /* bodies that are not as they were sent, or of another run */
     uint64_t bad_offsets;            /* offsets that came twice, before the first, or out of order */
     uint64_t holes;                  /* offsets between first and last that nobody was told of */
     uint64_t missing;                /* accepted messages that were not consumed */
     int64_t send_ns;                 /* from the first send to the last answer */
-    int64_t consume_ns;              /* from the first pull (after sending, with consume_after) to the last message */
+    int64_t consume_ns;              /* from the first pull (after sending, with consume_after) to the last message, or its ack's answer */
     int64_t send_cpu_ns, consume_cpu_ns;   /* of this program, meanwhile; one figure where both went on at once */
     cmq_histogram send_latency;      /* of a send, to its answer */
     cmq_histogram end_to_end;        /* of a message, from its send to its consumer; without consume_after */

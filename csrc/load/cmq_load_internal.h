@@ -1,6 +1,7 @@
 /* cmq_load_internal: what the files of cmq_load share with each other and with nobody else.
  *
- * Way: cmq_load.c (life, phases) -> [this] -> cmq_load_conn.c (sockets), cmq_load_send.c (producers), cmq_load_pull.c (consumers and offsets)
+ * Way: cmq_load.c (life, phases) -> [this] -> cmq_load_conn.c (sockets), cmq_load_send.c (producers), cmq_load_pull.c (consumers that
+ * pull), cmq_load_pop.c (those that pop), cmq_load_offsets.c (questions, and the verdict)
  */
 #ifndef CMQ_LOAD_INTERNAL_H
 #define CMQ_LOAD_INTERNAL_H
@@ -12,11 +13,19 @@
 #include "load/cmq_load.h"
 #include "load/cmq_load_body.h"
 #include "load/cmq_marks.h"
+#include "store/cmq_record.h"
 #include "wire/cmq_command.h"
 
-/* Which answer it is shows in its opaque: a slot of a producer, a queue that is pulled, or a queue whose last offset is asked for. All have ten
- * digits, so that requests of a queue are of one length. */
-enum { LOAD_OPAQUE_SEND = 1000000000, LOAD_OPAQUE_PULL = 1100000000, LOAD_OPAQUE_OFFSET = 1200000000, LOAD_OPAQUE_RANGE = 100000000 };
+/* Which answer it is shows in its opaque: a slot of a producer, a queue that is pulled, a queue whose last offset or group's offset is asked for, a pop, or
+ * how many messages were acknowledged. All have ten digits, so that requests of a queue are of one length. */
+enum {
+    LOAD_OPAQUE_SEND = 1000000000,
+    LOAD_OPAQUE_PULL = 1100000000,
+    LOAD_OPAQUE_OFFSET = 1200000000,
+    LOAD_OPAQUE_GROUP = 1300000000,
+    LOAD_OPAQUE_POP = 1400000000,
+    LOAD_OPAQUE_ACK = 1500000000
+};
 
 enum { LOAD_SCRATCH_BYTES = 1 << 20, LOAD_HOLD_MS = 15000, LOAD_UNIQUE_BYTES = 32 };
 
@@ -27,6 +36,7 @@ typedef struct load_conn {
     uint32_t endpoint;
     uint32_t index;           /* among producers, or among consumers */
     bool consumes;
+    uint32_t pops;            /* without an answer */
     uint8_t *out;             /* [out_sent, out_used) is to be sent */
     size_t out_capacity, out_used, out_sent;
     uint8_t *in;              /* [0, in_used): a frame that is not whole */
@@ -62,7 +72,8 @@ typedef struct load_queue {
     int32_t queue_id;
     int64_t first_offset;     /* before the run; -1: not known yet */
     int64_t last_offset;      /* behind the last message, asked for at the end */
-    bool asked;               /* an answer about its last offset is on its way */
+    int64_t committed;        /* the group's offset, likewise */
+    bool asked;               /* an answer about one of them is on its way */
     load_mould mould;
     cmq_marks accepted;       /* offsets from first_offset on */
     uint32_t consumer;        /* whose it is */
@@ -74,6 +85,7 @@ struct cmq_load {
     cmq_load_options options;         /* pointers in it are not valid any more; these are: */
     struct sockaddr_storage *addresses;
     char (*names)[64];                /* of the endpoints, for texts */
+    char **brokers;                   /* their brokerNames */
     char *topic, *producer_group, *consumer_group;
     uint8_t *pool;
     uint8_t *scratch;                 /* LOAD_SCRATCH_BYTES */
@@ -101,6 +113,12 @@ struct cmq_load {
     _Atomic int shown_phase;
     _Atomic uint64_t shown_sent, shown_accepted, shown_consumed;
 };
+
+/* Are messages acknowledged? */
+static inline bool cmq_load_acks(const cmq_load *load)
+{
+    return load->options.consumers > 0 && (load->options.take == CMQ_LOAD_POP_ACK_EACH || load->options.take == CMQ_LOAD_POP_ACK_MANY);
+}
 
 /* ---- cmq_load.c ---- */
 
@@ -147,9 +165,24 @@ CMQ_MUST_CHECK cmq_status cmq_load_sent(cmq_load *load, load_conn *conn, const c
 /* Pull every queue of the connection that is not pulled yet. Not flushed. */
 CMQ_MUST_CHECK cmq_status cmq_load_pull_all(cmq_load *load, load_conn *conn);
 CMQ_MUST_CHECK cmq_status cmq_load_pulled(cmq_load *load, load_conn *conn, const cmq_command *command, cmq_slice body);
-/* Ask for the last offsets of all queues, on any connection to their brokers. Flushed. */
-CMQ_MUST_CHECK cmq_status cmq_load_ask_offsets(cmq_load *load);
-CMQ_MUST_CHECK cmq_status cmq_load_offset_known(cmq_load *load, load_conn *conn, const cmq_command *command);
+/* A message that came: is it whole, of this run, and the first time? The order of offsets is the caller's. */
+CMQ_MUST_CHECK cmq_status cmq_load_take_message(cmq_load *load, const cmq_record_view *view);
+
+/* ---- cmq_load_pop.c ---- */
+
+/* Pop until so many are in flight as may be. Not flushed. */
+CMQ_MUST_CHECK cmq_status cmq_load_pop_more(cmq_load *load, load_conn *conn);
+CMQ_MUST_CHECK cmq_status cmq_load_popped(cmq_load *load, load_conn *conn, const cmq_command *command, cmq_slice body);
+CMQ_MUST_CHECK cmq_status cmq_load_acked(cmq_load *load, const cmq_command *command);
+
+/* ---- cmq_load_offsets.c ---- */
+
+/* Ask for the last offset of each queue, or how far the group is, on any connection to its broker. Flushed. */
+typedef enum load_question { LOAD_ASK_LAST, LOAD_ASK_COMMITTED } load_question;
+CMQ_MUST_CHECK cmq_status cmq_load_ask_offsets(cmq_load *load, load_question what);
+CMQ_MUST_CHECK cmq_status cmq_load_offset_known(cmq_load *load, const load_conn *conn, const cmq_command *command);
+/* Messages in queues that the group is not behind, as was last heard. */
+uint64_t cmq_load_uncommitted(const cmq_load *load);
 /* Hold what was accepted against last offsets and what was consumed. */
 void cmq_load_verify(cmq_load *load);
 

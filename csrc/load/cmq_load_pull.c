@@ -1,4 +1,4 @@
-/* cmq_load_pull: consumers: one pull per queue, held by the broker where there is nothing; and the first and last offsets of queues.
+/* cmq_load_pull: consumers: one pull per queue, held by the broker where there is nothing.
  *
  * The pulls are those of a client without heartbeats: with their subscription, and with leave to be held. What comes is read record by record: CRC,
  * run, producer and sequence of the body, offsets in a row.
@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "load/cmq_load_internal.h"
-#include "store/cmq_record.h"
 #include "wire/cmq_codes.h"
 
 enum { PULL_SUSPEND = 2, PULL_SUBSCRIPTION = 4, PULL_BYTES_MAX = 262144, REQUEST_BYTES = 4096 };
@@ -56,27 +55,21 @@ cmq_status cmq_load_pull_all(cmq_load *load, load_conn *conn)
 
 /* ---- what comes ---- */
 
-static void note_broken(cmq_load *load, const load_queue *queue, const cmq_record_view *view, const char *what)
+static void note_broken(cmq_load *load, const cmq_record_view *view, const char *what)
 {
     load->result.broken++;
-    cmq_load_note(load, "queue %d, offset %" PRId64 ": %s", queue->queue_id, view->queue_offset, what);
+    cmq_load_note(load, "queue %d, offset %" PRId64 ": %s", view->queue_id, view->queue_offset, what);
 }
 
-static cmq_status take_message(cmq_load *load, load_queue *queue, const cmq_record_view *view)
+cmq_status cmq_load_take_message(cmq_load *load, const cmq_record_view *view)
 {
-    if (view->queue_id != queue->queue_id || view->queue_offset != queue->next_offset) {
-        load->result.bad_offsets++;
-        cmq_load_note(load, "queue %d: offset %" PRId64 " of queue %d came where %" PRId64 " should", queue->queue_id, view->queue_offset,
-                      view->queue_id, queue->next_offset);
-    }
-    queue->next_offset = view->queue_offset + 1;
     cmq_load_body body;
     if (cmq_load_body_read(view->body, &body) != CMQ_OK) {
-        note_broken(load, queue, view, cmq_last_error()->text);
+        note_broken(load, view, cmq_last_error()->text);
         return CMQ_OK;
     }
     if (body.run != load->options.run || body.producer >= load->options.producers) {
-        note_broken(load, queue, view, "the message is of another run; nobody else may write to the topic");
+        note_broken(load, view, "the message is of another run; nobody else may write to the topic");
         return CMQ_OK;
     }
     bool first;
@@ -84,13 +77,23 @@ static cmq_status take_message(cmq_load *load, load_queue *queue, const cmq_reco
     if (status != CMQ_OK) return status;
     if (!first) {
         load->result.duplicates++;
-        cmq_load_note(load, "queue %d, offset %" PRId64 ": a message came again", queue->queue_id, view->queue_offset);
+        cmq_load_note(load, "queue %d, offset %" PRId64 ": a message came again", view->queue_id, view->queue_offset);
         return CMQ_OK;
     }
     load->result.consumed++;
     load->consume_end_ns = load->now_ns;
     if (!load->options.consume_after) cmq_histogram_record(&load->result.end_to_end, load->now_ns - body.sent_ns, 1);
     return CMQ_OK;
+}
+
+static void check_order(cmq_load *load, load_queue *queue, const cmq_record_view *view)
+{
+    if (view->queue_id != queue->queue_id || view->queue_offset != queue->next_offset) {
+        load->result.bad_offsets++;
+        cmq_load_note(load, "queue %d: offset %" PRId64 " of queue %d came where %" PRId64 " should", queue->queue_id, view->queue_offset,
+                      view->queue_id, queue->next_offset);
+    }
+    queue->next_offset = view->queue_offset + 1;
 }
 
 static cmq_status take_messages(cmq_load *load, load_queue *queue, cmq_slice body)
@@ -101,7 +104,8 @@ static cmq_status take_messages(cmq_load *load, load_queue *queue, cmq_slice bod
         if (status != CMQ_OK)
             return cmq_fail(CMQ_ERR_CORRUPT, "queue %d: what was pulled from offset %" PRId64 " on is no message: %s", queue->queue_id,
                             queue->next_offset, status == CMQ_ERR_CORRUPT ? cmq_record_reason_text(view.reason) : "it is cut off");
-        status = take_message(load, queue, &view);
+        check_order(load, queue, &view);
+        status = cmq_load_take_message(load, &view);
         if (status != CMQ_OK) return status;
         body.data += view.record_bytes;
         body.bytes -= view.record_bytes;
@@ -148,86 +152,4 @@ cmq_status cmq_load_pulled(cmq_load *load, load_conn *conn, const cmq_command *c
     }
     if (status != CMQ_OK || !load->consuming) return status;
     return put_pull(load, conn, index);
-}
-
-/* ---- offsets ---- */
-
-static load_conn *conn_to(cmq_load *load, uint32_t endpoint)
-{
-    for (uint32_t i = 0; i < load->conn_count; i++)
-        if (load->conns[i].endpoint == endpoint) return &load->conns[i];
-    return NULL;
-}
-
-static cmq_status put_question(cmq_load *load, load_conn *conn, uint32_t index)
-{
-    uint8_t *into = cmq_load_conn_reserve(conn, REQUEST_BYTES);
-    if (into == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a request");
-    cmq_command_writer writer;
-    cmq_command_begin(&writer, into, REQUEST_BYTES, load->options.format, CMQ_REQUEST_GET_MAX_OFFSET, (int32_t)(LOAD_OPAQUE_OFFSET + index), 0,
-                      CMQ_SLICE_NONE);
-    cmq_command_add_text(&writer, CMQ_NAME("topic"), cmq_slice_of_text(load->topic));
-    cmq_command_add_i64(&writer, CMQ_NAME("queueId"), load->queues[index].queue_id);
-    const size_t bytes = cmq_command_end(&writer, 0);
-    if (bytes == 0 || bytes > REQUEST_BYTES) return cmq_fail(CMQ_ERR_TOO_LARGE, "a request of %zu bytes: the topic is too long", bytes);
-    conn->out_used += bytes;
-    load->queues[index].asked = true;
-    cmq_load_conn_asked(load, conn);
-    return CMQ_OK;
-}
-
-cmq_status cmq_load_ask_offsets(cmq_load *load)
-{
-    for (uint32_t i = 0; i < load->options.queue_count; i++) {
-        load_conn *conn = conn_to(load, load->queues[i].endpoint);   /* there is one: checked when the load was made */
-        const cmq_status status = put_question(load, conn, i);
-        if (status != CMQ_OK) return status;
-    }
-    for (uint32_t i = 0; i < load->conn_count; i++) {
-        const cmq_status status = cmq_load_conn_flush(load, &load->conns[i]);
-        if (status != CMQ_OK) return status;
-    }
-    return CMQ_OK;
-}
-
-cmq_status cmq_load_offset_known(cmq_load *load, load_conn *conn, const cmq_command *command)
-{
-    const uint32_t index = (uint32_t)(command->opaque - LOAD_OPAQUE_OFFSET);
-    if (index >= load->options.queue_count || !load->queues[index].asked || load->queues[index].endpoint != conn->endpoint)
-        return cmq_fail(CMQ_ERR_CORRUPT, "an answer about an offset that was not asked for (opaque %d)", command->opaque);
-    load_queue *queue = &load->queues[index];
-    cmq_slice text;
-    int64_t offset = 0;
-    queue->asked = false;
-    if (command->code != CMQ_RESPONSE_SUCCESS)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "the last offset of queue %d was refused with code %d: %s", queue->queue_id, command->code,
-                        cmq_load_remark_of(command).text);
-    if (!cmq_command_find(command, "offset", &text) || cmq_field_i64(text, &offset) != CMQ_OK || offset < 0)
-        return cmq_fail(CMQ_ERR_CORRUPT, "the answer about the last offset of queue %d has none", queue->queue_id);
-    if (queue->first_offset < 0) queue->first_offset = queue->next_offset = offset;
-    queue->last_offset = offset;
-    return CMQ_OK;
-}
-
-/* ---- the verdict ---- */
-
-void cmq_load_verify(cmq_load *load)
-{
-    cmq_load_result *result = &load->result;
-    uint64_t found = 0;
-    for (uint32_t i = 0; i < load->options.queue_count; i++) {
-        const load_queue *queue = &load->queues[i];
-        if (queue->first_offset < 0) continue;
-        found += (uint64_t)(queue->last_offset - queue->first_offset);
-        result->holes += cmq_marks_missing(&queue->accepted);
-    }
-    /* What was refused may be there all the same (the broker did not know better), but no more than that. */
-    if (found < result->accepted || found > result->accepted + result->refused)
-        cmq_load_note(load, "the queues grew by %" PRIu64 " messages, and %" PRIu64 " were accepted", found, result->accepted);
-    if (result->holes > result->refused) cmq_load_note(load, "%" PRIu64 " offsets between others were given to nobody", result->holes);
-    if (load->options.consumers > 0 && result->consumed < result->accepted) {
-        result->missing = result->accepted - result->consumed;
-        cmq_load_note(load, "%" PRIu64 " accepted messages did not come", result->missing);
-    }
-    result->verified = result->problem[0] == 0 && !result->stopped;
 }

@@ -1,7 +1,7 @@
 """Types of the compiled module; tests/unit/test_stubs.py compares them with it."""
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, TypedDict, final, overload, type_check_only
@@ -1353,6 +1353,8 @@ class _LoadResult(TypedDict):
     consumed: int
     pulls: int
     pulls_empty: int
+    acks: int
+    acked: int
     duplicates: int
     broken: int
     bad_offsets: int
@@ -1388,6 +1390,10 @@ class LoadRun:
         pull_messages: int,
         timeout_ms: int,
         run: int,
+        take: int = 0,
+        pops_in_flight: int = 1,
+        invisible_ms: int = 60000,
+        brokers: Sequence[str] = (),
         producer_group: str | None = None,
         consumer_group: str | None = None,
     ) -> None: ...

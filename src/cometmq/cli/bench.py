@@ -20,6 +20,7 @@ __all__ = ["bench"]
 
 _TOPIC = "cometmq_bench"
 _DESCRIPTORS_BESIDE = 64
+_POPPED_MAX = 32
 
 
 class _Headers(enum.Enum):
@@ -27,6 +28,19 @@ class _Headers(enum.Enum):
 
     JSON = "json"
     ROCKETMQ = "rocketmq"
+
+
+class _Acks(enum.Enum):
+    """How popped messages are acknowledged."""
+
+    NONE = "none"
+    EACH = "each"
+    MANY = "many"
+
+    @property
+    def take(self) -> str:
+        """The name of the load generator's way of taking messages."""
+        return "POP" if self is _Acks.NONE else f"POP_ACK_{self.name}"
 
 
 @reported()
@@ -64,8 +78,16 @@ def bench(
         bool, typer.Option("--consume-after", help="Consume when all was sent, for figures of each.")
     ] = False,
     headers: Annotated[_Headers, typer.Option("--headers", help="Header format of requests.")] = _Headers.JSON,
+    pop: Annotated[
+        _Acks | None, typer.Option("--pop", help="Pop instead of pulling; acknowledge none, each, or many at once.")
+    ] = None,
+    pops: Annotated[int, typer.Option("--pops", min=1, metavar="N", help="Pops in flight on each consumer.")] = 1,
+    invisible: Annotated[
+        float, typer.Option("--invisible", min=0.001, metavar="SECONDS", help="Invisible time of what is popped.")
+    ] = 60,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="Consumer group; else one of its own.")] = None,
     pull_messages: Annotated[
-        int, typer.Option("--pull-messages", min=1, metavar="N", help="At most so many in a pull.")
+        int, typer.Option("--pull-messages", min=1, metavar="N", help="At most so many in a pull or pop.")
     ] = 32,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="An answer that takes longer ends the run.")
@@ -77,9 +99,10 @@ def bench(
 ) -> None:
     """Put load on a RocketMQ broker, ours or Java's, and check all that comes back.
 
-    One thread sends and pulls over many connections. Every accepted message must have an offset of its own, no queue a
-    hole, and with --consumers every message must come once, with the bytes it was sent with. A run where that is not so
-    prints no figure.
+    One thread sends and pulls, or pops, over many connections. Every accepted message must have an offset of its own,
+    no queue a hole, and with --consumers every message must come once, with the bytes it was sent with. Where popped
+    messages are acknowledged, the group must have reached the end of every queue. A run where that is not so prints no
+    figure.
 
     \b
     Exit codes:
@@ -93,9 +116,10 @@ def bench(
     Examples:
       cometmq bench --broker 127.0.0.1:10911 --create --producers 16 --duration 5
       cometmq bench --namesrv 127.0.0.1:9876 --create -p 4 -d 32 -c 4 --size 1K --count 1000000
+      cometmq bench --broker 127.0.0.1:10911 --create -d 64 -c 16 --pop many --consume-after
       cometmq bench --broker 127.0.0.1:10911 --create --rate 1000 -c 1 --duration 5     produce to consume
     """
-    from cometmq.loadtest import BODY_BYTES_MIN, LoadOptions, find_target, run_load
+    from cometmq.loadtest import BODY_BYTES_MIN, LoadOptions, Take, find_target, run_load
     from cometmq.remoting.addresses import parse_address, parse_addresses
     from cometmq.remoting.command import HeaderFormat
 
@@ -104,6 +128,8 @@ def bench(
     body_bytes = parse_bytes(size)
     if body_bytes < BODY_BYTES_MIN:
         raise typer.BadParameter(f"--size is {body_bytes}; a message has at least {BODY_BYTES_MIN} bytes")
+    if pop is not None and pull_messages > _POPPED_MAX:
+        raise typer.BadParameter(f"--pull-messages is {pull_messages}; a pop gives {_POPPED_MAX} messages at most")
     with usage():
         if broker is not None:
             parse_address(broker)
@@ -126,7 +152,11 @@ def bench(
         oneway=oneway,
         wait_for_disk=not no_wait,
         consume_after=consume_after,
+        take=Take.PULL if pop is None else Take[pop.take],
         pull_messages=pull_messages,
+        pops_in_flight=pops,
+        invisible_ms=int(invisible * 1000),
+        consumer_group=group,
         headers=HeaderFormat[headers.name],
         timeout_ms=timeout_ms,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import secrets
 import threading
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from cometmq.errors import InvalidArgument
-from cometmq.loadtest.targets import Target
+from cometmq.loadtest.targets import Target, broker_names
 from cometmq.remoting.command import HeaderFormat
 
 if TYPE_CHECKING:
     from cometmq import _engine
 
-__all__ = ["BODY_BYTES_MIN", "Latency", "LoadOptions", "LoadReport", "LoadWatch", "Stage", "run_load"]
+__all__ = ["BODY_BYTES_MIN", "Latency", "LoadOptions", "LoadReport", "LoadWatch", "Stage", "Take", "run_load"]
 
 BODY_BYTES_MIN = 40
 """Least body of a message, which holds what the run checks it by; as the engine's ``CMQ_LOAD_BODY_BYTES_MIN``."""
@@ -26,6 +27,19 @@ _LOOK_S = 0.02
 _UINT32_MAX = (1 << 32) - 1
 
 Stage: TypeAlias = Literal["connecting", "sending", "consuming", "counting", "done"]
+
+
+class Take(enum.Enum):
+    """How consumers get messages; values are the engine's ``cmq_load_take``."""
+
+    PULL = 0
+    """Each queue is pulled by one consumer."""
+    POP = 1
+    """Any consumer pops of any queue, and acknowledges nothing."""
+    POP_ACK_EACH = 2
+    """Popped; one request (200051) acknowledges one message."""
+    POP_ACK_MANY = 3
+    """Popped; one request (200151) acknowledges all messages of an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +58,10 @@ class LoadOptions:
         oneway: sends want no answer.
         wait_for_disk: False sends ``WAIT=false``: a broker that flushes synchronously may answer before.
         consume_after: consume when all was sent, so that each has figures of its own; else at the same time.
-        pull_messages: at most so many messages in a pull.
+        take: how consumers get messages.
+        pull_messages: at most so many messages in a pull or a pop; of a pop 32 at most.
+        pops_in_flight: pops without an answer on one connection.
+        invisible_ms: invisible time of what is popped; a message that comes again makes the run wrong.
         headers: header format of requests.
         timeout_ms: an answer that takes longer ends the run.
         producer_group: producer group; None: one of the generator's own.
@@ -62,7 +79,10 @@ class LoadOptions:
     oneway: bool = False
     wait_for_disk: bool = True
     consume_after: bool = False
+    take: Take = Take.PULL
     pull_messages: int = 32
+    pops_in_flight: int = 1
+    invisible_ms: int = 60_000
     headers: HeaderFormat = HeaderFormat.JSON
     timeout_ms: int = 10_000
     producer_group: str | None = None
@@ -109,10 +129,12 @@ class LoadReport:
         refusal: code and remark of the first refusal, or None.
         sends: requests that sent something.
         consumed: messages that came, each counted once.
-        pulls: requests that pulled.
+        pulls: requests that pulled, or popped.
         pulls_empty: of those, answered without a message.
+        acks: requests that acknowledged something.
+        acked: messages that were acknowledged.
         send_s: seconds from the first send to the last answer.
-        consume_s: seconds from the first pull to the last message.
+        consume_s: seconds from the first pull or pop to the last message, or to the answer to its ack.
         messages_per_s: accepted messages over ``send_s``.
         consumed_per_s: consumed messages over ``consume_s``.
         own_send_cpu_s: CPU seconds of the generator while sending.
@@ -135,6 +157,8 @@ class LoadReport:
     consumed: int
     pulls: int
     pulls_empty: int
+    acks: int
+    acked: int
     send_s: float
     consume_s: float
     messages_per_s: float
@@ -168,6 +192,7 @@ def run_load(
     Raises:
         InvalidArgument: an option that cannot be; or the broker refuses whatever it is asked.
         ConnectionLost: a connection could not be made, or ended, or an answer took too long.
+        BrokerError: a broker does not tell its name, which acks need.
         CorruptRecord: an answer cannot be read.
     """
     run = _new_run(target, options)
@@ -201,7 +226,7 @@ def run_load(
 def _new_run(target: Target, options: LoadOptions) -> _engine.LoadRun:
     from cometmq import _engine
 
-    for name in ("producers", "consumers", "depth", "batch", "body_bytes", "pull_messages"):
+    for name in ("producers", "consumers", "depth", "batch", "body_bytes", "pull_messages", "pops_in_flight"):
         if not 0 <= getattr(options, name) <= _UINT32_MAX:
             raise InvalidArgument(f"{name} is {getattr(options, name)}")
     if options.count is not None and options.count < 1:
@@ -226,7 +251,11 @@ def _new_run(target: Target, options: LoadOptions) -> _engine.LoadRun:
         oneway=options.oneway,
         no_wait=not options.wait_for_disk,
         consume_after=options.consume_after,
+        take=options.take.value,
         pull_messages=options.pull_messages,
+        pops_in_flight=options.pops_in_flight,
+        invisible_ms=options.invisible_ms,
+        brokers=() if options.take is Take.PULL else broker_names(target, timeout_ms=options.timeout_ms),
         timeout_ms=options.timeout_ms,
         run=secrets.randbits(64),
         producer_group=options.producer_group,
@@ -264,6 +293,8 @@ def _report(result: _engine._LoadResult, options: LoadOptions, meter: _CpuMeter 
         consumed=result["consumed"],
         pulls=result["pulls"],
         pulls_empty=result["pulls_empty"],
+        acks=result["acks"],
+        acked=result["acked"],
         send_s=send_s,
         consume_s=consume_s,
         messages_per_s=result["accepted"] / send_s if send_s else 0.0,

@@ -17,7 +17,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
 
-__all__ = ["Target", "find_target"]
+__all__ = ["Target", "broker_names", "find_target"]
 
 _PERM_READ_WRITE = 6
 _PERM_WRITE = 2
@@ -85,6 +85,26 @@ def find_target(
             raise InvalidArgument(f"topic {topic} has {count} queues at {address}, not {queues}")
     places = [(index, queue) for index, count in enumerate(used.values()) for queue in range(count)]
     return Target(topic=topic, endpoints=tuple(_numeric(address) for address in used), queues=tuple(places))
+
+
+def broker_names(target: Target, *, timeout_ms: int) -> list[str]:
+    """Return each endpoint's brokerName, as its configuration has it: handles of popped messages name it.
+
+    Raises:
+        BrokerError: a broker refused, or its configuration names none.
+        ConnectionLost, RequestTimeout: a broker does not answer.
+    """
+    return [_broker_name(address, timeout_ms=timeout_ms) for address in target.addresses]
+
+
+def _broker_name(address: str, *, timeout_ms: int) -> str:
+    with Channel(address) as channel:
+        answer = _ask(channel, RequestCode.GET_BROKER_CONFIG, {}, timeout_ms=timeout_ms)
+    for line in answer.body.decode("utf-8", "replace").splitlines():
+        name, equals, value = line.partition("=")
+        if equals and name.strip() == "brokerName":
+            return value.strip()
+    raise BrokerError("its configuration has no brokerName", code=answer.code, address=address)
 
 
 def _numeric(address: str) -> tuple[str, int]:

@@ -43,7 +43,7 @@ static ran *run_with(const cmq_load_options *like, cmq_fake_fault fault)
     ran *done = calloc(1, sizeof *done);
     CHECK(done != NULL);
     cmq_fake_broker *broker = cmq_fake_broker_start(QUEUES, fault);
-    const cmq_load_endpoint endpoint = {.host = "127.0.0.1", .port = cmq_fake_broker_port(broker)};
+    const cmq_load_endpoint endpoint = {.host = "127.0.0.1", .port = cmq_fake_broker_port(broker), .broker = "broker-f"};
     cmq_load_options options = *like;
     cmq_load *load;
     options.endpoints = &endpoint;
@@ -118,6 +118,27 @@ static void test_consumers_at_once_and_after(void)
     }
 }
 
+static void test_pops(void)
+{
+    cmq_load_options options = options_of(NULL);
+    options.depth = 32;
+    options.consume_after = true;
+    for (uint32_t consumers = 1; consumers <= 4; consumers++) {
+        options.consumers = consumers;
+        options.take = CMQ_LOAD_POP;
+        options.pops_in_flight = consumers;
+        check_verified(&options);
+        options.take = CMQ_LOAD_POP_ACK_EACH;
+        options.pull_messages = 8 * consumers;
+        ran *done = run_with(&options, CMQ_FAKE_SOUND);
+        CHECK_OK(done->status);
+        if (!done->result.verified) cmq_test_fail(__FILE__, __LINE__, "not verified: %s", done->result.problem);
+        CHECK(done->result.acks == 600 && done->result.acked == 600 && done->result.consumed == 600);
+        CHECK(done->result.pulls >= 600 / options.pull_messages);
+        free(done);
+    }
+}
+
 static void test_oneway(void)
 {
     cmq_load_options options = options_of(NULL);
@@ -174,6 +195,30 @@ static void test_errors_of_a_broker_are_found(void)
     check_found(CMQ_FAKE_DOUBLES, true, "came again");
     check_found(CMQ_FAKE_CHANGES, true, "does not have its CRC");
     check_found(CMQ_FAKE_OTHER_QUEUE, false, "was answered for queue");
+}
+
+static void check_pops(cmq_fake_fault fault, cmq_status status, const char *text)
+{
+    cmq_load_options options = options_of(NULL);
+    options.take = CMQ_LOAD_POP_ACK_EACH;
+    options.consumers = 1;
+    options.consume_after = true;
+    options.timeout_ms = 300;
+    ran *done = run_with(&options, fault);
+    CHECK_INT(done->status, status);
+    CHECK(!done->result.verified);
+    if (strstr(done->result.problem, text) == NULL) cmq_test_fail(__FILE__, __LINE__, "`%s` does not say `%s`", done->result.problem, text);
+    free(done);
+}
+
+static void test_errors_of_pops_are_found(void)
+{
+    check_pops(CMQ_FAKE_LOSES_OFFSET, CMQ_OK, "was given twice");
+    check_pops(CMQ_FAKE_CHANGES, CMQ_OK, "does not have its CRC");
+    check_pops(CMQ_FAKE_POPS_TWICE, CMQ_OK, "came again");
+    check_pops(CMQ_FAKE_POPS_BARE, CMQ_ERR_CORRUPT, "says not what handles are made of");
+    check_pops(CMQ_FAKE_REFUSES_ACKS, CMQ_ERR_ARGUMENT, "an ack was refused with code 4: remark of the fake broker");
+    check_pops(CMQ_FAKE_FORGETS_ACK, CMQ_OK, "every message is acknowledged, and the group is 1 messages behind");
 }
 
 static void check_fails(cmq_fake_fault fault, cmq_status status, const char *text)
@@ -298,6 +343,13 @@ static void test_options(void)
     CHECK_REFUSED(timeout_ms, -1, "timeout_ms");
     CHECK_REFUSED(topic, CMQ_SLICE_NONE, "the length of the topic's name is 0");
     CHECK_REFUSED(topic, CMQ_NAME("a7777777777777"), "hold a text that marks a place");
+    CHECK_REFUSED(take, 4, "take is 4; it is between 0 and 3");
+    CHECK_REFUSED(invisible_ms, -1, "invisible_ms");
+    CHECK_REFUSED(pops_in_flight, 5000, "pops_in_flight is 5000");
+    options = options_of(&endpoint);
+    options.take = CMQ_LOAD_POP;
+    options.pull_messages = 33;
+    check_refused(&options, "pull_messages is 33; it is between 1 and 32");
     options = options_of(two);
     options.endpoint_count = 2;
     check_refused(&options, "endpoint 1 (127.0.0.1) has no queue");
@@ -307,6 +359,6 @@ static void test_options(void)
     check_refused(&options, "of endpoint 1, and there are 1");
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_sends_only), CMQ_TEST(test_both_header_formats), CMQ_TEST(test_consumers_at_once_and_after), CMQ_TEST(test_oneway),
-              CMQ_TEST(test_by_time_and_paced), CMQ_TEST(test_errors_of_a_broker_are_found), CMQ_TEST(test_runs_that_cannot_go_on),
+CMQ_TEST_MAIN(CMQ_TEST(test_sends_only), CMQ_TEST(test_both_header_formats), CMQ_TEST(test_consumers_at_once_and_after), CMQ_TEST(test_pops),
+              CMQ_TEST(test_oneway), CMQ_TEST(test_by_time_and_paced), CMQ_TEST(test_errors_of_a_broker_are_found), CMQ_TEST(test_errors_of_pops_are_found), CMQ_TEST(test_runs_that_cannot_go_on),
               CMQ_TEST(test_refusals_are_counted), CMQ_TEST(test_nobody_listens), CMQ_TEST(test_stop), CMQ_TEST(test_options))

@@ -16,11 +16,15 @@
 #include "store/cmq_record.h"
 #include "store/cmq_wire_batch.h"
 #include "support/cmq_test.h"
+#include "wire/cmq_codes.h"
 #include "wire/cmq_command.h"
+#include "wire/cmq_pop_header.h"
 #include "wire/cmq_pull_header.h"
 #include "wire/cmq_send_header.h"
 
 enum { CONNS_MAX = 64, QUEUES_MAX = 16, FAULT_AT = 37, SCRATCH_BYTES = 1 << 16, FIRST_OFFSET = 1000 };
+
+#define POP_MS INT64_C(1700000000000)
 
 typedef struct fake_message {
     uint8_t *record;
@@ -30,6 +34,7 @@ typedef struct fake_message {
 typedef struct fake_queue {
     fake_message *messages;
     size_t count, capacity;
+    size_t popped, acked;
 } fake_queue;
 
 typedef struct fake_hold {
@@ -55,7 +60,7 @@ struct cmq_fake_broker {
     fake_queue queues[QUEUES_MAX];
     fake_conn conns[CONNS_MAX];
     size_t conn_count;
-    uint64_t sends;
+    uint64_t sends, pops, acks;
     cmq_command command;
     uint8_t scratch[SCRATCH_BYTES];
 };
@@ -221,13 +226,75 @@ static void serve_pull(cmq_fake_broker *broker, fake_conn *conn)
     conn->holds[header.queue_id] = (fake_hold){.held = true, .opaque = command->opaque, .format = command->format, .from = header.queue_offset};
 }
 
+/* A batch of the first queue that has one. */
+static void serve_pop(cmq_fake_broker *broker, fake_conn *conn)
+{
+    const cmq_command *command = &broker->command;
+    cmq_pop_header header;
+    uint32_t q = 0, bytes = 0;
+    CHECK_OK(cmq_pop_header_read(command, &header));
+    CHECK(header.queue_id == -1 && header.max_messages > 0 && header.max_messages <= 32 && header.invisible_ms > 0 && header.poll_ms > 0);
+    while (q < broker->queue_count && broker->queues[q].popped == broker->queues[q].count) q++;
+    if (q == broker->queue_count) {
+        answer(conn, command->format, command->opaque, 210, NULL, 0, CMQ_SLICE_NONE);
+        return;
+    }
+    fake_queue *queue = &broker->queues[q];
+    const size_t left = queue->count - queue->popped, first = queue->popped, count = left < (size_t)header.max_messages ? left : (size_t)header.max_messages;
+    for (size_t i = 0; i < count; i++) bytes += queue->messages[first + i].bytes;
+    uint8_t *into = reserve(conn, 4096 + bytes);
+    char starts[64];
+    cmq_command_writer writer;
+    cmq_command_begin(&writer, into, 4096, command->format, 0, command->opaque, CMQ_COMMAND_RESPONSE, CMQ_NAME("FOUND"));
+    if (broker->fault != CMQ_FAKE_POPS_BARE) {
+        snprintf(starts, sizeof starts, "0 77 5;0 %u %zu", q, FIRST_OFFSET + first);
+        cmq_command_add_i64(&writer, CMQ_NAME("popTime"), POP_MS);
+        cmq_command_add_i64(&writer, CMQ_NAME("invisibleTime"), header.invisible_ms);
+        cmq_command_add_i64(&writer, CMQ_NAME("reviveQid"), 3);
+        cmq_command_add_text(&writer, CMQ_NAME("startOffsetInfo"), cmq_slice_of_text(starts));
+    }
+    size_t at = cmq_command_end(&writer, bytes);
+    CHECK(at > 0 && at <= 4096);
+    for (size_t i = 0; i < count; i++) {
+        memcpy(into + at, queue->messages[first + i].record, queue->messages[first + i].bytes);
+        at += queue->messages[first + i].bytes;
+    }
+    conn->out_used += at;
+    if (++broker->pops != 2 || broker->fault != CMQ_FAKE_POPS_TWICE) queue->popped += count;
+}
+
+static void serve_ack(cmq_fake_broker *broker, fake_conn *conn)
+{
+    const cmq_command *command = &broker->command;
+    cmq_pop_header header;
+    char handle[128];
+    long long start, invisible_ms;
+    CHECK_OK(cmq_pop_header_read(command, &header));
+    CHECK(header.queue_id >= 0 && (uint32_t)header.queue_id < broker->queue_count && header.handle.bytes < sizeof handle);
+    fake_queue *queue = &broker->queues[header.queue_id];
+    CHECK(header.offset >= FIRST_OFFSET && header.offset < FIRST_OFFSET + (int64_t)queue->popped);
+    CHECK(sscanf((const char *)header.handle.data, "%lld %*s %lld", &start, &invisible_ms) == 2);
+    CHECK(start <= header.offset && start > header.offset - 32);
+    snprintf(handle, sizeof handle, "%lld %lld %lld 3 0 broker-f %d %lld", start, (long long)POP_MS, invisible_ms, header.queue_id, (long long)header.offset);
+    CHECK(cmq_slice_equal(header.handle, cmq_slice_of_text(handle)));
+    if (++broker->acks != FAULT_AT || broker->fault != CMQ_FAKE_FORGETS_ACK) queue->acked++;
+    answer(conn, command->format, command->opaque, broker->fault == CMQ_FAKE_REFUSES_ACKS ? 4 : 0, NULL, 0, CMQ_SLICE_NONE);
+}
+
+/* The last offset, or the group's. */
 static void serve_offset(cmq_fake_broker *broker, fake_conn *conn)
 {
     cmq_slice text;
     int32_t queue_id;
     CHECK(cmq_command_find(&broker->command, "queueId", &text));
     CHECK_OK(cmq_field_i32(text, &queue_id));
-    const fake_field fields[] = {{"offset", FIRST_OFFSET + (int64_t)broker->queues[queue_id].count}};
+    const fake_queue *queue = &broker->queues[queue_id];
+    const bool is_last = broker->command.code == 30;
+    if (!is_last && queue->popped == 0) {
+        answer(conn, broker->command.format, broker->command.opaque, 22, NULL, 0, CMQ_SLICE_NONE);
+        return;
+    }
+    const fake_field fields[] = {{"offset", FIRST_OFFSET + (int64_t)(is_last ? queue->count : queue->acked)}};
     answer(conn, broker->command.format, broker->command.opaque, 0, fields, 1, CMQ_SLICE_NONE);
 }
 
@@ -242,8 +309,14 @@ static bool serve(cmq_fake_broker *broker, fake_conn *conn, const cmq_frame *fra
     case 11:
         serve_pull(broker, conn);
         return true;
+    case CMQ_REQUEST_POP_MESSAGE:
+        serve_pop(broker, conn);
+        return true;
+    case CMQ_REQUEST_ACK_MESSAGE:
+        serve_ack(broker, conn);
+        return true;
     default:
-        CHECK_INT(broker->command.code, 30);
+        CHECK(broker->command.code == 30 || broker->command.code == 14);
         serve_offset(broker, conn);
         return true;
     }

@@ -1,7 +1,8 @@
 /* cmq_fake_broker: a broker of one topic in memory, on a thread of its own, that can be told to err.
  *
- * Serves sends (310, 320), pulls (11; held ones are answered when something comes) and last offsets (30), in the format of the request. What it
- * stores are records as a broker's.
+ * Serves sends (310, 320), pulls (11; held ones are answered when something comes), last offsets (30), pops of
+ * all queues (200050, never held), acks of one message (200051) and a group's offsets (14), in the format of the request. What it stores are records as a
+ * broker's.
  *
  * Threads: yes: start and stop from the test, the rest is its own.
  */
@@ -24,7 +25,11 @@ typedef enum cmq_fake_fault {
     CMQ_FAKE_FORGETS,        /* some request is never answered */
     CMQ_FAKE_CLOSES,         /* the connection is closed after some requests */
     CMQ_FAKE_BABBLES,        /* an answer is no frame */
-    CMQ_FAKE_NO_FIELDS       /* an answer to a send has no fields */
+    CMQ_FAKE_NO_FIELDS,      /* an answer to a send has no fields */
+    CMQ_FAKE_POPS_TWICE,     /* one batch is given to two pops */
+    CMQ_FAKE_POPS_BARE,      /* an answer to a pop says nothing beside the messages */
+    CMQ_FAKE_REFUSES_ACKS,   /* code 4 */
+    CMQ_FAKE_FORGETS_ACK     /* one ack is answered, and forgotten */
 } cmq_fake_fault;
 
 typedef struct cmq_fake_broker cmq_fake_broker;

@@ -56,6 +56,30 @@ def test_json(one: Cluster) -> None:
     assert report["report"]["send_latency"]["count"] == 20
 
 
+def test_pops(one: Cluster) -> None:
+    report = run_json(
+        *(
+            "bench",
+            "--broker",
+            one.broker.address,
+            "--create",
+            "--topic",
+            "popped",
+            "--queues",
+            "2",
+            "--group",
+            "poppers",
+        ),
+        *("--count", "100", "-c", "3", "--pop", "many", "--pops", "2", "--invisible", "30", "--json"),
+    )
+    assert report["options"]["invisible_ms"] == 30_000
+    assert report["report"]["verified"] is True
+    assert report["report"]["acked"] == 100
+    outcome = run("bench", "--broker", one.broker.address, "--pop", "each", "--pull-messages", "33")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "32 messages at most" in outcome.err
+
+
 def test_what_cannot_be_done(one: Cluster) -> None:
     assert run("bench", "--broker", one.broker.address, "--topic", "nowhere").code == 3
     assert run("bench").code == 2

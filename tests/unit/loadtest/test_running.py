@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 
 import pytest
 
 from cometmq._engine import LoadRun
-from cometmq.errors import ConnectionLost, InvalidArgument
-from cometmq.loadtest import LoadOptions, Stage, Target, find_target, run_load
+from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument
+from cometmq.loadtest import LoadOptions, Stage, Take, Target, find_target, run_load
 from cometmq.remoting.command import HeaderFormat
 from cometmq.testing import Cluster, cluster
 
@@ -60,6 +61,26 @@ def test_batches_consumed_afterwards(two: Cluster) -> None:
     assert report.pulls >= 4000 / 32
 
 
+@pytest.mark.parametrize("headers", HeaderFormat)
+@pytest.mark.parametrize("take", [Take.POP, Take.POP_ACK_EACH, Take.POP_ACK_MANY])
+def test_popped_by_any_consumer(two: Cluster, take: Take, headers: HeaderFormat) -> None:
+    name = f"popped_{take.name}_{headers.name}"
+    options = LoadOptions(producers=2, consumers=4, depth=8, count=2000, take=take, pops_in_flight=2, headers=headers)
+    report = run_load(target_at(two, name), dataclasses.replace(options, consumer_group=name), broker_pid=os.getpid())
+    assert report.verified, report.problem
+    acked = 0 if take is Take.POP else 2000
+    assert (report.consumed, report.acked) == (2000, acked)
+    assert report.acks == acked if take is Take.POP_ACK_EACH else report.acks <= acked
+    assert report.pulls >= 2000 / 32
+
+
+def test_an_endpoint_that_is_no_broker_has_no_name(two: Cluster) -> None:
+    host, port = two.name_server_address.split(":")
+    target = Target(topic="t", endpoints=((host, int(port)),), queues=((0, 0),))
+    with pytest.raises(BrokerError):
+        run_load(target, LoadOptions(consumers=1, take=Take.POP))
+
+
 def test_oneway(two: Cluster) -> None:
     report = run_load(target_at(two, "oneway"), LoadOptions(producers=2, count=2000, oneway=True))
     assert report.verified, report.problem
@@ -108,6 +129,8 @@ def test_nobody_there() -> None:
         (LoadOptions(rate_per_s=0), "rate_per_s is 0"),
         (LoadOptions(duration_s=0), "duration_s is 0"),
         (LoadOptions(producers=0), "the number of producers is 0"),
+        (LoadOptions(pops_in_flight=-1), "pops_in_flight is -1"),
+        (LoadOptions(invisible_ms=-1), "invisible_ms is"),
         (LoadOptions(count=5, batch=2), "no multiple of batch"),
     ],
 )
