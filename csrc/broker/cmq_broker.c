@@ -114,6 +114,7 @@ static void free_loop(cmq_broker_loop *l)
     cmq_pop_waits_destroy(l->notices);
     for (uint32_t i = 0; i < l->pop_note_count; i++) free(l->pop_notes[i].names);
     free(l->pop_notes);
+    cmq_pop_tally_free(l->pop_tallies);
     free(l->pop_woken);
     cmq_traffic_destroy(l->traffic);
     cmq_tables_reader_destroy(l->reader);
@@ -201,6 +202,9 @@ static cmq_net_verdict request(void *state, cmq_conn *conn, const cmq_command *c
     case CMQ_REQUEST_PEEK_MESSAGE:
         verdict = cmq_pop_look_request(l, conn, command, again);
         break;
+    case CMQ_REQUEST_POLLING_INFO:
+        verdict = cmq_pop_tally_request(l, conn, command, again);
+        break;
     case CMQ_REQUEST_ACK_MESSAGE:
     case CMQ_REQUEST_BATCH_ACK_MESSAGE:
     case CMQ_REQUEST_CHANGE_MESSAGE_INVISIBLETIME:
@@ -227,6 +231,7 @@ static void woken(void *state)
     cmq_wake_changed(l);
     cmq_wake_arrivals(l);
     cmq_pop_wake_notes(l);
+    cmq_pop_tally_go_on(l);
     leave_tables(l);
 }
 

@@ -79,6 +79,8 @@ typedef struct cmq_pop_note {
 } cmq_pop_note;
 #define CMQ_POP_NOTE_ANY INT32_MIN
 
+typedef struct cmq_pop_tally cmq_pop_tally;
+
 typedef struct cmq_broker_loop {
     cmq_broker *broker;
     cmq_loop *loop;
@@ -97,6 +99,7 @@ typedef struct cmq_broker_loop {
     uint32_t pop_woken_slots;
     cmq_pop_note *pop_notes;              /* under the broker's changed_mutex */
     uint32_t pop_note_count, pop_note_slots;
+    cmq_pop_tally *pop_tallies;           /* to be counted or answered here; under the broker's changed_mutex */
     uint64_t draw;                        /* the state of a pop's chances */
     cmq_loop_counters counters;
     cmq_traffic *traffic;
@@ -124,7 +127,7 @@ struct cmq_broker {
     int64_t flush_end;                    /* wait for this; under flush_mutex */
     bool flush_running, flush_stop;
 
-    pthread_mutex_t changed_mutex;        /* loops' lists of changed groups and of pops' notes, and the list of loops */
+    pthread_mutex_t changed_mutex;        /* loops' lists of changed groups, of pops' notes and of tallies, and the list of loops */
     _Atomic uint32_t pops_waiting;        /* held, of all loops */
 };
 
@@ -212,6 +215,11 @@ uint32_t cmq_pop_wake_closed(cmq_broker_loop *l, cmq_conn *conn);
 void cmq_pop_wake_all(cmq_broker_loop *l);
 /* Any thread: messages were revived. */
 void cmq_pop_tell_revived(void *broker, cmq_slice topic, cmq_slice group);
+
+/* ---- cmq_pop_tally.c: how many pops wait ---- */
+cmq_net_verdict cmq_pop_tally_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
+void cmq_pop_tally_go_on(cmq_broker_loop *l);
+void cmq_pop_tally_free(cmq_pop_tally *first);   /* and those behind it */
 
 /* ---- cmq_progress.c ---- */
 /* Is the queue young: its first message there, and not long ago? A group that begins there begins at 0, as its consumers were probably started first. */

@@ -188,9 +188,10 @@ static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *
         if (status != CMQ_OK && status != CMQ_AGAIN) cmq_popped_fail(popped, status);
         return;
     }
-    const bool is_full = popped->count == popped->capacity || (!a->wait.order && in_flight_max > 0 && cmq_pop_lane_in_flight(lane) > in_flight_max);
-    if (is_full) {
+    const bool is_limited = !a->wait.order && in_flight_max > 0 && cmq_pop_lane_in_flight(lane) > in_flight_max;
+    if (is_limited || popped->count == popped->capacity) {
         popped->rest += max - from;
+        if (is_limited) popped->limited += max - from;
         return;
     }
     if (from < cmq_queue_min(queue)) {
@@ -225,11 +226,8 @@ static void visit_topic(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *
     for (int32_t i = 0; i < queues; i++) visit(l, a, popped, topic->name, retry, (int32_t)((draw + (uint32_t)i) % (uint32_t)queues));
 }
 
-static void visit_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, uint32_t draw, cmq_pop_visit visit)
+static void visit_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_pop_retry retry, uint32_t draw, cmq_pop_visit visit)
 {
-    const cmq_pops_options *o = cmq_pops_options_of(a->pops);
-    const bool v1 = !o->retry_v2 || (!o->retry_v1_off && draw % 2 == 0);
-    const cmq_pop_retry retry = v1 ? CMQ_POP_RETRY_V1 : CMQ_POP_RETRY_V2;
     uint8_t room[CMQ_POP_TOPIC_BYTES_MAX];
     cmq_slice name;
     if (cmq_pop_retry_topic(a->group->name, a->topic->name, retry, room, &name) != CMQ_OK) return;   /* a name that is too long is no topic's */
@@ -246,15 +244,20 @@ static uint32_t draw_of(cmq_broker_loop *l)
 
 void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_popped *popped, cmq_pop_visit visit)
 {
+    const cmq_pops_options *o = cmq_pops_options_of(a->pops);
     const uint32_t draw = draw_of(l);
-    const bool retries_first = (int32_t)draw < cmq_pops_options_of(a->pops)->retry_percent;
+    const bool retries_first = (int32_t)draw < o->retry_percent, both = o->retry_v2 && !o->retry_v1_off;
+    const cmq_pop_retry retry = o->retry_v2 && !(both && draw % 2 == 0) ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1;
     a->confirmed = cmq_store_confirmed(l->broker->store);
-    if (retries_first && !a->wait.order) visit_retries(l, a, popped, draw, visit);
+    if (retries_first && !a->wait.order) visit_retries(l, a, popped, retry, draw, visit);
     if (a->wait.queue_id < 0)
         visit_topic(l, a, popped, a->topic, CMQ_POP_NORMAL, draw, visit);
     else
         visit(l, a, popped, a->topic->name, CMQ_POP_NORMAL, a->wait.queue_id);
-    if (!retries_first && !a->wait.order && popped->count < popped->capacity) visit_retries(l, a, popped, draw, visit);
+    if (!retries_first && !a->wait.order && popped->count < popped->capacity) visit_retries(l, a, popped, retry, draw, visit);
+    /* An answer has messages of one kind of retry topic only, as some clients tell them from others by their queue. Nobody waits beside the other kind's. */
+    const cmq_pop_retry other = retry == CMQ_POP_RETRY_V1 ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1;
+    if (both && !a->wait.order && popped->count == 0) visit_retries(l, a, popped, other, draw, visit);
 }
 
 /* ---- a pop's way ---- */
@@ -288,7 +291,7 @@ static bool collect(cmq_broker_loop *l, cmq_pop_asked *a, otherwise if_none, int
         const cmq_pop_polling polling = if_none == HOLD ? cmq_pop_hold(l, conn, a, popped.free_ms) : CMQ_POP_TIMEOUT;
         if (polling != CMQ_POP_HELD) cmq_popped_answer(&popped, l, a, polling == CMQ_POP_FULL ? CMQ_RESPONSE_POLLING_FULL : CMQ_RESPONSE_POLLING_TIMEOUT);
     }
-    if (popped.rest > 0 && popped.failed == CMQ_OK) cmq_pop_tell_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
+    if (popped.rest > popped.limited && popped.failed == CMQ_OK) cmq_pop_tell_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
     cmq_popped_end(&popped);
     return done;
 }

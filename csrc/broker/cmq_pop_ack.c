@@ -40,6 +40,21 @@ static void wake(cmq_broker_loop *l, const acked *what)
     cmq_pop_tell_rest(l, what->topic, what->group, what->queue_id);
 }
 
+/* There may be fewer messages in flight than are allowed now. */
+static void wake_limited(cmq_broker_loop *l, const acked *what)
+{
+    cmq_slice normal;
+    if (cmq_pop_retry_of(what->topic) == CMQ_POP_NORMAL)
+        wake(l, what);
+    else if (cmq_pop_normal_topic(what->topic, what->group, &normal) == CMQ_OK)
+        cmq_pop_tell_revived(l->broker, normal, what->group);
+}
+
+static bool is_ours(const cmq_broker_loop *l, const cmq_pop_handle *handle)
+{
+    return cmq_slice_equal(handle->broker, cmq_slice_of_text(cmq_pops_options_of(l->broker->options.pops)->broker));
+}
+
 static cmq_status CMQ_MUST_CHECK ack_ordered(cmq_broker_loop *l, const acked *what, int64_t offset)
 {
     cmq_pops *pops = l->broker->options.pops;
@@ -61,7 +76,10 @@ static cmq_status CMQ_MUST_CHECK ack_offsets(cmq_broker_loop *l, const acked *wh
     cmq_pops *pops = l->broker->options.pops;
     const cmq_pop_key key = key_of(what);
     const cmq_pop_handle *handle = &what->handle;
-    cmq_status status = cmq_pop_buffer_ack(cmq_pops_buffer(pops), &key, handle->start_offset, handle->pop_ms, offsets, count, cmq_pops_now_ms(pops));
+    /* Another broker's handle is about another broker's checkpoint, which the revive will not find. */
+    cmq_status status = is_ours(l, handle) ? cmq_pop_buffer_ack(cmq_pops_buffer(pops), &key, handle->start_offset, handle->pop_ms, offsets, count,
+                                                                cmq_pops_now_ms(pops))
+                                           : CMQ_AGAIN;
     if (status == CMQ_AGAIN) {
         cmq_pop_store_item items[CMQ_POP_MESSAGES_MAX];
         uint32_t stored;
@@ -77,6 +95,7 @@ static cmq_status CMQ_MUST_CHECK ack_offsets(cmq_broker_loop *l, const acked *wh
         cmq_pop_buffer_in_flight_done(cmq_pops_buffer(pops), &key, stored, handle->pop_ms);
     }
     if (status == CMQ_OK) cmq_bump(&l->counters.pop_acks, count);
+    if (cmq_pops_options_of(pops)->in_flight_max > 0) wake_limited(l, what);
     return status;
 }
 
@@ -198,6 +217,12 @@ static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *comman
     }
     if (is_ordered(&what)) {
         change_ordered(l, conn, command, header, &what);
+        return;
+    }
+    if (!is_ours(l, &what.handle)) {
+        /* Upstream's checkpoint of it names the other broker, from which it would be revived. */
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "extraInfo is a handle of broker %.*s, not of this one", cmq_shown(what.handle.broker),
+                          (const char *)what.handle.broker.data);
         return;
     }
     /* Later than the old one's, whatever the clock says: else the old one's ack could finish both. */

@@ -140,11 +140,14 @@ void cmq_pop_tell_rest(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int
 {
     cmq_broker *broker = l->broker;
     const uint32_t own = cmq_pop_waits_count(l->pop_waits) + cmq_pop_waits_count(l->notices);
-    const bool here = own > 0 && cmq_pop_waits_at(l->pop_waits, topic, group, queue_id, false) != CMQ_POP_WAIT_NONE;
-    if (!here && atomic_load_explicit(&broker->pops_waiting, memory_order_relaxed) <= own) return;
+    const bool pop_here = own > 0 && cmq_pop_waits_at(l->pop_waits, topic, group, queue_id, false) != CMQ_POP_WAIT_NONE;
+    const bool here = pop_here || (own > 0 && cmq_pop_waits_at(l->notices, topic, group, queue_id, false) != CMQ_POP_WAIT_NONE);
+    /* One pop of this loop is enough; else any other loop may have one. */
+    const bool elsewhere = !pop_here && atomic_load_explicit(&broker->pops_waiting, memory_order_relaxed) > own;
+    if (!here && !elsewhere) return;
     pthread_mutex_lock(&broker->changed_mutex);
     for (uint32_t i = 0; i < broker->loop_count; i++)
-        if ((broker->loops[i] == l) == here) note(broker->loops[i], topic, group, queue_id);
+        if (broker->loops[i] == l ? here : elsewhere) note(broker->loops[i], topic, group, queue_id);
     pthread_mutex_unlock(&broker->changed_mutex);
 }
 

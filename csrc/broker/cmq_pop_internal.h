@@ -40,6 +40,7 @@ typedef struct cmq_popped {
     uint32_t count, capacity;
     uint64_t bytes;                    /* of the records, as they go out */
     int64_t rest;                      /* messages that were seen, and not taken */
+    int64_t limited;                   /* of them: nobody may take them before others are acknowledged */
     int64_t free_ms;                   /* when the first of the blocked ordered queues is free by itself; INT64_MAX */
     cmq_status failed;                 /* of a queue; CMQ_OK: none did */
     char failure[CMQ_ERROR_TEXT_BYTES];

@@ -23,7 +23,7 @@ void cmq_popped_begin(cmq_popped *popped, uint32_t capacity)
     popped->count = popped->place_count = 0;
     popped->capacity = capacity;
     popped->bytes = 0;
-    popped->rest = 0;
+    popped->rest = popped->limited = 0;
     popped->free_ms = INT64_MAX;
     popped->failed = CMQ_OK;
     popped->starts = (cmq_text){.begin = popped->starts_room, .capacity = sizeof popped->starts_room};

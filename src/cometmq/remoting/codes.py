@@ -275,6 +275,7 @@ ENGINE_REQUESTS: frozenset[RequestCode] = frozenset(
         RequestCode.PEEK_MESSAGE,
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
         RequestCode.BATCH_ACK_MESSAGE,
     }
 )
@@ -412,7 +413,6 @@ NOT_YET_REQUESTS: Mapping[RequestCode, str] = {
     RequestCode.AUTH_DELETE_ACL: "access control",
     RequestCode.AUTH_GET_ACL: "access control",
     RequestCode.AUTH_LIST_ACL: "access control",
-    RequestCode.POLLING_INFO: "POP",
     RequestCode.POP_ROLLBACK: "POP",
 }
 """Requests that are answered with code 3 for now, and what they will come with."""

@@ -71,7 +71,8 @@ static void make_broker(kit_broker *kit, const cmq_broker_options *extra, bool t
     CHECK_OK(cmq_broker_create(&kit->broker, &options));
     const char *address = "127.0.0.1:0";
     const cmq_net_options net = {.addresses = &address, .address_count = 1, .handler = cmq_broker_handler(kit->broker),
-                                 .now_ns = threads ? NULL : now_of, .clock_context = kit, .manual = !threads};
+                                 .loops = kit->loops, .now_ns = threads ? NULL : now_of,
+                                 .clock_context = kit, .manual = !threads};
     CHECK_OK(cmq_net_create(&kit->net, &net));
     CHECK_OK(cmq_net_start(kit->net));
 }
@@ -97,8 +98,14 @@ void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, c
 
 void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra)
 {
+    kit_broker_start_pops_on(kit, root, flush, extra, 1);
+}
+
+void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops)
+{
     cmq_pops_options options = extra != NULL ? *extra : (cmq_pops_options){0};
     make_tables(kit, open_store(root, flush));
+    kit->loops = loops;
     kit_broker_topic(kit, CMQ_TOPIC_TIMER, 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
     kit_broker_topic(kit, CMQ_POP_REVIVE_TOPIC_PREFIX "C", 8, CMQ_PERM_READ | CMQ_PERM_WRITE);
     const cmq_timer_options timer = {.store = kit->store, .clock = cmq_clock_manual(&kit->now_ms), .manual = true};

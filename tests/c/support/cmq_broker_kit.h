@@ -20,6 +20,7 @@ typedef struct kit_broker {
     cmq_broker *broker;
     cmq_net *net;
     int64_t now_ns;
+    uint32_t loops;                   /* 0: one */
     cmq_pop_order *order;             /* these three: with pops only */
     cmq_timer *timer;
     cmq_pops *pops;
@@ -32,6 +33,8 @@ void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, c
 void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_options *extra, bool threads);
 /* The same as kit_broker_start, with pops; NULL: their defaults. Topics of timers and of the revive log are there, too. */
 void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra);
+/* The same on so many loops, which turn one after another; connections are dealt out among them. */
+void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops);
 /* Let `ms` pass, and timers and pops do what is due, retry topics be made, until nothing is. */
 void kit_broker_pass_pops(kit_broker *kit, int64_t ms);
 void kit_broker_stop(kit_broker *kit);

@@ -1,0 +1,338 @@
+/* Tests csrc/broker/cmq_pop_hold.c through sockets: who is held, how that ends, and who is served first: members, groups, loops; what the disk has not got yet
+ * is nobody's. Time is injected. */
+#include <unistd.h>
+
+#include "support/cmq_pop_kit.h"
+
+static asked one_of(asked what)
+{
+    what.most = 1;
+    return what;
+}
+
+static asked of_queue(asked what, int32_t queue_id)
+{
+    what.queue_id = queue_id;
+    return what;
+}
+
+static asked of_group(asked what, const char *group)
+{
+    what.group = group;
+    return what;
+}
+
+static void hold(int client, int32_t opaque, asked what)
+{
+    pop(client, opaque, what);
+    CHECK(kit_is_silent(&kit, client));
+}
+
+static void send_one(int client)
+{
+    kit_send_message(client, 1, "T", "even", "hello");
+    expect(client, 1, OK);
+}
+
+static void pops_looked(uint64_t *looks_out)
+{
+    cmq_broker_counters counters;
+    cmq_broker_count(kit.broker, &counters);
+    *looks_out = counters.pops;
+}
+
+/* ---- outcomes ---- */
+
+static void a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late(void)
+{
+    start(&(cmq_pops_options){.waits_max = 3, .waits_key_max = 2});
+    int clients[5];
+    for (int i = 0; i < 5; i++) clients[i] = kit_client(&kit);
+    hold(clients[0], 1, waiting(15000));
+    hold(clients[1], 2, waiting(15000));
+    pop(clients[2], 3, waiting(15000));
+    expect(clients[2], 3, POLLING_FULL);               /* two wait at its key */
+    hold(clients[2], 4, of_queue(waiting(15000), 2));
+    pop(clients[3], 5, of_queue(waiting(15000), 1));
+    expect(clients[3], 5, POLLING_FULL);               /* three wait in all */
+    pop(clients[3], 6, all);
+    expect(clients[3], 6, POLLING_TIMEOUT);            /* it did not want to wait */
+    pop(clients[3], 7, waiting(40));
+    expect(clients[3], 7, POLLING_TIMEOUT);            /* less than it takes to answer in time */
+    send_one(clients[4]);
+    CHECK_INT(records_in(expect(clients[0], 1, OK)), 1);
+    kit_broker_pass(&kit, 14950);
+    expect(clients[1], 2, POLLING_TIMEOUT);
+    expect(clients[2], 4, POLLING_TIMEOUT);
+    for (int i = 0; i < 5; i++) close(clients[i]);
+    kit_broker_stop(&kit);
+}
+
+static void who_has_gone_gets_nothing(void)
+{
+    start(NULL);
+    const int gone = kit_client(&kit), stays = kit_client(&kit), producer = kit_client(&kit);
+    hold(gone, 1, waiting(15000));
+    hold(stays, 2, waiting(15000));
+    close(gone);
+    CHECK(kit_is_silent(&kit, stays));
+    send_one(producer);
+    CHECK_INT(records_in(expect(stays, 2, OK)), 1);
+    close(stays);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void what_does_not_match_ends_no_wait(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit), producer = kit_client(&kit);
+    asked odd = waiting(15000);
+    odd.expression = "odd";
+    hold(client, 1, odd);
+    send_one(producer);
+    CHECK(kit_is_silent(&kit, client));
+    kit_send_message(producer, 2, "T", "odd", "x");
+    expect_text(expect(client, 1, OK), "msgOffsetInfo", "0 0 1");
+    close(client);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+/* ---- fairness ---- */
+
+static void members_are_served_in_turn(void)
+{
+    enum { MEMBERS = 3, MESSAGES = 9 };
+    start(NULL);
+    const int producer = kit_client(&kit);
+    int members[MEMBERS];
+    for (int i = 0; i < MEMBERS; i++) members[i] = kit_client(&kit);
+    for (int i = 0; i < MEMBERS; i++) {
+        kit_broker_pass(&kit, 1);
+        hold(members[i], i, waiting(15000));
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        char place[24];
+        const int member = members[i % MEMBERS];
+        send_one(producer);
+        snprintf(place, sizeof place, "0 0 %d", i);
+        expect_text(expect(member, i % MEMBERS, OK), "msgOffsetInfo", place);
+        kit_broker_pass(&kit, 1);
+        hold(member, i % MEMBERS, waiting(15000));
+    }
+    for (int i = 0; i < MEMBERS; i++) close(members[i]);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void each_group_gets_what_comes(void)
+{
+    enum { GROUPS = 3 };
+    static const char *const names[GROUPS] = {"G", "H", "I"};
+    start(NULL);
+    const int producer = kit_client(&kit);
+    int waits[GROUPS], second[GROUPS];
+    for (int i = 0; i < GROUPS; i++) {
+        kit_broker_subscribe(&kit, names[i], "T", "*", 1);
+        waits[i] = kit_client(&kit);
+        second[i] = kit_client(&kit);
+        hold(waits[i], i, of_group(waiting(15000), names[i]));
+        hold(second[i], i, of_group(waiting(20000), names[i]));
+    }
+    send_one(producer);
+    for (int i = 0; i < GROUPS; i++) {
+        expect_text(expect(waits[i], i, OK), "msgOffsetInfo", "0 0 0");
+        CHECK(kit_is_silent(&kit, second[i]));
+        close(waits[i]);
+        close(second[i]);
+    }
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void a_wait_for_one_queue_and_one_for_all_are_both_asked(void)
+{
+    start(NULL);
+    const int of_all = kit_client(&kit), of_one = kit_client(&kit), of_other = kit_client(&kit), producer = kit_client(&kit);
+    hold(of_one, 1, of_queue(waiting(15000), 0));
+    hold(of_other, 2, of_queue(waiting(15000), 1));
+    hold(of_all, 3, waiting(15000));
+    send_one(producer);
+    /* One of the two has it, the other stays, and gets the next. */
+    const bool all_was_first = !kit_is_silent(&kit, of_all);
+    const int first = all_was_first ? of_all : of_one, next = all_was_first ? of_one : of_all;
+    expect_text(expect(first, all_was_first ? 3 : 1, OK), "msgOffsetInfo", "0 0 0");
+    CHECK(kit_is_silent(&kit, next));
+    send_one(producer);
+    expect_text(expect(next, all_was_first ? 1 : 3, OK), "msgOffsetInfo", "0 0 1");
+    CHECK(kit_is_silent(&kit, of_other));
+    close(of_all);
+    close(of_one);
+    close(of_other);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void a_batch_is_shared_by_those_who_wait(void)
+{
+    enum { MEMBERS = 4 };
+    start(NULL);
+    const int producer = kit_client(&kit);
+    int members[MEMBERS];
+    for (int i = 0; i < MEMBERS; i++) {
+        members[i] = kit_client(&kit);
+        hold(members[i], i, one_of(waiting(15000)));
+    }
+    for (int i = 0; i < MEMBERS; i++) kit_send_message(producer, i, "T", "a", "x");   /* in one turn: one arrival */
+    for (int i = 0; i < MEMBERS; i++) {
+        const kit_answer *answer = expect(members[i], i, OK);
+        CHECK_INT(kit_number(answer, "restNum"), MEMBERS - 1 - i);
+        CHECK_INT(records_in(answer), 1);
+    }
+    for (int i = 0; i < MEMBERS; i++) close(members[i]);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+/* ---- several loops ---- */
+
+static void over_several_loops_each_message_goes_to_one(void)
+{
+    enum { MEMBERS = 6 };
+    kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, 3);
+    const int producer = kit_client(&kit);
+    int members[MEMBERS];
+    bool served[MEMBERS] = {false};
+    for (int i = 0; i < MEMBERS; i++) {
+        members[i] = kit_client(&kit);
+        hold(members[i], i, one_of(waiting(15000)));
+    }
+    for (int round = 0; round < MEMBERS; round++) {
+        char place[24];
+        int found = -1;
+        send_one(producer);
+        for (int i = 0; i < MEMBERS; i++) {
+            if (served[i] || kit_is_silent(&kit, members[i])) continue;
+            CHECK_INT(found, -1);
+            found = i;
+        }
+        CHECK(found >= 0);
+        served[found] = true;
+        snprintf(place, sizeof place, "0 0 %d", round);
+        expect_text(expect(members[found], found, OK), "msgOffsetInfo", place);
+    }
+    for (int i = 0; i < MEMBERS; i++) close(members[i]);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void a_rest_is_told_to_other_loops(void)
+{
+    kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, 2);
+    const int first = kit_client(&kit), second = kit_client(&kit), third = kit_client(&kit);
+    asked ordered = waiting(60000);
+    ordered.order = true;
+    send_some(first, 2);
+    pop(first, 1, one_of(ordered));
+    const batch b = batch_of(expect(first, 1, OK), 0);
+    hold(second, 2, ordered);   /* it is on the other loop than one of the two others */
+    hold(third, 3, ordered);
+    ack(first, 4, &b, 0);
+    const bool second_has_it = !kit_is_silent(&kit, second);
+    expect_text(expect(second_has_it ? second : third, second_has_it ? 2 : 3, OK), "msgOffsetInfo", "0 0 1");
+    CHECK(kit_is_silent(&kit, second_has_it ? third : second));
+    close(first);
+    close(second);
+    close(third);
+    kit_broker_stop(&kit);
+}
+
+static void a_revived_message_wakes_a_pop_of_any_loop(void)
+{
+    enum { LOOPS = 3 };
+    kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, LOOPS);
+    int clients[LOOPS];
+    cmq_record_view view;
+    for (int i = 0; i < LOOPS; i++) clients[i] = kit_client(&kit);
+    send_some(clients[0], 1);
+    pop(clients[0], 1, all);
+    expect(clients[0], 1, OK);
+    hold(clients[LOOPS - 1], 2, of_queue(waiting(60000), 3));   /* whatever queue of the topic it asked for */
+    kit_broker_pass_pops(&kit, 20000);
+    CHECK(strlen(retry_handle(expect(clients[LOOPS - 1], 2, OK), &view)) > 0);
+    for (int i = 0; i < LOOPS; i++) close(clients[i]);
+    kit_broker_stop(&kit);
+}
+
+/* ---- messages in flight ---- */
+
+static void too_many_in_flight_wait_for_acks(const cmq_pops_options *options)
+{
+    start(options);
+    const int client = kit_client(&kit), held = kit_client(&kit);
+    uint64_t before, after;
+    send_some(client, 6);
+    asked three = all;
+    three.most = 3;
+    pop(client, 1, three);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    pop(client, 2, all);
+    const kit_answer *answer = expect(client, 2, POLLING_TIMEOUT);
+    CHECK_INT(kit_number(answer, "restNum"), 3);
+    hold(held, 3, waiting(15000));
+    pops_looked(&before);
+    CHECK(kit_is_silent(&kit, held));
+    pops_looked(&after);
+    CHECK_INT(after, before);   /* it waits, and does not ask itself again and again */
+    ack(client, 4, &b, 1);
+    CHECK_INT(records_in(expect(held, 3, OK)), 3);
+    /* Those that nobody acknowledges are in flight no more when they are revived. */
+    pop(client, 5, all);
+    expect(client, 5, POLLING_TIMEOUT);
+    hold(held, 6, waiting(60000));
+    kit_broker_pass_pops(&kit, 20000);
+    expect(held, 6, OK);
+    close(client);
+    close(held);
+    kit_broker_stop(&kit);
+}
+
+static void too_many_in_flight_when_all_is_stored(void) { too_many_in_flight_wait_for_acks(&(cmq_pops_options){.in_flight_max = 2}); }
+static void too_many_in_flight_when_pops_are_merged(void) { too_many_in_flight_wait_for_acks(&(cmq_pops_options){.in_flight_max = 2, .merge = true}); }
+
+/* ---- the disk ---- */
+
+static void what_is_not_on_disk_is_not_popped(void)
+{
+    kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, NULL);
+    const int client = kit_client(&kit), producer = kit_client(&kit);
+    for (int i = 0; i < 20; i++) {
+        char place[24];
+        pop(client, i, waiting(15000));
+        kit_broker_turn(&kit);
+        kit_send_message(producer, i, "T", "a", "x");
+        const kit_answer *answer = expect(client, i, OK);
+        snprintf(place, sizeof place, "0 0 %d", i);
+        expect_text(answer, "msgOffsetInfo", place);
+        cmq_record_view view;
+        CHECK_OK(cmq_record_parse(answer->body.data, answer->body.bytes, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
+        CHECK(view.physical_offset < cmq_store_confirmed(kit.store));
+        const batch b = batch_of(answer, i);
+        expect(producer, i, OK);
+        ack(client, 100 + i, &b, i);
+        CHECK_OK(cmq_store_flush(kit.store));
+        CHECK_OK(cmq_pops_step(kit.pops));
+        CHECK_INT(committed("T"), i + 1);
+    }
+    close(client);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late), CMQ_TEST(who_has_gone_gets_nothing),
+              CMQ_TEST(what_does_not_match_ends_no_wait), CMQ_TEST(members_are_served_in_turn), CMQ_TEST(each_group_gets_what_comes),
+              CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked), CMQ_TEST(a_batch_is_shared_by_those_who_wait),
+              CMQ_TEST(over_several_loops_each_message_goes_to_one), CMQ_TEST(a_rest_is_told_to_other_loops),
+              CMQ_TEST(a_revived_message_wakes_a_pop_of_any_loop), CMQ_TEST(too_many_in_flight_when_all_is_stored),
+              CMQ_TEST(too_many_in_flight_when_pops_are_merged), CMQ_TEST(what_is_not_on_disk_is_not_popped))
