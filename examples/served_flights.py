@@ -4,9 +4,10 @@
 python examples/served_flights.py [--csv FILE] [--limit N] [--without-spark] [--json]
 
 `make demo` runs it as its second half. The servers are `cometmq serve` on a fresh directory and on free ports. The
-flights go in by a producer and come out by groups of push consumers (see flights_client.py), are counted in the live
-log, beside the broker, and aggregated in Spark (see spark_flights.py): from the log, through the broker, and in a
-stream; its result goes to the running broker as a topic. At the first difference it says what differs and ends with
+flights go in by a producer and come out by groups of push consumers (see flights_client.py), and once more by POP, with
+eight workers of which one hangs (see popped_flights.py). They are counted in the live log, beside the broker, and
+aggregated in Spark (see spark_flights.py): from the log, through the broker, and in a stream; its result goes to the
+running broker as a topic. At the first difference it says what differs and ends with
 exit code 1. Where Spark or Java is missing, the rest is done, and one line says what to install. Ctrl-C stops it and
 all that it has started.
 """
@@ -28,6 +29,7 @@ from pathlib import Path
 
 from flights_client import bars, by_the_client
 from flights_demo import TOPIC, Flight, Mismatch, csv_text, parse_flights
+from popped_flights import by_pops
 from rich.console import Console
 from spark_flights import Report, as_table, cometmq_command
 
@@ -142,6 +144,7 @@ def run(folder: Path, text: str, console: Console, *, with_spark: bool) -> Repor
     with servers(store, folder / "serve.log") as name_server:
         report.add("servers start", 0, f"name server {name_server}", time.perf_counter() - begin)
         by_the_client(name_server, flights, report)
+        by_pops(name_server, flights, report)
         with console.status("counting in the live log", spinner="line"):
             begin = time.perf_counter()
             check_log(store, flights, report)
