@@ -191,6 +191,11 @@ bench-client: $(BUILT) ## our client beside the Java client, confluent-kafka, na
 	@tools/setup_rivals.sh || echo "bench-client: what is missing is left out"
 	@$(BIN)/python benchmarks/run_client.py $(BENCH_ARGS)
 
+.PHONY: bench-pop
+bench-pop: $(BUILT) ## POP: ours beside Apache's broker, memory and revival, from Python beside Redis and NATS (BENCH_ARGS='--quick --without-java')
+	@tools/setup_rivals.sh || echo "bench-pop: what is missing is left out"
+	@$(BIN)/python benchmarks/run_pop.py $(BENCH_ARGS)
+
 .PHONY: bench-query
 bench-query: $(BUILT) ## DuckDB, Polars and Spark over the live log against Parquet of the same rows (BENCH_ARGS='--only spark --gib 2')
 	@$(BIN)/python -c 'import duckdb, polars, pyspark' 2>/dev/null || { \

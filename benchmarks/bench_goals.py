@@ -94,6 +94,9 @@ GOALS = [
         (r"async: produce to consume.*: p99 us", "100 us", _at_most(100)),
         (r"sync: produce to consume.*: p99 us", "350 us", _at_most(350)),
         (r"(a)?sync: send .*Python busy.*: p99 us", "2 ms", _at_most(2000)),
+        (r"pop and ack, .*: messages/s", "300 k/s", _at_least(300e3)),
+        (r"(stored: )?pop and ack, .*: CPU us/message", "1/10 of Java", _ratio_at_most(0.1)),
+        (r"1 million popped by 32, .*: bytes/message in memory", "4 B", _at_most(4)),
         (r"async: 50,000 queues: MiB more", "16 MiB", _at_most(16)),
         (
             r"scale/100 million/(append of one|.*random reads, newest).*",
@@ -106,7 +109,7 @@ GOALS = [
         (r"client/consume, listener/128B/cometmq.*, our broker", "250 k/s", _at_least(250e3)),
         (r"client/consume, batch listener/128B/cometmq.*, our broker", "1 M/s", _at_least(1e6)),
         (r"client/latency, .*/p99/cometmq.*, our broker", "300 us", _at_most(300)),
-        (r"client/(send|consume), .*/(?!cometmq)[^/]*", "ours faster", _at_most_ratio(1)),
+        (r"client/(send|consume|receive), .*/(?!cometmq)[^/]*", "ours faster", _at_most_ratio(1)),
         (r"client/latency, .*/p(50|99)/(?!cometmq)[^/]*", "ours faster", _ratio(1)),
     ]
 ]

@@ -59,7 +59,10 @@ _BODIES_BYTES_MAX = 256 << 20
 class Rig:
     """Servers and workers that are up, and the topics in them."""
 
-    def __init__(self, home: Path, console: Console, arguments: argparse.Namespace) -> None:
+    def __init__(
+        self, home: Path, console: Console, arguments: argparse.Namespace, systems: Sequence[System] = SYSTEMS
+    ) -> None:
+        self._wanted = systems
         self._home = home
         self._console = console
         self._arguments = arguments
@@ -75,7 +78,7 @@ class Rig:
 
     def __enter__(self) -> Rig:
         with contextlib.ExitStack() as life:
-            for system in SYSTEMS:
+            for system in self._wanted:
                 if not self._arguments.systems or any(text in system.name for text in self._arguments.systems):
                     self._start(life, system)
             self._life = life.pop_all()
@@ -220,7 +223,7 @@ class Run:
             for scenario in SCENARIOS:
                 title = f"{scenario.name}/{body_bytes}B"
                 if self._is_wanted(title) and body_bytes in scenario.sizes:
-                    yield self._rates(scenario, body_bytes, title)
+                    yield self.rates(scenario, body_bytes, title)
             try:
                 self._rig.drop_data_sets()
             except WorkerFailed as error:
@@ -256,7 +259,8 @@ class Run:
             self.failed[f"{title}/{system.name}"] = f"{error}\n{error.trace}"
             self._console.print(f"{title}, {system.name}: no figure, {error}", markup=False, highlight=False)
 
-    def _rates(self, scenario: Scenario, body_bytes: int, title: str) -> list[Figure]:
+    def rates(self, scenario: Scenario, body_bytes: int, title: str) -> list[Figure]:
+        """Return each system's rate of a scenario."""
         begin, before = time.monotonic(), load()
         counts: dict[System, int] = {}
         for system in self._rig.systems:
@@ -363,14 +367,13 @@ def print_figures(console: Console, figures: Sequence[Figure], title: str) -> No
     console.print(table)
 
 
-def settings_lines(rig: Rig, run: Run) -> list[str]:
+def settings_lines(rig: Rig, scenarios: Sequence[Scenario], *, is_latency_wanted: bool) -> list[str]:
     """Say how all was set, and what is not there, and why."""
-    scenarios = [scenario for scenario in SCENARIOS if run.is_wanted(scenario)]
     lines = [SITES[site].settings() for site in dict.fromkeys(system.site for system in rig.systems)]
     if any(system.worker == "java" for system in rig.systems):
         lines.append(JAVA_SETTINGS)
     lines += [scenario.settings for scenario in scenarios]
-    if run.is_latency_wanted:
+    if is_latency_wanted:
         lines.append(LATENCY.settings)
     for system in rig.systems:
         for scenario in scenarios:
@@ -416,7 +419,8 @@ def main() -> int:
     try:
         with Rig(home, console, arguments) as rig:
             run = Run(console, rig, arguments)
-            lines = settings_lines(rig, run)
+            wanted = [scenario for scenario in SCENARIOS if run.is_wanted(scenario)]
+            lines = settings_lines(rig, wanted, is_latency_wanted=run.is_latency_wanted)
             # Saved after each scenario: a run that ends early has not measured for nothing.
             for found in run.figures():
                 figures += found

@@ -12,7 +12,7 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 
 from clients.measuring import LIMIT_S, Arrivals, Collector, LatencyJob, Stopwatch, Taken, paced_async, stamped
-from clients.worker import BATCH, LATENCY_BODY_BYTES, WINDOW, How, Unsupported, Worker
+from clients.worker import BATCH, LATENCY_BODY_BYTES, SHARED_BATCH, WINDOW, How, Unsupported, Worker
 
 _FETCH_S = 1.0
 
@@ -84,6 +84,15 @@ class JetStreamWorker(Worker):
                     messages = await subscription.fetch(BATCH, _FETCH_S)
                     came.add_all([message.data for message in messages])
                     await messages[-1].ack()
+            elif how is How.SHARED_EACH:
+                config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, max_ack_pending=4 * BATCH)
+                subscription = await stream.pull_subscribe(topic, durable=group, config=config)
+                waiting = Stopwatch()
+                while not done.is_set() and waiting.seconds < LIMIT_S:
+                    messages = await subscription.fetch(SHARED_BATCH, _FETCH_S)
+                    for message in messages:
+                        await message.ack()
+                    came.add_all([message.data for message in messages])
             else:
                 raise Unsupported(how.value)
         return came

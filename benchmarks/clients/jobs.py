@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from clients.worker import ACCUMULATED_WINDOW, BATCH, WINDOW, How
+from clients.worker import ACCUMULATED_WINDOW, BATCH, SHARED_BATCH, WINDOW, How
 
 
 class Kind(enum.Enum):
@@ -89,6 +89,29 @@ SCENARIOS = (
     ),
 )
 
+SHARED_SCENARIOS = (
+    Scenario(
+        "receive, an ack each",
+        Kind.CONSUME,
+        How.SHARED_EACH,
+        25_000,
+        f"receive, an ack each: {SHARED_BATCH} messages at a time, which any other consumer of the group could have had"
+        " instead, and an acknowledgement of each message before the next are asked for: SimpleConsumer's receive and"
+        " ack, answered one by one, in asyncio side by side; Redis's XREADGROUP and an XACK each, answered one by one;"
+        " NATS's fetch of a durable pull consumer and an ack each, which nobody answers",
+        sizes=(128,),
+    ),
+    Scenario(
+        "receive, one ack",
+        Kind.CONSUME,
+        How.SHARED_MANY,
+        25_000,
+        "receive, one ack: the same with one acknowledgement for all: ack_many; one XACK",
+        sizes=(128,),
+    ),
+)
+"""What only ``make bench-pop`` runs."""
+
 
 @dataclass(frozen=True)
 class Latency:
@@ -134,6 +157,9 @@ SYSTEMS = (
     System("redis-py, Redis", "Redis", "redis", "redis"),
 )
 
+SHARED_SYSTEMS = tuple(one for one in SYSTEMS if one.worker not in ("java", "kafka"))
+"""Those that have such groups, from Python."""
+
 _NO_POLL = "asking for batches is what stands under batch listener"
 _NO_DEFAULTS = "the line is about what RocketMQ's clients do unless told"
 _ABSENT = {
@@ -143,6 +169,7 @@ _ABSENT = {
     ("Kafka", How.DEFAULTS): _NO_DEFAULTS,
     ("NATS", How.DEFAULTS): _NO_DEFAULTS,
     ("Redis", How.DEFAULTS): _NO_DEFAULTS,
+    ("NATS", How.SHARED_MANY): "a durable consumer that acknowledges all before a message has them in order, for one",
     ("NATS", How.ACCUMULATED): "nats-py puts no messages into batches",
     ("Redis", How.ACCUMULATED): "a pipeline of XADD is what stands under pipelined",
 }

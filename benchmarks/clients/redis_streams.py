@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import redis
 
 from clients.measuring import LIMIT_S, Arrivals, Collector, LatencyJob, Stopwatch, Taken, paced_when_ready, stamped
-from clients.worker import BATCH, LATENCY_BODY_BYTES, WINDOW, How, Unsupported, Worker
+from clients.worker import BATCH, LATENCY_BODY_BYTES, SHARED_BATCH, WINDOW, How, Unsupported, Worker
 
 _FIELD = b"body"
 _BLOCK_MS = 100
@@ -20,9 +20,11 @@ def _connect(servers: str) -> redis.Redis:
     return redis.Redis(host, int(port), protocol=2)  # answers as lists, as servers of all ages give them
 
 
-def _read(connection: redis.Redis, topic: str, group: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+def _read(
+    connection: redis.Redis, topic: str, group: str, count: int = BATCH
+) -> list[tuple[bytes, dict[bytes, bytes]]]:
     """Return the group's next entries; none where none came in time."""
-    streams = connection.xreadgroup(group, _MEMBER, {topic: ">"}, count=BATCH, block=_BLOCK_MS)
+    streams = connection.xreadgroup(group, _MEMBER, {topic: ">"}, count=count, block=_BLOCK_MS)
     return streams[0][1] if streams else []
 
 
@@ -62,13 +64,19 @@ class RedisWorker(Worker):
             waiting = Stopwatch()
             add = came.add
             while not done.is_set() and waiting.seconds < LIMIT_S:
-                entries = _read(connection, topic, group)
+                is_shared = how in (How.SHARED_EACH, How.SHARED_MANY)
+                entries = _read(connection, topic, group, SHARED_BATCH if is_shared else BATCH)
                 if not entries:
+                    continue
+                if how is How.SHARED_EACH:
+                    for entry_id, _ in entries:
+                        connection.xack(topic, group, entry_id)
+                    came.add_all([fields[_FIELD] for _, fields in entries])
                     continue
                 if how is How.LISTENER:
                     for _, fields in entries:
                         add(fields[_FIELD])
-                elif how is How.BATCH_LISTENER:
+                elif how in (How.BATCH_LISTENER, How.SHARED_MANY):
                     came.add_all([fields[_FIELD] for _, fields in entries])
                 else:
                     raise Unsupported(how.value)

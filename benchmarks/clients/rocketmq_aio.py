@@ -8,8 +8,8 @@ from typing import Any
 
 from clients.measuring import LIMIT_S, Arrivals, Collector, LatencyJob, Stopwatch, Taken, paced_async, stamped
 from clients.rocketmq_sync import FIRST, PULL_OPTIONS, push_options
-from clients.worker import ACCUMULATED_WINDOW, LATENCY_BODY_BYTES, WINDOW, How, Worker
-from cometmq.aio import Producer, PullConsumer, PushConsumer
+from clients.worker import ACCUMULATED_WINDOW, LATENCY_BODY_BYTES, SHARED_BATCH, WINDOW, How, Worker
+from cometmq.aio import Producer, PullConsumer, PushConsumer, SimpleConsumer
 from cometmq.client import ReceivedMessage
 
 
@@ -51,6 +51,9 @@ class AioWorker(Worker):
         if how is How.POLL:
             await self._poll(servers, topic, group, came)
             return came
+        if how in (How.SHARED_EACH, How.SHARED_MANY):
+            await self._receive(servers, topic, group, how, came)
+            return came
         consumer = PushConsumer(group, name_servers=servers, consume_from_where=FIRST, **push_options(how))
         await consumer.subscribe(topic)
         if how is How.BATCH_LISTENER:
@@ -76,6 +79,18 @@ class AioWorker(Worker):
                 messages = await consumer.poll(1_000)
                 if messages:
                     came.add_from(messages[0].queue_id, [message.body_bytes for message in messages])
+
+    async def _receive(self, servers: str, topic: str, group: str, how: How, came: Collector) -> None:
+        async with SimpleConsumer(group, name_servers=servers, consume_from_where=FIRST) as consumer:
+            await consumer.subscribe(topic)
+            waiting = Stopwatch()
+            while not came.is_done and waiting.seconds < LIMIT_S:
+                messages = await consumer.receive(SHARED_BATCH, wait_s=1)
+                if how is How.SHARED_MANY:
+                    await consumer.ack_many(messages)
+                else:
+                    await asyncio.gather(*(consumer.ack(message) for message in messages))
+                came.add_all([message.body_bytes for message in messages])
 
     def latencies_us(self, servers: str, job: LatencyJob) -> list[float]:
         return asyncio.run(self._latencies_us(servers, job))

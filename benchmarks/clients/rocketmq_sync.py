@@ -16,12 +16,21 @@ from clients.worker import (
     LATENCY_BODY_BYTES,
     QUEUES,
     REBALANCE_MS,
+    SHARED_BATCH,
     WINDOW,
     How,
     Worker,
     not_in_time,
 )
-from cometmq.client import ConsumeFromWhere, OutgoingMessage, Producer, PullConsumer, PushConsumer, ReceivedMessage
+from cometmq.client import (
+    ConsumeFromWhere,
+    OutgoingMessage,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    SimpleConsumer,
+)
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 _PULL_BYTES = 4 << 20
@@ -88,6 +97,8 @@ class SyncWorker(Worker):
         came = Collector(count, done.set)
         if how is How.POLL:
             self._poll(servers, topic, group, came)
+        elif how in (How.SHARED_EACH, How.SHARED_MANY):
+            self._receive(servers, topic, group, how, came)
         else:
             consumer = PushConsumer(group, name_servers=servers, consume_from_where=FIRST, **push_options(how))
             consumer.subscribe(topic)
@@ -118,6 +129,19 @@ class SyncWorker(Worker):
                 messages = consumer.poll(1_000)
                 if messages:
                     came.add_from(messages[0].queue_id, [message.body_bytes for message in messages])
+
+    def _receive(self, servers: str, topic: str, group: str, how: How, came: Collector) -> None:
+        with SimpleConsumer(group, name_servers=servers, consume_from_where=FIRST) as consumer:
+            consumer.subscribe(topic)
+            waiting = Stopwatch()
+            while not came.is_done and waiting.seconds < LIMIT_S:
+                messages = consumer.receive(SHARED_BATCH, wait_s=1)
+                if how is How.SHARED_MANY:
+                    consumer.ack_many(messages)
+                else:
+                    for message in messages:
+                        consumer.ack(message)
+                came.add_all([message.body_bytes for message in messages])
 
     def latencies_us(self, servers: str, job: LatencyJob) -> list[float]:
         ready, done = threading.Event(), threading.Event()

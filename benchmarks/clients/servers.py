@@ -18,16 +18,20 @@ from clients.worker import QUEUES
 from cometmq.errors import NotFound
 from system.peers import PEER_VERSION, PeerMissing, Server, harness, java_broker, our_cluster, running
 
-_TRANSFER = {
+_SETTINGS = {
     "maxTransferCountOnMessageInMemory": "1024",
     "maxTransferBytesOnMessageInMemory": str(4 << 20),
     "maxTransferCountOnMessageInDisk": "1024",
     "maxTransferBytesOnMessageInDisk": str(4 << 20),
+    "enablePopBufferMerge": "true",
 }
-"""Both brokers may answer a pull with as many messages as clients ask for, instead of 32."""
+"""Both brokers may answer a pull with as many messages as clients ask for, instead of 32, and merge acks of POP in memory."""
 # A machine that is slow for a moment must not refuse what was sent.
 _JAVA_MORE = {"brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": "60000"}
-_IN_WORDS = f"asynchronous flush (page cache, synced every half second), {QUEUES} queues, pulls of up to 1,024 messages"
+_IN_WORDS = (
+    f"asynchronous flush (page cache, synced every half second), {QUEUES} queues, pulls of up to 1,024 messages,"
+    " enablePopBufferMerge=true"
+)
 _JAVA_HEAP_MIB = 1536
 
 
@@ -41,7 +45,7 @@ class Site:
 
 @contextmanager
 def _ours(home: Path) -> Iterator[Server]:
-    with our_cluster(home, flush="async", settings=_TRANSFER) as (server, _):
+    with our_cluster(home, flush="async", settings=_SETTINGS) as (server, _):
         yield server
 
 
@@ -51,7 +55,7 @@ def _java(home: Path) -> Iterator[Server]:
     name_server = harness.NameServer(home / "namesrv")
     name_server.start()
     try:
-        settings = {**_TRANSFER, **_JAVA_MORE, "namesrvAddr": name_server.address}
+        settings = {**_SETTINGS, **_JAVA_MORE, "namesrvAddr": name_server.address}
         with java_broker(home / "broker", flush="async", heap_mib=_JAVA_HEAP_MIB, settings=settings) as broker:
             _await_registration(name_server.address)
             yield replace(broker, address=name_server.address)

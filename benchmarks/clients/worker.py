@@ -26,6 +26,8 @@ REBALANCE_MS = 50
 """Clients of RocketMQ may share queues out so soon after the last time, so that runs begin without a wait."""
 BATCH = 1_000
 """Messages that a batch listener gets at most, and a pull brings."""
+SHARED_BATCH = 32
+"""Messages that a consumer asks for where any consumer of a group may have any message: RocketMQ's most."""
 LATENCY_BODY_BYTES = 128
 
 
@@ -39,6 +41,8 @@ class How(str, enum.Enum):
     DEFAULTS = "listener, defaults"
     BATCH_LISTENER = "batch listener"
     POLL = "poll"
+    SHARED_EACH = "shared, an ack each"
+    SHARED_MANY = "shared, one ack"
 
 
 class Unsupported(Exception):

@@ -85,8 +85,8 @@ def busy_broker(home: Path, *, flush: str) -> Iterator[Server]:
 
 
 @contextmanager
-def our_broker(home: Path, *, flush: str) -> Iterator[Server]:
-    """Start ``cometmq broker``; ``flush`` is ``sync`` or ``async``."""
+def our_broker(home: Path, *, flush: str, settings: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Start ``cometmq broker`` over ``home / "store"``; ``flush`` is ``sync`` or ``async``."""
     command = [
         sys.executable,
         "-m",
@@ -98,6 +98,7 @@ def our_broker(home: Path, *, flush: str) -> Iterator[Server]:
         "--set",
         f"flushDiskType={flush.upper()}_FLUSH",
     ]
+    command += [part for name, value in (settings or {}).items() for part in ("--set", f"{name}={value}")]
     with _process(OURS, command, home, "listening on 127.0.0.1:", {}) as (process, line):
         port = line.rpartition("127.0.0.1:")[2].split(";")[0].split()[0]
         yield Server(OURS, f"127.0.0.1:{port}", process.pid)

@@ -1,0 +1,49 @@
+"""The short form of POP's benchmark on our broker: its results are checked, its figures mean nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENTS = ("cometmq.client, our broker", "cometmq.aio, our broker")
+ROWS = ("1 million", "64 consumers, 8 queues", "1 consumers, 1 queues", "stored: ", "receive, one ack")
+
+
+def run_quick(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "run_pop.py"), "--quick", "--without-java", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CMQ_BENCH_DIR": str(directory), "CMQ_BENCH_RESULTS": str(directory / "results")},
+    )
+
+
+@pytest.mark.timeout(300)
+def test_what_is_popped_is_measured(tmp_path: Path) -> None:
+    done = run_quick(tmp_path, "--json", "--systems", *CLIENTS, "--only", *ROWS)
+    assert done.returncode == 0, done.stderr[-4000:]
+    document = json.loads(done.stdout)
+    assert document["quick"]
+    assert document["failed"] == {}
+    rows = {row["name"]: row["ours"] for row in document["rows"]}
+    assert len(rows) == len(document["rows"]) == 7
+    assert all(value >= 0 for row in rows.values() for value in row.values())
+    assert rows["1 million popped by 32, not acknowledged"]["revived messages/s"] > 0
+    assert rows["pop and ack, 64 consumers, 8 queues, an ack each"]["messages/s"] > 0
+    names = [figure["name"] for figure in document["figures"]]
+    assert names == [f"client/receive, one ack/128B/{client}" for client in CLIENTS]
+    assert list(tmp_path.glob("pop-*")) == []
+    assert len(list((tmp_path / "results").glob("pop-*-quick.json"))) == 1
+
+
+def test_a_name_that_nothing_has(tmp_path: Path) -> None:
+    done = run_quick(tmp_path, "--only", "no such row")
+    assert done.returncode == 1
+    assert "nothing was measured" in done.stderr
