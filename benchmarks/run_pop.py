@@ -3,11 +3,11 @@
     python benchmarks/run_pop.py [--quick] [--only TEXT ...] [--rounds N] [--without-java] [--json]
 
 **On the wire.** Our broker and Apache RocketMQ's 5.3.3 run side by side, idle but for the one that is measured, both
-with asynchronous flush. The load is ``cometmq bench``, one native thread: messages of 128 B are sent, then popped by 32,
-four pops in flight on each connection, and acknowledged behind the next pop, each by a request of its own or all of
+with asynchronous flush. The load is ``cometmq bench``, one native thread: messages of 128 B are sent, then popped by
+32, four pops in flight on each connection, and acknowledged behind the next pop, each by a request of its own or all of
 an answer by one. Acks are merged in memory, ``enablePopBufferMerge=true`` in both brokers (upstream's default is
-``false``); rows named ``stored`` have it off. Then what is never acknowledged: what it takes of our broker's memory, and
-how long its revival takes both.
+``false``); rows named ``stored`` have it off. Then what is never acknowledged: what it takes of our broker's memory,
+and how long its revival takes both.
 
 **From Python.** ``cometmq.client`` and ``cometmq.aio`` at both brokers, Redis streams' consumer groups and NATS
 JetStream's pull consumers, each with one consumer, as ``make bench-client`` measures.
