@@ -346,9 +346,38 @@ static void an_offset_that_the_queue_does_not_have_is_mended(void)
     kit_broker_stop(&kit);
 }
 
+static void messages_that_have_expired_are_passed_over(void)
+{
+    enum { BYTES = 600 << 10, COUNT = 3 };   /* each in a segment of its own */
+    static uint8_t body[BYTES];
+    uint32_t deleted;
+    start(NULL);
+    const int client = kit_client(&kit);
+    for (int i = 0; i < COUNT; i++) {
+        const cmq_append append = {.common = {.topic = cmq_slice_of_text("T")}, .count = 1, .bodies = {.kind = CMQ_COLUMN_ONE, .one = {body, BYTES}}};
+        cmq_appended appended;
+        CHECK_OK(cmq_store_append(kit.store, &append, &appended));
+    }
+    pop(client, 1, one_of(all));
+    expect_text(expect(client, 1, OK), "msgOffsetInfo", "0 0 0");
+    CHECK_OK(cmq_store_maintain(kit.store, true));
+    CHECK_OK(cmq_store_expire(kit.store, true, &deleted));
+    CHECK_INT(deleted, COUNT - 1);
+    pop(client, 2, all);
+    expect_text(expect(client, 2, OK), "msgOffsetInfo", "0 0 2");
+    /* What was popped before is gone, and held up nobody. */
+    kit_broker_pass_pops(&kit, 20000);
+    pop(client, 3, all);
+    expect_text(expect(client, 3, OK), "startOffsetInfo", "1 0 0");
+    CHECK_INT(committed("T"), COUNT);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(a_fifth_of_the_pops_look_into_the_retry_topic_first), CMQ_TEST(queues_come_between_the_two_looks),
               CMQ_TEST(a_pop_of_one_queue_looks_into_the_retry_topic_too), CMQ_TEST(all_queues_are_asked_from_any_on),
               CMQ_TEST(retry_topics_of_the_second_kind), CMQ_TEST(messages_of_the_first_kind_are_found_beside_the_second),
               CMQ_TEST(the_first_kind_may_be_left_alone), CMQ_TEST(each_time_it_comes_back_it_says_so), CMQ_TEST(an_invisible_time_may_grow_with_each_change),
               CMQ_TEST(another_brokers_handle_where_all_is_stored), CMQ_TEST(another_brokers_handle_where_pops_are_merged),
-              CMQ_TEST(a_group_begins_where_it_asks_to), CMQ_TEST(an_offset_that_the_queue_does_not_have_is_mended))
+              CMQ_TEST(a_group_begins_where_it_asks_to), CMQ_TEST(an_offset_that_the_queue_does_not_have_is_mended),
+              CMQ_TEST(messages_that_have_expired_are_passed_over))

@@ -16,6 +16,7 @@ static cmq_tables *tables;
 static cmq_offsets *offsets;
 static const cmq_timer_options timer;
 static uint32_t told;
+static bool timer_is_behind, gives_up;
 
 static int64_t now(void) { return atomic_load(&kit_now_ms); }
 static void pass(int64_t ms) { atomic_fetch_add(&kit_now_ms, ms); }
@@ -31,6 +32,7 @@ static void begin(void)
     char root[CMQ_PATH_BYTES];
     kit_set_clock();
     told = 0;
+    timer_is_behind = gives_up = false;
     CHECK_OK(cmq_path_join(root, kit_directory(), "store"));
     store = kit_open_at(root);
     CHECK_OK(cmq_tables_create(&tables));
@@ -54,6 +56,8 @@ static void note(void *context, const cmq_pop_revived *revived)
     told += revived->count;
 }
 
+static bool timer_has_caught_up(void *context) { return context == NULL && !timer_is_behind; }
+
 static cmq_pop_revive *make(bool manual)
 {
     cmq_pop_revive *revive;
@@ -65,7 +69,8 @@ static cmq_pop_revive *make(bool manual)
                                             .queues = 2,
                                             .clock = kit_clock(),
                                             .manual = manual,
-                                            .calls = {.revived = note}};
+                                            .give_up = gives_up,
+                                            .calls = {.revived = note, .caught_up = timer_has_caught_up}};
     CHECK_OK(cmq_pop_revive_create(&revive, &options));
     CHECK_OK(cmq_pop_revive_start(revive));
     return revive;
@@ -148,6 +153,44 @@ static void what_was_not_acknowledged_comes_back(void)
     end();
 }
 
+/* Without waiting for quiet: whatever finishes it was due before what has been read since. */
+static void what_is_two_seconds_behind_the_latest_is_complete(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 3);
+    cmq_pop_revive *revive = make(true);
+    const int64_t pop_ms = now() - 5000;
+    deliver_checkpoint(0, 1, pop_ms, 0);
+    deliver_checkpoint(1, 1, pop_ms + 3000, 0);   /* delivered a second before its own time: 2 s behind the first one's */
+    (void)step(revive);
+    CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);
+    deliver_checkpoint(2, 1, pop_ms + 3001, 0);
+    (void)step(revive);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0");
+    CHECK_INT(committed(0), 0);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+static void a_timer_that_is_behind_is_waited_for(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 1);
+    cmq_pop_revive *revive = make(true);
+    deliver_checkpoint(0, 1, now() - 5000, 0);
+    timer_is_behind = true;
+    pass(60000);
+    (void)step(revive);
+    CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);   /* its acks may be on their way */
+    timer_is_behind = false;
+    (void)step(revive);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0");
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
 static void a_revived_record_has_what_upstream_gives_it(void)
 {
     begin();
@@ -207,6 +250,70 @@ static void a_retry_topic_that_is_not_made_puts_again(void)
     CHECK_INT(counters_of(revive).put_again, 1);
     CHECK_INT(committed(0), 0);
     CHECK_INT(kit_max(store, CMQ_TOPIC_TIMER, 0) + kit_max(store, REVIVE_TOPIC, 0), 2);   /* its time is over: delivered at once */
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+/* The checkpoint that was put again for a message, wherever it waits; its slices live in `found`. */
+static cmq_pop_checkpoint put_again(kit_found *found, cmq_pop_room *parse_room)
+{
+    const bool is_due = kit_max(store, REVIVE_TOPIC, 0) > 1;
+    cmq_pop_checkpoint checkpoint;
+    CHECK_OK(cmq_store_read_offset(store, kit_slice(is_due ? REVIVE_TOPIC : CMQ_TOPIC_TIMER), 0, is_due ? 1 : 0, &found->batch));
+    CHECK_OK(cmq_pop_checkpoint_parse(kit_view(&found->items[0]).body, parse_room, &checkpoint));
+    return checkpoint;
+}
+
+static void what_cannot_be_put_waits_longer_each_time(void)
+{
+    static const int32_t waits_s[] = {10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200, 7200, 7200};
+    static cmq_pop_room parse_room;
+    for (int32_t times = 0; times < (int32_t)(sizeof waits_s / sizeof waits_s[0]); times++) {
+        begin();
+        kit_append_many(store, "T", "m", 3);
+        cmq_pop_revive *revive = make(true);
+        const int64_t pop_ms = now() - 5000;
+        const cmq_pop_checkpoint before = {.topic = kit_slice("T"), .group = kit_slice("g"), .broker = kit_slice("b"), .start_offset = 2, .num = 1,
+                                           .pop_ms = pop_ms, .invisible_ms = 5000, .re_puts = times};
+        cmq_append append;
+        CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &before, now(), &room, &append));
+        deliver(&append);
+        pass(4000);
+        (void)step(revive);
+        pass(30001);   /* nobody made the retry topic */
+        (void)step(revive);
+        kit_found *found = kit_found_make(1);
+        const cmq_pop_checkpoint after = put_again(found, &parse_room);
+        CHECK_INT(after.start_offset, 2);
+        CHECK_INT(after.num, 1);
+        CHECK_INT(after.pop_ms, pop_ms);
+        CHECK_INT(after.re_puts, times + 1);
+        CHECK_INT(after.invisible_ms, 5000 + 1000 * waits_s[times]);
+        CHECK_INT(committed(0), 0);
+        kit_found_free(found);
+        cmq_pop_revive_destroy(revive);
+        end();
+    }
+}
+
+static void what_was_put_again_often_enough_may_be_given_up(void)
+{
+    begin();
+    kit_append_many(store, "T", "m", 1);
+    gives_up = true;
+    cmq_pop_revive *revive = make(true);
+    const cmq_pop_checkpoint last = {.topic = kit_slice("T"), .group = kit_slice("g"), .broker = kit_slice("b"), .num = 1, .pop_ms = now() - 5000,
+                                     .invisible_ms = 5000, .re_puts = 17};
+    cmq_append append;
+    CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &last, now(), &room, &append));
+    deliver(&append);
+    pass(4000);
+    (void)step(revive);
+    pass(30001);
+    (void)step(revive);
+    CHECK_INT(counters_of(revive).put_again, 0);
+    CHECK_INT(counters_of(revive).skipped, 1);
+    CHECK_INT(committed(0), 0);
     cmq_pop_revive_destroy(revive);
     end();
 }
@@ -295,6 +402,8 @@ static void the_thread_starts_and_stops(void)
     end();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(what_was_not_acknowledged_comes_back), CMQ_TEST(a_revived_record_has_what_upstream_gives_it), CMQ_TEST(a_retry_topic_is_waited_for),
+CMQ_TEST_MAIN(CMQ_TEST(what_was_not_acknowledged_comes_back), CMQ_TEST(what_is_two_seconds_behind_the_latest_is_complete),
+              CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(what_cannot_be_put_waits_longer_each_time),
+              CMQ_TEST(what_was_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_what_upstream_gives_it), CMQ_TEST(a_retry_topic_is_waited_for),
               CMQ_TEST(a_retry_topic_that_is_not_made_puts_again), CMQ_TEST(strangers_and_what_is_gone_are_passed_over),
               CMQ_TEST(nothing_is_lost_when_killed), CMQ_TEST(the_thread_starts_and_stops))

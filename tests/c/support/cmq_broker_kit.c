@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -96,16 +97,12 @@ void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, c
     kit_broker_serve(kit, open_store(root, flush), extra, false);
 }
 
-void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra)
-{
-    kit_broker_start_pops_on(kit, root, flush, extra, 1);
-}
-
-void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops)
+static void start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops, bool threads)
 {
     cmq_pops_options options = extra != NULL ? *extra : (cmq_pops_options){0};
     make_tables(kit, open_store(root, flush));
     kit->loops = loops;
+    kit->threads = threads;
     kit_broker_topic(kit, CMQ_TOPIC_TIMER, 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
     kit_broker_topic(kit, CMQ_POP_REVIVE_TOPIC_PREFIX "C", 8, CMQ_PERM_READ | CMQ_PERM_WRITE);
     const cmq_timer_options timer = {.store = kit->store, .clock = cmq_clock_manual(&kit->now_ms), .manual = true};
@@ -123,8 +120,23 @@ void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode 
     options.clock = cmq_clock_manual(&kit->now_ms);
     options.manual = true;
     CHECK_OK(cmq_pops_create(&kit->pops, &options));
-    make_broker(kit, &(cmq_broker_options){.timer = kit->timer, .name = "broker-a"}, false);
+    make_broker(kit, &(cmq_broker_options){.timer = kit->timer, .name = "broker-a"}, threads);
     CHECK_OK(cmq_pops_start(kit->pops));
+}
+
+void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra)
+{
+    start_pops(kit, root, flush, extra, 1, false);
+}
+
+void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops)
+{
+    start_pops(kit, root, flush, extra, loops, false);
+}
+
+void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pops_options *extra, uint32_t loops)
+{
+    start_pops(kit, root, CMQ_FLUSH_ASYNC, extra, loops, true);
 }
 
 void kit_broker_pass_pops(kit_broker *kit, int64_t ms)
@@ -171,6 +183,8 @@ int kit_connect(uint16_t port)
     CHECK(client >= 0);
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     CHECK_INT(connect(client, (struct sockaddr *)&to, sizeof to), 0);
+    const int now = 1;   /* else a request may wait for the answer to the one before it */
+    CHECK_INT(setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &now, sizeof now), 0);
     return client;
 }
 
@@ -213,7 +227,10 @@ bool kit_try_request(int client, int32_t code, int32_t opaque, const kit_field *
     return write_request(client, code, opaque, 0, CMQ_HEADER_JSON, fields, body, bytes);
 }
 
-void kit_broker_turn(kit_broker *kit) { cmq_net_turn(kit->net); }
+void kit_broker_turn(kit_broker *kit)
+{
+    if (!kit->threads) cmq_net_turn(kit->net);
+}
 
 void kit_broker_pass(kit_broker *kit, int64_t ms)
 {

@@ -21,6 +21,7 @@ typedef struct kit_broker {
     cmq_net *net;
     int64_t now_ns;
     uint32_t loops;                   /* 0: one */
+    bool threads;                     /* loops have their own: a turn only lets them run */
     cmq_pop_order *order;             /* these three: with pops only */
     cmq_timer *timer;
     cmq_pops *pops;
@@ -35,6 +36,8 @@ void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_option
 void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra);
 /* The same on so many loops, which turn one after another; connections are dealt out among them. */
 void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops);
+/* The same with loops that run in threads; flush mode is async. Pops' time stands still all the same. */
+void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pops_options *extra, uint32_t loops);
 /* Let `ms` pass, and timers and pops do what is due, retry topics be made, until nothing is. */
 void kit_broker_pass_pops(kit_broker *kit, int64_t ms);
 void kit_broker_stop(kit_broker *kit);

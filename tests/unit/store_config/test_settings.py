@@ -13,6 +13,7 @@ from cometmq.store_config.broker_properties import parse_broker_properties, read
 from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.errors import SettingError, UnknownSetting
 from cometmq.store_config.known_options import KNOWN_UPSTREAM_NAMES
+from cometmq.store_config.request_modes import MessageRequestMode
 from cometmq.store_config.setting_names import OPTIONS, find_setting, similar_names, snake_case
 from cometmq.store_config.setting_sources import from_environment, from_mapping, from_toml, load_settings
 from cometmq.store_config.settings import BrokerRole, FlushDiskType, StoreSettings, StoreType
@@ -65,6 +66,26 @@ def test_defaults_are_upstreams() -> None:
     )
     assert len(settings.message_delay_levels_ms) == 18
     assert settings.commit_log_paths(Path("/s")) == (Path("/s/commitlog"),)
+
+
+def test_pops_have_upstreams_defaults() -> None:
+    settings = BrokerSettings()
+    assert (settings.revive_queue_num, settings.enable_retry_topic_v2) == (8, False)
+    assert settings.enable_pop_buffer_merge is False
+    assert settings.pop_ck_stay_buffer_time_ms == 10_000
+    assert settings.pop_ck_stay_buffer_time_out_ms == 3_000
+    assert settings.pop_ck_max_buffer_size == 200_000
+    assert settings.pop_ck_offset_max_queue_size == 20_000
+    assert settings.enable_pop_message_threshold is False
+    assert settings.pop_inflight_message_threshold == 10_000
+    assert settings.pop_from_retry_probability == 20
+    assert settings.retrieve_message_from_pop_retry_topic_v1 is True
+    assert settings.init_pop_offset_by_check_msg_in_mem is True
+    assert settings.max_pop_polling_size == 100_000
+    assert settings.pop_polling_size == 1_024
+    assert settings.skip_when_ck_re_put_reach_max_times is False
+    assert settings.default_pop_share_queue_num == -1
+    assert settings.default_message_request_mode is MessageRequestMode.PULL
 
 
 def test_every_setting_has_a_name_that_follows_from_upstreams() -> None:
