@@ -25,7 +25,7 @@ _SETTINGS = {
     "maxTransferBytesOnMessageInDisk": str(4 << 20),
     "enablePopBufferMerge": "true",
 }
-"""Both brokers may answer a pull with as many messages as clients ask for, instead of 32, and merge acks of POP in memory."""
+"""Both brokers may answer a pull with as many messages as clients ask for, instead of 32, and merge acks in memory."""
 # A machine that is slow for a moment must not refuse what was sent.
 _JAVA_MORE = {"brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": "60000"}
 _IN_WORDS = (
