@@ -44,6 +44,7 @@ from bench_machine import ROOT, commit, facts, load
 from bench_support import Figure
 from bench_table import table_console
 from clients.jobs import SHARED_SCENARIOS, SHARED_SYSTEMS
+from cometmq.loadtest import LoadOptions, Take, find_target, run_load
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
@@ -222,29 +223,58 @@ def check_revived(site: Site, topic: str, count: int) -> None:
         )
 
 
+def pop_and_leave(site: Site, topic: str, *, count: int, invisible_s: int) -> tuple[float, float, float]:
+    """Send so many messages, pop all of them by 32, acknowledge none.
+
+    Returns:
+        When the first was popped, the time of ``time.monotonic()``; the broker's memory before and behind popping, MiB.
+    """
+    memory_mib = first_s = 0.0
+
+    def watch(stage: str, sent: int, accepted: int, consumed: int) -> bool:
+        nonlocal memory_mib, first_s
+        if stage in ("connecting", "sending"):
+            memory_mib = site.server.memory_mib()
+            first_s = time.monotonic()
+        return True
+
+    target = find_target(broker=site.server.address, topic=topic, queues=8, create=True)
+    options = LoadOptions(
+        producers=4,
+        depth=8,
+        batch=32,
+        count=count,
+        consumers=4,
+        consume_after=True,
+        take=Take.POP,
+        pops_in_flight=int(_POPS_IN_FLIGHT),
+        invisible_ms=invisible_s * 1000,
+        consumer_group=topic,
+    )
+    report = run_load(target, options, watch=watch)
+    after_mib = site.server.memory_mib()
+    if not report.verified:
+        raise SystemExit(f"{LEFT} at {site.server.name}: {report.problem}")
+    return first_s, memory_mib, after_mib
+
+
 def left_figures(console: Console, site: Site, *, quick: bool) -> Row:
     """Pop and acknowledge nothing; memory (of ours: a Java heap says nothing) and what reviving takes."""
     count, name = site.count(LEFT_COUNTS, quick=quick), "left"
     invisible_s = _QUICK_LEFT_S if quick else _LEFT_S
-    title = f"{LEFT}, {site.server.name}"
-    is_ours = site.server.name == OURS
-    options = ["--queues", "8", "-c", "4", "--pop", "none", "--invisible", str(invisible_s)]
-    with console.status(title, spinner="line"):
-        put_load(site, LEFT, "left_before", [*options, "--count", str(_QUICK_COUNT)])  # buffers, threads, connections
-        before = site.server.memory_mib()
-        report = put_load(site, LEFT, name, [*options, "--count", str(count)])
-        popped = time.monotonic()
-        found: Row = {}
-        if is_ours:
-            found["bytes/message in memory"] = (site.server.memory_mib() - before) * 2**20 / count
+    found: Row = {}
+    with console.status(f"{LEFT}, {site.server.name}", spinner="line"):
+        pop_and_leave(site, "left_before", count=_QUICK_COUNT, invisible_s=invisible_s)  # threads and connections
+        popped_s, before_mib, after_mib = pop_and_leave(site, name, count=count, invisible_s=invisible_s)
+        if site.server.name == OURS:
+            found["bytes/message in memory"] = (after_mib - before_mib) * 2**20 / count
             time.sleep(0 if quick else _LEFT_MEMORY_S)
-            found["bytes/message in the log"] = (site.server.memory_mib() - before) * 2**20 / count
-        # The first is due so long after it was popped; the generator has asked for offsets and ended since then.
-        due = popped - report["consume_s"] + invisible_s
-        time.sleep(max(0.0, due - time.monotonic()))
+            found["bytes/message in the log"] = (site.server.memory_mib() - before_mib) * 2**20 / count
+        due_s = popped_s + invisible_s
+        time.sleep(max(0.0, due_s - time.monotonic()))
         begin_cpu_s = site.server.cpu_s()
         topic = retry_topic(name, name)
-        found["revived messages/s"] = count / max(await_revived(site, topic, count) - due, 1e-3)
+        found["revived messages/s"] = count / max(await_revived(site, topic, count) - due_s, 1e-3)
         found["CPU us/message"] = (site.server.cpu_s() - begin_cpu_s) * 1e6 / count
         time.sleep(_SETTLE_S)
         check_revived(site, topic, count)

@@ -34,7 +34,8 @@ def test_what_is_popped_is_measured(tmp_path: Path) -> None:
     assert document["failed"] == {}
     rows = {row["name"]: row["ours"] for row in document["rows"]}
     assert len(rows) == len(document["rows"]) == 7
-    assert all(value >= 0 for row in rows.values() for value in row.values())
+    # So little memory may be less than before.
+    assert all(value >= 0 for row in rows.values() for name, value in row.items() if not name.startswith("bytes/"))
     assert rows["1 million popped by 32, not acknowledged"]["revived messages/s"] > 0
     assert rows["pop and ack, 64 consumers, 8 queues, an ack each"]["messages/s"] > 0
     names = [figure["name"] for figure in document["figures"]]
