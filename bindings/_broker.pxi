@@ -692,6 +692,7 @@ cdef class BrokerPlane(RequestHandler):
             "timer_skipped": t.skipped, "timer_pending_now": t.pending, "timer_read_behind_ms_now": t.read_behind_ms,
             "timer_queue_behind_now": t.queue_behind,
             "pops": c.pops, "pops_found": c.pops_found, "pop_acks": c.pop_acks, "pop_changes": c.pop_changes,
+            "pop_acks_refused": c.pop_acks_refused,
             "pops_held": c.pops_held, "pop_wakes": c.pop_wakes, "pop_timeouts": c.pop_timeouts, "pops_refused": c.pops_refused,
             "pops_held_now": c.pops_held_now, "pop_checkpoints_merged": p.buffer.merged, "pop_checkpoints_stored": p.buffer.stored,
             "pop_checkpoints_given_up": p.buffer.given_up, "pop_checkpoints_now": p.buffer.checkpoints_now,

@@ -323,6 +323,7 @@ cdef extern from "broker/cmq_broker.h" nogil:
         uint64_t sends, send_failures, messages_in, message_bytes_in
         uint64_t pulls, pulls_found, messages_out, message_bytes_out
         uint64_t pops, pops_found, pop_acks, pop_changes
+        uint64_t pop_acks_refused
         uint64_t pops_held, pop_wakes, pop_timeouts, pops_refused
         uint64_t pops_held_now
         uint64_t held, hold_wakes, hold_timeouts, hold_refused

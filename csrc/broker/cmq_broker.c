@@ -331,6 +331,7 @@ void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_ou
         SUM(pops);
         SUM(pops_found);
         SUM(pop_acks);
+        SUM(pop_acks_refused);
         SUM(pop_changes);
         SUM(pops_held);
         SUM(pop_wakes);

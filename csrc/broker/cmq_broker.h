@@ -84,6 +84,7 @@ typedef struct cmq_broker_counters {
     uint64_t sends, send_failures, messages_in, message_bytes_in;    /* requests answered with success; the others; messages and their records' bytes */
     uint64_t pulls, pulls_found, messages_out, message_bytes_out;
     uint64_t pops, pops_found, pop_acks, pop_changes;                /* requests, held ones once more each time they look; acknowledged messages; changed ones */
+    uint64_t pop_acks_refused;                                       /* acks, changes and entries of many that cannot be of a message that was popped here */
     uint64_t pops_held, pop_wakes, pop_timeouts, pops_refused;       /* as those of pulls: a wake may find nothing */
     uint64_t pops_held_now;
     uint64_t held, hold_wakes, hold_timeouts, hold_refused;          /* requests that were held; ended by a message; by time; not held for want of room */

@@ -62,7 +62,7 @@ typedef struct cmq_send_batch {
 typedef struct cmq_loop_counters {
     _Atomic uint64_t sends, send_failures, messages_in, message_bytes_in;
     _Atomic uint64_t pulls, pulls_found, messages_out, message_bytes_out;
-    _Atomic uint64_t pops, pops_found, pop_acks, pop_changes, pops_held, pop_wakes, pop_timeouts, pops_refused, pops_held_now;
+    _Atomic uint64_t pops, pops_found, pop_acks, pop_acks_refused, pop_changes, pops_held, pop_wakes, pop_timeouts, pops_refused, pops_held_now;
     _Atomic uint64_t held, hold_wakes, hold_timeouts, hold_refused, holds_now, waiting_for_disk, control;
 } cmq_loop_counters;
 

@@ -60,6 +60,11 @@ bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *a)
                        (const char *)wait->group.data);
     } else if (!a->group->consume_enable) {
         cmq_pop_refuse(l, a, CMQ_RESPONSE_NO_PERMISSION, "subscription group no permission, %.*s", cmq_shown(wait->group), (const char *)wait->group.data);
+    } else if (wait->attempt.bytes > CMQ_POP_ORDER_ATTEMPT_BYTES_MAX) {
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "attemptId has %zu bytes; %u is the most", wait->attempt.bytes, CMQ_POP_ORDER_ATTEMPT_BYTES_MAX);
+    } else if (wait->code == CMQ_REQUEST_POP_MESSAGE && !wait->order && !cmq_pop_has_retry_topic(wait->group, wait->topic)) {
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "group and topic have %zu bytes; the retry topic's name takes %u of theirs at most",
+                       wait->group.bytes + wait->topic.bytes, CMQ_POP_RETRY_NAMES_BYTES_MAX);
     } else if (wait->invisible_ms < 0 || wait->invisible_ms > cmq_pops_invisible_ms_max(a->pops)) {
         cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "invisibleTime is %lld ms; 0 to %lld are allowed (timerMaxDelaySec)",
                        (long long)wait->invisible_ms, (long long)cmq_pops_invisible_ms_max(a->pops));

@@ -4,12 +4,13 @@
  *     change  a checkpoint of the one message, of now; then the old one's ack
  *
  * A handle says what it is about; one that is stale, or of nobody, finds no checkpoint in memory, becomes an ack in the log, and is dropped there by the
- * revive.
+ * revive. One that no broker can have given is refused; in a list of many it is passed over, and counted.
  *
  * Source: consumption specification 4.7, 4.10; upstream's AckMessageProcessor, ChangeInvisibleTimeProcessor.
  */
 #include "broker/cmq_pop_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/cmq_assert.h"
@@ -17,6 +18,7 @@
 #include "wire/cmq_json.h"
 
 #define ANSWER_BYTES 512u
+#define ILLEGAL_OFFSET "offset is illegal, key:%.*s@%d, commit:%lld, store:%lld~%lld"
 #define DAMAGED "the body of code 200151 is no list of acks: %s is missing at byte %zu"
 
 /* What messages of one checkpoint are acknowledged by. */
@@ -111,13 +113,28 @@ static bool bounds_of(const cmq_broker_loop *l, const acked *what, int64_t *min_
     return true;
 }
 
-/* Is there such a handle? Ordered ones need a group that is known: its lane is made for them. */
-static bool is_sound(cmq_broker_loop *l, const acked *what)
+/* Can a broker with this one's settings have given such a handle? Ordered ones need a group that is known: its lane is made for them. */
+static cmq_status CMQ_MUST_CHECK check_handle(cmq_broker_loop *l, const acked *what)
 {
-    const cmq_pops_options *o = cmq_pops_options_of(l->broker->options.pops);
-    if (is_ordered(what)) return cmq_tables_group(cmq_broker_tables(l), what->group) != NULL;
-    return what->handle.revive_queue >= 0 && (uint32_t)what->handle.revive_queue < o->revive_queues;
+    const cmq_pop_handle *handle = &what->handle;
+    const cmq_pops *pops = l->broker->options.pops;
+    const cmq_pops_options *o = cmq_pops_options_of(pops);
+    if (what->group.bytes == 0 || what->group.bytes > CMQ_POP_NAME_BYTES_MAX)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "consumerGroup has %zu bytes; 1 to %u are a name", what->group.bytes, CMQ_POP_NAME_BYTES_MAX);
+    if (is_ordered(what)) {
+        if (cmq_tables_group(cmq_broker_tables(l), what->group) != NULL) return CMQ_OK;
+        return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo is of an ordered pop, and there is no group '%.*s'", cmq_shown(what->group), (const char *)what->group.data);
+    }
+    if (handle->revive_queue < 0 || (uint32_t)handle->revive_queue >= o->revive_queues)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo names revive queue %d, and there are %u", handle->revive_queue, o->revive_queues);
+    if (handle->pop_ms + handle->invisible_ms - cmq_pops_now_ms(pops) > cmq_pops_invisible_ms_max(pops))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo is of a message that is invisible for longer than timerMaxDelaySec allows");
+    return CMQ_OK;
 }
+
+/* The first offset behind what can be acknowledged. An ack of the message that comes next does no harm, and upstream takes it; an ordered one would move
+ * the group behind it. */
+static int64_t end_of(const acked *what, int64_t max) { return is_ordered(what) ? max : max + 1; }
 
 static bool check(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header, acked *what)
 {
@@ -134,22 +151,25 @@ static bool check(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command
                           (const char *)header->topic.data, topic->read_queues);
     } else if (!bounds_of(l, what, &min, &max) || header->offset < min || header->offset > max ||
                (command->code == CMQ_REQUEST_CHANGE_MESSAGE_INVISIBLETIME && header->offset == max)) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE, "offset is illegal, key:%.*s@%d, commit:%lld, store:%lld~%lld", cmq_shown(header->topic),
-                          (const char *)header->topic.data, header->queue_id, (long long)header->offset, (long long)min, (long long)max);
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE, ILLEGAL_OFFSET, cmq_shown(header->topic), (const char *)header->topic.data, header->queue_id,
+                          (long long)header->offset, (long long)min, (long long)max);
     } else if (cmq_pop_handle_parse(header->handle, &what->handle) != CMQ_OK) {
         cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "%s", cmq_last_error()->text);
-    } else if (!is_sound(l, what)) {
-        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "extraInfo names revive queue %d, which is none, or a group that is none",
-                          what->handle.revive_queue);
+    } else if (check_handle(l, what) != CMQ_OK) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "%s", cmq_last_error()->text);
+    } else if (header->offset >= end_of(what, max)) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE, ILLEGAL_OFFSET, cmq_shown(header->topic), (const char *)header->topic.data, header->queue_id,
+                          (long long)header->offset, (long long)min, (long long)max);
     } else {
         return true;
     }
+    cmq_bump(&l->counters.pop_acks_refused, 1);
     return false;
 }
 
-static void answer_failure(cmq_conn *conn, const cmq_command *command, cmq_status status)
+static void answer_failure(cmq_conn *conn, const cmq_command *command, cmq_status status, const char *text)
 {
-    cmq_broker_answer(conn, command, status == CMQ_ERR_NOT_FOUND ? CMQ_RESPONSE_MESSAGE_ILLEGAL : CMQ_RESPONSE_SYSTEM_ERROR, "%s", cmq_last_error()->text);
+    cmq_broker_answer(conn, command, status == CMQ_ERR_NOT_FOUND ? CMQ_RESPONSE_MESSAGE_ILLEGAL : CMQ_RESPONSE_SYSTEM_ERROR, "%s", text);
 }
 
 static void ack(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header)
@@ -160,7 +180,7 @@ static void ack(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, 
     if (status == CMQ_OK)
         cmq_conn_answer(conn, command, CMQ_RESPONSE_SUCCESS, CMQ_SLICE_NONE);
     else
-        answer_failure(conn, command, status);
+        answer_failure(conn, command, status, cmq_last_error()->text);
 }
 
 /* ---- 200053 ---- */
@@ -190,7 +210,7 @@ static void change_ordered(cmq_broker_loop *l, cmq_conn *conn, const cmq_command
     bool changed;
     const cmq_status status = cmq_pop_lane_enter(cmq_pops_buffer(pops), &key, &lane);
     if (status != CMQ_OK) {
-        answer_failure(conn, command, status);
+        answer_failure(conn, command, status, cmq_last_error()->text);
         return;
     }
     const int64_t invisible_ms = cmq_pop_ordered_change(cmq_pops_ordered(pops), &progress, header->offset, what->handle.pop_ms, header->invisible_ms,
@@ -220,6 +240,7 @@ static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *comman
         return;
     }
     if (!is_ours(l, &what.handle)) {
+        cmq_bump(&l->counters.pop_acks_refused, 1);
         /* Upstream's checkpoint of it names the other broker, from which it would be revived. */
         cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "extraInfo is a handle of broker %.*s, not of this one", cmq_shown(what.handle.broker),
                           (const char *)what.handle.broker.data);
@@ -237,7 +258,7 @@ static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *comman
     if (status == CMQ_OK) cmq_pop_buffer_in_flight_anew(cmq_pops_buffer(pops), &key, pop_ms, header->invisible_ms);
     if (status == CMQ_OK) status = ack_offsets(l, &what, &header->offset, 1);
     if (status != CMQ_OK) {
-        answer_failure(conn, command, status);
+        answer_failure(conn, command, status, cmq_last_error()->text);
         return;
     }
     cmq_bump(&l->counters.pop_changes, 1);
@@ -300,7 +321,7 @@ static bool take_entry(cmq_broker_loop *l, const entry *from, uint8_t topic_room
         return false;
     handle->broker = cmq_slice_of_text(cmq_pops_options_of(l->broker->options.pops)->broker);
     if (from->group.bytes == 0 || cmq_pop_retry_topic(from->group, from->topic, (cmq_pop_retry)kind, topic_room, &out->topic) != CMQ_OK) return false;
-    return is_sound(l, out);
+    return check_handle(l, out) == CMQ_OK;
 }
 
 /* The value of a base64 digit; -1: none. */
@@ -312,79 +333,103 @@ static int digit_of(uint8_t byte)
     return byte == '+' ? 62 : byte == '/' ? 63 : -1;
 }
 
-/* Messages of an entry that wait to be acknowledged together. */
-typedef struct pending {
+/* The messages that an entry names. */
+typedef struct named {
     int64_t offsets[CMQ_POP_MESSAGES_MAX];
     uint32_t count;
-} pending;
+} named;
 
-static cmq_status CMQ_MUST_CHECK ack_pending(cmq_broker_loop *l, const acked *what, pending *of)
+static bool is_base64(cmq_slice text)
 {
-    cmq_status status = CMQ_OK;
-    if (is_ordered(what)) {
-        for (uint32_t i = 0; i < of->count && status == CMQ_OK; i++) {
-            status = ack_ordered(l, what, of->offsets[i]);
-            if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;   /* the others count */
-        }
-    } else if (of->count > 0) {
-        status = ack_offsets(l, what, of->offsets, of->count);
-    }
-    of->count = 0;
-    return status;
+    size_t digits = 0;
+    while (digits < text.bytes && digit_of(text.data[digits]) >= 0) digits++;
+    for (size_t i = digits; i < text.bytes; i++)
+        if (text.data[i] != '=') return false;
+    return text.bytes - digits <= 2;
 }
 
-/* Acknowledge the messages whose bits are set. Those that the queue does not have are passed over, as is what is no base64. */
-static cmq_status CMQ_MUST_CHECK ack_bits(cmq_broker_loop *l, const acked *what, cmq_slice bits)
+/* The messages whose bits are set, but those that the queue does not have. False: they are not of one checkpoint, or it is no base64. */
+static bool read_bits(cmq_slice bits, int64_t start, int64_t min, int64_t end, named *out)
 {
-    int64_t min, max, offset = what->handle.start_offset;
+    int64_t offset = start;
     uint32_t word = 0, word_bits = 0;
-    pending found = {.count = 0};
-    cmq_status status = CMQ_OK;
-    if (!bounds_of(l, what, &min, &max)) return CMQ_OK;
-    for (size_t i = 0; i < bits.bytes && status == CMQ_OK && offset <= max; i++) {
-        const int digit = digit_of(bits.data[i]);
-        if (digit < 0) break;
-        word = word << 6 | (uint32_t)digit;
+    out->count = 0;
+    if (!is_base64(bits)) return false;
+    for (size_t i = 0; i < bits.bytes && bits.data[i] != '=' && offset < end; i++) {
+        word = word << 6 | (uint32_t)digit_of(bits.data[i]);
         word_bits += 6;
         if (word_bits < 8) continue;
         word_bits -= 8;
         uint32_t byte = word >> word_bits & 0xFF;
-        while (byte != 0 && status == CMQ_OK) {
+        while (byte != 0) {
             const int64_t at = offset + cmq_bits_take(&byte);
-            if (at < min || at > max) continue;
-            if (found.count == CMQ_POP_MESSAGES_MAX) status = ack_pending(l, what, &found);
-            found.offsets[found.count++] = at;
+            if (at < min || at >= end) continue;
+            if (out->count == CMQ_POP_MESSAGES_MAX) return false;
+            out->offsets[out->count++] = at;
         }
         offset += 8;
     }
-    return status == CMQ_OK ? ack_pending(l, what, &found) : status;
+    return true;
 }
 
-static bool ack_list(cmq_broker_loop *l, cmq_json *json, uint32_t *entries, cmq_status *failed)
+static cmq_status CMQ_MUST_CHECK ack_named(cmq_broker_loop *l, const acked *what, const named *of)
+{
+    cmq_status status = CMQ_OK;
+    if (!is_ordered(what)) return of->count > 0 ? ack_offsets(l, what, of->offsets, of->count) : CMQ_OK;
+    for (uint32_t i = 0; i < of->count && status == CMQ_OK; i++) {
+        status = ack_ordered(l, what, of->offsets[i]);
+        if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;   /* the others count */
+    }
+    return status;
+}
+
+/* What cannot be of messages that were popped here is passed over. */
+static cmq_status CMQ_MUST_CHECK ack_entry(cmq_broker_loop *l, const entry *from)
+{
+    uint8_t topic_room[CMQ_POP_TOPIC_BYTES_MAX];
+    acked what;
+    named of;
+    int64_t min, max;
+    if (take_entry(l, from, topic_room, &what) && bounds_of(l, &what, &min, &max) &&
+        read_bits(from->bits, what.handle.start_offset, min, end_of(&what, max), &of))
+        return ack_named(l, &what, &of);
+    cmq_bump(&l->counters.pop_acks_refused, 1);
+    return CMQ_OK;
+}
+
+/* What became of a list. */
+typedef struct listed {
+    uint32_t entries;
+    cmq_status failed;                 /* of an entry; CMQ_OK: none did */
+    char failure[CMQ_ERROR_TEXT_BYTES];
+} listed;
+
+static bool ack_list(cmq_broker_loop *l, cmq_json *json, listed *of)
 {
     if (!cmq_json_take(json, '[')) return cmq_json_wrong(json, "a list of acks");
     bool more = !cmq_json_take(json, ']');
     while (more) {
         entry from;
-        acked what;
-        uint8_t topic_room[CMQ_POP_TOPIC_BYTES_MAX];
         if (!read_entry(json, &from)) return false;
-        (*entries)++;
-        const cmq_status status = take_entry(l, &from, topic_room, &what) ? ack_bits(l, &what, from.bits) : CMQ_OK;
-        if (status != CMQ_OK) *failed = status;
+        of->entries++;
+        const cmq_status status = ack_entry(l, &from);
+        if (status != CMQ_OK) {
+            of->failed = status;
+            snprintf(of->failure, sizeof of->failure, "%s", cmq_last_error()->text);
+        }
         if (!cmq_json_separator(json, ']', &more)) return false;
     }
     return true;
 }
 
-static bool ack_body(cmq_broker_loop *l, cmq_json *json, uint32_t *entries, cmq_status *failed)
+static bool ack_body(cmq_broker_loop *l, cmq_json *json, listed *of)
 {
     if (!cmq_json_take(json, '{')) return cmq_json_wrong(json, "an object");
     bool more = !cmq_json_take(json, '}');
     while (more) {
         cmq_slice name;
         if (!cmq_json_name(json, &name)) return false;
-        if (CMQ_JSON_IS(name, "acks") ? !ack_list(l, json, entries, failed) : !cmq_json_skip(json, 0)) return false;
+        if (CMQ_JSON_IS(name, "acks") ? !ack_list(l, json, of) : !cmq_json_skip(json, 0)) return false;
         if (!cmq_json_separator(json, '}', &more)) return false;
     }
     return true;
@@ -392,8 +437,7 @@ static bool ack_body(cmq_broker_loop *l, cmq_json *json, uint32_t *entries, cmq_
 
 static void ack_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body)
 {
-    uint32_t entries = 0;
-    cmq_status failed = CMQ_OK;
+    listed of = {.failed = CMQ_OK};
     if (l->broker->options.pops == NULL) {
         cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "there are no popped messages, as timerWheelEnable is false");
         return;
@@ -405,12 +449,12 @@ static void ack_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *com
     }
     cmq_json json;
     cmq_json_begin(&json, body, scratch, body.bytes);
-    if (body.bytes > 0 && !ack_body(l, &json, &entries, &failed))
+    if (body.bytes > 0 && !ack_body(l, &json, &of))
         cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, DAMAGED, json.wrong, (size_t)(json.at - body.data));
-    else if (entries == 0)
+    else if (of.entries == 0)
         cmq_conn_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE, CMQ_SLICE_NONE);
-    else if (failed != CMQ_OK)
-        answer_failure(conn, command, failed);
+    else if (of.failed != CMQ_OK)
+        answer_failure(conn, command, of.failed, of.failure);
     else
         cmq_conn_answer(conn, command, CMQ_RESPONSE_SUCCESS, CMQ_SLICE_NONE);
     free(scratch);

@@ -159,6 +159,11 @@ cmq_status cmq_pop_retry_topic(cmq_slice group, cmq_slice topic, cmq_pop_retry r
     return CMQ_OK;
 }
 
+bool cmq_pop_has_retry_topic(cmq_slice group, cmq_slice topic)
+{
+    return cmq_pop_retry_of(topic) != CMQ_POP_NORMAL || group.bytes + topic.bytes <= CMQ_POP_RETRY_NAMES_BYTES_MAX;
+}
+
 cmq_status cmq_pop_normal_topic(cmq_slice name, cmq_slice group, cmq_slice *topic_out)
 {
     *topic_out = name;

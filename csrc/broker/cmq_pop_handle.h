@@ -13,6 +13,7 @@
 #ifndef CMQ_POP_HANDLE_H
 #define CMQ_POP_HANDLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/cmq_bytes.h"
@@ -72,6 +73,10 @@ cmq_pop_retry cmq_pop_retry_of(cmq_slice topic);
  * CMQ_ERR_TOPIC when group or topic is empty, or the name has more than CMQ_POP_TOPIC_BYTES_MAX bytes. */
 cmq_status CMQ_MUST_CHECK cmq_pop_retry_topic(cmq_slice group, cmq_slice topic, cmq_pop_retry retry, uint8_t into[CMQ_POP_TOPIC_BYTES_MAX],
                                               cmq_slice *name_out);
+
+/* Does every kind of retry topic of theirs have a name that is short enough? The group's messages of a retry topic come back to that one. */
+#define CMQ_POP_RETRY_NAMES_BYTES_MAX (CMQ_POP_TOPIC_BYTES_MAX - 8)   /* of group and topic together: `%RETRY%` and a separator are between them */
+bool cmq_pop_has_retry_topic(cmq_slice group, cmq_slice topic);
 
 /* And back: the topic without %RETRY%, group and separator; borrowed. Any other topic, and the group's own %RETRY%group, is what it is.
  * CMQ_ERR_TOPIC for another group's retry topic. */

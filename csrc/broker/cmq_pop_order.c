@@ -310,6 +310,7 @@ cmq_status cmq_pop_order_ack(cmq_pop_order *order, const cmq_offset_key *key, in
     const entry *of = find(order, key, hash);
     if (of == NULL) {
         *next_out = offset + 1;
+        status = CMQ_END;
     } else if (of->out->pop_ms != pop_ms) {
         status = CMQ_AGAIN;
     } else {

@@ -65,7 +65,7 @@ cmq_status CMQ_MUST_CHECK cmq_pop_order_update(cmq_pop_order *order, const cmq_o
                                                cmq_pop_order_counts *counts_out);
 
 /* A message was consumed. CMQ_OK: commit *next_out, the first message that is not acked, or what is behind the batch. CMQ_AGAIN: it was of an earlier pop,
- * nothing changed. CMQ_ERR_NOT_FOUND: the batch does not have it. */
+ * nothing changed. CMQ_END: no batch is known; *next_out is behind the message. CMQ_ERR_NOT_FOUND: the batch does not have it. */
 cmq_status CMQ_MUST_CHECK cmq_pop_order_ack(cmq_pop_order *order, const cmq_offset_key *key, int64_t offset, int64_t pop_ms, int64_t *next_out);
 
 /* A message is visible again at `visible_ms`, sooner or later than before. False: it was of an earlier pop, or the batch does not have it. */

@@ -26,9 +26,14 @@ cmq_status cmq_pop_ordered_ack(const cmq_pop_ordered *to, const cmq_offset_key *
 {
     int64_t next, free_ms;
     *wake_out = false;
-    if (offset < cmq_offsets_query(to->offsets, key)) return CMQ_OK;
+    const int64_t committed = cmq_offsets_query(to->offsets, key);
+    if (offset < committed) return CMQ_OK;
     cmq_status status = cmq_pop_order_ack(to->order, key, offset, pop_ms, &next);
     if (status == CMQ_AGAIN) return CMQ_OK;
+    if (status == CMQ_END) {
+        if (offset != committed) return CMQ_OK;   /* nobody knows of those before it: they come again, and it with them */
+        status = CMQ_OK;
+    }
     if (status == CMQ_OK) status = commit(to, key, next);
     if (status == CMQ_OK) *wake_out = !cmq_pop_order_blocks(to->order, key, CMQ_SLICE_NONE, invisible_ms, now_ms, &free_ms);
     return status;

@@ -123,9 +123,12 @@ static bool read_name(cmq_json *json, cmq_slice *name_out)
 {
     const uint8_t *begin = json->at;
     if (!cmq_json_text(json, name_out)) return false;
-    if (name_out->bytes <= CMQ_POP_NAME_BYTES_MAX) return true;
+    /* In a record it stands in the properties, too. */
+    const bool fits = name_out->bytes == 0 || (memchr(name_out->data, CMQ_PROPERTY_NAME_END, name_out->bytes) == NULL &&
+                                               memchr(name_out->data, CMQ_PROPERTY_PAIR_END, name_out->bytes) == NULL);
+    if (fits && name_out->bytes <= CMQ_POP_NAME_BYTES_MAX) return true;
     json->at = begin;
-    return cmq_json_wrong(json, "name of 255 bytes at most");
+    return cmq_json_wrong(json, "name of 255 bytes at most, all of which properties can hold,");
 }
 
 /* How often a checkpoint was put again: what is no number counts as upstream's Byte.MAX_VALUE. */

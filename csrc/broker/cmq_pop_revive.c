@@ -31,6 +31,7 @@
 #define RUN_MESSAGES 2048u         /* … and messages of theirs, about */
 #define QUIET_MS 3000              /* nothing came for so long: nothing more will, if the timer has caught up */
 #define COMPLETE_MS 2000           /* read so far behind its time, a checkpoint has all its acks */
+#define AHEAD_MS 60000             /* nothing is delivered so long before its time: clocks are set, but not by as much between timer and record */
 #define RETRY_MS 1000
 #define TOPIC_POLL_MS 100          /* a retry topic, or the timer, is waited for */
 #define TOPIC_WAIT_MS 30000
@@ -38,6 +39,7 @@
 #define QUEUES_DEFAULT 8u
 #define CHECKPOINTS_DEFAULT 4000000u
 #define NEVER INT64_MAX
+#define END_OF_TIME_MS (4 * CMQ_POP_MS_MAX)   /* behind everything that is due */
 
 static const int32_t re_put_s[] = {10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200};
 #define RE_PUTS ((int32_t)(sizeof re_put_s / sizeof re_put_s[0]))
@@ -102,6 +104,7 @@ static cmq_status CMQ_MUST_CHECK copy_texts(cmq_pop_revive *r)
     r->options.log.revive_topic = cmq_slice_of_text(r->revive_topic);
     r->options.broker = r->broker;
     r->timer = *r->options.log.timer;
+    if (r->timer.delay_ms_max == 0) r->timer.delay_ms_max = CMQ_TIMER_DELAY_MS_MAX;
     r->options.log.timer = &r->timer;
     return CMQ_OK;
 }
@@ -153,7 +156,10 @@ void cmq_pop_revive_destroy(cmq_pop_revive *r)
 
 /* ---- reading a revive queue ---- */
 
-static cmq_status CMQ_MUST_CHECK take_checkpoint(cmq_pop_revive *r, state *s, const cmq_record_view *view, int64_t offset)
+/* No record is of a later time: the timer gives it out when it is all but due. */
+static int64_t latest_ms(const cmq_record_view *view, int64_t now_ms) { return (view->store_timestamp_ms > now_ms ? view->store_timestamp_ms : now_ms) + AHEAD_MS; }
+
+static cmq_status CMQ_MUST_CHECK take_checkpoint(cmq_pop_revive *r, state *s, const cmq_record_view *view, int64_t offset, int64_t now_ms)
 {
     cmq_pop_checkpoint checkpoint;
     if (cmq_pop_checkpoint_parse(view->body, &r->room, &checkpoint) != CMQ_OK) {
@@ -161,6 +167,11 @@ static cmq_status CMQ_MUST_CHECK take_checkpoint(cmq_pop_revive *r, state *s, co
         return CMQ_OK;
     }
     checkpoint.revive_offset = offset;
+    /* One that says otherwise would have all behind it wait. */
+    if (cmq_pop_revive_ms(&checkpoint) > latest_ms(view, now_ms)) {
+        checkpoint.invisible_ms = now_ms - checkpoint.pop_ms;
+        r->seen.early++;
+    }
     r->seen.checkpoints++;
     if (checkpoint.broker.bytes == 0) checkpoint.broker = cmq_slice_of_text(r->broker);
     return cmq_pop_unfinished_add(s->unfinished, &checkpoint);
@@ -182,19 +193,19 @@ static void take_acks(cmq_pop_revive *r, state *s, const cmq_record_view *view, 
     r->seen.acks_late += !found;
 }
 
-static cmq_status CMQ_MUST_CHECK take_record(cmq_pop_revive *r, state *s, const cmq_record_view *view, int64_t offset)
+static cmq_status CMQ_MUST_CHECK take_record(cmq_pop_revive *r, state *s, const cmq_record_view *view, int64_t offset, int64_t now_ms)
 {
     cmq_slice tag, text;
     int64_t deliver_ms;
     cmq_status status = CMQ_OK;
     (void)cmq_property_find(view->properties, CMQ_NAME("TAGS"), &tag);
-    if (cmq_slice_equal(tag, CMQ_NAME(CMQ_POP_TAG_CHECKPOINT))) status = take_checkpoint(r, s, view, offset);
+    if (cmq_slice_equal(tag, CMQ_NAME(CMQ_POP_TAG_CHECKPOINT))) status = take_checkpoint(r, s, view, offset, now_ms);
     else if (cmq_slice_equal(tag, CMQ_NAME(CMQ_POP_TAG_ACK))) take_acks(r, s, view, false);
     else if (cmq_slice_equal(tag, CMQ_NAME(CMQ_POP_TAG_BATCH_ACK))) take_acks(r, s, view, true);
     else r->seen.damaged++;
     if (status != CMQ_OK) return status;
     if (!cmq_property_find(view->properties, CMQ_NAME("TIMER_DELIVER_MS"), &text) || cmq_field_i64(text, &deliver_ms) != CMQ_OK) return CMQ_OK;
-    if (deliver_ms > s->end_ms && deliver_ms <= CMQ_POP_MS_MAX) s->end_ms = deliver_ms;
+    if (deliver_ms > s->end_ms && deliver_ms <= latest_ms(view, now_ms)) s->end_ms = deliver_ms;
     return CMQ_OK;
 }
 
@@ -202,10 +213,9 @@ static cmq_status CMQ_MUST_CHECK take_record(cmq_pop_revive *r, state *s, const 
 static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, state *s, cmq_queue *queue, uint32_t *count_out)
 {
     int64_t next;
-    const int64_t confirmed = cmq_store_confirmed(r->store), min = cmq_queue_min(queue), max = cmq_queue_max(queue, confirmed);
+    const int64_t now_ms = cmq_clock_now_ms(&r->clock), confirmed = cmq_store_confirmed(r->store), min = cmq_queue_min(queue);
     *count_out = 0;
     if (s->next < min) s->next = min;
-    if (s->next > max) s->next = max;
     cmq_status status = cmq_queue_read(queue, s->next, confirmed, r->units, BATCH_UNITS, count_out, &next);
     if (status != CMQ_OK) return status;
     const uint32_t count = *count_out;
@@ -214,7 +224,7 @@ static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, state *s, cmq_que
         cmq_record_view view;
         status = cmq_store_read_physical(r->store, r->units[i].phy, &batch);
         if (status == CMQ_OK) status = cmq_record_parse(r->items[0].record, r->items[0].record_bytes, r->items[0].physical_offset, 0, &view);
-        if (status == CMQ_OK) status = take_record(r, s, &view, r->units[i].offset);
+        if (status == CMQ_OK) status = take_record(r, s, &view, r->units[i].offset, now_ms);
         else if (cmq_parked_is_hopeless(status)) {
             r->seen.damaged++;
             status = CMQ_OK;
@@ -232,6 +242,7 @@ static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, state *s, cmq_que
 static cmq_status CMQ_MUST_CHECK put_again(cmq_pop_revive *r, int32_t queue_id, const cmq_pop_checkpoint *old, int64_t offset, int64_t now_ms, int64_t *end)
 {
     static const int32_t first[] = {0};
+    const int64_t delay_ms_max = r->timer.delay_ms_max;
     cmq_pop_checkpoint checkpoint = *old;
     cmq_append append;
     cmq_appended appended;
@@ -246,6 +257,7 @@ static cmq_status CMQ_MUST_CHECK put_again(cmq_pop_revive *r, int32_t queue_id, 
     checkpoint.revive_offset = 0;
     checkpoint.re_puts = old->re_puts < INT8_MAX ? old->re_puts + 1 : INT8_MAX;
     if (cmq_pop_revive_ms(old) <= now_ms) checkpoint.invisible_ms += INT64_C(1000) * re_put_s[old->re_puts < RE_PUTS ? old->re_puts : RE_PUTS - 1];
+    if (cmq_pop_revive_ms(&checkpoint) > now_ms + delay_ms_max) checkpoint.invisible_ms = now_ms + delay_ms_max - checkpoint.pop_ms;
     cmq_status status = cmq_pop_checkpoint_append(&r->options.log, queue_id, &checkpoint, now_ms, &r->record_room, &append);
     if (status == CMQ_OK) status = cmq_store_append(r->store, &append, &appended);
     if (status == CMQ_OK) {
@@ -454,20 +466,38 @@ static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, state *s, in
 
 /* ---- a queue ---- */
 
-/* Somebody may have moved the committed offset on. */
-static void follow_committed(const cmq_pop_revive *r, state *s)
+/* The queue was deleted, and has begun anew: what was read of its former life comes back now, as no ack of it will be read any more. */
+static cmq_status CMQ_MUST_CHECK begin_anew(cmq_pop_revive *r, state *s, int64_t now_ms)
+{
+    const cmq_status status = revive_complete(r, s, END_OF_TIME_MS, now_ms);
+    if (status != CMQ_OK || cmq_pop_unfinished_count(s->unfinished) > 0) return status;
+    (void)cmq_offsets_remove(r->options.offsets, cmq_slice_of_text(CMQ_POP_REVIVE_GROUP), r->options.log.revive_topic);
+    s->next = -1;
+    return CMQ_OK;
+}
+
+/* Somebody may have moved the committed offset on. One behind the queue's end is of another life of it, or of a log that lost its end: all that is there is
+ * done, and what comes is not. */
+static cmq_status CMQ_MUST_CHECK follow_committed(const cmq_pop_revive *r, state *s, int64_t max)
 {
     const cmq_offset_key key = {
         .group = cmq_slice_of_text(CMQ_POP_REVIVE_GROUP), .topic = r->options.log.revive_topic, .queue_id = (int32_t)(s - r->states)};
-    const int64_t committed = cmq_offsets_query(r->options.offsets, &key);
+    int64_t committed = cmq_offsets_query(r->options.offsets, &key);
     int32_t diffs[CMQ_POP_MESSAGES_MAX];
     cmq_pop_checkpoint of;
+    cmq_status status = CMQ_OK;
+    if (committed >= max) {
+        committed = max - 1;
+        if (max > 0) status = cmq_offsets_commit(r->options.offsets, &key, committed);
+        else (void)cmq_offsets_remove(r->options.offsets, key.group, key.topic);   /* all queues': read again, they lose nothing */
+    }
     if (s->next <= committed) s->next = committed + 1;
     while (cmq_pop_unfinished_count(s->unfinished) > 0) {
         cmq_pop_unfinished_at(s->unfinished, 0, diffs, &of);
-        if (of.revive_offset > committed) return;
+        if (of.revive_offset > committed) break;
         cmq_pop_unfinished_drop(s->unfinished);
     }
+    return status == CMQ_AGAIN ? CMQ_OK : status;
 }
 
 /* When to look at the queue again, nothing being left to read. */
@@ -482,15 +512,10 @@ static int64_t due_of(const state *s, int64_t now_ms)
     return due_ms > now_ms ? due_ms : now_ms + TOPIC_POLL_MS;
 }
 
-static cmq_status CMQ_MUST_CHECK look_at_queue(cmq_pop_revive *r, state *s, int64_t *due_ms_out)
+/* Read what came and revive what is complete; the queue is there. */
+static cmq_status CMQ_MUST_CHECK read_and_revive(cmq_pop_revive *r, state *s, cmq_queue *queue, bool caught_up, int64_t now_ms)
 {
-    const int64_t now_ms = cmq_clock_now_ms(&r->clock);
-    const bool caught_up = r->options.calls.caught_up == NULL || r->options.calls.caught_up(r->options.calls.context);
-    cmq_queue *queue = cmq_queues_find(cmq_store_queues(r->store), r->options.log.revive_topic, (int32_t)(s - r->states));
     uint32_t count = 1;
-    *due_ms_out = NEVER;
-    if (queue == NULL) return CMQ_OK;   /* the watcher tells when it is there */
-    follow_committed(r, s);
     cmq_status status = cmq_watcher_add(r->watcher, queue);
     while (status == CMQ_OK && count > 0 && !atomic_load_explicit(&r->stopping, memory_order_acquire)) {
         status = read_batch(r, s, queue, &count);
@@ -499,6 +524,20 @@ static cmq_status CMQ_MUST_CHECK look_at_queue(cmq_pop_revive *r, state *s, int6
     const int64_t max = cmq_queue_max(queue, cmq_store_confirmed(r->store));
     r->seen.behind_now += max > s->next ? (uint64_t)(max - s->next) : 0;
     if (status == CMQ_OK && count == 0 && caught_up && s->end_ms != 0 && now_ms - s->end_ms > QUIET_MS) status = revive_complete(r, s, now_ms, now_ms);
+    return status;
+}
+
+static cmq_status CMQ_MUST_CHECK look_at_queue(cmq_pop_revive *r, state *s, int64_t *due_ms_out)
+{
+    const int64_t now_ms = cmq_clock_now_ms(&r->clock);
+    const bool caught_up = r->options.calls.caught_up == NULL || r->options.calls.caught_up(r->options.calls.context);
+    cmq_queue *queue = cmq_queues_find(cmq_store_queues(r->store), r->options.log.revive_topic, (int32_t)(s - r->states));
+    const int64_t end = queue != NULL ? cmq_queue_max(queue, cmq_store_confirmed(r->store)) : 0;
+    cmq_status status = s->next > end ? begin_anew(r, s, now_ms) : CMQ_OK;
+    if (queue != NULL) {   /* else the watcher tells when it is there */
+        if (status == CMQ_OK) status = follow_committed(r, s, end);
+        if (status == CMQ_OK) status = read_and_revive(r, s, queue, caught_up, now_ms);
+    }
     *due_ms_out = due_of(s, now_ms);
     if (status != CMQ_AGAIN) return status;
     *due_ms_out = now_ms + TOPIC_POLL_MS;

@@ -16,7 +16,7 @@
  *            confirmed. Whoever goes on from there (after a stop, a kill, on a Java broker) loses none; a kill in between revives twice.
  * Limits:    checkpoints_max of a queue; beyond, its first is revived before its acks were read, so that it may come twice.
  * Failing:   disk full, no memory: tried again every second, nothing passed over. A fenced store: it stops, and says so. A record that is no checkpoint and
- *            no ack is passed over and counted, as is an original that is gone. A retry topic that cannot be made within 30 s: put again, as above.
+ *            no ack, or has a body other than it was stored with, is passed over and counted, as is an original that is gone. A retry topic that cannot be made within 30 s: put again, as above.
  * Threads:   one of its own, unless manual. All calls: any thread, but destroy, and step (one at a time). Callbacks are called by it.
  * Way:       cmq_pop_buffer, cmq_pop_ack -> timer message -> cmq_timer -> [cmq_pop_revive] -> retry topic -> cmq_pop
  * Source:    specification consumption 4.9; upstream's PopReviveService.
@@ -113,7 +113,7 @@ typedef struct cmq_pop_revive_counters {
     uint64_t gone;                       /* messages that are not in the store any more */
     uint64_t skipped;                    /* checkpoints of unknown topics and groups, and messages that were given up */
     uint64_t damaged;                    /* records that are none */
-    uint64_t early;                      /* checkpoints revived for want of room */
+    uint64_t early;                      /* checkpoints revived for want of room, or before a time that cannot be theirs */
     uint64_t rounds;                     /* times that it woke up and looked */
     uint64_t unfinished_now;             /* checkpoints in memory */
     uint64_t behind_now;                 /* records that were not read yet */

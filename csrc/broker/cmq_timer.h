@@ -37,13 +37,15 @@
 
 typedef struct cmq_timer cmq_timer;
 
+#define CMQ_TIMER_DELAY_MS_MAX INT64_C(259200000)
+
 /* Zero means the default in brackets. */
 typedef struct cmq_timer_options {
     cmq_store *store;                /* open for writing; outlives the service */
     cmq_clock clock;                 /* .now_ms NULL: the system's */
     bool manual;                     /* no thread: the test calls cmq_timer_step */
     int32_t precision_ms;            /* timerPrecisionMs [1000]: a slot */
-    int64_t delay_ms_max;            /* timerMaxDelaySec [3 days] */
+    int64_t delay_ms_max;            /* timerMaxDelaySec [3 days: CMQ_TIMER_DELAY_MS_MAX] */
     int32_t roll_window_slots;       /* timerRollWindowSlot [172,800]; outside 2 … 604,740: 604,740 */
     int32_t slot_messages;           /* timerCongestNumEachSlot [2^31 - 1]: from so many on some are refused, from twice as many on all */
     int32_t flush_interval_ms;       /* timerFlushIntervalMs [1000] */

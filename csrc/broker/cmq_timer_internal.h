@@ -24,7 +24,6 @@
 #include "store/cmq_watch.h"
 
 #define CMQ_TIMER_PRECISION_MS 1000
-#define CMQ_TIMER_DELAY_MS_MAX INT64_C(259200000)
 #define CMQ_TIMER_WINDOW_SLOTS_MAX (CMQ_TIMER_SLOTS / 2 - 60)
 #define CMQ_TIMER_BATCH 2048u             /* entered, or delivered, before the disk is waited for */
 #define CMQ_TIMER_NEVER_ENTERED INT64_MAX /* TIMER_ENQUEUE_MS of what was late */

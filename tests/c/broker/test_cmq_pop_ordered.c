@@ -97,6 +97,20 @@ static void strangers_and_latecomers(void)
     destroy(&to);
 }
 
+static void without_a_batch_only_the_next_message_moves_the_group(void)
+{
+    cmq_pop_ordered to = make();
+    CHECK(!ack(&to, 0, NOW, NOW));   /* a group that has begun nowhere */
+    CHECK_INT(cmq_offsets_query(to.offsets, &key), CMQ_OFFSETS_NONE);
+    CHECK_OK(cmq_offsets_commit(to.offsets, &key, 10));
+    CHECK(!ack(&to, 12, NOW, NOW));   /* 10 and 11 are not known to be consumed: they come again, and it behind them */
+    CHECK_INT(cmq_offsets_query(to.offsets, &key), 10);
+    CHECK(ack(&to, 10, NOW, NOW));
+    CHECK(ack(&to, 11, NOW, NOW));
+    CHECK_INT(cmq_offsets_query(to.offsets, &key), 12);
+    destroy(&to);
+}
+
 static void a_change_is_counted_from_the_pop(void)
 {
     cmq_pop_ordered to = make();
@@ -142,5 +156,6 @@ static void what_cannot_be_given_changes_no_batch(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(progress_follows_the_acks), CMQ_TEST(the_last_message_that_time_freed_wakes_too), CMQ_TEST(messages_that_come_again_are_counted),
-              CMQ_TEST(strangers_and_latecomers), CMQ_TEST(a_change_is_counted_from_the_pop), CMQ_TEST(a_pending_reset_stays),
+              CMQ_TEST(strangers_and_latecomers), CMQ_TEST(without_a_batch_only_the_next_message_moves_the_group),
+              CMQ_TEST(a_change_is_counted_from_the_pop), CMQ_TEST(a_pending_reset_stays),
               CMQ_TEST(what_cannot_be_given_changes_no_batch))

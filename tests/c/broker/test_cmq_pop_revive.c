@@ -17,6 +17,7 @@ static cmq_offsets *offsets;
 static const cmq_timer_options timer;
 static uint32_t told;
 static bool timer_is_behind, gives_up;
+static char root[CMQ_PATH_BYTES];
 
 static int64_t now(void) { return atomic_load(&kit_now_ms); }
 static void pass(int64_t ms) { atomic_fetch_add(&kit_now_ms, ms); }
@@ -29,7 +30,6 @@ static void put_topic(const char *name)
 
 static void begin(void)
 {
-    char root[CMQ_PATH_BYTES];
     kit_set_clock();
     told = 0;
     timer_is_behind = gives_up = false;
@@ -94,10 +94,15 @@ static void deliver(const cmq_append *append)
 static const cmq_pop_log due_log = {.revive_topic = {(const uint8_t *)REVIVE_TOPIC, sizeof REVIVE_TOPIC - 1}, .timer = &timer};
 static cmq_pop_record_room room;
 
+static cmq_pop_checkpoint checkpoint_of(int64_t start, uint8_t num, int64_t pop_ms)
+{
+    return (cmq_pop_checkpoint){
+        .topic = kit_slice("T"), .group = kit_slice("g"), .broker = kit_slice("b"), .start_offset = start, .num = num, .pop_ms = pop_ms, .invisible_ms = 5000};
+}
+
 static void deliver_checkpoint(int64_t start, uint8_t num, int64_t pop_ms, int32_t queue)
 {
-    const cmq_pop_checkpoint checkpoint = {
-        .topic = kit_slice("T"), .group = kit_slice("g"), .broker = kit_slice("b"), .start_offset = start, .num = num, .pop_ms = pop_ms, .invisible_ms = 5000};
+    const cmq_pop_checkpoint checkpoint = checkpoint_of(start, num, pop_ms);
     cmq_append append;
     CHECK_OK(cmq_pop_checkpoint_append(&due_log, queue, &checkpoint, pop_ms + 5000, &room, &append));
     deliver(&append);
@@ -343,6 +348,199 @@ static void strangers_and_what_is_gone_are_passed_over(void)
     end();
 }
 
+/* ---- a revive topic that is damaged, or gone ---- */
+
+static void what_cannot_be_a_record_is_passed_over(void)
+{
+    static const struct {
+        const char *tag, *body;
+    } records[] = {
+        {"ck", ""},
+        {"ck", "no json"},
+        {"ck", "[1,2]"},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"t\":\"T\""},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"so\":0,\"t\":\"T\"}}"},
+        {"ck", "{\"n\":1,\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":1}"},
+        {"ck", "{\"c\":\"g\",\"n\":1000,\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":-1,\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":2,\"d\":[0],\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"d\":[-1],\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"d\":[2147483648],\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"so\":-1,\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"so\":9223372036854775807,\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"so\":9223372036854775808,\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"q\":-1,\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"q\":4294967296,\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"pt\":-1,\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"it\":9223372036854775807,\"t\":\"T\"}"},
+        {"ck", "{\"c\":\"g\",\"n\":1,\"bm\":99999999999,\"t\":\"T\"}"},
+        {"ck", "{\"bn\":\"b\\u0001\",\"c\":\"g\",\"n\":1,\"t\":\"T\"}"},
+        {"ack", "{\"c\":\"g\",\"ao\":-1,\"t\":\"T\"}"},
+        {"ack", "{\"c\":\"g\",\"ao\":\"x\",\"t\":\"T\"}"},
+        {"bAck", "{\"c\":\"g\",\"t\":\"T\"}"},
+        {"bAck", "{\"c\":\"g\",\"aol\":[0,-1],\"t\":\"T\"}"},
+        {"bAck", "{\"c\":\"g\",\"aol\":7,\"t\":\"T\"}"},
+        {"CK", "{\"c\":\"g\",\"n\":1,\"so\":0,\"t\":\"T\"}"},
+        {"", "{\"c\":\"g\",\"n\":1,\"so\":0,\"t\":\"T\"}"},
+    };
+    enum { RECORDS = sizeof records / sizeof records[0] };
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 1);
+    for (int i = 0; i < RECORDS; i++) kit_append(store, REVIVE_TOPIC, 0, records[i].body, records[i].tag, NULL);
+    cmq_pop_revive *revive = make(true);
+    deliver_checkpoint(0, 1, now() - 5000, 0);
+    pass(4000);
+    (void)step(revive);
+    CHECK_INT(counters_of(revive).damaged, RECORDS);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0");
+    CHECK_INT(committed(0), RECORDS);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+/* Bytes of a record are not what was written: those around it count. */
+static void a_record_whose_bytes_changed_is_passed_over(void)
+{
+    char log[CMQ_PATH_BYTES];
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 3);
+    cmq_append append;
+    cmq_appended appended;
+    const cmq_pop_checkpoint doomed = checkpoint_of(1, 1, now() - 5000);
+    deliver_checkpoint(0, 1, now() - 5000, 0);
+    CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &doomed, now(), &room, &append));
+    CHECK_OK(cmq_store_append(store, &append, &appended));
+    deliver_checkpoint(2, 1, now() - 5000, 0);
+    CHECK_OK(cmq_path_join(log, root, "commitlog/00000000000000000000"));
+    kit_flip(log, appended.first_physical_offset + 95, 1);
+    cmq_pop_revive *revive = make(true);
+    pass(4000);
+    (void)step(revive);
+    CHECK_INT(counters_of(revive).damaged, 1);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0 m2");
+    CHECK_INT(committed(0), 2);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+/* A checkpoint that claims to be due in years, and a deliver time of years ahead: what lies behind them comes back in its time, and acks count. */
+static void times_that_cannot_be_stop_nothing(void)
+{
+    const int64_t years_ms = INT64_C(100) * 365 * 24 * 3600 * 1000;
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 3);
+    cmq_pop_revive *revive = make(true);
+    const int64_t pop_ms = now() - 5000;
+    cmq_pop_checkpoint far = checkpoint_of(0, 1, pop_ms);
+    char body[CMQ_POP_RECORD_BYTES_MAX];
+    cmq_text text = {.begin = (uint8_t *)body, .capacity = sizeof body - 1};
+    far.invisible_ms = years_ms;
+    cmq_pop_checkpoint_write(&text, &far);
+    body[text.used] = '\0';
+    kit_append(store, REVIVE_TOPIC, 0, body, CMQ_POP_TAG_CHECKPOINT, NULL);
+    const cmq_timer_options endless = {.delay_ms_max = 2 * years_ms};
+    const cmq_pop_log log = {.revive_topic = due_log.revive_topic, .timer = &endless};
+    cmq_pop_ack ack = {.topic = kit_slice("T"), .group = kit_slice("g"), .start_offset = 9, .offset = 9, .pop_ms = pop_ms, .invisible_ms = years_ms};
+    cmq_append append;
+    CHECK_OK(cmq_pop_ack_append(&log, 0, &ack, now(), &room, &append));
+    append.common.topic = due_log.revive_topic;
+    append.common.queue_id = 0;
+    deliver(&append);
+    deliver_checkpoint(1, 2, pop_ms, 0);
+    (void)step(revive);
+    CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);
+    deliver_ack(1, 1, pop_ms, 0);
+    pass(4000);
+    (void)step(revive);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0 m2");
+    CHECK_INT(counters_of(revive).early, 1);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+/* What is put again is due within what the timer takes, however short that is. */
+static void what_is_put_again_is_within_the_timers_horizon(void)
+{
+    begin();
+    kit_append_many(store, "T", "m", 1);
+    const cmq_timer_options short_timer = {.delay_ms_max = 4000};
+    const cmq_pop_revive_options options = {.store = store, .tables = tables, .offsets = offsets, .broker = "b", .queues = 1, .clock = kit_clock(), .manual = true,
+                                            .log = {.revive_topic = kit_slice(REVIVE_TOPIC), .timer = &short_timer}};
+    cmq_pop_revive *revive;
+    CHECK_OK(cmq_pop_revive_create(&revive, &options));
+    cmq_pop_checkpoint often = checkpoint_of(0, 1, now() - 5000);
+    cmq_append append;
+    often.re_puts = 16;
+    CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &often, now(), &room, &append));
+    deliver(&append);
+    pass(4000);
+    (void)step(revive);
+    pass(30001);   /* its retry topic is not made */
+    (void)step(revive);
+    CHECK_INT(counters_of(revive).put_again, 1);
+    CHECK_INT(kit_max(store, CMQ_TOPIC_TIMER, 0), 1);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+/* The topic is deleted while there are unfinished checkpoints, and begins anew at 0. */
+static void a_revive_topic_that_begins_anew_is_read_from_its_begin(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 6);
+    cmq_pop_revive *revive = make(true);
+    for (int i = 0; i < 3; i++) deliver_checkpoint(i, 1, now() - 5000, 0);
+    pass(4000);
+    (void)step(revive);
+    CHECK_INT(committed(0), 2);
+    deliver_checkpoint(3, 1, now() - 4000, 0);
+    (void)step(revive);   /* read, and not complete */
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0 m1 m2");
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice(REVIVE_TOPIC)));
+    (void)step(revive);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0 m1 m2 m3");
+    CHECK_INT(committed(0), -1);
+    for (int i = 4; i < 6; i++) deliver_checkpoint(i, 1, now() - 5000, 0);
+    pass(4000);
+    (void)step(revive);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0 m1 m2 m3 m4 m5");
+    CHECK_INT(committed(0), 1);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
+/* The committed offset lies behind the queue's end, as after a power loss under asynchronous flush: what comes from now on is read, before a restart and
+ * behind it. */
+static void progress_beyond_the_queue_skips_nothing_that_comes(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 3);
+    deliver_ack(0, 0, now() - 5000, 0);
+    const cmq_offset_key key = {.group = kit_slice(CMQ_POP_REVIVE_GROUP), .topic = kit_slice(REVIVE_TOPIC), .queue_id = 0};
+    CHECK_OK(cmq_offsets_commit(offsets, &key, 100));
+    cmq_pop_revive *revive = make(true);
+    (void)step(revive);
+    CHECK_INT(committed(0), 0);
+    deliver_checkpoint(0, 1, now() - 5000, 0);
+    (void)step(revive);
+    deliver_checkpoint(1, 1, now() - 5000, 0);
+    cmq_pop_revive_destroy(revive);
+    revive = make(true);
+    deliver_checkpoint(2, 1, now() - 5000, 0);
+    pass(4000);
+    (void)step(revive);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0 m1 m2");
+    CHECK_INT(committed(0), 3);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
 /* Every message that was not acknowledged is in the retry topic in the end, whatever the order, and however often the service is made anew. */
 static void nothing_is_lost_when_killed(void)
 {
@@ -406,4 +604,7 @@ CMQ_TEST_MAIN(CMQ_TEST(what_was_not_acknowledged_comes_back), CMQ_TEST(what_is_t
               CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(what_cannot_be_put_waits_longer_each_time),
               CMQ_TEST(what_was_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_what_upstream_gives_it), CMQ_TEST(a_retry_topic_is_waited_for),
               CMQ_TEST(a_retry_topic_that_is_not_made_puts_again), CMQ_TEST(strangers_and_what_is_gone_are_passed_over),
+              CMQ_TEST(what_cannot_be_a_record_is_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
+              CMQ_TEST(times_that_cannot_be_stop_nothing), CMQ_TEST(what_is_put_again_is_within_the_timers_horizon),
+              CMQ_TEST(a_revive_topic_that_begins_anew_is_read_from_its_begin), CMQ_TEST(progress_beyond_the_queue_skips_nothing_that_comes),
               CMQ_TEST(nothing_is_lost_when_killed), CMQ_TEST(the_thread_starts_and_stops))

@@ -198,7 +198,7 @@ int kit_client(kit_broker *kit)
 static bool write_request(int client, int32_t code, int32_t opaque, int32_t flag, cmq_header_format format, const kit_field *fields, const void *body,
                           size_t bytes)
 {
-    const size_t room = 65536 + bytes;
+    const size_t room = 262144 + bytes;
     uint8_t *frame = malloc(room);
     CHECK(frame != NULL);
     cmq_command_writer writer;
