@@ -47,9 +47,18 @@ build: $(BUILT) ## build the engine and install the package, editable, into .ven
 
 # --- Test -------------------------------------------------------------------------------------------------------------
 
-.PHONY: test
-test: lint typecheck test-c test-asan test-tsan test-py test-install ## everything a change must pass
+# Three lanes beside each other, as what has servers and JVMs waits much: C and what is checked without running it, the
+# Python tests with Spark, and the other ones, whose progress is shown as they run.
+STATIC_AND_C := lint typecheck test-c test-asan test-tsan test-install
+
+.PHONY: test test-static-and-c
+test: $(BUILT) ## everything a change must pass
+	@$(MAKE) --no-print-directory -j3 test-static-and-c test-py-apart test-py-rest
 	@echo "make test: all passed"
+
+test-static-and-c: $(BUILT)
+	@mkdir -p build
+	$(call shown_when_ended,$@,(set -e; for step in $(STATIC_AND_C); do $(MAKE) --no-print-directory $$step; done))
 
 # A C preset: configure and build what changed. $(1) is the preset's name, $(2) more for cmake.
 define configure_and_build
@@ -77,7 +86,12 @@ test-asan: $(SETUP) ## C unit tests under AddressSanitizer and UndefinedBehavior
 test-tsan: $(SETUP) ## the C unit tests that have threads, under ThreadSanitizer
 	$(call ctest_preset,tsan)
 
-# Two processes, as there are two cores: the one with the JVMs and the servers of the benchmarks waits much.
+# Run $(2); what it says goes to build/$(1).log, and is shown when it has ended.
+define shown_when_ended
+	@$(2) > build/$(1).log 2>&1; status=$$?; cat build/$(1).log; exit $$status
+endef
+
+# One Spark session for all of them, hence one process.
 TEST_APART := tests/spark tests/benchmarks/test_query_benchmarks.py
 
 .PHONY: test-py test-py-apart test-py-rest
@@ -88,13 +102,13 @@ else
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 endif
 
-# Shown when it has ended, so that the progress of the other stays readable.
 test-py-apart: $(BUILT)
-	@mkdir -p build; $(BIN)/python -m pytest $(TEST_APART) > build/test-py-apart.log 2>&1; status=$$?; \
-		cat build/test-py-apart.log; exit $$status
+	@mkdir -p build
+	$(call shown_when_ended,$@,$(BIN)/python -m pytest $(TEST_APART))
 
+# By whole files, so that what a module's tests share is made once.
 test-py-rest: $(BUILT)
-	@$(BIN)/python -m pytest $(addprefix --ignore=,$(TEST_APART))
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(addprefix --ignore=,$(TEST_APART))
 
 # A second environment sees the dependencies of .venv through a .pth file, but not its editable installation: a .pth
 # inside a folder that is itself added by a .pth is not read. So the wheel is what gets imported there.

@@ -55,6 +55,10 @@ class Session:
     def rounds(self) -> int:
         return 1 if self.quick else ROUNDS
 
+    def numbers(self) -> range:
+        """The rounds, beginning with 0, which warms up, and which a quick run does without."""
+        return range(1 if self.quick else 0, self.rounds + 1)
+
     @property
     def prefix(self) -> str:
         return f"spark/{self.sources.data.name}"
@@ -78,18 +82,15 @@ def reads(session: Session, only: str) -> list[Figure]:
         for key, ask in all_asks(session.spark, session.sources).items()
         if only in key[0] or key == (WHOLE, "cometmq")
     }
-    answers = {key: ask() for key, ask in asks.items()}
-    check(answers, session.sources.data)
+    answers: dict[tuple[str, str], Answer] = {}
     taken: dict[tuple[str, str], Taken] = defaultdict(Taken)
-    for number in range(session.rounds):
-        session.say(f"reads, round {number + 1} of {session.rounds}")
+    for number in session.numbers():
+        session.say(f"reads, round {number} of {session.rounds}")
         for key, ask in asks.items():
-            cpu, begin = cpu_s(), time.perf_counter()
-            answer = ask()
-            taken[key].wall_ms.append((time.perf_counter() - begin) * 1000)
-            taken[key].cpu_ms.append((cpu_s() - cpu) * 1000)
-            if answer != answers[key]:
+            answer = timed(ask, taken[key], counts=number > 0)
+            if answer != answers.setdefault(key, answer):
                 raise SystemExit(f"{key}: {answer} instead of {answers[key]}")
+    check(answers, session.sources.data)
     return [*_read_figures(session, taken, only), *_filter_figures(session, taken), *_tuples(session, taken, only)]
 
 
@@ -168,8 +169,8 @@ def _tuples(session: Session, taken: dict[tuple[str, str], Taken], only: str) ->
 def streams(session: Session) -> list[Figure]:
     """Catching up, and the least that a micro-batch takes."""
     rates, ours, rate_source = [], [], []
-    batches = 4 if session.quick else 20
-    for number in range(session.rounds + 1):
+    batches = 2 if session.quick else 20
+    for number in session.numbers():
         session.say(f"streams, round {number} of {session.rounds}")
         seconds, answer = catch_up(session.spark, session.sources, session.folder)
         if answer != session.whole:
@@ -193,7 +194,7 @@ def writes(session: Session) -> list[Figure]:
     """Bodies into a new store, durably, against uncompressed Parquet files, which Spark does not sync."""
     bodies = from_parquet(session.spark, session.sources.parquet_none).select("body")
     rates: dict[str, list[float]] = defaultdict(list)
-    for number in range(session.rounds + 1):
+    for number in session.numbers():
         session.say(f"writes, round {number} of {session.rounds}")
         for sink in ("cometmq", "parquet"):
             seconds, answer = write(session.spark, bodies, sink, session.folder)
@@ -216,7 +217,7 @@ def wire(session: Session) -> list[Figure]:
         taken = {"wire": Taken(), "files": Taken()}
         with served(session.sources, settings, session.folder / "served.log") as name_server:
             asks = dict(zip(taken, wire_asks(session.spark, session.sources, name_server), strict=True))
-            for number in range(session.rounds + 1):
+            for number in session.numbers():
                 session.say(f"wire, {limits}, round {number} of {session.rounds}")
                 answers = {name: timed(ask, taken[name], counts=number > 0) for name, ask in asks.items()}
                 if len(set(answers.values())) != 1 or answers["wire"][0] != session.sources.data.messages:

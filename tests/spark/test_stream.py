@@ -121,7 +121,7 @@ def test_complete_mode_is_refused(spark: SparkSession, path: Path, store: cometm
 
 @pytest.mark.timeout(7200)
 def test_each_row_once_whenever_the_driver_dies(spark: SparkSession, path: Path, tmp_path: Path) -> None:
-    kills = 100 if os.environ.get("CMQ_LONG") else 2
+    kills = 100 if os.environ.get("CMQ_LONG") else 1
     rows = 2500 * kills  # so many that the later kills, too, mostly meet a stream that is running
     with open_small(path) as store:
         store.create_topic("t", queues=3)
