@@ -57,8 +57,8 @@ def test_every_request_to_us_has_one_place() -> None:
     [
         ("code = 11,", "code = 10,", "twice"),
         ('where = "later"', 'where = "soon"', "soon"),
-        ('note = "POP"', 'remark = "POP"', "remark"),
-        (', note = "POP"', "", "says in note"),
+        ('note = "replication"', 'remark = "replication"', "remark"),
+        (', note = "replication"', "", "says in note"),
         ('module = "csrc/broker/cmq_send.c", ', "", "module and test"),
         ('to = ["broker"]', 'to = ["nobody"]', "nobody"),
     ],

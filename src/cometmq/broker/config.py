@@ -33,6 +33,7 @@ __all__ = ["SETTABLE", "BrokerConfig", "load_broker_config"]
 
 _ACCESS_CONTROL = ("aclEnable", "authenticationEnabled", "authorizationEnabled")
 """Settings that are refused as long as nothing is behind them."""
+_POP_RECORDS = "popConsumerKVServiceEnable"
 
 _LOOPBACK = "127.0.0.1"
 _PORTS_BELOW_FAST = 2
@@ -163,6 +164,7 @@ def load_broker_config(
     values = loaded.settings
     _refuse_unsupported(values)
     _refuse_unguarded(loaded.unused)
+    _refuse_records_elsewhere(loaded.unused)
     root = os.fspath(path) if path is not None else values.store_path_root_dir
     if root is None:
         raise InvalidArgument("no store was given: give its directory, or storePathRootDir in the configuration")
@@ -200,6 +202,16 @@ def _refuse_unsupported(settings: BrokerSettings) -> None:
         raise InvalidArgument("storeType is defaultRocksDB: CometMQ keeps consume queues in files")
     if settings.enable_dleger_commit_log:
         raise InvalidArgument("enableDLegerCommitLog is set: CometMQ does not keep DLedger's log")
+
+
+def _refuse_records_elsewhere(unused: Mapping[str, str]) -> None:
+    """A group's offset is behind what was popped: what only a RocksDB store knows as unfinished would never come again."""
+    if unused.get(_POP_RECORDS, "").strip().lower() == "true":
+        raise InvalidArgument(
+            f"{_POP_RECORDS} is true: CometMQ keeps what is popped in the log, and cannot read the RocksDB store of a "
+            "broker that has it. Let that broker write its records into the log (mqadmin exportPopRecord), then leave "
+            "the setting out"
+        )
 
 
 def _refuse_unguarded(unused: Mapping[str, str]) -> None:

@@ -413,7 +413,6 @@ NOT_YET_REQUESTS: Mapping[RequestCode, str] = {
     RequestCode.AUTH_DELETE_ACL: "access control",
     RequestCode.AUTH_GET_ACL: "access control",
     RequestCode.AUTH_LIST_ACL: "access control",
-    RequestCode.POP_ROLLBACK: "POP",
 }
 """Requests that are answered with code 3 for now, and what they will come with."""
 
@@ -441,5 +440,6 @@ NEVER_REQUESTS: Mapping[RequestCode, str] = {
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "topics whose queues move between brokers are not supported",
     RequestCode.ADD_BROKER: "several brokers in one process are several stores here",
     RequestCode.REMOVE_BROKER: "several brokers in one process are several stores here",
+    RequestCode.POP_ROLLBACK: "moves pops from RocksDB files into the log, where they are here anyway",
 }
 """Requests that are answered with code 3 for good, and why."""

@@ -117,6 +117,15 @@ def test_access_control_that_is_asked_for_is_not_left_out(tmp_path: Path, name: 
     load_broker_config(tmp_path, config=file, environ={})
 
 
+def test_pops_that_another_store_knows_are_not_left_behind(tmp_path: Path) -> None:
+    file = tmp_path / "broker.properties"
+    file.write_text("popConsumerKVServiceInit = true\npopConsumerKVServiceEnable = true\n")
+    with pytest.raises(InvalidArgument, match=r"popConsumerKVServiceEnable is true: .* exportPopRecord"):
+        load_broker_config(tmp_path, config=file, environ={})
+    file.write_text("popConsumerKVServiceInit = true\npopConsumerKVServiceEnable = false\n")
+    load_broker_config(tmp_path, config=file, environ={})
+
+
 def test_what_may_be_changed_over_the_wire_is_no_path_and_no_address() -> None:
     for name in SETTABLE:
         option = OPTIONS[name]
