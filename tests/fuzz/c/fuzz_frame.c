@@ -1,7 +1,7 @@
 /* fuzz_frame: hostile bytes as a frame, and what follows its prefix as a header in either format.
  *
  * Properties: a refusal says why and leaves nothing behind; a frame's parts tile it; a header that is read, written and read again is the same, in
- *             both formats; what the readers of sends, pulls and offsets accept has all that they promise.
+ *             both formats; what the readers of sends, pulls, pops and offsets accept has all that they promise.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "base/cmq_assert.h"
 #include "wire/cmq_command.h"
 #include "wire/cmq_offset_header.h"
+#include "wire/cmq_pop_header.h"
 #include "wire/cmq_pull_header.h"
 #include "wire/cmq_send_header.h"
 
@@ -75,9 +76,11 @@ static void check_headers(cmq_command *command)
     cmq_send_header send;
     cmq_pull_header pull;
     cmq_offset_header offset;
+    cmq_pop_header pop;
     if (cmq_send_header_read(command, &send) == CMQ_OK) CMQ_ASSERT(send.topic.data != NULL && send.producer_group.data != NULL);
     if (cmq_pull_header_read(command, &pull) == CMQ_OK) CMQ_ASSERT(pull.topic.data != NULL && pull.group.data != NULL);
     if (cmq_offset_header_read(command, &offset) == CMQ_OK) CMQ_ASSERT(offset.topic.data != NULL);
+    if (cmq_pop_header_read(command, &pop) == CMQ_OK) CMQ_ASSERT(pop.topic.data != NULL && pop.group.data != NULL);
 }
 
 static void check_header(cmq_slice header, cmq_header_format format)
