@@ -205,7 +205,7 @@ def _refuse_unsupported(settings: BrokerSettings) -> None:
 
 
 def _refuse_records_elsewhere(unused: Mapping[str, str]) -> None:
-    """A group's offset is behind what was popped: what only a RocksDB store knows as unfinished would never come again."""
+    """A group stands behind what was popped: what only a RocksDB store knows as unfinished would never come again."""
     if unused.get(_POP_RECORDS, "").strip().lower() == "true":
         raise InvalidArgument(
             f"{_POP_RECORDS} is true: CometMQ keeps what is popped in the log, and cannot read the RocksDB store of a "
