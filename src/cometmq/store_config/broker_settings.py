@@ -123,7 +123,7 @@ class BrokerSettings(StoreSettings):
     pop_ck_stay_buffer_time_out_ms: int = option(
         "popCkStayBufferTimeOut", 3 * _SECOND, "so long before it is due it leaves memory", minimum=1
     )
-    pop_ck_max_buffer_size: int = long_option("popCkMaxBufferSize", 200_000, "batches in memory", minimum=1)
+    pop_ck_max_buffer_size: int = option("popCkMaxBufferSize", 200_000, "batches in memory", minimum=1)
     pop_ck_offset_max_queue_size: int = option(
         "popCkOffsetMaxQueueSize", 20_000, "batches of a group and queue in memory", minimum=1
     )

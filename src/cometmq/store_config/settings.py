@@ -248,7 +248,8 @@ class StoreSettings:
     broker_topic_enable: bool = option("brokerTopicEnable", True, "a topic named as the broker")
     trace_topic_enable: bool = option("traceTopicEnable", False, "a topic for message traces")
     msg_trace_topic_name: str = text_option("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "its name")
-    revive_queue_num: int = option("reviveQueueNum", 8, "queues of the pop revive log", minimum=1)
+    # Handles have 999 in place of the queue's number where messages are popped in order.
+    revive_queue_num: int = option("reviveQueueNum", 8, "queues of the pop revive log", minimum=1, maximum=999)
     enable_retry_topic_v2: bool = option("enableRetryTopicV2", False, "pop retry topics with '+'")
     enable_split_metadata: bool = option("enableSplitMetadata", True, "send long tables to slaves in parts")
     split_metadata_size: int = option("splitMetadataSize", 2_000, "entries of a part", minimum=1)

@@ -55,6 +55,57 @@ def send(channel: Channel, count: int) -> None:
         assert answer.code == ResponseCode.SUCCESS
 
 
+def test_settings_reach_the_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Told(Exception):
+        pass
+
+    def plane(handle: object, **options: object) -> None:
+        told.update({name: value for name, value in options.items() if name.startswith("pop")})
+        raise Told
+
+    told: dict[str, object] = {}
+    monkeypatch.setattr("cometmq.broker.server.BrokerPlane", plane)
+    with (
+        pytest.raises(Told),
+        make(
+            tmp_path,
+            reviveQueueNum=3,
+            enablePopBufferMerge=True,
+            popCkStayBufferTime=20_000,
+            popCkStayBufferTimeOut=4_000,
+            popCkMaxBufferSize=500,
+            popCkOffsetMaxQueueSize=50,
+            enableRetryTopicV2=True,
+            retrieveMessageFromPopRetryTopicV1=False,
+            popFromRetryProbability=0,
+            initPopOffsetByCheckMsgInMem=False,
+            enablePopMessageThreshold=True,
+            popInflightMessageThreshold=64,
+            maxPopPollingSize=70,
+            popPollingSize=7,
+            skipWhenCKRePutReachMaxTimes=True,
+        ),
+    ):
+        raise AssertionError("it has started")
+    assert told == {
+        "pops": True,
+        "pop_revive_queues": 3,
+        "pop_merge": True,
+        "pop_stay_ms": 20_000,
+        "pop_stay_out_ms": 4_000,
+        "pop_merged_max": 500,
+        "pop_lane_max": 50,
+        "pop_retry_v2": True,
+        "pop_retry_v1": False,
+        "pop_retry_percent": 0,
+        "pop_begin_early": False,
+        "pop_in_flight_max": 64,
+        "pop_waits_max": 70,
+        "pop_waits_key_max": 7,
+        "pop_give_up": True,
+    }
+
+
 @pytest.mark.parametrize("merge", [False, True])
 def test_what_is_not_acknowledged_wakes_a_held_pop(tmp_path: Path, merge: bool) -> None:
     with make(tmp_path, enablePopBufferMerge=merge) as broker, Channel(broker.address) as channel:

@@ -192,6 +192,36 @@ def test_bad_values_name_key_and_source(line: str, reason: str) -> None:
     assert isinstance(caught.value, ValueError | Error)
 
 
+@pytest.mark.parametrize(
+    ("name", "default", "bad"),
+    [
+        ("reviveQueueNum", 8, ["0", "1000"]),
+        ("enableRetryTopicV2", False, ["2"]),
+        ("enablePopBufferMerge", False, ["yes"]),
+        ("popCkStayBufferTime", 10_000, ["0", "2147483648"]),
+        ("popCkStayBufferTimeOut", 3_000, ["0", "-1"]),
+        ("popCkMaxBufferSize", 200_000, ["0", "2147483648"]),
+        ("popCkOffsetMaxQueueSize", 20_000, ["0"]),
+        ("enablePopMessageThreshold", False, ["on"]),
+        ("popInflightMessageThreshold", 10_000, ["0"]),
+        ("popFromRetryProbability", 20, ["-1", "101"]),
+        ("retrieveMessageFromPopRetryTopicV1", True, ["maybe"]),
+        ("initPopOffsetByCheckMsgInMem", True, ["1"]),
+        ("maxPopPollingSize", 100_000, ["0"]),
+        ("popPollingSize", 1_024, ["0", "many"]),
+        ("skipWhenCKRePutReachMaxTimes", False, [""]),
+        ("defaultPopShareQueueNum", -1, ["-2"]),
+    ],
+)
+def test_settings_of_pops(name: str, default: object, bad: list[str]) -> None:
+    field = find_setting(name)
+    assert field is not None
+    assert getattr(BrokerSettings(), field) == default
+    for value in bad:
+        with pytest.raises(SettingError, match=name):
+            load_properties(f"{name}={value}\n")
+
+
 def test_names_that_are_not_ours_are_put_aside() -> None:
     parsed = parse_broker_properties(b"sendMessageThreadPoolNums=4\nmappedFileSizeCommitlog=5\nmine=1\n", source="x")
     assert parsed.settings == {}
