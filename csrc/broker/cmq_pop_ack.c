@@ -94,7 +94,7 @@ static cmq_status CMQ_MUST_CHECK ack_offsets(cmq_broker_loop *l, const acked *wh
                         .start_offset = handle->start_offset, .pop_ms = handle->pop_ms, .invisible_ms = handle->invisible_ms, .offset = offsets[i]},
             };
         status = cmq_pops_store(pops, items, count, &stored);
-        cmq_pop_buffer_in_flight_done(cmq_pops_buffer(pops), &key, stored, handle->pop_ms);
+        cmq_pop_buffer_in_flight_done(cmq_pops_buffer(pops), &key, stored, handle->pop_ms, handle->invisible_ms);
     }
     if (status == CMQ_OK) cmq_bump(&l->counters.pop_acks, count);
     if (cmq_pops_options_of(pops)->in_flight_max > 0) wake_limited(l, what);

@@ -4,80 +4,107 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* The last span that begins at pop_ms or before; -1: none does. */
-static int32_t find_span(const cmq_pop_ages *ages, int64_t pop_ms)
+static bool has(const cmq_pop_age *span, int64_t pop_ms) { return span->first_ms <= pop_ms && pop_ms <= span->last_ms; }
+
+static cmq_pop_age *find_any(cmq_pop_ages *ages, int64_t pop_ms)
 {
-    int32_t i = (int32_t)ages->spans - 1;
-    while (i >= 0 && ages->first_ms[i] > pop_ms) i--;
-    return i;
+    for (uint32_t i = 0; i < ages->span_count; i++)
+        if (has(&ages->spans[i], pop_ms)) return &ages->spans[i];
+    return NULL;
 }
 
-/* Move the spans from `from` on to `to`. */
-static void shift(cmq_pop_ages *ages, uint32_t to, uint32_t from)
+/* The span of this invisible time that has the pop time; NULL. */
+static cmq_pop_age *find(cmq_pop_ages *ages, int64_t pop_ms, int64_t invisible_ms)
 {
-    const size_t left = ages->spans - from;
-    memmove(&ages->first_ms[to], &ages->first_ms[from], left * sizeof ages->first_ms[0]);
-    memmove(&ages->last_ms[to], &ages->last_ms[from], left * sizeof ages->last_ms[0]);
-    memmove(&ages->due_ms[to], &ages->due_ms[from], left * sizeof ages->due_ms[0]);
-    memmove(&ages->counts[to], &ages->counts[from], left * sizeof ages->counts[0]);
-    ages->spans = (uint32_t)(to + left);
+    for (uint32_t i = ages->span_count; i-- > 0;)   /* mostly the last */
+        if (ages->spans[i].invisible_ms == invisible_ms && has(&ages->spans[i], pop_ms)) return &ages->spans[i];
+    return NULL;
 }
 
-static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* Make one span of the two neighbours that lie closest. */
-static void join_closest(cmq_pop_ages *ages)
+static void remove_at(cmq_pop_ages *ages, uint32_t at)
 {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i + 1 < ages->spans; i++)
-        if (ages->last_ms[i + 1] - ages->first_ms[i] < ages->last_ms[best + 1] - ages->first_ms[best]) best = i;
-    ages->last_ms[best] = ages->last_ms[best + 1];
-    ages->due_ms[best] = earlier(ages->due_ms[best], ages->due_ms[best + 1]);
-    ages->counts[best] += ages->counts[best + 1];
-    shift(ages, best + 1, best + 2);
+    memmove(&ages->spans[at], &ages->spans[at + 1], (ages->span_count - at - 1) * sizeof ages->spans[0]);
+    ages->span_count--;
 }
 
-/* Count in a span that has the time already; false: there is none. */
-static bool add_to(cmq_pop_ages *ages, int32_t at, uint32_t count, int64_t pop_ms, int64_t due_ms)
+/* Take the later span into the earlier one. */
+static void join(cmq_pop_ages *ages, uint32_t earlier, uint32_t later)
 {
-    if (at < 0 || pop_ms > ages->last_ms[at]) return false;
-    ages->counts[at] += count;
-    ages->due_ms[at] = earlier(ages->due_ms[at], due_ms);
-    return true;
+    cmq_pop_age *into = &ages->spans[earlier];
+    const cmq_pop_age *from = &ages->spans[later];
+    if (into->invisible_ms != from->invisible_ms) into->invisible_ms = CMQ_POP_AGES_MIXED;
+    if (into->last_ms < from->last_ms) into->last_ms = from->last_ms;
+    if (into->due_ms < from->due_ms) into->due_ms = from->due_ms;
+    into->count += from->count;
+    remove_at(ages, later);
 }
 
-void cmq_pop_ages_add(cmq_pop_ages *ages, uint32_t count, int64_t pop_ms, int64_t due_ms)
+/* The span that is mixed, or else the first. */
+static uint32_t mixed_of(const cmq_pop_ages *ages)
 {
-    int32_t at = find_span(ages, pop_ms);
-    ages->in_flight += count;
-    if (add_to(ages, at, count, pop_ms, due_ms)) return;
-    if (ages->spans == CMQ_POP_AGES) {
-        join_closest(ages);
-        at = find_span(ages, pop_ms);
-        if (add_to(ages, at, count, pop_ms, due_ms)) return;
+    uint32_t at = 0;
+    while (at < ages->span_count && ages->spans[at].invisible_ms != CMQ_POP_AGES_MIXED) at++;
+    return at < ages->span_count ? at : 0;
+}
+
+/* Make two spans one. */
+static void make_room(cmq_pop_ages *ages)
+{
+    uint32_t first = 0, second = 0;
+    int64_t least_ms = INT64_MAX;
+    for (uint32_t i = 0; i < ages->span_count; i++) {
+        uint32_t next = i + 1;
+        while (next < ages->span_count && ages->spans[next].invisible_ms != ages->spans[i].invisible_ms) next++;
+        if (next == ages->span_count || ages->spans[next].last_ms - ages->spans[i].first_ms >= least_ms) continue;
+        least_ms = ages->spans[next].last_ms - ages->spans[i].first_ms;
+        first = i;
+        second = next;
     }
-    const uint32_t place = (uint32_t)(at + 1);
-    shift(ages, place + 1, place);
-    ages->first_ms[place] = ages->last_ms[place] = pop_ms;
-    ages->due_ms[place] = due_ms;
-    ages->counts[place] = count;
+    if (second == 0) {
+        const uint32_t mixed = mixed_of(ages);
+        first = mixed > 0 ? 0 : mixed;
+        second = mixed > 0 ? mixed : 1;
+    }
+    join(ages, first, second);
 }
 
-void cmq_pop_ages_take(cmq_pop_ages *ages, uint32_t count, int64_t pop_ms)
+void cmq_pop_ages_add(cmq_pop_ages *ages, uint32_t count, int64_t pop_ms, int64_t invisible_ms)
 {
-    const int32_t at = find_span(ages, pop_ms);
-    if (at < 0 || pop_ms > ages->last_ms[at]) return;
-    const uint32_t taken = count < ages->counts[at] ? count : ages->counts[at];
-    ages->in_flight -= taken;
-    ages->counts[at] -= taken;
-    if (ages->counts[at] == 0) shift(ages, (uint32_t)at, (uint32_t)at + 1);
+    ages->in_flight += count;
+    cmq_pop_age *span = find(ages, pop_ms, invisible_ms);
+    if (span == NULL && ages->span_count == CMQ_POP_AGES) {
+        make_room(ages);
+        span = find(ages, pop_ms, invisible_ms);
+    }
+    if (span != NULL) {
+        span->count += count;
+        return;
+    }
+    uint32_t at = ages->span_count;
+    while (at > 0 && ages->spans[at - 1].first_ms > pop_ms) at--;
+    memmove(&ages->spans[at + 1], &ages->spans[at], (ages->span_count - at) * sizeof ages->spans[0]);
+    ages->spans[at] = (cmq_pop_age){.first_ms = pop_ms, .last_ms = pop_ms, .invisible_ms = invisible_ms, .due_ms = pop_ms + invisible_ms, .count = count};
+    ages->span_count++;
 }
 
-int64_t cmq_pop_ages_oldest_ms(const cmq_pop_ages *ages) { return ages->spans > 0 ? ages->first_ms[0] : -1; }
+void cmq_pop_ages_take(cmq_pop_ages *ages, uint32_t count, int64_t pop_ms, int64_t invisible_ms)
+{
+    cmq_pop_age *span = find(ages, pop_ms, invisible_ms);
+    if (span == NULL) span = find(ages, pop_ms, CMQ_POP_AGES_MIXED);
+    if (span == NULL) span = find_any(ages, pop_ms);   /* a checkpoint that was put again has another invisible time */
+    if (span == NULL) return;
+    const uint32_t taken = count < span->count ? count : span->count;
+    ages->in_flight -= taken;
+    span->count -= taken;
+    if (span->count == 0) remove_at(ages, (uint32_t)(span - ages->spans));
+}
+
+int64_t cmq_pop_ages_oldest_ms(const cmq_pop_ages *ages) { return ages->span_count > 0 ? ages->spans[0].first_ms : -1; }
 
 int64_t cmq_pop_ages_due_ms(const cmq_pop_ages *ages)
 {
-    int64_t due_ms = ages->spans > 0 ? ages->due_ms[0] : -1;
-    for (uint32_t i = 1; i < ages->spans; i++) due_ms = earlier(due_ms, ages->due_ms[i]);
+    int64_t due_ms = ages->span_count > 0 ? ages->spans[0].due_ms : -1;
+    for (uint32_t i = 1; i < ages->span_count; i++)
+        if (ages->spans[i].due_ms < due_ms) due_ms = ages->spans[i].due_ms;
     return due_ms;
 }

@@ -334,7 +334,7 @@ cmq_status cmq_pop_lane_add(cmq_pop_buffer *buffer, cmq_pop_lane *lane, const cm
         return status;
     }
     append_to_lane(s, lane, number);
-    cmq_pop_ages_add(&lane->ages, batch->count, batch->pop_ms, batch->pop_ms + batch->invisible_ms);
+    cmq_pop_ages_add(&lane->ages, batch->count, batch->pop_ms, batch->invisible_ms);
     settle_or_list(buffer, s, lane);
     return CMQ_OK;
 }
@@ -406,7 +406,7 @@ cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, in
             uint32_t landed = 0;
             for (uint32_t i = 0; i < count; i++) landed += merge_ack(s, held, offsets[i]);
             s->acks_merged += landed;
-            if (!held->detached) cmq_pop_ages_take(&lane->ages, landed, pop_ms);
+            if (!held->detached) cmq_pop_ages_take(&lane->ages, landed, pop_ms, held->invisible_ms);
             if (cmq_pop_held_is_done(held) && held->detached)
                 drop(buffer, s, number);
             else if (cmq_pop_held_is_done(held) && lane->first == number)
@@ -418,13 +418,13 @@ cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, in
     return status;
 }
 
-void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, uint32_t count, int64_t pop_ms)
+void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, uint32_t count, int64_t pop_ms, int64_t invisible_ms)
 {
     const uint64_t hash = hash_of(key);
     cmq_pop_shard *s = shard_of(buffer, hash);
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
-    if (lane != NULL) cmq_pop_ages_take(&lane->ages, count, pop_ms);
+    if (lane != NULL) cmq_pop_ages_take(&lane->ages, count, pop_ms, invisible_ms);
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -434,7 +434,7 @@ void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *ke
     cmq_pop_shard *s = shard_of(buffer, hash);
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
-    if (lane != NULL) cmq_pop_ages_add(&lane->ages, 1, pop_ms, pop_ms + invisible_ms);
+    if (lane != NULL) cmq_pop_ages_add(&lane->ages, 1, pop_ms, invisible_ms);
     pthread_mutex_unlock(&s->mutex);
 }
 

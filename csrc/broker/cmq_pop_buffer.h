@@ -8,7 +8,7 @@
  *     thread, or the test: step(now) -> store what is due -> commit what is finished or confirmed, in pop order
  *
  * Size: a merged checkpoint is at most 128 bytes with its places in heap and table, for up to 32 messages whose offsets lie close (gaps below 256); others
- * keep a list of their own. A lane is some 280 bytes and its names.
+ * keep a list of their own. A lane is some 380 bytes and its names.
  *
  * Invariant: the group's offset moves behind a batch only when each of its messages is acknowledged, or its checkpoint lies below the confirmed end of the log.
  *            Whatever fails to be stored stays in memory and is tried again; a pop whose checkpoint could not be kept hands nothing out.
@@ -105,8 +105,8 @@ void cmq_pop_lane_reset(cmq_pop_buffer *buffer, cmq_pop_lane *lane);
 cmq_status CMQ_MUST_CHECK cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms, const int64_t *offsets,
                                              uint32_t count, int64_t now_ms);
 
-/* `count` messages of a pop at pop_ms are in flight no more: acked in the log, revived, or gone. Any thread. */
-void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, uint32_t count, int64_t pop_ms);
+/* `count` messages of a pop, named by its time and its invisible time, are in flight no more: acked in the log, revived, or gone. Any thread. */
+void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, uint32_t count, int64_t pop_ms, int64_t invisible_ms);
 /* A message is in flight by a checkpoint that went to the log without a pop: its invisible time was changed. No lane is made for it. */
 void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t pop_ms, int64_t invisible_ms);
 
@@ -139,8 +139,8 @@ typedef struct cmq_pop_lane_item {
     cmq_slice topic, group;              /* in the caller's text area */
     int32_t queue_id;
     uint32_t in_flight;
-    int64_t oldest_pop_ms;               /* when the oldest of them was popped, or its invisible time changed; see cmq_pop_ages.h */
-    int64_t due_ms;                      /* when the first of them comes back */
+    int64_t oldest_pop_ms;               /* when the oldest of them was popped, or its invisible time changed: no later than this */
+    int64_t due_ms;                      /* when the first of them comes back: no earlier than this; see cmq_pop_ages.h */
 } cmq_pop_lane_item;
 
 /* Lanes with messages in flight, from *cursor (0 at first) on; 0: no more. `text` has room for one item's names at least (512 bytes). */

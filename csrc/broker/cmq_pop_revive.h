@@ -45,7 +45,7 @@ typedef struct cmq_pop_revived {
     cmq_slice normal_topic;              /* what the group asked for: a pop of it, or of any of its queues, may go on */
     int32_t queue_id;
     uint32_t count;
-    int64_t pop_ms;
+    int64_t pop_ms, invisible_ms;
 } cmq_pop_revived;
 
 /* Whom it asks and tells. All but `context` may be NULL. */

@@ -56,7 +56,7 @@ class PoppedQueue(NamedTuple):
         topic, queue_id: the queue; of messages that came back the retry topic's.
         messages: how many.
         oldest_ms: when the oldest was popped, or its invisible time changed; perhaps somewhat earlier, never later.
-        due_ms: when the first comes back, in the same way.
+        due_ms: when the first comes back; perhaps somewhat later, never earlier.
     """
 
     topic: str

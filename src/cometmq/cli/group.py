@@ -343,10 +343,11 @@ def show_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress = N
     )
     for name, revive in found.revives.items():
         if revive.unread or found.revive_lag_ms:
-            behind = (
-                f"its revive has {counted(revive.unread, 'record')} to read, and is {_seconds(revive.lag_ms)} behind"
+            since = _seconds(revive.lag_ms)
+            to_read = counted(revive.unread, "record")
+            typer.echo(
+                f"{safe_text(name)}: revive has {to_read} to read; its first checkpoint has been due for {since}"
             )
-            typer.echo(f"{safe_text(name)}: {behind}")
     typer.echo()
     print_table(
         ["topic", "broker", "queue", "committed", "end", "waiting", "in flight", "oldest", "overdue"],
