@@ -252,16 +252,15 @@ static bool read_exactly(int client, uint8_t *into, size_t bytes, bool must)
     return true;
 }
 
-static kit_answer last;
-static uint8_t *last_frame, *last_scratch;
+static _Thread_local kit_answer last;
+static _Thread_local uint8_t *last_frame, *last_scratch;
 
 static bool take_answer(int client)
 {
     uint8_t prefix[CMQ_FRAME_PREFIX_BYTES];
     if (!read_exactly(client, prefix, sizeof prefix, false)) return false;
     const size_t bytes = cmq_load_u32(prefix) + 4;
-    free(last_frame);
-    free(last_scratch);
+    kit_forget_answer();
     last_frame = malloc(bytes);
     last_scratch = malloc(bytes);
     CHECK(last_frame != NULL && last_scratch != NULL);
@@ -281,9 +280,18 @@ const kit_answer *kit_answer_of(kit_broker *kit, int client)
     while (wall_ns() < until) {
         if (take_answer(client)) return &last;
         kit_broker_turn(kit);
-        sched_yield();   /* where the disk is waited for, that is another thread's */
+        struct pollfd ready = {.fd = client, .events = POLLIN};
+        if (kit->threads) (void)poll(&ready, 1, 1);
+        else sched_yield();   /* where the disk is waited for, that is another thread's */
     }
     cmq_test_fail(__FILE__, __LINE__, "no answer came");
+}
+
+void kit_forget_answer(void)
+{
+    free(last_frame);
+    free(last_scratch);
+    last_frame = last_scratch = NULL;
 }
 
 bool kit_is_silent(kit_broker *kit, int client)
@@ -303,7 +311,7 @@ bool kit_is_closed(kit_broker *kit, int client)
 
 const char *kit_text(const kit_answer *answer, const char *name)
 {
-    static char text[8192];
+    static _Thread_local char text[8192];
     cmq_slice value = CMQ_SLICE_NONE;
     if (!cmq_command_find(&answer->command, name, &value)) return "";
     snprintf(text, sizeof text, "%.*s", (int)value.bytes, (const char *)value.data);

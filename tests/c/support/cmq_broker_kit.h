@@ -64,7 +64,7 @@ bool kit_try_request(int client, int32_t code, int32_t opaque, const kit_field *
 void kit_broker_turn(kit_broker *kit);
 void kit_broker_pass(kit_broker *kit, int64_t ms);
 
-/* An answer; its slices live until the next one is read from any connection. */
+/* An answer; its slices live until the thread reads the next one from any connection. */
 typedef struct kit_answer {
     cmq_command command;
     cmq_slice body;
@@ -72,6 +72,8 @@ typedef struct kit_answer {
 
 /* Turn until an answer is there; fails the test after a minute without one. */
 const kit_answer *kit_answer_of(kit_broker *kit, int client);
+/* A thread that read answers ends. */
+void kit_forget_answer(void);
 /* Is there none, after a few turns? */
 bool kit_is_silent(kit_broker *kit, int client);
 /* Has the broker closed the connection? */

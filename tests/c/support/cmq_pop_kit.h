@@ -104,7 +104,7 @@ static inline batch batch_of(const kit_answer *answer, int64_t start_offset)
 
 static inline const char *handle_of(const batch *b, int64_t offset)
 {
-    static char text[256];
+    static _Thread_local char text[256];
     snprintf(text, sizeof text, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " 0 broker-a 0 %" PRId64, b->start_offset, b->pop_ms, b->invisible_ms,
              b->revive_queue, offset);
     return text;
@@ -134,7 +134,7 @@ static inline uint32_t records_in(const kit_answer *answer)
 /* The one message of an answer that came from a retry topic; its handle, which is static. */
 static inline const char *retry_handle(const kit_answer *answer, cmq_record_view *view)
 {
-    static char text[512];
+    static _Thread_local char text[512];
     cmq_slice value;
     CHECK_OK(cmq_record_parse(answer->body.data, answer->body.bytes, -1, CMQ_RECORD_CHECK_BODY_CRC, view));
     CHECK(cmq_property_find(view->properties, cmq_slice_of_text("POP_CK"), &value));
