@@ -112,6 +112,7 @@ static void free_loop(cmq_broker_loop *l)
     cmq_holds_destroy(l->holds);
     cmq_pop_waits_destroy(l->pop_waits);
     cmq_pop_waits_destroy(l->notices);
+    cmq_pop_ack_run_destroy(l->ack_run);
     for (uint32_t i = 0; i < l->pop_note_count; i++) free(l->pop_notes[i].names);
     free(l->pop_notes);
     cmq_pop_tally_free(l->pop_tallies);
@@ -141,6 +142,7 @@ static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void
     l->draw = (uint64_t)(uintptr_t)l;
     if (status == CMQ_OK) status = cmq_pop_waits_create(&l->pop_waits, pops->waits_max, pops->waits_key_max);
     if (status == CMQ_OK) status = cmq_pop_waits_create(&l->notices, pops->waits_max, pops->waits_key_max);
+    if (status == CMQ_OK) status = cmq_pop_ack_run_create(&l->ack_run);
     if (status == CMQ_OK) status = cmq_watcher_create(&l->watcher, broker->store, wake_loop, loop);
     if (status != CMQ_OK) {
         free_loop(l);
@@ -221,6 +223,7 @@ static void turn_end(void *state)
 {
     cmq_broker_loop *l = state;
     cmq_send_flush_run(l);
+    cmq_pop_ack_run_flush(l);
     leave_tables(l);
 }
 

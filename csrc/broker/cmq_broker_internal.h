@@ -80,6 +80,7 @@ typedef struct cmq_pop_note {
 #define CMQ_POP_NOTE_ANY INT32_MIN
 
 typedef struct cmq_pop_tally cmq_pop_tally;
+typedef struct cmq_pop_ack_run cmq_pop_ack_run;
 
 typedef struct cmq_broker_loop {
     cmq_broker *broker;
@@ -100,6 +101,7 @@ typedef struct cmq_broker_loop {
     cmq_pop_note *pop_notes;              /* under the broker's changed_mutex */
     uint32_t pop_note_count, pop_note_slots;
     cmq_pop_tally *pop_tallies;           /* to be counted or answered here; under the broker's changed_mutex */
+    cmq_pop_ack_run *ack_run;             /* acks of this turn that are not done yet */
     uint64_t draw;                        /* the state of a pop's chances */
     cmq_loop_counters counters;
     cmq_traffic *traffic;
@@ -204,6 +206,10 @@ void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue);
 cmq_net_verdict cmq_pop_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
 cmq_net_verdict cmq_pop_look_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
 cmq_net_verdict cmq_pop_ack_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body);
+cmq_status CMQ_MUST_CHECK cmq_pop_ack_run_create(cmq_pop_ack_run **run_out);
+void cmq_pop_ack_run_destroy(cmq_pop_ack_run *run);   /* NULL is fine */
+/* Do and answer what the turn's acks asked for until now. */
+void cmq_pop_ack_run_flush(cmq_broker_loop *l);
 
 /* ---- cmq_pop_hold.c: pops that wait ---- */
 void cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue);

@@ -353,6 +353,7 @@ cmq_net_verdict cmq_pop_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_co
     if (a.group == NULL && !again) return CMQ_NET_CONTROL;   /* made there, if groups make themselves */
     /* What this turn's sends put there is to be found. */
     cmq_send_flush_run(l);
+    cmq_pop_ack_run_flush(l);
     cmq_bump(&l->counters.pops, 1);
     if (a.oneway) return CMQ_NET_DONE;   /* one that nobody waits for takes nothing */
     int64_t free_ms;

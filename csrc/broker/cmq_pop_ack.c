@@ -1,6 +1,7 @@
 /* cmq_pop_ack: what becomes of popped messages: acknowledged (200051, 200151 for many), or invisible for another time (200053).
  *
- *     ack     merged into its checkpoint in memory, else stored behind it in the log; of an ordered pop: in the table of batches
+ *     ack     with its neighbours of the turn (cmq_pop_ack_run) merged into their checkpoint in memory, else stored behind it in the log; of an ordered pop:
+ *             in the table of batches
  *     change  a checkpoint of the one message, of now; then the old one's ack
  *
  * A handle says what it is about; one that is stale, or of nobody, finds no checkpoint in memory, becomes an ack in the log, and is dropped there by the
@@ -21,12 +22,7 @@
 #define ILLEGAL_OFFSET "offset is illegal, key:%.*s@%d, commit:%lld, store:%lld~%lld"
 #define DAMAGED "the body of code 200151 is no list of acks: %s is missing at byte %zu"
 
-/* What messages of one checkpoint are acknowledged by. */
-typedef struct acked {
-    cmq_slice topic, group;            /* the real topic */
-    int32_t queue_id;
-    cmq_pop_handle handle;
-} acked;
+typedef cmq_pop_acked acked;
 
 /* ---- acknowledging ---- */
 
@@ -34,28 +30,6 @@ static bool is_ordered(const acked *what) { return what->handle.revive_queue == 
 
 static cmq_offset_key progress_of(const acked *what) { return (cmq_offset_key){.topic = what->topic, .group = what->group, .queue_id = what->queue_id}; }
 static cmq_pop_key key_of(const acked *what) { return (cmq_pop_key){.topic = what->topic, .group = what->group, .queue_id = what->queue_id}; }
-
-/* A queue is free, or becomes free at another time. */
-static void wake(cmq_broker_loop *l, const acked *what)
-{
-    cmq_pop_tell_rest(l, what->topic, what->group, -1);
-    cmq_pop_tell_rest(l, what->topic, what->group, what->queue_id);
-}
-
-/* There may be fewer messages in flight than are allowed now. */
-static void wake_limited(cmq_broker_loop *l, const acked *what)
-{
-    cmq_slice normal;
-    if (cmq_pop_retry_of(what->topic) == CMQ_POP_NORMAL)
-        wake(l, what);
-    else if (cmq_pop_normal_topic(what->topic, what->group, &normal) == CMQ_OK)
-        cmq_pop_tell_revived(l->broker, normal, what->group);
-}
-
-static bool is_ours(const cmq_broker_loop *l, const cmq_pop_handle *handle)
-{
-    return cmq_slice_equal(handle->broker, cmq_slice_of_text(cmq_pops_options_of(l->broker->options.pops)->broker));
-}
 
 static cmq_status CMQ_MUST_CHECK ack_ordered(cmq_broker_loop *l, const acked *what, int64_t offset)
 {
@@ -68,36 +42,7 @@ static cmq_status CMQ_MUST_CHECK ack_ordered(cmq_broker_loop *l, const acked *wh
     if (status != CMQ_OK) return status;
     status = cmq_pop_ordered_ack(cmq_pops_ordered(pops), &progress, offset, what->handle.pop_ms, what->handle.invisible_ms, cmq_pops_now_ms(pops), &is_free);
     cmq_pop_lane_leave(cmq_pops_buffer(pops), lane);
-    if (is_free) wake(l, what);
-    return status;
-}
-
-/* At most CMQ_POP_MESSAGES_MAX messages of an unordered pop. */
-static cmq_status CMQ_MUST_CHECK ack_offsets(cmq_broker_loop *l, const acked *what, const int64_t *offsets, uint32_t count)
-{
-    cmq_pops *pops = l->broker->options.pops;
-    const cmq_pop_key key = key_of(what);
-    const cmq_pop_handle *handle = &what->handle;
-    /* Another broker's handle is about another broker's checkpoint, which the revive will not find. */
-    cmq_status status = is_ours(l, handle) ? cmq_pop_buffer_ack(cmq_pops_buffer(pops), &key, handle->start_offset, handle->pop_ms, offsets, count,
-                                                                cmq_pops_now_ms(pops))
-                                           : CMQ_AGAIN;
-    if (status == CMQ_AGAIN) {
-        cmq_pop_store_item items[CMQ_POP_MESSAGES_MAX];
-        uint32_t stored;
-        CMQ_ASSERT(count <= CMQ_POP_MESSAGES_MAX);
-        for (uint32_t i = 0; i < count; i++)
-            items[i] = (cmq_pop_store_item){
-                .is_ack = true,
-                .revive_queue = handle->revive_queue,
-                .ack = {.topic = what->topic, .group = what->group, .broker = handle->broker, .queue_id = what->queue_id,
-                        .start_offset = handle->start_offset, .pop_ms = handle->pop_ms, .invisible_ms = handle->invisible_ms, .offset = offsets[i]},
-            };
-        status = cmq_pops_store(pops, items, count, &stored);
-        cmq_pop_buffer_in_flight_done(cmq_pops_buffer(pops), &key, stored, handle->pop_ms, handle->invisible_ms);
-    }
-    if (status == CMQ_OK) cmq_bump(&l->counters.pop_acks, count);
-    if (cmq_pops_options_of(pops)->in_flight_max > 0) wake_limited(l, what);
+    if (is_free) cmq_pop_ack_wake(l, what);
     return status;
 }
 
@@ -176,7 +121,11 @@ static void ack(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, 
 {
     acked what;
     if (!check(l, conn, command, header, &what)) return;
-    const cmq_status status = is_ordered(&what) ? ack_ordered(l, &what, header->offset) : ack_offsets(l, &what, &header->offset, 1);
+    if (!is_ordered(&what)) {
+        cmq_pop_ack_later(l, conn, command, &what, header->offset);
+        return;
+    }
+    const cmq_status status = ack_ordered(l, &what, header->offset);
     if (status == CMQ_OK)
         cmq_conn_answer(conn, command, CMQ_RESPONSE_SUCCESS, CMQ_SLICE_NONE);
     else
@@ -216,7 +165,7 @@ static void change_ordered(cmq_broker_loop *l, cmq_conn *conn, const cmq_command
     const int64_t invisible_ms = cmq_pop_ordered_change(cmq_pops_ordered(pops), &progress, header->offset, what->handle.pop_ms, header->invisible_ms,
                                                         cmq_pops_now_ms(pops), &changed);
     cmq_pop_lane_leave(cmq_pops_buffer(pops), lane);
-    if (changed) wake(l, what);
+    if (changed) cmq_pop_ack_wake(l, what);
     if (invisible_ms < 0)
         answer_changed(conn, command, 0, 0, 0);   /* it was consumed long ago */
     else
@@ -239,7 +188,7 @@ static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *comman
         change_ordered(l, conn, command, header, &what);
         return;
     }
-    if (!is_ours(l, &what.handle)) {
+    if (!cmq_pop_ack_is_ours(pops, &what.handle)) {
         cmq_bump(&l->counters.pop_acks_refused, 1);
         /* Upstream's checkpoint of it names the other broker, from which it would be revived. */
         cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "extraInfo is a handle of broker %.*s, not of this one", cmq_shown(what.handle.broker),
@@ -256,7 +205,7 @@ static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *comman
     const cmq_pop_key key = key_of(&what);
     cmq_status status = cmq_pops_store(pops, &item, 1, &stored);
     if (status == CMQ_OK) cmq_pop_buffer_in_flight_anew(cmq_pops_buffer(pops), &key, pop_ms, header->invisible_ms);
-    if (status == CMQ_OK) status = ack_offsets(l, &what, &header->offset, 1);
+    if (status == CMQ_OK) status = cmq_pop_ack_offsets(l, &what, &header->offset, 1);
     if (status != CMQ_OK) {
         answer_failure(conn, command, status, cmq_last_error()->text);
         return;
@@ -375,7 +324,7 @@ static bool read_bits(cmq_slice bits, int64_t start, int64_t min, int64_t end, n
 static cmq_status CMQ_MUST_CHECK ack_named(cmq_broker_loop *l, const acked *what, const named *of)
 {
     cmq_status status = CMQ_OK;
-    if (!is_ordered(what)) return of->count > 0 ? ack_offsets(l, what, of->offsets, of->count) : CMQ_OK;
+    if (!is_ordered(what)) return of->count > 0 ? cmq_pop_ack_offsets(l, what, of->offsets, of->count) : CMQ_OK;
     for (uint32_t i = 0; i < of->count && status == CMQ_OK; i++) {
         status = ack_ordered(l, what, of->offsets[i]);
         if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;   /* the others count */
@@ -465,6 +414,7 @@ static void ack_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *com
 cmq_net_verdict cmq_pop_ack_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body)
 {
     cmq_pop_header header;
+    if (command->code != CMQ_REQUEST_ACK_MESSAGE) cmq_pop_ack_run_flush(l);
     if (command->code == CMQ_REQUEST_BATCH_ACK_MESSAGE)
         ack_batch(l, conn, command, body);
     else if (cmq_pop_header_read(command, &header) != CMQ_OK)

@@ -39,12 +39,14 @@ typedef struct cmq_pop_key {
     int32_t queue_id;
 } cmq_pop_key;
 
-/* A checkpoint or an ack for the log; slices live for the call. */
+/* A checkpoint, an ack, or acks of one checkpoint for the log; slices live for the call. */
 typedef struct cmq_pop_store_item {
     bool is_ack;
     int32_t revive_queue;
     cmq_pop_checkpoint checkpoint;
     cmq_pop_ack ack;
+    const int64_t *offsets;              /* not NULL: acks of `count` messages, 2 to CMQ_POP_MESSAGES_MAX, in one record; ack.offset is -1 */
+    uint32_t count;
 } cmq_pop_store_item;
 
 /* Where what leaves the buffer goes. */

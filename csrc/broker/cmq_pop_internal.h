@@ -78,6 +78,23 @@ bool cmq_pop_run(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t *f
 /* As cmq_pop_run, for a notification. */
 bool cmq_pop_notify(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t *free_ms_out);
 
+/* ---- cmq_pop_ack_run.c ---- */
+
+/* What messages of one checkpoint are acknowledged by. */
+typedef struct cmq_pop_acked {
+    cmq_slice topic, group;            /* the real topic */
+    int32_t queue_id;
+    cmq_pop_handle handle;
+} cmq_pop_acked;
+
+/* Acknowledge at most CMQ_POP_MESSAGES_MAX messages of an unordered pop. CMQ_OK: all of them; else none. */
+cmq_status CMQ_MUST_CHECK cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_acked *what, const int64_t *offsets, uint32_t count);
+bool cmq_pop_ack_is_ours(const cmq_pops *pops, const cmq_pop_handle *handle);   /* of this broker */
+/* A queue is free, or becomes free at another time. */
+void cmq_pop_ack_wake(cmq_broker_loop *l, const cmq_pop_acked *what);
+/* Acknowledge one with its like before the turn ends, and answer then. What it names lives as long. */
+void cmq_pop_ack_later(cmq_broker_loop *l, const cmq_conn *conn, const cmq_command *command, const cmq_pop_acked *what, int64_t offset);
+
 /* ---- cmq_pop_hold.c ---- */
 typedef enum cmq_pop_polling {
     CMQ_POP_HELD = 0,

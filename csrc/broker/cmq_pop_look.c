@@ -133,6 +133,7 @@ cmq_net_verdict cmq_pop_look_request(cmq_broker_loop *l, cmq_conn *conn, const c
     if (a.group == NULL && !again) return CMQ_NET_CONTROL;   /* made there, if groups make themselves */
     if (a.oneway) return CMQ_NET_DONE;
     cmq_send_flush_run(l);
+    cmq_pop_ack_run_flush(l);
     if (command->code == CMQ_REQUEST_NOTIFICATION)
         notify(l, conn, &a, header.poll_ms > 0);
     else

@@ -27,14 +27,21 @@ static cmq_status append_run(const cmq_pop_sink_log *to, run *r, uint32_t *store
     return status;
 }
 
+static cmq_status fill(const cmq_pop_sink_log *to, const cmq_pop_store_item *item, int64_t now_ms, cmq_pop_record_room *room, cmq_append *out)
+{
+    if (!item->is_ack) return cmq_pop_checkpoint_append(&to->log, item->revive_queue, &item->checkpoint, now_ms, room, out);
+    if (item->offsets == NULL) return cmq_pop_ack_append(&to->log, item->revive_queue, &item->ack, now_ms, room, out);
+    const cmq_pop_batch_ack batch = {.ack = item->ack, .offsets = item->offsets, .count = item->count};
+    return cmq_pop_batch_ack_append(&to->log, item->revive_queue, &batch, now_ms, room, out);
+}
+
 static cmq_status store_item(const cmq_pop_sink_log *to, run *r, const cmq_pop_store_item *item, int64_t now_ms, uint32_t *stored, int64_t *end_out)
 {
     cmq_append append;
     cmq_status status = r->count == RUN_MAX ? append_run(to, r, stored, end_out) : CMQ_OK;
     if (status != CMQ_OK) return status;
     cmq_pop_record_room *room = &r->rooms[r->count];
-    status = item->is_ack ? cmq_pop_ack_append(&to->log, item->revive_queue, &item->ack, now_ms, room, &append)
-                          : cmq_pop_checkpoint_append(&to->log, item->revive_queue, &item->checkpoint, now_ms, room, &append);
+    status = fill(to, item, now_ms, room, &append);
     if (status != CMQ_OK) return status;
     if (r->count > 0 && (r->append.common.queue_id != append.common.queue_id || !cmq_slice_equal(r->append.common.topic, append.common.topic))) {
         /* This one is due already, or those before it were: they go first, and it is made again in the first room. */

@@ -65,6 +65,12 @@ static void check_record(const char *topic, int32_t queue_id, int64_t offset, co
         CHECK_OK(cmq_pop_checkpoint_parse(view.body, &room, &read));
         CHECK_INT(read.start_offset, message);
         CHECK_SLICE(read.group, "G");
+    } else if (strcmp(tag, "bAck") == 0) {
+        cmq_pop_batch_ack read;
+        int64_t first = -1;
+        CHECK_OK(cmq_pop_batch_ack_parse(view.body, &room, &read));
+        CHECK(cmq_pop_next_offset(&read.list, &first));
+        CHECK_INT(first, message);
     } else {
         cmq_pop_ack read;
         CHECK_OK(cmq_pop_ack_parse(view.body, &room, &read));
@@ -93,6 +99,23 @@ static void records_go_to_the_timer_in_their_order(void)
     CHECK_OK(cmq_store_flush(sink.store));
     CHECK_INT(cmq_pop_sink_confirmed(&sink), end);
     for (int64_t i = 0; i < ITEMS; i++) check_record(CMQ_TOPIC_TIMER, 0, i, i % 5 == 0 ? "ck" : "ack", i);
+    stop();
+}
+
+static void acks_of_one_checkpoint_are_one_record(void)
+{
+    static const int64_t offsets[] = {4, 2, 9};
+    start();
+    cmq_pop_store_item items[] = {ack(1, 60000), ack(-1, 60000), ack(7, 60000)};
+    uint32_t stored;
+    int64_t end;
+    items[1].offsets = offsets;
+    items[1].count = 3;
+    CHECK_OK(cmq_pop_sink_store(&sink, items, 3, &stored, &end));
+    CHECK_INT(stored, 3);
+    check_record(CMQ_TOPIC_TIMER, 0, 0, "ack", 1);
+    check_record(CMQ_TOPIC_TIMER, 0, 1, "bAck", 4);
+    check_record(CMQ_TOPIC_TIMER, 0, 2, "ack", 7);
     stop();
 }
 
@@ -126,5 +149,5 @@ static void what_stands_before_a_refused_one_is_stored(void)
     stop();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(records_go_to_the_timer_in_their_order), CMQ_TEST(what_is_due_goes_to_the_revive_topic),
+CMQ_TEST_MAIN(CMQ_TEST(records_go_to_the_timer_in_their_order), CMQ_TEST(acks_of_one_checkpoint_are_one_record), CMQ_TEST(what_is_due_goes_to_the_revive_topic),
               CMQ_TEST(what_stands_before_a_refused_one_is_stored))
