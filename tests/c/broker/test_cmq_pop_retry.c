@@ -273,6 +273,71 @@ static void an_invisible_time_may_grow_with_each_change(void)
     kit_broker_stop(&kit);
 }
 
+/* ---- many at once ---- */
+
+/* Acknowledge two messages from start_offset on in one request; `kind` is a retry topic's mark. */
+static void ack_two(int client, int32_t opaque, const batch *b, const char *kind)
+{
+    char body[256];
+    snprintf(body, sizeof body,
+             "{\"acks\":[{\"b\":\"Aw==\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64 ",\"q\":0,\"r\":\"%s\",\"rq\":%" PRId64 ",\"so\":%" PRId64 ",\"t\":\"T\"}],"
+             "\"brokerName\":\"broker-a\"}",
+             b->invisible_ms, b->pop_ms, kind, b->revive_queue, b->start_offset);
+    kit_request(client, BATCH_ACK, opaque, 0, CMQ_HEADER_JSON, (const kit_field[]){{NULL, NULL}}, body, strlen(body));
+    expect(client, opaque, OK);
+}
+
+static void what_came_back_is_acknowledged_at_once(const cmq_pops_options *options, const char *topic, const char *kind)
+{
+    start(options);
+    const int client = kit_client(&kit);
+    char info[32];
+    send_some(client, 2);
+    pop(client, 1, all);
+    expect(client, 1, OK);
+    kit_broker_pass_pops(&kit, 20000);
+    pop(client, 2, all);
+    const kit_answer *answer = expect(client, 2, OK);
+    snprintf(info, sizeof info, "%s 0 0,1", kind);
+    expect_text(answer, "msgOffsetInfo", info);
+    const batch b = batch_of(answer, 0);
+    ack_two(client, 3, &b, kind);
+    kit_broker_pass_pops(&kit, 30000);
+    pop(client, 4, all);
+    expect(client, 4, POLLING_TIMEOUT);
+    CHECK_INT(committed(topic), 2);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void many_of_a_retry_topic_of_either_kind(void)
+{
+    for (int merge = 0; merge < 2; merge++) {
+        what_came_back_is_acknowledged_at_once(&(cmq_pops_options){.merge = merge == 1}, V1, "1");
+        what_came_back_is_acknowledged_at_once(&(cmq_pops_options){.merge = merge == 1, .retry_v2 = true}, V2, "2");
+    }
+}
+
+static void many_of_an_ordered_pop(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit), next = kit_client(&kit);
+    asked ordered = waiting(15000);
+    ordered.order = true;
+    ordered.most = 2;
+    send_some(client, 3);
+    pop(client, 1, ordered);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    pop(next, 2, ordered);
+    CHECK(kit_is_silent(&kit, next));
+    ack_two(client, 3, &b, "0");
+    CHECK_INT(committed("T"), 2);
+    expect_text(expect(next, 2, OK), "msgOffsetInfo", "0 0 2");
+    close(client);
+    close(next);
+    kit_broker_stop(&kit);
+}
+
 /* ---- handles of another broker ---- */
 
 static const char *foreign_handle_of(const batch *b, int64_t offset)
@@ -378,6 +443,6 @@ CMQ_TEST_MAIN(CMQ_TEST(a_fifth_of_the_pops_look_into_the_retry_topic_first), CMQ
               CMQ_TEST(a_pop_of_one_queue_looks_into_the_retry_topic_too), CMQ_TEST(all_queues_are_asked_from_any_on),
               CMQ_TEST(retry_topics_of_the_second_kind), CMQ_TEST(messages_of_the_first_kind_are_found_beside_the_second),
               CMQ_TEST(the_first_kind_may_be_left_alone), CMQ_TEST(each_time_it_comes_back_it_says_so), CMQ_TEST(an_invisible_time_may_grow_with_each_change),
-              CMQ_TEST(another_brokers_handle_where_all_is_stored), CMQ_TEST(another_brokers_handle_where_pops_are_merged),
+              CMQ_TEST(many_of_a_retry_topic_of_either_kind), CMQ_TEST(many_of_an_ordered_pop), CMQ_TEST(another_brokers_handle_where_all_is_stored), CMQ_TEST(another_brokers_handle_where_pops_are_merged),
               CMQ_TEST(a_group_begins_where_it_asks_to), CMQ_TEST(an_offset_that_the_queue_does_not_have_is_mended),
               CMQ_TEST(messages_that_have_expired_are_passed_over))
