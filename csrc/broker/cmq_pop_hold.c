@@ -18,6 +18,32 @@
 /* Notifications wait apart: an arrival is for a pop, whoever else was told of it. */
 static cmq_pop_waits *waits_for(const cmq_broker_loop *l, int32_t code) { return code == CMQ_REQUEST_NOTIFICATION ? l->notices : l->pop_waits; }
 
+/* ---- notes ---- */
+
+/* The broker's changed_mutex is held. What cannot be noted for want of memory is found at the wait's deadline. */
+static void note(cmq_broker_loop *to, cmq_slice topic, cmq_slice group, int32_t queue_id)
+{
+    if (to->pop_note_count > 0) {
+        const cmq_pop_note *last = &to->pop_notes[to->pop_note_count - 1];
+        if (last->queue_id == queue_id && last->topic_bytes == topic.bytes && last->group_bytes == group.bytes &&
+            memcmp(last->names, topic.data, topic.bytes) == 0 && memcmp(last->names + topic.bytes, group.data, group.bytes) == 0)
+            return;
+    }
+    if (to->pop_note_count == to->pop_note_slots) {
+        const uint32_t slots = to->pop_note_slots == 0 ? 16 : to->pop_note_slots * 2;
+        cmq_pop_note *notes = realloc(to->pop_notes, slots * sizeof *notes);
+        if (notes == NULL) return;
+        to->pop_notes = notes;
+        to->pop_note_slots = slots;
+    }
+    char *names = malloc(topic.bytes + group.bytes);
+    if (names == NULL) return;
+    memcpy(names, topic.data, topic.bytes);
+    memcpy(names + topic.bytes, group.data, group.bytes);
+    to->pop_notes[to->pop_note_count++] = (cmq_pop_note){names, (uint32_t)topic.bytes, (uint32_t)group.bytes, queue_id};
+    cmq_loop_wake(to->loop);
+}
+
 /* ---- holding ---- */
 
 static int64_t deadline_of(const cmq_broker_loop *l, const cmq_pop_asked *a, int64_t free_ms)
@@ -40,6 +66,15 @@ static void watch(cmq_broker_loop *l, const cmq_pop_asked *a, int32_t queue_id)
     cmq_loop_wake(l->loop);
 }
 
+/* An ack on another loop may have made a queue free since the request's look, and have seen nobody who waits. It sees the wait from now on: both were in the
+ * queue's lane, one after the other. */
+static void look_once_more(cmq_broker_loop *l, const cmq_pop_asked *a)
+{
+    pthread_mutex_lock(&l->broker->changed_mutex);
+    if (l->broker->loop_count > 1) note(l, a->topic->name, a->group->name, a->wait.queue_id);
+    pthread_mutex_unlock(&l->broker->changed_mutex);
+}
+
 cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *a, int64_t free_ms)
 {
     uint32_t number;
@@ -58,6 +93,7 @@ cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *
     } else {
         for (int32_t i = 0; i < a->topic->read_queues; i++) watch(l, a, i);
     }
+    if (a->wait.order || cmq_pops_options_of(a->pops)->in_flight_max > 0) look_once_more(l, a);
     return CMQ_POP_HELD;
 }
 
@@ -110,31 +146,7 @@ static void run_again(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, 
     }
 }
 
-/* ---- notes ---- */
-
-/* The broker's changed_mutex is held. What cannot be noted for want of memory is found at the wait's deadline. */
-static void note(cmq_broker_loop *to, cmq_slice topic, cmq_slice group, int32_t queue_id)
-{
-    if (to->pop_note_count > 0) {
-        const cmq_pop_note *last = &to->pop_notes[to->pop_note_count - 1];
-        if (last->queue_id == queue_id && last->topic_bytes == topic.bytes && last->group_bytes == group.bytes &&
-            memcmp(last->names, topic.data, topic.bytes) == 0 && memcmp(last->names + topic.bytes, group.data, group.bytes) == 0)
-            return;
-    }
-    if (to->pop_note_count == to->pop_note_slots) {
-        const uint32_t slots = to->pop_note_slots == 0 ? 16 : to->pop_note_slots * 2;
-        cmq_pop_note *notes = realloc(to->pop_notes, slots * sizeof *notes);
-        if (notes == NULL) return;
-        to->pop_notes = notes;
-        to->pop_note_slots = slots;
-    }
-    char *names = malloc(topic.bytes + group.bytes);
-    if (names == NULL) return;
-    memcpy(names, topic.data, topic.bytes);
-    memcpy(names + topic.bytes, group.data, group.bytes);
-    to->pop_notes[to->pop_note_count++] = (cmq_pop_note){names, (uint32_t)topic.bytes, (uint32_t)group.bytes, queue_id};
-    cmq_loop_wake(to->loop);
-}
+/* ---- telling ---- */
 
 void cmq_pop_tell_rest(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int32_t queue_id)
 {

@@ -105,4 +105,32 @@ static void who_waits_on_any_loop_gets_each_message_once(void)
     kit_broker_stop(&kit);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(when_all_is_stored), CMQ_TEST(when_pops_are_merged), CMQ_TEST(who_waits_on_any_loop_gets_each_message_once))
+/* One loop's ack frees the queue while another loop's pop looks at it and is held: either sees the other. */
+static void a_pop_that_is_held_while_its_queue_becomes_free_goes_on(void)
+{
+    enum { ROUNDS = 1000 };
+    kit_broker_start_pops_threads(&kit, cmq_test_directory(), NULL, 2);
+    int clients[2] = {kit_client(&kit), kit_client(&kit)};   /* one on each loop */
+    asked one = waiting(20000);
+    one.order = true;
+    one.most = 1;
+    for (int i = 0; i <= ROUNDS; i++) {
+        kit_send_message(clients[0], 1, "T", "a", "x");
+        expect(clients[0], 1, OK);
+    }
+    pop(clients[0], 2, one);
+    batch out = batch_of(expect(clients[0], 2, OK), 0);
+    for (int64_t i = 0; i < ROUNDS; i++) {
+        const int acks = clients[i % 2], pops = clients[1 - i % 2];
+        pop(pops, 3, one);
+        settle_to(acks, 4, ACK, "T", 0, i, handle_of(&out, i), 0);
+        expect(acks, 4, OK);
+        const kit_answer *answer = expect(pops, 3, OK);
+        out = batch_of(answer, i + 1);
+    }
+    for (int i = 0; i < 2; i++) close(clients[i]);
+    kit_broker_stop(&kit);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(when_all_is_stored), CMQ_TEST(when_pops_are_merged), CMQ_TEST(who_waits_on_any_loop_gets_each_message_once),
+              CMQ_TEST(a_pop_that_is_held_while_its_queue_becomes_free_goes_on))
