@@ -337,6 +337,9 @@ def show_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress = N
     if json:
         print_json(_in_flight_json(found))
         return
+    if not found.queues:
+        typer.echo(f"group {safe_text(group)} has no progress: nobody has consumed for it yet")
+        return
     oldest = "" if found.oldest_unacked_ms is None else f", the oldest for {_seconds(found.oldest_unacked_ms)}"
     typer.echo(
         f"{safe_text(group)}: {counted(found.waiting, 'message')} waiting, {found.in_flight:,} in flight{oldest}"

@@ -324,6 +324,8 @@ def test_what_a_group_has_in_flight(running: Cluster) -> None:
         ]
         row = next(line for line in lines if line.startswith("t-popped")).split()
         assert (row[:3], row[4:7]) == (["t-popped", "broker-a", "0"], ["4", "1", "3"])
+    ok("group", "create", "g-unused")
+    assert ok("group", "show", "g-unused").out == "group g-unused has no progress: nobody has consumed for it yet\n"
     nobody = run("group", "show", "g-nope")
     assert (nobody.code, nobody.out) == (ExitCode.FAILED, "")
     assert "cometmq group create g-nope" in nobody.err
