@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,7 +40,8 @@ def pop(channel: Channel, *, poll_ms: int = 0, invisible_ms: int = 1_000) -> Com
 
 def ack(channel: Channel, popped: Command, offset: int) -> Command:
     of = popped.fields
-    handle = f"0 {of['popTime']} {of['invisibleTime']} {of['reviveQid']} 0 broker-a 0 {offset}"
+    start = of["startOffsetInfo"].split(" ")[2]
+    handle = f"{start} {of['popTime']} {of['invisibleTime']} {of['reviveQid']} 0 broker-a 0 {offset}"
     fields = {
         "consumerGroup": "g",
         "topic": "orders",
@@ -148,3 +151,41 @@ def test_what_is_in_memory_is_stored_by_a_stop(tmp_path: Path) -> None:
         assert ack(channel, first, 0).code == ResponseCode.SUCCESS
     with make(tmp_path, enablePopBufferMerge=True) as broker, Channel(broker.address) as channel:
         assert pop(channel).code == ResponseCode.POLLING_TIMEOUT
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_members_on_several_loops_get_each_message_once(tmp_path: Path, merge: bool) -> None:
+    """One queue, four members, three loops, and a disk that is waited for: whoever pops, nothing is given twice."""
+    count, all_given = 120, threading.Event()
+    given: list[int] = []
+
+    def consume(address: str) -> None:
+        with Channel(address) as channel:
+            while not all_given.is_set():
+                popped = pop(channel, poll_ms=500, invisible_ms=60_000)
+                if popped.code != ResponseCode.SUCCESS:
+                    continue
+                offsets = [int(offset) for offset in popped.fields["msgOffsetInfo"].split(" ")[2].split(",")]
+                assert {ack(channel, popped, offset).code for offset in offsets} == {ResponseCode.SUCCESS}
+                given.extend(offsets)
+                if len(given) >= count:
+                    all_given.set()
+
+    settings: dict[str, object] = {
+        "serverSelectorThreads": 3,
+        "flushDiskType": "SYNC_FLUSH",
+        "enablePopBufferMerge": merge,
+    }
+    with make(tmp_path, **settings) as broker, ThreadPoolExecutor(4) as members:
+        with Channel(broker.address) as producer:
+            send(producer, 1)
+            consumers = [members.submit(consume, broker.address) for _ in range(4)]
+            send(producer, count - 1)
+        for consumer in consumers:
+            consumer.result(timeout=60)
+        assert sorted(given) == list(range(count))
+        with Channel(broker.address) as channel:
+            assert pop(channel).code == ResponseCode.POLLING_TIMEOUT
+            command = Command(code=RequestCode.GET_GROUP_IN_FLIGHT, fields={"consumerGroup": "g"})
+            told = GroupInFlightBody.from_json(channel.invoke(command, timeout_ms=TIMEOUT_MS).body)
+            assert {one.in_flight for one in told.queues} == {0}
