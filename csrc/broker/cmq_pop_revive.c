@@ -19,6 +19,7 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_bitmap.h"
+#include "base/cmq_namehash.h"
 #include "broker/cmq_delay_record.h"
 #include "broker/cmq_parked.h"
 #include "broker/cmq_pop_unfinished.h"
@@ -36,6 +37,7 @@
 #define TOPIC_POLL_MS 100          /* a retry topic, or the timer, is waited for */
 #define TOPIC_WAIT_MS 30000
 #define WANTED_MAX 64u
+#define WAITED_MAX 16u             /* beyond, the one that was waited for first may be waited for again */
 #define QUEUES_DEFAULT 8u
 #define CHECKPOINTS_DEFAULT 4000000u
 #define NEVER INT64_MAX
@@ -44,12 +46,18 @@
 static const int32_t re_put_s[] = {10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200};
 #define RE_PUTS ((int32_t)(sizeof re_put_s / sizeof re_put_s[0]))
 
+/* A retry topic that was not there when it was needed. */
+typedef struct waited_topic {
+    uint64_t hash;                 /* of its name */
+    int64_t since_ms;              /* 0: none */
+} waited_topic;
+
 /* One revive queue. */
 typedef struct state {
     cmq_pop_unfinished *unfinished;
     int64_t next;                  /* to be read; -1: not begun */
     int64_t end_ms;                /* the latest deliver time that was read; 0: none since the table was empty */
-    int64_t topic_since_ms;        /* its first checkpoint has waited for a retry topic since then; 0: it does not */
+    waited_topic waited[WAITED_MAX];   /* retry topics that are not there, or were not */
 } state;
 
 typedef struct wanted {
@@ -342,6 +350,24 @@ static cmq_status CMQ_MUST_CHECK begin_progress(const cmq_pop_revive *r, cmq_sli
     return status == CMQ_AGAIN ? CMQ_OK : status;
 }
 
+/* NULL: it was there until now. */
+static waited_topic *find_waited(state *s, uint64_t hash)
+{
+    for (uint32_t i = 0; i < WAITED_MAX; i++)
+        if (s->waited[i].since_ms != 0 && s->waited[i].hash == hash) return &s->waited[i];
+    return NULL;
+}
+
+/* In a free place, or in the one of the topic that was waited for first. */
+static waited_topic *begin_waiting(state *s, uint64_t hash)
+{
+    waited_topic *place = &s->waited[0];
+    for (uint32_t i = 1; i < WAITED_MAX; i++)
+        if (s->waited[i].since_ms < place->since_ms) place = &s->waited[i];
+    *place = (waited_topic){.hash = hash};
+    return place;
+}
+
 /* Where the checkpoint's messages go. CMQ_OK: there, or nowhere (*known_out false). CMQ_AGAIN: it is being made. CMQ_ERR_TOPIC: it cannot be. */
 static cmq_status CMQ_MUST_CHECK find_retry_topic(cmq_pop_revive *r, state *s, const cmq_pop_checkpoint *of, int64_t now_ms,
                                                   uint8_t into[CMQ_POP_TOPIC_BYTES_MAX], cmq_slice *topic_out, bool *known_out)
@@ -355,13 +381,15 @@ static cmq_status CMQ_MUST_CHECK find_retry_topic(cmq_pop_revive *r, state *s, c
         const cmq_status status = cmq_pop_retry_topic(of->group, of->topic, r->options.retry_v2 ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1, into, topic_out);
         if (status != CMQ_OK) return status;
     }
+    waited_topic *waited = find_waited(s, cmq_namehash(*topic_out));
     if (cmq_tables_topic(r->tables, *topic_out) == NULL) {
-        if (s->topic_since_ms == 0 || s->topic_since_ms > now_ms) s->topic_since_ms = now_ms;
-        if (now_ms - s->topic_since_ms > TOPIC_WAIT_MS) return cmq_fail(CMQ_ERR_TOPIC, "a retry topic was not made");
         want(r, *topic_out);
+        if (waited == NULL) waited = begin_waiting(s, cmq_namehash(*topic_out));
+        if (waited->since_ms == 0 || waited->since_ms > now_ms) waited->since_ms = now_ms;
+        if (now_ms - waited->since_ms > TOPIC_WAIT_MS) return cmq_fail(CMQ_ERR_TOPIC, "a retry topic was not made");
         return CMQ_AGAIN;
     }
-    s->topic_since_ms = 0;
+    if (waited != NULL) *waited = (waited_topic){0};
     return begin_progress(r, of->group, *topic_out);
 }
 

@@ -16,7 +16,8 @@
  *            confirmed. Whoever goes on from there (after a stop, a kill, on a Java broker) loses none; a kill in between revives twice.
  * Limits:    checkpoints_max of a queue; beyond, its first is revived before its acks were read, so that it may come twice.
  * Failing:   disk full, no memory: tried again every second, nothing passed over. A fenced store: it stops, and says so. A record that is no checkpoint and
- *            no ack, or has a body other than it was stored with, is passed over and counted, as is an original that is gone. A retry topic that cannot be made within 30 s: put again, as above.
+ *            no ack, or has a body other than it was stored with, is passed over and counted, as is an original that is gone. A retry topic that is not made within 30 s: its messages are put
+ *            again, as above, and it is asked for all the same.
  * Threads:   one of its own, unless manual. All calls: any thread, but destroy, and step (one at a time). Callbacks are called by it.
  * Way:       cmq_pop_buffer, cmq_pop_ack -> timer message -> cmq_timer -> [cmq_pop_revive] -> retry topic -> cmq_pop
  * Source:    specification consumption 4.9; upstream's PopReviveService.
