@@ -119,6 +119,8 @@ static void pass(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped,
     if (status != CMQ_OK && status != CMQ_AGAIN) cmq_popped_fail(popped, status);
 }
 
+int64_t cmq_pop_look_after_ms(const cmq_pop_asked *a) { return cmq_pops_options_of(a->pops)->merge ? LOOK_AFTER_MS : DISK_MS; }
+
 /* Keep what the messages are handed out by; any other status than CMQ_OK: they are not. */
 static cmq_status CMQ_MUST_CHECK keep(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_pop_lane *lane, const cmq_offset_key *key,
                                       cmq_pop_retry retry, uint32_t count, int64_t from, int64_t next)
@@ -133,7 +135,7 @@ static cmq_status CMQ_MUST_CHECK keep(cmq_broker_loop *l, const cmq_pop_asked *a
                                  .revive_queue = a->revive_queue};
     const cmq_status status = cmq_pop_lane_add(cmq_pops_buffer(a->pops), lane, &batch, a->now_ms);
     if (status == CMQ_OK && cmq_pop_lane_next(lane) >= 0)
-        cmq_pops_wanted_by(a->pops, a->now_ms + (cmq_pops_options_of(a->pops)->merge ? LOOK_AFTER_MS : DISK_MS));
+        cmq_pops_wanted_by(a->pops, a->now_ms + cmq_pop_look_after_ms(a));
     return status;
 }
 
@@ -156,9 +158,13 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped,
         popped->rest += max - next;
         return;
     }
+    if (status == CMQ_OK && !cmq_popped_has_room(popped, l->units)) {
+        popped->rest += max - from;
+        return;
+    }
     uint32_t count = 0;
     if (status == CMQ_OK) {
-        const cmq_transfer fit = cmq_transfer_fit(l, l->units, found, wanted, CMQ_FRAME_BYTES_MAX / 2, confirmed);
+        const cmq_transfer fit = cmq_transfer_fit(l, l->units, found, wanted, cmq_popped_bytes_left(popped), confirmed);
         count = cmq_popped_pin(popped, l, l->units, fit.count);
         if (count < fit.count) status = cmq_last_error()->status;
         if (count < found) next = l->units[count].offset;
@@ -182,6 +188,12 @@ static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *
     const uint32_t in_flight_max = cmq_pops_options_of(a->pops)->in_flight_max;
     int64_t from = begin_of(l, a, lane, key, queue, max), free_ms;
     if (queue == NULL) return;
+    if (a->wait.order && cmq_pop_lane_next(lane) >= 0) {
+        /* Its batch would move the group behind messages that were popped without order, and may be in memory alone. */
+        free_ms = a->now_ms + cmq_pop_look_after_ms(a);
+        if (free_ms < popped->free_ms) popped->free_ms = free_ms;
+        return;
+    }
     if (a->wait.order && cmq_pop_order_blocks(cmq_pops_ordered(a->pops)->order, key, a->wait.attempt, a->wait.invisible_ms, a->now_ms, &free_ms)) {
         if (free_ms < popped->free_ms) popped->free_ms = free_ms;
         return;

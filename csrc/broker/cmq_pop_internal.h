@@ -57,6 +57,10 @@ void cmq_popped_end(cmq_popped *popped);   /* unpin */
 void cmq_popped_fail(cmq_popped *popped, cmq_status status);   /* reads the thread's last error */
 /* Pin the records of the units, behind those that are there. Returns how many of them can be read; the last error says why not more. */
 uint32_t cmq_popped_pin(cmq_popped *popped, cmq_broker_loop *l, const cmq_unit *units, uint32_t count);
+/* Does the queue whose first unit this is have a share in the answer, and how large may it be? Clients take no frame over CMQ_FRAME_BYTES_MAX, and half of it
+ * is plenty; one message always fits. */
+int64_t cmq_popped_bytes_left(const cmq_popped *popped);
+bool cmq_popped_has_room(const cmq_popped *popped, const cmq_unit *first);
 /* Take those that were pinned: `count` messages of one queue. */
 void cmq_popped_take(cmq_popped *popped, const cmq_pop_asked *asked, const cmq_unit *units, uint32_t count, cmq_pop_retry retry, int32_t queue_id);
 /* Answer with what was found; with code 209, 210 or 19 when that is nothing. */
@@ -66,6 +70,8 @@ void cmq_popped_answer(cmq_popped *popped, cmq_broker_loop *l, const cmq_pop_ask
 void cmq_pop_refuse(cmq_broker_loop *l, const cmq_pop_asked *asked, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Upstream's checks, in its order. False: refused. */
 bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *asked);
+/* So long a queue's batches may take until something of them is settled. */
+int64_t cmq_pop_look_after_ms(const cmq_pop_asked *asked);
 /* Visit the queues that the request is about, those of the group's retry topic first or last by chance. */
 typedef void (*cmq_pop_visit)(cmq_broker_loop *l, const cmq_pop_asked *asked, cmq_popped *popped, cmq_slice topic, cmq_pop_retry retry, int32_t queue_id);
 void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *asked, cmq_popped *popped, cmq_pop_visit visit);

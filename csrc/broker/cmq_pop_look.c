@@ -24,9 +24,15 @@ static void look_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped
 {
     const cmq_offset_key key = {.topic = topic, .group = a->group->name, .queue_id = queue_id};
     cmq_queue *queue = cmq_queues_find(l->broker->queues, topic, queue_id);
+    const cmq_pop_key lane = {.topic = topic, .group = a->group->name, .queue_id = queue_id};
     int64_t free_ms;
     (void)retry;
     if (queue == NULL) return;
+    if (a->wait.order && cmq_pop_buffer_next(cmq_pops_buffer(a->pops), &lane) >= 0) {
+        free_ms = a->now_ms + cmq_pop_look_after_ms(a);
+        if (free_ms < popped->free_ms) popped->free_ms = free_ms;
+        return;
+    }
     if (a->wait.order && cmq_pop_order_blocks(cmq_pops_ordered(a->pops)->order, &key, a->wait.attempt, a->wait.invisible_ms, a->now_ms, &free_ms)) {
         if (free_ms < popped->free_ms) popped->free_ms = free_ms;
         return;
@@ -93,8 +99,10 @@ static void peek_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped
     if (from >= max) return;
     cmq_status status = wanted > 0 ? cmq_queue_read(queue, from, confirmed, l->units, wanted, &found, &next) : CMQ_OK;
     if (status == CMQ_OK) status = cmq_transfer_check(l->units, found);
-    if (status == CMQ_OK && found > 0) {
-        count = cmq_transfer_fit(l, l->units, found, wanted, CMQ_FRAME_BYTES_MAX / 2, confirmed).count;
+    if (status == CMQ_OK && found > 0 && !cmq_popped_has_room(popped, l->units)) {
+        next = l->units[0].offset;
+    } else if (status == CMQ_OK && found > 0) {
+        count = cmq_transfer_fit(l, l->units, found, wanted, cmq_popped_bytes_left(popped), confirmed).count;
         if (count < found) next = l->units[count].offset;
         const uint32_t pinned = cmq_popped_pin(popped, l, l->units, count);
         if (pinned < count) {

@@ -59,6 +59,17 @@ uint32_t cmq_popped_pin(cmq_popped *popped, cmq_broker_loop *l, const cmq_unit *
     return count;
 }
 
+int64_t cmq_popped_bytes_left(const cmq_popped *popped)
+{
+    const int64_t most = CMQ_FRAME_BYTES_MAX / 2, used = (int64_t)popped->bytes;
+    return used < most ? most - used : 0;
+}
+
+bool cmq_popped_has_room(const cmq_popped *popped, const cmq_unit *first)
+{
+    return popped->count == 0 || first->bytes <= cmq_popped_bytes_left(popped);
+}
+
 /* ---- retry messages ---- */
 
 /* What the record is encoded anew from; false: it stays as it is. `pair` takes POP_CK. */

@@ -1,4 +1,5 @@
 /* Pops through a socket: what is given, acknowledged, changed, held, and what comes back; injected time. */
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "support/cmq_pop_kit.h"
@@ -324,6 +325,62 @@ static void an_ordered_pop_waits_for_the_batch_before_it(void)
     kit_broker_stop(&kit);
 }
 
+static void an_ordered_pop_waits_for_what_was_popped_without_order(void)
+{
+    start(&(cmq_pops_options){.merge = true});
+    const int client = kit_client(&kit);
+    send_some(client, 4);
+    asked two = all;
+    two.queue_id = 0;
+    two.most = 2;
+    two.invisible_ms = 60000;
+    pop(client, 1, two);
+    expect(client, 1, OK);
+    asked ordered = two;
+    ordered.order = true;
+    ordered.poll_ms = 15000;
+    pop(client, 2, ordered);
+    /* Its batch would move the group behind messages that are in memory alone: killed now, they would be lost. */
+    CHECK(kit_is_silent(&kit, client));
+    CHECK_INT(committed("T"), 0);
+    kit_broker_pass_pops(&kit, 12000);
+    CHECK(strcmp(kit_text(expect(client, 2, OK), "msgOffsetInfo"), "0 0 2,3") == 0);
+    CHECK_INT(committed("T"), 2);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* ---- sizes ---- */
+
+static void large_messages_of_many_queues_fit_into_frames(void)
+{
+    enum { QUEUES = 32, BODY_BYTES = 900 << 10 };
+    uint8_t *body = calloc(1, BODY_BYTES);
+    uint32_t popped = 0;
+    CHECK(body != NULL);
+    kit_broker_start_pops_threads(&kit, cmq_test_directory(), NULL, 1);
+    kit_broker_topic(&kit, "W", QUEUES, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    for (int32_t queue = 0; queue < QUEUES; queue++) {
+        const cmq_append append = {.common = {.topic = cmq_slice_of_text("W"), .queue_id = queue},
+                                   .count = 1,
+                                   .bodies = {.kind = CMQ_COLUMN_ONE, .one = {.data = body, .bytes = BODY_BYTES}}};
+        cmq_appended appended;
+        CHECK_OK(cmq_store_append(kit.store, &append, &appended));
+    }
+    const int client = kit_client(&kit);
+    asked large = all;
+    large.topic = "W";
+    for (int32_t opaque = 1; popped < QUEUES; opaque++) {
+        pop(client, opaque, large);
+        const kit_answer *answer = expect(client, opaque, OK);   /* no reader takes a larger frame */
+        popped += records_in(answer);
+        CHECK_INT(kit_number(answer, "restNum"), QUEUES - popped);
+    }
+    close(client);
+    kit_broker_stop(&kit);
+    free(body);
+}
+
 /* ---- resets ---- */
 
 static void a_reset_gives_messages_again(void)
@@ -346,4 +403,6 @@ CMQ_TEST_MAIN(CMQ_TEST(what_is_popped_and_acknowledged_does_not_come_back), CMQ_
               CMQ_TEST(many_are_acknowledged_at_once), CMQ_TEST(messages_of_other_tags_are_passed_over), CMQ_TEST(what_may_not_be_popped_is_refused),
               CMQ_TEST(without_timers_there_are_no_pops), CMQ_TEST(a_held_pop_ends_with_a_message), CMQ_TEST(a_held_pop_ends_before_its_client_gives_up),
               CMQ_TEST(a_held_pop_ends_with_a_revived_message), CMQ_TEST(what_one_leaves_the_next_gets), CMQ_TEST(more_than_may_wait_is_told),
-              CMQ_TEST(an_ordered_pop_waits_for_the_batch_before_it), CMQ_TEST(a_reset_gives_messages_again))
+              CMQ_TEST(an_ordered_pop_waits_for_the_batch_before_it),
+              CMQ_TEST(an_ordered_pop_waits_for_what_was_popped_without_order), CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
+              CMQ_TEST(a_reset_gives_messages_again))
