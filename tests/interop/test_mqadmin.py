@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from cometmq.client import ConsumeFromWhere, SimpleConsumer
 from interop.harness import Broker, Client
 from interop.landscapes import for_each_client, in_each_pair, in_full_only
 from interop.patterns import MessageSpec
 from interop.sites import Maker, Peer
+from interop.waiting import eventually
 
 pytestmark = pytest.mark.java
 
@@ -159,6 +161,26 @@ def test_settings_are_read_and_changed_and_paths_are_not(site: Peer) -> None:
         )
         assert "CODE: 16" in refused
         assert settings()["storePathRootDir"] == str(broker.store)
+
+
+@in_each_pair
+def test_progress_of_a_group_that_pops(site: Peer) -> None:
+    """Checkpoints are in the log: the group's offset is behind what is in flight, and nothing shows as such."""
+    client, broker, topic, group = site.client, site.shared_broker, "AdminPopped", "admin_popped"
+    client.mqadmin("updateTopic", "-b", broker.address, "-t", topic, "-r", "1", "-w", "1")
+    client.await_topic(topic)
+    assert len(list(client.send([MessageSpec(topic, b"x", keys=("k",), queue=0) for _ in range(5)]))) == 5
+    first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    with SimpleConsumer(group, name_servers=site.namesrv.address, consume_from_where=first) as consumer:
+        consumer.subscribe(topic)
+        assert len(consumer.receive(3, wait_s=60)) == 3
+
+        def row() -> list[str]:
+            lines = [line.split() for line in client.mqadmin("consumerProgress", "-g", group).splitlines()]
+            return next((line[:7] for line in lines if line[:1] == [topic]), [])
+
+        # Broker, queue, its end, the group's offset, the difference, in flight.
+        eventually(row, lambda found: found == [topic, "shared", "0", "5", "3", "2", "0"])
 
 
 @in_full_only
