@@ -171,7 +171,7 @@ static cmq_status CMQ_MUST_CHECK step_buffer(cmq_pops *pops, int64_t *due_ms_out
 {
     const int64_t now_ms = cmq_clock_now_ms(&pops->clock);
     const cmq_status status = cmq_pop_buffer_step(pops->buffer, now_ms, due_ms_out);
-    const int64_t soonest = now_ms + (status == CMQ_OK ? DISK_MS : RETRY_MS);
+    const int64_t soonest = now_ms + (status == CMQ_OK || status == CMQ_AGAIN ? DISK_MS : RETRY_MS);
     if (*due_ms_out < soonest) *due_ms_out = soonest;
     return status;
 }
@@ -252,10 +252,11 @@ cmq_status cmq_pops_stop(cmq_pops *pops)
         pthread_join(pops->thread, NULL);
         pops->running = false;
     }
-    cmq_status status = cmq_pop_buffer_empty(pops->buffer);
-    if (status == CMQ_AGAIN) {
+    /* So much goes into the log at once as may wait for the disk. */
+    cmq_status status;
+    while ((status = cmq_pop_buffer_empty(pops->buffer)) == CMQ_AGAIN) {
         status = cmq_store_flush(pops->options.store);
-        if (status == CMQ_OK) status = cmq_pop_buffer_empty(pops->buffer);
+        if (status != CMQ_OK) break;
     }
     return status;
 }

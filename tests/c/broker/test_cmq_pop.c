@@ -381,6 +381,34 @@ static void large_messages_of_many_queues_fit_into_frames(void)
     free(body);
 }
 
+/* ---- stopping ---- */
+
+static void a_stop_stores_all_however_little_may_wait_for_the_disk(void)
+{
+    enum { POPS = 200, STAGING_BYTES = 4096 };
+    cmq_pops_counters counters;
+    kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, &(cmq_pops_options){.merge = true});
+    const int client = kit_client(&kit);
+    asked one = all;
+    one.queue_id = 0;
+    one.most = 1;
+    one.invisible_ms = 60000;
+    send_some(client, POPS);
+    for (int i = 0; i < POPS; i++) {
+        pop(client, i, one);
+        expect(client, i, OK);
+    }
+    cmq_pops_count(kit.pops, &counters);
+    CHECK_INT(counters.buffer.checkpoints_now, POPS);
+    cmq_store_set_staging(kit.store, STAGING_BYTES);
+    CHECK_OK(cmq_pops_stop(kit.pops));
+    cmq_pops_count(kit.pops, &counters);
+    CHECK_INT(counters.buffer.checkpoints_now, 0);
+    CHECK_INT(committed("T"), POPS);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* ---- resets ---- */
 
 static void a_reset_gives_messages_again(void)
@@ -405,4 +433,5 @@ CMQ_TEST_MAIN(CMQ_TEST(what_is_popped_and_acknowledged_does_not_come_back), CMQ_
               CMQ_TEST(a_held_pop_ends_with_a_revived_message), CMQ_TEST(what_one_leaves_the_next_gets), CMQ_TEST(more_than_may_wait_is_told),
               CMQ_TEST(an_ordered_pop_waits_for_the_batch_before_it),
               CMQ_TEST(an_ordered_pop_waits_for_what_was_popped_without_order), CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
+              CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk),
               CMQ_TEST(a_reset_gives_messages_again))
