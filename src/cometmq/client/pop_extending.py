@@ -118,8 +118,13 @@ class Extender:
             _log.warning("%s could not be hidden for longer yet: %s", kept.message, error)
             delay_s = min(delay_s, _AGAIN_S)
         kept.change = None
-        if id(kept.message) in self._kept:
+        if self._is_current(kept):
             self._later(kept, delay_s)
 
+    def _is_current(self, kept: _Kept) -> bool:
+        """Whether it was not let go; the same message may be kept anew since."""
+        return self._kept.get(id(kept.message)) is kept
+
     def _forget(self, kept: _Kept) -> None:
-        self._kept.pop(id(kept.message), None)
+        if self._is_current(kept):
+            del self._kept[id(kept.message)]
