@@ -38,7 +38,7 @@ from cometmq.broker.staged_writes import StagedWrites
 from cometmq.broker.stats import Statistics
 from cometmq.broker.timers import BrokerTimers
 from cometmq.broker.topics import BrokerTopics, TopicRules
-from cometmq.errors import NotFound
+from cometmq.errors import Error, NotFound
 from cometmq.remoting.answers import Table, table_of
 from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.store.serving import served_parts
@@ -459,7 +459,11 @@ class ControlPlane:
         """Make the retry topics that revived messages wait for."""
         wanted = self._plane.take_wanted_topics()
         for name in wanted:
-            await self.topics.make_for_group(name, queues=1)
+            try:
+                await self.topics.make_for_group(name, queues=1)
+            except Error as error:
+                # It is asked for again; the others need not wait for that.
+                _log.error("retry topic not made", extra={"topic": name, "error": str(error)})
         if wanted:
             self._plane.wanted_topics_made()
 

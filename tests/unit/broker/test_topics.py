@@ -291,3 +291,11 @@ def test_a_topic_that_the_loops_do_not_take_leaves_the_others_in_order(
     monkeypatch.setattr(rig.plane, "put_topic", picky)
     run(rig.control.order_config(KVTable(table={"orders": "broker-a:4", "other": "broker-a:4"})))
     assert rig.plane.topics["other"].order
+
+
+def test_a_retry_topic_that_cannot_be_made_keeps_no_other_from_being_made(rig: Rig) -> None:
+    jobs = {job.name: job for job in rig.control.jobs()}
+    rig.plane.wanted_topics = ["%RETRY%" + "g" * 255 + "_orders", "%RETRY%g_orders"]
+    asyncio.run(jobs["pop retries"].run())
+    assert rig.plane.topics["%RETRY%g_orders"].read_queue_nums == 1
+    assert rig.plane.wanted_made == 1
