@@ -22,6 +22,7 @@
 #include "base/cmq_namehash.h"
 #include "broker/cmq_delay_record.h"
 #include "broker/cmq_parked.h"
+#include "broker/cmq_pop_ahead.h"
 #include "broker/cmq_pop_unfinished.h"
 #include "store/cmq_property.h"
 #include "store/cmq_watch.h"
@@ -86,6 +87,7 @@ struct cmq_pop_revive {
     cmq_pop_revive_counters seen;  /* since the last merge into counters */
     cmq_unit units[BATCH_UNITS];
     cmq_found items[BATCH_UNITS];
+    cmq_pop_ahead ahead;           /* of the checkpoint at hand */
     cmq_pop_room room;
     cmq_pop_record_room record_room;
     uint8_t scratch[CMQ_DELAY_SCRATCH_BYTES + 64];
@@ -309,7 +311,7 @@ static cmq_status CMQ_MUST_CHECK put_message(cmq_pop_revive *r, const cmq_pop_ch
     cmq_record_view view;
     cmq_append append;
     cmq_appended appended;
-    cmq_status status = cmq_store_read_offset(r->store, of->topic, of->queue_id, offset, &batch);
+    cmq_status status = cmq_pop_ahead_read(&r->ahead, offset, &batch);
     if (status == CMQ_OK) status = cmq_record_parse(item.record, item.record_bytes, item.physical_offset, 0, &view);
     if (status != CMQ_OK) {
         cmq_found_batch_release(&batch);
@@ -427,6 +429,7 @@ static cmq_status CMQ_MUST_CHECK revive_checkpoint(cmq_pop_revive *r, state *s, 
     if (status != CMQ_OK && status != CMQ_ERR_TOPIC) return status;
     const bool has_topic = status == CMQ_OK;
     status = CMQ_OK;
+    cmq_pop_ahead_begin(&r->ahead, r->store, of.topic, of.queue_id);
     while (left != 0 && status == CMQ_OK) status = revive_message(r, s, index, &of, cmq_bits_take(&left), has_topic, topic, now_ms, end);
     return status;
 }
