@@ -459,13 +459,16 @@ class ControlPlane:
         """Make the retry topics that revived messages wait for."""
         wanted = self._plane.take_wanted_topics()
         for name in wanted:
-            try:
-                await self.topics.make_for_group(name, queues=1)
-            except Error as error:
-                # It is asked for again; the others need not wait for that.
-                _log.error("retry topic not made", extra={"topic": name, "error": str(error)})
+            await self._make_retry(name)
         if wanted:
             self._plane.wanted_topics_made()
+
+    async def _make_retry(self, name: str) -> None:
+        try:
+            await self.topics.make_for_group(name, queues=1)
+        except Error as error:
+            # It is asked for again; the others need not wait for that.
+            _log.error("retry topic not made", extra={"topic": name, "error": str(error)})
 
     async def _flush_notices(self) -> None:
         self.clients.flush_notices()
