@@ -400,6 +400,7 @@ static cmq_status CMQ_MUST_CHECK revive_message(cmq_pop_revive *r, state *s, uin
                                                 cmq_slice topic, int64_t now_ms, int64_t *end)
 {
     const int64_t offset = cmq_pop_offset_at(of, bit);
+    const uint64_t put_again_before = r->seen.put_again;
     cmq_status status = has_topic ? put_message(r, of, topic, offset, end) : CMQ_ERR_TOPIC;
     const bool revived = status == CMQ_OK, gone = status == CMQ_ERR_NOT_FOUND;
     if (!revived && !gone && cmq_parked_is_hopeless(status)) status = put_again(r, (int32_t)(s - r->states), of, offset, now_ms, end);
@@ -407,7 +408,8 @@ static cmq_status CMQ_MUST_CHECK revive_message(cmq_pop_revive *r, state *s, uin
     if (status != CMQ_OK) return status;
     r->seen.gone += gone;
     r->seen.revived += revived;
-    cmq_pop_unfinished_finish(s->unfinished, index, bit, revived || gone);
+    /* What was put again is still in flight; nothing else is. */
+    cmq_pop_unfinished_finish(s->unfinished, index, bit, r->seen.put_again == put_again_before);
     return CMQ_OK;
 }
 
@@ -424,6 +426,7 @@ static cmq_status CMQ_MUST_CHECK revive_checkpoint(cmq_pop_revive *r, state *s, 
     cmq_status status = find_retry_topic(r, s, &of, now_ms, name, &topic, &known);
     if (!known) {
         r->seen.skipped++;
+        while (left != 0) cmq_pop_unfinished_finish(s->unfinished, index, cmq_bits_take(&left), true);
         return CMQ_OK;
     }
     if (status != CMQ_OK && status != CMQ_ERR_TOPIC) return status;

@@ -40,7 +40,7 @@
 
 typedef struct cmq_pop_revive cmq_pop_revive;
 
-/* Messages of one checkpoint that are in the retry topic now, or gone from the store. Slices live for the call. */
+/* Messages of one checkpoint that are in the retry topic now, or gone, or given up. Slices live for the call. */
 typedef struct cmq_pop_revived {
     cmq_slice topic, group;              /* the topic they were popped from */
     cmq_slice normal_topic;              /* what the group asked for: a pop of it, or of any of its queues, may go on */
@@ -54,7 +54,7 @@ typedef struct cmq_pop_revive_calls {
     void *context;
     /* Has the timer entered what was parked and delivered what was due? NULL: always. */
     bool (*caught_up)(void *context);
-    /* Messages are in their retry topic, and confirmed, or are gone. */
+    /* Messages are in their retry topic, and confirmed, or nobody's any more. */
     void (*revived)(void *context, const cmq_pop_revived *revived);
     /* There are retry topics to be made (cmq_pop_revive_take_wanted): wake whoever makes them. Must be short, and call nothing here. */
     void (*wanted)(void *context);

@@ -32,7 +32,7 @@ bool cmq_pop_unfinished_ack(cmq_pop_unfinished *unfinished, const cmq_pop_ack *a
 /* The checkpoint at `index`, 0 the first, with its bits as they are. Names live until it is dropped; `diffs` takes its differences. */
 void cmq_pop_unfinished_at(const cmq_pop_unfinished *unfinished, uint32_t index, int32_t diffs[CMQ_POP_MESSAGES_MAX], cmq_pop_checkpoint *checkpoint_out);
 
-/* Message `bit` of the checkpoint at `index` is done with: revived or gone, or put again by a checkpoint of its own; how many of the first says the count. */
+/* Message `bit` of the checkpoint at `index` is done with: revived, gone or given up, or put again by a checkpoint of its own; how many of the first says the count. */
 void cmq_pop_unfinished_finish(cmq_pop_unfinished *unfinished, uint32_t index, uint32_t bit, bool revived);
 uint32_t cmq_pop_unfinished_revived(const cmq_pop_unfinished *unfinished, uint32_t index);
 

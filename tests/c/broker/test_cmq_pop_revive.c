@@ -377,6 +377,7 @@ static void strangers_and_what_is_gone_are_passed_over(void)
     pass(4000);
     (void)step(revive);
     CHECK_INT(counters_of(revive).skipped, 1);
+    CHECK_INT(told, 3);
     CHECK_INT(committed(0), 4);
     cmq_pop_revive_destroy(revive);
     end();
