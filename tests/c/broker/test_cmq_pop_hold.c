@@ -99,6 +99,53 @@ static void what_does_not_match_ends_no_wait(void)
     kit_broker_stop(&kit);
 }
 
+static void put_to(const char *topic, int32_t queue_id)
+{
+    const cmq_append append = {.common = {.topic = cmq_slice_of_text(topic), .queue_id = queue_id}, .count = 1,
+                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(kit.store, &append, &appended));
+}
+
+/* Nobody could watch it when the pop was held. */
+static void the_first_message_of_a_queue_ends_a_wait(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit), other = kit_client(&kit);
+    hold(client, 1, waiting(15000));
+    put_to("T", 3);
+    expect_text(expect(client, 1, OK), "msgOffsetInfo", "0 3 0");
+    hold(client, 2, waiting(15000));
+    hold(other, 3, of_queue(waiting(15000), 2));
+    kit_broker_topic(&kit, "T", 6, CMQ_PERM_READ | CMQ_PERM_WRITE);   /* it gets more queues meanwhile */
+    put_to("T", 5);
+    expect_text(expect(client, 2, OK), "msgOffsetInfo", "0 5 0");
+    CHECK(kit_is_silent(&kit, other));
+    close(client);
+    close(other);
+    kit_broker_stop(&kit);
+}
+
+static void what_is_deleted_meanwhile_is_told_at_the_end(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit), other = kit_client(&kit);
+    kit_broker_topic(&kit, "D", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    kit_broker_subscribe(&kit, "H", "T", "*", 1);
+    asked deleted = waiting(15000);
+    deleted.topic = "D";
+    hold(client, 1, deleted);
+    hold(other, 2, of_group(waiting(15000), "H"));
+    CHECK(cmq_tables_remove_topic(kit.tables, cmq_slice_of_text("D")));
+    CHECK(cmq_tables_remove_group(kit.tables, cmq_slice_of_text("H")));
+    kit_broker_pass(&kit, 14950);
+    expect(client, 1, 17);
+    expect(other, 2, 26);
+    close(client);
+    close(other);
+    kit_broker_stop(&kit);
+}
+
 /* ---- fairness ---- */
 
 static void members_are_served_in_turn(void)
@@ -331,7 +378,8 @@ static void what_is_not_on_disk_is_not_popped(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late), CMQ_TEST(who_has_gone_gets_nothing),
-              CMQ_TEST(what_does_not_match_ends_no_wait), CMQ_TEST(members_are_served_in_turn), CMQ_TEST(each_group_gets_what_comes),
+              CMQ_TEST(what_does_not_match_ends_no_wait), CMQ_TEST(the_first_message_of_a_queue_ends_a_wait),
+              CMQ_TEST(what_is_deleted_meanwhile_is_told_at_the_end), CMQ_TEST(members_are_served_in_turn), CMQ_TEST(each_group_gets_what_comes),
               CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked), CMQ_TEST(a_batch_is_shared_by_those_who_wait),
               CMQ_TEST(over_several_loops_each_message_goes_to_one), CMQ_TEST(a_rest_is_told_to_other_loops),
               CMQ_TEST(a_revived_message_wakes_a_pop_of_any_loop), CMQ_TEST(too_many_in_flight_when_all_is_stored),
