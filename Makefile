@@ -161,9 +161,10 @@ format: $(BUILT) ## let ruff format the Python files
 # The short forms run in `make test`. CMQ_LONG=1 tells C and Python tests to do their long form.
 
 .PHONY: crash-long
-crash-long: $(BUILT) ## crash tests in their long form: tens of thousands of power-loss images, 100 kills of a Spark driver
+crash-long: $(BUILT) ## crash tests in their long form: tens of thousands of power-loss images, hundreds of kills of Spark drivers and brokers
 	$(call ctest_preset,release,-DCMQ_TEST_TIMEOUT_S=7200,CMQ_LONG=1,-R 'crash|power')
-	@CMQ_LONG=1 $(BIN)/python -m pytest tests/spark/test_stream.py -k whenever --timeout 7200 $(PYTEST_ARGS)
+	@CMQ_LONG=1 $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_wire_once.py -k 'whenever or around' \
+		--timeout 7200 $(PYTEST_ARGS)
 
 FUZZ_MUTATIONS ?= 20000000
 .PHONY: fuzz

@@ -168,6 +168,39 @@ def test_a_stream_whose_last_micro_batch_is_run_again(
     assert (bodies(broker.path), left_over(broker.path)) == (list(range(900)), [])
 
 
+@pytest.mark.skipif("CMQ_LONG" not in os.environ, reason="takes minutes: only with CMQ_LONG=1")
+@pytest.mark.timeout(7200)
+def test_each_row_once_whenever_the_broker_dies(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> None:
+    seed, kills = 17, 20
+    chosen = random.Random(seed)
+    rows = 750 * (kills + 1)
+    with open_small(tmp_path / "source") as store:
+        store.create_topic("s", queues=2)
+        store.append_many("s", [b"%d" % number for number in range(rows)])
+    query = (
+        spark.readStream.format("cometmq")
+        .options(path=str(tmp_path / "source"), topic="s", startingOffsets="earliest", maxOffsetsPerTrigger="250")
+        .load()
+        .selectExpr("body")
+        .writeStream.format("cometmq")
+        .options(**options_of(broker))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    killed = 0
+    while not query.awaitTermination(1):
+        done = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")))
+        if killed < kills and done > 3 * killed:
+            time.sleep(chosen.uniform(0, 1))  # the moment is what is tried out
+            broker.kill_and_start()
+            killed += 1
+    assert (query.exception(), killed) == (None, kills)
+    assert bodies(broker.path) == list(range(rows)), f"seed {seed}"
+    broker.kill_and_start()
+    assert left_over(broker.path) == []
+
+
 @pytest.mark.timeout(7200)
 def test_each_row_once_whenever_the_driver_dies(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> None:
     kills = 50 if os.environ.get("CMQ_LONG") else 1

@@ -3,7 +3,8 @@
 Connections live on the client's background loop (:mod:`cometmq.client.background`), which a process has once. Spark
 forks, keeps and kills its processes as it likes: each makes its own, and nothing has to be ended in order.
 
-A broker or name server that does not answer is tried again, with growing pauses, until these add up to the time-out.
+A broker or name server that does not answer, or says that it cannot for now, is tried again, with growing pauses, until
+these add up to the time-out.
 
 Threads: the methods that are coroutines run on the loop, the others block in any thread but the loop's.
 Source:  consumption specification 1.8; remoting specification 2.3.
@@ -58,7 +59,6 @@ _GROUP = "TOOLS_CONSUMER"
 _TRY_MS = 5_000
 _FIRST_PAUSE_MS = 50
 _LONGEST_PAUSE_MS = 2_000
-_BUSY = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL))
 
 
 class Retry:
@@ -162,7 +162,7 @@ class Wire:
     def request(
         self, broker: str, command: Command, *, codes: Sequence[int] = (), timeout_ms: int = _TRY_MS
     ) -> Command:
-        """Make a request of a broker, again while it does not answer or is busy. So it must bear being made twice.
+        """Make a request of a broker, again while it does not answer, is busy or ends. It must bear being made twice.
 
         Args:
             broker: its name.
@@ -194,8 +194,10 @@ class Wire:
                 answer = await once(address)
                 if is_wanted(answer):
                     return answer
-                if answer.code not in _BUSY or not await retry.pause():
-                    raise BrokerError(answer.remark, code=answer.code, address=address)
+                refusal = BrokerError(answer.remark, code=answer.code, address=address)
+                self._addresses.pop(broker, None)  # one that ends comes back elsewhere
+                if not refusal.retriable or not await retry.pause():
+                    raise refusal
             except (ConnectionLost, RequestTimeout, LimitReached, BrokerNotFound):  # noqa: PERF203 - a pause is between them
                 self._addresses.pop(broker, None)  # it may have moved
                 if not await retry.pause():

@@ -241,6 +241,9 @@ def commit(
             except (ConnectionLost, RequestTimeout) as error:
                 raise type(error)(f"{error} (option commitTimeoutMs; {_AGAIN})") from error
             except BrokerError as error:
+                if error.retriable:
+                    why = f"{error.remark} (option commitTimeoutMs; {_AGAIN})"
+                    raise BrokerError(why, code=error.code, address=error.address) from error
                 if error.code != ResponseCode.MESSAGE_ILLEGAL:
                     raise
                 reason = f"broker {broker} cannot append the rows: {error.remark}"

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -284,13 +285,22 @@ def test_nobody_there() -> None:
         catalog.topics()
 
 
-def test_a_busy_broker_is_asked_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.GO_AWAY,
+    ],
+)
+def test_a_busy_broker_is_asked_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, code: ResponseCode) -> None:
     right, asked = Wire._pull_once, []
 
     async def once(self: Wire, address: str, request: Any) -> PullAnswer:
         asked.append(request.queue_offset)
         if len(asked) <= 2:
-            return PullAnswer(code=int(ResponseCode.SYSTEM_BUSY), remark="too much to do")
+            return PullAnswer(code=int(code), remark="too much to do")
         return await right(self, address, request)
 
     monkeypatch.setattr(Wire, "_pull_once", once)
@@ -317,6 +327,30 @@ def test_a_broker_that_comes_back_is_waited_for(cluster: Cluster, monkeypatch: p
     assert {key: (one.low, one.high) for key, one in after.items()} == {
         key: (one.low, one.high) for key, one in before.items()
     }
+
+
+@pytest.mark.parametrize("slave_is_last", [False, True])
+def test_a_master_is_asked_and_not_its_slave(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, slave_is_last: bool
+) -> None:
+    masters = {broker.config.settings.broker_name: broker.address for broker in cluster.brokers}
+    with WireCatalog([cluster.name_server_address], timeout_ms=100) as catalog:
+        wire = catalog._wire
+        cluster_admin = type(wire.admin.cluster)
+        right = cluster_admin.brokers
+
+        async def brokers(self: Any) -> Any:
+            found = await right(self)
+            slaves = tuple(replace(one, broker_id=1, address="127.0.0.1:1") for one in found)
+            lonely = replace(found[0], broker_name="broker-c", broker_id=1, address="127.0.0.1:2")
+            return (*found, *slaves, lonely) if slave_is_last else (lonely, *slaves, *found)
+
+        monkeypatch.setattr(cluster_admin, "brokers", brokers)
+        for name, address in masters.items():
+            assert wire.run(wire._address_of(name)) == address
+        # A slave whose master is gone is nobody to pull from: it may be behind.
+        with pytest.raises(BrokerNotFound, match="knows broker broker-c; known are broker-a, broker-b"):
+            wire.run(wire._address_of("broker-c"))
 
 
 # --- Life

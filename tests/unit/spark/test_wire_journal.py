@@ -202,7 +202,14 @@ def test_what_waits_is_not_given_up(cluster: Cluster, monkeypatch: pytest.Monkey
 Handler = Callable[[StagedWrites, Command, Any], Any]
 
 
-def losing(monkeypatch: pytest.MonkeyPatch, name: str, *, before: bool, times: int = 1) -> list[int]:
+def losing(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    *,
+    before: bool,
+    times: int = 1,
+    code: ResponseCode = ResponseCode.SYSTEM_BUSY,
+) -> list[int]:
     """Let the first answers of a handler say busy, before or after it has done what was asked."""
     right: Handler = getattr(StagedWrites, name)
     calls: list[int] = []
@@ -214,22 +221,47 @@ def losing(monkeypatch: pytest.MonkeyPatch, name: str, *, before: bool, times: i
             return answer
         if not before:
             await right(self, request, caller)
-        raise Refusal(ResponseCode.SYSTEM_BUSY, "lost")
+        raise Refusal(code, "lost")
 
     monkeypatch.setattr(StagedWrites, name, handle)
     return calls
 
 
 @pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("name", ["_begin", "_put", "_commit"])
-def test_every_request_bears_being_made_again(monkeypatch: pytest.MonkeyPatch, name: str, before: bool) -> None:
-    calls = losing(monkeypatch, name, before=before, times=2)
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("_begin", ResponseCode.SYSTEM_BUSY),
+        ("_put", ResponseCode.SERVICE_NOT_AVAILABLE),
+        ("_commit", ResponseCode.SYSTEM_BUSY),
+        ("_commit", ResponseCode.SERVICE_NOT_AVAILABLE),
+    ],
+)
+def test_every_request_bears_being_made_again(
+    monkeypatch: pytest.MonkeyPatch, name: str, code: ResponseCode, before: bool
+) -> None:
+    calls = losing(monkeypatch, name, before=before, times=2, code=code)
     for cluster in started(1, **ON):
         writer = batch_writer(cluster)
         writer.commit([task(writer, batch(b"a", b"b"))])
         assert stored(cluster) == [b"a", b"b"]
         assert len(calls) >= 3
         assert staged_folders(cluster) == []
+
+
+def test_a_commit_that_is_never_served_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = losing(monkeypatch, "_commit", before=True, times=1000, code=ResponseCode.SERVICE_NOT_AVAILABLE)
+    for cluster in started(1, **ON):
+        writer = batch_writer(cluster, commitTimeoutMs="200")
+        message = task(writer, batch(b"a"))
+        with pytest.raises(
+            BrokerError, match=r"code 14 .*lost \(option commitTimeoutMs; do not run the job again"
+        ) as told:
+            writer.commit([message])
+        assert told.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        calls += range(1000)  # it is served from here on
+        writer.commit([message])
+        assert stored(cluster) == [b"a"]
 
 
 def test_a_broker_that_is_gone(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
