@@ -236,45 +236,45 @@ static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *po
 
 /* ---- all queues ---- */
 
-static void visit_topic(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, const cmq_topic_entry *topic, cmq_pop_retry retry, uint32_t draw,
-                        cmq_pop_visit visit)
+/* A linear congruential generator is random enough for shares. */
+static uint32_t draw_of(cmq_broker_loop *l)
 {
-    const int32_t queues = topic->read_queues;
-    for (int32_t i = 0; i < queues; i++) visit(l, a, popped, topic->name, retry, (int32_t)((draw + (uint32_t)i) % (uint32_t)queues));
+    l->draw = l->draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(l->draw >> 33);
 }
 
-static void visit_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_pop_retry retry, uint32_t draw, cmq_pop_visit visit)
+/* Begin anywhere: the first ones alone may have enough for every pop. */
+static void visit_topic(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, const cmq_topic_entry *topic, cmq_pop_retry retry, cmq_pop_visit visit)
+{
+    const uint32_t queues = topic->read_queues > 0 ? (uint32_t)topic->read_queues : 0, first = queues > 1 ? draw_of(l) % queues : 0;
+    for (uint32_t i = 0; i < queues; i++) visit(l, a, popped, topic->name, retry, (int32_t)((first + i) % queues));
+}
+
+static void visit_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_pop_retry retry, cmq_pop_visit visit)
 {
     uint8_t room[CMQ_POP_TOPIC_BYTES_MAX];
     cmq_slice name;
     if (cmq_pop_retry_topic(a->group->name, a->topic->name, retry, room, &name) != CMQ_OK) return;   /* a name that is too long is no topic's */
     const cmq_topic_entry *topic = cmq_tables_topic(l->reader, name);
-    if (topic != NULL) visit_topic(l, a, popped, topic, retry, draw, visit);
-}
-
-/* 0 to 99; a linear congruential generator is random enough for shares. */
-static uint32_t draw_of(cmq_broker_loop *l)
-{
-    l->draw = l->draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(l->draw >> 33) % 100;
+    if (topic != NULL) visit_topic(l, a, popped, topic, retry, visit);
 }
 
 void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_popped *popped, cmq_pop_visit visit)
 {
     const cmq_pops_options *o = cmq_pops_options_of(a->pops);
-    const uint32_t draw = draw_of(l);
+    const uint32_t draw = draw_of(l) % 100;
     const bool retries_first = (int32_t)draw < o->retry_percent, both = o->retry_v2 && !o->retry_v1_off;
     const cmq_pop_retry retry = o->retry_v2 && !(both && draw % 2 == 0) ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1;
     a->confirmed = cmq_store_confirmed(l->broker->store);
-    if (retries_first && !a->wait.order) visit_retries(l, a, popped, retry, draw, visit);
+    if (retries_first && !a->wait.order) visit_retries(l, a, popped, retry, visit);
     if (a->wait.queue_id < 0)
-        visit_topic(l, a, popped, a->topic, CMQ_POP_NORMAL, draw, visit);
+        visit_topic(l, a, popped, a->topic, CMQ_POP_NORMAL, visit);
     else
         visit(l, a, popped, a->topic->name, CMQ_POP_NORMAL, a->wait.queue_id);
-    if (!retries_first && !a->wait.order && popped->count < popped->capacity) visit_retries(l, a, popped, retry, draw, visit);
+    if (!retries_first && !a->wait.order && popped->count < popped->capacity) visit_retries(l, a, popped, retry, visit);
     /* An answer has messages of one kind of retry topic only, as some clients tell them from others by their queue. Nobody waits beside the other kind's. */
     const cmq_pop_retry other = retry == CMQ_POP_RETRY_V1 ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1;
-    if (both && !a->wait.order && popped->count == 0) visit_retries(l, a, popped, other, draw, visit);
+    if (both && !a->wait.order && popped->count == 0) visit_retries(l, a, popped, other, visit);
 }
 
 /* ---- a pop's way ---- */

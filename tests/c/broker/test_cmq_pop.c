@@ -381,6 +381,42 @@ static void large_messages_of_many_queues_fit_into_frames(void)
     free(body);
 }
 
+/* ---- which queues ---- */
+
+static void put_one_into_each(const char *topic, int32_t queues)
+{
+    kit_broker_topic(&kit, topic, queues, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    for (int32_t queue = 0; queue < queues; queue++) {
+        const cmq_append append = {.common = {.topic = cmq_slice_of_text(topic), .queue_id = queue},
+                                   .count = 1,
+                                   .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
+        cmq_appended appended;
+        CHECK_OK(cmq_store_append(kit.store, &append, &appended));
+    }
+}
+
+/* Upstream's draw is below 100: with a backlog in the first hundred queues, nobody would come to the others. */
+static void pops_begin_at_any_queue(void)
+{
+    enum { QUEUES = 1000, POPS = 40 };
+    int far = 0;
+    start(NULL);
+    put_one_into_each("W", QUEUES);
+    const int client = kit_client(&kit);
+    asked one = all;
+    one.topic = "W";
+    one.most = 1;
+    for (int i = 0; i < POPS; i++) {
+        int queue_id;
+        pop(client, i, one);
+        CHECK_INT(sscanf(kit_text(expect(client, i, OK), "startOffsetInfo"), "0 %d 0", &queue_id), 1);
+        far += queue_id >= QUEUES / 2;
+    }
+    CHECK(far > 0);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* ---- stopping ---- */
 
 static void a_stop_stores_all_however_little_may_wait_for_the_disk(void)
@@ -433,5 +469,6 @@ CMQ_TEST_MAIN(CMQ_TEST(what_is_popped_and_acknowledged_does_not_come_back), CMQ_
               CMQ_TEST(a_held_pop_ends_with_a_revived_message), CMQ_TEST(what_one_leaves_the_next_gets), CMQ_TEST(more_than_may_wait_is_told),
               CMQ_TEST(an_ordered_pop_waits_for_the_batch_before_it),
               CMQ_TEST(an_ordered_pop_waits_for_what_was_popped_without_order), CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
+              CMQ_TEST(pops_begin_at_any_queue),
               CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk),
               CMQ_TEST(a_reset_gives_messages_again))
