@@ -250,7 +250,7 @@ class SimpleEngine(GroupFacts):
                     await asyncio.sleep(min(left_ms / 1000, _BROKER_FAILED_S))
                 messages = list(result.messages)
                 if result.rest and len(messages) < most:
-                    messages += await self._round(queues, most - len(messages), invisible_ms, is_extra=True)
+                    messages = await self._round(queues, most, invisible_ms, found=messages)
             else:
                 messages = await self._round(queues, most, invisible_ms)
                 if not messages and (left_s := end_s - instance.loop.time()) > 0:
@@ -338,7 +338,12 @@ class SimpleEngine(GroupFacts):
             self._ready.extend(task.result().messages)
 
     async def _round(
-        self, queues: Sequence[MessageQueue], most: int, invisible_ms: int, *, is_extra: bool = False
+        self,
+        queues: Sequence[MessageQueue],
+        most: int,
+        invisible_ms: int,
+        *,
+        found: list[ReceivedMessage] | None = None,
     ) -> list[ReceivedMessage]:
         """Pop what is there from one broker after the other, until there is enough.
 
@@ -346,9 +351,9 @@ class SimpleEngine(GroupFacts):
             queues: where.
             most: how much is enough.
             invisible_ms: for how long.
-            is_extra: there is something already, so that nothing is raised.
+            found: what there is already; with something, nothing is raised.
         """
-        found: list[ReceivedMessage] = []
+        found = [] if found is None else found
         errors: list[Error] = []
         for queue in queues:
             try:
@@ -362,7 +367,7 @@ class SimpleEngine(GroupFacts):
             except asyncio.CancelledError:
                 self._ready.extend(found)
                 raise
-        if errors and len(errors) == len(queues) and not found and not is_extra:
+        if errors and len(errors) == len(queues) and not found:
             raise errors[0]
         for one in errors:
             _log.warning("group %s: nothing could be popped: %s", self._group, one)

@@ -300,6 +300,23 @@ def test_a_receive_that_is_cancelled_loses_nothing() -> None:
     run(main)
 
 
+def test_a_receive_that_is_cancelled_while_it_asks_for_more_loses_nothing() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(*(b"%d" % number for number in range(40)))
+        engine = await scene.started()
+        waiting = asyncio.ensure_future(receive(engine, 40))
+        while not scene.cluster.asked(RequestCode.POP_MESSAGE)[1:]:
+            await asyncio.sleep(0.0005)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await asyncio.sleep(1)
+        assert len(await receive(engine, 40, wait_s=0)) == 40
+        await engine.close()
+
+    run(main)
+
+
 def test_a_receive_ends_with_the_consumer() -> None:
     async def main(scene: Scene) -> None:
         engine = await scene.started()
