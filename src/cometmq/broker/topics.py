@@ -41,6 +41,7 @@ from cometmq.store_config.names import (
     is_system_topic,
     is_topic_name,
     may_send_to,
+    validate_made_topic,
     validate_topic,
 )
 from cometmq.store_config.topic_config import Perm, QueueType, TopicConfig, alter_attributes
@@ -240,7 +241,7 @@ class BrokerTopics:
                 found = replace(found, order=order)
                 await self._put([found])
             return found
-        validate_topic(name)
+        validate_made_topic(name)
         return await self._make(
             TopicConfig(
                 topic_name=name,

@@ -27,6 +27,7 @@ __all__ = [
     "may_send_to",
     "retry_topic",
     "validate_group",
+    "validate_made_topic",
     "validate_topic",
     "validate_used_group",
 ]
@@ -81,6 +82,21 @@ def validate_topic(topic: str) -> str:
         InvalidTopic: empty, over-long (127 characters; 255 for retry and dead-letter topics) or with other characters.
     """
     problem = _problem(topic, _topic_chars_max(topic))
+    if problem is not None:
+        raise InvalidTopic(f"the topic name {_shown(topic)} {problem}")
+    return topic
+
+
+def validate_made_topic(topic: str) -> str:
+    """Return ``topic`` when a broker may make it by itself: as :func:`validate_topic`, or ``%RETRY%group+topic``.
+
+    Raises:
+        InvalidTopic: as there.
+    """
+    group, mark, popped = topic.partition("+")
+    if not mark or not topic.startswith(RETRY_PREFIX) or group == RETRY_PREFIX:
+        return validate_topic(topic)
+    problem = _problem(group + popped, _DERIVED_TOPIC_CHARS_MAX - 1) if popped else "ends with +"
     if problem is not None:
         raise InvalidTopic(f"the topic name {_shown(topic)} {problem}")
     return topic

@@ -10,7 +10,7 @@ from cometmq.errors import InvalidArgument, TopicNotFound
 from cometmq.store_config.fastjson import JsonValue
 from cometmq.store_config.fields import INT32_MAX, Fields
 from cometmq.store_config.named_table import NamedTable
-from cometmq.store_config.names import validate_topic
+from cometmq.store_config.names import validate_made_topic
 from cometmq.store_config.topic_config import Perm, TopicConfig, alter_attributes
 
 __all__ = ["Topics"]
@@ -44,7 +44,7 @@ class Topics(NamedTable[TopicConfig]):
 
     @staticmethod
     def _check(entry: TopicConfig) -> None:
-        validate_topic(entry.topic_name)
+        validate_made_topic(entry.topic_name)
         for name, value in (("read", entry.read_queue_nums), ("write", entry.write_queue_nums)):
             if not 0 <= value <= INT32_MAX:
                 raise InvalidArgument(f"{entry.topic_name}: {value} {name} queues; 0 to {INT32_MAX} are allowed")

@@ -109,9 +109,10 @@ def test_settings_reach_the_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     }
 
 
-@pytest.mark.parametrize("merge", [False, True])
-def test_what_is_not_acknowledged_wakes_a_held_pop(tmp_path: Path, merge: bool) -> None:
-    with make(tmp_path, enablePopBufferMerge=merge) as broker, Channel(broker.address) as channel:
+@pytest.mark.parametrize(("merge", "newer_names"), [(False, False), (True, False), (False, True)])
+def test_what_is_not_acknowledged_wakes_a_held_pop(tmp_path: Path, merge: bool, newer_names: bool) -> None:
+    settings = {"enablePopBufferMerge": merge, "enableRetryTopicV2": newer_names}
+    with make(tmp_path, **settings) as broker, Channel(broker.address) as channel:
         send(channel, 3)
         first = pop(channel)
         assert first.code == ResponseCode.SUCCESS
@@ -119,8 +120,9 @@ def test_what_is_not_acknowledged_wakes_a_held_pop(tmp_path: Path, merge: bool) 
         assert [ack(channel, first, offset).code for offset in (0, 2)] == [0, 0]
         again = pop(channel, poll_ms=30_000)
         assert again.code == ResponseCode.SUCCESS
-        assert again.fields["msgOffsetInfo"] == "1 0 0"
+        assert again.fields["msgOffsetInfo"] == ("2 0 0" if newer_names else "1 0 0")
         assert b"POP_CK" in again.body
+        assert broker.control.topics.get("%RETRY%g+orders" if newer_names else "%RETRY%g_orders") is not None
 
 
 @pytest.mark.parametrize("merge", [False, True])

@@ -295,7 +295,8 @@ def test_a_topic_that_the_loops_do_not_take_leaves_the_others_in_order(
 
 def test_a_retry_topic_that_cannot_be_made_keeps_no_other_from_being_made(rig: Rig) -> None:
     jobs = {job.name: job for job in rig.control.jobs()}
-    rig.plane.wanted_topics = ["%RETRY%" + "g" * 255 + "_orders", "%RETRY%g_orders"]
+    rig.plane.wanted_topics = ["%RETRY%" + "g" * 255 + "_orders", "%RETRY%g_orders", "%RETRY%g+orders"]
     asyncio.run(jobs["pop retries"].run())
-    assert rig.plane.topics["%RETRY%g_orders"].read_queue_nums == 1
+    for made in ("%RETRY%g_orders", "%RETRY%g+orders"):
+        assert rig.plane.topics[made].read_queue_nums == stored(rig)[made].read_queue_nums == 1
     assert rig.plane.wanted_made == 1

@@ -19,6 +19,7 @@ from cometmq.store_config.names import (
     may_send_to,
     retry_topic,
     validate_group,
+    validate_made_topic,
     validate_topic,
     validate_used_group,
 )
@@ -224,6 +225,22 @@ def test_topic_names_allowed(name: str) -> None:
 def test_topic_names_refused(name: str) -> None:
     with pytest.raises(InvalidTopic, match=r"^the topic name "):
         validate_topic(name)
+
+
+def test_topic_names_that_brokers_make() -> None:
+    for name in ("a", "%RETRY%g_T", "%RETRY%g+T", "%RETRY%" + "g" * 120 + "+" + "T" * 127):
+        assert validate_made_topic(name) == name
+    for name in (
+        "a+b",
+        "%RETRY%+T",
+        "%RETRY%g+",
+        "%RETRY%g+T+",
+        "%RETRY%g+a/b",
+        "%DLQ%g+T",
+        "%RETRY%" + "g" * 248 + "+T",
+    ):
+        with pytest.raises(InvalidTopic, match=r"^the topic name "):
+            validate_made_topic(name)
 
 
 def test_group_names() -> None:
