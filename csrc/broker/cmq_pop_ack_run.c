@@ -82,12 +82,16 @@ cmq_status cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_acked *what, co
     const int64_t pop_ms = what->handle.pop_ms;
     CMQ_ASSERT(count > 0 && count <= CMQ_POP_MESSAGES_MAX);
     /* Another broker's handle is about another broker's checkpoint, which the revive will not find. */
+    const bool ours = cmq_pop_ack_is_ours(pops, &what->handle);
     cmq_status status = CMQ_AGAIN;
-    if (cmq_pop_ack_is_ours(pops, &what->handle))
+    if (ours)
         status = cmq_pop_buffer_ack(buffer, &key, what->handle.start_offset, pop_ms, offsets, count, cmq_pops_now_ms(pops));
     if (status == CMQ_AGAIN) {
         status = store(pops, what, offsets, count);
-        if (status == CMQ_OK) cmq_pop_buffer_in_flight_done(buffer, &key, count, pop_ms, what->handle.invisible_ms);
+        if (status == CMQ_OK && ours)
+            cmq_pop_buffer_acks_stored(buffer, &key, what->handle.start_offset, pop_ms, what->handle.invisible_ms, offsets, count);
+        else if (status == CMQ_OK)
+            cmq_pop_buffer_in_flight_done(buffer, &key, count, pop_ms, what->handle.invisible_ms);
     }
     if (status == CMQ_OK) cmq_bump(&l->counters.pop_acks, count);
     if (cmq_pops_options_of(pops)->in_flight_max > 0) wake_limited(l, what);

@@ -418,6 +418,34 @@ cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, in
     return status;
 }
 
+/* Whether it leaves soon or not, as long as it is merged: should it leave so late that the ack has gone before it, it takes the ack along. */
+static void note_stored_acks(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane, uint32_t number, const int64_t *offsets, uint32_t count)
+{
+    cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
+    for (uint32_t i = 0; i < count; i++) {
+        const int index = cmq_pop_held_index(held, offsets[i]);
+        if (index >= 0) held->bits = cmq_bits_set(held->bits, (uint32_t)index);
+    }
+    if (!cmq_pop_held_is_done(held)) return;
+    if (held->detached)
+        drop(buffer, s, number);
+    else if (lane->first == number)
+        settle_or_list(buffer, s, lane);
+}
+
+void cmq_pop_buffer_acks_stored(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms, int64_t invisible_ms,
+                                const int64_t *offsets, uint32_t count)
+{
+    const uint64_t hash = hash_of(key);
+    cmq_pop_shard *s = shard_of(buffer, hash);
+    pthread_mutex_lock(&s->mutex);
+    cmq_pop_lane *lane = find_lane(s, key, hash);
+    const uint32_t number = lane != NULL ? cmq_pop_checkpoints_find(&s->checkpoints, lane->number, start_offset, pop_ms) : NONE;
+    if (lane != NULL) cmq_pop_ages_take(&lane->ages, count, pop_ms, invisible_ms);
+    if (number != NONE) note_stored_acks(buffer, s, lane, number, offsets, count);
+    pthread_mutex_unlock(&s->mutex);
+}
+
 void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, uint32_t count, int64_t pop_ms, int64_t invisible_ms)
 {
     const uint64_t hash = hash_of(key);

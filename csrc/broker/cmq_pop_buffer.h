@@ -107,6 +107,11 @@ void cmq_pop_lane_reset(cmq_pop_buffer *buffer, cmq_pop_lane *lane);
 cmq_status CMQ_MUST_CHECK cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms, const int64_t *offsets,
                                              uint32_t count, int64_t now_ms);
 
+/* Acks of one checkpoint that were not merged are in the log: their messages are in flight no more, and the checkpoint has them, too, where it is still in
+ * memory. */
+void cmq_pop_buffer_acks_stored(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms, int64_t invisible_ms,
+                                const int64_t *offsets, uint32_t count);
+
 /* `count` messages of a pop, named by its time and its invisible time, are in flight no more: acked in the log, revived, or gone. Any thread. */
 void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, uint32_t count, int64_t pop_ms, int64_t invisible_ms);
 /* A message is in flight by a checkpoint that went to the log without a pop: its invisible time was changed. No lane is made for it. */

@@ -29,7 +29,8 @@ cmq_status CMQ_MUST_CHECK cmq_pop_ordered_give(const cmq_pop_ordered *to, const 
                                                cmq_pop_retry retry, int64_t now_ms, cmq_text *info);
 
 /* A message was consumed. *wake_out: nothing blocks the queue any more, wake who waits for it. CMQ_ERR_NOT_FOUND: the batch that is out does not have the
- * message; answer 13. An ack of an earlier pop, or of what was consumed long ago, is CMQ_OK and does nothing. */
+ * message; answer 13. An ack of an earlier pop, or of what was consumed long ago, is CMQ_OK and does nothing; so is one
+ * of a batch that is forgotten, unless it is of the message where the group stands (upstream moves the group behind any, past what nobody consumed). */
 cmq_status CMQ_MUST_CHECK cmq_pop_ordered_ack(const cmq_pop_ordered *to, const cmq_offset_key *key, int64_t offset, int64_t pop_ms, int64_t invisible_ms,
                                               int64_t now_ms, bool *wake_out);
 

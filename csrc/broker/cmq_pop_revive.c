@@ -57,6 +57,7 @@ typedef struct waited_topic {
 typedef struct state {
     cmq_pop_unfinished *unfinished;
     int64_t next;                  /* to be read; -1: not begun */
+    int64_t late;                  /* the last checkpoint that came when what was due after it had come; -1: none */
     int64_t end_ms;                /* the latest deliver time that was read; 0: none since the table was empty */
     waited_topic waited[WAITED_MAX];   /* retry topics that are not there, or were not */
 } state;
@@ -137,7 +138,7 @@ cmq_status cmq_pop_revive_create(cmq_pop_revive **revive_out, const cmq_pop_revi
     cmq_status status = made->event_fd < 0 ? cmq_fail_errno(errno, "cannot make the revive service's event") : CMQ_OK;
     if (status == CMQ_OK) status = copy_texts(made);
     for (uint32_t i = 0; i < queues && status == CMQ_OK; i++) {
-        made->states[i].next = -1;
+        made->states[i].next = made->states[i].late = -1;
         status = cmq_pop_unfinished_create(&made->states[i].unfinished);
     }
     if (status == CMQ_OK) status = cmq_tables_reader_create(options->tables, &made->tables);
@@ -184,6 +185,7 @@ static cmq_status CMQ_MUST_CHECK take_checkpoint(cmq_pop_revive *r, state *s, co
     }
     r->seen.checkpoints++;
     if (checkpoint.broker.bytes == 0) checkpoint.broker = cmq_slice_of_text(r->broker);
+    if (s->end_ms - cmq_pop_revive_ms(&checkpoint) > COMPLETE_MS) s->late = offset;
     return cmq_pop_unfinished_add(s->unfinished, &checkpoint);
 }
 
@@ -266,7 +268,8 @@ static cmq_status CMQ_MUST_CHECK put_again(cmq_pop_revive *r, int32_t queue_id, 
     checkpoint.diffs = first;
     checkpoint.revive_offset = 0;
     checkpoint.re_puts = old->re_puts < INT8_MAX ? old->re_puts + 1 : INT8_MAX;
-    if (cmq_pop_revive_ms(old) <= now_ms) checkpoint.invisible_ms += INT64_C(1000) * re_put_s[old->re_puts < RE_PUTS ? old->re_puts : RE_PUTS - 1];
+    /* From now on, where upstream counts from when it was due: after a night without the broker, one that cannot be put would be put again and again at once. */
+    if (cmq_pop_revive_ms(old) <= now_ms) checkpoint.invisible_ms = now_ms - old->pop_ms + INT64_C(1000) * re_put_s[old->re_puts < RE_PUTS ? old->re_puts : RE_PUTS - 1];
     if (cmq_pop_revive_ms(&checkpoint) > now_ms + delay_ms_max) checkpoint.invisible_ms = now_ms + delay_ms_max - checkpoint.pop_ms;
     cmq_status status = cmq_pop_checkpoint_append(&r->options.log, queue_id, &checkpoint, now_ms, &r->record_room, &append);
     if (status == CMQ_OK) status = cmq_store_append(r->store, &append, &appended);
@@ -460,8 +463,15 @@ static cmq_status CMQ_MUST_CHECK finish_run(cmq_pop_revive *r, state *s, uint32_
     return status == CMQ_AGAIN ? CMQ_OK : status;
 }
 
+/* Everything up to end_ms was read, is what the latest deliver time says, and the timer delivers in order. A checkpoint that came late (delivered again after
+ * a kill, say) has its acks behind it yet: for it, and what is before it, the timer must have caught up, too. */
+static bool is_complete(const state *s, const cmq_pop_checkpoint *of, int64_t end_ms, bool caught_up)
+{
+    return end_ms - cmq_pop_revive_ms(of) > COMPLETE_MS && (caught_up || of->revive_offset > s->late);
+}
+
 /* Revive a run of checkpoints that are complete when everything up to end_ms was read. *more_out: there may be more. */
-static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, state *s, int64_t end_ms, int64_t now_ms, bool *more_out)
+static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, state *s, int64_t end_ms, int64_t now_ms, bool caught_up, bool *more_out)
 {
     const uint32_t all = cmq_pop_unfinished_count(s->unfinished);
     const uint64_t before = r->seen.revived;
@@ -475,10 +485,11 @@ static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, state *s, int64_t
         cmq_pop_checkpoint of;
         cmq_pop_unfinished_at(s->unfinished, done, diffs, &of);
         const bool forced = all - done > r->options.checkpoints_max;
-        if (!forced && end_ms - cmq_pop_revive_ms(&of) <= COMPLETE_MS) break;
+        const bool complete = is_complete(s, &of, end_ms, caught_up);
+        if (!forced && !complete) break;
         status = revive_checkpoint(r, s, done, now_ms, &end);
         if (status != CMQ_OK) break;
-        r->seen.early += forced && end_ms - cmq_pop_revive_ms(&of) <= COMPLETE_MS;
+        r->seen.early += forced && !complete;
         done++;
         *more_out = done < all;
     }
@@ -490,11 +501,11 @@ static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, state *s, int64_t
     return status;
 }
 
-static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, state *s, int64_t end_ms, int64_t now_ms)
+static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, state *s, int64_t end_ms, int64_t now_ms, bool caught_up)
 {
     bool more = true;
     cmq_status status = CMQ_OK;
-    while (status == CMQ_OK && more && !atomic_load_explicit(&r->stopping, memory_order_acquire)) status = revive_run(r, s, end_ms, now_ms, &more);
+    while (status == CMQ_OK && more && !atomic_load_explicit(&r->stopping, memory_order_acquire)) status = revive_run(r, s, end_ms, now_ms, caught_up, &more);
     return status;
 }
 
@@ -503,10 +514,10 @@ static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, state *s, in
 /* The queue was deleted, and has begun anew: what was read of its former life comes back now, as no ack of it will be read any more. */
 static cmq_status CMQ_MUST_CHECK begin_anew(cmq_pop_revive *r, state *s, int64_t now_ms)
 {
-    const cmq_status status = revive_complete(r, s, END_OF_TIME_MS, now_ms);
+    const cmq_status status = revive_complete(r, s, END_OF_TIME_MS, now_ms, true);
     if (status != CMQ_OK || cmq_pop_unfinished_count(s->unfinished) > 0) return status;
     (void)cmq_offsets_remove(r->options.offsets, cmq_slice_of_text(CMQ_POP_REVIVE_GROUP), r->options.log.revive_topic);
-    s->next = -1;
+    s->next = s->late = -1;
     return CMQ_OK;
 }
 
@@ -553,11 +564,11 @@ static cmq_status CMQ_MUST_CHECK read_and_revive(cmq_pop_revive *r, state *s, cm
     cmq_status status = cmq_watcher_add(r->watcher, queue);
     while (status == CMQ_OK && count > 0 && !atomic_load_explicit(&r->stopping, memory_order_acquire)) {
         status = read_batch(r, s, queue, &count);
-        if (status == CMQ_OK) status = revive_complete(r, s, s->end_ms, now_ms);
+        if (status == CMQ_OK) status = revive_complete(r, s, s->end_ms, now_ms, caught_up && count == 0);
     }
     const int64_t max = cmq_queue_max(queue, cmq_store_confirmed(r->store));
     r->seen.behind_now += max > s->next ? (uint64_t)(max - s->next) : 0;
-    if (status == CMQ_OK && count == 0 && caught_up && s->end_ms != 0 && now_ms - s->end_ms > QUIET_MS) status = revive_complete(r, s, now_ms, now_ms);
+    if (status == CMQ_OK && count == 0 && caught_up && s->end_ms != 0 && now_ms - s->end_ms > QUIET_MS) status = revive_complete(r, s, now_ms, now_ms, true);
     return status;
 }
 

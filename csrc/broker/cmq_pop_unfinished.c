@@ -228,6 +228,37 @@ static bool follow_each_other(const cmq_pop_checkpoint *checkpoint)
     return true;
 }
 
+static int32_t index_of(const cmq_pop_unfinished *u, const entry *of, int64_t offset)
+{
+    const int64_t diff = offset - of->start_offset;
+    if (!of->has_diffs) return diff >= 0 && diff < of->num ? (int32_t)diff : -1;
+    for (uint32_t i = 0; i < of->num; i++)
+        if (u->diffs[(of->diffs_at + i) & (u->diff_slots - 1)] == diff) return (int32_t)i;
+    return -1;
+}
+
+static bool is_named(const entry *of, const names *by, int32_t queue_id, int64_t start_offset, int64_t pop_ms)
+{
+    return of->names == by && of->queue_id == queue_id && of->start_offset == start_offset && of->pop_ms == pop_ms;
+}
+
+/* The messages of a checkpoint that another one of the same name has already: what the timer delivers again after a kill is revived once. One that was put again
+ * is another, though its name may be the same. */
+static uint32_t known_bits(const cmq_pop_unfinished *u, const names *of, const cmq_pop_checkpoint *checkpoint, uint32_t hash)
+{
+    uint32_t bits = 0;
+    const uint32_t mask = 2 * u->slots - 1;
+    for (uint32_t at = hash & mask; u->places[at] != 0; at = (at + 1) & mask) {
+        const entry *one = &u->ring[u->places[at] - 1];
+        if (!is_named(one, of, checkpoint->queue_id, checkpoint->start_offset, checkpoint->pop_ms) || one->invisible_ms != checkpoint->invisible_ms ||
+            one->re_puts != checkpoint->re_puts)
+            continue;
+        for (uint32_t i = 0; i < checkpoint->num; i++)
+            if (index_of(u, one, cmq_pop_offset_at(checkpoint, i)) >= 0) bits = cmq_bits_set(bits, i);
+    }
+    return bits;
+}
+
 cmq_status cmq_pop_unfinished_add(cmq_pop_unfinished *u, const cmq_pop_checkpoint *checkpoint)
 {
     CMQ_ASSERT(checkpoint->num <= CMQ_POP_MESSAGES_MAX);
@@ -237,15 +268,15 @@ cmq_status cmq_pop_unfinished_add(cmq_pop_unfinished *u, const cmq_pop_checkpoin
     if (status != CMQ_OK) return status;
     names *of = use_names(u, checkpoint->topic, checkpoint->group, checkpoint->broker);
     if (of == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the names of an unfinished checkpoint");
-    const uint32_t slot = (u->head + u->count) & (u->slots - 1);
+    const uint32_t slot = (u->head + u->count) & (u->slots - 1), hash = hash_key(of->hash, checkpoint->queue_id, checkpoint->start_offset, checkpoint->pop_ms);
     u->ring[slot] = (entry){
         .names = of,
         .start_offset = checkpoint->start_offset,
         .pop_ms = checkpoint->pop_ms,
         .invisible_ms = checkpoint->invisible_ms,
         .revive_offset = checkpoint->revive_offset,
-        .hash = hash_key(of->hash, checkpoint->queue_id, checkpoint->start_offset, checkpoint->pop_ms),
-        .bits = checkpoint->bits,
+        .hash = hash,
+        .bits = checkpoint->bits | known_bits(u, of, checkpoint, hash),
         .queue_id = checkpoint->queue_id,
         .diffs_at = (u->diff_head + u->diff_count) & (u->diff_slots - 1),
         .re_puts = checkpoint->re_puts,
@@ -261,15 +292,6 @@ cmq_status cmq_pop_unfinished_add(cmq_pop_unfinished *u, const cmq_pop_checkpoin
     return CMQ_OK;
 }
 
-static int32_t index_of(const cmq_pop_unfinished *u, const entry *of, int64_t offset)
-{
-    const int64_t diff = offset - of->start_offset;
-    if (!of->has_diffs) return diff >= 0 && diff < of->num ? (int32_t)diff : -1;
-    for (uint32_t i = 0; i < of->num; i++)
-        if (u->diffs[(of->diffs_at + i) & (u->diff_slots - 1)] == diff) return (int32_t)i;
-    return -1;
-}
-
 bool cmq_pop_unfinished_ack(cmq_pop_unfinished *u, const cmq_pop_ack *ack, int64_t offset)
 {
     const uint64_t names_hash = hash_names(ack->topic, ack->group, ack->broker);
@@ -279,7 +301,7 @@ bool cmq_pop_unfinished_ack(cmq_pop_unfinished *u, const cmq_pop_ack *ack, int64
     bool found = false;
     for (uint32_t at = hash & mask; u->places[at] != 0; at = (at + 1) & mask) {
         entry *one = &u->ring[u->places[at] - 1];
-        if (one->names != of || one->queue_id != ack->queue_id || one->start_offset != ack->start_offset || one->pop_ms != ack->pop_ms) continue;
+        if (!is_named(one, of, ack->queue_id, ack->start_offset, ack->pop_ms)) continue;
         const int32_t index = index_of(u, one, offset);
         found |= index >= 0;
         if (index >= 0) one->bits = cmq_bits_set(one->bits, (uint32_t)index);

@@ -1,4 +1,4 @@
-/* cmq_timer_enter: what was parked gets its unit in the timer log and its slot in the wheel. What is late is delivered at once.
+/* cmq_timer_enter: what was parked gets its unit in the timer log and its slot in the wheel. What is late is delivered at once, behind what is due before it.
  *
  * A message further away than the roll window gets a unit that parks it again before that window ends, as the wheel has no room for all of time.
  */
@@ -56,6 +56,8 @@ static cmq_status CMQ_MUST_CHECK add_unit(cmq_timer *timer, const cmq_record_vie
     const int64_t at = slot_for(timer, number, &roll), precision_ms = timer->options.precision_ms;
     if (!cmq_timer_wheel_has_room(timer->wheel, at) || (timer->walk.active && timer->walk.number == at)) return CMQ_AGAIN;
     cmq_timer_wheel_get(timer->wheel, at, &slot);
+    /* The clock was set back into a slot that was delivered: what was in it is not delivered again. */
+    if (!cmq_timer_wheel_is_pending(timer->wheel, at)) slot = (cmq_timer_slot){.number = at, .first = -1, .last = -1};
     const bool has_topic = cmq_property_find(parked->properties, CMQ_NAME("REAL_TOPIC"), &topic);
     const cmq_timer_unit unit = {
         .previous = slot.last,
@@ -94,6 +96,8 @@ static cmq_status CMQ_MUST_CHECK enter_record(cmq_timer *timer, const cmq_unit *
     }
     /* A deletion that is late finds nothing to delete. */
     if (cmq_property_find(parked->properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &key)) return CMQ_OK;
+    /* It overtakes nothing that is due before it: an ack that came before its checkpoint would be nobody's. */
+    if (timer->next_pending <= number) return CMQ_AGAIN;
     const cmq_status status = cmq_timer_append(timer, parked, CMQ_TIMER_NEVER_ENTERED, false, &done->end);
     if (status == CMQ_OK) done->late++;
     return status;

@@ -99,6 +99,12 @@ bool cmq_timer_wheel_has_room(const cmq_timer_wheel *wheel, int64_t number)
     return !bit_of(wheel->pending, place) || load_slot(wheel, place).number == number;
 }
 
+bool cmq_timer_wheel_is_pending(const cmq_timer_wheel *wheel, int64_t number)
+{
+    const uint32_t place = place_of(number);
+    return bit_of(wheel->pending, place) && load_slot(wheel, place).number == number;
+}
+
 void cmq_timer_wheel_set_pending(cmq_timer_wheel *wheel, int64_t number) { set_bit(wheel->pending, place_of(number)); }
 void cmq_timer_wheel_clear_pending(cmq_timer_wheel *wheel, int64_t number) { clear_bit(wheel->pending, place_of(number)); }
 

@@ -50,6 +50,8 @@ void cmq_timer_wheel_each(cmq_timer_wheel *wheel, void (*each)(void *context, co
 
 /* May a slot of this number be put: is its place free of another time's that is to be delivered? */
 bool cmq_timer_wheel_has_room(const cmq_timer_wheel *wheel, int64_t number);
+/* Is the slot of this number to be delivered? */
+bool cmq_timer_wheel_is_pending(const cmq_timer_wheel *wheel, int64_t number);
 void cmq_timer_wheel_set_pending(cmq_timer_wheel *wheel, int64_t number);
 void cmq_timer_wheel_clear_pending(cmq_timer_wheel *wheel, int64_t number);
 /* The number of the first pending slot from `from` on, around the wheel; INT64_MAX when there is none. */

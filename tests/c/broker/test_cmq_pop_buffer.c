@@ -258,6 +258,25 @@ static void what_is_due_is_stored_with_its_acks(void)
     stop();
 }
 
+/* The clock jumped, say: the ack went to the log when its checkpoint was to leave first, and goes once more behind it. */
+static void an_ack_that_was_stored_leaves_with_its_checkpoint(void)
+{
+    start(true, NULL);
+    const cmq_pop_key key = key_of(0);
+    const int64_t offsets[] = {2, 9};
+    pop_run(0, 0, 4);
+    world.now_ms = START_MS + 8501;
+    CHECK_STATUS(ack(0, 0, START_MS, 2), CMQ_AGAIN);
+    cmq_pop_buffer_acks_stored(world.buffer, &key, 0, START_MS, 60000, offsets, 2);
+    CHECK_STATUS(ack(0, 0, START_MS, 2), CMQ_AGAIN);
+    world.now_ms = START_MS + 100000;
+    step();
+    CHECK_INT(world.log_count, 2);
+    CHECK(!world.log[0].is_ack);
+    CHECK_INT(world.log[1].offset, 2);
+    stop();
+}
+
 /* 3 s before it is due again, where that comes first; and what has less than 4.5 s is not merged at all. */
 static void short_invisible_times_leave_early(void)
 {
@@ -778,7 +797,7 @@ static void threads_pop_while_another_stores(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(without_merging_everything_is_stored_at_once), CMQ_TEST(a_merged_batch_leaves_nothing_in_the_log), CMQ_TEST(offsets_move_in_pop_order),
-              CMQ_TEST(what_nothing_matched_is_passed_over_in_its_turn), CMQ_TEST(what_is_due_is_stored_with_its_acks),
+              CMQ_TEST(what_nothing_matched_is_passed_over_in_its_turn), CMQ_TEST(what_is_due_is_stored_with_its_acks), CMQ_TEST(an_ack_that_was_stored_leaves_with_its_checkpoint),
               CMQ_TEST(short_invisible_times_leave_early), CMQ_TEST(a_full_disk_loses_nothing), CMQ_TEST(a_clean_stop_writes_everything_out),
               CMQ_TEST(limits_send_checkpoints_to_the_log), CMQ_TEST(offsets_far_apart_keep_their_places), CMQ_TEST(after_a_reset_old_batches_move_nothing),
               CMQ_TEST(what_is_deleted_is_forgotten), CMQ_TEST(in_flight_counts_what_was_popped_since_the_start), CMQ_TEST(listing_goes_through_every_lane),

@@ -26,6 +26,7 @@ static void make_checkpoint(model_entry *into, int64_t revive_offset)
         .start_offset = (int64_t)cmq_test_random_below(50),
         .pop_ms = 1000 + (int64_t)cmq_test_random_below(3),
         .invisible_ms = 10,
+        .re_puts = (int32_t)cmq_test_random_below(2),
         .revive_offset = revive_offset,
         .num = (uint8_t)(1 + cmq_test_random_below(CMQ_POP_MESSAGES_MAX)),
         .queue_id = (int32_t)cmq_test_random_below(3),
@@ -72,6 +73,21 @@ static bool ack_model(model_entry *entries, uint32_t count, const cmq_pop_ack *a
     return found;
 }
 
+/* What others of the key have is done with in a new one: it was delivered again. */
+static uint32_t known_bits(const model_entry *entries, uint32_t count, const model_entry *added)
+{
+    const cmq_pop_ack name = ack_for(&added->checkpoint);
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const cmq_pop_checkpoint *other = &entries[i].checkpoint;
+        if (!is_named(other, &name) || other->re_puts != added->checkpoint.re_puts) continue;
+        for (uint32_t k = 0; k < added->checkpoint.num; k++)
+            for (uint32_t n = 0; n < other->num; n++)
+                if (added->diffs[k] == entries[i].diffs[n]) bits |= UINT32_C(1) << k;
+    }
+    return bits;
+}
+
 static void check_entry(const cmq_pop_unfinished *unfinished, uint32_t index, const model_entry *expected)
 {
     int32_t diffs[CMQ_POP_MESSAGES_MAX];
@@ -101,6 +117,7 @@ static void random_histories(void)
                 make_checkpoint(&entries[end], (int64_t)end);
                 entries[end].checkpoint.diffs = entries[end].diffs;
                 CHECK_OK(cmq_pop_unfinished_add(unfinished, &entries[end].checkpoint));
+                entries[end].checkpoint.bits |= known_bits(entries + first, end - first, &entries[end]);
                 end++;
             } else if (what < 8) {
                 model_entry other;

@@ -359,6 +359,23 @@ static void late_messages_go_at_once(void)
     finish(timer, store);
 }
 
+static void late_messages_overtake_nothing(void)
+{
+    cmq_store *store = open_store();
+    cmq_timer *timer = make_timer(store);
+    const int64_t began = now();
+    send_at(store, began + 2000, "first");
+    send_at(store, began + 9000, "last");
+    step(timer);
+    pass(500);
+    send_at(store, began + 3000, "late");
+    pass(5000);
+    step(timer);
+    CHECK_TEXT(delivered(store), "first late");
+    CHECK_INT(counters_of(timer).late, 1);
+    finish(timer, store);
+}
+
 static void a_deletion_of_the_slot_deletes(void)
 {
     cmq_store *store = open_store();
@@ -628,6 +645,27 @@ static void a_clock_that_jumps(void)
     finish(timer, store);
 }
 
+/* What was delivered of it is not delivered again with what comes. */
+static void a_slot_that_the_clock_is_set_back_into(void)
+{
+    cmq_store *store = open_store();
+    cmq_timer *timer = make_timer(store);
+    atomic_store(&kit_now_ms, now() / 1000 * 1000);
+    const int64_t due_ms = now() + 5000;
+    send_at(store, due_ms, "before");
+    step(timer);
+    pass(6000);
+    step(timer);
+    CHECK_TEXT(delivered(store), "before");
+    pass(-5000);
+    send_at(store, due_ms, "after");
+    step(timer);
+    pass(6000);
+    step(timer);
+    CHECK_TEXT(delivered(store), "before after");
+    finish(timer, store);
+}
+
 static void old_log_files_go(void)
 {
     cmq_store *store = open_store();
@@ -749,6 +787,7 @@ static void the_thread_delivers(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST(a_congested_slot_refuses), CMQ_TEST(delivered_when_its_slot_is_over),
               CMQ_TEST(everything_of_the_record_is_kept), CMQ_TEST(a_slot_keeps_the_order_of_parking), CMQ_TEST(late_messages_go_at_once),
+              CMQ_TEST(late_messages_overtake_nothing), CMQ_TEST(a_slot_that_the_clock_is_set_back_into),
               CMQ_TEST(a_deletion_of_the_slot_deletes), CMQ_TEST(far_timers_are_rolled),
               CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_failing_disk_stops_it), CMQ_TEST(timers_outlive_everything),
               CMQ_TEST(down_for_a_month), CMQ_TEST(a_slot_is_not_written_over_before_it_was_delivered), CMQ_TEST(lost_files_are_made_again),
