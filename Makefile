@@ -166,6 +166,11 @@ crash-long: $(BUILT) ## crash tests in their long form: tens of thousands of pow
 	@CMQ_LONG=1 $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_wire_once.py -k 'whenever or around' \
 		--timeout 7200 $(PYTEST_ARGS)
 
+.PHONY: model-long
+model-long: $(SETUP) ## 30,000 histories of pops against a reference (CMQ_HISTORIES=n; CMQ_HISTORY=n repeats one)
+	$(call configure_and_build,release,)
+	@CMQ_LONG=1 build/release/tests/model_pop
+
 FUZZ_MUTATIONS ?= 20000000
 .PHONY: fuzz
 fuzz: $(SETUP) ## mutate corpora for minutes under AddressSanitizer; FUZZ_MUTATIONS=n; CMQ_SEED=n repeats a run

@@ -97,15 +97,16 @@ void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, c
     kit_broker_serve(kit, open_store(root, flush), extra, false);
 }
 
-static void start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops, bool threads)
+static void serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pops_options *extra, uint32_t loops, bool threads)
 {
     cmq_pops_options options = extra != NULL ? *extra : (cmq_pops_options){0};
-    make_tables(kit, open_store(root, flush));
+    make_tables(kit, store);
+    kit->now_ms = now_ms;
     kit->loops = loops;
     kit->threads = threads;
     kit_broker_topic(kit, CMQ_TOPIC_TIMER, 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
     kit_broker_topic(kit, CMQ_POP_REVIVE_TOPIC_PREFIX "C", 8, CMQ_PERM_READ | CMQ_PERM_WRITE);
-    const cmq_timer_options timer = {.store = kit->store, .clock = cmq_clock_manual(&kit->now_ms), .manual = true};
+    const cmq_timer_options timer = {.store = kit->store, .clock = cmq_clock_manual(&kit->now_ms), .manual = true, .log_file_bytes = 16 + 200 * 52};
     CHECK_OK(cmq_timer_create(&kit->timer, &timer));
     CHECK_OK(cmq_timer_start(kit->timer));
     CHECK_OK(cmq_pop_order_create(&kit->order, 0));
@@ -122,6 +123,13 @@ static void start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, 
     CHECK_OK(cmq_pops_create(&kit->pops, &options));
     make_broker(kit, &(cmq_broker_options){.timer = kit->timer, .name = "broker-a"}, threads);
     CHECK_OK(cmq_pops_start(kit->pops));
+}
+
+void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pops_options *extra) { serve_pops(kit, store, now_ms, extra, 1, false); }
+
+static void start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops, bool threads)
+{
+    serve_pops(kit, open_store(root, flush), KIT_BROKER_MS, extra, loops, threads);
 }
 
 void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra)

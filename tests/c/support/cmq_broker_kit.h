@@ -38,6 +38,8 @@ void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flu
 void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops);
 /* The same with loops that run in threads; flush mode is async. Pops' time stands still all the same. */
 void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pops_options *extra, uint32_t loops);
+/* The same over a store that is open, at this time of its clock; the offsets are empty. */
+void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pops_options *extra);
 /* Let `ms` pass, and timers and pops do what is due, retry topics be made, until nothing is. */
 void kit_broker_pass_pops(kit_broker *kit, int64_t ms);
 void kit_broker_stop(kit_broker *kit);
