@@ -280,7 +280,7 @@ static cmq_status CMQ_MUST_CHECK put_again(cmq_pop_revive *r, int32_t queue_id, 
     return status;
 }
 
-/* The properties with 1ST_POP_TIME, where it is to be set. */
+/* The properties with 1ST_POP_TIME, where it is to be set and a record has room for it: without it a message comes back all the same. */
 static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_record_view *original, int64_t pop_ms, cmq_append *append)
 {
     uint8_t digits[CMQ_TEXT_NUMBER_BYTES_MAX];
@@ -302,6 +302,7 @@ static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_reco
     const size_t bytes = cmq_text_format(pop_ms, digits);
     status = cmq_property_append(r->scratch, sizeof r->scratch, &used, CMQ_NAME("1ST_POP_TIME"),
                                  (cmq_slice){.data = digits + CMQ_TEXT_NUMBER_BYTES_MAX - bytes, .bytes = bytes});
+    if (status == CMQ_ERR_TOO_LARGE || used > CMQ_PROPERTY_BYTES_MAX) return CMQ_OK;
     append->properties.one = (cmq_slice){.data = r->scratch, .bytes = used};
     return status;
 }

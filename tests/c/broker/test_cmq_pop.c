@@ -381,6 +381,31 @@ static void large_messages_of_many_queues_fit_into_frames(void)
     free(body);
 }
 
+static void a_message_whose_properties_are_full_comes_back(void)
+{
+    static uint8_t filling[CMQ_PROPERTY_BYTES_MAX];
+    memset(filling, 'x', sizeof filling);
+    filling[1] = CMQ_PROPERTY_NAME_END;
+    filling[sizeof filling - 1] = CMQ_PROPERTY_PAIR_END;
+    start(NULL);
+    const int client = kit_client(&kit);
+    const cmq_append full = {.common = {.topic = cmq_slice_of_text("T")},
+                             .count = 1,
+                             .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("hello")},
+                             .properties = {.kind = CMQ_COLUMN_ONE, .one = {.data = filling, .bytes = sizeof filling}}};
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(kit.store, &full, &appended));
+    pop(client, 1, all);
+    expect(client, 1, OK);
+    kit_broker_pass_pops(&kit, 20000);
+    pop(client, 2, all);
+    const kit_answer *answer = expect(client, 2, OK);
+    CHECK_INT(records_in(answer), 1);
+    CHECK(strcmp(kit_text(answer, "startOffsetInfo"), "1 0 0") == 0);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* ---- which queues ---- */
 
 static void put_one_into_each(const char *topic, int32_t queues)
@@ -469,6 +494,6 @@ CMQ_TEST_MAIN(CMQ_TEST(what_is_popped_and_acknowledged_does_not_come_back), CMQ_
               CMQ_TEST(a_held_pop_ends_with_a_revived_message), CMQ_TEST(what_one_leaves_the_next_gets), CMQ_TEST(more_than_may_wait_is_told),
               CMQ_TEST(an_ordered_pop_waits_for_the_batch_before_it),
               CMQ_TEST(an_ordered_pop_waits_for_what_was_popped_without_order), CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
-              CMQ_TEST(pops_begin_at_any_queue),
+              CMQ_TEST(a_message_whose_properties_are_full_comes_back), CMQ_TEST(pops_begin_at_any_queue),
               CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk),
               CMQ_TEST(a_reset_gives_messages_again))
