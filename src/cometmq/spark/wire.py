@@ -59,6 +59,7 @@ _GROUP = "TOOLS_CONSUMER"
 _TRY_MS = 5_000
 _FIRST_PAUSE_MS = 50
 _LONGEST_PAUSE_MS = 2_000
+_SILENCE = (ConnectionLost, RequestTimeout)
 
 
 class Retry:
@@ -122,12 +123,12 @@ class Wire:
         """
         return self.run(self._ask(call))
 
-    async def _ask(self, call: Callable[[], Awaitable[_T]]) -> _T:
+    async def _ask(self, call: Callable[[], Awaitable[_T]], passing: tuple[type[Error], ...] = _SILENCE) -> _T:
         retry = Retry(self.timeout_ms)
         while True:
             try:
                 return await call()
-            except (ConnectionLost, RequestTimeout):  # noqa: PERF203 - a pause is between them
+            except passing:  # noqa: PERF203 - a pause is between them
                 if not await retry.pause():
                     raise
 
@@ -208,9 +209,9 @@ class Wire:
 
         Raises:
             ConnectionLost, RequestTimeout: no name server answered in time.
-            NotFound: there is no broker.
+            NotFound: there is no broker, and none came in time: one that is started again registers anew.
         """
-        return self.ask(lambda: self._writable_brokers(topic))
+        return self.run(self._ask(lambda: self._writable_brokers(topic), (*_SILENCE, NotFound)))
 
     async def _writable_brokers(self, topic: str | None) -> tuple[str, ...]:
         if topic is not None:

@@ -17,7 +17,7 @@ from cometmq import BrokerError, CorruptRecord
 from cometmq._engine import PullAnswer
 from cometmq.admin import connect
 from cometmq.client import OutgoingMessage, Producer
-from cometmq.errors import BrokerNotFound, MalformedCommand
+from cometmq.errors import BrokerNotFound, MalformedCommand, NotFound
 from cometmq.remoting.codes import ResponseCode
 from cometmq.spark.catalog import open_catalog, selected_topics
 from cometmq.spark.errors import DataLoss, OptionError
@@ -327,6 +327,23 @@ def test_a_broker_that_comes_back_is_waited_for(cluster: Cluster, monkeypatch: p
     assert {key: (one.low, one.high) for key, one in after.items()} == {
         key: (one.low, one.high) for key, one in before.items()
     }
+
+
+def test_a_cluster_without_a_broker_is_asked_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with WireCatalog([cluster.name_server_address], timeout_ms=10_000) as catalog:
+        wire, calls = catalog._wire, []
+        cluster_admin = type(wire.admin.cluster)
+        right = cluster_admin.brokers
+
+        async def brokers(self: Any) -> Any:
+            calls.append(1)
+            if len(calls) < 3:  # the only one died, and has not registered anew
+                raise NotFound("no broker is registered")
+            return await right(self)
+
+        monkeypatch.setattr(cluster_admin, "brokers", brokers)
+        assert wire.writable_brokers(None) == ("broker-a", "broker-b")
+        assert len(calls) == 3
 
 
 @pytest.mark.parametrize("slave_is_last", [False, True])
