@@ -52,7 +52,7 @@ SIZES = (128, 1024)
 PERCENTILES = ((50.0, "p50"), (99.0, "p99"), (99.9, "p99.9"))
 QUICK_COUNT = 300
 QUICK_LATENCIES = 60
-_DATA_SET_MIN, _DATA_SET_MAX = 25_000, 1_600_000
+_DATA_SET_MAX = 1_600_000
 _BODIES_BYTES_MAX = 256 << 20
 
 
@@ -181,9 +181,9 @@ def _rounded(value: float) -> int:
     return max(int(value) // unit * unit, 1)
 
 
-def _data_set_size(value: float) -> int:
+def _data_set_size(value: float, least: int) -> int:
     """The data set of that size or the next smaller one; they are few, so that clients can share them."""
-    size = _DATA_SET_MIN
+    size = least
     while size * 4 <= min(value * 2, _DATA_SET_MAX):
         size *= 4
     return size
@@ -199,7 +199,7 @@ def warmed_count(rig: Rig, system: System, scenario: Scenario, body_bytes: int, 
         count = (
             max(_rounded(wanted), scenario.first_count // 5)
             if scenario.kind is Kind.PRODUCE
-            else _data_set_size(wanted)
+            else _data_set_size(wanted, scenario.first_count)
         )
     return count
 

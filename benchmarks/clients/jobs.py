@@ -94,7 +94,7 @@ SHARED_SCENARIOS = (
         "receive, an ack each",
         Kind.CONSUME,
         How.SHARED_EACH,
-        25_000,
+        6_250,
         f"receive, an ack each: {SHARED_BATCH} messages at a time, which any other consumer of the group could have had"
         " instead, and an acknowledgement of each message before the next are asked for: SimpleConsumer's receive and"
         " ack, answered one by one, in asyncio side by side; Redis's XREADGROUP and an XACK each, answered one by one;"
@@ -105,7 +105,7 @@ SHARED_SCENARIOS = (
         "receive, one ack",
         Kind.CONSUME,
         How.SHARED_MANY,
-        25_000,
+        6_250,
         "receive, one ack: the same with one acknowledgement for all: ack_many; one XACK",
         sizes=(128,),
     ),
