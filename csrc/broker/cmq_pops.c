@@ -134,7 +134,11 @@ cmq_status cmq_pops_create(cmq_pops **pops_out, const cmq_pops_options *options)
     pops->clock = options->clock.now_ms != NULL ? options->clock : cmq_clock_system();
     atomic_store_explicit(&pops->awake_ms, NEVER, memory_order_relaxed);
     pthread_mutex_init(&pops->mutex, NULL);
-    pthread_cond_init(&pops->wanted, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);   /* or a wait would last as long as the clock is set back */
+    pthread_cond_init(&pops->wanted, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     cmq_status status = copy_texts(pops);
     if (status == CMQ_OK) status = make_parts(pops);
     if (status != CMQ_OK) {
@@ -186,7 +190,7 @@ static void sleep_until(cmq_pops *pops, int64_t due_ms)
     }
     const int64_t sleep_ms = left_ms < 1 ? 1 : left_ms > RETRY_MS ? RETRY_MS : left_ms;
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += sleep_ms % 1000 * 1000000;
     until.tv_sec += sleep_ms / 1000 + until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
