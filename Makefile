@@ -165,6 +165,7 @@ crash-long: $(BUILT) ## crash tests in their long form: tens of thousands of pow
 	$(call ctest_preset,release,-DCMQ_TEST_TIMEOUT_S=7200,CMQ_LONG=1,-R 'crash|power')
 	@CMQ_LONG=1 $(BIN)/python -m pytest tests/spark/test_stream.py tests/spark/test_wire_once.py -k 'whenever or around' \
 		--timeout 7200 $(PYTEST_ARGS)
+	@CMQ_LONG=1 $(BIN)/python -m pytest tests/unit/broker/test_pop_kills.py --timeout 7200 $(PYTEST_ARGS)
 
 .PHONY: model-long
 model-long: $(SETUP) ## 30,000 histories of pops against a reference (CMQ_HISTORIES=n; CMQ_HISTORY=n repeats one)

@@ -118,9 +118,10 @@ static int64_t offset_of(const char *group, const char *topic, int32_t queue)
     return cmq_offsets_query(world.kit.offsets, &key);
 }
 
-/* Serve the store at root, with what the control plane wrote down last. */
-static void begin_life(int64_t at_ms)
+/* Serve the store at root, with what the control plane wrote down last. A life begins a millisecond after the one before ended, at least. */
+static void begin_life(int64_t ended_ms)
 {
+    const int64_t at_ms = ended_ms + 1;
     cmq_store_options options = kit_options(world.root);
     char topic[64];
     atomic_store(&kit_now_ms, at_ms);

@@ -47,6 +47,15 @@ class BrokerProcess:
             self._process.communicate()
             self._process = None
 
+    def stop_and_start(self) -> None:
+        """Let it end as a service manager does, and come back."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.communicate(timeout=60)
+            assert self._process.returncode == 0
+            self._process = None
+        self.start()
+
     def kill_and_start(self) -> None:
         """Let it die and come back."""
         self.kill()
