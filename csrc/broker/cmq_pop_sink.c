@@ -24,7 +24,8 @@ static cmq_status append_run(const cmq_pop_sink_log *to, run *r, uint32_t *store
     *stored += appended.count;
     if (appended.count > 0) *end_out = appended.end;
     r->count = 0;
-    return status;
+    /* Clients are told why, and CMQ_AGAIN alone says nothing. */
+    return status == CMQ_AGAIN ? cmq_fail(CMQ_AGAIN, "so much waits for the disk that no checkpoint or ack of popped messages is taken for now") : status;
 }
 
 static cmq_status fill(const cmq_pop_sink_log *to, const cmq_pop_store_item *item, int64_t now_ms, cmq_pop_record_room *room, cmq_append *out)

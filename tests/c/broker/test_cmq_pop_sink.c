@@ -149,5 +149,28 @@ static void what_stands_before_a_refused_one_is_stored(void)
     stop();
 }
 
+static void what_would_wait_for_the_disk_is_refused_with_a_reason(void)
+{
+    enum { STAGING_BYTES = 4096, ITEMS = 32 };
+    kit_set_clock();
+    cmq_store_options options = kit_options(kit_directory());
+    options.flush = CMQ_FLUSH_SYNC;
+    options.background = false;
+    timer = (cmq_timer_options){.precision_ms = 1000, .delay_ms_max = DELAY_MS_MAX};
+    sink = (cmq_pop_sink_log){.store = kit_open(&options), .log = {.revive_topic = cmq_slice_of_text("rmq_sys_REVIVE_LOG_C"), .timer = &timer},
+                              .clock = kit_clock()};
+    cmq_store_set_staging(sink.store, STAGING_BYTES);
+    cmq_pop_store_item items[ITEMS];
+    for (uint32_t i = 0; i < ITEMS; i++) items[i] = checkpoint(i, 60000);
+    uint32_t stored;
+    int64_t end;
+    CHECK_INT(cmq_pop_sink_store(&sink, items, ITEMS, &stored, &end), CMQ_AGAIN);
+    CHECK(stored > 0 && stored < ITEMS);
+    CHECK(strstr(cmq_last_error()->text, "waits for the disk") != NULL);
+    CHECK_OK(cmq_store_flush(sink.store));
+    CHECK_OK(cmq_pop_sink_store(&sink, items + stored, 1, &stored, &end));
+    stop();
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(records_go_to_the_timer_in_their_order), CMQ_TEST(acks_of_one_checkpoint_are_one_record), CMQ_TEST(what_is_due_goes_to_the_revive_topic),
-              CMQ_TEST(what_stands_before_a_refused_one_is_stored))
+              CMQ_TEST(what_stands_before_a_refused_one_is_stored), CMQ_TEST(what_would_wait_for_the_disk_is_refused_with_a_reason))
