@@ -1,34 +1,25 @@
 /* cmq_pop_revive: see cmq_pop_revive.h.
  *
  * A step takes each revive queue in turn: records are read in batches into the table of unfinished checkpoints (cmq_pop_unfinished), then its first ones are
- * revived as far as they are complete, in runs that wait for the disk once. What a run has put is marked in the table, so that what could not be put is all
- * that is tried again. The committed offset moves when a run is confirmed.
+ * revived as far as they are complete (cmq_pop_revive_put), in runs that wait for the disk once. What a run has put is marked in the table, so that what
+ * could not be put is all that is tried again. The committed offset moves when a run is confirmed.
  *
  * Whether the timer has caught up is asked before the last look at a queue: what it delivered until then is read.
  */
-#include "broker/cmq_pop_revive.h"
+#include "broker/cmq_pop_revive_internal.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/cmq_assert.h"
-#include "base/cmq_bitmap.h"
-#include "base/cmq_namehash.h"
-#include "broker/cmq_delay_record.h"
 #include "broker/cmq_parked.h"
-#include "broker/cmq_pop_ahead.h"
-#include "broker/cmq_pop_unfinished.h"
 #include "store/cmq_property.h"
-#include "store/cmq_watch.h"
 #include "wire/cmq_command.h"
 
-#define BATCH_UNITS 256u           /* records read at once */
 #define RUN_CHECKPOINTS 1024u      /* revived before the disk is waited for … */
 #define RUN_MESSAGES 2048u         /* … and messages of theirs, about */
 #define QUIET_MS 3000              /* nothing came for so long: nothing more will, if the timer has caught up */
@@ -36,64 +27,10 @@
 #define AHEAD_MS 60000             /* nothing is delivered so long before its time: clocks are set, but not by as much between timer and record */
 #define RETRY_MS 1000
 #define TOPIC_POLL_MS 100          /* a retry topic, or the timer, is waited for */
-#define TOPIC_WAIT_MS 30000
-#define WANTED_MAX 64u
-#define WAITED_MAX 16u             /* beyond, the one that was waited for first may be waited for again */
 #define QUEUES_DEFAULT 8u
 #define CHECKPOINTS_DEFAULT 4000000u
 #define NEVER INT64_MAX
 #define END_OF_TIME_MS (4 * CMQ_POP_MS_MAX)   /* behind everything that is due */
-
-static const int32_t re_put_s[] = {10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200};
-#define RE_PUTS ((int32_t)(sizeof re_put_s / sizeof re_put_s[0]))
-
-/* A retry topic that was not there when it was needed. */
-typedef struct waited_topic {
-    uint64_t hash;                 /* of its name */
-    int64_t since_ms;              /* 0: none */
-} waited_topic;
-
-/* One revive queue. */
-typedef struct state {
-    cmq_pop_unfinished *unfinished;
-    int64_t next;                  /* to be read; -1: not begun */
-    int64_t late;                  /* the last checkpoint that came when what was due after it had come; -1: none */
-    int64_t end_ms;                /* the latest deliver time that was read; 0: none since the table was empty */
-    waited_topic waited[WAITED_MAX];   /* retry topics that are not there, or were not */
-} state;
-
-typedef struct wanted {
-    size_t bytes;
-    uint8_t name[CMQ_POP_TOPIC_BYTES_MAX];
-} wanted;
-
-struct cmq_pop_revive {
-    cmq_pop_revive_options options;
-    char *revive_topic, *broker;
-    cmq_store *store;
-    cmq_timer_options timer;
-    cmq_clock clock;
-    cmq_watcher *watcher;
-    cmq_tables_reader *tables;
-    int event_fd;
-    pthread_t thread;
-    bool system_clock, started;
-    _Atomic bool stopping;
-    pthread_mutex_t mutex;         /* counters and wanted */
-    cmq_pop_revive_counters counters;
-    uint32_t wanted_count;
-    wanted wanted[WANTED_MAX];
-
-    /* The thread's, or who calls step. */
-    cmq_pop_revive_counters seen;  /* since the last merge into counters */
-    cmq_unit units[BATCH_UNITS];
-    cmq_found items[BATCH_UNITS];
-    cmq_pop_ahead ahead;           /* of the checkpoint at hand */
-    cmq_pop_room room;
-    cmq_pop_record_room record_room;
-    uint8_t scratch[CMQ_DELAY_SCRATCH_BYTES + 64];
-    state states[];
-};
 
 void cmq_pop_revive_poke(cmq_pop_revive *r)
 {
@@ -170,7 +107,7 @@ void cmq_pop_revive_destroy(cmq_pop_revive *r)
 /* No record is of a later time: the timer gives it out when it is all but due. */
 static int64_t latest_ms(const cmq_record_view *view, int64_t now_ms) { return (view->store_timestamp_ms > now_ms ? view->store_timestamp_ms : now_ms) + AHEAD_MS; }
 
-static cmq_status CMQ_MUST_CHECK take_checkpoint(cmq_pop_revive *r, state *s, const cmq_record_view *view, int64_t offset, int64_t now_ms)
+static cmq_status CMQ_MUST_CHECK take_checkpoint(cmq_pop_revive *r, cmq_pop_revive_queue *s, const cmq_record_view *view, int64_t offset, int64_t now_ms)
 {
     cmq_pop_checkpoint checkpoint;
     if (cmq_pop_checkpoint_parse(view->body, &r->room, &checkpoint) != CMQ_OK) {
@@ -189,7 +126,7 @@ static cmq_status CMQ_MUST_CHECK take_checkpoint(cmq_pop_revive *r, state *s, co
     return cmq_pop_unfinished_add(s->unfinished, &checkpoint);
 }
 
-static void take_acks(cmq_pop_revive *r, state *s, const cmq_record_view *view, bool is_batch)
+static void take_acks(cmq_pop_revive *r, cmq_pop_revive_queue *s, const cmq_record_view *view, bool is_batch)
 {
     cmq_pop_batch_ack batch = {0};
     const cmq_status status = is_batch ? cmq_pop_batch_ack_parse(view->body, &r->room, &batch) : cmq_pop_ack_parse(view->body, &r->room, &batch.ack);
@@ -205,7 +142,7 @@ static void take_acks(cmq_pop_revive *r, state *s, const cmq_record_view *view, 
     r->seen.acks_late += !found;
 }
 
-static cmq_status CMQ_MUST_CHECK take_record(cmq_pop_revive *r, state *s, const cmq_record_view *view, int64_t offset, int64_t now_ms)
+static cmq_status CMQ_MUST_CHECK take_record(cmq_pop_revive *r, cmq_pop_revive_queue *s, const cmq_record_view *view, int64_t offset, int64_t now_ms)
 {
     cmq_slice tag, text;
     int64_t deliver_ms;
@@ -222,13 +159,13 @@ static cmq_status CMQ_MUST_CHECK take_record(cmq_pop_revive *r, state *s, const 
 }
 
 /* Read the next records; *count_out 0: there are none for now. */
-static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, state *s, cmq_queue *queue, uint32_t *count_out)
+static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, cmq_pop_revive_queue *s, cmq_queue *queue, uint32_t *count_out)
 {
     int64_t next;
     const int64_t now_ms = cmq_clock_now_ms(&r->clock), confirmed = cmq_store_confirmed(r->store), min = cmq_queue_min(queue);
     *count_out = 0;
     if (s->next < min) s->next = min;
-    cmq_status status = cmq_queue_read(queue, s->next, confirmed, r->units, BATCH_UNITS, count_out, &next);
+    cmq_status status = cmq_queue_read(queue, s->next, confirmed, r->units, CMQ_POP_REVIVE_BATCH, count_out, &next);
     if (status != CMQ_OK) return status;
     const uint32_t count = *count_out;
     for (uint32_t i = 0; i < count && status == CMQ_OK; i++) {
@@ -248,201 +185,10 @@ static cmq_status CMQ_MUST_CHECK read_batch(cmq_pop_revive *r, state *s, cmq_que
     return status;
 }
 
-/* ---- reviving ---- */
-
-/* Put one message of a checkpoint into a checkpoint of its own. */
-static cmq_status CMQ_MUST_CHECK put_again(cmq_pop_revive *r, int32_t queue_id, const cmq_pop_checkpoint *old, int64_t offset, int64_t now_ms, int64_t *end)
-{
-    static const int32_t first[] = {0};
-    const int64_t delay_ms_max = r->timer.delay_ms_max;
-    cmq_pop_checkpoint checkpoint = *old;
-    cmq_append append;
-    cmq_appended appended;
-    if (old->re_puts >= RE_PUTS && r->options.give_up) {
-        r->seen.skipped++;
-        return CMQ_OK;
-    }
-    checkpoint.bits = 0;
-    checkpoint.num = 1;
-    checkpoint.start_offset = offset;
-    checkpoint.diffs = first;
-    checkpoint.revive_offset = 0;
-    checkpoint.re_puts = old->re_puts < INT8_MAX ? old->re_puts + 1 : INT8_MAX;
-    /* From now on, where upstream counts from when it was due: after a night without the broker, one that cannot be put would be put again and again at once. */
-    if (cmq_pop_revive_ms(old) <= now_ms) checkpoint.invisible_ms = now_ms - old->pop_ms + INT64_C(1000) * re_put_s[old->re_puts < RE_PUTS ? old->re_puts : RE_PUTS - 1];
-    if (cmq_pop_revive_ms(&checkpoint) > now_ms + delay_ms_max) checkpoint.invisible_ms = now_ms + delay_ms_max - checkpoint.pop_ms;
-    cmq_status status = cmq_pop_checkpoint_append(&r->options.log, queue_id, &checkpoint, now_ms, &r->record_room, &append);
-    if (status == CMQ_OK) status = cmq_store_append(r->store, &append, &appended);
-    if (status == CMQ_OK) {
-        *end = appended.end;
-        r->seen.put_again++;
-    }
-    return status;
-}
-
-/* The properties with 1ST_POP_TIME, where it is to be set and a record has room for it: without it a message comes back all the same. */
-static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_record_view *original, int64_t pop_ms, cmq_append *append)
-{
-    uint8_t digits[CMQ_TEXT_NUMBER_BYTES_MAX];
-    cmq_slice rest = append->properties.one, name, value, old;
-    size_t used = 0;
-    cmq_status status = CMQ_OK;
-    if (original->reconsume_times != 0 && cmq_property_find(rest, CMQ_NAME("1ST_POP_TIME"), &old)) return CMQ_OK;
-    /* Written anew without an older one, in place where the CRC went: a pair is never moved forward over itself. */
-    while (status == CMQ_OK && cmq_property_next(&rest, &name, &value)) {
-        if (cmq_slice_equal(name, CMQ_NAME("1ST_POP_TIME"))) continue;
-        if (used + cmq_property_pair_bytes(name, value) > sizeof r->scratch) return cmq_fail(CMQ_ERR_TOO_LARGE, "the properties of a revived message are too long");
-        memmove(r->scratch + used, name.data, name.bytes);
-        used += name.bytes;
-        r->scratch[used++] = CMQ_PROPERTY_NAME_END;
-        memmove(r->scratch + used, value.data, value.bytes);
-        used += value.bytes;
-        r->scratch[used++] = CMQ_PROPERTY_PAIR_END;
-    }
-    const size_t bytes = cmq_text_format(pop_ms, digits);
-    status = cmq_property_append(r->scratch, sizeof r->scratch, &used, CMQ_NAME("1ST_POP_TIME"),
-                                 (cmq_slice){.data = digits + CMQ_TEXT_NUMBER_BYTES_MAX - bytes, .bytes = bytes});
-    if (status == CMQ_ERR_TOO_LARGE || used > CMQ_PROPERTY_BYTES_MAX) return CMQ_OK;
-    append->properties.one = (cmq_slice){.data = r->scratch, .bytes = used};
-    return status;
-}
-
-/* Put the message at `offset` into the retry topic. CMQ_ERR_NOT_FOUND: there is no such message any more. */
-static cmq_status CMQ_MUST_CHECK put_message(cmq_pop_revive *r, const cmq_pop_checkpoint *of, cmq_slice retry_topic, int64_t offset, int64_t *end)
-{
-    cmq_found item;
-    cmq_found_batch batch = {.items = &item, .capacity = 1};
-    cmq_record_view view;
-    cmq_append append;
-    cmq_appended appended;
-    cmq_status status = cmq_pop_ahead_read(&r->ahead, offset, &batch);
-    if (status == CMQ_OK) status = cmq_record_parse(item.record, item.record_bytes, item.physical_offset, 0, &view);
-    if (status != CMQ_OK) {
-        cmq_found_batch_release(&batch);
-        return cmq_parked_is_hopeless(status) ? CMQ_ERR_NOT_FOUND : status;
-    }
-    status = cmq_delay_make_append(&view, retry_topic, 0, r->scratch, &append);
-    if (status == CMQ_OK) status = set_first_pop(r, &view, of->pop_ms, &append);
-    append.common.born_host = append.common.store_host = r->options.log.host;
-    append.common.reconsume_times++;
-    if (status == CMQ_OK) status = cmq_store_append(r->store, &append, &appended);
-    cmq_found_batch_release(&batch);
-    if (status == CMQ_OK) *end = appended.end;
-    else if (status == CMQ_ERR_NOT_FOUND) status = CMQ_ERR_ARGUMENT;   /* of the append: it may be put again */
-    return status;
-}
-
-static void want(cmq_pop_revive *r, cmq_slice topic)
-{
-    pthread_mutex_lock(&r->mutex);
-    uint32_t i = 0;
-    while (i < r->wanted_count && !cmq_slice_equal((cmq_slice){r->wanted[i].name, r->wanted[i].bytes}, topic)) i++;
-    const bool added = i == r->wanted_count && i < WANTED_MAX;
-    if (added) {
-        r->wanted[i].bytes = topic.bytes;
-        memcpy(r->wanted[i].name, topic.data, topic.bytes);
-        r->wanted_count++;
-    }
-    pthread_mutex_unlock(&r->mutex);
-    if (added && r->options.calls.wanted != NULL) r->options.calls.wanted(r->options.calls.context);
-}
-
-/* The group begins a retry topic at its first message. */
-static cmq_status CMQ_MUST_CHECK begin_progress(const cmq_pop_revive *r, cmq_slice group, cmq_slice topic)
-{
-    const cmq_offset_key key = {.group = group, .topic = topic, .queue_id = 0};
-    if (cmq_offsets_query(r->options.offsets, &key) != CMQ_OFFSETS_NONE) return CMQ_OK;
-    const cmq_status status = cmq_offsets_commit(r->options.offsets, &key, 0);
-    return status == CMQ_AGAIN ? CMQ_OK : status;
-}
-
-/* NULL: it was there until now. */
-static waited_topic *find_waited(state *s, uint64_t hash)
-{
-    for (uint32_t i = 0; i < WAITED_MAX; i++)
-        if (s->waited[i].since_ms != 0 && s->waited[i].hash == hash) return &s->waited[i];
-    return NULL;
-}
-
-/* In a free place, or in the one of the topic that was waited for first. */
-static waited_topic *begin_waiting(state *s, uint64_t hash)
-{
-    waited_topic *place = &s->waited[0];
-    for (uint32_t i = 1; i < WAITED_MAX; i++)
-        if (s->waited[i].since_ms < place->since_ms) place = &s->waited[i];
-    *place = (waited_topic){.hash = hash};
-    return place;
-}
-
-/* Where the checkpoint's messages go. CMQ_OK: there, or nowhere (*known_out false). CMQ_AGAIN: it is being made. CMQ_ERR_TOPIC: it cannot be. */
-static cmq_status CMQ_MUST_CHECK find_retry_topic(cmq_pop_revive *r, state *s, const cmq_pop_checkpoint *of, int64_t now_ms,
-                                                  uint8_t into[CMQ_POP_TOPIC_BYTES_MAX], cmq_slice *topic_out, bool *known_out)
-{
-    cmq_slice normal;
-    *known_out = cmq_pop_normal_topic(of->topic, of->group, &normal) == CMQ_OK && cmq_tables_topic(r->tables, normal) != NULL &&
-                 cmq_tables_group(r->tables, of->group) != NULL;
-    if (!*known_out) return CMQ_OK;
-    *topic_out = of->topic;
-    if (cmq_pop_retry_of(of->topic) == CMQ_POP_NORMAL) {
-        const cmq_status status = cmq_pop_retry_topic(of->group, of->topic, r->options.retry_v2 ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1, into, topic_out);
-        if (status != CMQ_OK) return status;
-    }
-    waited_topic *waited = find_waited(s, cmq_namehash(*topic_out));
-    if (cmq_tables_topic(r->tables, *topic_out) == NULL) {
-        want(r, *topic_out);
-        if (waited == NULL) waited = begin_waiting(s, cmq_namehash(*topic_out));
-        if (waited->since_ms == 0 || waited->since_ms > now_ms) waited->since_ms = now_ms;
-        if (now_ms - waited->since_ms > TOPIC_WAIT_MS) return cmq_fail(CMQ_ERR_TOPIC, "a retry topic was not made");
-        return CMQ_AGAIN;
-    }
-    if (waited != NULL) *waited = (waited_topic){0};
-    return begin_progress(r, of->group, *topic_out);
-}
-
-/* Do with one message what is to be done. */
-static cmq_status CMQ_MUST_CHECK revive_message(cmq_pop_revive *r, state *s, uint32_t index, const cmq_pop_checkpoint *of, uint32_t bit, bool has_topic,
-                                                cmq_slice topic, int64_t now_ms, int64_t *end)
-{
-    const int64_t offset = cmq_pop_offset_at(of, bit);
-    const uint64_t put_again_before = r->seen.put_again;
-    cmq_status status = has_topic ? put_message(r, of, topic, offset, end) : CMQ_ERR_TOPIC;
-    const bool revived = status == CMQ_OK, gone = status == CMQ_ERR_NOT_FOUND;
-    if (!revived && !gone && cmq_parked_is_hopeless(status)) status = put_again(r, (int32_t)(s - r->states), of, offset, now_ms, end);
-    else if (gone) status = CMQ_OK;
-    if (status != CMQ_OK) return status;
-    r->seen.gone += gone;
-    r->seen.revived += revived;
-    /* What was put again is still in flight; nothing else is. */
-    cmq_pop_unfinished_finish(s->unfinished, index, bit, r->seen.put_again == put_again_before);
-    return CMQ_OK;
-}
-
-static cmq_status CMQ_MUST_CHECK revive_checkpoint(cmq_pop_revive *r, state *s, uint32_t index, int64_t now_ms, int64_t *end)
-{
-    uint8_t name[CMQ_POP_TOPIC_BYTES_MAX];
-    int32_t diffs[CMQ_POP_MESSAGES_MAX];
-    cmq_pop_checkpoint of;
-    cmq_slice topic = CMQ_SLICE_NONE;
-    bool known;
-    cmq_pop_unfinished_at(s->unfinished, index, diffs, &of);
-    uint32_t left = ~of.bits & cmq_bits_first(of.num);
-    if (left == 0) return CMQ_OK;
-    cmq_status status = find_retry_topic(r, s, &of, now_ms, name, &topic, &known);
-    if (!known) {
-        r->seen.skipped++;
-        while (left != 0) cmq_pop_unfinished_finish(s->unfinished, index, cmq_bits_take(&left), true);
-        return CMQ_OK;
-    }
-    if (status != CMQ_OK && status != CMQ_ERR_TOPIC) return status;
-    const bool has_topic = status == CMQ_OK;
-    status = CMQ_OK;
-    cmq_pop_ahead_begin(&r->ahead, r->store, of.topic, of.queue_id);
-    while (left != 0 && status == CMQ_OK) status = revive_message(r, s, index, &of, cmq_bits_take(&left), has_topic, topic, now_ms, end);
-    return status;
-}
+/* ---- runs ---- */
 
 /* The first `count` checkpoints are done, and confirmed: tell, forget, commit. */
-static cmq_status CMQ_MUST_CHECK finish_run(cmq_pop_revive *r, state *s, uint32_t count)
+static cmq_status CMQ_MUST_CHECK finish_run(cmq_pop_revive *r, cmq_pop_revive_queue *s, uint32_t count)
 {
     const cmq_offset_key key = {
         .group = cmq_slice_of_text(CMQ_POP_REVIVE_GROUP), .topic = r->options.log.revive_topic, .queue_id = (int32_t)(s - r->states)};
@@ -466,13 +212,13 @@ static cmq_status CMQ_MUST_CHECK finish_run(cmq_pop_revive *r, state *s, uint32_
 
 /* Everything up to end_ms was read, is what the latest deliver time says, and the timer delivers in order. A checkpoint that came late (delivered again after
  * a kill, say) has its acks behind it yet: for it, and what is before it, the timer must have caught up, too. */
-static bool is_complete(const state *s, const cmq_pop_checkpoint *of, int64_t end_ms, bool caught_up)
+static bool is_complete(const cmq_pop_revive_queue *s, const cmq_pop_checkpoint *of, int64_t end_ms, bool caught_up)
 {
     return end_ms - cmq_pop_revive_ms(of) > COMPLETE_MS && (caught_up || of->revive_offset > s->late);
 }
 
 /* Revive a run of checkpoints that are complete when everything up to end_ms was read. *more_out: there may be more. */
-static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, state *s, int64_t end_ms, int64_t now_ms, bool caught_up, bool *more_out)
+static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t end_ms, int64_t now_ms, bool caught_up, bool *more_out)
 {
     const uint32_t all = cmq_pop_unfinished_count(s->unfinished);
     const uint64_t before = r->seen.revived;
@@ -488,7 +234,7 @@ static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, state *s, int64_t
         const bool forced = all - done > r->options.checkpoints_max;
         const bool complete = is_complete(s, &of, end_ms, caught_up);
         if (!forced && !complete) break;
-        status = revive_checkpoint(r, s, done, now_ms, &end);
+        status = cmq_pop_revive_put(r, s, done, now_ms, &end);
         if (status != CMQ_OK) break;
         r->seen.early += forced && !complete;
         done++;
@@ -502,7 +248,7 @@ static cmq_status CMQ_MUST_CHECK revive_run(cmq_pop_revive *r, state *s, int64_t
     return status;
 }
 
-static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, state *s, int64_t end_ms, int64_t now_ms, bool caught_up)
+static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t end_ms, int64_t now_ms, bool caught_up)
 {
     bool more = true;
     cmq_status status = CMQ_OK;
@@ -513,7 +259,7 @@ static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, state *s, in
 /* ---- a queue ---- */
 
 /* The queue was deleted, and has begun anew: what was read of its former life comes back now, as no ack of it will be read any more. */
-static cmq_status CMQ_MUST_CHECK begin_anew(cmq_pop_revive *r, state *s, int64_t now_ms)
+static cmq_status CMQ_MUST_CHECK begin_anew(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t now_ms)
 {
     const cmq_status status = revive_complete(r, s, END_OF_TIME_MS, now_ms, true);
     if (status != CMQ_OK || cmq_pop_unfinished_count(s->unfinished) > 0) return status;
@@ -524,7 +270,7 @@ static cmq_status CMQ_MUST_CHECK begin_anew(cmq_pop_revive *r, state *s, int64_t
 
 /* Somebody may have moved the committed offset on. One behind the queue's end is of another life of it, or of a log that lost its end: all that is there is
  * done, and what comes is not. */
-static cmq_status CMQ_MUST_CHECK follow_committed(const cmq_pop_revive *r, state *s, int64_t max)
+static cmq_status CMQ_MUST_CHECK follow_committed(const cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t max)
 {
     const cmq_offset_key key = {
         .group = cmq_slice_of_text(CMQ_POP_REVIVE_GROUP), .topic = r->options.log.revive_topic, .queue_id = (int32_t)(s - r->states)};
@@ -547,7 +293,7 @@ static cmq_status CMQ_MUST_CHECK follow_committed(const cmq_pop_revive *r, state
 }
 
 /* When to look at the queue again, nothing being left to read. */
-static int64_t due_of(const state *s, int64_t now_ms)
+static int64_t due_of(const cmq_pop_revive_queue *s, int64_t now_ms)
 {
     int32_t diffs[CMQ_POP_MESSAGES_MAX];
     cmq_pop_checkpoint first;
@@ -559,7 +305,7 @@ static int64_t due_of(const state *s, int64_t now_ms)
 }
 
 /* Read what came and revive what is complete; the queue is there. */
-static cmq_status CMQ_MUST_CHECK read_and_revive(cmq_pop_revive *r, state *s, cmq_queue *queue, bool caught_up, int64_t now_ms)
+static cmq_status CMQ_MUST_CHECK read_and_revive(cmq_pop_revive *r, cmq_pop_revive_queue *s, cmq_queue *queue, bool caught_up, int64_t now_ms)
 {
     uint32_t count = 1;
     cmq_status status = cmq_watcher_add(r->watcher, queue);
@@ -573,7 +319,7 @@ static cmq_status CMQ_MUST_CHECK read_and_revive(cmq_pop_revive *r, state *s, cm
     return status;
 }
 
-static cmq_status CMQ_MUST_CHECK look_at_queue(cmq_pop_revive *r, state *s, int64_t *due_ms_out)
+static cmq_status CMQ_MUST_CHECK look_at_queue(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t *due_ms_out)
 {
     const int64_t now_ms = cmq_clock_now_ms(&r->clock);
     const bool caught_up = r->options.calls.caught_up == NULL || r->options.calls.caught_up(r->options.calls.context);
@@ -648,7 +394,7 @@ bool cmq_pop_revive_take_wanted(cmq_pop_revive *r, uint8_t name_out[CMQ_POP_TOPI
     pthread_mutex_lock(&r->mutex);
     const bool found = r->wanted_count > 0;
     if (found) {
-        const wanted *last = &r->wanted[--r->wanted_count];
+        const cmq_pop_wanted *last = &r->wanted[--r->wanted_count];
         memcpy(name_out, last->name, last->bytes);
         *bytes_out = last->bytes;
     }
