@@ -6,7 +6,7 @@ test-java: $(BUILT) ## against a real RocketMQ broker and client (needs Java 17 
 	@CMQ_JAVA=full $(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)
 
 # The part of it in which clients and servers of either kind talk to each other.
-TEST_INTEROP := tests/interop/test_clients_*.py tests/interop/test_python_client_*.py tests/interop/test_mqadmin.py tests/interop/test_namesrv_java.py tests/interop/test_admin_java.py tests/interop/test_spark_java.py
+TEST_INTEROP := tests/interop/test_clients_*.py tests/interop/test_python_client_*.py tests/interop/test_pop_*.py tests/interop/test_mqadmin.py tests/interop/test_namesrv_java.py tests/interop/test_admin_java.py tests/interop/test_spark_java.py
 
 .PHONY: test-interop
 test-interop: $(BUILT) ## Java clients and mqadmin on our servers, our client on upstream's, and both kinds mixed
