@@ -446,7 +446,7 @@ static void pops_begin_at_any_queue(void)
 
 static void a_stop_stores_all_however_little_may_wait_for_the_disk(void)
 {
-    enum { POPS = 200, STAGING_BYTES = 4096 };
+    enum { POPS = 60, STAGING_BYTES = 4096 };
     cmq_pops_counters counters;
     kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, &(cmq_pops_options){.merge = true});
     const int client = kit_client(&kit);
@@ -454,7 +454,11 @@ static void a_stop_stores_all_however_little_may_wait_for_the_disk(void)
     one.queue_id = 0;
     one.most = 1;
     one.invisible_ms = 60000;
-    send_some(client, POPS);
+    const cmq_append many = {.common = {.topic = cmq_slice_of_text("T")},
+                             .count = POPS,
+                             .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("hello")}};
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(kit.store, &many, &appended));
     for (int i = 0; i < POPS; i++) {
         pop(client, i, one);
         expect(client, i, OK);
