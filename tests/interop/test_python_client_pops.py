@@ -6,6 +6,7 @@ import asyncio
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -261,6 +262,37 @@ def test_the_mode_changes_under_load(servers: Site) -> None:
         seen.until(lambda taken: {one.key for one in taken} >= set(keys))
         counted = Counter(one.key for one in seen.until(lambda taken: _has_again(taken, keys)))
     assert set(counted) == set(keys)
+
+
+@slow_on_servers_that_pop
+def test_what_a_listener_works_on_is_hidden_all_the_time(servers: Site) -> None:
+    topic, group = "PyPopLong", "py_pop_long"
+    create_topic(servers, topic, queues=QUEUES)
+    with simple(servers, group) as other:
+        other.subscribe(topic)
+        assert other.receive(wait_s=0) == []
+        set_mode(servers, group, topic, MessageRequestMode.POP)
+        seen, going_on = Seen(), threading.Event()
+        consumer = push(
+            servers,
+            group,
+            seen,
+            answer=lambda _: going_on.wait(LIMIT_S) and None,
+            client_rebalance=False,
+            pop_invisible_time_ms=5_000,
+            pop_extend=True,
+        )
+        consumer.subscribe(topic)
+        with consumer:
+            eventually(lambda: pops(consumer, topic))
+            other.unsubscribe(topic)
+            keys = send(servers, topic, range(2))
+            seen.wait_for_keys(keys)
+            other.subscribe(topic)
+            assert other.receive(wait_s=12) == [], "longer than it was hidden at first"
+            going_on.set()
+            assert other.receive(wait_s=1) == []
+        assert other.receive(wait_s=10) == [], "what was done late is acknowledged all the same"
 
 
 def _has_again(taken: Sequence[Taken], keys: Sequence[str]) -> bool:
