@@ -78,7 +78,7 @@ void reference_acked(reference *r, handed *of, uint32_t index, int64_t now_ms, b
 {
     const bool sure = now_ms < due_ms(of) && !r->set_back && of_the_name(r, of) == 1;
     r->at++;
-    if (consumed && of->sure) r->done[of->group][reference_message(r, of, index)] = true;
+    if (consumed) r->done[of->group][reference_message(r, of, index)] = true;
     for (uint32_t i = 0; i < r->checkpoint_count; i++) {
         handed *one = &r->checkpoints[i];
         if (!same_key(of, one)) continue;
