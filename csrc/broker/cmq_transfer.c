@@ -45,6 +45,7 @@ void cmq_transfer_leave(cmq_transfer_place *place)
 
 cmq_status cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, const cmq_unit *unit, const uint8_t **record_out)
 {
+    *record_out = NULL;
     if (!cmq_transfer_has(place, unit)) {
         size_t available;
         cmq_transfer_leave(place);
