@@ -68,16 +68,32 @@ static void make_room(cmq_pop_ages *ages)
     join(ages, first, second);
 }
 
+/* The span that a pop's messages go into; NULL: one of their own. Never into one when others of that moment and invisible time are in another. */
+static cmq_pop_age *span_for(cmq_pop_ages *ages, int64_t pop_ms, int64_t invisible_ms)
+{
+    cmq_pop_age *span = find(ages, pop_ms, invisible_ms), *mixed = find(ages, pop_ms, CMQ_POP_AGES_MIXED);
+    if (span != NULL || mixed == NULL) return span;
+    for (uint32_t i = ages->span_count; i-- > 0;) {
+        span = &ages->spans[i];
+        if (span->invisible_ms != invisible_ms || span->last_ms > pop_ms) continue;
+        span->last_ms = pop_ms;   /* later ones, with which it may be joined, lie behind this moment */
+        span->due_ms = pop_ms + invisible_ms;
+        return span;
+    }
+    return mixed;
+}
+
 void cmq_pop_ages_add(cmq_pop_ages *ages, uint32_t count, int64_t pop_ms, int64_t invisible_ms)
 {
     ages->in_flight += count;
-    cmq_pop_age *span = find(ages, pop_ms, invisible_ms);
+    cmq_pop_age *span = span_for(ages, pop_ms, invisible_ms);
     if (span == NULL && ages->span_count == CMQ_POP_AGES) {
         make_room(ages);
-        span = find(ages, pop_ms, invisible_ms);
+        span = span_for(ages, pop_ms, invisible_ms);
     }
     if (span != NULL) {
         span->count += count;
+        if (span->due_ms < pop_ms + invisible_ms) span->due_ms = pop_ms + invisible_ms;
         return;
     }
     uint32_t at = ages->span_count;

@@ -58,6 +58,17 @@ static void a_clock_that_steps_back_is_fine(void)
     CHECK_INT(ages.in_flight, 0);
 }
 
+static void pops_of_one_moment_are_not_split(void)
+{
+    cmq_pop_ages ages = {.in_flight = 0};
+    for (int64_t kind = 0; kind < 9; kind++) cmq_pop_ages_add(&ages, 1, 1000, 500 + kind);   /* the first two are mixed now */
+    cmq_pop_ages_add(&ages, 5, 1000, 500);
+    cmq_pop_ages_take(&ages, 6, 1000, 500);
+    CHECK_INT(ages.in_flight, 8);
+    for (int64_t kind = 1; kind < 9; kind++) cmq_pop_ages_take(&ages, 1, 1000, 500 + kind);
+    CHECK_INT(ages.in_flight, 0);
+}
+
 /* ---- random histories ---- */
 
 enum { TIMES = 400, KINDS_MAX = 20 };
@@ -146,5 +157,6 @@ static void no_span_is_broad(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(nothing_is_in_flight_at_first), CMQ_TEST(only_what_was_popped_then_is_counted_off),
-              CMQ_TEST(pops_of_one_moment_and_different_times_are_apart), CMQ_TEST(a_clock_that_steps_back_is_fine), CMQ_TEST(no_history_counts_wrong),
+              CMQ_TEST(pops_of_one_moment_and_different_times_are_apart), CMQ_TEST(a_clock_that_steps_back_is_fine), CMQ_TEST(pops_of_one_moment_are_not_split),
+              CMQ_TEST(no_history_counts_wrong),
               CMQ_TEST(no_span_is_broad))
