@@ -104,11 +104,11 @@ endif
 
 test-py-apart: $(BUILT)
 	@mkdir -p build
-	$(call shown_when_ended,$@,$(BIN)/python -m pytest $(TEST_APART))
+	$(call shown_when_ended,$@,$(BIN)/python -m pytest --durations=20 $(TEST_APART))
 
 # By whole files, so that what a module's tests share is made once.
 test-py-rest: $(BUILT)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(addprefix --ignore=,$(TEST_APART))
+	@$(BIN)/python -m pytest --durations=10 -n $(JOBS) --dist loadfile $(addprefix --ignore=,$(TEST_APART))
 
 # A second environment sees the dependencies of .venv through a .pth file, but not its editable installation: a .pth
 # inside a folder that is itself added by a .pth is not read. So the wheel is what gets imported there.

@@ -4,7 +4,7 @@
  * A history is a list of steps, each with random numbers of its own, so that steps can be left out and the others stay the same. One that fails is shrunk to
  * the steps that it needs, and told with its seed.
  *
- * CMQ_HISTORIES: how many; without it 150, always the same, with CMQ_LONG 30,000. CMQ_SEED repeats a run, CMQ_HISTORY=n one history by its own seed.
+ * CMQ_HISTORIES: how many; without it 60, always the same, with CMQ_LONG 30,000. CMQ_SEED repeats a run, CMQ_HISTORY=n one history by its own seed.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -682,7 +682,7 @@ static void pops_keep_their_promises(void)
 {
     const char *one = getenv("CMQ_HISTORY");
     const bool fixed = getenv("CMQ_LONG") == NULL && getenv("CMQ_HISTORIES") == NULL && getenv("CMQ_SEED") == NULL;
-    const uint64_t count = one != NULL ? 1 : kit_amount("CMQ_HISTORIES", 150, 30000);
+    const uint64_t count = one != NULL ? 1 : kit_amount("CMQ_HISTORIES", 60, 30000);
     for (uint64_t i = 0; i < count; i++) {
         history of = {.seed = one != NULL ? strtoull(one, NULL, 10) : fixed ? i : cmq_test_random() >> 16};
         if (succeeds(&of, true)) continue;
