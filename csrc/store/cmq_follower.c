@@ -143,6 +143,7 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     if (status == CMQ_OK) cmq_dispatch_learn(store, &view, &facts);
     if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = confirm_foreign(store, &view, &facts, limit, &has_unit);
     if (status == CMQ_OK && has_unit && mode == WALK_DISPATCH) status = cmq_dispatch_units(store, &view, &facts);
+    if (cmq_dispatch_is_no_record(status)) status = CMQ_END;
     if (status == CMQ_OK) {
         store->walked += view.record_bytes;
         store->walked_ms = view.store_timestamp_ms;

@@ -153,8 +153,7 @@ static cmq_status step(walk *w, unsigned checks)
     if (status != CMQ_OK) return CMQ_END;
     read_ahead(w, segment);
     status = store->opening.was_unclean && cmq_store_is_torn(store, &view) ? CMQ_END : dispatch(w, &view);
-    /* A topic or a queue id that cannot be: whatever its CRC says, it is no whole record. */
-    if (status == CMQ_ERR_TOPIC || status == CMQ_ERR_ARGUMENT) status = CMQ_END;
+    if (cmq_dispatch_is_no_record(status)) status = CMQ_END;
     if (status == CMQ_OK) {
         w->last_phy = w->position;
         w->last_ms = view.store_timestamp_ms;

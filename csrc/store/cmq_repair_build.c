@@ -47,8 +47,7 @@ static cmq_status CMQ_MUST_CHECK place_units(cmq_repair *repair, const cmq_recor
     /* A queue is of the kind that it was, whatever its topic's settings say now. */
     if (old != NULL) status = cmq_queues_require(repair->store->queues, view->topic, view->queue_id, old->kind, &queue);
     if (status == CMQ_OK) status = cmq_dispatch_units(repair->store, view, facts);
-    /* The CRC covers the body alone: a topic or an offset that cannot be says that this is no whole record. */
-    if (status == CMQ_ERR_TOPIC || status == CMQ_ERR_ARGUMENT) status = CMQ_ERR_CORRUPT;
+    if (cmq_dispatch_is_no_record(status)) status = CMQ_ERR_CORRUPT;
     return status;
 }
 

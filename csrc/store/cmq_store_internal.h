@@ -157,6 +157,9 @@ cmq_queue_kind cmq_dispatch_kind(const cmq_store *store, cmq_slice topic, int32_
 /* Put the record's units where they belong, if they are not there yet. Seat (or opening, or refresh). */
 cmq_status CMQ_MUST_CHECK cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts);
 
+/* What it says of a topic, a queue id or an offset that cannot be. The CRC covers the body alone: that was no whole record. */
+static inline bool cmq_dispatch_is_no_record(cmq_status status) { return status == CMQ_ERR_TOPIC || status == CMQ_ERR_ARGUMENT; }
+
 /* Append the record's index keys to `keys`. */
 cmq_status CMQ_MUST_CHECK cmq_dispatch_keys(const cmq_record_view *view, const cmq_dispatch_facts *facts, uint32_t topic_seed, cmq_pending_keys *keys);
 
