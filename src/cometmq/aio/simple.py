@@ -129,9 +129,11 @@ class SimpleConsumer:
         Leaving the loop early lets go of what it has when the iterator is closed: ``contextlib.aclosing`` does so at
         once.
         """
+        pace = self._engine.pace()
         while self._engine.state is ServiceState.RUNNING:
-            waiting = deque(await self._engine.receive_kept())
-            settled_s = time.monotonic()
+            waiting = deque(await self._engine.receive_kept(pace.count))
+            taken, begun_s = len(waiting), time.monotonic()
+            settled_s = begun_s
             current: ReceivedMessage | None = None
             try:
                 while waiting:
@@ -139,6 +141,8 @@ class SimpleConsumer:
                     yield current
                     self._engine.note_handled(current)
                     current = None
+                    if not waiting:
+                        pace.worked_off(taken, taken_s=time.monotonic() - begun_s)
                     if time.monotonic() - settled_s > SETTLE_S:
                         await self._engine.settle()
                         settled_s = time.monotonic()

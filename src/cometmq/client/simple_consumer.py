@@ -199,9 +199,11 @@ class SimpleConsumer(AskedConsumer):
         next one, unless the loop acknowledged or extended it. Where the loop is left, the message that it has then
         comes again, unless it was acknowledged; what it has not seen goes to the next loop or receive.
         """
+        pace = self._engine.pace()
         while self._engine.state is ServiceState.RUNNING:
-            waiting = deque(self._run(self._engine.receive_kept()))
-            settled_s = time.monotonic()
+            waiting = deque(self._run(self._engine.receive_kept(pace.count)))
+            taken, begun_s = len(waiting), time.monotonic()
+            settled_s = begun_s
             current: ReceivedMessage | None = None
             try:
                 while waiting:
@@ -209,6 +211,8 @@ class SimpleConsumer(AskedConsumer):
                     yield current
                     self._engine.note_handled(current)
                     current = None
+                    if not waiting:
+                        pace.worked_off(taken, taken_s=time.monotonic() - begun_s)
                     if time.monotonic() - settled_s > SETTLE_S:
                         self._run(self._engine.settle())
                         settled_s = time.monotonic()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.client.consumer_facts import GroupFacts
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
+from cometmq.client.loop_pace import LoopPace
 from cometmq.client.namespaces import with_namespace
 from cometmq.client.pop_extending import Extender
 from cometmq.client.pop_handles import PopHandle
@@ -449,9 +450,19 @@ class SimpleEngine(GroupFacts):
         if kept := await self._extender.let_go(handled):
             await self._kernel.ack_quietly(kept)
 
-    async def receive_kept(self) -> list[ReceivedMessage]:
+    def pace(self) -> LoopPace:
+        """Return the pace of a loop that begins.
+
+        Raises:
+            ClientStateError: the consumer was not started.
+        """
+        if self._state is ServiceState.CREATE_JUST:
+            self._running()
+        return LoopPace(self.settings.receive_max_messages)
+
+    async def receive_kept(self, most: int) -> list[ReceivedMessage]:
         """Return messages for a loop, which are kept hidden; none where the consumer is closed meanwhile."""
-        messages = await self.receive(None, invisible_s=None, wait_s=None)
+        messages = await self.receive(most, invisible_s=None, wait_s=None)
         if self._state is ServiceState.RUNNING:
             self.keep(messages)
         return messages

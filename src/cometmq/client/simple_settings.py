@@ -36,7 +36,8 @@ class SimpleSettings(ClientSettings):
         consume_from_where: where a group without progress begins: at each queue's first message, or at its end.
         invisible_time_ms: how long others do not get a message that was received.
         receive_wait_ms: how long a receive waits for messages when it is not told.
-        receive_max_messages: how many it returns at most when it is not told, and what a loop fetches at a time.
+        receive_max_messages: how many it returns at most when it is not told, and the most that a loop takes at a
+            time: it takes what it works off in a quarter of a second, slow work one by one.
         extend_for_ms: how long a message that is worked on is hidden again and again before it comes again.
     """
 

@@ -106,6 +106,25 @@ def test_a_loop_keeps_and_acknowledges() -> None:
         assert not cluster.brokers[0].pops.hidden
 
 
+def test_a_loop_over_a_consumer_that_was_not_started() -> None:
+    with pytest.raises(ClientStateError, match="start"):
+        next(iter(SimpleConsumer("g", **OPTIONS)))
+
+    async def main(loop: VirtualLoop) -> None:
+        with pytest.raises(ClientStateError, match="start"):
+            await anext(aiter(aio.SimpleConsumer("g", **OPTIONS)))
+
+    run_virtual(main)
+
+
+def test_a_loop_that_hangs_has_one_message_and_holds_up_no_other() -> None:
+    with _blocking(5, invisible_time_ms=10_000) as (consumer, cluster, _loop):
+        for _ in consumer:
+            assert len(cluster.brokers[0].pops.hidden) == 1
+            assert len(consumer.receive(wait_s=0)) == 4
+            break
+
+
 def test_a_loop_that_is_left_by_an_error() -> None:
     with _blocking(4, invisible_time_ms=10_000) as (consumer, cluster, loop):
         seen = []
@@ -118,7 +137,8 @@ def test_a_loop_that_is_left_by_an_error() -> None:
 
         with pytest.raises(RuntimeError):
             work()
-        rest = consumer.receive(wait_s=0)
+        # What the loop had taken and not seen, then what it had not taken yet.
+        rest = [*consumer.receive(wait_s=0), *consumer.receive(wait_s=0)]
         assert len(rest) == 2
         assert consumer.receive(wait_s=0) == []
         assert cluster.brokers[0].pops.acked == seen[:1]

@@ -247,7 +247,7 @@ def test_a_loop_acknowledges_what_it_has_handled() -> None:
     async def main(scene: Scene) -> None:
         scene.send(*(b"%d" % number for number in range(5)))
         engine = await scene.started()
-        batch = await engine.receive_kept()
+        batch = await engine.receive_kept(32)
         engine.note_handled(batch[0])
         await engine.extend(batch[1], invisible_s=300)
         engine.note_handled(batch[1])
