@@ -263,11 +263,11 @@ def test_an_abort_after_the_commit_takes_nothing_from_the_writer(path: Path) -> 
 
 @pytest.mark.usefixtures("_query")
 def test_an_aborted_micro_batch_that_was_committed(path: Path) -> None:
-    options = {"checkpointLocation": "/c", "commitTimeoutMs": "100"}
+    options = {"checkpointLocation": "/c"}
     with open_small(path, background=False):
         message = task(stream_writer(path, **options), batch(b"a"))
         with pytest.raises(HandoffWaiting):
-            stream_writer(path, **options).commit([message], 0)
+            stream_writer(path, **options, commitTimeoutMs="100").commit([message], 0)
         stream_writer(path, **options).abort([message], 0)
         stream_writer(path, **options).abort([None], 0)
     message = task(stream_writer(path, **options), batch(b"a"))
