@@ -121,7 +121,8 @@ endef
 .PHONY: test-install
 test-install: $(BUILT) ## build a wheel, install it into an environment of its own, import it and run the command there
 	@rm -rf build/wheel
-	@$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w build/wheel .
+	@$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w build/wheel \
+		-C cmake.define.CMQ_WERROR=$(CMQ_WERROR) .
 	$(call side_environment,build/venv-install)
 	@$(BIN)/python -m pip --python build/venv-install/bin/python install -q --no-deps --no-index build/wheel/*.whl
 	@cd build && venv-install/bin/python -c 'import cometmq; assert "venv-install" in cometmq.__file__, cometmq.__file__'
