@@ -33,6 +33,7 @@ def table(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
+@pytest.mark.java(full=True)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_topics_and_messages(peer: Peer, tmp_path: Path, version: str) -> None:
     mqadmin = peer.client.mqadmin
@@ -160,6 +161,7 @@ def test_groups_and_offsets(peer: Peer, tmp_path: Path, version: str) -> None:
         assert "g_ours" not in admin.groups.list()
 
 
+@pytest.mark.java(full=True)
 def test_the_command_line(peer: Peer, tmp_path: Path) -> None:
     rows = io.StringIO()
     csv.writer(rows).writerows([["kind", "id"], *(["even" if n % 2 == 0 else "odd", f"id-{n}"] for n in range(300))])
@@ -180,7 +182,11 @@ def test_the_command_line(peer: Peer, tmp_path: Path) -> None:
         assert broker.address in run("cluster", "status", *where).out
 
 
-@pytest.mark.parametrize("maker", list(Maker), ids=lambda maker: maker.value)
+@pytest.mark.parametrize(
+    "maker",
+    [Maker.OURS, pytest.param(Maker.JAVA, marks=pytest.mark.java(full=True))],
+    ids=lambda maker: maker.value,
+)
 def test_a_group_with_members(peer: Peer, tmp_path: Path, maker: Maker) -> None:
     """The official Java consumer, on upstream's broker and on ours."""
     with (

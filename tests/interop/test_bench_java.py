@@ -15,7 +15,7 @@ from cometmq.remoting.command import HeaderFormat
 from interop.harness import PROJECT
 from interop.sites import Peer
 
-pytestmark = pytest.mark.java
+pytestmark = pytest.mark.java(full=True)
 
 RUNS = [
     LoadOptions(producers=4, consumers=2, depth=8, count=4000),
@@ -25,7 +25,7 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize("version", ["5.3.3", pytest.param("4.9.7", marks=pytest.mark.java(full=True))])
+@pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
 def test_runs_are_verified(version: str, peer: Peer, tmp_path: Path) -> None:
     with peer.broker(tmp_path / "store", version=version) as broker:
         made = find_target(broker=broker.address, topic="Bench", queues=4, create=True)

@@ -99,6 +99,7 @@ def test_broker_keeps_what_it_acknowledged_through_kill_and_restart(peer: Peer, 
         assert pulled(client, TOPIC) == sorted(sent, key=repr)
 
 
+@pytest.mark.java(full=True)
 def test_rows_come_while_the_sending_goes_on(peer: Peer, tmp_path: Path) -> None:
     """A broker killed in the middle: what was acknowledged is there afterwards, the producer says where it ended."""
     client = peer.client

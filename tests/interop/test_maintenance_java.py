@@ -13,7 +13,7 @@ from interop.patterns import bulk, mixed
 from interop.sites import Peer
 from support.command_line import run, run_json
 
-pytestmark = pytest.mark.java
+pytestmark = pytest.mark.java(full=True)
 
 TOPIC = "Maintained"
 QUEUES = 3
@@ -78,7 +78,6 @@ def test_beside_a_broker_and_after_it(peer: Peer, tmp_path: Path) -> None:
         assert sum(queue.messages for queue in store.queues(TOPIC)) == sent
 
 
-@pytest.mark.java(full=True)
 def test_a_broker_opens_what_a_cut_left(peer: Peer, tmp_path: Path) -> None:
     path, client = tmp_path / "store", peer.client
     with peer.broker(path) as broker:
@@ -111,7 +110,6 @@ def places_pulled(client: Client) -> set[int]:
     return {row["physical_offset"] for row in client.pull_all(TOPIC)}
 
 
-@pytest.mark.java(full=True)
 def test_a_broker_opens_what_a_filling_left(peer: Peer, tmp_path: Path) -> None:
     path, client = tmp_path / "store", peer.client
     with peer.broker(path) as broker:

@@ -69,6 +69,7 @@ def test_a_broker_s_life(ours: Peer, tmp_path: Path, version: str) -> None:
     assert brokers(ours) == {}, "a clean stop unregisters"
 
 
+@pytest.mark.java(full=True)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_mqadmin_shows_and_changes(ours: Peer, tmp_path: Path, version: str) -> None:
     mqadmin = ours.client.mqadmin

@@ -16,7 +16,7 @@ from interop.members import QUICK, as_arguments, keyed, keys_of, producer
 from interop.sites import SHARED_SETTINGS, Maker, Peer
 from interop.waiting import LIMIT_S
 
-pytestmark = pytest.mark.java
+pytestmark = pytest.mark.java(full=True)
 
 MESSAGES = 60
 QUEUES = 2
@@ -55,8 +55,8 @@ def key(message: ReceivedMessage) -> str:
     [
         (Maker.OURS, Maker.JAVA, "clean", "true"),
         (Maker.JAVA, Maker.OURS, "clean", "true"),
-        pytest.param(Maker.OURS, Maker.JAVA, "kill", "false", marks=pytest.mark.java(full=True)),
-        pytest.param(Maker.JAVA, Maker.OURS, "kill", "false", marks=pytest.mark.java(full=True)),
+        (Maker.OURS, Maker.JAVA, "kill", "false"),
+        (Maker.JAVA, Maker.OURS, "kill", "false"),
     ],
 )
 def test_the_other_broker_brings_back_what_is_out(

@@ -29,7 +29,7 @@ def now_ms() -> int:
     ("first", "second", "end"),
     [
         (Maker.OURS, Maker.JAVA, "clean"),
-        (Maker.JAVA, Maker.OURS, "kill"),
+        pytest.param(Maker.JAVA, Maker.OURS, "kill", marks=pytest.mark.java(full=True)),
         pytest.param(Maker.OURS, Maker.JAVA, "kill", marks=pytest.mark.java(full=True)),
         pytest.param(Maker.JAVA, Maker.OURS, "clean", marks=pytest.mark.java(full=True)),
     ],

@@ -13,5 +13,5 @@ test-interop: $(BUILT) ## Java clients and mqadmin on our servers, our client on
 	@CMQ_JAVA=full $(BIN)/python -m pytest $(wildcard $(TEST_INTEROP)) $(PYTEST_ARGS)
 
 .PHONY: test-java-short
-test-java-short: $(BUILT) ## the same, one pass through each direction
+test-java-short: $(BUILT) ## the same, in some minutes: one pass through each direction, none that looks at the clock
 	@CMQ_JAVA=short $(BIN)/python -m pytest tests/interop $(PYTEST_ARGS)
