@@ -329,10 +329,10 @@ cdef class BrokerPlane(RequestHandler):
         return None if offset == CMQ_OFFSETS_NONE else offset
 
     def reset_offset(self, str group not None, str topic not None, int32_t queue_id, int64_t offset):
-        """Set progress so that the next pull is told of it."""
+        """Set progress so that the next pull is told of it; pops that are held look again."""
         cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
         self.enter()
-        cdef cmq_status status = cmq_offsets_reset(self._offsets, &key, offset)
+        cdef cmq_status status = cmq_broker_reset_offset(self._broker, &key, offset)
         self.leave()
         _check(status)
 
@@ -341,9 +341,10 @@ cdef class BrokerPlane(RequestHandler):
         if not group and not topic:
             raise _errors.InvalidArgument("name a group, a topic, or both")
         self.enter()
-        cdef uint32_t removed = cmq_offsets_remove(self._offsets, _slice_of_value(group, "group"), _slice_of_value(topic, "topic"))
+        # In this order: a batch that is settled meanwhile would commit what was just removed.
         if self._pops is not NULL:
             cmq_pops_forget(self._pops, _slice_of_value(topic, "topic"), _slice_of_value(group, "group"))
+        cdef uint32_t removed = cmq_offsets_remove(self._offsets, _slice_of_value(group, "group"), _slice_of_value(topic, "topic"))
         self.leave()
         return removed
 

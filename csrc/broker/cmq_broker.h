@@ -76,6 +76,9 @@ cmq_net_handler cmq_broker_handler(cmq_broker *broker);
  * again. Empty: every group. */
 cmq_status CMQ_MUST_CHECK cmq_broker_group_changed(cmq_broker *broker, cmq_slice group);
 
+/* Any thread: cmq_offsets_reset; pops that are held for the queue look again. A held pull is told of it by its next one. */
+cmq_status CMQ_MUST_CHECK cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset);
+
 /* Any thread: store one message on the broker's own behalf (append->count is 1, its properties are CMQ_COLUMN_ONE or none): parked where it has a DELAY
  * above 0 or is a timer (cmq_timer_admit), without the properties that sends are given. Waits for the disk under sync flush. */
 cmq_status CMQ_MUST_CHECK cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appended *appended_out);

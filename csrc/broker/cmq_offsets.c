@@ -360,7 +360,7 @@ static cmq_status CMQ_MUST_CHECK commit(cmq_offsets *offsets, uint32_t number, i
     return CMQ_OK;
 }
 
-cmq_status cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset)
+static cmq_status CMQ_MUST_CHECK commit_key(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, bool forward)
 {
     uint32_t number;
     cmq_status status = check(key, offset);
@@ -368,10 +368,13 @@ cmq_status cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, i
     const uint64_t hash = pair_hash(key->group, key->topic);
     pthread_mutex_lock(&offsets->mutex);
     status = require(offsets, key, hash, &number);
-    if (status == CMQ_OK) status = commit(offsets, number, offset);
+    if (status == CMQ_OK && !(forward && entry_at(offsets, number)->offset > offset)) status = commit(offsets, number, offset);
     pthread_mutex_unlock(&offsets->mutex);
     return status;
 }
+
+cmq_status cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset) { return commit_key(offsets, key, offset, false); }
+cmq_status cmq_offsets_advance(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset) { return commit_key(offsets, key, offset, true); }
 
 cmq_status cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, int64_t next_pull, int64_t committed)
 {

@@ -44,6 +44,9 @@ void cmq_offsets_destroy(cmq_offsets *offsets);
  * name that is empty or too long. */
 cmq_status CMQ_MUST_CHECK cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
 
+/* Commit, unless the group is there or further already: somebody may have moved it on. */
+cmq_status CMQ_MUST_CHECK cmq_offsets_advance(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
+
 /* The pending reset, else what was committed, else CMQ_OFFSETS_NONE. */
 int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key);
 

@@ -102,7 +102,12 @@ static int64_t begin_of(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_lane
         status = cmq_offsets_commit(offsets, key, begin);
     }
     (void)status;
-    const int64_t next = cmq_pop_lane_next(lane);
+    int64_t next = cmq_pop_lane_next(lane);
+    if (next > max) {
+        /* The queue has begun anew: batches of its former life, of a pop that went on while it was deleted, must not move the group. */
+        cmq_pop_lane_reset(cmq_pops_buffer(a->pops), lane);
+        next = -1;
+    }
     return next > begin ? next : begin;
 }
 
@@ -199,7 +204,7 @@ static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *
         return;
     }
     if (from > max) {
-        /* The queue has begun anew: batches of its former life must not move the group. */
+        /* What was committed is of no queue that there is: as a pull is told, it goes on with what comes. */
         cmq_pop_lane_reset(cmq_pops_buffer(a->pops), lane);
         const cmq_status status = cmq_offsets_commit(l->broker->options.offsets, key, max);
         if (status != CMQ_OK && status != CMQ_AGAIN) cmq_popped_fail(popped, status);
@@ -286,6 +291,22 @@ typedef enum otherwise {
     ANSWER
 } otherwise;
 
+/* A damaged queue is told of at the end: there may be others to wait for. What passes by itself (a full disk, say) is told at once, so that the client comes again
+ * then: nothing here would wake it. */
+static bool may_wait(const cmq_pop_asked *a, const cmq_popped *popped)
+{
+    return popped->failed == CMQ_OK || (popped->failed == CMQ_ERR_CORRUPT && a->wait.queue_id < 0);
+}
+
+static void answer_nothing(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_pop_polling polling)
+{
+    if (polling == CMQ_POP_HELD) return;
+    if (polling == CMQ_POP_TIMEOUT && popped->failed != CMQ_OK)
+        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR, "%s", popped->failure);
+    else
+        cmq_popped_answer(popped, l, a, polling == CMQ_POP_FULL ? CMQ_RESPONSE_POLLING_FULL : CMQ_RESPONSE_POLLING_TIMEOUT);
+}
+
 /* True: answered, or held now. */
 static bool collect(cmq_broker_loop *l, cmq_pop_asked *a, otherwise if_none, int64_t *free_ms_out)
 {
@@ -300,13 +321,10 @@ static bool collect(cmq_broker_loop *l, cmq_pop_asked *a, otherwise if_none, int
     bool done = true;
     if (popped.count > 0) {
         cmq_popped_answer(&popped, l, a, CMQ_RESPONSE_SUCCESS);
-    } else if (popped.failed != CMQ_OK) {
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR, "%s", popped.failure);
-    } else if (if_none == STAY) {
+    } else if (if_none == STAY && may_wait(a, &popped)) {
         done = false;
     } else {
-        const cmq_pop_polling polling = if_none == HOLD ? cmq_pop_hold(l, conn, a, popped.free_ms) : CMQ_POP_TIMEOUT;
-        if (polling != CMQ_POP_HELD) cmq_popped_answer(&popped, l, a, polling == CMQ_POP_FULL ? CMQ_RESPONSE_POLLING_FULL : CMQ_RESPONSE_POLLING_TIMEOUT);
+        answer_nothing(l, a, &popped, if_none == HOLD && may_wait(a, &popped) ? cmq_pop_hold(l, conn, a, popped.free_ms) : CMQ_POP_TIMEOUT);
     }
     if (popped.rest > popped.limited && popped.failed == CMQ_OK) cmq_pop_tell_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
     cmq_popped_end(&popped);

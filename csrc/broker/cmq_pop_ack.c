@@ -256,7 +256,7 @@ static bool read_entry(cmq_json *json, entry *out)
 }
 
 /* Read what an entry says; false: it says nothing that could be. `topic_room` takes a retry topic's name. */
-static bool take_entry(cmq_broker_loop *l, const entry *from, uint8_t topic_room[CMQ_POP_TOPIC_BYTES_MAX], acked *out)
+static bool take_entry(cmq_broker_loop *l, const entry *from, cmq_slice broker, uint8_t topic_room[CMQ_POP_TOPIC_BYTES_MAX], acked *out)
 {
     int32_t kind = CMQ_POP_NORMAL;
     cmq_pop_handle *handle = &out->handle;
@@ -268,7 +268,7 @@ static bool take_entry(cmq_broker_loop *l, const entry *from, uint8_t topic_room
     if (handle->start_offset < 0 || handle->start_offset > CMQ_POP_OFFSET_MAX || handle->pop_ms < 0 || handle->pop_ms > CMQ_POP_MS_MAX ||
         handle->invisible_ms < 0 || handle->invisible_ms > CMQ_POP_MS_MAX || out->queue_id < 0 || kind < CMQ_POP_NORMAL || kind > CMQ_POP_RETRY_V2)
         return false;
-    handle->broker = cmq_slice_of_text(cmq_pops_options_of(l->broker->options.pops)->broker);
+    handle->broker = broker;
     if (from->group.bytes == 0 || cmq_pop_retry_topic(from->group, from->topic, (cmq_pop_retry)kind, topic_room, &out->topic) != CMQ_OK) return false;
     return check_handle(l, out) == CMQ_OK;
 }
@@ -333,21 +333,22 @@ static cmq_status CMQ_MUST_CHECK ack_named(cmq_broker_loop *l, const acked *what
 }
 
 /* What cannot be of messages that were popped here is passed over. */
-static cmq_status CMQ_MUST_CHECK ack_entry(cmq_broker_loop *l, const entry *from)
+static cmq_status CMQ_MUST_CHECK ack_entry(cmq_broker_loop *l, const entry *from, cmq_slice broker)
 {
     uint8_t topic_room[CMQ_POP_TOPIC_BYTES_MAX];
     acked what;
     named of;
     int64_t min, max;
-    if (take_entry(l, from, topic_room, &what) && bounds_of(l, &what, &min, &max) &&
+    if (take_entry(l, from, broker, topic_room, &what) && bounds_of(l, &what, &min, &max) &&
         read_bits(from->bits, what.handle.start_offset, min, end_of(&what, max), &of))
         return ack_named(l, &what, &of);
     cmq_bump(&l->counters.pop_acks_refused, 1);
     return CMQ_OK;
 }
 
-/* What became of a list. */
+/* A list, and what became of it. */
 typedef struct listed {
+    cmq_slice broker;                  /* of whose handles it is */
     uint32_t entries;
     cmq_status failed;                 /* of an entry; CMQ_OK: none did */
     char failure[CMQ_ERROR_TEXT_BYTES];
@@ -361,7 +362,7 @@ static bool ack_list(cmq_broker_loop *l, cmq_json *json, listed *of)
         entry from;
         if (!read_entry(json, &from)) return false;
         of->entries++;
-        const cmq_status status = ack_entry(l, &from);
+        const cmq_status status = ack_entry(l, &from, of->broker);
         if (status != CMQ_OK) {
             of->failed = status;
             snprintf(of->failure, sizeof of->failure, "%s", cmq_last_error()->text);
@@ -371,10 +372,24 @@ static bool ack_list(cmq_broker_loop *l, cmq_json *json, listed *of)
     return true;
 }
 
-static bool ack_body(cmq_broker_loop *l, cmq_json *json, listed *of)
+/* Looked for first: it stands behind the list. */
+static bool find_broker(cmq_json *json, listed *of)
 {
     if (!cmq_json_take(json, '{')) return cmq_json_wrong(json, "an object");
     bool more = !cmq_json_take(json, '}');
+    while (more) {
+        cmq_slice name;
+        if (!cmq_json_name(json, &name)) return false;
+        if (CMQ_JSON_IS(name, "brokerName") ? !cmq_json_text(json, &of->broker) : !cmq_json_skip(json, 0)) return false;
+        if (!cmq_json_separator(json, '}', &more)) return false;
+    }
+    return true;
+}
+
+/* find_broker has seen that it is an object. */
+static bool ack_body(cmq_broker_loop *l, cmq_json *json, listed *of)
+{
+    bool more = cmq_json_take(json, '{') && !cmq_json_take(json, '}');
     while (more) {
         cmq_slice name;
         if (!cmq_json_name(json, &name)) return false;
@@ -391,14 +406,22 @@ static void ack_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *com
         cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "there are no popped messages, as timerWheelEnable is false");
         return;
     }
-    uint8_t *scratch = malloc(body.bytes + 1);
+    uint8_t *scratch = malloc(2 * body.bytes + 1);   /* once for each time that it is read */
     if (scratch == NULL) {
         cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "no memory for %zu bytes of acks", body.bytes);
         return;
     }
     cmq_json json;
     cmq_json_begin(&json, body, scratch, body.bytes);
-    if (body.bytes > 0 && !ack_body(l, &json, &of))
+    bool is_read = body.bytes == 0 || find_broker(&json, &of);
+    if (of.broker.bytes == 0) of.broker = cmq_slice_of_text(cmq_pops_options_of(l->broker->options.pops)->broker);
+    if (is_read && body.bytes > 0 && of.broker.bytes <= CMQ_POP_BROKER_BYTES_MAX) {
+        cmq_json_begin(&json, body, scratch + body.bytes, body.bytes);
+        is_read = ack_body(l, &json, &of);
+    }
+    if (is_read && of.broker.bytes > CMQ_POP_BROKER_BYTES_MAX)
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_MESSAGE_ILLEGAL, "brokerName has %zu bytes; %u is the most", of.broker.bytes, CMQ_POP_BROKER_BYTES_MAX);
+    else if (!is_read)
         cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, DAMAGED, json.wrong, (size_t)(json.at - body.data));
     else if (of.entries == 0)
         cmq_conn_answer(conn, command, CMQ_RESPONSE_NO_MESSAGE, CMQ_SLICE_NONE);

@@ -1,5 +1,5 @@
 /* cmq_pop_hold: pops that found nothing and wait, and what lets them go on: an arrival in a queue, messages that another pop left, a queue that is not
- * blocked any more, revived messages, their deadline, their connection's end.
+ * blocked any more, revived messages, a reset of the group's progress, their deadline, their connection's end.
  *
  * What lets one go on runs it again; it is answered, or it stays. Of each group one goes on for an arrival: when it leaves something, it tells the next.
  * What happens on one loop and concerns a wait on another goes there as a note.
@@ -108,24 +108,6 @@ static void remove_wait(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number
     cmq_bump(&l->counters.pops_held_now, UINT64_MAX);
 }
 
-/* A wait for blocked queues gets another deadline. False: it has none that is not over. */
-static bool move_deadline(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, const cmq_pop_asked *a, int64_t free_ms)
-{
-    cmq_conn *conn = cmq_loop_conn(l->loop, a->wait.conn);
-    cmq_pop_wait wait = a->wait;
-    uint32_t moved;
-    if (conn == NULL) return false;
-    wait.filter = wait.filter != NULL ? cmq_filter_keep(wait.filter) : NULL;
-    if (cmq_pop_waits_add(from, &wait, deadline_of(l, a, free_ms), cmq_conn_slot(conn), &moved) != CMQ_OK) {
-        cmq_filter_release(wait.filter);
-        return false;
-    }
-    cmq_pop_waits_get(from, number, &wait);
-    cmq_pop_waits_remove(from, number);
-    cmq_filter_release(wait.filter);
-    return true;
-}
-
 /* Run a wait's request. `last`: it is answered whatever comes. */
 static void run_again(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, bool last)
 {
@@ -140,9 +122,8 @@ static void run_again(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, 
     cmq_bump(&l->counters.pops, from == l->pop_waits);
     if (run(l, &a, last, &free_ms)) {
         remove_wait(l, from, number);
-    } else if (a.wait.order && !move_deadline(l, from, number, &a, free_ms)) {
-        (void)run(l, &a, true, &free_ms);
-        remove_wait(l, from, number);
+    } else if (a.wait.order) {
+        cmq_pop_waits_move(from, number, deadline_of(l, &a, free_ms));   /* blocked queues become free at another time */
     }
 }
 
@@ -169,6 +150,24 @@ void cmq_pop_tell_revived(void *context, cmq_slice topic, cmq_slice group)
     pthread_mutex_lock(&broker->changed_mutex);
     for (uint32_t i = 0; i < broker->loop_count; i++) note(broker->loops[i], topic, group, CMQ_POP_NOTE_ANY);
     pthread_mutex_unlock(&broker->changed_mutex);
+}
+
+cmq_status cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset)
+{
+    cmq_slice normal;
+    const cmq_status status = cmq_offsets_reset(broker->options.offsets, key, offset);
+    if (status != CMQ_OK) return status;
+    if (cmq_pop_retry_of(key->topic) != CMQ_POP_NORMAL) {
+        if (cmq_pop_normal_topic(key->topic, key->group, &normal) == CMQ_OK) cmq_pop_tell_revived(broker, normal, key->group);
+        return CMQ_OK;
+    }
+    pthread_mutex_lock(&broker->changed_mutex);
+    for (uint32_t i = 0; i < broker->loop_count; i++) {
+        note(broker->loops[i], key->topic, key->group, -1);
+        note(broker->loops[i], key->topic, key->group, key->queue_id);
+    }
+    pthread_mutex_unlock(&broker->changed_mutex);
+    return CMQ_OK;
 }
 
 static uint32_t noted_wait(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_slice topic, cmq_slice group, int32_t queue_id)

@@ -42,7 +42,7 @@ typedef struct cmq_popped {
     int64_t rest;                      /* messages that were seen, and not taken */
     int64_t limited;                   /* of them: nobody may take them before others are acknowledged */
     int64_t free_ms;                   /* when the first of the blocked ordered queues is free by itself; INT64_MAX */
-    cmq_status failed;                 /* of a queue; CMQ_OK: none did */
+    cmq_status failed;                 /* of a queue, CMQ_ERR_CORRUPT only where no other did; CMQ_OK: none did */
     char failure[CMQ_ERROR_TEXT_BYTES];
     uint32_t place_count;
     cmq_transfer_place places[CMQ_POP_MESSAGES_MAX];

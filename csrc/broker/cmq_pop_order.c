@@ -288,6 +288,8 @@ cmq_status cmq_pop_order_update(cmq_pop_order *order, const cmq_offset_key *key,
     made->pop_ms = given->pop_ms;
     made->invisible_ms = given->invisible_ms;
     made->used_ms = now_ms;
+    /* Free from its pop on. Without a time of their own they would take the next pop's, as those of a file that says none. */
+    for (uint32_t i = 0; given->invisible_ms <= 0 && i < made->count; i++) made->messages[i].visible_ms = given->pop_ms > 0 ? given->pop_ms : 1;
     pthread_mutex_lock(&order->mutex);
     status = put_batch(order, key, made, given->attempt, true);
     if (status == CMQ_OK) {

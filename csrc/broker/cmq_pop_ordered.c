@@ -1,10 +1,10 @@
 /* cmq_pop_ordered: see cmq_pop_ordered.h. */
 #include "broker/cmq_pop_ordered.h"
 
-/* While a reset is pending, progress stays where the reset put it. */
+/* While a reset is pending, progress stays where the reset put it; and who was moved on stays there. */
 static cmq_status CMQ_MUST_CHECK commit(const cmq_pop_ordered *to, const cmq_offset_key *key, int64_t offset)
 {
-    const cmq_status status = cmq_offsets_commit(to->offsets, key, offset);
+    const cmq_status status = cmq_offsets_advance(to->offsets, key, offset);
     return status == CMQ_AGAIN ? CMQ_OK : status;
 }
 

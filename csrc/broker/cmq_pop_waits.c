@@ -271,6 +271,15 @@ static void insert(cmq_pop_waits *all, uint32_t number)
     k->count++;
 }
 
+/* Out of the list of its key. */
+static void unlist(cmq_pop_waits *all, const wait *w)
+{
+    key *k = &all->keys[w->key];
+    *(w->previous == NONE ? &k->first : &all->waits[w->previous].next) = w->next;
+    *(w->next == NONE ? &k->last : &all->waits[w->next].previous) = w->previous;
+    k->count--;
+}
+
 /* ---- adding and removing ---- */
 
 static cmq_status make_room(cmq_pop_waits *all, uint32_t conn_slot)
@@ -326,10 +335,7 @@ void cmq_pop_waits_remove(cmq_pop_waits *all, uint32_t number)
 {
     wait *w = &all->waits[number];
     CMQ_ASSERT(w->key != NONE);
-    key *k = &all->keys[w->key];
-    *(w->previous == NONE ? &k->first : &all->waits[w->previous].next) = w->next;
-    *(w->next == NONE ? &k->last : &all->waits[w->next].previous) = w->previous;
-    k->count--;
+    unlist(all, w);
     *(w->conn_previous == NONE ? &all->conn_first[w->conn_slot] : &all->waits[w->conn_previous].conn_next) = w->conn_next;
     if (w->conn_next != NONE) all->waits[w->conn_next].conn_previous = w->conn_previous;
     const uint32_t place = w->heap_at, last = all->heap[--all->count];
@@ -339,6 +345,17 @@ void cmq_pop_waits_remove(cmq_pop_waits *all, uint32_t number)
     free(w->attempt);
     *w = (wait){.key = NONE, .next = all->free_wait};
     all->free_wait = number;
+}
+
+void cmq_pop_waits_move(cmq_pop_waits *all, uint32_t number, int64_t deadline)
+{
+    wait *w = &all->waits[number];
+    CMQ_ASSERT(w->key != NONE);
+    unlist(all, w);
+    w->deadline = deadline;
+    w->arrival = all->arrivals++;
+    insert(all, number);
+    sift(all, w->heap_at, number);
 }
 
 /* ---- looking ---- */

@@ -50,6 +50,9 @@ void cmq_pop_waits_destroy(cmq_pop_waits *waits);
 /* Wait until `deadline`. Takes over the filter's reference when it succeeds. CMQ_ERR_LIMIT: one of the limits is reached; CMQ_ERR_MEMORY. */
 cmq_status CMQ_MUST_CHECK cmq_pop_waits_add(cmq_pop_waits *waits, const cmq_pop_wait *wait, int64_t deadline, uint32_t conn_slot, uint32_t *number_out);
 
+/* Wait until another deadline, behind those that have the same. */
+void cmq_pop_waits_move(cmq_pop_waits *waits, uint32_t number, int64_t deadline);
+
 void cmq_pop_waits_get(const cmq_pop_waits *waits, uint32_t number, cmq_pop_wait *wait_out);
 /* Take a wait out. The filter's reference goes to the caller, who got it by cmq_pop_waits_get. */
 void cmq_pop_waits_remove(cmq_pop_waits *waits, uint32_t number);

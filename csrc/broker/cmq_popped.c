@@ -39,6 +39,7 @@ void cmq_popped_end(cmq_popped *popped)
 
 void cmq_popped_fail(cmq_popped *popped, cmq_status status)
 {
+    if (popped->failed != CMQ_OK && status == CMQ_ERR_CORRUPT) return;
     popped->failed = status;
     snprintf(popped->failure, sizeof popped->failure, "%s", cmq_last_error()->text);
 }

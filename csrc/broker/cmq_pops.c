@@ -42,8 +42,11 @@ static void commit(void *context, const cmq_pop_key *key, int64_t offset)
 {
     const cmq_pops *pops = context;
     const cmq_offset_key to = {.group = key->group, .topic = key->topic, .queue_id = key->queue_id};
+    cmq_queue *queue = cmq_queues_find(cmq_store_queues(pops->options.store), key->topic, key->queue_id);
+    /* Of a pop that went on while the topic was deleted: the queue is gone, or has begun anew. */
+    if (queue == NULL || offset > cmq_queue_max(queue, cmq_store_confirmed(pops->options.store))) return;
     /* A reset that waits, or a table that is full: the messages come again. */
-    const cmq_status status = cmq_offsets_commit(pops->options.offsets, &to, offset);
+    const cmq_status status = cmq_offsets_advance(pops->options.offsets, &to, offset);
     (void)status;
 }
 

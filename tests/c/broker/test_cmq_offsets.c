@@ -82,6 +82,23 @@ static void commits_overwrite(void)
     cmq_offsets_destroy(offsets);
 }
 
+static void an_advance_never_goes_back(void)
+{
+    cmq_offsets *offsets = make_offsets(0);
+    const cmq_offset_key key = {.group = cmq_slice_of_text("g"), .topic = cmq_slice_of_text("T")};
+    CHECK_OK(cmq_offsets_advance(offsets, &key, 5));
+    CHECK_INT(query(offsets, "g", "T", 0), 5);
+    CHECK_OK(cmq_offsets_advance(offsets, &key, 4));
+    CHECK_INT(query(offsets, "g", "T", 0), 5);
+    CHECK_OK(cmq_offsets_advance(offsets, &key, 6));
+    CHECK_INT(query(offsets, "g", "T", 0), 6);
+    CHECK_OK(cmq_offsets_reset(offsets, &key, 2));
+    CHECK_STATUS(cmq_offsets_advance(offsets, &key, 7), CMQ_AGAIN);
+    CHECK_INT(query(offsets, "g", "T", 0), 2);
+    CHECK_STATUS(cmq_offsets_advance(offsets, &key, -1), CMQ_ERR_ARGUMENT);
+    cmq_offsets_destroy(offsets);
+}
+
 /* Names are told apart where they meet. */
 static void names_do_not_run_together(void)
 {
@@ -370,7 +387,7 @@ static void loops_beside_the_control_thread(void)
     cmq_offsets_destroy(offsets);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(commits_overwrite), CMQ_TEST(names_do_not_run_together), CMQ_TEST(wrong_keys_are_refused),
+CMQ_TEST_MAIN(CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together), CMQ_TEST(wrong_keys_are_refused),
               CMQ_TEST(a_reset_waits_for_the_next_pull), CMQ_TEST(removal_takes_pending_resets_along), CMQ_TEST(changes_come_once_and_in_order),
               CMQ_TEST(removals_are_told_before_what_comes_later), CMQ_TEST(the_version_steps_every_500_commits), CMQ_TEST(entries_are_limited),
               CMQ_TEST(a_hundred_thousand_queues), CMQ_TEST(random_work_as_in_a_model), CMQ_TEST(loops_beside_the_control_thread))

@@ -1,5 +1,6 @@
 /* Tests csrc/broker/cmq_pop_hold.c through sockets: who is held, how that ends, and who is served first: members, groups, loops; what the disk has not got yet
  * is nobody's. Time is injected. */
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "support/cmq_pop_kit.h"
@@ -42,6 +43,50 @@ static void pops_looked(uint64_t *looks_out)
 }
 
 /* ---- outcomes ---- */
+
+/* Another record than its queue's unit says lies at `phy`. */
+static void damage_record(const char *root, int64_t phy)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/commitlog/%020d", root, 0);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    CHECK_INT(pwrite(fd, "\0\0\0\1", 4, phy), 4);
+    close(fd);
+}
+
+static int64_t put_to(const char *topic, int32_t queue_id)
+{
+    const cmq_append append = {.common = {.topic = cmq_slice_of_text(topic), .queue_id = queue_id},
+                               .count = 1,
+                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(kit.store, &append, &appended));
+    return appended.first_physical_offset;
+}
+
+/* Who asks for all queues waits for the others, and is told of the damage at the end; who asks for that one is told at once. */
+static void a_damaged_queue_does_not_keep_a_pop_from_the_others(void)
+{
+    const char *root = cmq_test_directory();
+    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC, NULL);
+    const int client = kit_client(&kit);
+    damage_record(root, put_to("T", 1));
+    hold(client, 1, waiting(60000));
+    (void)put_to("T", 2);
+    expect_text(expect(client, 1, OK), "startOffsetInfo", "0 2 0");
+    hold(client, 2, waiting(10000));
+    kit_broker_pass_pops(&kit, 10000);
+    CHECK(expect(client, 2, 1)->command.remark.bytes > 0);
+    pop(client, 3, all);
+    expect(client, 3, 1);
+    pop(client, 4, of_queue(waiting(60000), 1));
+    expect(client, 4, 1);
+    pop(client, 5, of_queue(waiting(60000), 2));
+    CHECK(kit_is_silent(&kit, client));
+    close(client);
+    kit_broker_stop(&kit);
+}
 
 static void a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late(void)
 {
@@ -99,26 +144,18 @@ static void what_does_not_match_ends_no_wait(void)
     kit_broker_stop(&kit);
 }
 
-static void put_to(const char *topic, int32_t queue_id)
-{
-    const cmq_append append = {.common = {.topic = cmq_slice_of_text(topic), .queue_id = queue_id}, .count = 1,
-                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
-    cmq_appended appended;
-    CHECK_OK(cmq_store_append(kit.store, &append, &appended));
-}
-
 /* Nobody could watch it when the pop was held. */
 static void the_first_message_of_a_queue_ends_a_wait(void)
 {
     start(NULL);
     const int client = kit_client(&kit), other = kit_client(&kit);
     hold(client, 1, waiting(15000));
-    put_to("T", 3);
+    (void)put_to("T", 3);
     expect_text(expect(client, 1, OK), "msgOffsetInfo", "0 3 0");
     hold(client, 2, waiting(15000));
     hold(other, 3, of_queue(waiting(15000), 2));
     kit_broker_topic(&kit, "T", 6, CMQ_PERM_READ | CMQ_PERM_WRITE);   /* it gets more queues meanwhile */
-    put_to("T", 5);
+    (void)put_to("T", 5);
     expect_text(expect(client, 2, OK), "msgOffsetInfo", "0 5 0");
     CHECK(kit_is_silent(&kit, other));
     close(client);
@@ -377,10 +414,95 @@ static void what_is_not_on_disk_is_not_popped(void)
     kit_broker_stop(&kit);
 }
 
+/* ---- resets ---- */
+
+static void reset_to(const char *topic, int32_t queue_id, int64_t offset)
+{
+    const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text(topic), .queue_id = queue_id};
+    CHECK_OK(cmq_broker_reset_offset(kit.broker, &key, offset));
+}
+
+static void a_reset_wakes_who_waits(void)
+{
+    kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, 2);
+    const int of_all = kit_client(&kit), of_one = kit_client(&kit), client = kit_client(&kit);
+    send_some(client, 3);
+    pop(client, 1, all);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    for (int i = 0; i < 3; i++) ack(client, 10 + i, &b, i);
+    hold(of_all, 2, waiting(60000));
+    reset_to("T", 0, 1);
+    expect_text(expect(of_all, 2, OK), "msgOffsetInfo", "0 0 1,2");
+    hold(of_one, 3, of_queue(waiting(60000), 0));
+    hold(of_all, 4, of_queue(waiting(60000), 1));
+    reset_to("T", 0, 2);
+    expect_text(expect(of_one, 3, OK), "msgOffsetInfo", "0 0 2");
+    CHECK(kit_is_silent(&kit, of_all));
+    /* The retry topic is read by who pops the topic. */
+    kit_broker_topic(&kit, "%RETRY%G_T", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    (void)put_to("%RETRY%G_T", 0);
+    pop(client, 5, all);
+    expect(client, 5, OK);
+    reset_to("%RETRY%G_T", 0, 0);
+    expect_text(expect(of_all, 4, OK), "msgOffsetInfo", "1 0 0");
+    close(of_all);
+    close(of_one);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* ---- ordered pops ---- */
+
+/* One that is blocked gets another deadline with each batch before it; its place it has already. */
+static void an_ordered_pop_stays_held_where_no_more_may_wait(void)
+{
+    start(&(cmq_pops_options){.waits_key_max = 1});
+    const int first = kit_client(&kit), second = kit_client(&kit);
+    asked ordered = waiting(60000);
+    ordered.order = true;
+    ordered.queue_id = 0;
+    ordered.most = 1;
+    send_some(first, 2);
+    pop(first, 1, ordered);
+    const batch b = batch_of(expect(first, 1, OK), 0);
+    hold(second, 2, ordered);
+    settle_to(first, 3, CHANGE, "T", 0, 0, handle_of(&b, 0), 30000);
+    expect(first, 3, OK);
+    kit_broker_pass_pops(&kit, 15000);
+    CHECK(kit_is_silent(&kit, second));
+    kit_broker_pass_pops(&kit, 16000);
+    expect_text(expect(second, 2, OK), "msgOffsetInfo", "0 0 0");
+    close(first);
+    close(second);
+    kit_broker_stop(&kit);
+}
+
+/* Given to nobody for no time: it is free at once, however long the next one wants to have it. */
+static void an_ordered_pop_without_time_blocks_nobody(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    asked ordered = all;
+    ordered.order = true;
+    ordered.invisible_ms = 0;
+    send_some(client, 1);
+    pop(client, 1, ordered);
+    expect(client, 1, OK);
+    ordered.invisible_ms = 60000;
+    pop(client, 2, ordered);
+    expect_text(expect(client, 2, OK), "msgOffsetInfo", "0 0 0");
+    pop(client, 3, ordered);
+    expect(client, 3, POLLING_TIMEOUT);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late), CMQ_TEST(who_has_gone_gets_nothing),
               CMQ_TEST(what_does_not_match_ends_no_wait), CMQ_TEST(the_first_message_of_a_queue_ends_a_wait),
               CMQ_TEST(what_is_deleted_meanwhile_is_told_at_the_end), CMQ_TEST(members_are_served_in_turn), CMQ_TEST(each_group_gets_what_comes),
               CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked), CMQ_TEST(a_batch_is_shared_by_those_who_wait),
               CMQ_TEST(over_several_loops_each_message_goes_to_one), CMQ_TEST(a_rest_is_told_to_other_loops),
               CMQ_TEST(a_revived_message_wakes_a_pop_of_any_loop), CMQ_TEST(too_many_in_flight_when_all_is_stored),
-              CMQ_TEST(too_many_in_flight_when_pops_are_merged), CMQ_TEST(what_is_not_on_disk_is_not_popped))
+              CMQ_TEST(too_many_in_flight_when_pops_are_merged), CMQ_TEST(what_is_not_on_disk_is_not_popped),
+              CMQ_TEST(a_damaged_queue_does_not_keep_a_pop_from_the_others), CMQ_TEST(a_reset_wakes_who_waits),
+              CMQ_TEST(an_ordered_pop_stays_held_where_no_more_may_wait), CMQ_TEST(an_ordered_pop_without_time_blocks_nobody))

@@ -369,6 +369,35 @@ static void another_brokers_handle_finishes_nothing_here(const cmq_pops_options 
 static void another_brokers_handle_where_all_is_stored(void) { another_brokers_handle_finishes_nothing_here(NULL); }
 static void another_brokers_handle_where_pops_are_merged(void) { another_brokers_handle_finishes_nothing_here(&(cmq_pops_options){.merge = true}); }
 
+/* A list says of which broker its messages are, behind them. */
+static void a_list_of_another_broker_finishes_nothing_here(void)
+{
+    static const struct {
+        const char *broker;
+        int32_t code;
+        int left;
+    } cases[] = {{",\"brokerName\":\"broker-b\"", OK, 1}, {",\"brokerName\":\"broker-a\"", OK, 0}, {"", OK, 0}, {",\"brokerName\":null", OK, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char body[512];
+        start(&(cmq_pops_options){.merge = i % 2 == 0});
+        const int client = kit_client(&kit);
+        send_some(client, 1);
+        pop(client, 1, all);
+        const batch b = batch_of(expect(client, 1, OK), 0);
+        snprintf(body, sizeof body,
+                 "{\"acks\":[{\"b\":\"AQ==\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64 ",\"q\":0,\"r\":\"0\",\"rq\":%" PRId64
+                 ",\"so\":0,\"t\":\"T\"}]%s}",
+                 b.invisible_ms, b.pop_ms, b.revive_queue, cases[i].broker);
+        kit_request(client, BATCH_ACK, 2, 0, CMQ_HEADER_JSON, (const kit_field[]){{NULL, NULL}}, body, strlen(body));
+        expect(client, 2, cases[i].code);
+        kit_broker_pass_pops(&kit, 20000);
+        pop(client, 3, all);
+        expect(client, 3, cases[i].left > 0 ? OK : POLLING_TIMEOUT);
+        close(client);
+        kit_broker_stop(&kit);
+    }
+}
+
 /* ---- where a group begins ---- */
 
 static void a_group_begins_where_it_asks_to(void)
@@ -411,6 +440,57 @@ static void an_offset_that_the_queue_does_not_have_is_mended(void)
     kit_broker_stop(&kit);
 }
 
+/* A batch of the topic's former life, which a pop left while it was deleted: neither it nor its commit is of the new one. */
+static void a_queue_that_has_begun_anew_is_read_from_its_beginning(void)
+{
+    const cmq_pop_key key = {.topic = cmq_slice_of_text("T"), .group = cmq_slice_of_text("G"), .queue_id = 0};
+    const int64_t offsets[] = {40};
+    cmq_pop_lane *lane;
+    for (int settled = 0; settled < 2; settled++) {
+        start(&(cmq_pops_options){.merge = true});
+        const int client = kit_client(&kit);
+        const cmq_pop_batch late = {.pop_ms = kit.now_ms, .invisible_ms = 60000, .next_offset = 41, .offsets = offsets, .count = 1};
+        CHECK_OK(cmq_pop_lane_enter(cmq_pops_buffer(kit.pops), &key, &lane));
+        CHECK_OK(cmq_pop_lane_add(cmq_pops_buffer(kit.pops), lane, &late, kit.now_ms));
+        cmq_pop_lane_leave(cmq_pops_buffer(kit.pops), lane);
+        if (settled) kit_broker_pass_pops(&kit, 11000);   /* the checkpoint leaves memory, and would move the group */
+        send_some(client, 2);
+        pop(client, 1, all);
+        expect_text(expect(client, 1, OK), "msgOffsetInfo", "0 0 0,1");
+        close(client);
+        kit_broker_stop(&kit);
+    }
+}
+
+/* ---- progress that an administrator set ---- */
+
+static void what_was_passed_over_stays_so(const cmq_pops_options *options, bool order)
+{
+    const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
+    start(options);
+    const int client = kit_client(&kit);
+    asked two = all;
+    two.most = 2;
+    two.invisible_ms = 60000;
+    two.order = order;
+    send_some(client, 6);
+    pop(client, 1, two);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    CHECK_OK(cmq_offsets_commit(kit.offsets, &key, order ? 1 : 5));
+    ack(client, 2, &b, 1);
+    if (!order) ack(client, 3, &b, 0);
+    kit_broker_pass_pops(&kit, 1000);
+    CHECK_INT(committed("T"), order ? 1 : 5);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void a_group_that_was_moved_on_stays_there(void)
+{
+    what_was_passed_over_stays_so(&(cmq_pops_options){.merge = true}, false);
+    what_was_passed_over_stays_so(NULL, true);
+}
+
 static void messages_that_have_expired_are_passed_over(void)
 {
     enum { BYTES = 600 << 10, COUNT = 3 };   /* each in a segment of its own */
@@ -444,5 +524,7 @@ CMQ_TEST_MAIN(CMQ_TEST(a_fifth_of_the_pops_look_into_the_retry_topic_first), CMQ
               CMQ_TEST(retry_topics_of_the_second_kind), CMQ_TEST(messages_of_the_first_kind_are_found_beside_the_second),
               CMQ_TEST(the_first_kind_may_be_left_alone), CMQ_TEST(each_time_it_comes_back_it_says_so), CMQ_TEST(an_invisible_time_may_grow_with_each_change),
               CMQ_TEST(many_of_a_retry_topic_of_either_kind), CMQ_TEST(many_of_an_ordered_pop), CMQ_TEST(another_brokers_handle_where_all_is_stored), CMQ_TEST(another_brokers_handle_where_pops_are_merged),
+              CMQ_TEST(a_list_of_another_broker_finishes_nothing_here),
               CMQ_TEST(a_group_begins_where_it_asks_to), CMQ_TEST(an_offset_that_the_queue_does_not_have_is_mended),
+              CMQ_TEST(a_queue_that_has_begun_anew_is_read_from_its_beginning), CMQ_TEST(a_group_that_was_moved_on_stays_there),
               CMQ_TEST(messages_that_have_expired_are_passed_over))

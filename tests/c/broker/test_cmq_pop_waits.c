@@ -88,6 +88,11 @@ static void the_earliest_of_a_key_is_first(void)
     CHECK_INT(cmq_pop_waits_count_at(waits, cmq_slice_of_text("T"), cmq_slice_of_text("G"), -1), 3);
     cmq_pop_waits_remove(waits, cmq_pop_waits_at(waits, cmq_slice_of_text("T"), cmq_slice_of_text("G"), -1, false));
     CHECK_INT(first_at(waits, "T", "G", -1), 1);
+    cmq_pop_waits_move(waits, cmq_pop_waits_due(waits, 50), 300);
+    CHECK_INT(cmq_pop_waits_first_deadline(waits), 200);
+    cmq_pop_waits_move(waits, cmq_pop_waits_due(waits, 200), 200);   /* behind those of the same deadline */
+    CHECK_INT(first_at(waits, "T", "G", -1), 3);
+    CHECK_INT(cmq_pop_waits_count(waits), 3);
     CHECK_INT(first_at(waits, "T", "G", 0), 4);
     CHECK_INT(first_at(waits, "T", "G", 1), -1);
     CHECK_INT(first_at(waits, "T", "H", -1), -1);
@@ -147,7 +152,7 @@ enum { MODEL_MAX = 200, TOPICS = 3, GROUPS = 4, QUEUES = 3, CONNS = 6 };
 
 typedef struct model_wait {
     int topic, group;
-    int32_t queue_id, opaque;
+    int32_t queue_id, opaque, arrival;
     int64_t deadline;
     uint32_t conn, number;
 } model_wait;
@@ -158,14 +163,14 @@ static uint32_t model_count;
 static const char *const topic_names[TOPICS] = {"T", "TT", "%RETRY%G_T"};
 static const char *const group_names[GROUPS] = {"G", "GG", "T", "TT"};
 
-/* The first in order of deadline, then arrival (opaque), of those at a key, or (topic -1) of all. */
+/* The first in order of deadline, then arrival, of those at a key, or (topic -1) of all. */
 static const model_wait *model_first(int topic, int group, int32_t queue_id)
 {
     const model_wait *first = NULL;
     for (uint32_t i = 0; i < model_count; i++) {
         const model_wait *w = &model[i];
         if (topic >= 0 && (w->topic != topic || w->group != group || w->queue_id != queue_id)) continue;
-        if (first == NULL || w->deadline < first->deadline || (w->deadline == first->deadline && w->opaque < first->opaque)) first = w;
+        if (first == NULL || w->deadline < first->deadline || (w->deadline == first->deadline && w->arrival < first->arrival)) first = w;
     }
     return first;
 }
@@ -213,11 +218,16 @@ static void random_histories_agree_with_a_list(void)
         if (what < 11 && model_count < MODEL_MAX) {
             model_wait *w = &model[model_count++];
             *w = (model_wait){.topic = (int)cmq_test_random_below(TOPICS), .group = (int)cmq_test_random_below(GROUPS),
-                              .queue_id = (int32_t)cmq_test_random_below(QUEUES + 1) - 1, .opaque = step,
+                              .queue_id = (int32_t)cmq_test_random_below(QUEUES + 1) - 1, .opaque = step, .arrival = step,
                               .deadline = (int64_t)cmq_test_random_below(50), .conn = (uint32_t)cmq_test_random_below(CONNS)};
             w->number = add(waits, topic_names[w->topic], group_names[w->group], w->queue_id, w->opaque, w->deadline, w->conn);
         } else if (what < 18 && model_count > 0) {
             remove_from_model(waits, what < 14 ? cmq_pop_waits_due(waits, INT64_MAX) : model[cmq_test_random_below(model_count)].number);
+        } else if (what < 19 && model_count > 0) {
+            model_wait *w = &model[cmq_test_random_below(model_count)];
+            w->deadline = (int64_t)cmq_test_random_below(50);
+            w->arrival = step;
+            cmq_pop_waits_move(waits, w->number, w->deadline);
         } else if (cmq_test_random_below(8) == 0) {
             const uint32_t conn = (uint32_t)cmq_test_random_below(CONNS);
             for (uint32_t number; (number = cmq_pop_waits_of_conn(waits, conn)) != NONE;) remove_from_model(waits, number);

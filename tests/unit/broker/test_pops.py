@@ -125,6 +125,32 @@ def test_what_is_not_acknowledged_wakes_a_held_pop(tmp_path: Path, merge: bool, 
         assert broker.control.topics.get("%RETRY%g+orders" if newer_names else "%RETRY%g_orders") is not None
 
 
+def held(channel: Channel) -> int:
+    fields = {"consumerGroup": "g", "topic": "orders", "queueId": "-1"}
+    answer = channel.invoke(Command(code=RequestCode.POLLING_INFO, fields=fields), timeout_ms=TIMEOUT_MS)
+    return int(answer.fields["pollingNum"])
+
+
+def test_a_reset_wakes_a_held_pop(tmp_path: Path) -> None:
+    with (
+        make(tmp_path, useServerSideResetOffset=True) as broker,
+        Channel(broker.address) as channel,
+        Channel(broker.address) as waiting,
+        ThreadPoolExecutor(1) as member,
+    ):
+        send(channel, 3)
+        first = pop(channel)
+        assert [ack(channel, first, offset).code for offset in range(3)] == [0, 0, 0]
+        again = member.submit(pop, waiting, poll_ms=50_000)
+        deadline = time.monotonic() + 30
+        while held(channel) == 0:
+            assert time.monotonic() < deadline
+        fields = {"topic": "orders", "group": "g", "timestamp": "0", "isForce": "true", "queueId": "0", "offset": "1"}
+        reset = Command(code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields=fields)
+        assert channel.invoke(reset, timeout_ms=TIMEOUT_MS).code == ResponseCode.SUCCESS
+        assert again.result(timeout=40).fields["msgOffsetInfo"] == "0 0 1,2"
+
+
 @pytest.mark.parametrize("merge", [False, True])
 def test_what_is_in_flight_is_told(tmp_path: Path, merge: bool) -> None:
     with make(tmp_path, enablePopBufferMerge=merge) as broker, Channel(broker.address) as channel:
