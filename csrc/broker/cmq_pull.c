@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "base/cmq_assert.h"
+#include "broker/cmq_pop_handle.h"
 #include "store/cmq_store_internal.h"
 #include "wire/cmq_pull_header.h"
 
@@ -168,6 +169,19 @@ static void answer_pulled(cmq_broker_loop *l, const pull *p, pulled *got)
 
 /* ---- checks, in upstream's order ---- */
 
+/* What the group has of this topic, or for the retry topic of what it popped, of the topic that this was popped from; NULL. Members that have no queue of a
+ * topic do not name its retry topic (upstream's clients), and the group has the subscriptions of the member that spoke last. */
+static const cmq_subscription *find_subscription(const cmq_consumer_entry *consumer, const pull *p)
+{
+    cmq_slice popped;
+    const cmq_slice topic = p->held.topic;
+    const cmq_subscription *own = cmq_consumer_subscription(consumer, topic);
+    if (own != NULL && (own->sub_version >= p->held.sub_version || !cmq_filter_is_all(own->filter))) return own;
+    if (cmq_pop_retry_of(topic) == CMQ_POP_NORMAL || cmq_pop_normal_topic(topic, p->held.group, &popped) != CMQ_OK || popped.bytes == topic.bytes) return own;
+    const cmq_subscription *normal = cmq_consumer_subscription(consumer, popped);
+    return normal != NULL ? normal : own;
+}
+
 /* By what the group's consumers have subscribed. */
 static bool take_subscription(cmq_broker_loop *l, pull *p)
 {
@@ -181,7 +195,7 @@ static bool take_subscription(cmq_broker_loop *l, pull *p)
                        (const char *)p->held.group.data);
         return false;
     }
-    const cmq_subscription *subscription = cmq_consumer_subscription(consumer, p->held.topic);
+    const cmq_subscription *subscription = find_subscription(consumer, p);
     if (subscription != NULL && subscription->read_forbidden) {
         answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_SUBSCRIPTION, "the consumer group[%.*s] is forbidden for topic[%.*s]", cmq_shown(p->held.group),
                        (const char *)p->held.group.data, cmq_shown(p->held.topic), (const char *)p->held.topic.data);
@@ -190,6 +204,10 @@ static bool take_subscription(cmq_broker_loop *l, pull *p)
     if (subscription == NULL) {
         answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_NOT_EXIST, FORBIDDEN_NOT, "the consumer's subscription not exist: its group has not subscribed this topic");
         return false;
+    }
+    if (!cmq_slice_equal(subscription->topic, p->held.topic)) {
+        p->filter = cmq_filter_all();   /* what was popped passed the topic's filter then */
+        return true;
     }
     if (subscription->sub_version < p->held.sub_version) {
         answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_NOT_LATEST, FORBIDDEN_NOT, "the consumer's subscription not latest");

@@ -266,6 +266,37 @@ def test_the_mode_changes_under_load(servers: Site) -> None:
 
 
 @slow_on_servers_that_pop
+def test_what_was_popped_before_comes_where_members_have_no_queue(servers: Site) -> None:
+    """Two members have the queues. Two have none, and tell brokers far more often what the group subscribes to; one of
+    these shares out queues itself, and never names the retry topic, as Java's do not while they have no queue."""
+    topic, group = "PyPopToPull", "py_pop_to_pull"
+    create_topic(servers, topic, queues=QUEUES)
+    keys = send(servers, topic, range(10))
+    with simple(servers, group) as popping:
+        popping.subscribe(topic)
+        assert sorted(map(key, receive(popping, 10, invisible_s=10))) == sorted(keys)
+    seen = Seen()
+
+    def member(name: str, *, client_rebalance: bool = False, heartbeat_ms: int) -> PushConsumer:
+        made = push(
+            servers,
+            group,
+            seen,
+            member=name,
+            client_rebalance=client_rebalance,
+            heartbeat_broker_interval_ms=heartbeat_ms,
+            instance_name=name,
+        )
+        made.subscribe(topic)
+        return made
+
+    a, b = member("a", heartbeat_ms=30_000), member("b", heartbeat_ms=30_000)
+    with a, b, member("c", heartbeat_ms=200), member("d", client_rebalance=True, heartbeat_ms=200):
+        taken = seen.wait_for_keys(keys)
+    assert {(one.member, one.reconsume_times) for one in taken} == {("a", 1)}
+
+
+@slow_on_servers_that_pop
 def test_what_a_listener_works_on_is_hidden_all_the_time(servers: Site) -> None:
     topic, group = "PyPopLong", "py_pop_long"
     create_topic(servers, topic, queues=QUEUES)

@@ -45,7 +45,7 @@ TRIES = 16
 _RECORD = struct.Struct(">iIiiiqqiq4sIq4sIiq")
 _MAGIC = 0xDAA320A7
 _HOST = b"\x7f\x00\x00\x01"
-_COMMIT_BIT, _SUSPEND_BIT = 1, 2
+_COMMIT_BIT, _SUSPEND_BIT, _SUBSCRIPTION_BIT = 1, 2, 4
 
 
 def tag_code(tag: str) -> int:
@@ -347,6 +347,8 @@ class FakeBroker:
         self.topics: dict[str, list[list[Record]]] = {}
         self.log: list[Record] = []
         self.groups: dict[str, dict[str, _Member]] = {}
+        self.subscribed: dict[str, dict[str, SubscriptionData]] = {}
+        """By group and topic, as the last heartbeat of any member has it."""
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.locks: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
         self.delayed = 0
@@ -374,6 +376,11 @@ class FakeBroker:
             member.network, member.seen_ms = client, self._loop.now_ms()
             if not data.without_sub:
                 member.subscriptions = {one.topic: one for one in consumer.subscriptions}
+                before = self.subscribed.get(consumer.group_name, {})
+                self.subscribed[consumer.group_name] = {
+                    topic: max(one, before.get(topic, one), key=lambda known: known.sub_version)
+                    for topic, one in member.subscriptions.items()
+                }
             if consumer.message_model is MessageModel.CLUSTERING:
                 self.create(retry_topic(consumer.group_name), 1)
             if is_new:
@@ -581,8 +588,12 @@ class FakeBroker:
         if asked.sys_flag & _COMMIT_BIT:
             self.offsets[asked.group, asked.topic, asked.queue_id] = asked.commit_offset
         queues = self.topics.get(asked.topic, [])
+        refusal = None if asked.sys_flag & _SUBSCRIPTION_BIT else self._not_subscribed(asked)
+        start, records = 0, list[Record]()
         if asked.queue_id >= len(queues):
-            code, start, records = ResponseCode.TOPIC_NOT_EXIST, 0, []
+            code = ResponseCode.TOPIC_NOT_EXIST
+        elif refusal is not None:
+            code = refusal
         else:
             queue, start = queues[asked.queue_id], asked.queue_offset
             if start == len(queue) and asked.sys_flag & _SUSPEND_BIT:
@@ -604,6 +615,12 @@ class FakeBroker:
             offset_delta=None,
             body=b"".join(record.encode() for record in wanted),
         )
+
+    def _not_subscribed(self, asked: PullRequest) -> ResponseCode | None:
+        known = self.subscribed.get(asked.group, {}).get(asked.topic)
+        if known is None:
+            return ResponseCode.SUBSCRIPTION_NOT_EXIST
+        return ResponseCode.SUBSCRIPTION_NOT_LATEST if known.sub_version < asked.sub_version else None
 
     async def _hold(self, asked: PullRequest) -> None:
         arrived = asyncio.Event()

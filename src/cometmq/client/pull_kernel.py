@@ -78,6 +78,10 @@ class PullKernel:
         self._without_lite: set[str] = set()
         """Brokers older than 5.0: they do not know the request of pull consumers, and serve them by the usual one."""
 
+    def is_popped_before(self, topic: str) -> bool:
+        """Tell whether a topic has what this group popped and did not finish."""
+        return topic.startswith(self._popped_head)
+
     def forget(self, queue: MessageQueue) -> None:
         """Forget whom to ask for a queue that was given up."""
         self._suggested.pop(queue, None)

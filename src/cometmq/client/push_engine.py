@@ -355,7 +355,14 @@ class PushEngine(ConsumerFacts):
             now_ms=self._now_ms,
         )
         pops = PushPops(self._instance, self, settings, kernel, group=self.group, consume=service.submit)
-        return PushPopping(pops, service, self.subscriptions, group=self.group, now_ms=self._now_ms)
+        return PushPopping(
+            pops,
+            service,
+            self.subscriptions,
+            group=self.group,
+            tell=lambda: self._spawn(self._beat()),
+            now_ms=self._now_ms,
+        )
 
     def _make_service(self) -> ConcurrentService | OrderlyService:
         settings = self.settings

@@ -2,7 +2,8 @@
 
 A broker says for each topic whether its queues are pulled or popped, and may say otherwise while the consumer runs.
 Messages that were popped before and failed lie in a retry topic of group and topic; where the topic is pulled, that is
-pulled as well, so that they are consumed after all.
+pulled as well, so that they are consumed after all. A member that was given no queue subscribes to it like the others:
+a broker takes each heartbeat for what the whole group subscribes to.
 
 Threads: the client's loop. Source: consumption specification 1.18, 4.2.
 """
@@ -48,6 +49,7 @@ class PushPopping:
         subscriptions: MutableMapping[str, SubscriptionData],
         *,
         group: str,
+        tell: Callable[[], object],
         now_ms: Callable[[], int],
     ) -> None:
         """Pop nothing yet.
@@ -57,12 +59,14 @@ class PushPopping:
             service: has them consumed.
             subscriptions: the consumer's, as brokers know them; retry topics come and go here.
             group: the group, as brokers know it.
+            tell: has the brokers told, beside, that there are other subscriptions.
             now_ms: the wall clock.
         """
         self.service = service
         self._pops = pops
         self._subscriptions = subscriptions
         self._group = group
+        self._tell = tell
         self._now_ms = now_ms
 
     @property
@@ -84,10 +88,11 @@ class PushPopping:
         """
         if not topic.startswith(RETRY_PREFIX):
             retry = pop_retry_topic(self._group, topic, TopicKind.RETRY_V1)
-            if is_pulled and not popped and retry not in self._subscriptions:
+            if not popped and retry not in self._subscriptions:
                 self._subscriptions[retry] = make_subscription(retry, None, now_ms=self._now_ms())
-            elif popped and not is_pulled:
-                self._subscriptions.pop(retry, None)
+                self._tell()
+            elif popped and not is_pulled and self._subscriptions.pop(retry, None) is not None:
+                self._tell()
         return self._pops.assign(topic, popped)
 
     def keep_topics(self) -> None:

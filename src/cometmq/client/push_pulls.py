@@ -34,6 +34,7 @@ from cometmq.client.pulling import (
     pull_flags,
 )
 from cometmq.errors import BrokerError, Error
+from cometmq.remoting.codes import ResponseCode
 from cometmq.store_config.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ __all__ = ["PullHost", "PushPulls"]
 _COMMIT: Final = int(PullFlag.COMMIT_OFFSET)
 _FIRST_PULL_MS: Final = 500
 _LISTENER_FIRST_MS: Final = 1
+_REFUSED_OFTEN: Final = 3
+"""A pull of a retry topic that is refused so many times in a row for its subscription is warned of."""
+_NOT_SUBSCRIBED: Final = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
 _FLOW_GATES: Final = (Gate.TOO_MANY, Gate.TOO_LARGE, Gate.TOO_WIDE)
 
 _log = logging.getLogger(__name__)
@@ -98,6 +102,7 @@ class _Pull:
 
     ``waits_for_listener``: its timer may be cut short when messages are done. ``like`` is a request that differs from
     the next only in its offsets, made for ``subscription``; ``on_answer`` takes what ``address`` answers to it.
+    ``refusals`` counts those in a row that say that the broker knows of no such subscription.
     """
 
     __slots__ = (
@@ -108,6 +113,7 @@ class _Pull:
         "next_offset",
         "on_answer",
         "previously_locked",
+        "refusals",
         "subscription",
         "timer",
         "waits_for_listener",
@@ -119,6 +125,7 @@ class _Pull:
         self.previously_locked = False
         self.timer: asyncio.TimerHandle | None = None
         self.waits_for_listener = False
+        self.refusals = 0
         self.asked_s = 0.0
         self.address: str | None = None
         self.subscription: SubscriptionData | None = None
@@ -286,7 +293,10 @@ class PushPulls:
     def _prepare(self, pull: _Pull, subscription: SubscriptionData, address: str) -> None:
         """Make what all pulls of a queue share, until its subscription or its broker is another."""
         settings, queue = self._settings, pull.held.queue
-        with_expression = settings.post_subscription_when_pull and not subscription.class_filter_mode
+        # Members of other kinds that have no queue of a topic do not subscribe to what was popped of it: their
+        # heartbeats would take that away from the group, and the broker would refuse pulls until the next of ours.
+        brings_along = settings.post_subscription_when_pull or self._kernel.is_popped_before(queue.topic)
+        with_expression = brings_along and not subscription.class_filter_mode
         pull.like = PullRequest(
             group=self._group,
             topic=queue.topic,
@@ -330,6 +340,7 @@ class PushPulls:
         except Error as error:
             self._failed(pull, error)
             return
+        pull.refusals = 0
         if is_found:
             self._found(pull, answer.next_begin_offset, messages, is_all=answer.next_begin_offset >= answer.max_offset)
             return
@@ -379,10 +390,19 @@ class PushPulls:
 
     def _failed(self, pull: _Pull, error: Error) -> None:
         queue = pull.held.queue
-        if pull.held.dropped or not self._host.is_running:
-            level = logging.DEBUG
-        else:
-            level = logging.DEBUG if queue.topic.startswith(RETRY_PREFIX) else logging.WARNING
-        _log.log(level, "group %s: a pull of %s failed and comes again: %s", self._group, queue, error)
         code = error.code if isinstance(error, BrokerError) else None
+        pull.refusals = pull.refusals + 1 if code in _NOT_SUBSCRIBED else 0
+        is_going = pull.held.dropped or not self._host.is_running
+        is_retry = queue.topic.startswith(RETRY_PREFIX)
+        level = logging.DEBUG if is_going or is_retry else logging.WARNING
+        _log.log(level, "group %s: a pull of %s failed and comes again: %s", self._group, queue, error)
+        if is_retry and not is_going and pull.refusals == _REFUSED_OFTEN:
+            _log.warning(
+                "group %s: the broker has refused %d pulls of %s in a row, so messages that failed wait there: members "
+                "of the group subscribe to other topics than this one, or to other tags: %s",
+                self._group,
+                pull.refusals,
+                queue,
+                error,
+            )
         self._later(pull, delay_after_error_ms(code, exception_delay_ms=self._exception_ms))

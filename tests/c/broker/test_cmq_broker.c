@@ -441,6 +441,33 @@ static void a_subscription_is_asked_for(void)
     kit_broker_stop(&kit);
 }
 
+/* The group's last heartbeat was of a member that has no queue of the topic, and does not name the retry topic. */
+static void what_was_popped_before_is_pulled_with_its_topic(void)
+{
+    start();
+    const int client = kit_client(&kit);
+    const char *const retry[] = {"%RETRY%G_T", "%RETRY%G+T"};
+    for (int32_t i = 0; i < 2; i++) {
+        kit_broker_topic(&kit, retry[i], 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+        kit_pull(client, i, retry[i], 0, 0, 0, "");
+        expect(client, i, 19);
+    }
+    kit_broker_topic(&kit, "%RETRY%H_T", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    kit_pull(client, 3, "%RETRY%H_T", 0, 0, 0, "");
+    expect(client, 3, 24);
+    kit_broker_topic(&kit, "%RETRY%G_U", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    kit_pull(client, 4, "%RETRY%G_U", 0, 0, 0, "");
+    expect(client, 4, 24);
+    kit_broker_subscribe(&kit, "G", "%RETRY%G_T", "a", 0);
+    kit_pull(client, 5, "%RETRY%G_T", 0, 0, 0, "");
+    expect(client, 5, 25);
+    kit_broker_subscribe(&kit, "G", "%RETRY%G_T", "*", 0);   /* and T no more */
+    kit_pull(client, 6, "%RETRY%G_T", 0, 0, 0, "");
+    expect(client, 6, 25);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* ---- holds ---- */
 
 static void a_hold_ends_with_a_message(void)
@@ -656,7 +683,7 @@ CMQ_TEST_MAIN(CMQ_TEST(a_send_is_stored_and_pulled), CMQ_TEST(a_burst_of_sends_k
               CMQ_TEST(sends_that_are_not_alike_keep_their_properties), CMQ_TEST(an_illegal_send_harms_no_other),
               CMQ_TEST(what_only_looks_delayed_is_refused), CMQ_TEST(a_batch_may_have_many_messages),
               CMQ_TEST(more_than_may_wait_for_the_disk_is_refused), CMQ_TEST(unknown_topics_and_groups_go_to_control), CMQ_TEST(pulls_answer_as_upstream_does), CMQ_TEST(large_answers_are_whole),
-              CMQ_TEST(a_subscription_is_asked_for),
+              CMQ_TEST(a_subscription_is_asked_for), CMQ_TEST(what_was_popped_before_is_pulled_with_its_topic),
               CMQ_TEST(a_hold_ends_with_a_message), CMQ_TEST(a_hold_waits_for_a_queue_that_is_not_there_yet),
               CMQ_TEST(a_hold_ends_with_an_append_of_somebody_else), CMQ_TEST(a_hold_ends_at_its_deadline),
               CMQ_TEST(messages_of_other_tags_move_a_hold_on), CMQ_TEST(a_hold_ends_with_its_connection),

@@ -393,6 +393,39 @@ def test_the_mode_changes_while_everything_runs() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("others", ["ours", "older"])
+def test_what_failed_before_the_mode_changed_comes_also_where_members_have_no_queue(others: str) -> None:
+    """A broker has one table of subscriptions for a group. ``older``: one that is no client of ours takes the retry
+    topic out of it again and again, as Java's do while they have no queue of the topic."""
+
+    async def main(scene: Scene) -> None:
+        async def fail_first(message: ReceivedMessage) -> Outcome | None:
+            if not message.reconsume_times:
+                raise RuntimeError("the first time")
+            return None
+
+        quick = {"rebalance_wait_interval_ms": 2_000, "pop_invisible_time_ms": 30_000}
+        members = [await scene.join(fail_first, **quick) for _ in range(3)]
+        await asyncio.sleep(5)
+        scene.send(4)
+        await asyncio.sleep(1)
+        assert scene.hidden == 4
+        scene.set_mode(PULL)
+        await asyncio.sleep(5)
+        assert [len([queue for queue in one.queues if queue.topic == "T"]) for one in members] == [1, 1, 0]
+        assert ["%RETRY%g_T" in one.subscriptions for one in members] == [True] * 3
+        assert "%RETRY%g_T" in scene.broker.subscribed["g"]
+        for _ in range(600):
+            if others == "older":
+                scene.broker.subscribed["g"].pop("%RETRY%g_T", None)
+            await asyncio.sleep(0.1)
+        assert scene.handled == scene.all_bodies
+        for one in members:
+            await one.close()
+
+    run(main)
+
+
 def test_topics_come_and_go() -> None:
     async def main(scene: Scene) -> None:
         engine = await scene.join(rebalance_min_interval_ms=10)

@@ -78,6 +78,28 @@ async def test_a_next_offset_that_goes_back_is_warned_of(cluster: FakeCluster) -
     assert "asked from offset 8 and answered from 8 to 5" in text % tuple(values)
 
 
+@on_cluster
+async def test_a_retry_topic_that_is_refused_again_and_again_is_warned_of_once(cluster: FakeCluster) -> None:
+    """Another member subscribes to something else, and the broker takes its word for the whole group's."""
+    fill(cluster, 1, queues=1)
+    seen = Seen()
+    engine = consumer(cluster, seen)
+    await engine.start()
+    await until(lambda: len(seen.bodies) == 1)
+    subscribed = cluster.brokers[0].subscribed
+    with patch.object(push_pulls._log, "warning") as warning:
+        for times in (1, 2):
+            for _ in range(120):
+                subscribed["g"].pop("%RETRY%g", None)
+                await asyncio.sleep(0.5)
+            assert warning.call_count == times
+            text, *values = warning.call_args.args
+            assert "refused 3 pulls of" in text % tuple(values)
+            assert "%RETRY%g" in text % tuple(values)
+            await asyncio.sleep(60)
+    await engine.close()
+
+
 @pytest.mark.parametrize(("listener_s", "pulled_after_s"), [(0.0005, 0.0005), (0.3, 0.001)])
 def test_what_came_is_on_its_way_before_the_next_pull(listener_s: float, pulled_after_s: float) -> None:
     """Where nothing else waits at the broker the next pull goes out when the listener is done, or 1 ms later."""
