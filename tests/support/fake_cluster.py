@@ -148,7 +148,7 @@ class FakeNetwork:
         answer = server.answer(self, request)
         if inspect.isawaitable(answer):  # the broker holds it
             answer = await answer
-        await self._trip(address)
+        await self._way_back(address, server)
         return Command.decode(answer.with_opaque(1).encode())
 
     def oneway(self, address: str, request: Command) -> None:
@@ -207,7 +207,7 @@ class FakeNetwork:
             broker = await self._reach(address, timeout_ms)
             assert isinstance(broker, FakeBroker)
             answer = await broker.pull(self, request)
-            await self._trip(address)
+            await self._way_back(address, broker)
         except (ConnectionLost, RequestTimeout) as error:
             on_answer(error)
             return
@@ -242,10 +242,14 @@ class FakeNetwork:
         if server.is_silent:
             await asyncio.sleep(timeout_ms / 1000)
             raise RequestTimeout(f"{address} did not answer within {timeout_ms} ms")
+        await self._way_back(address, server)
+        return server
+
+    async def _way_back(self, address: str, server: FakeNameServer | FakeBroker) -> None:
+        """What comes from a server comes while it is there."""
         await self._trip(address)
         if self.cluster.servers.get(address) is not server:
             raise ConnectionLost(f"{address} went away")
-        return server
 
     async def _trip(self, address: str) -> None:
         await asyncio.sleep(self.cluster.latency_ms / 1000)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.client.service_state import ServiceState
 from cometmq.client.simple_consumer import SETTLE_S, make_simple_engine
+from cometmq.client.simple_engine import popped_messages
 from cometmq.client.simple_settings import SimpleSettings
 from cometmq.client.subscriptions import ALL, TAG
 
@@ -104,7 +105,7 @@ class SimpleConsumer:
 
     async def ack_many(self, messages: Iterable[ReceivedMessage]) -> None:
         """Say that messages are done, with one request for each broker where it knows that."""
-        chosen = list(messages)
+        chosen = popped_messages(messages)
         if chosen:
             await self._engine.ack(chosen)
 

@@ -50,6 +50,7 @@ module                             holds
 ``pop_handles, popping``           handles of popped messages; what is asked, and when a failed one comes again
 ``settings, producer_settings,``   settings, their checks and defaults
 ``simple_settings``
+``arguments, outages``             checks of what methods are given; what passes by itself, and how often it is told of
 ``hooks, service_state``           interceptors; the states of a service
 ``offset_file``                    upstream's ``offsets.json``
 =================================  =================================================================================

@@ -202,6 +202,8 @@ class ClientInstance:
         )
         self.broker_versions: Mapping[str, int] = self._heart.versions
         self._route_calls: dict[tuple[str, str | None, int], asyncio.Task[bool]] = {}
+        self._route_trouble: type[Error] | None = None
+        """Why no route could be had last, which was told then."""
         self._tasks: set[asyncio.Task[object]] = set()
         self._rebalance_wanted = asyncio.Event()
         self._last_rebalance_s = self.loop.time()
@@ -416,7 +418,13 @@ class ClientInstance:
             await self.update_route(topic)
 
     async def update_route(
-        self, topic: str, *, default_topic: str | None = None, default_queues: int = 4, must_exist: bool = False
+        self,
+        topic: str,
+        *,
+        default_topic: str | None = None,
+        default_queues: int = 4,
+        must_exist: bool = False,
+        must_answer: bool = False,
     ) -> bool:
         """Ask where a topic is and tell the parts; callers that ask for the same at the same time share one question.
 
@@ -425,13 +433,14 @@ class ClientInstance:
             default_topic: take this one's route instead, for a topic that the first send will create.
             default_queues: most queues that such a topic gets at a broker.
             must_exist: raise what went wrong; else it is logged.
+            must_answer: raise what kept the name servers from answering; that they do not know the topic is logged.
 
         Returns:
             Whether something changed.
 
         Raises:
             RouteNotFound: no name server knows the topic, and it must exist.
-            Error: none could be asked, and it must exist.
+            Error: none could be asked, and one must answer.
         """
         key = (topic, default_topic, default_queues)
         call = self._route_calls.get(key)
@@ -447,14 +456,18 @@ class ClientInstance:
             if not topic.startswith(RETRY_PREFIX) and topic != _TEMPLATE_TOPIC:
                 _log.info("%s: %s", self.client_id, error)
         except Error as error:
-            if must_exist:
+            if must_exist or must_answer:
                 raise
-            _log.warning("%s: the route of %s is not to be had: %s", self.client_id, topic, error)
+            is_told = self._route_trouble is type(error)
+            self._route_trouble = type(error)
+            level = logging.DEBUG if is_told else logging.WARNING
+            _log.log(level, "%s: the route of %s is not to be had: %s", self.client_id, topic, error)
         return False
 
     async def _update_route(self, topic: str, default_topic: str | None, default_queues: int) -> bool:
         asked = topic if default_topic is None else default_topic
         route = await self.name_servers.find_route(asked, timeout_ms=self.settings.mq_client_api_timeout_ms)
+        self._route_trouble = None
         if route is None:
             known = f"no name server knows topic {topic}"
             if default_topic is not None:
@@ -621,12 +634,12 @@ class ClientInstance:
 
         Raises:
             BrokerNotFound: no name server knows an address of it.
-            ConnectionLost, RequestTimeout, LimitReached: no answer came.
+            ConnectionLost, RequestTimeout, LimitReached: no answer came, also from the name servers.
         """
         address = self._address_of(broker_name, master_only=master_only)
         if address is None:
             wanted = command.fields.get("topic") if topic is None else topic
-            await (self.refresh_routes() if wanted is None else self.update_route(wanted))
+            await (self.refresh_routes() if wanted is None else self.update_route(wanted, must_answer=True))
             address = self._address_of(broker_name, master_only=master_only)
         if address is None:
             what = "master" if master_only else "address"

@@ -79,32 +79,36 @@ class NameServers:
 
         Raises:
             ClientStateError: no name server is known.
-            BrokerError: a name server refused.
+            BrokerError: a name server refused, or it is none.
             ConnectionLost, RequestTimeout, LimitReached, MalformedBody, MalformedCommand: none of them gave an answer
-                that can be used; it is the last one's.
+                that can be used; the text has what went wrong at each, the kind and the cause are the last one's.
         """
 
-        def read(answer: Command) -> TopicRouteData | None:
+        def read(answer: Command, address: str) -> TopicRouteData | None:
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             if answer.code == ResponseCode.SUCCESS:
                 return check_route(topic, TopicRouteData.from_json(answer.body))
-            raise BrokerError(answer.remark, code=answer.code)
+            is_none = answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            advice = "this is no name server: name_servers takes name servers' addresses" if is_none else None
+            raise BrokerError(answer.remark, code=answer.code, address=address, advice=advice)
 
         command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, acceptStandardJsonOnly=True)
         return await self.ask(command, read, timeout_ms=timeout_ms)
 
-    async def ask(self, command: Command, read: Callable[[Command], T], *, timeout_ms: int) -> T:
+    async def ask(self, command: Command, read: Callable[[Command, str], T], *, timeout_ms: int) -> T:
         """Ask the name server that answered last, or the next one that can be used.
 
         Args:
             command: the question.
-            read: makes the result of an answer; a MalformedBody or MalformedCommand of it passes to the next server.
+            read: makes the result of an answer and its server's address; a MalformedBody or MalformedCommand of it
+                passes to the next server.
             timeout_ms: longest wait for each name server.
 
         Raises:
             ClientStateError: no name server is known.
-            ConnectionLost, RequestTimeout, LimitReached, MalformedBody, MalformedCommand: none could be used.
+            ConnectionLost, RequestTimeout, LimitReached, MalformedBody, MalformedCommand: none could be used; as
+                :meth:`find_route`.
             Error: what ``read`` raises besides.
         """
         addresses = self._addresses
@@ -113,16 +117,21 @@ class NameServers:
                 "no name server is known: give name_servers='host:9876', or set NAMESRV_ADDR in the environment"
             )
         first = self._next
+        failures: list[str] = []
         for step in range(len(addresses)):
             position = (first + step) % len(addresses)
             address = addresses[position]
             try:
-                result = read(await self._network.invoke(address, command, timeout_ms=timeout_ms))
+                result = read(await self._network.invoke(address, command, timeout_ms=timeout_ms), address)
             except (ConnectionLost, RequestTimeout, LimitReached, MalformedBody, MalformedCommand) as error:
                 if self._addresses is addresses:
                     self._next = (position + 1) % len(addresses)
+                failures.append(f"{address}: {error}")
                 if step + 1 == len(addresses):
-                    raise
+                    raise type(error)(
+                        f"no name server answered ({'; '.join(failures)}): check that one runs, and that name_servers "
+                        "has its address"
+                    ) from error
                 _log.info("name server %s was passed over: %s", address, error)
             else:
                 if self._addresses is addresses:

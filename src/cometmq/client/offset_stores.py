@@ -259,7 +259,8 @@ class RemoteOffsetStore(_MemoryStore):
     async def _address(self, queue: MessageQueue) -> str:
         found = self._instance.broker_address(queue.broker_name, only_this=True)
         if found is None:
-            await self._instance.update_route(queue.topic)
+            has_slave = self._instance.broker_address(queue.broker_name) is not None
+            await self._instance.update_route(queue.topic, must_answer=not has_slave)
             found = self._instance.broker_address(queue.broker_name)
         if found is None:
             raise BrokerNotFound(

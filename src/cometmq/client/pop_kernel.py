@@ -102,7 +102,7 @@ class PopKernel:
         instance = self._instance
         address = instance.master_address(broker_name)
         if address is None:
-            await instance.update_route(topic)
+            await instance.update_route(topic, must_answer=True)
             address = instance.master_address(broker_name)
         if address is None:
             raise BrokerNotFound(

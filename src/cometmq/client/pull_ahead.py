@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from cometmq.client.outages import Troubles
 from cometmq.client.pull_kernel import PullKernel, PullResult
 from cometmq.client.pulling import (
     FLOW_CONTROL_DELAY_MS,
@@ -107,6 +108,7 @@ class PullAhead:
         self._ready: deque[tuple[Assigned, Sequence[ReceivedMessage], int]] = deque()
         """What is to be handed out: of which queue, and where the pull that brought it ended."""
         self._arrived = asyncio.Event()
+        self._troubles = Troubles(_log, group=group)
 
     def __repr__(self) -> str:
         """Tell how many queues there are, and how many pulls wait to be handed out."""
@@ -212,12 +214,13 @@ class PullAhead:
                 timeout_ms=settings.consumer_timeout_when_suspend_ms,
             )
         except Error as error:
+            self._troubles.fails(queue, error)
             if assigned.pull_offset == NONE:
-                _log.warning("group %s cannot begin with %s yet: %s", self._group, queue, error)
                 return _NO_START_DELAY_MS
-            _log.warning("group %s could not pull %s: %s", self._group, queue, error)
             code = error.code if isinstance(error, BrokerError) else None
             return delay_after_error_ms(code, exception_delay_ms=settings.pull_time_delay_when_exception_ms)
+        if self._troubles:
+            self._troubles.works(queue)
         if held.dropped:
             return 0
         if result.status is PullStatus.OFFSET_ILLEGAL:

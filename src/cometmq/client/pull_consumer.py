@@ -168,6 +168,7 @@ class PullConsumer(AskedConsumer):
 
         Raises:
             RouteNotFound: no name server knows the topic.
+            ConnectionLost, RequestTimeout and others: no name server answered.
         """
         return self._run(self._engine.queues(topic))
 
@@ -194,7 +195,7 @@ class PullConsumer(AskedConsumer):
         return self._run(self._engine.poll(timeout_ms))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Give messages one by one until the consumer is closed.
+        """Give messages one by one until the consumer is closed. Brokers that are gone are waited for.
 
         A message counts as consumed when the loop comes back for the next one, or at :meth:`commit`. Where the loop is
         left, what was not looked at yet is given by the next loop or poll.

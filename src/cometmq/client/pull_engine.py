@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.allocation import AllocateStrategy, as_strategy
+from cometmq.client.arguments import whole_number
 from cometmq.client.consumer_facts import ConsumerFacts
 from cometmq.client.hooks import ConsumeContext, Interceptor, run_hooks
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name
@@ -52,7 +53,6 @@ from cometmq.errors import (
     InvalidArgument,
     NotFound,
     OffsetOutOfRange,
-    RouteNotFound,
 )
 from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -402,11 +402,16 @@ class PullEngine(ConsumerFacts):
         """Return all queues of a topic that can be read."""
         instance = self._running()
         wire = with_namespace(self.settings.namespace, topic)
-        await instance.update_route(wire)
-        found = instance.routes.subscribe_queues(wire)
-        if found is None:
-            raise RouteNotFound(f"no name server knows where topic {topic} is", topic=topic)
-        return [self._plain(queue) for queue in found]
+        try:
+            await instance.update_route(wire, must_exist=True)
+        except Error as error:
+            found = instance.routes.subscribe_queues(wire)
+            if found is None:
+                raise
+            _log.info("group %s: the queues of %s as they were last told of: %s", self._group, topic, error)
+        else:
+            found = instance.routes.subscribe_queues(wire)
+        return [self._plain(queue) for queue in found or ()]
 
     def watch_queues(self, topic: str, callback: QueuesChanged) -> None:
         """Call ``callback`` where the queues of a topic become others, from the second time that they are looked at."""
@@ -457,14 +462,13 @@ class PullEngine(ConsumerFacts):
     ) -> PullResult:
         """Pull one queue once; see :meth:`PullConsumer.pull`."""
         self._running()
-        _check_number("offset", offset)
-        if not 1 <= max_messages <= INT32_MAX:
-            raise InvalidArgument(f"max_messages is {max_messages}: it must be from 1 to {INT32_MAX}")
+        whole_number("offset", offset)
+        whole_number("max_messages", max_messages, minimum=1, maximum=INT32_MAX)
         if timeout_ms is None:
             settings = self.settings
             timeout_ms = settings.consumer_timeout_when_suspend_ms if block else settings.consumer_pull_timeout_ms
-        elif timeout_ms <= 0:
-            raise InvalidArgument(f"timeout_ms is {timeout_ms}: it must be above 0")
+        else:
+            whole_number("timeout_ms", timeout_ms, minimum=1, maximum=INT32_MAX)
         if self._kernel is None:
             raise ClientStateError(f"{self._name} is not started: call start() first")
         wire = self._wire(queue)
@@ -484,7 +488,7 @@ class PullEngine(ConsumerFacts):
         """Hand out the messages of one pull; see :meth:`PullConsumer.poll`."""
         instance = self._running()
         wait_ms = self.settings.poll_timeout_ms if timeout_ms is None else timeout_ms
-        _check_number("timeout_ms", wait_ms)
+        whole_number("timeout_ms", wait_ms)
         if self.settings.auto_commit and self._now_ms() >= self._commit_due_ms:
             self._commit_in_memory(self._ahead.consumed())
             self._commit_due_ms = self._now_ms() + self.settings.auto_commit_interval_ms
@@ -523,7 +527,7 @@ class PullEngine(ConsumerFacts):
         if offsets is not None:
             for queue, offset in offsets.items():
                 self._of(queue)
-                _check_number("offset", offset, minimum=None)
+                whole_number("offset", offset, minimum=None)
                 if offset < 0:
                     raise OffsetOutOfRange(f"the offset {offset} of {queue} is negative", offset=offset)
             chosen = {self._wire(queue): offset for queue, offset in offsets.items()}
@@ -564,7 +568,7 @@ class PullEngine(ConsumerFacts):
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset; see :meth:`PullConsumer.seek`."""
         self._running()
-        _check_number("offset", offset, minimum=None)
+        whole_number("offset", offset, minimum=None)
         self._of(queue)
         first, end = await asyncio.gather(self.min_offset(queue), self.max_offset(queue))
         if not first <= offset <= end:
@@ -611,12 +615,5 @@ class PullEngine(ConsumerFacts):
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message that was stored at a time, milliseconds since 1970, or later."""
-        _check_number("timestamp_ms", timestamp_ms)
+        whole_number("timestamp_ms", timestamp_ms)
         return await self._running().search_offset(self._wire(queue), timestamp_ms)
-
-
-def _check_number(name: str, value: object, *, minimum: int | None = 0) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidArgument(f"{name} is {value!r}: it is a whole number")
-    if minimum is not None and value < minimum:
-        raise InvalidArgument(f"{name} is {value}: it must not be below {minimum}")

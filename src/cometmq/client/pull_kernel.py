@@ -95,10 +95,11 @@ class PullKernel:
 
         Raises:
             BrokerNotFound: it knows none.
+            ConnectionLost, RequestTimeout and others: no name server answered.
         """
         found = self.target(queue)
         if found is None:
-            await self._instance.update_route(queue.topic)
+            await self._instance.update_route(queue.topic, must_answer=True)
             found = self.target(queue)
         if found is None:
             raise BrokerNotFound(

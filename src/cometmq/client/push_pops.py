@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from cometmq.client.outages import Troubles
 from cometmq.client.pop_kernel import PopKernel
 from cometmq.client.popping import PopStatus, usual_invisible_ms
 from cometmq.client.process_queue import PULL_IDLE_MS
@@ -122,7 +123,7 @@ class PushPops:
         self._host = host
         self._settings = settings
         self._kernel = kernel
-        self._group = group
+        self._troubles = Troubles(_log, group=group)
         self._consume = consume
         self._invisible_ms = usual_invisible_ms(settings.pop_invisible_time_ms)
 
@@ -202,10 +203,12 @@ class PushPops:
                 from_first=settings.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
             )
         except Error as error:
-            level = logging.DEBUG if held.dropped else logging.WARNING
-            _log.log(level, "group %s: a pop of %s failed and comes again: %s", self._group, held.queue, error)
+            if not held.dropped:
+                self._troubles.fails(held.queue, error)
             code = error.code if isinstance(error, BrokerError) else None
             return delay_after_error_ms(code, exception_delay_ms=settings.pull_time_delay_when_exception_ms)
+        if self._troubles:
+            self._troubles.works(held.queue)
         if result.messages:
             held.unfinished += len(result.messages)
             self._consume(held, list(result.messages))

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cometmq._engine import PullRequest
+from cometmq.client.outages import Troubles
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.client.pull_kernel import PullKernel
 from cometmq.client.pulling import (
@@ -179,6 +180,7 @@ class PushPulls:
         self._spawn = spawn
         self._kernel = PullKernel(instance, namespace=settings.namespace, group=group)
         self._pulls: dict[ProcessQueue, _Pull] = {}
+        self._troubles = Troubles(_log, group=group)
 
     def begin(self, held: ProcessQueue, next_offset: int) -> None:
         """Pull a queue that came; the first time in half a second."""
@@ -341,6 +343,8 @@ class PushPulls:
             self._failed(pull, error)
             return
         pull.refusals = 0
+        if self._troubles:
+            self._troubles.works(queue)
         if is_found:
             self._found(pull, answer.next_begin_offset, messages, is_all=answer.next_begin_offset >= answer.max_offset)
             return
@@ -394,8 +398,10 @@ class PushPulls:
         pull.refusals = pull.refusals + 1 if code in _NOT_SUBSCRIBED else 0
         is_going = pull.held.dropped or not self._host.is_running
         is_retry = queue.topic.startswith(RETRY_PREFIX)
-        level = logging.DEBUG if is_going or is_retry else logging.WARNING
-        _log.log(level, "group %s: a pull of %s failed and comes again: %s", self._group, queue, error)
+        if is_going or is_retry:
+            _log.debug("group %s: a pull of %s failed and comes again: %s", self._group, queue, error)
+        else:
+            self._troubles.fails(queue, error)
         if is_retry and not is_going and pull.refusals == _REFUSED_OFTEN:
             _log.warning(
                 "group %s: the broker has refused %d pulls of %s in a row, so messages that failed wait there: members "

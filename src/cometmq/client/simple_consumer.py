@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from cometmq.client.asked_surface import AskedConsumer
 from cometmq.client.service_state import ServiceState
 from cometmq.client.settings import settings_of
-from cometmq.client.simple_engine import SimpleEngine
+from cometmq.client.simple_engine import SimpleEngine, popped_messages
 from cometmq.client.simple_settings import SimpleSettings
 from cometmq.client.subscriptions import ALL, TAG
 
@@ -125,16 +125,21 @@ class SimpleConsumer(AskedConsumer):
         """Return messages that nobody else has; an empty list where none came in time.
 
         Args:
-            max_messages: most messages, 1 or more; None for the setting ``receive_max_messages``.
+            max_messages: most messages, 1 to 1,024; None for the setting ``receive_max_messages``. Brokers give 32 for
+                a request, so that more may take several.
             invisible_s: how long others do not get them, seconds; None for the setting ``invisible_time_ms``.
             wait_s: longest wait for the first, seconds; None for the setting ``receive_wait_ms``, 0 for what is there.
+
+        Where a topic that it subscribes to does not exist, the messages of the others are returned, and a warning is
+        logged once.
 
         Raises:
             ClientStateError: it does not run, or subscribes to nothing.
             InvalidArgument: an argument is outside its range.
-            RouteNotFound: no name server knows a topic that it subscribes to.
+            RouteNotFound: nothing came, and no name server knows a topic that it subscribes to.
             BrokerError: the brokers refused; the text has what to do.
-            BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached, MalformedCommand: none of them answered well.
+            BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached, MalformedCommand: none of them answered well,
+                or no name server did, as the text says then.
         """
         return self._run(self._engine.receive(max_messages, invisible_s=invisible_s, wait_s=wait_s))
 
@@ -157,7 +162,7 @@ class SimpleConsumer(AskedConsumer):
         Raises as :meth:`ack`, what went wrong first; the messages of other brokers are done all the same, and the call
         can be made again.
         """
-        chosen = list(messages)
+        chosen = popped_messages(messages)
         if chosen:
             self._run(self._engine.ack(chosen))
 
@@ -195,9 +200,16 @@ class SimpleConsumer(AskedConsumer):
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Give messages one by one until the consumer is closed.
 
+        What passes by itself is waited for, and logged once as a warning: servers that are gone, silent or busy.
+
         A message is hidden from others while the loop works on it, and acknowledged when the loop comes back for the
         next one, unless the loop acknowledged or extended it. Where the loop is left, the message that it has then
         comes again, unless it was acknowledged; what it has not seen goes to the next loop or receive.
+
+        Raises:
+            ClientStateError: the consumer was not started, or subscribes to nothing.
+            RouteNotFound: no name server knows any of its topics when it begins; later that is waited for, too.
+            BrokerError: the brokers refused for good; the text has what to do.
         """
         pace = self._engine.pace()
         while self._engine.state is ServiceState.RUNNING:

@@ -6,7 +6,8 @@ they are asked to tell when there is something, which takes nothing; so no messa
 gone on meanwhile.
 
 What stays true: a message that came is handed out, or waits here for the next who asks, or comes again from its broker
-when its invisible time is over. Of each broker and topic one question at a time is under way.
+when its invisible time is over. Of each broker and topic one question at a time is under way. What passes by itself
+ends no loop.
 
 Threads: the client's loop. Source: consumption specification 4.4, 4.10, 4.11.
 """
@@ -20,32 +21,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from cometmq._engine import ReceivedMessage
+from cometmq.client.arguments import milliseconds, whole_number
 from cometmq.client.consumer_facts import GroupFacts
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
 from cometmq.client.loop_pace import LoopPace
 from cometmq.client.namespaces import with_namespace
+from cometmq.client.outages import Troubles, may_pass, pause_s
 from cometmq.client.pop_extending import Extender
 from cometmq.client.pop_handles import PopHandle
 from cometmq.client.pop_kernel import PopKernel, PopResult
 from cometmq.client.popping import ALL_QUEUES, MESSAGES_PER_POP_MAX, PopStatus
 from cometmq.client.service_state import ServiceState, not_startable, require_running
-from cometmq.client.simple_settings import INVISIBLE_MS_MAX, SimpleSettings
+from cometmq.client.simple_settings import INVISIBLE_MS_MAX, RECEIVE_MAX, SimpleSettings
 from cometmq.client.subscriptions import TAG, make_subscription
 from cometmq.errors import ClientStateError, Error, GroupTaken, InvalidArgument, RouteNotFound
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
+from cometmq.store_config.fields import INT32_MAX
 from cometmq.store_config.names import validate_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cometmq._engine import ReceivedMessage
-
-__all__ = ["SimpleEngine"]
+__all__ = ["SimpleEngine", "popped_messages"]
 
 _HOLD_MAX_MS: Final = 15_000
 """Longest time for which a broker is asked to hold a request; who waits longer asks again."""
+_WAIT_MAX_MS: Final = INT32_MAX
 _BROKER_FAILED_S: Final = 1.0
 _NOT_YET_S: Final = 0.05
 """Pause before a broker is asked again that holds too many questions to hold one more."""
@@ -93,6 +97,10 @@ class SimpleEngine(GroupFacts):
         self._skews_ms: dict[str, int] = {}
         """Broker name to how far its clock is ahead of ours."""
         self._pops: set[asyncio.Task[PopResult]] = set()
+        self._troubles = Troubles(_log, group=self._group)
+        self._missing: set[str] = set()
+        """Topics without a queue to read that were told of."""
+        self._closing = asyncio.Event()
 
     # --- What a client instance asks ----------------------------------------------------------------------------------
 
@@ -191,6 +199,7 @@ class SimpleEngine(GroupFacts):
 
     async def _leave(self, instance: ClientInstance) -> None:
         self._state = ServiceState.SHUTDOWN_ALREADY
+        self._closing.set()
         tasks = [*self._told.values(), *self._pops]
         for task in tasks:
             task.cancel()
@@ -230,13 +239,21 @@ class SimpleEngine(GroupFacts):
         """Return messages; see :meth:`SimpleConsumer.receive`."""
         instance = self._running()
         settings = self.settings
-        most = settings.receive_max_messages if max_messages is None else max_messages
-        if most < 1:
-            raise InvalidArgument(f"max_messages is {most}: it must be 1 or more")
-        invisible_ms = settings.invisible_time_ms if invisible_s is None else invisible_ms_of(invisible_s)
-        wait_ms = settings.receive_wait_ms if wait_s is None else wait_s * 1000
-        if wait_ms < 0:
-            raise InvalidArgument(f"wait_s is {wait_s}: it must not be negative")
+        most = settings.receive_max_messages
+        if max_messages is not None:
+            most = whole_number("max_messages", max_messages, minimum=1, maximum=RECEIVE_MAX)
+        invisible_ms = settings.invisible_time_ms if invisible_s is None else invisible_ms_of(invisible_s, minimum_ms=1)
+        wait_ms = settings.receive_wait_ms
+        if wait_s is not None:
+            wait_ms = milliseconds("wait_s", wait_s, maximum_ms=_WAIT_MAX_MS)
+        messages = await self._receive(instance, most, invisible_ms=invisible_ms, wait_ms=wait_ms)
+        if not messages and self._missing and self._state is ServiceState.RUNNING:
+            await self._require_missing(instance)
+        return messages
+
+    async def _receive(
+        self, instance: ClientInstance, most: int, *, invisible_ms: int, wait_ms: int
+    ) -> list[ReceivedMessage]:
         if not self._subscriptions:
             raise ClientStateError(f"{self._name} subscribes to nothing: call subscribe() first")
         end_s = instance.loop.time() + wait_ms / 1000
@@ -281,23 +298,52 @@ class SimpleEngine(GroupFacts):
     async def _targets(self, instance: ClientInstance) -> list[MessageQueue]:
         """Return each topic at each of its brokers, another first each time.
 
+        Where some topics have none, it is told once, and the others are received.
+
         Raises:
             RouteNotFound: no name server knows any of the topics.
+            Error: no name server could be asked.
         """
         queues = self._known_targets(instance)
-        if not queues:
-            for topic in list(self._subscriptions):
-                await instance.update_route(topic)
+        known = {queue.topic for queue in queues}
+        self._missing -= known
+        unknown = [topic for topic in self._subscriptions if topic not in known]
+        if unknown and not (queues and self._missing.issuperset(unknown)):
+            errors = [error for topic in unknown if (error := await self._not_readable(instance, topic)) is not None]
             queues = self._known_targets(instance)
-        if not queues:
-            topics = ", ".join(sorted(self._subscriptions))
-            raise RouteNotFound(
-                f"no name server knows where {topics} is: check the name, or create it: cometmq topic create",
-                topic=next(iter(self._subscriptions)),
-            )
+            if errors and not queues:
+                # Who did not answer may know the topic.
+                raise next((error for error in errors if not isinstance(error, RouteNotFound)), errors[0])
+            for error in errors:
+                _log.warning("group %s receives the other topics: %s", self._group, error)
+            self._missing = set(self._subscriptions) - {queue.topic for queue in queues}
         self._turn += 1
         first = self._turn % len(queues)
         return queues[first:] + queues[:first]
+
+    async def _not_readable(self, instance: ClientInstance, topic: str) -> Error | None:
+        """Ask where a topic is; return why it cannot be read, or None."""
+        try:
+            await instance.update_route(topic, must_exist=True)
+        except Error as error:
+            return error
+        if instance.routes.subscribe_queues(topic):
+            return None
+        return RouteNotFound(
+            f"topic {topic} has no queue that can be read: give it read permission: cometmq topic update", topic=topic
+        )
+
+    async def _require_missing(self, instance: ClientInstance) -> None:
+        """Return where the topics that were missing are there by now.
+
+        Raises:
+            RouteNotFound: one is not.
+            Error: no name server could be asked.
+        """
+        for topic in sorted(self._missing.intersection(self._subscriptions)):
+            error = await self._not_readable(instance, topic)
+            if error is not None:
+                raise error
 
     def _known_targets(self, instance: ClientInstance) -> list[MessageQueue]:
         found: dict[MessageQueue, None] = {}
@@ -330,6 +376,8 @@ class SimpleEngine(GroupFacts):
                 return PopResult(status=PopStatus.NO_NEW_MESSAGE)
             task.add_done_callback(self._keep_result)
             raise
+        if self._troubles:
+            self._troubles.works(queue)
         if result.messages:
             self._skews_ms[queue.broker_name] = result.pop_ms - self._now_ms()
         return result
@@ -355,7 +403,7 @@ class SimpleEngine(GroupFacts):
             found: what there is already; with something, nothing is raised.
         """
         found = [] if found is None else found
-        errors: list[Error] = []
+        errors: list[tuple[MessageQueue, Error]] = []
         for queue in queues:
             try:
                 while len(found) < most:
@@ -364,14 +412,14 @@ class SimpleEngine(GroupFacts):
                     if result.status is not PopStatus.FOUND or not result.rest:
                         break
             except Error as error:
-                errors.append(error)
+                errors.append((queue, error))
             except asyncio.CancelledError:
                 self._ready.extend(found)
                 raise
         if errors and len(errors) == len(queues) and not found:
-            raise errors[0]
-        for one in errors:
-            _log.warning("group %s: nothing could be popped: %s", self._group, one)
+            raise errors[0][1]
+        for queue, trouble in errors:
+            self._troubles.fails(queue, trouble)
         return found
 
     async def _told_of_any(self, queues: Sequence[MessageQueue], longest_s: float) -> bool:
@@ -404,6 +452,8 @@ class SimpleEngine(GroupFacts):
     async def ack(self, messages: Sequence[ReceivedMessage]) -> None:
         """Finish messages; see :meth:`SimpleConsumer.ack` and :meth:`SimpleConsumer.ack_many`."""
         self._running()
+        for message in messages:
+            _require_popped("ack", message)
         await self._extender.let_go(messages)
         if len(messages) == 1:
             await self._kernel.ack(messages[0])
@@ -413,7 +463,8 @@ class SimpleEngine(GroupFacts):
     async def extend(self, message: ReceivedMessage, *, invisible_s: float) -> str:
         """Hide a message for another time; see :meth:`SimpleConsumer.extend`."""
         self._running()
-        invisible_ms = invisible_ms_of(invisible_s, minimum=0)
+        _require_popped("extend", message)
+        invisible_ms = invisible_ms_of(invisible_s, minimum_ms=0)
         await self._extender.let_go([message])
         return await self._kernel.set_invisible(message, invisible_ms)
 
@@ -425,9 +476,8 @@ class SimpleEngine(GroupFacts):
         """
         self._running()
         for message in messages:
-            if message.pop_handle is None:
-                raise InvalidArgument(f"{message!r} was not popped: it has no handle")
-            invisible_ms = max(PopHandle.parse(message.pop_handle).times.invisible_ms, 1)
+            handle = _require_popped("handling", message)
+            invisible_ms = max(PopHandle.parse(handle).times.invisible_ms, 1)
             self._extender.keep(message, invisible_ms=invisible_ms, left_ms=self._hidden_ms(message))
 
     async def let_go(self, messages: Iterable[ReceivedMessage]) -> None:
@@ -461,22 +511,80 @@ class SimpleEngine(GroupFacts):
         return LoopPace(self.settings.receive_max_messages)
 
     async def receive_kept(self, most: int) -> list[ReceivedMessage]:
-        """Return messages for a loop, which are kept hidden; none where the consumer is closed meanwhile."""
-        messages = await self.receive(most, invisible_s=None, wait_s=None)
+        """Return messages for a loop, which are kept hidden; none where the consumer is closed meanwhile.
+
+        What passes by itself is waited for, and told of once. A topic that no name server knows may be misspelt, and is
+        raised; but where servers are just coming back it is waited for, too.
+
+        Raises:
+            RouteNotFound: no name server knows any of the topics.
+            Error: the brokers refused, or the consumer cannot be used.
+        """
+        instance, settings = self._running(), self.settings
+        tries, told = 0, set[type[Error]]()
+        while self._state is ServiceState.RUNNING:
+            try:
+                messages = await self._receive(
+                    instance, most, invisible_ms=settings.invisible_time_ms, wait_ms=settings.receive_wait_ms
+                )
+                break
+            except Error as error:
+                if self._closing.is_set():
+                    return []
+                if not may_pass(error) or (isinstance(error, RouteNotFound) and not tries):
+                    raise
+                tries += 1
+                if type(error) not in told:
+                    told.add(type(error))
+                    _log.warning("group %s receives nothing until this is over: %s", self._group, error)
+                await self._pause(pause_s(tries))
+        else:
+            return []
+        if tries:
+            _log.info("group %s receives again", self._group)
         if self._state is ServiceState.RUNNING:
             self.keep(messages)
         return messages
 
+    async def _pause(self, longest_s: float) -> None:
+        """Wait, or until the consumer is closed."""
+        try:
+            await asyncio.wait_for(self._closing.wait(), longest_s)
+        except asyncio.TimeoutError:
+            return
 
-def invisible_ms_of(invisible_s: float, *, minimum: int = 1) -> int:
+
+def invisible_ms_of(invisible_s: object, *, minimum_ms: int) -> int:
     """Return an invisible time in milliseconds.
 
     Raises:
-        InvalidArgument: it is outside its range.
+        InvalidArgument: it is no number, or outside its range.
     """
-    invisible_ms = int(invisible_s * 1000)
-    if not minimum <= invisible_ms <= INVISIBLE_MS_MAX:
-        raise InvalidArgument(
-            f"invisible_s is {invisible_s}: it must be from {minimum / 1000:g} to {INVISIBLE_MS_MAX // 1000}"
-        )
-    return invisible_ms
+    return milliseconds(
+        "invisible_s", invisible_s, minimum_ms=minimum_ms, maximum_ms=INVISIBLE_MS_MAX, of_limit=" (12 hours)"
+    )
+
+
+def _require_popped(call: str, message: object) -> str:
+    """Return the handle of a message that was popped.
+
+    Raises:
+        InvalidArgument: it is no message, or was not popped.
+    """
+    if not isinstance(message, ReceivedMessage):
+        hint = "; ack_many() takes several" if call == "ack" else ""
+        raise InvalidArgument(f"{call}() was given {message!r:.100}: it takes a message that receive() returned{hint}")
+    if message.pop_handle is None:
+        raise InvalidArgument(f"{message!r} was not popped: it has no handle")
+    return message.pop_handle
+
+
+def popped_messages(messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
+    """Return what was given to :meth:`SimpleConsumer.ack_many`.
+
+    Raises:
+        InvalidArgument: it is not several messages.
+    """
+    if not isinstance(messages, Iterable):
+        raise InvalidArgument(f"ack_many() was given {messages!r:.100}: it takes several messages; ack() takes one")
+    return list(messages)

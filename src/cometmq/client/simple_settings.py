@@ -18,11 +18,13 @@ from cometmq.client.settings import (
 from cometmq.errors import InvalidArgument
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere
 
-__all__ = ["INVISIBLE_MS_MAX", "INVISIBLE_MS_MIN", "SimpleOptions", "SimpleSettings"]
+__all__ = ["INVISIBLE_MS_MAX", "INVISIBLE_MS_MIN", "RECEIVE_MAX", "SimpleOptions", "SimpleSettings"]
 
 INVISIBLE_MS_MIN = 1_000
 INVISIBLE_MS_MAX = 43_200_000
 """Twelve hours, as upstream's proxy allows."""
+RECEIVE_MAX = 1_024
+"""Most messages that one receive returns; brokers give 32 for each request."""
 
 _BEGINNINGS = (ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
 
@@ -45,7 +47,7 @@ class SimpleSettings(ClientSettings):
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     invisible_time_ms: int = number(60_000, minimum=INVISIBLE_MS_MIN, maximum=INVISIBLE_MS_MAX)
     receive_wait_ms: int = number(15_000)
-    receive_max_messages: int = number(32, minimum=1, maximum=1_024)
+    receive_max_messages: int = number(32, minimum=1, maximum=RECEIVE_MAX)
     extend_for_ms: int = number(3_600_000, minimum=1)
 
     def check(self) -> None:
@@ -55,12 +57,14 @@ class SimpleSettings(ClientSettings):
             InvalidArgument: one cannot be used; the text names it, its value and its range.
         """
         check_client_group(self.group, reserved=DEFAULT_CONSUMER_GROUP)
-        check_fields(self)
-        if self.consume_from_where not in _BEGINNINGS:
+        where = self.consume_from_where
+        if where not in _BEGINNINGS:
+            given = where.name if isinstance(where, ConsumeFromWhere) else repr(where)
             raise InvalidArgument(
-                f"consume_from_where is {self.consume_from_where.name}: POP begins at the first message or at the end, "
+                f"consume_from_where is {given}: POP begins at the first message or at the end, "
                 f"{' or '.join(each.name for each in _BEGINNINGS)}"
             )
+        check_fields(self)
         self._check_name_servers()
 
 

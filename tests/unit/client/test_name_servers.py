@@ -102,10 +102,18 @@ def test_what_one_refuses_is_not_asked_elsewhere() -> None:
     assert network.asked == ["n0", "n0"]
 
 
+def test_what_is_no_name_server_is_told_so() -> None:
+    network = Servers(n0=Command(code=3, remark="request 105 is not supported"))
+    with pytest.raises(BrokerError, match=r"from n0:1: request 105.*this is no name server") as told:
+        find(NameServers(network, ADDRESSES, random=First()))
+    assert told.value.address == "n0:1"
+
+
 def test_none_answers() -> None:
     network = Servers(n0=ConnectionLost("first"), n1=ConnectionLost("second"), n2=RequestTimeout("third"))
-    with pytest.raises(RequestTimeout, match="third"):
+    with pytest.raises(RequestTimeout, match=r"\(n0:1: first; n1:1: second; n2:1: third\): check") as told:
         find(NameServers(network, ADDRESSES, random=First()))
+    assert told.value.__cause__ is network.answers["n2"]
     assert network.asked == ["n0", "n1", "n2"]
 
 

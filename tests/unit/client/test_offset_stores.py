@@ -62,7 +62,7 @@ class _Host:
     def api_address(self, address: str) -> str:
         return address + "0"
 
-    async def update_route(self, topic: str) -> bool:
+    async def update_route(self, topic: str, *, must_answer: bool = False) -> bool:
         self.addresses.update(self.after_update)
         return True
 

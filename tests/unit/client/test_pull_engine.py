@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from cometmq.client.pull_engine import PullEngine
 from cometmq.client.service_state import ServiceState
 from cometmq.client.settings import PullSettings
-from cometmq.errors import ClientStateError, Error, InvalidArgument
+from cometmq.errors import ClientStateError, ConnectionLost, Error, InvalidArgument, RouteNotFound
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import ConsumeResult
@@ -123,6 +124,42 @@ def test_pulls_stop_where_too_much_waits_and_go_on_when_it_was_handed_out() -> N
         while len(got) < 200:
             got += await world.bodies(engine)
         assert got == list(range(200))
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_a_broker_that_is_gone_and_back_is_pulled_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: _World) -> None:
+        engine = await world.started(0, 1, consume_from_where=FIRST)
+        world.fill(1)
+        assert await world.bodies(engine) == [0]
+        world.cluster.stop(world.broker.address)
+        await asyncio.sleep(60)
+        assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1, caplog.text
+        assert await engine.poll(1_000) == [], "an outage is no error of a poll"
+        world.cluster.servers[world.broker.address] = world.broker
+        world.fill(1, queue_id=1)
+        assert await world.bodies(engine) == [0]
+        assert "broker b0 can be read again" in caplog.text
+        await engine.close()
+
+    caplog.set_level(logging.INFO, logger="cometmq.client.pull_ahead")
+    _virtually(test)
+
+
+def test_the_queues_of_a_topic_without_a_name_server() -> None:
+    async def test(world: _World) -> None:
+        engine = await world.started(0)
+        with pytest.raises(RouteNotFound, match="cometmq topic create nope"):
+            await engine.queues("nope")
+        world.cluster.stop("ns:9876")
+        assert await engine.queues("t") == [_queue(0), _queue(1)], "as it was last told"
+        with pytest.raises(ConnectionLost, match="no name server answered"):
+            await engine.queues("nope")
+        elsewhere = MessageQueue(topic="nope", broker_name="other", queue_id=0)
+        with pytest.raises(ConnectionLost, match="no name server answered"):
+            await engine.min_offset(elsewhere)
         await engine.close()
 
     _virtually(test)

@@ -45,7 +45,7 @@ class _Instance:
         chosen = broker_id if broker_id in self.addresses else min(self.addresses)
         return self.addresses[chosen], chosen != 0
 
-    async def update_route(self, topic: str) -> bool:
+    async def update_route(self, topic: str, *, must_answer: bool = False) -> bool:
         assert topic == "t"
         self.addresses = self.after_update
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 from unittest.mock import patch
 
@@ -212,10 +213,16 @@ async def test_a_broker_that_is_gone_and_back_is_pulled_again(cluster: FakeClust
     await until(lambda: len(seen.bodies) == 4)
     address = cluster.brokers[0].address
     broker = cluster.stop(address)
-    await asyncio.sleep(60)
-    cluster.servers[address] = broker
-    fill(cluster, 4)
-    await until(lambda: len(seen.bodies) == 8)
+    with patch.object(push_pulls._log, "log") as log, patch.object(push_pulls._log, "info") as info:
+        await asyncio.sleep(60)
+        cluster.servers[address] = broker
+        fill(cluster, 4)
+        await until(lambda: len(seen.bodies) == 8)
+    levels = [call.args[0] for call in log.call_args_list]
+    assert levels.count(logging.WARNING) == 1, "it is told once"
+    assert levels.count(logging.DEBUG) > 50
+    (call,) = info.call_args_list
+    assert "can be read again" in call.args[0]
     await engine.close()
 
 

@@ -148,6 +148,65 @@ def test_a_loop_that_is_left_by_an_error() -> None:
         assert again.body_bytes == seen[1]
 
 
+def test_a_loop_goes_on_when_its_broker_comes_back() -> None:
+    with _blocking(1) as (consumer, cluster, loop):
+        broker = cluster.brokers[0]
+
+        def back() -> None:
+            cluster.servers[broker.address] = broker
+            broker.append("T", 0, b"after")
+
+        seen = []
+        for message in consumer:
+            seen.append(message.body_bytes)
+            consumer.ack(message)  # with its broker gone it could not be, and would come again
+            if len(seen) == 2:
+                break
+            cluster.stop(broker.address)
+            loop.call_later(60, back)
+        assert seen == [b"0", b"after"]
+
+
+def test_an_asyncio_loop_goes_on_when_its_broker_comes_back() -> None:
+    async def main(loop: VirtualLoop) -> None:
+        cluster = _cluster(loop, 1)
+        broker = cluster.brokers[0]
+        consumer = aio.SimpleConsumer("g", **OPTIONS)
+        _put(consumer, cluster, loop)
+        await consumer.subscribe("T")
+
+        def back() -> None:
+            cluster.servers[broker.address] = broker
+            broker.append("T", 0, b"after")
+
+        async with consumer:
+            seen = []
+            async with aclosing(aiter(consumer)) as messages:
+                async for message in messages:
+                    seen.append(message.body_bytes)
+                    await consumer.ack(message)
+                    if len(seen) == 2:
+                        break
+                    cluster.stop(broker.address)
+                    loop.call_later(60, back)
+            assert seen == [b"0", b"after"]
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("wrong", [None, [], 5, "text"])
+def test_what_is_no_message(wrong: Any) -> None:
+    with _blocking(0) as (consumer, _, _loop):
+        with pytest.raises(InvalidArgument, match=r"ack\(\).*ack_many\(\) takes several"):
+            consumer.ack(wrong)
+        with pytest.raises(InvalidArgument, match=r"extend\(\) was given"):
+            consumer.extend(wrong, invisible_s=5)
+        with pytest.raises(InvalidArgument, match=r"handling\(\) was given"), consumer.handling(wrong):
+            raise AssertionError
+        with pytest.raises(InvalidArgument, match=r"ack"):
+            consumer.ack_many(wrong if isinstance(wrong, (int, str, type(None))) else [wrong])
+
+
 def test_a_block_keeps_and_acknowledges() -> None:
     with _blocking(2, invisible_time_ms=10_000) as (consumer, cluster, loop):
         good, bad = consumer.receive()
@@ -237,10 +296,14 @@ def test_settings() -> None:
         {"invisible_time_ms": 43_200_001},
         {"receive_max_messages": 0},
         {"consume_from_where": 4},
+        {"consume_from_where": "first"},
     ]
     for values in wrong:
         with pytest.raises(InvalidArgument):
             SimpleSettings(**{"group": "g", "name_servers": ("h:1",), **values}).check()
+    works = "CONSUME_FROM_FIRST_OFFSET or CONSUME_FROM_LAST_OFFSET$"
+    with pytest.raises(InvalidArgument, match=f"consume_from_where is 'first': POP begins.* {works}"):
+        SimpleConsumer("g", name_servers="h:1", consume_from_where="first").start()
     with pytest.raises(InvalidArgument, match="POP begins"):
         SimpleConsumer("g", name_servers="h:1", consume_from_where="CONSUME_FROM_TIMESTAMP").start()
     with pytest.raises(InvalidArgument, match="did you mean invisible_time_ms"):

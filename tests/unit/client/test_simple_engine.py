@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -160,6 +162,155 @@ def test_a_broker_that_is_gone_leaves_the_others() -> None:
         await engine.close()
 
     run(main, brokers=2)
+
+
+def test_each_broker_that_is_gone_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        gone = scene.cluster.stop(scene.brokers[1].address)
+        assert await receive(engine, wait_s=60) == []
+        assert [text for text in _warnings(caplog) if "comes from" in text] == [
+            "group g: nothing comes from broker b1 until it can be read again: b1:10911 cannot be reached"
+        ]
+        scene.cluster.servers["b1:10911"] = gone
+        scene.send(b"0", broker=1)
+        assert bodies(await receive(engine, wait_s=60)) == [b"0"]
+        assert "group g: broker b1 can be read again" in caplog.messages
+        await engine.close()
+
+    caplog.set_level(logging.INFO, logger="cometmq.client.simple_engine")
+    run(main, brokers=2)
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_without_a_name_server_the_error_says_so() -> None:
+    async def main(scene: Scene) -> None:
+        scene.cluster.stop("ns:9876")
+        engine = await scene.started()
+        with pytest.raises(
+            ConnectionLost, match=r"no name server answered \(ns:9876: ns:9876 cannot be reached"
+        ) as told:
+            await receive(engine, wait_s=0)
+        assert isinstance(told.value.__cause__, ConnectionLost)
+        await engine.close()
+
+    run(main)
+
+
+def test_a_topic_that_is_not_there_beside_one_that_is(caplog: pytest.LogCaptureFixture) -> None:
+    """What there is comes; what is not there is told of once, and raised when nothing else came."""
+
+    async def main(scene: Scene) -> None:
+        engine = scene.engine()
+        await engine.subscribe(TOPIC, None)
+        await engine.subscribe("Nowhere", None)
+        await engine.start()
+        scene.send(b"0", b"1", b"2")
+        for _ in range(3):
+            assert len(await receive(engine, 1)) == 1
+        (told,) = _warnings(caplog)
+        assert "no name server knows topic Nowhere" in told
+        assert "cometmq topic create Nowhere" in told
+        for wait_s in (0, 5):
+            began_s = scene.loop.time()
+            with pytest.raises(RouteNotFound, match=r"topic Nowhere.*cometmq topic create Nowhere") as raised:
+                await receive(engine, wait_s=wait_s)
+            assert raised.value.topic == "Nowhere"
+            assert wait_s <= scene.loop.time() - began_s < wait_s + 0.5
+        scene.send(b"3")
+        assert bodies(await receive_kept(engine)) == [b"3"], "a loop goes on"
+        scene.broker.create("Nowhere", 1)
+        scene.broker.append("Nowhere", 0, b"4", {})
+        assert await receive(engine, wait_s=0) == []
+        assert bodies(await receive(engine, wait_s=5)) == [b"4"]
+        assert len(_warnings(caplog)) == 1
+        await engine.close()
+
+    caplog.set_level(logging.INFO, logger="cometmq.client.simple_engine")
+    run(main)
+
+
+async def receive_kept(engine: SimpleEngine) -> list[ReceivedMessage]:
+    return await engine.receive_kept(32)
+
+
+def test_what_passes_by_itself_ends_no_loop(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        gone = scene.cluster.stop(scene.broker.address)
+        waiting = asyncio.ensure_future(receive_kept(engine))
+        await asyncio.sleep(30)
+        name_server = scene.cluster.stop("ns:9876")
+        await asyncio.sleep(30)
+        told, no_route = _warnings(caplog)
+        assert "receives nothing until this is over: b0:10911 cannot be reached" in told
+        assert "no name server answered" in no_route
+        asked = len(scene.cluster.asked(RequestCode.POP_MESSAGE))
+        assert 20 <= asked <= 35, "it waits longer and longer, and not too long"
+        scene.cluster.servers.update({"ns:9876": name_server, gone.address: gone})  # type: ignore[union-attr]
+        began_s = scene.loop.time()
+        scene.send(b"0")
+        assert bodies(await waiting) == [b"0"]
+        assert scene.loop.time() - began_s <= 2.1
+        assert caplog.messages[-1] == "group g receives again"
+        await engine.close()
+
+    caplog.set_level(logging.INFO, logger="cometmq.client.simple_engine")
+    run(main)
+
+
+def test_a_loop_that_begins_before_its_servers() -> None:
+    async def main(scene: Scene) -> None:
+        name_server = scene.cluster.stop("ns:9876")
+        queues = scene.broker.topics.pop(TOPIC)
+        engine = await scene.started()
+        waiting = asyncio.ensure_future(receive_kept(engine))
+        await asyncio.sleep(20)
+        scene.cluster.servers["ns:9876"] = name_server
+        await asyncio.sleep(20)
+        assert not waiting.done(), "the broker has not told the name server of its topics yet"
+        scene.broker.topics[TOPIC] = queues
+        scene.send(b"0")
+        assert bodies(await waiting) == [b"0"]
+        await engine.close()
+
+    run(main)
+
+
+def test_a_loop_that_waits_for_servers_ends_with_the_consumer() -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        scene.cluster.stop(scene.broker.address)
+        waiting = asyncio.ensure_future(receive_kept(engine))
+        await asyncio.sleep(31)
+        closed_s = scene.loop.time()
+        await engine.close()
+        assert await waiting == []
+        assert scene.loop.time() - closed_s < 1
+
+    run(main)
+
+
+def test_what_does_not_pass_ends_a_loop() -> None:
+    async def main(scene: Scene) -> None:
+        engine = scene.engine()
+        await engine.subscribe("Nowhere", None)
+        await engine.start()
+        with pytest.raises(RouteNotFound, match="cometmq topic create Nowhere"):
+            await receive_kept(engine)
+        await engine.unsubscribe("Nowhere")
+        with pytest.raises(ClientStateError, match="subscribe"):
+            await receive_kept(engine)
+        await engine.subscribe(TOPIC, None)
+        assert scene.broker.topics.pop(TOPIC)  # the name server was asked before
+        with pytest.raises(BrokerError, match="create the topic"):
+            await receive_kept(engine)
+        await engine.close()
+
+    run(main)
 
 
 def test_extending_hides_for_longer_and_makes_another_handle() -> None:
@@ -412,9 +563,14 @@ def test_wrong_calls() -> None:
             await receive(engine)
         await engine.unsubscribe("Nowhere")
         await engine.subscribe(TOPIC, None)
-        for wrong in ({"most": 0}, {"invisible_s": 0}, {"invisible_s": 50_000}, {"wait_s": -1}):
-            with pytest.raises(InvalidArgument):
-                await receive(engine, **wrong)  # type: ignore[arg-type]
+        wrong: list[dict[str, Any]] = [
+            *({"most": value} for value in (0, -1, 1.5, True, "3", math.nan, 1_025)),
+            *({"invisible_s": value} for value in (0, 50_000, math.nan, math.inf, "3", True)),
+            *({"wait_s": value} for value in (-1, math.nan, math.inf, "3")),
+        ]
+        for values in wrong:
+            with pytest.raises(InvalidArgument, match="max_messages" if "most" in values else next(iter(values))):
+                await receive(engine, **values)
         with pytest.raises(ClientStateError):
             await engine.start()
         taken = scene.engine(client_ip="10.0.0.1", instance_name="one")

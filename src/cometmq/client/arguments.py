@@ -1,0 +1,52 @@
+"""Checks of what callers give to methods, so that a wrong value is refused here and by its name.
+
+Threads: any; nothing is kept.
+"""
+
+from __future__ import annotations
+
+from cometmq.errors import InvalidArgument
+
+__all__ = ["milliseconds", "whole_number"]
+
+
+def whole_number(name: str, value: object, *, minimum: int | None = 0, maximum: int | None = None) -> int:
+    """Return a whole number that was given.
+
+    Args:
+        name: the argument.
+        value: what was given for it.
+        minimum, maximum: its range; None for no end.
+
+    Raises:
+        InvalidArgument: it is no whole number, or outside its range.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidArgument(f"{name} is {value!r}: it is a whole number")
+    if (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
+        if maximum is None:
+            raise InvalidArgument(f"{name} is {value}: it must not be below {minimum}")
+        raise InvalidArgument(f"{name} is {value}: it must be from {minimum} to {maximum:,}")
+    return value
+
+
+def milliseconds(name: str, value: object, *, minimum_ms: int = 0, maximum_ms: int, of_limit: str = "") -> int:
+    """Return a time that was given in seconds, in whole milliseconds.
+
+    Args:
+        name: the argument.
+        value: what was given for it: seconds, also parts of one.
+        minimum_ms, maximum_ms: its range, milliseconds.
+        of_limit: what the range is told with besides.
+
+    Raises:
+        InvalidArgument: it is no number, or outside its range.
+    """
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise InvalidArgument(f"{name} is {value!r}: it is a number of seconds")
+    # Compared before it is made a whole number, which infinity cannot become; NaN is in no range.
+    if not minimum_ms <= value * 1000 <= maximum_ms:
+        raise InvalidArgument(
+            f"{name} is {value}: it must be from {minimum_ms / 1000:g} to {maximum_ms / 1000:.0f} seconds{of_limit}"
+        )
+    return int(value * 1000)

@@ -1,0 +1,87 @@
+"""What passes by itself while a consumer runs, and how often it is told of.
+
+Servers that are gone come back, and those that are busy get done; whoever consumes waits for them. What a server
+refuses for good, and what the caller did wrong, does not pass.
+
+Threads: the client's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from cometmq.errors import (
+    BrokerError,
+    BrokerNotFound,
+    ConnectionLost,
+    CorruptRecord,
+    Error,
+    LimitReached,
+    MalformedBody,
+    MalformedCommand,
+    RequestTimeout,
+    RouteNotFound,
+)
+
+if TYPE_CHECKING:
+    from cometmq.remoting.bodies.message_queue import MessageQueue
+
+__all__ = ["Troubles", "may_pass", "pause_s"]
+
+_PAUSES_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+_UNANSWERED: Final = (BrokerNotFound, ConnectionLost, RequestTimeout)
+_MAY_PASS: Final = (*_UNANSWERED, CorruptRecord, LimitReached, MalformedBody, MalformedCommand, RouteNotFound)
+
+
+def may_pass(error: Error) -> bool:
+    """Whether what went wrong can pass without the program or a setting being changed."""
+    return error.retriable if isinstance(error, BrokerError) else isinstance(error, _MAY_PASS)
+
+
+def pause_s(tries: int) -> float:
+    """Return how long to wait after so many tries that failed, 1 or more: longer each time, 2 s at most."""
+    return _PAUSES_S[min(tries, len(_PAUSES_S)) - 1]
+
+
+class Troubles:
+    """What gives a group no messages now: brokers that do not answer, and queues that they refuse.
+
+    Of each it is told once that it fails, and once that it works again: it is tried many times meanwhile.
+    """
+
+    def __init__(self, log: logging.Logger, *, group: str) -> None:
+        """Everything works.
+
+        Args:
+            log: where it is told.
+            group: whose troubles they are.
+        """
+        self._log = log
+        self._group = group
+        self._failing: dict[str | MessageQueue, type[Error]] = {}
+        """Broker name, or queue, to what was told of it last."""
+
+    def __bool__(self) -> bool:
+        """Whether something fails."""
+        return bool(self._failing)
+
+    def fails(self, queue: MessageQueue, error: Error) -> None:
+        """Take note that nothing came of a queue; a queue id below 0 stands for all queues of the broker."""
+        is_unanswered = isinstance(error, _UNANSWERED)
+        key = queue.broker_name if is_unanswered else queue
+        level = logging.DEBUG if self._failing.get(key) is type(error) else logging.WARNING
+        self._failing[key] = type(error)
+        what = f"broker {queue.broker_name}" if is_unanswered else _name(queue)
+        self._log.log(level, "group %s: nothing comes from %s until it can be read again: %s", self._group, what, error)
+
+    def works(self, queue: MessageQueue) -> None:
+        """Take note that a queue, and so its broker, was answered of."""
+        for key, what in ((queue.broker_name, f"broker {queue.broker_name}"), (queue, _name(queue))):
+            if self._failing.pop(key, None) is not None:
+                self._log.info("group %s: %s can be read again", self._group, what)
+
+
+def _name(queue: MessageQueue) -> str:
+    where = f"topic {queue.topic}" if queue.queue_id < 0 else f"queue {queue.queue_id} of {queue.topic}"
+    return f"{where} at {queue.broker_name}"
