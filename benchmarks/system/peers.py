@@ -23,7 +23,7 @@ from bench_machine import ROOT
 sys.path.insert(0, str(ROOT / "tests"))
 
 from interop import harness
-from interop.harness import PEER_VERSION, PeerMissing
+from interop.processes import PEER_VERSION, PeerMissing
 
 __all__ = [
     "OURS",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.harness import PeerMissing
+from interop.processes import PeerMissing
 from interop.sites import Landscape, Maker, Peer, Site
 
 JAVA_TESTS_LIMIT_S = 300

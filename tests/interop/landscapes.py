@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from interop.harness import Headers
+from interop.java_client import Headers
 from interop.sites import Landscape, Maker
 
 in_full_only = pytest.mark.java(full=True)

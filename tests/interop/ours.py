@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import cometmq
-from interop.harness import StoreSizes
 from interop.patterns import SYSTEM_PROPERTIES, Content, MessageSpec, bulk, content_of_spec, mixed
+from interop.servers import StoreSizes
 
 TESTS = Path(__file__).resolve().parents[1]
 

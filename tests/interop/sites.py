@@ -11,17 +11,9 @@ from pathlib import Path
 import cometmq.admin
 from cometmq.admin import BrokerStatus
 from cometmq.errors import NotFound
-from interop.harness import (
-    PEER_VERSION,
-    START_LIMIT_S,
-    Broker,
-    Client,
-    Headers,
-    NameServer,
-    OurBroker,
-    OurNameServer,
-    StoreSizes,
-)
+from interop.java_client import Client, Headers
+from interop.processes import PEER_VERSION, START_LIMIT_S
+from interop.servers import Broker, NameServer, OurBroker, OurNameServer, StoreSizes
 from interop.waiting import eventually
 
 

@@ -13,8 +13,8 @@ from cometmq.admin import Admin, BrokerStatus, OutgoingMessage, SendLimits
 from cometmq.errors import BrokerError, InvalidArgument
 from cometmq.remoting.bodies.running_info import ConsumeResult
 from cometmq.store_config.topic_config import Perm
-from interop.harness import PEER_VERSION
 from interop.patterns import MessageSpec
+from interop.processes import PEER_VERSION
 from interop.sites import Maker, Peer
 from interop.waiting import eventually
 from support.command_line import run, run_json

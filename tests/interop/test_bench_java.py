@@ -12,7 +12,7 @@ import pytest
 
 from cometmq.loadtest import LoadOptions, find_target, run_load
 from cometmq.remoting.command import HeaderFormat
-from interop.harness import PROJECT
+from interop.processes import PROJECT
 from interop.sites import Peer
 
 pytestmark = pytest.mark.java(full=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.harness import Client, Row
+from interop.java_client import Client, Row
 from interop.landscapes import for_each_client, in_each_pair, in_full_only
 from interop.patterns import MessageSpec
 from interop.sites import Peer

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from interop.harness import BUILD
 from interop.landscapes import in_each_pair, in_full_only
+from interop.processes import BUILD
 from interop.sites import Peer
 
 pytestmark = pytest.mark.java

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from interop.harness import Broker, Client, Row
+from interop.java_client import Client, Row
 from interop.landscapes import in_full_only, ours_and_upstream
 from interop.patterns import MessageSpec
+from interop.servers import Broker
 from interop.sites import Peer
 from interop.waiting import eventually
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from interop.harness import PEER_VERSION, Client, PeerFailed, Row
+from interop.java_client import Client, Row
 from interop.landscapes import for_each_client, in_each_pair, in_full_only, ours_only
 from interop.patterns import Content, MessageSpec, content_of_row, content_of_spec, in_batches, mixed
+from interop.processes import PEER_VERSION, PeerFailed
 from interop.sites import Peer
 
 pytestmark = pytest.mark.java

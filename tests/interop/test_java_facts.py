@@ -17,7 +17,8 @@ from typing import TypeAlias
 
 import pytest
 
-from interop.harness import Client, PeerFailed
+from interop.java_client import Client
+from interop.processes import PeerFailed
 from interop.sites import Peer
 from support.golden import GoldenStores, expected_records
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from interop.harness import Client, Row, StoreSizes
+from interop.java_client import Client, Row
 from interop.patterns import Content, MessageSpec, content_of_row, content_of_spec, in_batches, mixed
+from interop.servers import StoreSizes
 from interop.sites import Peer
 
 pytestmark = pytest.mark.java

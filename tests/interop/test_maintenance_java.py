@@ -8,8 +8,9 @@ import pytest
 
 import cometmq
 from cometmq.store.repairing import repair
-from interop.harness import Broker, Client
+from interop.java_client import Client
 from interop.patterns import bulk, mixed
+from interop.servers import Broker
 from interop.sites import Peer
 from support.command_line import run, run_json
 

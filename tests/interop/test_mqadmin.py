@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from cometmq.client import ConsumeFromWhere, SimpleConsumer
-from interop.harness import Broker, Client
+from interop.java_client import Client
 from interop.landscapes import for_each_client, in_each_pair, in_full_only
 from interop.patterns import MessageSpec
+from interop.servers import Broker
 from interop.sites import Maker, Peer
 from interop.waiting import eventually
 

@@ -13,8 +13,8 @@ from cometmq.remoting.channel import checked
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
-from interop.harness import PEER_VERSION, PeerMissing
 from interop.patterns import MessageSpec
+from interop.processes import PEER_VERSION, PeerMissing
 from interop.sites import Landscape, Maker, Peer
 
 pytestmark = pytest.mark.java

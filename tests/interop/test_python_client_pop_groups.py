@@ -19,9 +19,9 @@ import cometmq.admin
 from cometmq.client import Outcome, PushConsumer
 from cometmq.client.popping import ALL_QUEUES
 from cometmq.remoting.bodies.assignments import MessageRequestMode
-from interop.harness import Broker
 from interop.landscapes import beside_java
 from interop.members import Seen, as_arguments, await_progress, create_topic, keyed, keys_of, producer, push
+from interop.servers import Broker
 from interop.sites import SHARED_SETTINGS, Peer
 from interop.waiting import eventually
 

@@ -16,8 +16,8 @@ from cometmq.spark.sent_rows import RowIds, send_rows
 from cometmq.spark.staging import RowEncoder, WriteSchema
 from cometmq.spark.wire import Wire
 from cometmq.spark.wire_journal import find_door
-from interop.harness import Broker
 from interop.patterns import MessageSpec
+from interop.servers import Broker
 from interop.sites import Peer
 from support.spark_rows import read_rows
 

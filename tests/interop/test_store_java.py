@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 import cometmq
-from interop.harness import Broker, Client, PeerFailed
+from interop.java_client import Client
 from interop.ours import BLOCK, Workload, Writer, content_of_message, contents, row_of_message, settings
 from interop.patterns import Content, MessageSpec, bulk, content_of_row, content_of_spec, in_batches, mixed, stored_row
+from interop.processes import PeerFailed
+from interop.servers import Broker
 from interop.sites import Peer
 
 pytestmark = pytest.mark.java
