@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from cometmq.client.arguments import several
 from cometmq.client.hooks import Interceptor
 from cometmq.client.outgoing import OutgoingMessage, message_of
 from cometmq.client.producer_settings import ProducerSettings
@@ -180,7 +181,7 @@ class Producer:
         timeout_ms: int | None = None,
     ) -> SendResult:
         """Send messages of one topic in one request, which is stored whole or not at all, and wait."""
-        batch = tuple(messages)
+        batch = several("send_batch", messages, OutgoingMessage, "messages: OutgoingMessage(body)")
         return await self._running().send_batch(batch, topic=topic, queue=queue, is_awaited=True, timeout_ms=timeout_ms)
 
     async def send_many(

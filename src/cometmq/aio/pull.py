@@ -17,9 +17,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from cometmq.client.arguments import several
 from cometmq.client.hooks import Interceptor
 from cometmq.client.offset_stores import OwnOffsetStore
 from cometmq.client.pull_consumer import make_pull_engine
+from cometmq.client.pull_engine import QUEUES
 from cometmq.client.pull_kernel import PullResult
 from cometmq.client.service_state import ServiceState
 from cometmq.client.settings import PullSettings
@@ -228,11 +230,11 @@ class PullConsumer:
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Pull these queues no more; what came already is still handed out."""
-        self._engine.pause(queues)
+        self._engine.pause(several("pause", queues, MessageQueue, QUEUES))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Pull these queues again."""
-        self._engine.resume(queues)
+        self._engine.resume(several("resume", queues, MessageQueue, QUEUES))
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the queue's first message."""

@@ -5,9 +5,38 @@ Threads: any; nothing is kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 from cometmq.errors import InvalidArgument
 
-__all__ = ["milliseconds", "whole_number"]
+__all__ = ["milliseconds", "one", "several", "whole_number"]
+
+_T = TypeVar("_T")
+
+
+def one(call: str, value: object, kind: type[_T], takes: str) -> _T:
+    """Return what a method was given, where it is of its kind.
+
+    Args:
+        call: the method.
+        value: what it was given.
+        kind: what that has to be.
+        takes: the same in words.
+
+    Raises:
+        InvalidArgument: it is something else.
+    """
+    if not isinstance(value, kind):
+        raise InvalidArgument(f"{call}() was given {value!r:.100}: it takes {takes}")
+    return value
+
+
+def several(call: str, values: object, kind: type[_T], takes: str) -> list[_T]:
+    """Return all that a method was given several of; arguments and errors as :func:`one`."""
+    if not isinstance(values, Iterable):
+        raise InvalidArgument(f"{call}() was given {values!r:.100}: it takes {takes}")
+    return [one(call, value, kind, takes) for value in values]
 
 
 def whole_number(name: str, value: object, *, minimum: int | None = 0, maximum: int | None = None) -> int:

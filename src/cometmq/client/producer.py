@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from cometmq.client.arguments import several
 from cometmq.client.background import ClientLoop
 from cometmq.client.hooks import Interceptor
 from cometmq.client.outgoing import OutgoingMessage, message_of
@@ -258,7 +259,7 @@ class Producer:
             InvalidArgument, InvalidTopic, MessageTooLarge, SendFailed, RouteNotFound: as :meth:`send`.
             ClientStateError: the producer does not run.
         """
-        batch = tuple(messages)
+        batch = several("send_batch", messages, OutgoingMessage, "messages: OutgoingMessage(body)")
         return (
             self._running().send_batch(batch, topic=topic, queue=queue, is_awaited=True, timeout_ms=timeout_ms).result()
         )

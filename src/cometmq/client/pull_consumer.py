@@ -20,10 +20,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from cometmq.client.arguments import several
 from cometmq.client.asked_surface import AskedConsumer
 from cometmq.client.hooks import Interceptor
 from cometmq.client.offset_stores import OwnOffsetStore
-from cometmq.client.pull_engine import PullEngine
+from cometmq.client.pull_engine import QUEUES, PullEngine
 from cometmq.client.pull_kernel import PullResult
 from cometmq.client.service_state import ServiceState
 from cometmq.client.settings import PullSettings, settings_of
@@ -337,12 +338,12 @@ class PullConsumer(AskedConsumer):
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Pull these queues no more; what came already is still handed out."""
-        chosen = list(queues)
+        chosen = several("pause", queues, MessageQueue, QUEUES)
         self._on_loop(lambda: self._engine.pause(chosen))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Pull these queues again."""
-        chosen = list(queues)
+        chosen = several("resume", queues, MessageQueue, QUEUES)
         self._on_loop(lambda: self._engine.resume(chosen))
 
     def min_offset(self, queue: MessageQueue) -> int:

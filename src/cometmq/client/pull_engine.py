@@ -16,10 +16,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cometmq._engine import ReceivedMessage
 from cometmq.client.allocation import AllocateStrategy, as_strategy
-from cometmq.client.arguments import whole_number
+from cometmq.client.arguments import one, several, whole_number
 from cometmq.client.consumer_facts import ConsumerFacts
 from cometmq.client.hooks import ConsumeContext, Interceptor, run_hooks
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name
@@ -60,10 +61,10 @@ from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, C
 from cometmq.store_config.fields import INT32_MAX
 from cometmq.store_config.names import validate_topic
 
-if TYPE_CHECKING:
-    from cometmq._engine import ReceivedMessage
+__all__ = ["QUEUES", "PullEngine", "QueuesChanged"]
 
-__all__ = ["PullEngine", "QueuesChanged"]
+QUEUES: Final = "queues, as queues() returns them"
+"""What methods take that take several queues."""
 
 _log = logging.getLogger(__name__)
 
@@ -366,7 +367,7 @@ class PullEngine(ConsumerFacts):
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str | None, *, expression_type: str) -> None:
         """Replace the assigned queues; see :meth:`PullConsumer.assign`."""
-        wanted = {self._wire(queue) for queue in queues}
+        wanted = {self._wire(queue) for queue in several("assign", queues, MessageQueue, QUEUES)}
         made = {
             topic: make_subscription(topic, expression, expression_type=expression_type, now_ms=self._now_ms())
             for topic in {queue.topic for queue in wanted}
@@ -415,6 +416,8 @@ class PullEngine(ConsumerFacts):
 
     def watch_queues(self, topic: str, callback: QueuesChanged) -> None:
         """Call ``callback`` where the queues of a topic become others, from the second time that they are looked at."""
+        if not callable(callback):
+            raise InvalidArgument(f"the callback is {callback!r}, which cannot be called")
         self._watches[topic] = _Watch(callback)
 
     async def _watch_topics(self) -> None:
@@ -525,6 +528,10 @@ class PullEngine(ConsumerFacts):
         self._running()
         chosen = self._ahead.consumed()
         if offsets is not None:
+            if not isinstance(offsets, Mapping):
+                raise InvalidArgument(
+                    f"commit() was given {offsets!r:.100}: it takes offsets by queue, {{queue: offset}}"
+                )
             for queue, offset in offsets.items():
                 self._of(queue)
                 whole_number("offset", offset, minimum=None)
@@ -544,6 +551,8 @@ class PullEngine(ConsumerFacts):
         if self.settings.message_model is MessageModel.BROADCASTING:
             raise InvalidArgument("broadcast messages are not tried again: each member has its own progress")
         self._running()
+        one("send_back", message, ReceivedMessage, "a message that was polled")
+        whole_number("delay_level", delay_level, minimum=-1)
         most = most_tries(self.settings.max_reconsume_times)
         backs = SendBacks(self._client, self._group, most=most, unit_mode=self.settings.unit_mode)
         await backs.send_back(message, delay_level)

@@ -19,6 +19,7 @@ from cometmq.client.settings import PushSettings, settings_of
 from cometmq.client.subscriptions import make_subscription
 from cometmq.errors import ClientStateError, InvalidArgument
 from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.store_config.names import validate_topic
 
 if TYPE_CHECKING:
     from cometmq.client.instance import NetworkFactory
@@ -119,6 +120,7 @@ class PushSurface:
 
     def _note_subscription(self, topic: str, expression: str | None, expression_type: str) -> None:
         """Keep a subscription for the start; one that cannot be is told here."""
+        validate_topic(topic)
         make_subscription(topic, expression, expression_type=expression_type, now_ms=0)
         self._expressions[topic] = (expression, expression_type)
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cometmq._engine import SendAnswer, Sending
+from cometmq.client.arguments import whole_number
 from cometmq.client.faults import FaultTable
 from cometmq.client.hooks import Interceptor, SendContext, run_hooks
 from cometmq.client.namespaces import with_namespace
@@ -160,8 +161,8 @@ class SendAttempts:
         """
         if timeout_ms is None:
             timeout_ms = self._settings.send_msg_timeout_ms
-        elif timeout_ms < 1:
-            raise InvalidArgument(f"timeout_ms is {timeout_ms}; give 1 or more")
+        else:
+            whole_number("timeout_ms", timeout_ms, minimum=1)
         policy = self.policies.blocking if is_awaited else self.policies.asynchronous
         return Sending(self, request, unique_id, policy, began_s=self._clock(), timeout_ms=timeout_ms)
 
@@ -182,6 +183,8 @@ class SendAttempts:
             self.check_topic_of(queue, send.topic)
             send.queue = queue
         elif selector is not None:
+            if not callable(selector):
+                raise InvalidArgument(f"selector is {selector!r}, which cannot be called")
             topic, chosen = send.topic, selector
             send.chooser = lambda queues: check_choice(chosen(queues, arg), queues=queues, topic=topic)
         elif message is not None and message.queue_id is not None:

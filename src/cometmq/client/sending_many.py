@@ -9,7 +9,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from cometmq.errors import InvalidArgument
+from cometmq.client.arguments import whole_number
 
 if TYPE_CHECKING:
     from cometmq.client.outgoing import OutgoingMessage
@@ -36,8 +36,7 @@ class SendWindow:
         Raises:
             InvalidArgument: there would be none.
         """
-        if under_way < 1:
-            raise InvalidArgument(f"under_way is {under_way}; give 1 or more")
+        whole_number("under_way", under_way, minimum=1)
         self._engine = engine
         self._topic = topic
         self._under_way = under_way

@@ -51,6 +51,12 @@ _DOMAIN_VARIABLE = "rocketmq.namesrv.domain"
 _SUBGROUP_VARIABLE = "rocketmq.namesrv.domain.subgroup"
 _RANGE = "cometmq.range"
 _TIMESTAMP_CHARS = 14
+_DEPRECATED = (
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+)
+"""Upstream takes these names still, and begins at the end with all of them."""
 _START_BEFORE_MS = 30 * 60 * 1000
 
 S = TypeVar("S", bound="ClientSettings")
@@ -392,7 +398,8 @@ def _check_enum(settings: ClientSettings, name: str) -> None:
     value = getattr(settings, name)
     kind = _enum_kinds(type(settings)).get(name)
     if kind is not None and not isinstance(value, kind):
-        raise InvalidArgument(f"{name} is {value!r}: give one of {', '.join(kind.__members__)}")
+        members = [member for member in kind.__members__ if member not in _DEPRECATED]
+        raise InvalidArgument(f"{name} is {value!r}: give one of {', '.join(members)}")
 
 
 def _check_listeners(listeners: Sequence[object]) -> None:
@@ -475,6 +482,13 @@ def settings_of(
     for name, variable in (("name_server_domain", _DOMAIN_VARIABLE), ("name_server_subgroup", _SUBGROUP_VARIABLE)):
         if environment.get(variable):
             values.setdefault(name, environment[variable])
+    namespace: object = values.get("namespace")
+    if namespace is not None and not isinstance(namespace, str):
+        raise InvalidArgument(f"namespace is {namespace!r}: it is a text, or None")
+    several: object = () if name_servers is None or isinstance(name_servers, str) else name_servers
+    if not isinstance(several, Iterable):
+        raise InvalidArgument(f"name_servers is {several!r}: write 'host:9876', several with ';' between them")
+    name_servers = name_servers if isinstance(name_servers, str) else [str(each) for each in several]
     given = name_servers or environment.get(_NAME_SERVERS_VARIABLE)
     if given:
         values["name_servers"] = parse_addresses(given if isinstance(given, str) else ";".join(given))

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cometmq._engine import ReceivedMessage
-from cometmq.client.arguments import milliseconds, whole_number
+from cometmq.client.arguments import milliseconds, one, several, whole_number
 from cometmq.client.consumer_facts import GroupFacts
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
 from cometmq.client.loop_pace import LoopPace
@@ -571,12 +571,11 @@ def _require_popped(call: str, message: object) -> str:
     Raises:
         InvalidArgument: it is no message, or was not popped.
     """
-    if not isinstance(message, ReceivedMessage):
-        hint = "; ack_many() takes several" if call == "ack" else ""
-        raise InvalidArgument(f"{call}() was given {message!r:.100}: it takes a message that receive() returned{hint}")
-    if message.pop_handle is None:
+    takes = "a message that receive() returned" + ("; ack_many() takes several" if call == "ack" else "")
+    handle = one(call, message, ReceivedMessage, takes).pop_handle
+    if handle is None:
         raise InvalidArgument(f"{message!r} was not popped: it has no handle")
-    return message.pop_handle
+    return handle
 
 
 def popped_messages(messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
@@ -585,6 +584,4 @@ def popped_messages(messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage
     Raises:
         InvalidArgument: it is not several messages.
     """
-    if not isinstance(messages, Iterable):
-        raise InvalidArgument(f"ack_many() was given {messages!r:.100}: it takes several messages; ack() takes one")
-    return list(messages)
+    return several("ack_many", messages, ReceivedMessage, "messages that receive() returned; ack() takes one")

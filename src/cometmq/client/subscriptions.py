@@ -13,9 +13,10 @@ from cometmq.errors import InvalidArgument
 from cometmq.remoting.bodies.heartbeat import SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
-__all__ = ["ALL", "TAG", "make_subscription", "queue_order", "text_order"]
+__all__ = ["ALL", "SQL92", "TAG", "make_subscription", "queue_order", "text_order"]
 
 TAG = "TAG"
+SQL92 = "SQL92"
 ALL = "*"
 _SEPARATOR = "||"
 _JAVA_BLANKS = "".join(map(chr, range(0x21)))
@@ -35,9 +36,14 @@ def make_subscription(
         now_ms: wall clock, milliseconds since 1970; becomes the version, of which brokers take the newest.
 
     Raises:
-        InvalidArgument: tags of separators alone, or an empty expression of another type.
+        InvalidArgument: tags of separators alone, an empty expression of type SQL92, another type, or what is no text.
     """
-    if expression_type not in (None, TAG):
+    if expression_type not in (None, TAG, SQL92):
+        raise InvalidArgument(f"expression_type is {expression_type!r}: write {TAG!r} or {SQL92!r}")
+    given: object = expression
+    if given is not None and not isinstance(given, str):
+        raise InvalidArgument(f"the expression for {topic!r} is {given!r}: it is one text, as 'tagA || tagB'")
+    if expression_type == SQL92:
         if not expression:
             raise InvalidArgument(f"an {expression_type} subscription of {topic!r} needs an expression")
         return SubscriptionData(topic=topic, sub_string=expression, sub_version=now_ms, expression_type=expression_type)

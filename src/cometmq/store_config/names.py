@@ -79,8 +79,12 @@ def validate_topic(topic: str) -> str:
     """Return ``topic`` when upstream would accept it from a client.
 
     Raises:
-        InvalidTopic: empty, over-long (127 characters; 255 for retry and dead-letter topics) or with other characters.
+        InvalidTopic: empty, over-long (127 characters; 255 for retry and dead-letter topics) or with other characters;
+            or no text.
     """
+    given: object = topic
+    if not isinstance(given, str):
+        raise InvalidTopic(f"the topic is {given!r}: a topic is text")
     problem = _problem(topic, _topic_chars_max(topic))
     if problem is not None:
         raise InvalidTopic(f"the topic name {_shown(topic)} {problem}")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from cometmq.client.arguments import milliseconds, whole_number
+from cometmq.client.arguments import milliseconds, several, whole_number
 from cometmq.errors import InvalidArgument
 
 
@@ -36,3 +36,12 @@ def test_times() -> None:
             milliseconds("t", outside, maximum_ms=5_000)
     with pytest.raises(InvalidArgument, match=r"from 0.001 to 5 seconds \(as the proxy\)"):
         milliseconds("t", 0.0005, minimum_ms=1, maximum_ms=5_000, of_limit=" (as the proxy)")
+
+
+def test_several_of_a_kind() -> None:
+    assert several("call", iter([1, 2]), int, "numbers") == [1, 2]
+    assert several("call", (), int, "numbers") == []
+    wrong: list[object] = [None, 5, "text", ["text"], [1, None]]
+    for value in wrong:
+        with pytest.raises(InvalidArgument, match=r"call\(\) was given .*: it takes numbers"):
+            several("call", value, int, "numbers")

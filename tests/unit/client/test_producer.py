@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,7 @@ from cometmq.client.outgoing import OutgoingMessage, SendStatus
 from cometmq.client.producer import Producer
 from cometmq.client.sending import SendFuture, SendResult
 from cometmq.client.service_state import ServiceState
-from cometmq.errors import ClientStateError, ForkedClient, InvalidArgument, SendFailed
+from cometmq.errors import ClientStateError, ConnectionLost, ForkedClient, InvalidArgument, SendFailed
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.testing.clusters import Cluster, cluster
 
@@ -137,6 +140,36 @@ def test_what_cannot_be_sent(running: Cluster) -> None:
         gone = MessageQueue(topic="orders", broker_name="no-such-broker", queue_id=0)
         with pytest.raises(SendFailed, match="no-such-broker"):
             producer.send("orders", b"x", queue=gone)
+
+
+def test_arguments_of_the_wrong_kind(running: Cluster) -> None:
+    wrong: list[dict[str, Any]] = [
+        *({"timeout_ms": value} for value in (0, "1", math.nan, 1.5)),
+        *({"delay_ms": value} for value in (-1, "1", math.nan, 1.5)),
+        *({"deliver_at_ms": value} for value in ("1", math.nan)),
+        {"selector": 5},
+        {"queue": 5},
+    ]
+    with producing(running, "g_wrong_kinds") as producer:
+        for given in wrong:
+            with pytest.raises(InvalidArgument, match=next(iter(given))):
+                producer.send("orders", b"x", **given)
+        several: list[Any] = [None, 5, [b"x"], "text"]
+        for messages in several:
+            with pytest.raises(InvalidArgument, match=r"send_batch\(\) was given .*OutgoingMessage"):
+                producer.send_batch(messages, topic="orders")
+        with pytest.raises(InvalidArgument, match="under_way is 0"):
+            producer.send_many([], topic="orders", under_way=0)
+
+
+def test_without_a_name_server_the_error_names_it() -> None:
+    with socket.socket() as taken:  # nobody listens there
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with Producer("g_nowhere", name_servers=address) as producer:
+            with pytest.raises(ConnectionLost, match=rf"no name server answered \({address}: ") as told:
+                producer.send("orders", b"x")
+            assert isinstance(told.value.__cause__, ConnectionLost)
 
 
 def test_states(running: Cluster) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -435,8 +437,29 @@ def test_wrong_settings_and_names(running: Cluster) -> None:
     consumer = _consumer(running, "g_wrong")
     with pytest.raises(InvalidTopic):
         consumer.subscribe("a b")
-    with pytest.raises(InvalidArgument):
-        consumer.assign(["orders"])  # type: ignore[list-item]
+    unusable: Any
+    for unusable in (["orders"], None, 5):
+        with pytest.raises(InvalidArgument, match=r"assign\(\) was given"):
+            consumer.assign(unusable)
+    for unusable in (None, 5, ["a"]):
+        with pytest.raises(InvalidTopic, match="a topic is text"):
+            consumer.subscribe(unusable)
+    with pytest.raises(InvalidArgument, match="write 'TAG' or 'SQL92'"):
+        consumer.subscribe("orders", "a", expression_type="sql")
+    queue: Any = _queue("orders", 0)
+    with consumer:
+        wrong_calls: list[Callable[[], object]] = [
+            lambda: consumer.pause(queue),
+            lambda: consumer.resume(5),  # type: ignore[arg-type]
+            lambda: consumer.commit(5),  # type: ignore[arg-type]
+            lambda: consumer.send_back(None),  # type: ignore[arg-type]
+            lambda: consumer.watch_queues("orders", 5),  # type: ignore[arg-type]
+            *(partial(consumer.pull, queue, 0, max_messages=value) for value in (0, 1.5, "1")),
+            *(partial(consumer.pull, queue, 0, timeout_ms=value) for value in (0, math.nan, "1")),
+        ]
+        for call in wrong_calls:
+            with pytest.raises(InvalidArgument):
+                call()
 
 
 @pytest.mark.parametrize("wrong", ["1", 1.5, None, True])

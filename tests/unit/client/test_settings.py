@@ -101,6 +101,10 @@ _WRONG: list[tuple[dict[str, Any], str]] = [
     ({"group": "DEFAULT_CONSUMER"}, "stands for none"),
     ({"message_model": None}, "message_model is None"),
     ({"consume_from_where": None}, "consume_from_where is None"),
+    (
+        {"consume_from_where": "first"},
+        "give one of CONSUME_FROM_LAST_OFFSET, CONSUME_FROM_FIRST_OFFSET, CONSUME_FROM_TIMESTAMP",
+    ),
     ({"consume_timestamp": "2023"}, "consume_timestamp is '2023'"),
     ({"allocate_strategy": None}, "allocate_strategy is None"),
     ({"listeners": []}, "there is no listener"),
@@ -200,6 +204,19 @@ def test_the_environment_fills_in() -> None:
     made = settings_of(ClientSettings, {"name_server_domain": "e"}, environ={"rocketmq.namesrv.domain": "d"})
     assert made.name_server_domain == "e"
     made.check()
+
+
+@pytest.mark.parametrize(
+    ("name_servers", "options", "text"),
+    [
+        (5, {}, "name_servers is 5: write 'host:9876'"),
+        ([5], {}, "5"),
+        ("h:1", {"namespace": 5}, "namespace is 5: it is a text"),
+    ],
+)
+def test_what_is_no_text(name_servers: Any, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        settings_of(ClientSettings, options, name_servers=name_servers, environ={})
 
 
 @pytest.mark.parametrize("wrong", ["group", "name_servers", "pull_batch"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cometmq.client.subscriptions import make_subscription, queue_order, text_order
@@ -44,6 +46,18 @@ def test_other_types_are_kept_as_they_are() -> None:
     for empty in (None, ""):
         with pytest.raises(InvalidArgument):
             make_subscription("t", empty, expression_type="SQL92", now_ms=5)
+
+
+@pytest.mark.parametrize("kind", ["sql", "tag", "SQL", "", 5])
+def test_types_that_no_broker_knows(kind: Any) -> None:
+    with pytest.raises(InvalidArgument, match="expression_type is .*: write 'TAG' or 'SQL92'"):
+        make_subscription("t", "a", expression_type=kind, now_ms=5)
+
+
+@pytest.mark.parametrize("expression", [["a", "b"], 5, b"a"])
+def test_what_is_no_expression(expression: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"it is one text, as 'tagA \|\| tagB'"):
+        make_subscription("t", expression, now_ms=5)
 
 
 def test_texts_sort_by_utf16_units() -> None:
