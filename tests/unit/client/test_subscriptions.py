@@ -50,7 +50,7 @@ def test_other_types_are_kept_as_they_are() -> None:
 
 @pytest.mark.parametrize("kind", ["sql", "tag", "SQL", "", 5])
 def test_types_that_no_broker_knows(kind: Any) -> None:
-    with pytest.raises(InvalidArgument, match="expression_type is .*: write 'TAG' or 'SQL92'"):
+    with pytest.raises(InvalidArgument, match=r"expression_type is .*: write 'TAG' or 'SQL92'"):
         make_subscription("t", "a", expression_type=kind, now_ms=5)
 
 
