@@ -36,7 +36,7 @@ cdef class BrokerPlane(RequestHandler):
                  uint32_t sends_waiting_max=0, int64_t flush_timeout_ms=0, bint lite_pull=True, str broker_name=None, bint timers=False,
                  int32_t timer_precision_ms=0, int64_t timer_delay_ms_max=0, int32_t timer_roll_window_slots=0, int32_t timer_slot_messages=0,
                  int32_t timer_flush_interval_ms=0, int64_t timer_log_file_bytes=0, bint pops=False,
-                 uint32_t pop_revive_queues=0, bint pop_merge=False, int64_t pop_stay_ms=0, int64_t pop_stay_out_ms=0, uint32_t pop_merged_max=0,
+                 uint32_t pop_revive_queues=0, uint32_t pop_revive_queues_read=0, bint pop_merge=False, int64_t pop_stay_ms=0, int64_t pop_stay_out_ms=0, uint32_t pop_merged_max=0,
                  uint32_t pop_lane_max=0, bint pop_retry_v2=False, bint pop_retry_v1=True, int32_t pop_retry_percent=20, bint pop_begin_early=True,
                  uint32_t pop_in_flight_max=0, uint32_t pop_waits_max=0, uint32_t pop_waits_key_max=0, bint pop_give_up=False):
         if self._handle is not None:
@@ -83,6 +83,7 @@ cdef class BrokerPlane(RequestHandler):
             popping.broker = raw_name
             popping.host = self._host
             popping.revive_queues = pop_revive_queues
+            popping.revive_queues_read = pop_revive_queues_read
             popping.merge = pop_merge
             popping.stay_ms = pop_stay_ms
             popping.stay_out_ms = pop_stay_out_ms
@@ -697,6 +698,7 @@ cdef class BrokerPlane(RequestHandler):
             "pops_held": c.pops_held, "pop_wakes": c.pop_wakes, "pop_timeouts": c.pop_timeouts, "pops_refused": c.pops_refused,
             "pops_held_now": c.pops_held_now, "pop_checkpoints_merged": p.buffer.merged, "pop_checkpoints_stored": p.buffer.stored,
             "pop_checkpoints_given_up": p.buffer.given_up, "pop_checkpoints_now": p.buffer.checkpoints_now,
+            "pop_checkpoints_refused_now": p.buffer.refused_now,
             "pop_in_flight_now": p.buffer.in_flight_now, "pop_revived": p.revive.revived, "pop_put_again": p.revive.put_again,
             "pop_gone": p.revive.gone, "pop_skipped": p.revive.skipped, "pop_damaged": p.revive.damaged,
             "pop_unfinished_now": p.revive.unfinished_now, "pop_revive_behind_now": p.revive.behind_now, "pop_revive_lag_ms_now": p.revive.lag_ms,

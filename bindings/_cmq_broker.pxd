@@ -218,7 +218,7 @@ cdef extern from "broker/cmq_pop_buffer.h" nogil:
     ctypedef struct cmq_pop_buffer_counters:
         uint64_t merged, stored, given_up
         uint64_t acks_merged, acks_unknown
-        uint64_t checkpoints_now, lanes_now, in_flight_now
+        uint64_t checkpoints_now, lanes_now, in_flight_now, refused_now
         uint64_t bytes_now
 
     ctypedef struct cmq_pop_buffer:
@@ -259,6 +259,7 @@ cdef extern from "broker/cmq_pops.h" nogil:
         const char *broker
         cmq_record_host host
         uint32_t revive_queues
+        uint32_t revive_queues_read
         cbool merge
         int64_t stay_ms, stay_out_ms
         uint32_t merged_max, lane_max

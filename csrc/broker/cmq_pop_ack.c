@@ -70,8 +70,8 @@ static cmq_status CMQ_MUST_CHECK check_handle(cmq_broker_loop *l, const acked *w
         if (cmq_tables_group(cmq_broker_tables(l), what->group) != NULL) return CMQ_OK;
         return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo is of an ordered pop, and there is no group '%.*s'", cmq_shown(what->group), (const char *)what->group.data);
     }
-    if (handle->revive_queue < 0 || (uint32_t)handle->revive_queue >= o->revive_queues)
-        return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo names revive queue %d, and there are %u", handle->revive_queue, o->revive_queues);
+    if (handle->revive_queue < 0 || (uint32_t)handle->revive_queue >= o->revive_queues_read)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo names revive queue %d, and there are %u", handle->revive_queue, o->revive_queues_read);
     if (handle->pop_ms + handle->invisible_ms - cmq_pops_now_ms(pops) > cmq_pops_invisible_ms_max(pops))
         return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo is of a message that is invisible for longer than timerMaxDelaySec allows");
     return CMQ_OK;

@@ -3,7 +3,7 @@
  * Checkpoints lie in chunks and are named by number, so that links take four bytes. A checkpoint is in its lane's list until its offset was committed, and in
  * heap and table while it is merged. One that was reset away is in no list, and goes when it is finished or stored.
  *
- * How they are kept (chunks, heap, table) is cmq_pop_checkpoints.c's; what they mean is this file's.
+ * How they are kept (chunks, heap, table) is cmq_pop_checkpoints.c's, how they leave memory cmq_pop_buffer_leave.c's; what they mean is this file's.
  */
 #include "broker/cmq_pop_buffer_internal.h"
 
@@ -72,7 +72,7 @@ static uint64_t hash_of(const cmq_pop_key *key)
 
 static cmq_pop_shard *shard_of(cmq_pop_buffer *buffer, uint64_t hash) { return &buffer->shards[hash >> (64 - CMQ_POP_SHARD_BITS)]; }
 
-static cmq_pop_key key_of(const cmq_pop_lane *lane)
+cmq_pop_key cmq_pop_lane_key(const cmq_pop_lane *lane)
 {
     return (cmq_pop_key){
         .topic = {.data = (const uint8_t *)lane->names, .bytes = lane->topic_bytes},
@@ -83,7 +83,7 @@ static cmq_pop_key key_of(const cmq_pop_lane *lane)
 
 static bool is_of(const cmq_pop_lane *lane, const cmq_pop_key *key)
 {
-    const cmq_pop_key own = key_of(lane);
+    const cmq_pop_key own = cmq_pop_lane_key(lane);
     return own.queue_id == key->queue_id && cmq_slice_equal(own.topic, key->topic) && cmq_slice_equal(own.group, key->group);
 }
 
@@ -130,7 +130,7 @@ static cmq_status make_room_for_lane(cmq_pop_shard *s)
     for (uint32_t i = 0; i < before; i++) {
         if (old[i] == 0) continue;
         const cmq_pop_lane *lane = s->lanes[old[i] - 1];
-        const cmq_pop_key key = key_of(lane);
+        const cmq_pop_key key = cmq_pop_lane_key(lane);
         *find_place(s, &key, lane->hash) = old[i];
     }
     free(old);
@@ -189,8 +189,7 @@ uint32_t cmq_pop_lane_in_flight(const cmq_pop_lane *lane) { return lane->ages.in
 
 /* ---- offsets, in pop order ---- */
 
-/* Forget a checkpoint that is in no list any more. */
-static void drop(cmq_pop_buffer *buffer, cmq_pop_shard *s, uint32_t number)
+void cmq_pop_shard_drop(cmq_pop_buffer *buffer, cmq_pop_shard *s, uint32_t number)
 {
     if (cmq_pop_checkpoints_is_merged(&s->checkpoints, number)) {
         cmq_pop_checkpoints_unmerge(&s->checkpoints, number);
@@ -219,16 +218,16 @@ static bool settle(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane)
         lane->first = held->next;
         if (lane->first == NONE) lane->last = NONE;
         lane->count--;
-        drop(buffer, s, number);
+        cmq_pop_shard_drop(buffer, s, number);
     }
     if (reached >= 0) {
-        const cmq_pop_key key = key_of(lane);
+        const cmq_pop_key key = cmq_pop_lane_key(lane);
         buffer->options.sink.commit(buffer->options.sink.context, &key, reached);
     }
     return lane->first == NONE || held->merged;
 }
 
-static void list_waiting(cmq_pop_shard *s, cmq_pop_lane *lane)
+void cmq_pop_shard_list_waiting(cmq_pop_shard *s, cmq_pop_lane *lane)
 {
     if (lane->waiting) return;
     lane->waiting = true;
@@ -237,7 +236,7 @@ static void list_waiting(cmq_pop_shard *s, cmq_pop_lane *lane)
 
 static void settle_or_list(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane)
 {
-    if (!settle(buffer, s, lane)) list_waiting(s, lane);
+    if (!settle(buffer, s, lane)) cmq_pop_shard_list_waiting(s, lane);
 }
 
 static void settle_waiting(cmq_pop_buffer *buffer, cmq_pop_shard *s)
@@ -288,24 +287,6 @@ static bool may_merge(const cmq_pop_buffer *buffer, const cmq_pop_shard *s, cons
            cmq_pop_checkpoints_find(&s->checkpoints, lane->number, batch->offsets[0], batch->pop_ms) == NONE;
 }
 
-/* What the log is told of a held checkpoint. */
-static cmq_pop_checkpoint record_of(const cmq_pop_buffer *buffer, const cmq_pop_lane *lane, const cmq_pop_held *held, int32_t diffs[CMQ_POP_MESSAGES_MAX])
-{
-    const cmq_pop_key key = key_of(lane);
-    for (uint32_t i = 0; i < held->num; i++) diffs[i] = (int32_t)(cmq_pop_held_offset(held, i) - held->start_offset);
-    return (cmq_pop_checkpoint){
-        .start_offset = held->start_offset,
-        .pop_ms = held->pop_ms,
-        .invisible_ms = held->invisible_ms,
-        .num = held->num,
-        .queue_id = key.queue_id,
-        .topic = key.topic,
-        .group = key.group,
-        .broker = buffer->options.broker,
-        .diffs = diffs,
-    };
-}
-
 cmq_status cmq_pop_lane_add(cmq_pop_buffer *buffer, cmq_pop_lane *lane, const cmq_pop_batch *batch, int64_t now_ms)
 {
     cmq_pop_shard *s = shard_of(buffer, lane->hash);
@@ -324,7 +305,7 @@ cmq_status cmq_pop_lane_add(cmq_pop_buffer *buffer, cmq_pop_lane *lane, const cm
         }
     } else {
         int32_t diffs[CMQ_POP_MESSAGES_MAX];
-        const cmq_pop_store_item item = {.revive_queue = batch->revive_queue, .checkpoint = record_of(buffer, lane, held, diffs)};
+        const cmq_pop_store_item item = {.revive_queue = batch->revive_queue, .checkpoint = cmq_pop_record_of_held(buffer, lane, held, diffs)};
         uint32_t stored;
         status = buffer->options.sink.store(buffer->options.sink.context, &item, 1, &stored, &held->stored_end);
         if (status == CMQ_OK) s->stored++;
@@ -367,7 +348,7 @@ void cmq_pop_lane_reset(cmq_pop_buffer *buffer, cmq_pop_lane *lane)
         next = held->next;
         held->next = NONE;
         held->detached = true;
-        if (!cmq_pop_checkpoints_is_merged(&s->checkpoints, number) || cmq_pop_held_is_done(held)) drop(buffer, s, number);
+        if (!cmq_pop_checkpoints_is_merged(&s->checkpoints, number) || cmq_pop_held_is_done(held)) cmq_pop_shard_drop(buffer, s, number);
     }
     lane->first = lane->last = NONE;
     lane->count = 0;
@@ -408,7 +389,7 @@ cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, in
             s->acks_merged += landed;
             if (!held->detached) cmq_pop_ages_take(&lane->ages, landed, pop_ms, held->invisible_ms);
             if (cmq_pop_held_is_done(held) && held->detached)
-                drop(buffer, s, number);
+                cmq_pop_shard_drop(buffer, s, number);
             else if (cmq_pop_held_is_done(held) && lane->first == number)
                 settle_or_list(buffer, s, lane);
             status = CMQ_OK;
@@ -428,7 +409,7 @@ static void note_stored_acks(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_l
     }
     if (!cmq_pop_held_is_done(held)) return;
     if (held->detached)
-        drop(buffer, s, number);
+        cmq_pop_shard_drop(buffer, s, number);
     else if (lane->first == number)
         settle_or_list(buffer, s, lane);
 }
@@ -466,110 +447,18 @@ void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *ke
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* ---- what leaves memory ---- */
-
-/* Checkpoints taken off the heap, and what the log is to be told of them. */
-typedef struct leaving {
-    uint32_t count, item_count;
-    uint32_t numbers[CMQ_POP_STORES_MAX];
-    cmq_pop_store_item items[CMQ_POP_STORES_MAX];
-    uint32_t owners[CMQ_POP_STORES_MAX];                    /* of the items: a place in numbers */
-    int8_t indexes[CMQ_POP_STORES_MAX];                     /* of an ack: its bit */
-    int32_t diffs[CMQ_POP_STORES_MAX][CMQ_POP_MESSAGES_MAX];   /* of the checkpoints, by place */
-} leaving;
-
-static uint32_t acks_to_store(const cmq_pop_held *held) { return held->bits & ~held->stored_bits; }
-
-static uint32_t items_of(const cmq_pop_held *held) { return (held->stored_end < 0) + cmq_bits_count(acks_to_store(held)); }
-
-static void add_items(const cmq_pop_buffer *buffer, const cmq_pop_shard *s, leaving *out, uint32_t number)
-{
-    const cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
-    const cmq_pop_lane *lane = s->lanes[held->lane];
-    const cmq_pop_key key = key_of(lane);
-    const uint32_t place = out->count++;
-    out->numbers[place] = number;
-    if (held->stored_end < 0) {
-        out->owners[out->item_count] = place;
-        out->indexes[out->item_count] = -1;
-        out->items[out->item_count++] = (cmq_pop_store_item){.revive_queue = held->revive_queue, .checkpoint = record_of(buffer, lane, held, out->diffs[place])};
-    }
-    for (uint32_t acks = acks_to_store(held); acks != 0;) {
-        const uint32_t index = cmq_bits_take(&acks);
-        out->owners[out->item_count] = place;
-        out->indexes[out->item_count] = (int8_t)index;
-        out->items[out->item_count++] = (cmq_pop_store_item){
-            .is_ack = true,
-            .revive_queue = held->revive_queue,
-            .ack = {.topic = key.topic,
-                    .group = key.group,
-                    .broker = buffer->options.broker,
-                    .queue_id = key.queue_id,
-                    .start_offset = held->start_offset,
-                    .pop_ms = held->pop_ms,
-                    .invisible_ms = held->invisible_ms,
-                    .offset = cmq_pop_held_offset(held, index)},
-        };
-    }
-}
-
-/* Store what is due, as much as goes at once; CMQ_END: nothing is due. */
-static cmq_status store_due(cmq_pop_buffer *buffer, cmq_pop_shard *s, int64_t now_ms)
-{
-    cmq_pop_checkpoints *all = &s->checkpoints;
-    leaving out;
-    out.count = out.item_count = 0;
-    for (uint32_t number; (number = cmq_pop_checkpoints_due(all, now_ms)) != NONE;) {
-        const cmq_pop_held *held = cmq_pop_checkpoints_at(all, number);
-        if (cmq_pop_held_is_done(held)) {
-            cmq_pop_checkpoints_undue(all, number);   /* only its turn to be committed is missing */
-            continue;
-        }
-        if (out.count == CMQ_POP_STORES_MAX || out.item_count + items_of(held) > CMQ_POP_STORES_MAX) break;
-        cmq_pop_checkpoints_undue(all, number);
-        add_items(buffer, s, &out, number);
-    }
-    if (out.count == 0) return CMQ_END;
-    uint32_t stored = 0;
-    int64_t end = -1;
-    const cmq_status status =
-        out.item_count > 0 ? buffer->options.sink.store(buffer->options.sink.context, out.items, out.item_count, &stored, &end) : CMQ_OK;
-    for (uint32_t i = 0; i < stored; i++) {
-        cmq_pop_held *held = cmq_pop_checkpoints_at(all, out.numbers[out.owners[i]]);
-        if (out.indexes[i] < 0)
-            held->stored_end = end;
-        else
-            held->stored_bits = cmq_bits_set(held->stored_bits, (uint32_t)out.indexes[i]);
-    }
-    for (uint32_t i = 0; i < out.count; i++) {
-        cmq_pop_held *held = cmq_pop_checkpoints_at(all, out.numbers[i]);
-        if (items_of(held) > 0) {
-            cmq_pop_checkpoints_due_again(all, out.numbers[i]);
-            continue;
-        }
-        s->given_up++;
-        if (held->detached) {
-            drop(buffer, s, out.numbers[i]);
-            continue;
-        }
-        cmq_pop_checkpoints_unmerge(all, out.numbers[i]);
-        atomic_fetch_sub_explicit(&buffer->merged_now, 1, memory_order_relaxed);
-        list_waiting(s, s->lanes[held->lane]);
-    }
-    return status;
-}
+/* ---- time ---- */
 
 static cmq_status step_shard(cmq_pop_buffer *buffer, cmq_pop_shard *s, int64_t now_ms, int64_t *next_due_ms)
 {
-    cmq_status status;
     pthread_mutex_lock(&s->mutex);
-    do status = store_due(buffer, s, now_ms);
-    while (status == CMQ_OK);
+    const cmq_status status = cmq_pop_shard_store_due(buffer, s, now_ms);
     settle_waiting(buffer, s);
-    int64_t due = s->waiting_count > 0 ? now_ms : cmq_pop_checkpoints_first_due_ms(&s->checkpoints);
+    const bool at_once = s->waiting_count > 0 || s->checkpoints.refused_count > 0;
+    const int64_t due = at_once ? now_ms : cmq_pop_checkpoints_first_due_ms(&s->checkpoints);
     if (due < *next_due_ms) *next_due_ms = due;
     pthread_mutex_unlock(&s->mutex);
-    return status == CMQ_END ? CMQ_OK : status;
+    return status;
 }
 
 cmq_status cmq_pop_buffer_step(cmq_pop_buffer *buffer, int64_t now_ms, int64_t *next_due_ms_out)
@@ -578,7 +467,7 @@ cmq_status cmq_pop_buffer_step(cmq_pop_buffer *buffer, int64_t now_ms, int64_t *
     *next_due_ms_out = INT64_MAX;
     for (uint32_t i = 0; i < CMQ_POP_SHARDS; i++) {
         const cmq_status status = step_shard(buffer, &buffer->shards[i], now_ms, next_due_ms_out);
-        if (status != CMQ_OK) failed = status;
+        if (status != CMQ_OK && failed != CMQ_AGAIN) failed = status;   /* with the disk's wait something is to be done */
     }
     return failed;
 }
@@ -601,7 +490,7 @@ static void forget_lane(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *
         s->waiting[i] = s->waiting[--s->waiting_count];
         lane->waiting = false;
     }
-    for (uint32_t number = 0; (number = cmq_pop_checkpoints_of_lane(&s->checkpoints, lane->number, number)) != NONE; number++) drop(buffer, s, number);
+    for (uint32_t number = 0; (number = cmq_pop_checkpoints_of_lane(&s->checkpoints, lane->number, number)) != NONE; number++) cmq_pop_shard_drop(buffer, s, number);
     s->lane_bytes -= bytes_of(lane);
     s->lanes[lane->number] = NULL;
     s->lanes_live--;
@@ -614,7 +503,7 @@ static void rebuild_table(cmq_pop_shard *s)
     memset(s->table, 0, s->table_slots * sizeof *s->table);
     for (uint32_t i = 0; i < s->lane_count; i++) {
         if (s->lanes[i] == NULL) continue;
-        const cmq_pop_key key = key_of(s->lanes[i]);
+        const cmq_pop_key key = cmq_pop_lane_key(s->lanes[i]);
         *find_place(s, &key, s->lanes[i]->hash) = i + 1;
     }
 }
@@ -628,7 +517,7 @@ void cmq_pop_buffer_forget(cmq_pop_buffer *buffer, cmq_slice topic, cmq_slice gr
         for (uint32_t n = 0; n < s->lane_count; n++) {
             cmq_pop_lane *lane = s->lanes[n];
             if (lane == NULL) continue;
-            const cmq_pop_key key = key_of(lane);
+            const cmq_pop_key key = cmq_pop_lane_key(lane);
             if ((topic.bytes > 0 && !cmq_slice_equal(topic, key.topic)) || (group.bytes > 0 && !cmq_slice_equal(group, key.group))) continue;
             forget_lane(buffer, s, lane);
         }

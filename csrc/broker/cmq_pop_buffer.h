@@ -10,6 +10,8 @@
  * Size: a merged checkpoint is at most 128 bytes with its places in heap and table, for up to 32 messages whose offsets lie close (gaps below 256); others
  * keep a list of their own. A lane is some 380 bytes and its names.
  *
+ * What the log refuses for good (the clock was set back by days, say) stays in memory alone, and is tried again with each step; all else goes on.
+ *
  * Invariant: the group's offset moves behind a batch only when each of its messages is acknowledged, or its checkpoint lies below the confirmed end of the log.
  *            Whatever fails to be stored stays in memory and is tried again; a pop whose checkpoint could not be kept hands nothing out.
  * Threads:   any; a mutex per shard of lanes, held from enter to leave, for an ack, and for a shard's part of a step (with the store's append in it). A sink is
@@ -137,6 +139,7 @@ typedef struct cmq_pop_buffer_counters {
     uint64_t given_up;                   /* merged ones that were stored later */
     uint64_t acks_merged, acks_unknown;  /* unknown: of messages that their checkpoint does not have */
     uint64_t checkpoints_now, lanes_now, in_flight_now;
+    uint64_t refused_now;                /* checkpoints that should be in the log, which does not take them */
     uint64_t bytes_now;                  /* allocated */
 } cmq_pop_buffer_counters;
 void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *counters_out);

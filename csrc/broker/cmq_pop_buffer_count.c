@@ -12,6 +12,7 @@ void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *count
         counters_out->given_up += s->given_up;
         counters_out->acks_merged += s->acks_merged;
         counters_out->acks_unknown += s->acks_unknown;
+        counters_out->refused_now += s->checkpoints.refused_count;
         counters_out->checkpoints_now += s->checkpoints.used;
         counters_out->lanes_now += s->lanes_live;
         counters_out->bytes_now += cmq_pop_checkpoints_bytes(&s->checkpoints) + s->lane_bytes + s->lane_slots * sizeof(cmq_pop_lane *) +

@@ -46,4 +46,17 @@ struct cmq_pop_buffer {
     cmq_pop_shard shards[CMQ_POP_SHARDS];
 };
 
+/* ---- cmq_pop_buffer.c; the shard's mutex is held ---- */
+cmq_pop_key cmq_pop_lane_key(const cmq_pop_lane *lane);
+/* Forget a checkpoint that is in no list any more. */
+void cmq_pop_shard_drop(cmq_pop_buffer *buffer, cmq_pop_shard *shard, uint32_t number);
+/* The lane's first checkpoint waits for the confirmed end, or was just finished. */
+void cmq_pop_shard_list_waiting(cmq_pop_shard *shard, cmq_pop_lane *lane);
+
+/* ---- cmq_pop_buffer_leave.c; the shard's mutex is held ---- */
+/* What the log is told of a held checkpoint. */
+cmq_pop_checkpoint cmq_pop_record_of_held(const cmq_pop_buffer *buffer, const cmq_pop_lane *lane, const cmq_pop_held *held, int32_t diffs[CMQ_POP_MESSAGES_MAX]);
+/* Store all that is due. From one on that is refused for good they go one by one, so that it is found and keeps nothing else back. */
+cmq_status CMQ_MUST_CHECK cmq_pop_shard_store_due(cmq_pop_buffer *buffer, cmq_pop_shard *shard, int64_t now_ms);
+
 #endif

@@ -169,6 +169,30 @@ void cmq_pop_checkpoints_due_again(cmq_pop_checkpoints *all, uint32_t number)
     sift(all, all->heap_count++, number);
 }
 
+void cmq_pop_checkpoints_set_aside(cmq_pop_checkpoints *all, uint32_t number)
+{
+    cmq_pop_held *held = cmq_pop_checkpoints_at(all, number);
+    CMQ_ASSERT(held->merged && held->heap_at == NONE && !held->refused);
+    held->refused = true;
+    all->refused_count++;
+}
+
+static void forget_refused(cmq_pop_checkpoints *all, cmq_pop_held *held)
+{
+    if (!held->refused) return;
+    held->refused = false;
+    all->refused_count--;
+}
+
+void cmq_pop_checkpoints_take_back(cmq_pop_checkpoints *all)
+{
+    for (uint32_t number = 0; all->refused_count > 0; number++) {
+        if (!cmq_pop_checkpoints_at(all, number)->refused) continue;
+        forget_refused(all, cmq_pop_checkpoints_at(all, number));
+        cmq_pop_checkpoints_due_again(all, number);
+    }
+}
+
 uint32_t cmq_pop_checkpoints_due(const cmq_pop_checkpoints *all, int64_t now_ms)
 {
     return all->heap_count > 0 && due_of(all, all->heap[0]) <= now_ms ? all->heap[0] : NONE;
@@ -256,6 +280,7 @@ void cmq_pop_checkpoints_unmerge(cmq_pop_checkpoints *all, uint32_t number)
     cmq_pop_held *held = cmq_pop_checkpoints_at(all, number);
     const uint32_t mask = all->table_slots - 1;
     if (held->heap_at != NONE) cmq_pop_checkpoints_undue(all, number);
+    forget_refused(all, held);
     uint32_t hole = find_place(all, held->lane, held->start_offset, held->pop_ms);
     CMQ_ASSERT(all->table[hole] == number + 1);
     /* Linear probing has no holes: move back what would not be found over one. */

@@ -1,7 +1,7 @@
 /* cmq_pop_checkpoints: the checkpoints of one shard of cmq_pop_buffer: chunks of them, a heap by the time when they leave memory, a table for acks.
  *
  * Owns:      the memory of checkpoints; what they mean is cmq_pop_buffer's.
- * Invariant: a checkpoint is in the table exactly while it is merged; in the heap only then.
+ * Invariant: a checkpoint is in the table exactly while it is merged; in the heap only then, and not while it is set aside.
  * Cost:      104 B a checkpoint, 4 B in the heap, 6 to 16 B in the table; all given back when none is left.
  * Threads:   the shard's mutex is held.
  */
@@ -30,7 +30,7 @@ typedef struct cmq_pop_held {
     uint32_t heap_at;                     /* CMQ_POP_NONE: not in the heap */
     uint16_t revive_queue;
     uint8_t num;
-    bool has_list : 1, merged : 1, detached : 1, used : 1;
+    bool has_list : 1, merged : 1, detached : 1, used : 1, refused : 1;
 } cmq_pop_held;
 _Static_assert(sizeof(cmq_pop_held) <= 104, "a checkpoint is small");
 
@@ -43,6 +43,7 @@ typedef struct cmq_pop_checkpoints {
     uint32_t heap_count, heap_slots;
     uint32_t *table;                      /* number + 1; 0: empty. Linear probing, a power of two, at most two thirds full */
     uint32_t table_count, table_slots;
+    uint32_t refused_count;               /* set aside */
     size_t list_bytes;
 } cmq_pop_checkpoints;
 
@@ -70,6 +71,10 @@ uint32_t cmq_pop_checkpoints_due(const cmq_pop_checkpoints *all, int64_t now_ms)
 int64_t cmq_pop_checkpoints_first_due_ms(const cmq_pop_checkpoints *all);   /* INT64_MAX: none */
 void cmq_pop_checkpoints_undue(cmq_pop_checkpoints *all, uint32_t number);        /* out of the heap */
 void cmq_pop_checkpoints_due_again(cmq_pop_checkpoints *all, uint32_t number);    /* and back, after undue */
+
+/* After undue: one that the log does not take, so that those behind it have their turn; and all of them back into the heap. */
+void cmq_pop_checkpoints_set_aside(cmq_pop_checkpoints *all, uint32_t number);
+void cmq_pop_checkpoints_take_back(cmq_pop_checkpoints *all);
 
 size_t cmq_pop_checkpoints_bytes(const cmq_pop_checkpoints *all);
 

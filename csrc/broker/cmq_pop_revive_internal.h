@@ -13,7 +13,7 @@
 
 #define CMQ_POP_REVIVE_BATCH 256u    /* records read at once */
 #define CMQ_POP_WANTED_MAX 64u
-#define CMQ_POP_WAITED_MAX 16u       /* beyond, the one that was waited for first may be waited for again */
+#define CMQ_POP_WAITED_MAX 16u       /* beyond, none is waited for until one of them is made */
 
 /* A retry topic that was not there when it was needed. */
 typedef struct cmq_pop_waited_topic {

@@ -132,13 +132,15 @@ static cmq_pop_waited_topic *find_waited(cmq_pop_revive_queue *s, uint64_t hash)
     return NULL;
 }
 
-/* In a free place, or in the one of the topic that was waited for first. */
-static cmq_pop_waited_topic *begin_waiting(cmq_pop_revive_queue *s, uint64_t hash)
+/* In a free place, or in the one of the topic that was waited for first. Where that one was waited for in vain, as all others then, this one is not waited for:
+ * each would be forgotten before its next turn, and they would wait one after the other for ever. */
+static cmq_pop_waited_topic *begin_waiting(cmq_pop_revive_queue *s, uint64_t hash, int64_t now_ms)
 {
     cmq_pop_waited_topic *place = &s->waited[0];
     for (uint32_t i = 1; i < CMQ_POP_WAITED_MAX; i++)
         if (s->waited[i].since_ms < place->since_ms) place = &s->waited[i];
-    *place = (cmq_pop_waited_topic){.hash = hash};
+    const bool in_vain = place->since_ms != 0 && now_ms - place->since_ms > TOPIC_WAIT_MS;
+    *place = (cmq_pop_waited_topic){.hash = hash, .since_ms = in_vain ? now_ms - TOPIC_WAIT_MS - 1 : now_ms};
     return place;
 }
 
@@ -158,8 +160,8 @@ static cmq_status CMQ_MUST_CHECK find_retry_topic(cmq_pop_revive *r, cmq_pop_rev
     cmq_pop_waited_topic *waited = find_waited(s, cmq_namehash(*topic_out));
     if (cmq_tables_topic(r->tables, *topic_out) == NULL) {
         want(r, *topic_out);
-        if (waited == NULL) waited = begin_waiting(s, cmq_namehash(*topic_out));
-        if (waited->since_ms == 0 || waited->since_ms > now_ms) waited->since_ms = now_ms;
+        if (waited == NULL) waited = begin_waiting(s, cmq_namehash(*topic_out), now_ms);
+        if (waited->since_ms > now_ms) waited->since_ms = now_ms;
         if (now_ms - waited->since_ms > TOPIC_WAIT_MS) return cmq_fail(CMQ_ERR_TOPIC, "a retry topic was not made");
         return CMQ_AGAIN;
     }

@@ -65,7 +65,7 @@ cmq_status cmq_pop_sink_store(void *context, const cmq_pop_store_item *items, ui
     cmq_status status = CMQ_OK;
     for (uint32_t i = 0; i < count && status == CMQ_OK; i++) status = store_item(to, &r, &items[i], now_ms, stored_out, end_out);
     const cmq_status last = append_run(to, &r, stored_out, end_out);
-    return status != CMQ_OK ? status : last;
+    return last != CMQ_OK ? last : status;   /* of the first that is not stored */
 }
 
 int64_t cmq_pop_sink_confirmed(void *context) { return cmq_store_confirmed(((const cmq_pop_sink_log *)context)->store); }

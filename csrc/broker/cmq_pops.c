@@ -90,6 +90,16 @@ static cmq_status CMQ_MUST_CHECK copy_texts(cmq_pops *pops)
     return CMQ_OK;
 }
 
+/* A broker that had more of them left checkpoints there, some of which the timer has yet to deliver. */
+static void read_all_queues(cmq_pops *pops)
+{
+    cmq_pops_options *o = &pops->options;
+    const cmq_queues *queues = cmq_store_queues(o->store);
+    if (o->revive_queues_read < o->revive_queues) o->revive_queues_read = o->revive_queues;
+    for (uint32_t i = o->revive_queues_read; i < CMQ_POP_REVIVE_QUEUES_MAX; i++)
+        if (cmq_queues_find(queues, cmq_slice_of_text(pops->revive_topic), (int32_t)i) != NULL) o->revive_queues_read = i + 1;
+}
+
 static cmq_status CMQ_MUST_CHECK make_parts(cmq_pops *pops)
 {
     const cmq_pops_options *o = &pops->options;
@@ -115,7 +125,7 @@ static cmq_status CMQ_MUST_CHECK make_parts(cmq_pops *pops)
         .offsets = o->offsets,
         .log = pops->log.log,
         .broker = pops->broker,
-        .queues = o->revive_queues,
+        .queues = o->revive_queues_read,
         .retry_v2 = o->retry_v2,
         .give_up = o->give_up,
         .clock = o->clock,
@@ -143,7 +153,10 @@ cmq_status cmq_pops_create(cmq_pops **pops_out, const cmq_pops_options *options)
     pthread_cond_init(&pops->wanted, &monotonic);
     pthread_condattr_destroy(&monotonic);
     cmq_status status = copy_texts(pops);
-    if (status == CMQ_OK) status = make_parts(pops);
+    if (status == CMQ_OK) {
+        read_all_queues(pops);
+        status = make_parts(pops);
+    }
     if (status != CMQ_OK) {
         cmq_pops_destroy(pops);
         return status;

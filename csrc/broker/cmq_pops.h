@@ -40,7 +40,8 @@ typedef struct cmq_pops_options {
     cmq_record_host host;                /* of the records that are stored */
     cmq_clock clock;                     /* .now_ms NULL: the system's */
     bool manual;                         /* no threads: the test calls cmq_pops_step */
-    uint32_t revive_queues;              /* reviveQueueNum [8] */
+    uint32_t revive_queues;              /* reviveQueueNum [8]: checkpoints of new pops go to these */
+    uint32_t revive_queues_read;         /* as many as there ever were [revive_queues]: they are read, too, as are those that the store has */
     bool merge;                          /* enablePopBufferMerge */
     int64_t stay_ms;                     /* popCkStayBufferTime [10,000] */
     int64_t stay_out_ms;                 /* popCkStayBufferTimeOut [3,000] */

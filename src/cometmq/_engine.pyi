@@ -1206,6 +1206,7 @@ class BrokerPlane(RequestHandler):
         timer_flush_interval_ms: int = 0,
         timer_log_file_bytes: int = 0,
         pop_revive_queues: int = ...,
+        pop_revive_queues_read: int = ...,
         pop_stay_ms: int = ...,
         pop_stay_out_ms: int = ...,
         pop_merged_max: int = ...,

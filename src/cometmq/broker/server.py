@@ -32,6 +32,7 @@ from cometmq.errors import Error
 from cometmq.remoting.bodies.config_tables import KVTable
 from cometmq.remoting.channel import AsyncChannel
 from cometmq.remoting.server import RemotingServer, ServerLimits
+from cometmq.store.serving import served_parts
 from cometmq.store.store import Store
 from cometmq.store_config.data_version import DataVersion, wall_clock_ms
 from cometmq.store_config.topic_config import TopicConfig
@@ -46,6 +47,7 @@ _PERIOD_MS_MIN, _PERIOD_MS_MAX = 10_000, 60_000
 """Upstream holds ``registerNameServerPeriod`` between these."""
 
 _MS = 1_000
+_REVIVE_QUEUES_MAX = 999
 
 
 class Broker:
@@ -181,6 +183,7 @@ class Broker:
             timer_log_file_bytes=settings.mapped_file_size_timer_log_bytes,
             pops=True,
             pop_revive_queues=settings.revive_queue_num,
+            pop_revive_queues_read=self._revive_queues(store),
             pop_merge=settings.enable_pop_buffer_merge,
             pop_stay_ms=settings.pop_ck_stay_buffer_time_ms,
             pop_stay_out_ms=settings.pop_ck_stay_buffer_time_out_ms,
@@ -195,6 +198,15 @@ class Broker:
             pop_waits_key_max=settings.pop_polling_size,
             pop_give_up=settings.skip_when_ck_re_put_reach_max_times,
         )
+
+    def _revive_queues(self, store: Store) -> int:
+        """Return how many queues the revive topic has: a broker with a larger ``reviveQueueNum`` left some there."""
+        wanted = self.config.settings.revive_queue_num
+        topic = served_parts(store).topics.table.get(f"rmq_sys_REVIVE_LOG_{self.config.settings.broker_cluster_name}")
+        there = wanted if topic is None else max(wanted, topic.read_queue_nums)
+        if there > wanted:
+            _log.info("more revive queues are read than reviveQueueNum says", extra={"wanted": wanted, "read": there})
+        return min(there, _REVIVE_QUEUES_MAX)
 
     def _make_registrar(self) -> Registrar:
         config, settings = self.config, self.config.settings

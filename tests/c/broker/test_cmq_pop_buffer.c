@@ -17,11 +17,11 @@ enum { QUEUES = 3, MESSAGES_MAX = 4096, POPS_MAX = 4096, RECORDS_MAX = 65536 };
 
 #define START_MS INT64_C(1700000000000)
 
-/* A record in the log: a checkpoint, or an ack. */
+/* A record in the log: a checkpoint, or acks of one. */
 typedef struct logged {
     bool is_ack;
     int32_t queue_id;
-    int64_t start_offset, pop_ms, offset;       /* offset: of an ack */
+    int64_t start_offset, pop_ms;
     uint32_t num;
     int64_t offsets[CMQ_POP_MESSAGES_MAX];
 } logged;
@@ -32,6 +32,8 @@ static struct world {
     uint32_t log_count, confirmed;
     bool confirms_at_once, refuses;
     uint32_t room;                              /* records that the log takes until it refuses; UINT32_MAX: all */
+    int64_t hopeless;                           /* the checkpoint that begins here is refused for good; -1: none */
+    uint32_t sink_calls;
     int64_t committed[QUEUES];
     int64_t now_ms;
     cmq_pop_buffer *buffer;
@@ -41,7 +43,9 @@ static cmq_status store(void *context, const cmq_pop_store_item *items, uint32_t
 {
     (void)context;
     *stored_out = 0;
+    world.sink_calls++;
     for (uint32_t i = 0; i < count; i++) {
+        if (!items[i].is_ack && items[i].checkpoint.start_offset == world.hopeless) return cmq_fail(CMQ_ERR_ARGUMENT, "the test's log never takes this one");
         if (world.refuses || world.room == 0) return cmq_fail(CMQ_ERR_DISK_FULL, "the test's disk is full");
         if (world.room != UINT32_MAX) world.room--;
         CHECK(world.log_count < RECORDS_MAX);
@@ -53,7 +57,9 @@ static cmq_status store(void *context, const cmq_pop_store_item *items, uint32_t
             record->queue_id = ack->queue_id;
             record->start_offset = ack->start_offset;
             record->pop_ms = ack->pop_ms;
-            record->offset = ack->offset;
+            record->num = items[i].offsets != NULL ? items[i].count : 1;
+            CHECK(items[i].offsets == NULL || (items[i].count > 1 && ack->offset == -1));
+            for (uint32_t m = 0; m < record->num; m++) record->offsets[m] = items[i].offsets != NULL ? items[i].offsets[m] : ack->offset;
             CHECK(cmq_slice_equal(ack->topic, cmq_slice_of_text("T")) && cmq_slice_equal(ack->group, cmq_slice_of_text("G")));
         } else {
             record->queue_id = ck->queue_id;
@@ -97,6 +103,7 @@ static void start(bool merge, const cmq_pop_buffer_options *extra)
     memset(&world, 0, sizeof world);
     world.confirms_at_once = true;
     world.room = UINT32_MAX;
+    world.hopeless = -1;
     world.now_ms = START_MS;
     make_buffer(merge, extra);
 }
@@ -249,11 +256,12 @@ static void what_is_due_is_stored_with_its_acks(void)
     CHECK_INT(world.log_count, 0);
     world.now_ms++;
     CHECK_INT(step(), INT64_MAX);
-    CHECK_INT(world.log_count, 4);
-    CHECK(!world.log[0].is_ack);
+    CHECK_INT(world.log_count, 2);
+    CHECK(!world.log[0].is_ack && world.log[1].is_ack);
     CHECK_INT(world.log[0].num, 4);
     static const int64_t acked[] = {0, 1, 3};
-    for (int i = 0; i < 3; i++) CHECK_INT(world.log[i + 1].offset, acked[i]);
+    CHECK_INT(world.log[1].num, 3);
+    for (int i = 0; i < 3; i++) CHECK_INT(world.log[1].offsets[i], acked[i]);
     CHECK_INT(world.committed[0], 4);
     stop();
 }
@@ -273,7 +281,7 @@ static void an_ack_that_was_stored_leaves_with_its_checkpoint(void)
     step();
     CHECK_INT(world.log_count, 2);
     CHECK(!world.log[0].is_ack);
-    CHECK_INT(world.log[1].offset, 2);
+    CHECK_INT(world.log[1].offsets[0], 2);
     stop();
 }
 
@@ -313,7 +321,60 @@ static void a_full_disk_loses_nothing(void)
     CHECK_INT(step(), INT64_MAX);
     CHECK_INT(world.committed[0], 3);
     CHECK_INT(world.log_count, 2);
-    CHECK_INT(world.log[1].offset, 1);
+    CHECK_INT(world.log[1].offsets[0], 1);
+    stop();
+}
+
+static uint64_t set_aside(void)
+{
+    cmq_pop_buffer_counters counters;
+    cmq_pop_buffer_count(world.buffer, &counters);
+    return counters.refused_now;
+}
+
+/* What the log never takes stays in memory, and keeps nothing else there; it is tried again, a time for each step. */
+static void what_is_refused_for_good_holds_up_nothing(void)
+{
+    start(true, NULL);
+    for (int64_t from = 0; from < 40 * 4; from += 4) pop_run(0, from, 4);
+    CHECK_OK(ack(0, 8, START_MS, 9));
+    world.now_ms += 10000;
+    world.hopeless = 8;
+    int64_t due;
+    CHECK_STATUS(cmq_pop_buffer_step(world.buffer, world.now_ms, &due), CMQ_ERR_ARGUMENT);
+    CHECK_INT(due, world.now_ms);
+    CHECK_INT(world.log_count, 39);
+    CHECK_INT(world.committed[0], 8);
+    CHECK_INT(set_aside(), 1);
+    const uint32_t calls = world.sink_calls;
+    CHECK_STATUS(cmq_pop_buffer_step(world.buffer, world.now_ms, &due), CMQ_ERR_ARGUMENT);
+    CHECK_INT(world.sink_calls, calls + 1);
+    CHECK_STATUS(cmq_pop_buffer_empty(world.buffer), CMQ_ERR_ARGUMENT);
+    world.hopeless = -1;
+    CHECK_INT(step(), INT64_MAX);
+    CHECK_INT(world.log_count, 41);
+    CHECK_INT(world.log[40].offsets[0], 9);
+    CHECK_INT(world.committed[0], 160);
+    CHECK_INT(set_aside(), 0);
+    stop();
+}
+
+/* Acknowledged from end to end it needs no record. */
+static void what_is_refused_for_good_may_be_finished(void)
+{
+    start(true, NULL);
+    pop_run(0, 0, 1);
+    world.now_ms += 10000;
+    world.hopeless = 0;
+    int64_t due;
+    CHECK_STATUS(cmq_pop_buffer_step(world.buffer, world.now_ms, &due), CMQ_ERR_ARGUMENT);
+    const cmq_pop_key key = key_of(0);
+    const int64_t offset = 0;
+    cmq_pop_buffer_acks_stored(world.buffer, &key, 0, START_MS, 60000, &offset, 1);
+    CHECK_INT(world.committed[0], 1);
+    CHECK_INT(set_aside(), 0);
+    CHECK_INT(step(), INT64_MAX);
+    CHECK_INT(world.log_count, 0);
     stop();
 }
 
@@ -365,7 +426,7 @@ static void offsets_far_apart_keep_their_places(void)
     CHECK_INT(counters.acks_unknown, 2);
     CHECK_OK(cmq_pop_buffer_empty(world.buffer));
     for (int i = 0; i < 6; i++) CHECK_INT(world.log[0].offsets[i], offsets[i]);
-    CHECK_INT(world.log[1].offset, 100000);
+    CHECK_INT(world.log[1].offsets[0], 100000);
     const int64_t too_far[] = {0, INT64_C(1) << 31};
     CHECK_STATUS(pop(1, too_far, 2, 3, 60000), CMQ_ERR_ARGUMENT);
     stop();
@@ -503,7 +564,9 @@ static bool is_acked_in_log(const logged *ck, int64_t offset, uint32_t end)
 {
     for (uint32_t i = 0; i < end; i++) {
         const logged *a = &world.log[i];
-        if (a->is_ack && a->queue_id == ck->queue_id && a->start_offset == ck->start_offset && a->pop_ms == ck->pop_ms && a->offset == offset) return true;
+        if (!a->is_ack || a->queue_id != ck->queue_id || a->start_offset != ck->start_offset || a->pop_ms != ck->pop_ms) continue;
+        for (uint32_t m = 0; m < a->num; m++)
+            if (a->offsets[m] == offset) return true;
     }
     return false;
 }
@@ -798,7 +861,8 @@ static void threads_pop_while_another_stores(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(without_merging_everything_is_stored_at_once), CMQ_TEST(a_merged_batch_leaves_nothing_in_the_log), CMQ_TEST(offsets_move_in_pop_order),
               CMQ_TEST(what_nothing_matched_is_passed_over_in_its_turn), CMQ_TEST(what_is_due_is_stored_with_its_acks), CMQ_TEST(an_ack_that_was_stored_leaves_with_its_checkpoint),
-              CMQ_TEST(short_invisible_times_leave_early), CMQ_TEST(a_full_disk_loses_nothing), CMQ_TEST(a_clean_stop_writes_everything_out),
+              CMQ_TEST(short_invisible_times_leave_early), CMQ_TEST(a_full_disk_loses_nothing), CMQ_TEST(what_is_refused_for_good_holds_up_nothing),
+              CMQ_TEST(what_is_refused_for_good_may_be_finished), CMQ_TEST(a_clean_stop_writes_everything_out),
               CMQ_TEST(limits_send_checkpoints_to_the_log), CMQ_TEST(offsets_far_apart_keep_their_places), CMQ_TEST(after_a_reset_old_batches_move_nothing),
               CMQ_TEST(what_is_deleted_is_forgotten), CMQ_TEST(in_flight_counts_what_was_popped_since_the_start), CMQ_TEST(listing_goes_through_every_lane),
               CMQ_TEST(a_message_in_flight_takes_four_bytes), CMQ_TEST(no_history_loses_a_message),

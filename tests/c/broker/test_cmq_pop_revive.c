@@ -328,6 +328,38 @@ static void each_retry_topic_is_waited_for(void)
     end();
 }
 
+/* Each of them is waited for once. Beyond those that are remembered none is: they would wait in turn for ever, and everything behind them. */
+static void many_retry_topics_that_are_not_made_hold_up_nothing(void)
+{
+    enum { TOPICS = 20, WAITED = 16 };
+    char names[TOPICS][8];
+    begin();
+    cmq_pop_revive *revive = make(true);
+    for (uint64_t round = 1; round <= 3; round++) {
+        for (int i = 0; i < TOPICS; i++) {
+            snprintf(names[i], sizeof names[i], "T%d", i);
+            if (round == 1) put_topic(names[i]);
+            if (round == 1) kit_append_many(store, names[i], "m", 1);
+            cmq_pop_checkpoint of = checkpoint_of(0, 1, now() - 5000);
+            cmq_append append;
+            of.topic = kit_slice(names[i]);
+            CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &of, now() + 1, &room, &append));
+            deliver(&append);
+        }
+        pass(4000);
+        (void)step(revive);
+        for (int i = 0; round == 1 && i < WAITED; i++) {
+            CHECK_INT(counters_of(revive).put_again, (uint64_t)i);
+            pass(30001);
+            (void)step(revive);
+        }
+        CHECK(counters_of(revive).put_again >= round * TOPICS);
+        CHECK_INT(counters_of(revive).unfinished_now, 0);
+    }
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
 /* The checkpoint that was put again for a message, wherever it waits; its slices live in `found`. */
 static cmq_pop_checkpoint put_again(kit_found *found, cmq_pop_room *parse_room)
 {
@@ -673,7 +705,7 @@ static void the_thread_starts_and_stops(void)
 CMQ_TEST_MAIN(CMQ_TEST(what_was_not_acknowledged_comes_back), CMQ_TEST(what_is_two_seconds_behind_the_latest_is_complete),
               CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(what_cannot_be_put_waits_longer_each_time),
               CMQ_TEST(what_was_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_what_upstream_gives_it), CMQ_TEST(a_retry_topic_is_waited_for),
-              CMQ_TEST(a_retry_topic_that_is_not_made_puts_again), CMQ_TEST(each_retry_topic_is_waited_for),
+              CMQ_TEST(a_retry_topic_that_is_not_made_puts_again), CMQ_TEST(each_retry_topic_is_waited_for), CMQ_TEST(many_retry_topics_that_are_not_made_hold_up_nothing),
               CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(strangers_and_what_is_gone_are_passed_over),
               CMQ_TEST(what_cannot_be_a_record_is_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
               CMQ_TEST(times_that_cannot_be_stop_nothing), CMQ_TEST(what_is_put_again_is_within_the_timers_horizon),

@@ -24,12 +24,12 @@ def make(path: Path, **settings: object) -> Broker:
     return Broker(load_broker_config(path, listen=":0", settings={"brokerName": "broker-a", **settings}, environ={}))
 
 
-def pop(channel: Channel, *, poll_ms: int = 0, invisible_ms: int = 1_000) -> Command:
+def pop(channel: Channel, *, poll_ms: int = 0, invisible_ms: int = 1_000, most: int = 32) -> Command:
     fields = {
         "consumerGroup": "g",
         "topic": "orders",
         "queueId": "-1",
-        "maxMsgNums": "32",
+        "maxMsgNums": str(most),
         "invisibleTime": str(invisible_ms),
         "pollTime": str(poll_ms),
         "bornTime": str(int(time.time() * 1_000)),
@@ -93,6 +93,7 @@ def test_settings_reach_the_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert told == {
         "pops": True,
         "pop_revive_queues": 3,
+        "pop_revive_queues_read": 3,
         "pop_merge": True,
         "pop_stay_ms": 20_000,
         "pop_stay_out_ms": 4_000,
@@ -123,6 +124,25 @@ def test_what_is_not_acknowledged_wakes_a_held_pop(tmp_path: Path, merge: bool, 
         assert again.fields["msgOffsetInfo"] == ("2 0 0" if newer_names else "1 0 0")
         assert b"POP_CK" in again.body
         assert broker.control.topics.get("%RETRY%g+orders" if newer_names else "%RETRY%g_orders") is not None
+
+
+@pytest.mark.parametrize(("first", "invisible_ms"), [(4, 3_000), (1, 1_000)])
+def test_fewer_revive_queues_leave_nothing_behind(tmp_path: Path, first: int, invisible_ms: int) -> None:
+    with make(tmp_path, reviveQueueNum=first):
+        pass  # the revive topic is made
+    with make(tmp_path, reviveQueueNum=4) as broker, Channel(broker.address) as channel:
+        send(channel, 4)
+        popped = [pop(channel, invisible_ms=invisible_ms, most=1) for _ in range(4)]
+        assert [one.fields["reviveQid"] for one in popped] == ["0", "1", "2", "3"]
+    # With 3 s the timer has yet to deliver it; with 1 s it is in queues that the topic's entry does not have.
+    with make(tmp_path, reviveQueueNum=2) as broker, Channel(broker.address) as channel:
+        assert ack(channel, popped[3], 3).code == ResponseCode.SUCCESS
+        bodies = b""
+        while bodies.count(b"1ST_POP_TIME") < 3:
+            again = pop(channel, poll_ms=30_000, invisible_ms=60_000)
+            assert again.code == ResponseCode.SUCCESS
+            assert int(again.fields["reviveQid"]) < 2
+            bodies += again.body
 
 
 def held(channel: Channel) -> int:
