@@ -91,7 +91,7 @@ cmq_status cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_acked *what, co
         if (status == CMQ_OK && ours)
             cmq_pop_buffer_acks_stored(buffer, &key, what->handle.start_offset, pop_ms, what->handle.invisible_ms, offsets, count);
         else if (status == CMQ_OK)
-            cmq_pop_buffer_in_flight_done(buffer, &key, count, pop_ms, what->handle.invisible_ms);
+            cmq_pop_buffer_in_flight_done(buffer, &key, what->handle.start_offset, count, pop_ms, what->handle.invisible_ms);
     }
     if (status == CMQ_OK) cmq_bump(&l->counters.pop_acks, count);
     if (cmq_pops_options_of(pops)->in_flight_max > 0) wake_limited(l, what);

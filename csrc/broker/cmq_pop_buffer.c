@@ -50,7 +50,10 @@ void cmq_pop_buffer_destroy(cmq_pop_buffer *buffer)
     for (uint32_t i = 0; i < CMQ_POP_SHARDS; i++) {
         cmq_pop_shard *s = &buffer->shards[i];
         cmq_pop_checkpoints_free(&s->checkpoints);
-        for (uint32_t n = 0; n < s->lane_count; n++) free(s->lanes[n]);
+        for (uint32_t n = 0; n < s->lane_count; n++) {
+            if (s->lanes[n] != NULL) cmq_pop_firsts_clear(&s->lanes[n]->firsts);
+            free(s->lanes[n]);
+        }
         free(s->lanes);
         free(s->table);
         free(s->waiting);
@@ -353,6 +356,7 @@ void cmq_pop_lane_reset(cmq_pop_buffer *buffer, cmq_pop_lane *lane)
     lane->first = lane->last = NONE;
     lane->count = 0;
     lane->ages = (cmq_pop_ages){0};
+    cmq_pop_firsts_clear(&lane->firsts);
 }
 
 /* ---- acks ---- */
@@ -414,6 +418,17 @@ static void note_stored_acks(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_l
         settle_or_list(buffer, s, lane);
 }
 
+/* Messages of a pop are in flight no more. */
+static void count_off(cmq_pop_lane *lane, const int64_t *offsets, uint32_t count, int64_t pop_ms, int64_t invisible_ms)
+{
+    cmq_pop_ages_take(&lane->ages, count, pop_ms, invisible_ms);
+    for (uint32_t i = 0; i < count && lane->firsts != NULL; i++) {
+        const int64_t first_ms = cmq_pop_firsts_take(&lane->firsts, offsets[i], pop_ms);
+        (void)first_ms;   /* nobody's any more */
+    }
+    if (lane->ages.in_flight == 0) cmq_pop_firsts_clear(&lane->firsts);
+}
+
 void cmq_pop_buffer_acks_stored(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms, int64_t invisible_ms,
                                 const int64_t *offsets, uint32_t count)
 {
@@ -422,28 +437,36 @@ void cmq_pop_buffer_acks_stored(cmq_pop_buffer *buffer, const cmq_pop_key *key, 
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
     const uint32_t number = lane != NULL ? cmq_pop_checkpoints_find(&s->checkpoints, lane->number, start_offset, pop_ms) : NONE;
-    if (lane != NULL) cmq_pop_ages_take(&lane->ages, count, pop_ms, invisible_ms);
+    if (lane != NULL) count_off(lane, offsets, count, pop_ms, invisible_ms);
     if (number != NONE) note_stored_acks(buffer, s, lane, number, offsets, count);
     pthread_mutex_unlock(&s->mutex);
 }
 
-void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, uint32_t count, int64_t pop_ms, int64_t invisible_ms)
+void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, uint32_t count, int64_t pop_ms, int64_t invisible_ms)
 {
     const uint64_t hash = hash_of(key);
     cmq_pop_shard *s = shard_of(buffer, hash);
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
-    if (lane != NULL) cmq_pop_ages_take(&lane->ages, count, pop_ms, invisible_ms);
+    if (lane != NULL) {
+        /* A changed message is alone in its checkpoint. */
+        count_off(lane, &start_offset, 1, pop_ms, invisible_ms);
+        cmq_pop_ages_take(&lane->ages, count - 1, pop_ms, invisible_ms);
+    }
     pthread_mutex_unlock(&s->mutex);
 }
 
-void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t pop_ms, int64_t invisible_ms)
+void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t offset, int64_t before_ms, int64_t pop_ms, int64_t invisible_ms)
 {
     const uint64_t hash = hash_of(key);
     cmq_pop_shard *s = shard_of(buffer, hash);
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
-    if (lane != NULL) cmq_pop_ages_add(&lane->ages, 1, pop_ms, invisible_ms);
+    if (lane != NULL) {
+        const int64_t first_ms = cmq_pop_firsts_take(&lane->firsts, offset, before_ms);
+        cmq_pop_firsts_put(&lane->firsts, offset, pop_ms, first_ms >= 0 ? first_ms : before_ms);
+        cmq_pop_ages_add(&lane->ages, 1, pop_ms, invisible_ms);
+    }
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -492,6 +515,7 @@ static void forget_lane(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *
     }
     for (uint32_t number = 0; (number = cmq_pop_checkpoints_of_lane(&s->checkpoints, lane->number, number)) != NONE; number++) cmq_pop_shard_drop(buffer, s, number);
     s->lane_bytes -= bytes_of(lane);
+    cmq_pop_firsts_clear(&lane->firsts);
     s->lanes[lane->number] = NULL;
     s->lanes_live--;
     free(lane);

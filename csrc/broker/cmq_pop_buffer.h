@@ -114,10 +114,12 @@ cmq_status CMQ_MUST_CHECK cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_p
 void cmq_pop_buffer_acks_stored(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms, int64_t invisible_ms,
                                 const int64_t *offsets, uint32_t count);
 
-/* `count` messages of a pop, named by its time and its invisible time, are in flight no more: acked in the log, revived, or gone. Any thread. */
-void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, uint32_t count, int64_t pop_ms, int64_t invisible_ms);
-/* A message is in flight by a checkpoint that went to the log without a pop: its invisible time was changed. No lane is made for it. */
-void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t pop_ms, int64_t invisible_ms);
+/* `count` (1 and more) messages of a pop, named by its checkpoint's start, its time and its invisible time, are in flight no more: acked in the log, revived,
+ * or gone. Any thread. */
+void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, uint32_t count, int64_t pop_ms, int64_t invisible_ms);
+/* A message that was in flight since `before_ms`, by its handle, is by a checkpoint that went to the log without a pop: its invisible time was changed. It
+ * counts as popped when it was popped first. No lane is made for it. */
+void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t offset, int64_t before_ms, int64_t pop_ms, int64_t invisible_ms);
 
 /* ---- time ---- */
 

@@ -17,10 +17,19 @@ void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *count
         counters_out->lanes_now += s->lanes_live;
         counters_out->bytes_now += cmq_pop_checkpoints_bytes(&s->checkpoints) + s->lane_bytes + s->lane_slots * sizeof(cmq_pop_lane *) +
                                    (s->table_slots + s->waiting_slots) * sizeof(uint32_t);
-        for (uint32_t n = 0; n < s->lane_count; n++)
-            if (s->lanes[n] != NULL) counters_out->in_flight_now += s->lanes[n]->ages.in_flight;
+        for (uint32_t n = 0; n < s->lane_count; n++) {
+            if (s->lanes[n] == NULL) continue;
+            counters_out->in_flight_now += s->lanes[n]->ages.in_flight;
+            counters_out->bytes_now += cmq_pop_firsts_bytes(s->lanes[n]->firsts);
+        }
         pthread_mutex_unlock(&s->mutex);
     }
+}
+
+static int64_t oldest_of(const cmq_pop_lane *lane)
+{
+    const int64_t popped_ms = cmq_pop_ages_oldest_ms(&lane->ages), changed_ms = cmq_pop_firsts_oldest_ms(lane->firsts);
+    return changed_ms >= 0 && changed_ms < popped_ms ? changed_ms : popped_ms;
 }
 
 uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_lane_item *items, uint32_t capacity, uint8_t *text, size_t text_bytes)
@@ -44,7 +53,7 @@ uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_l
                 .group = {.data = text + used + lane->topic_bytes, .bytes = lane->group_bytes},
                 .queue_id = lane->queue_id,
                 .in_flight = lane->ages.in_flight,
-                .oldest_pop_ms = cmq_pop_ages_oldest_ms(&lane->ages),
+                .oldest_pop_ms = oldest_of(lane),
                 .due_ms = cmq_pop_ages_due_ms(&lane->ages),
             };
             used += bytes;

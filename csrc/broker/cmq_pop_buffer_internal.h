@@ -8,6 +8,7 @@
 #include "broker/cmq_pop_ages.h"
 #include "broker/cmq_pop_buffer.h"
 #include "broker/cmq_pop_checkpoints.h"
+#include "broker/cmq_pop_firsts.h"
 
 #define CMQ_POP_SHARD_BITS 4u
 #define CMQ_POP_SHARDS (1u << CMQ_POP_SHARD_BITS)
@@ -21,6 +22,7 @@ struct cmq_pop_lane {
     uint16_t topic_bytes, group_bytes;
     bool waiting;                        /* listed in the shard's waiting */
     cmq_pop_ages ages;                   /* what is in flight */
+    cmq_pop_firsts *firsts;              /* of that, what had its invisible time changed */
     char names[];                        /* the topic, then the group */
 };
 

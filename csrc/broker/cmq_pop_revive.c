@@ -201,7 +201,7 @@ static cmq_status CMQ_MUST_CHECK finish_run(cmq_pop_revive *r, cmq_pop_revive_qu
         last = of.revive_offset;
         const uint32_t revived = cmq_pop_unfinished_revived(s->unfinished, 0);
         if (revived > 0 && r->options.calls.revived != NULL && cmq_pop_normal_topic(of.topic, of.group, &normal) == CMQ_OK) {
-            const cmq_pop_revived told = {of.topic, of.group, normal, of.queue_id, revived, of.pop_ms, of.invisible_ms};
+            const cmq_pop_revived told = {of.topic, of.group, normal, of.queue_id, of.start_offset, revived, of.pop_ms, of.invisible_ms};
             r->options.calls.revived(r->options.calls.context, &told);
         }
         cmq_pop_unfinished_drop(s->unfinished);

@@ -45,6 +45,7 @@ typedef struct cmq_pop_revived {
     cmq_slice topic, group;              /* the topic they were popped from */
     cmq_slice normal_topic;              /* what the group asked for: a pop of it, or of any of its queues, may go on */
     int32_t queue_id;
+    int64_t start_offset;                /* of the checkpoint */
     uint32_t count;
     int64_t pop_ms, invisible_ms;
 } cmq_pop_revived;

@@ -63,7 +63,7 @@ static void tell_revived(void *context, const cmq_pop_revived *revived)
 {
     cmq_pops *pops = context;
     const cmq_pop_key key = {.topic = revived->topic, .group = revived->group, .queue_id = revived->queue_id};
-    cmq_pop_buffer_in_flight_done(pops->buffer, &key, revived->count, revived->pop_ms, revived->invisible_ms);
+    cmq_pop_buffer_in_flight_done(pops->buffer, &key, revived->start_offset, revived->count, revived->pop_ms, revived->invisible_ms);
     if (pops->revived != NULL) pops->revived(pops->revived_context, revived->normal_topic, revived->group);
 }
 

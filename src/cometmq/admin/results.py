@@ -251,7 +251,7 @@ class QueueInFlight:
         consumer_offset: what the group committed; -1 where it committed nothing.
         next_offset: where its next pop begins; where it pulls, or nobody can say, the committed offset.
         in_flight: messages that were popped and are neither acknowledged nor back; None where the broker does not say.
-        oldest_unacked_ms: for how long the oldest of them has been, since its pop or the last change of its invisible
+        oldest_unacked_ms: for how long the oldest of them has been, since its pop, whatever changed its invisible
             time; None where there is none.
         overdue_ms: for how long the first of them could have been back; 0 where none could.
     """

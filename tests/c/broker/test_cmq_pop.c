@@ -92,7 +92,7 @@ static void a_change_makes_a_message_come_back_at_another_time(void)
     CHECK_INT(kit_number(answer, "reviveQid"), b.revive_queue);
     const cmq_pop_lane_item item = in_flight();
     CHECK_INT(item.in_flight, 1);
-    CHECK_INT(item.oldest_pop_ms, b.pop_ms + 1);
+    CHECK_INT(item.oldest_pop_ms, b.pop_ms);
     CHECK_INT(item.due_ms, b.pop_ms + 60001);
     kit_broker_pass_pops(&kit, 50000);
     pop(client, 3, all);
@@ -104,6 +104,55 @@ static void a_change_makes_a_message_come_back_at_another_time(void)
     expect(client, 5, NO_MESSAGE);   /* there is no such message yet */
     close(client);
     kit_broker_stop(&kit);
+}
+
+/* A worker that hangs while its message is kept hidden shows, and others that come and go beside it do not hide it. */
+static void a_changed_message_is_as_old_as_its_first_pop(const cmq_pops_options *options, bool finished)
+{
+    start(options);
+    const int client = kit_client(&kit);
+    send_some(client, 2);
+    pop(client, 1, all);
+    batch b = batch_of(expect(client, 1, OK), 0);
+    const int64_t first_ms = b.pop_ms;
+    ack(client, 2, &b, 0);
+    b.start_offset = 1;
+    for (int32_t i = 0; i < 5; i++) {
+        batch old = b;
+        old.start_offset = i == 0 ? 0 : 1;
+        settle_to(client, 10 + i, CHANGE, "T", 0, 1, handle_of(&old, 1), 30000);
+        const kit_answer *answer = expect(client, 10 + i, OK);
+        b.pop_ms = kit_number(answer, "popTime");
+        b.invisible_ms = 30000;
+        b.revive_queue = (int32_t)kit_number(answer, "reviveQid");
+        kit_broker_pass_pops(&kit, 20000);
+        const cmq_pop_lane_item item = in_flight();
+        CHECK_INT(item.in_flight, 1);
+        CHECK_INT(item.oldest_pop_ms, first_ms);
+        CHECK_INT(item.due_ms, b.pop_ms + 30000);
+    }
+    send_some(client, 1);
+    pop(client, 20, all);
+    const batch other = batch_of(expect(client, 20, OK), 0);
+    CHECK_INT(in_flight().oldest_pop_ms, first_ms);
+    if (finished)
+        ack(client, 21, &b, 1);
+    else
+        kit_broker_pass_pops(&kit, 5000);
+    CHECK_INT(in_flight().oldest_pop_ms, finished ? other.pop_ms : first_ms);
+    kit_broker_pass_pops(&kit, 40000);
+    uint32_t cursor = 0;
+    uint8_t names[512];
+    cmq_pop_lane_item item;
+    CHECK_INT(cmq_pop_buffer_list(cmq_pops_buffer(kit.pops), &cursor, &item, 1, names, sizeof names), 0);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+static void a_changed_message_that_is_acknowledged_is_as_old_as_its_first_pop(void) { a_changed_message_is_as_old_as_its_first_pop(NULL, true); }
+static void a_changed_message_that_comes_back_is_as_old_as_its_first_pop(void)
+{
+    a_changed_message_is_as_old_as_its_first_pop(&(cmq_pops_options){.merge = true}, false);
 }
 
 static void many_are_acknowledged_at_once(void)
@@ -493,6 +542,8 @@ static void a_reset_gives_messages_again(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(what_is_popped_and_acknowledged_does_not_come_back), CMQ_TEST(it_comes_back_when_all_is_stored),
               CMQ_TEST(it_comes_back_when_pops_are_merged), CMQ_TEST(a_change_makes_a_message_come_back_at_another_time),
+              CMQ_TEST(a_changed_message_that_is_acknowledged_is_as_old_as_its_first_pop),
+              CMQ_TEST(a_changed_message_that_comes_back_is_as_old_as_its_first_pop),
               CMQ_TEST(many_are_acknowledged_at_once), CMQ_TEST(messages_of_other_tags_are_passed_over), CMQ_TEST(what_may_not_be_popped_is_refused),
               CMQ_TEST(without_timers_there_are_no_pops), CMQ_TEST(a_held_pop_ends_with_a_message), CMQ_TEST(a_held_pop_ends_before_its_client_gives_up),
               CMQ_TEST(a_held_pop_ends_with_a_revived_message), CMQ_TEST(what_one_leaves_the_next_gets), CMQ_TEST(more_than_may_wait_is_told),

@@ -480,9 +480,9 @@ static void in_flight_counts_what_was_popped_since_the_start(void)
     start(false, NULL);
     pop_run(2, 0, 10);
     const cmq_pop_key key = key_of(2);
-    cmq_pop_buffer_in_flight_done(world.buffer, &key, 4, START_MS, 60000);
+    cmq_pop_buffer_in_flight_done(world.buffer, &key, 0, 4, START_MS, 60000);
     CHECK_INT(in_flight_of(2), 6);
-    cmq_pop_buffer_in_flight_done(world.buffer, &key, 4, START_MS - 1, 60000);
+    cmq_pop_buffer_in_flight_done(world.buffer, &key, 0, 4, START_MS - 1, 60000);
     CHECK_INT(in_flight_of(2), 6);
     uint8_t text[512];
     cmq_pop_lane_item items[4];
@@ -492,7 +492,7 @@ static void in_flight_counts_what_was_popped_since_the_start(void)
     CHECK_INT(items[0].queue_id, 2);
     CHECK_BYTES(items[0].group.data, items[0].group.bytes, "G", 1);
     CHECK_INT(cmq_pop_buffer_list(world.buffer, &cursor, items, 4, text, sizeof text), 0);
-    cmq_pop_buffer_in_flight_done(world.buffer, &key, 40, START_MS, 60000);
+    cmq_pop_buffer_in_flight_done(world.buffer, &key, 0, 40, START_MS, 60000);
     CHECK_INT(in_flight_of(2), 0);
     stop();
 }
