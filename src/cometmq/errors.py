@@ -506,10 +506,11 @@ class GroupTaken(Error):
 
 
 class StaleHandle(Error, LookupError):
-    """A popped message cannot be finished or hidden any longer by this handle: its broker knows no such message.
+    """A popped message cannot be finished or hidden any longer by this handle: it stands for none that its broker has.
 
-    The queue may have been deleted or its messages have expired, or the handle is another broker's. Where the message
-    is still there it comes again.
+    The message has expired, its topic was made anew or has fewer queues, or the handle is another broker's, or was
+    changed on its way. Where the message is still there it comes again. Brokers do not look up whether a message is
+    done: an acknowledgement that comes twice or too late is no StaleHandle.
 
     Attributes:
         handle: the handle, or None.

@@ -90,6 +90,8 @@ class SimpleConsumer(AskedConsumer):
     def close(self) -> None:
         """Leave the group and close. What was received and not acknowledged comes again when its time is over.
 
+        Nothing is given back before that: :meth:`extend` with 0 does so. Any thread may close, and a loop ends then.
+
         A second call does nothing.
         """
         self._run(self._engine.close())
@@ -151,7 +153,7 @@ class SimpleConsumer(AskedConsumer):
         Raises:
             ClientStateError: the consumer does not run.
             InvalidArgument: the message was not received by POP.
-            StaleHandle: its broker does not know it any more.
+            StaleHandle: its broker has no such message: it has expired, or its topic was made anew.
             BrokerError, BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached: it is not known to be done.
         """
         self._run(self._engine.ack([message]))
@@ -169,6 +171,10 @@ class SimpleConsumer(AskedConsumer):
     def extend(self, message: ReceivedMessage, *, invisible_s: float) -> str:
         """Hide a message for so long from now on, or with 0 give it back; return its new handle.
 
+        Others get it 2 to 5 s after its time is over, also after 0: brokers wait so long for acknowledgements that are
+        on their way. Brokers do not look up what became of the message: one that is done comes back by this call, and
+        one that has come again comes once more. So do not extend what is acknowledged.
+
         The message has the new handle from then on; copies of it, such as pickled ones, have the old one, by which it
         cannot be acknowledged any more.
 
@@ -177,7 +183,8 @@ class SimpleConsumer(AskedConsumer):
             invisible_s: how long, seconds.
 
         Raises:
-            InvalidArgument: the time is outside 0 to 12 hours.
+            InvalidArgument: the time is outside 0 to 12 hours, which is the limit of upstream's proxy; brokers take
+                three days.
             ClientStateError, StaleHandle, BrokerError and others: as :meth:`ack`; it has its old time then.
         """
         return self._run(self._engine.extend(message, invisible_s=invisible_s))
