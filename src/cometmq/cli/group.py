@@ -466,6 +466,22 @@ def show_running(
             for queue, held in _by_queue(info.queues)
         ),
     )
+    if info.pop_queues:
+        typer.echo()
+        print_table(
+            ["topic", "broker", "queue", "popped and held", "the oldest since", "last pop"],
+            (
+                [
+                    queue.topic,
+                    queue.broker_name,
+                    "all" if queue.queue_id < 0 else queue.queue_id,
+                    held.wait_ack_count,
+                    time_text(held.oldest_pop_timestamp_ms),
+                    time_text(held.last_pop_timestamp_ms or None),
+                ]
+                for queue, held in _by_queue(info.pop_queues)
+            ),
+        )
     typer.echo()
     print_table(
         ["topic", "pulled/s", "consumed/s", "failed/s", "ms per message", "failed"],

@@ -30,7 +30,7 @@ module                             holds
 ``pull_kernel``
 ``consumer_facts``                 what the settings of a consumer say to heartbeats and rebalance
 ``simple_consumer, simple_engine`` a simple consumer, which pops; ``pop_kernel`` has its requests, and ``pop_extending``
-                                   keeps messages hidden that are worked on
+                                   keeps messages hidden that are worked on, ``held_messages`` counts what it has
 ``instance, heart,``               what the clients of one id share: routes, timers; heartbeats; what servers ask
 ``server_requests``
 ``rebalance``                      which queues a member has: asks, locks, releases

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq._engine import ReceivedMessage
 from cometmq.client.arguments import milliseconds, one, several, whole_number
 from cometmq.client.consumer_facts import GroupFacts
+from cometmq.client.held_messages import HeldMessages
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
 from cometmq.client.loop_pace import LoopPace
 from cometmq.client.namespaces import with_namespace
@@ -92,6 +93,7 @@ class SimpleEngine(GroupFacts):
         self._ready: deque[ReceivedMessage] = deque()
         """What came for somebody who did not wait for it, or who left it."""
         self._handled: deque[ReceivedMessage] = deque()
+        self._held = HeldMessages()
         self._turn = 0
         self._told: dict[MessageQueue, asyncio.Task[bool]] = {}
         self._skews_ms: dict[str, int] = {}
@@ -101,6 +103,7 @@ class SimpleEngine(GroupFacts):
         self._missing: set[str] = set()
         """Topics without a queue to read that were told of."""
         self._closing = asyncio.Event()
+        self._started_ms = 0
 
     # --- What a client instance asks ----------------------------------------------------------------------------------
 
@@ -138,7 +141,15 @@ class SimpleEngine(GroupFacts):
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return what an administrator may see."""
-        return ConsumerRunningInfo(subscriptions=tuple(self._subscriptions.values()))
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+                "invisibleTime": str(self.settings.invisible_time_ms),
+                "receiveMaxMessages": str(self.settings.receive_max_messages),
+            },
+            subscriptions=tuple(self._subscriptions.values()),
+            pop_queues=self._held.infos(now_ms=self._now_ms()),
+        )
 
     async def consume_directly(self, message: ReceivedMessage, broker_name: str | None) -> ConsumeMessageDirectlyResult:
         """Refuse: there is no listener to give the message to."""
@@ -174,7 +185,7 @@ class SimpleEngine(GroupFacts):
         settings = replace(settings, instance_name=own_instance_name(settings.instance_name))
         instance = ClientInstance.shared(settings, network_factory=self._network_factory, now_ms=self._now_ms)
         self._kernel = PopKernel(instance, group=self._group, namespace=settings.namespace)
-        self._extender = Extender(self._kernel.set_invisible, longest_s=settings.extend_for_ms / 1000)
+        self._extender = Extender(self._set_invisible, longest_s=settings.extend_for_ms / 1000)
         try:
             instance.register_consumer(self)
         except GroupTaken:
@@ -185,6 +196,7 @@ class SimpleEngine(GroupFacts):
         try:
             await instance.start()
             self._state = ServiceState.RUNNING
+            self._started_ms = self._now_ms()
             for topic in list(self._subscriptions):
                 await instance.update_route(topic)
             await instance.heartbeat()
@@ -380,11 +392,13 @@ class SimpleEngine(GroupFacts):
             self._troubles.works(queue)
         if result.messages:
             self._skews_ms[queue.broker_name] = result.pop_ms - self._now_ms()
+            self._held.came(result.messages, now_ms=self._now_ms())
         return result
 
     def _keep_result(self, task: asyncio.Task[PopResult]) -> None:
         if not task.cancelled() and task.exception() is None and self._state is ServiceState.RUNNING:
             self._ready.extend(task.result().messages)
+            self._held.came(task.result().messages, now_ms=self._now_ms())
 
     async def _round(
         self,
@@ -459,6 +473,7 @@ class SimpleEngine(GroupFacts):
             await self._kernel.ack(messages[0])
         else:
             await self._kernel.ack_many(messages)
+        self._held.done(messages)
 
     async def extend(self, message: ReceivedMessage, *, invisible_s: float) -> str:
         """Hide a message for another time; see :meth:`SimpleConsumer.extend`."""
@@ -466,7 +481,12 @@ class SimpleEngine(GroupFacts):
         _require_popped("extend", message)
         invisible_ms = invisible_ms_of(invisible_s, minimum_ms=0)
         await self._extender.let_go([message])
-        return await self._kernel.set_invisible(message, invisible_ms)
+        return await self._set_invisible(message, invisible_ms)
+
+    async def _set_invisible(self, message: ReceivedMessage, invisible_ms: int) -> str:
+        handle = await self._kernel.set_invisible(message, invisible_ms)
+        self._held.hidden(message, now_ms=self._now_ms(), invisible_ms=invisible_ms)
+        return handle
 
     def keep(self, messages: Iterable[ReceivedMessage]) -> None:
         """Keep messages hidden while they are worked on.
@@ -499,6 +519,7 @@ class SimpleEngine(GroupFacts):
         handled = [self._handled.popleft() for _ in range(len(self._handled))]
         if kept := await self._extender.let_go(handled):
             await self._kernel.ack_quietly(kept)
+            self._held.done(kept)
 
     def pace(self) -> LoopPace:
         """Return the pace of a loop that begins.

@@ -324,6 +324,13 @@ def test_what_a_group_has_in_flight(running: Cluster) -> None:
         ]
         row = next(line for line in lines if line.startswith("t-popped")).split()
         assert (row[:3], row[4:7]) == (["t-popped", "broker-a", "0"], ["4", "1", "3"])
+        (member,) = ok_json("group", "describe", "g-popped")["members"]["connections"]
+        (held,) = ok_json("group", "running", "g-popped", member["client_id"])["pop_queues"]
+        assert (held["topic"], held["queue_id"], held["wait_ack_count"]) == ("t-popped", 0, 3)
+        assert 0 < held["oldest_pop_timestamp_ms"] == held["last_pop_timestamp_ms"]
+        told = ok("group", "running", "g-popped", member["client_id"]).lines
+        (at,) = [number for number, line in enumerate(told) if "popped and held" in line]
+        assert told[at + 1].split()[:4] == ["t-popped", "broker-a", "0", "3"]
     ok("group", "create", "g-unused")
     assert ok("group", "show", "g-unused").out == "group g-unused has no progress: nobody has consumed for it yet\n"
     nobody = run("group", "show", "g-nope")

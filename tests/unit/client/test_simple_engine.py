@@ -88,6 +88,33 @@ async def receive(
     return await engine.receive(most, invisible_s=invisible_s, wait_s=wait_s)
 
 
+def test_an_administrator_sees_what_is_held_and_since_when() -> None:
+
+    async def main(scene: Scene) -> None:
+        scene.send(b"0", b"1", b"2", b"3")
+        engine = await scene.started(invisible_time_ms=30_000)
+        began_ms = scene.loop.now_ms()
+        messages = await receive(engine, 4)
+        await asyncio.sleep(20)
+        await engine.ack(messages[:1])
+        await engine.extend(messages[1], invisible_s=30)
+        await engine.extend(messages[2], invisible_s=0)
+        held = engine.running_info().pop_queues
+        assert {queue.topic for queue in held} == {TOPIC}
+        assert sum(one.wait_ack_count for one in held.values()) == 2
+        await asyncio.sleep(20)
+        ((queue, one),) = engine.running_info().pop_queues.items()
+        assert (queue.queue_id, one.wait_ack_count) == (messages[1].queue_id, 1)
+        oldest_ms = one.oldest_pop_timestamp_ms
+        assert oldest_ms is not None
+        assert began_ms <= oldest_ms < began_ms + 1_000
+        await engine.ack(messages[1:2])
+        assert engine.running_info().pop_queues == {}
+        await engine.close()
+
+    run(main)
+
+
 def test_what_is_received_is_hidden_until_it_is_acknowledged_or_comes_again() -> None:
 
     async def main(scene: Scene) -> None:

@@ -57,6 +57,7 @@ __all__ = [
     "list_of",
     "map_of",
     "nested",
+    "optional_int64",
     "optional_list_of",
     "optional_map_of",
     "optional_nested",
@@ -323,6 +324,11 @@ def int32(name: str, default: int = 0) -> int:
 def int64(name: str, default: int = 0) -> int:
     """A member that Java keeps as ``long``."""
     return cast(int, _field(name, INT64, default))
+
+
+def optional_int64(name: str) -> int | None:
+    """A ``Long`` that may be null, and is then left out."""
+    return cast("int | None", _field(name, INT64, None))
 
 
 def boolean(name: str, default: bool = False) -> bool:

@@ -20,6 +20,7 @@ from cometmq.remoting.bodies.body import (
     int64,
     list_of,
     map_of,
+    optional_int64,
     optional_text,
 )
 from cometmq.remoting.bodies.heartbeat import SubscriptionData
@@ -57,11 +58,19 @@ class ProcessQueueInfo(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopProcessQueueInfo(Body):
-    """What a POP consumer holds of one queue."""
+    """What a POP consumer holds of one queue.
+
+    Attributes:
+        wait_ack_count: messages.
+        dropped: the queue was given up.
+        last_pop_timestamp_ms: when it popped last; of what a simple consumer holds, when the newest came.
+        oldest_pop_timestamp_ms: when the oldest of them came; only simple consumers of CometMQ tell it.
+    """
 
     wait_ack_count: int = int32("waitAckCount")
     dropped: bool = boolean("droped")
     last_pop_timestamp_ms: int = int64("lastPopTimestamp")
+    oldest_pop_timestamp_ms: int | None = optional_int64("oldestPopTimestamp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
