@@ -81,13 +81,13 @@ def test_assigned_queues_are_read_sought_and_committed(servers: Site) -> None:
         consumer.commit()
         with pytest.raises(OffsetOutOfRange):
             consumer.seek(queues[0], 31)
-        # By time: what was stored from this one on.
+        # By time: what was stored from this one on. Of several of one millisecond 4.9 takes any, later brokers the first.
         middle = consumer.pull(queues[0], 15, max_messages=1).messages[0]
         consumer.pause([queues[1]])
         consumer.seek_to_time(queues[0], middle.store_timestamp_ms)
         (first, *_) = poll(consumer, 1)
-        assert first.store_timestamp_ms >= middle.store_timestamp_ms
-        assert first.queue_offset <= 15
+        assert first.store_timestamp_ms == middle.store_timestamp_ms
+        assert first.queue_offset <= 15 or servers.landscape.server_version.startswith("4.")
     # Not committed since: the group is where it was, and whoever comes next finds what is new.
     assert committed(servers, group, topic) == {("shared", 0): 30, ("shared", 1): 30}
     new = keyed(topic, range(60, 64), queues=QUEUES)
