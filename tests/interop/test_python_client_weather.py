@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import cometmq.admin
-from cometmq.client import Producer
+from cometmq.client import Producer, PullConsumer, SimpleConsumer
 from cometmq.errors import ConnectionLost, Error, SendFailed
 from interop.landscapes import on_each_server
 from interop.members import (
+    QUICK,
     Seen,
     as_arguments,
     create_topic,
@@ -20,7 +21,7 @@ from interop.members import (
     producer,
     push,
 )
-from interop.sites import Site
+from interop.sites import SHARED_SETTINGS, Site
 from interop.waiting import LIMIT_S, eventually
 
 QUEUES = 4
@@ -130,6 +131,51 @@ def test_one_of_three_brokers_goes_and_comes_back(servers: Site, tmp_path: Path)
             seen.until(lambda taken: {one.key for one in taken} >= load.acknowledged)
         assert load.failures == 0
         servers.kill_brokers()
+
+
+@on_each_server(short=False, quick=False, old=False)
+@pytest.mark.parametrize("kind", [SimpleConsumer, PullConsumer])
+def test_a_loop_goes_on_when_its_broker_comes_back(
+    servers: Site, tmp_path: Path, kind: type[SimpleConsumer | PullConsumer]
+) -> None:
+    topic, name, seen = f"PyLoop{kind.__name__}", f"broker-loop-{kind.__name__}", Seen()
+    errors: list[Exception] = []
+    with servers.broker(tmp_path / "store", name=name, settings=SHARED_SETTINGS) as broker:
+        create_topic(servers, topic, queues=1, broker_names=(name,))
+        consumer = kind(
+            "py_loop",
+            name_servers=servers.namesrv.address,
+            consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+            poll_name_server_interval_ms=QUICK["poll_name_server_interval_ms"],
+        )
+
+        def work() -> None:
+            listener = seen.by()
+            try:
+                for message in consumer:
+                    listener(message)
+            except Exception as error:  # noqa: BLE001 - told by the test
+                errors.append(error)
+
+        with producer(servers, send_msg_timeout_ms=1000) as sender, consumer:
+            consumer.subscribe(topic)
+            thread = threading.Thread(target=work)
+            thread.start()
+            with Load(sender, topic) as load:
+                load.until(acknowledged=20)
+                seen.until(lambda taken: len(taken) >= 10 or errors)
+                assert errors == []
+                broker.kill()
+                load.until(failures=3)
+                broker.start()
+                servers.await_broker(broker)
+                load.until(acknowledged=20)
+            seen.until(lambda taken: {one.key for one in taken} >= load.acknowledged or errors)
+            consumer.close()
+            thread.join(LIMIT_S)
+            assert not thread.is_alive()
+        assert errors == []
+        broker.kill()
 
 
 @on_each_server(short=False)
