@@ -81,7 +81,7 @@ def test_assigned_queues_are_read_sought_and_committed(servers: Site) -> None:
         consumer.commit()
         with pytest.raises(OffsetOutOfRange):
             consumer.seek(queues[0], 31)
-        # By time: what was stored from this one on. Of several of one millisecond 4.9 takes any, later brokers the first.
+        # By time: what was stored from this one on. Of several of one millisecond 4.9 takes any, later ones the first.
         middle = consumer.pull(queues[0], 15, max_messages=1).messages[0]
         consumer.pause([queues[1]])
         consumer.seek_to_time(queues[0], middle.store_timestamp_ms)
