@@ -34,7 +34,15 @@ class _Mode(str, enum.Enum):
     POP = "pop"
 
 
-_Group = Annotated[str, typer.Argument(help="The group.", show_default=False)]
+def _named(group: str) -> str:
+    if not group.strip():
+        raise typer.BadParameter(
+            "a group has a name, and this one is empty: `cometmq group list` shows which there are"
+        )
+    return group
+
+
+_Group = Annotated[str, typer.Argument(help="The group.", show_default=False, callback=_named)]
 
 
 def _config_json(config: SubscriptionGroupConfig) -> dict[str, object]:
@@ -229,6 +237,10 @@ def set_consume_mode(
     """
     from cometmq.admin import MessageRequestMode
 
+    if share < -1:
+        raise typer.BadParameter(
+            f"--share is {share}: give of how many other members a member pops the queues, too; 0: all queues"
+        )
     with connected(namesrv, broker) as admin:
         told = admin.groups.set_consume_mode(
             group,
@@ -238,11 +250,15 @@ def set_consume_mode(
             cluster=cluster,
             broker_name=broker_name,
         )
+        members = admin.groups.members(group)
+    count = 0 if members is None else len(members.connections)
     if json:
-        print_json({"group": group, "topic": topic, "mode": mode.name, "share": share, "brokers": list(told)})
+        shown = {"group": group, "topic": topic, "mode": mode.name, "share": share, "brokers": list(told)}
+        print_json({**shown, "members": count})
         return
     at = safe_text(", ".join(one.broker_name for one in told))
-    typer.echo(f"group {safe_text(group)} {mode.value}s topic {safe_text(topic)} at {at}")
+    nobody = "" if count else "; no member is connected yet"
+    typer.echo(f"group {safe_text(group)} {mode.value}s topic {safe_text(topic)} at {at}{nobody}")
 
 
 def _print_modes(modes: tuple[ConsumeMode, ...]) -> None:

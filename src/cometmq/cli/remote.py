@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from cometmq.cli.failures import ExitCode, fail, usage
+from cometmq.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from cometmq.admin import Admin
@@ -54,8 +55,9 @@ def connected(namesrv: str | None, broker: str | None) -> Iterator[Admin]:
         raise typer.BadParameter("--namesrv and --broker exclude each other: give one")
     import cometmq.admin
     from cometmq.admin.addresses import namesrv_of_environment
-    from cometmq.errors import ConnectionLost
+    from cometmq.errors import BrokerError, ConnectionLost
     from cometmq.remoting.addresses import parse_addresses
+    from cometmq.remoting.codes import ResponseCode
 
     with usage():
         session = cometmq.admin.connect(namesrv=namesrv, broker=broker)
@@ -63,6 +65,13 @@ def connected(namesrv: str | None, broker: str | None) -> Iterator[Admin]:
     try:
         with session as admin:
             yield admin
+    except BrokerError as error:
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED or error.address not in parse_addresses(asked):
+            raise
+        other = _what_it_is(error.address, wanted_broker=broker is not None)
+        if other is None:
+            raise
+        raise InvalidArgument(other) from error
     except ConnectionLost as error:
         # The cause is the system's where no connection was made. A broker that name servers know is another matter.
         if not isinstance(error.__cause__, OSError) or not any(one in error.message for one in parse_addresses(asked)):
@@ -71,6 +80,31 @@ def connected(namesrv: str | None, broker: str | None) -> Iterator[Admin]:
         raise ConnectionLost(
             f"{error.message}. Start one there, such as `cometmq serve PATH`, or name another by {where}"
         ) from error
+
+
+def _what_it_is(address: str, *, wanted_broker: bool) -> str | None:
+    """Return what to say of a server that does not know what it was asked, where it is of the other kind.
+
+    Args:
+        address: the server.
+        wanted_broker: it was given for a broker, else for a name server.
+    """
+    import cometmq.admin
+    from cometmq.errors import Error
+
+    try:
+        if wanted_broker:
+            with cometmq.admin.connect(namesrv=address) as admin:
+                admin.cluster.brokers()
+            return f"{address} is a name server, and --broker was to name a broker: give it by --namesrv"
+        with cometmq.admin.connect(broker=address) as admin:
+            admin.cluster.broker_config()
+    except Error:  # of neither kind, or gone meanwhile: what was said first says more
+        return None
+    return (
+        f"{address} is a broker, and --namesrv or COMETMQ_NAMESRV was to name a name server: name the one that the "
+        "broker is registered at, or, where the command has --broker, give it by that"
+    )
 
 
 def group_of(name: str, text: str) -> typer.Typer:

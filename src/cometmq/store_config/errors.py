@@ -91,14 +91,15 @@ class SettingError(InvalidArgument):
 
 
 class UnknownSetting(SettingError):
-    """No setting has this name. The text suggests the nearest one.
+    """No setting has this name. The text suggests the nearest one, or says whose it is.
 
     Attributes:
         suggestions: known names that look alike, nearest first.
     """
 
-    def __init__(self, *, key: str, source: str, suggestions: tuple[str, ...]) -> None:
-        """``suggestions`` are known names that look alike."""
+    def __init__(self, *, key: str, source: str, suggestions: tuple[str, ...], why: str | None = None) -> None:
+        """``suggestions`` are known names that look alike; ``why`` goes before them."""
         hint = f"; did you mean {' or '.join(suggestions)}?" if suggestions else ""
+        hint = hint if why is None else f": {why}. Leave it out"
         super().__init__(f"there is no such setting{hint}", key=key, source=source)
         self.suggestions = suggestions

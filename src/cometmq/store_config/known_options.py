@@ -7,7 +7,7 @@ One that is no setting of ours is passed over in silence; a name that is not her
 
 from __future__ import annotations
 
-__all__ = ["KNOWN_UPSTREAM_NAMES"]
+__all__ = ["KNOWN_UPSTREAM_NAMES", "why_not_ours"]
 
 _NAMES = """
 accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable accountStatsPrintZeroValues
@@ -121,3 +121,19 @@ writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
 """
 
 KNOWN_UPSTREAM_NAMES: frozenset[str] = frozenset(_NAMES.split())
+
+_POP_RECORDS = (
+    "popConsumerFSServiceInit",
+    "popConsumerKVServiceEnable",
+    "popConsumerKVServiceInit",
+    "popConsumerKVServiceLog",
+)
+
+
+def why_not_ours(name: str) -> str | None:
+    """Return what to say of a setting that upstream's brokers have and CometMQ has not; None where they have none."""
+    if name in _POP_RECORDS:
+        return "in Apache RocketMQ it has what is popped kept in RocksDB; CometMQ keeps that in the log, always"
+    if name in KNOWN_UPSTREAM_NAMES:
+        return "Apache RocketMQ's brokers have it, and CometMQ has no use for it"
+    return None

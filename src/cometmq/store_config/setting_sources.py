@@ -22,6 +22,7 @@ from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.config_file import storage_error
 from cometmq.store_config.errors import SettingError, UnknownSetting
 from cometmq.store_config.given_settings import Given, Layer, add_given
+from cometmq.store_config.known_options import why_not_ours
 from cometmq.store_config.setting_names import find_setting, similar_names
 
 __all__ = [
@@ -73,7 +74,7 @@ def from_mapping(values: Mapping[str, object], *, source: str) -> Layer:
     for key, value in values.items():
         found = find_setting(key)
         if found is None:
-            raise UnknownSetting(key=key, source=source, suggestions=similar_names(key))
+            raise UnknownSetting(key=key, source=source, suggestions=similar_names(key), why=why_not_ours(key))
         add_given(layer, found, value, key=key, source=source)
     return layer
 

@@ -101,6 +101,14 @@ def test_for_people_it_says_where_it_listens(tmp_path: Path) -> None:
         (("broker", "data", "--listen", "foo"), "write host:port"),
         (("broker", "data", "--listen", "foo:1"), "numeric address"),
         (("serve", "data", "--listen", "127.0.0.1:99999"), "from 0 to 65535"),
+        (
+            ("broker", "data", "--set", "popConsumerKVServiceEnable=true"),
+            "--set popConsumerKVServiceEnable: there is no such setting: in Apache RocketMQ it has what is popped",
+        ),
+        (
+            ("broker", "data", "--set", "asyncLearner=true"),
+            "--set asyncLearner: there is no such setting: Apache RocketMQ's brokers have it, and CometMQ",
+        ),
         (("broker", "data", "--set", "brokerPermision=6"), "--set brokerPermision: there is no such setting"),
         (("broker", "data", "--set", "brokerPermission=x"), "--set brokerPermission: "),
         (("broker", "data", "--set", "flushDiskTyp=x"), "flushDiskType"),

@@ -281,7 +281,8 @@ def test_a_group_pulls_or_pops() -> None:
     ok("group", "create", "g-mode")
     assert ok_json("group", "describe", "g-mode")["consume_modes"] == []
     assert (
-        ok("group", "set-consume-mode", "g-mode", "t-mode", "POP").out == "group g-mode pops topic t-mode at broker-a\n"
+        ok("group", "set-consume-mode", "g-mode", "t-mode", "POP").out
+        == "group g-mode pops topic t-mode at broker-a; no member is connected yet\n"
     )
     assert any(line.split() == ["t-mode", "broker-a", "pop", "all"] for line in ok("group", "describe", "g-mode").lines)
     told = ok_json("group", "set-consume-mode", "g-mode", "t-mode", "pop", "--share", "2")
@@ -293,7 +294,38 @@ def test_a_group_pulls_or_pops() -> None:
         {"topic": "t-mode", "broker_name": "broker-a", "mode": "PULL", "pop_share_queue_num": 0}
     ]
     assert run("group", "set-consume-mode", "g-mode", "t-mode", "push").code == ExitCode.USAGE
+    refused = run("group", "set-consume-mode", "g-mode", "t-mode", "pop", "--share", "-3")
+    assert (refused.code, "--share is -3: give of how many other members" in refused.err) == (ExitCode.USAGE, True)
+    assert ok("group", "set-consume-mode", "g-nobody", "t-mode", "pop").out.endswith("; no member is connected yet\n")
+    assert ok_json("group", "set-consume-mode", "g-nobody", "t-mode", "pop")["members"] == 0
     assert run("group", "set-consume-mode", "g-mode", "t-nowhere", "pop").code == ExitCode.FAILED
+
+
+@pytest.mark.parametrize("command", ["show", "describe", "delete", "set-consume-mode"])
+def test_a_group_without_a_name(command: str) -> None:
+    more = ("t-mode", "pop") if command == "set-consume-mode" else ()
+    refused = run("group", command, "", *more)
+    assert (refused.code, refused.out) == (ExitCode.USAGE, "")
+    assert "a group has a name" in refused.err
+
+
+@pytest.mark.parametrize(
+    "command", [("group", "show", "g"), ("topic", "list"), ("cluster", "show"), ("message", "send", "t", "--text", "x")]
+)
+def test_a_broker_that_is_given_for_a_name_server(running: Cluster, command: tuple[str, ...]) -> None:
+    address = running.brokers[0].address
+    refused = run(*command, "-n", address)
+    assert (refused.code, refused.out) == (ExitCode.FAILED, "")
+    assert f"{address} is a broker, and --namesrv" in refused.err
+
+
+@pytest.mark.parametrize("command", [("group", "show", "g"), ("topic", "list"), ("cluster", "show")])
+def test_a_name_server_that_is_given_for_a_broker(running: Cluster, command: tuple[str, ...]) -> None:
+    address = running.name_server_address
+    refused = run(*command, "--broker", address)
+    assert (refused.code, refused.out) == (ExitCode.FAILED, "")
+    assert f"{address} is a name server, and --broker" in refused.err
+    assert "give it by --namesrv" in refused.err
 
 
 def test_what_a_group_has_in_flight(running: Cluster) -> None:
