@@ -332,7 +332,7 @@ static void each_retry_topic_is_waited_for(void)
 static void many_retry_topics_that_are_not_made_hold_up_nothing(void)
 {
     enum { TOPICS = 20, WAITED = 16 };
-    char names[TOPICS][8];
+    char names[TOPICS][16];
     begin();
     cmq_pop_revive *revive = make(true);
     for (uint64_t round = 1; round <= 3; round++) {
