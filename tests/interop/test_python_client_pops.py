@@ -334,6 +334,27 @@ def _has_again(taken: Sequence[Taken], keys: Sequence[str]) -> bool:
 
 
 @beside_java_that_pops
+def test_upstreams_tools_ask_a_simple_consumer(company: Peer) -> None:
+    topic, group = "PyPopAsked", "py_pop_asked"
+    create_topic(company, topic, queues=QUEUES)
+    send(company, topic, range(2))
+    with simple(company, group) as consumer:
+        consumer.subscribe(topic)
+        messages = receive(consumer, 2)
+        with cometmq.admin.connect(namesrv=company.namesrv.address) as admin:
+            members = admin.groups.members(group)
+            assert members is not None
+            (client_id,) = (one.client_id for one in members.connections)
+            held = admin.groups.running_info(group, client_id).pop_queues
+        assert sum(one.wait_ack_count for one in held.values()) == 2
+        assert all(one.oldest_pop_timestamp_ms for one in held.values())
+        told = company.client.running_info(group, client_id)
+        assert told["properties"]["receiveMaxMessages"] == "32"
+        assert client_id in company.client.mqadmin("consumerStatus", "-g", group)
+        consumer.ack_many(messages)
+
+
+@beside_java_that_pops
 def test_java_and_python_members_pop_in_one_group(company: Peer) -> None:
     topic, group = "PyJavaPop", "py_java_pop"
     create_topic(company, topic, queues=QUEUES)
