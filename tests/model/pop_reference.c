@@ -343,8 +343,8 @@ static bool came_with_another(const reference *r, const handed *of, int64_t offs
     return false;
 }
 
-/* Two checkpoints that hold one message, popped first at one time and as often, bring it back alike: which of them was seen is not known. One that came and was
- * acknowledged behind its time may be the one that never comes, and what came in its place was the other's. */
+/* Checkpoints that hold one message, popped first at one time and as often, bring it back alike: which of them was seen is not known. One that came and was
+ * acknowledged all the same may be the one that never comes, and what came in its place was another's. */
 static bool came_as_another(const reference *r, const handed *of, uint32_t index)
 {
     uint32_t missing = 0, come = 0;
@@ -354,7 +354,7 @@ static bool came_as_another(const reference *r, const handed *of, uint32_t index
             if (reference_message(r, one, k) != reference_message(r, of, index)) continue;
             if (reconsumed(r, one, k) != reconsumed(r, of, index) || first_pop(r, one, k) != first_pop(r, of, index)) continue;
             missing += one->sure && one->fates[k] == OUT && one->revivals[k] == NOT_YET;
-            come += one->fates[k] == PERHAPS_ACKED && one->revivals[k] != NOT_YET && one->revived_ms[k] >= due_ms(of);
+            come += one->fates[k] == PERHAPS_ACKED && one->revivals[k] != NOT_YET;
         }
     }
     return missing <= come;
