@@ -21,6 +21,8 @@ _ADVICE: Mapping[int, str] = {
     ResponseCode.FLOW_CONTROL: "the broker slows its clients down: try again later",
 }
 
+_ASKS_A_MEMBER = frozenset((RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY))
+
 
 def advice_for(code: int, *, request_code: int) -> str | None:
     """Return what to do about a response code, or None where its remark says all there is to say.
@@ -31,4 +33,6 @@ def advice_for(code: int, *, request_code: int) -> str | None:
     """
     if code == ResponseCode.NO_PERMISSION and request_code == RequestCode.UPDATE_BROKER_CONFIG:
         return "this setting cannot be changed over the network: change it in the broker's configuration file"
+    if code == ResponseCode.SYSTEM_ERROR and request_code in _ASKS_A_MEMBER:
+        return "`cometmq group describe GROUP` shows who is connected, and by which client id"
     return _ADVICE.get(code)

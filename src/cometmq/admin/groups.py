@@ -442,7 +442,7 @@ class GroupOperations:
             BrokerError: nobody has the topic, or a broker refused it.
         """
         if not -1 <= pop_share_queue_num <= INT32_MAX:
-            raise InvalidArgument(f"pop_share_queue_num is {pop_share_queue_num}; give a number from -1 on")
+            raise InvalidArgument(f"pop_share_queue_num is {pop_share_queue_num}: it must be from -1 to {INT32_MAX}")
         route = yield from self._servers.route(topic)
         brokers = tuple(
             part.broker
@@ -450,8 +450,11 @@ class GroupOperations:
             if cluster in (None, part.broker.cluster) and broker_name in (None, part.broker.broker_name)
         )
         if not brokers:
-            names = ", ".join(part.broker.broker_name for part in route.parts)
-            raise NotFound(f"topic {topic} is not there; it is at {names}")
+            wanted = " ".join(
+                f"{kind} {name}" for kind, name in (("broker", broker_name), ("cluster", cluster)) if name is not None
+            )
+            names = ", ".join(f"{part.broker.broker_name} of {part.broker.cluster}" for part in route.parts)
+            raise NotFound(f"topic {topic} is not at {wanted}; it is at {names}")
         body = SetMessageRequestModeRequestBody(
             topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=pop_share_queue_num
         )

@@ -13,6 +13,7 @@ from cometmq.cli.failures import reported
 from cometmq.cli.remote import BrokerAddress, BrokerName, ClusterName, Namesrv, Yes, confirmed, connected, group_of
 from cometmq.cli.tables import print_pairs, print_table
 from cometmq.cli.terminal import print_json, safe_text, time_text
+from cometmq.store_config.fields import INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -237,10 +238,12 @@ def set_consume_mode(
     """
     from cometmq.admin import MessageRequestMode
 
-    if share < -1:
+    if not -1 <= share <= INT32_MAX:
         raise typer.BadParameter(
             f"--share is {share}: give of how many other members a member pops the queues, too; 0: all queues"
         )
+    if share and mode is _Mode.PULL:
+        raise typer.BadParameter("--share goes with pop: who pulls shares no queue with others")
     with connected(namesrv, broker) as admin:
         told = admin.groups.set_consume_mode(
             group,

@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from cometmq._plural import counted
 from cometmq.client.consuming import failed_messages
 from cometmq.client.listener_failures import ListenerFailures
 from cometmq.client.pop_extending import Extender
@@ -75,6 +77,10 @@ class PopBatch:
     def queue(self) -> MessageQueue:
         """Whose messages these are."""
         return self.held.queue
+
+    def queue_of(self, message: ReceivedMessage) -> MessageQueue:
+        """Return the queue that a message lies in: the batch's may stand for all queues of a broker."""
+        return replace(self.queue, queue_id=message.queue_id)
 
     @property
     def left_ms(self) -> float:
@@ -181,7 +187,7 @@ class PopService:
             if len(failed) < len(part):
                 gone = {id(message) for message, _ in failed}
                 taken = [*taken, *(message for message in part if id(message) not in gone)]
-            self._failures.note(batch.queue, part, handled)
+            self._failures.note(batch.queue_of(part[0]), part, handled)
             for message, delay_level in failed:
                 if self._is_ours(batch, message):
                     self._spawn(self._later(message, delay_level))
@@ -191,10 +197,13 @@ class PopService:
         late += len(taken) - len(in_time)
         if late:
             _log.warning(
-                "group %s: listeners took longer than the invisible time for %d messages of %s: they come again",
+                "group %s: listeners took longer than the invisible time (%g s) for %s of %s at %s: they come again; "
+                "a longer pop_invisible_time_ms or pop_extend=True gives them time",
                 self._group,
-                late,
-                batch.queue,
+                batch.invisible_ms / 1_000,
+                counted(late, "message"),
+                batch.queue.topic,
+                batch.queue.broker_name,
             )
         if in_time:
             self._spawn(self._acknowledge(in_time))

@@ -17,7 +17,10 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from cometmq._plural import counted
 from cometmq.client.allocation import AllocateStrategy
+from cometmq.client.outages import may_pass
+from cometmq.client.popping import ALL_QUEUES
 from cometmq.client.process_queue import ProcessQueue
 from cometmq.client.rebalancing import (
     additions_of,
@@ -141,6 +144,8 @@ class Rebalance:
         self._now_ms = now_ms
         self._round = asyncio.Lock()
         self._kept: set[MessageQueue] = set()
+        # Topics whose failure was told of and is not over.
+        self._failing: set[str] = set()
         self._closed = False
 
     # --- Rounds -------------------------------------------------------------------------------------------------------
@@ -160,11 +165,26 @@ class Rebalance:
 
     async def _try_topic(self, topic: str) -> bool:
         try:
-            return await self._topic(topic)
+            balanced = await self._topic(topic)
         except Exception as error:  # noqa: BLE001 - a strategy or listener of the user's may raise anything
             if not topic.startswith(RETRY_PREFIX):
-                _log.warning("group %s: the queues of %s: %r", self._owner.group, topic, error, exc_info=error)
+                self._tell_of(topic, error)
             return False
+        if topic in self._failing:
+            self._failing.remove(topic)
+            _log.info("group %s: the queues of %s are shared out again", self._owner.group, topic)
+        return balanced
+
+    def _tell_of(self, topic: str, error: Exception) -> None:
+        """Tell of what passes by itself once until it is over, since rounds come each second; of the rest each time."""
+        if not (isinstance(error, Error) and may_pass(error)):
+            _log.warning("group %s: the queues of %s: %r", self._owner.group, topic, error, exc_info=error)
+            return
+        if topic not in self._failing:
+            self._failing.add(topic)
+            _log.warning(
+                "group %s: the queues of %s stay as they are until this is over: %s", self._owner.group, topic, error
+            )
 
     async def _topic(self, topic: str) -> bool:
         owner = self._owner
@@ -225,7 +245,16 @@ class Rebalance:
         is_changed = owner.take_pops(topic, popped, is_pulled=bool(pulled))
         if await self._update(topic, pulled, needs_lock=False) or is_changed:
             wanted = [*pulled, *popped]
-            _log.info("group %s has %d queues of %s, by %s", owner.group, len(wanted), topic, address)
+            verbs = [verb for verb, queues in (("pulls", pulled), ("pops", popped)) if queues]
+            is_all = any(queue.queue_id == ALL_QUEUES for queue in popped)
+            _log.info(
+                "group %s %s %s of %s, as %s says",
+                owner.group,
+                " and ".join(verbs) or "has",
+                "all queues" if is_all else counted(len(wanted), "queue"),
+                topic,
+                address,
+            )
             owner.queues_changed(topic, instance.routes.subscribe_queues(topic) or wanted, wanted)
         return is_balanced(topic, pulled, self.queues)
 

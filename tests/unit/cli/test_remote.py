@@ -294,8 +294,12 @@ def test_a_group_pulls_or_pops() -> None:
         {"topic": "t-mode", "broker_name": "broker-a", "mode": "PULL", "pop_share_queue_num": 0}
     ]
     assert run("group", "set-consume-mode", "g-mode", "t-mode", "push").code == ExitCode.USAGE
-    refused = run("group", "set-consume-mode", "g-mode", "t-mode", "pop", "--share", "-3")
-    assert (refused.code, "--share is -3: give of how many other members" in refused.err) == (ExitCode.USAGE, True)
+    for number in ("-3", "2147483648"):
+        refused = run("group", "set-consume-mode", "g-mode", "t-mode", "pop", "--share", number)
+        assert refused.code == ExitCode.USAGE
+        assert f"--share is {number}: give of how many other members" in refused.err
+    refused = run("group", "set-consume-mode", "g-mode", "t-mode", "pull", "--share", "2")
+    assert (refused.code, "--share goes with pop" in refused.err) == (ExitCode.USAGE, True)
     assert ok("group", "set-consume-mode", "g-nobody", "t-mode", "pop").out.endswith("; no member is connected yet\n")
     assert ok_json("group", "set-consume-mode", "g-nobody", "t-mode", "pop")["members"] == 0
     assert run("group", "set-consume-mode", "g-mode", "t-nowhere", "pop").code == ExitCode.FAILED

@@ -245,7 +245,7 @@ def test_a_member_that_hangs_holds_up_nobody() -> None:
     run(main)
 
 
-def test_a_listener_that_is_late_acknowledges_nothing() -> None:
+def test_a_listener_that_is_late_acknowledges_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def main(scene: Scene) -> None:
         scene.send(1)
 
@@ -262,6 +262,29 @@ def test_a_listener_that_is_late_acknowledges_nothing() -> None:
         await engine.close()
 
     run(main)
+    (told,) = [one.getMessage() for one in caplog.records if "longer than" in one.msg]
+    assert "took longer than the invisible time (10 s) for 1 message of T at" in told
+    assert "pop_extend=True" in told
+
+
+def test_a_failure_is_told_with_the_queue_of_the_message(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(2)
+
+        async def fail(message: ReceivedMessage) -> Outcome | None:
+            if message.queue_id == 1:
+                raise ValueError("not this one")
+            return None
+
+        engine = await scene.join(fail)
+        await asyncio.sleep(2)
+        assert -1 in [queue.queue_id for queue in engine.queues]
+        await engine.close()
+
+    run(main)
+    (told,) = [one.getMessage() for one in caplog.records if "the listener failed with" in one.msg]
+    assert "from offset 0 of MessageQueue(topic='T'" in told
+    assert "queue_id=1)" in told
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from cometmq.client.process_queue import PULL_IDLE_MS, ProcessQueue
 from cometmq.client.rebalance import Rebalance
 from cometmq.client.settings import PullSettings
 from cometmq.client.subscriptions import make_subscription
-from cometmq.errors import ClientStateError, Error, InvalidArgument, RequestTimeout
+from cometmq.errors import ClientStateError, ConnectionLost, Error, InvalidArgument, RequestTimeout
 from cometmq.remoting.bodies.assignments import (
     MessageQueueAssignment,
     MessageRequestMode,
@@ -77,11 +78,11 @@ class _Instance:
         return Command(code=0, body=QueryAssignmentResponseBody(assignments=self.assignments).to_json())
 
     async def _invoke(self, address: str, command: Command, *, timeout_ms: int) -> Command:
-        if command.code == RequestCode.QUERY_ASSIGNMENT and self.failure is None:
-            return self._assign(command)
-        assert timeout_ms == 1_000
         if self.failure is not None:
             raise self.failure
+        if command.code == RequestCode.QUERY_ASSIGNMENT:
+            return self._assign(command)
+        assert timeout_ms == 1_000
         if command.code == RequestCode.UNLOCK_BATCH_MQ:
             self._unlock(address, command)
             return Command(code=0)
@@ -328,6 +329,28 @@ def test_a_broker_may_share_out_the_queues(group: _Group) -> None:
     group.instance.assignments = ()
     assert group.run()
     assert not group.table, "an empty answer takes everything away"
+
+
+def test_an_outage_is_told_of_once_and_so_is_its_end(group: _Group, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="cometmq.client.rebalance")
+    group.owner.settings = PullSettings(group="g", client_rebalance=False)
+    group.instance.assignments = _assignments(-1, mode=MessageRequestMode.POP)
+    assert group.run()
+    for _ in range(2):
+        group.instance.failure = ConnectionLost("cannot connect to m:1")
+        assert [group.run() for _ in range(5)] == [False] * 5
+        group.instance.failure = None
+        assert [group.run() for _ in range(2)] == [True] * 2
+    assert [(one.levelname, one.getMessage()) for one in caplog.records if "stay" in one.msg or "again" in one.msg] == [
+        ("WARNING", "group g: the queues of t stay as they are until this is over: cannot connect to m:1"),
+        ("INFO", "group g: the queues of t are shared out again"),
+    ] * 2
+    assert not any(one.exc_info for one in caplog.records)
+    assert caplog.records[0].getMessage() == "group g pops all queues of t, as m:1 says"
+    caplog.clear()
+    group.instance.failure = InvalidArgument("this stays wrong")
+    assert [group.run() for _ in range(2)] == [False] * 2
+    assert [(one.levelname, one.exc_info is None) for one in caplog.records] == [("WARNING", False)] * 2
 
 
 def test_a_broker_may_have_queues_pulled_and_popped(group: _Group) -> None:
