@@ -1,4 +1,4 @@
-"""What a push consumer has pulled and consumed of each topic since its start, for whoever asks how it does.
+"""What a push consumer has pulled or popped and consumed of each topic since its start, for whoever asks how it does.
 
 Threads: the client's loop. Source: consumption specification 1.15.
 """
@@ -22,7 +22,7 @@ class _OfTopic:
     """The counts of one topic.
 
     Attributes:
-        pulls: pulls that brought messages.
+        pulls: pulls and pops that brought messages.
         pull_s: how long those took from the question to the answer, the broker's waiting included.
         pulled: the messages that they brought.
         ok: messages that the listener took.
@@ -65,7 +65,7 @@ class ConsumeCounts:
                     one.failed += len(part)
 
     def pulled(self, topic: str, messages: int, elapsed_s: float) -> None:
-        """Count a pull that brought messages, and took so long."""
+        """Count a pull or pop that brought messages, and took so long."""
         one = self._of(topic)
         one.pulls += 1
         one.pull_s += elapsed_s

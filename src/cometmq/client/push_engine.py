@@ -354,7 +354,9 @@ class PushEngine(ConsumerFacts):
             spawn=self._spawn,
             now_ms=self._now_ms,
         )
-        pops = PushPops(self._instance, self, settings, kernel, group=self.group, consume=service.submit)
+        pops = PushPops(
+            self._instance, self, settings, kernel, group=self.group, counts=self._counts, consume=service.submit
+        )
         return PushPopping(
             pops,
             service,

@@ -24,6 +24,7 @@ from cometmq.remoting.bodies.running_info import PopProcessQueueInfo
 
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
+    from cometmq.client.consume_counts import ConsumeCounts
     from cometmq.client.instance import ClientInstance
     from cometmq.client.settings import PushSettings
     from cometmq.remoting.bodies.heartbeat import SubscriptionData
@@ -106,6 +107,7 @@ class PushPops:
         kernel: PopKernel,
         *,
         group: str,
+        counts: ConsumeCounts,
         consume: Callable[[PopQueue, list[ReceivedMessage]], None],
     ) -> None:
         """Pop nothing yet.
@@ -116,6 +118,7 @@ class PushPops:
             settings: the consumer's.
             kernel: asks the brokers.
             group: the group, for the log.
+            counts: what pops bring is counted there, as what pulls bring is.
             consume: takes messages that came.
         """
         self.queues: dict[MessageQueue, PopQueue] = {}
@@ -124,6 +127,7 @@ class PushPops:
         self._settings = settings
         self._kernel = kernel
         self._troubles = Troubles(_log, group=group)
+        self._counts = counts
         self._consume = consume
         self._invisible_ms = usual_invisible_ms(settings.pop_invisible_time_ms)
 
@@ -192,7 +196,7 @@ class PushPops:
 
     async def _pop(self, held: PopQueue, subscription: SubscriptionData) -> int:
         """Pop once, have consumed what came, and return how long to wait before the next."""
-        settings = self._settings
+        settings, asked_s = self._settings, self._instance.loop.time()
         try:
             result = await self._kernel.pop(
                 held.queue,
@@ -211,6 +215,8 @@ class PushPops:
             self._troubles.works(held.queue)
         if result.messages:
             held.unfinished += len(result.messages)
+            elapsed_s = self._instance.loop.time() - asked_s
+            self._counts.pulled(held.queue.topic, len(result.messages), elapsed_s)
             self._consume(held, list(result.messages))
             return settings.pull_interval_ms
         return settings.pull_time_delay_when_exception_ms if result.status is PopStatus.POLLING_FULL else 0

@@ -133,6 +133,10 @@ def test_what_is_popped_is_consumed_and_acknowledged() -> None:
         info = engine.running_info()
         popped = info.pop_queues[MessageQueue(topic="T", broker_name="b0", queue_id=-1)]
         assert (popped.wait_ack_count, popped.dropped) == (0, False)
+        figures = info.statuses["T"]
+        assert figures.pull_tps == pytest.approx(figures.consume_ok_tps)
+        assert figures.pull_tps > 0
+        assert figures.pull_rt_ms > 0
         asked = scene.cluster.asked(RequestCode.POP_MESSAGE)[0].fields
         assert (asked["invisibleTime"], asked["pollTime"], asked["maxMsgNums"]) == ("60000", "15000", "32")
         assert not [one for one in scene.cluster.asked(RequestCode.PULL_MESSAGE) if one.fields["topic"] == "T"]
