@@ -242,6 +242,13 @@ static inline cmq_tables_reader *cmq_broker_tables(cmq_broker_loop *l)
 }
 /* Answer with a text of ours; formatted, so not for hot paths. */
 void cmq_broker_answer(cmq_conn *conn, const cmq_command *command, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* The response code of a failure: one that says so where clients do well to come again. */
+static inline int32_t cmq_broker_code_of(cmq_status status)
+{
+    if (status == CMQ_AGAIN) return CMQ_RESPONSE_SYSTEM_BUSY;
+    const bool is_store = status == CMQ_ERR_DISK_FULL || status == CMQ_ERR_FENCED || status == CMQ_ERR_CLOSED || status == CMQ_ERR_IO;
+    return is_store ? CMQ_RESPONSE_SERVICE_NOT_AVAILABLE : CMQ_RESPONSE_SYSTEM_ERROR;
+}
 /* A name for a text: at most 255 bytes of it. Use with %.*s. */
 static inline int cmq_shown(cmq_slice name) { return (int)(name.bytes < 255 ? name.bytes : 255); }
 

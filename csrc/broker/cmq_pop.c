@@ -177,7 +177,7 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped,
     if (count > 0) status = keep(l, a, popped, lane, key, retry, count, from, next);
     if (count == 0 || status != CMQ_OK) {
         cmq_popped_fail(popped, status);
-        popped->rest += max - from;
+        if (status != CMQ_ERR_CORRUPT) popped->rest += max - from;   /* what is damaged is there for nobody */
         return;
     }
     cmq_popped_take(popped, a, l->units, count, retry, key->queue_id);
@@ -302,7 +302,7 @@ static void answer_nothing(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_poppe
 {
     if (polling == CMQ_POP_HELD) return;
     if (polling == CMQ_POP_TIMEOUT && popped->failed != CMQ_OK)
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR, "%s", popped->failure);
+        cmq_pop_refuse(l, a, cmq_broker_code_of(popped->failed), "%s", popped->failure);
     else
         cmq_popped_answer(popped, l, a, polling == CMQ_POP_FULL ? CMQ_RESPONSE_POLLING_FULL : CMQ_RESPONSE_POLLING_TIMEOUT);
 }
@@ -326,7 +326,8 @@ static bool collect(cmq_broker_loop *l, cmq_pop_asked *a, otherwise if_none, int
     } else {
         answer_nothing(l, a, &popped, if_none == HOLD && may_wait(a, &popped) ? cmq_pop_hold(l, conn, a, popped.free_ms) : CMQ_POP_TIMEOUT);
     }
-    if (popped.rest > popped.limited && popped.failed == CMQ_OK) cmq_pop_tell_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
+    const bool may_take = popped.failed == CMQ_OK || popped.failed == CMQ_ERR_CORRUPT;
+    if (may_take && popped.rest > popped.limited) cmq_pop_tell_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
     cmq_popped_end(&popped);
     return done;
 }

@@ -114,7 +114,7 @@ static bool check(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command
 
 static void answer_failure(cmq_conn *conn, const cmq_command *command, cmq_status status, const char *text)
 {
-    cmq_broker_answer(conn, command, status == CMQ_ERR_NOT_FOUND ? CMQ_RESPONSE_MESSAGE_ILLEGAL : CMQ_RESPONSE_SYSTEM_ERROR, "%s", text);
+    cmq_broker_answer(conn, command, status == CMQ_ERR_NOT_FOUND ? CMQ_RESPONSE_MESSAGE_ILLEGAL : cmq_broker_code_of(status), "%s", text);
 }
 
 static void ack(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header)

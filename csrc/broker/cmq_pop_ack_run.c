@@ -129,7 +129,7 @@ void cmq_pop_ack_run_flush(cmq_broker_loop *l)
         const cmq_command request = {.format = to->format, .opaque = to->opaque, .has_opaque = to->has_opaque, .flag = to->flag};
         cmq_conn *conn = cmq_loop_conn(l->loop, to->conn);
         if (conn == NULL) continue;
-        cmq_conn_answer(conn, &request, status == CMQ_OK ? CMQ_RESPONSE_SUCCESS : CMQ_RESPONSE_SYSTEM_ERROR, status == CMQ_OK ? CMQ_SLICE_NONE : cmq_slice_of_text(text));
+        cmq_conn_answer(conn, &request, status == CMQ_OK ? CMQ_RESPONSE_SUCCESS : cmq_broker_code_of(status), status == CMQ_OK ? CMQ_SLICE_NONE : cmq_slice_of_text(text));
     }
     run->count = 0;
 }

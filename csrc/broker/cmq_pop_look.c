@@ -123,7 +123,7 @@ static void peek(cmq_broker_loop *l, cmq_pop_asked *a)
     cmq_popped_begin(&popped, a->wait.max_messages < 1 ? 1 : (uint32_t)a->wait.max_messages);
     cmq_pop_walk(l, a, &popped, peek_at_queue);
     if (popped.count == 0 && popped.failed != CMQ_OK)
-        cmq_pop_refuse(l, a, CMQ_RESPONSE_SYSTEM_ERROR, "%s", popped.failure);
+        cmq_pop_refuse(l, a, cmq_broker_code_of(popped.failed), "%s", popped.failure);
     else
         cmq_popped_answer(&popped, l, a, popped.count > 0 ? CMQ_RESPONSE_SUCCESS : CMQ_RESPONSE_PULL_NOT_FOUND);
     cmq_popped_end(&popped);

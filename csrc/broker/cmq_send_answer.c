@@ -83,7 +83,7 @@ void cmq_send_fail(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_status s
 {
     char remark[CMQ_ERROR_TEXT_BYTES + 256];
     const char *why = cmq_last_error()->text;
-    int32_t code = CMQ_RESPONSE_SYSTEM_ERROR;
+    int32_t code = cmq_broker_code_of(status);
     switch (status) {
     case CMQ_AGAIN:
         cmq_send_answer(l, reply, CMQ_RESPONSE_SYSTEM_BUSY, CMQ_SEND_OVERLOAD);
@@ -94,15 +94,8 @@ void cmq_send_fail(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_status s
         code = CMQ_RESPONSE_MESSAGE_ILLEGAL;
         snprintf(remark, sizeof remark, "the message is illegal: %s", why);
         break;
-    case CMQ_ERR_DISK_FULL:
-    case CMQ_ERR_FENCED:
-    case CMQ_ERR_CLOSED:
-    case CMQ_ERR_IO:
-        code = CMQ_RESPONSE_SERVICE_NOT_AVAILABLE;
-        snprintf(remark, sizeof remark, "service not available now: %s", why);
-        break;
     default:
-        snprintf(remark, sizeof remark, "%s", why);
+        snprintf(remark, sizeof remark, "%s%s", code == CMQ_RESPONSE_SERVICE_NOT_AVAILABLE ? "service not available now: " : "", why);
         break;
     }
     cmq_send_answer(l, reply, code, remark);

@@ -523,6 +523,42 @@ static void a_stop_stores_all_however_little_may_wait_for_the_disk(void)
     kit_broker_stop(&kit);
 }
 
+/* ---- a disk that does not keep up ---- */
+
+/* It passes by itself, and clients are told so: they come again. */
+static void what_waits_for_the_disk_is_told_as_such(void)
+{
+    enum { MESSAGES = 60, STAGING_BYTES = 2048, BUSY = 2 };
+    kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, NULL);
+    const int client = kit_client(&kit);
+    asked one = all;
+    one.queue_id = 0;
+    one.most = 1;
+    const cmq_append many = {.common = {.topic = cmq_slice_of_text("T")},
+                             .count = MESSAGES,
+                             .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("hello")}};
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(kit.store, &many, &appended));
+    cmq_store_set_staging(kit.store, STAGING_BYTES);
+    pop(client, 0, one);
+    const batch first = batch_of(expect(client, 0, OK), 0);
+    int popped = 1, code = OK;
+    while (code == OK && popped < MESSAGES) {
+        pop(client, popped, one);
+        code = kit_answer_of(&kit, client)->command.code;
+        popped++;
+    }
+    CHECK_INT(code, BUSY);
+    settle_to(client, popped, ACK, "T", 0, 0, handle_of(&first, 0), 0);
+    expect(client, popped, BUSY);
+    CHECK_OK(cmq_store_flush(kit.store));
+    ack(client, popped + 1, &first, 0);
+    pop(client, popped + 2, one);
+    expect(client, popped + 2, OK);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* ---- resets ---- */
 
 static void a_reset_gives_messages_again(void)
@@ -550,5 +586,5 @@ CMQ_TEST_MAIN(CMQ_TEST(what_is_popped_and_acknowledged_does_not_come_back), CMQ_
               CMQ_TEST(an_ordered_pop_waits_for_the_batch_before_it),
               CMQ_TEST(an_ordered_pop_waits_for_what_was_popped_without_order), CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
               CMQ_TEST(a_message_whose_properties_are_full_comes_back), CMQ_TEST(pops_begin_at_any_queue),
-              CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk),
+              CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk), CMQ_TEST(what_waits_for_the_disk_is_told_as_such),
               CMQ_TEST(a_reset_gives_messages_again))

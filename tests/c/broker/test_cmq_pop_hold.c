@@ -88,6 +88,35 @@ static void a_damaged_queue_does_not_keep_a_pop_from_the_others(void)
     kit_broker_stop(&kit);
 }
 
+/* What is damaged is no rest that somebody could take: else each who is told of it would tell the next, for ever. Whoever visits the damaged queue first looks at
+ * it, so there are several rounds. */
+static void what_others_left_is_told_beside_a_damaged_queue(void)
+{
+    enum { ROUNDS = 16, CLIENTS = 3 };
+    const char *root = cmq_test_directory();
+    const cmq_append two = {.common = {.topic = cmq_slice_of_text("T"), .queue_id = 2}, .count = 2, .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
+    cmq_appended appended;
+    uint64_t before, after;
+    int clients[CLIENTS];
+    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC, NULL);
+    for (int i = 0; i < CLIENTS; i++) clients[i] = kit_client(&kit);
+    damage_record(root, put_to("T", 1));
+    for (int i = 0; i < CLIENTS; i++) hold(clients[i], i, one_of(waiting(60000)));
+    pops_looked(&before);
+    for (int round = 0; round < ROUNDS; round++) {
+        CHECK_OK(cmq_store_append(kit.store, &two, &appended));
+        for (int i = 0; i < 2; i++) {
+            const int which = (2 * round + i) % CLIENTS;
+            CHECK_INT(records_in(expect(clients[which], which, OK)), 1);
+        }
+        for (int i = 0; i < 2; i++) hold(clients[(2 * round + i) % CLIENTS], (2 * round + i) % CLIENTS, one_of(waiting(60000)));
+    }
+    pops_looked(&after);
+    CHECK(after - before <= 5 * ROUNDS);   /* two that are held anew, and one look of each at most */
+    for (int i = 0; i < CLIENTS; i++) close(clients[i]);
+    kit_broker_stop(&kit);
+}
+
 static void a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late(void)
 {
     start(&(cmq_pops_options){.waits_max = 3, .waits_key_max = 2});
@@ -504,5 +533,6 @@ CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_l
               CMQ_TEST(over_several_loops_each_message_goes_to_one), CMQ_TEST(a_rest_is_told_to_other_loops),
               CMQ_TEST(a_revived_message_wakes_a_pop_of_any_loop), CMQ_TEST(too_many_in_flight_when_all_is_stored),
               CMQ_TEST(too_many_in_flight_when_pops_are_merged), CMQ_TEST(what_is_not_on_disk_is_not_popped),
-              CMQ_TEST(a_damaged_queue_does_not_keep_a_pop_from_the_others), CMQ_TEST(a_reset_wakes_who_waits),
+              CMQ_TEST(a_damaged_queue_does_not_keep_a_pop_from_the_others), CMQ_TEST(what_others_left_is_told_beside_a_damaged_queue),
+              CMQ_TEST(a_reset_wakes_who_waits),
               CMQ_TEST(an_ordered_pop_stays_held_where_no_more_may_wait), CMQ_TEST(an_ordered_pop_without_time_blocks_nobody))
