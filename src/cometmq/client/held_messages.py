@@ -44,9 +44,7 @@ class HeldMessages:
         until_ms = now_ms + PopHandle.parse(messages[0].pop_handle or "").times.invisible_ms
         for message in messages:
             self._held[_place(message)] = now_ms, until_ms
-        if len(self._held) >= self._sweep_at:
-            self._sweep(now_ms)
-            self._sweep_at = max(_SWEEP_AT_LEAST, 2 * len(self._held))
+        self._sweep_if_many(now_ms)
 
     def hidden(self, message: ReceivedMessage, *, now_ms: int, invisible_ms: int) -> None:
         """Take note that a message is hidden for another time, from now on; 0 gives it back."""
@@ -54,6 +52,7 @@ class HeldMessages:
         since_ms, _ = self._held.pop(place, (now_ms, 0))
         if invisible_ms > 0:
             self._held[place] = since_ms, now_ms + invisible_ms
+            self._sweep_if_many(now_ms)  # others may have received it
 
     def done(self, messages: Iterable[ReceivedMessage]) -> None:
         """Take note of what is acknowledged."""
@@ -73,6 +72,11 @@ class HeldMessages:
             )
             for queue, times in received.items()
         }
+
+    def _sweep_if_many(self, now_ms: int) -> None:
+        if len(self._held) >= self._sweep_at:
+            self._sweep(now_ms)
+            self._sweep_at = max(_SWEEP_AT_LEAST, 2 * len(self._held))
 
     def _sweep(self, now_ms: int) -> None:
         for place in [place for place, (_, until_ms) in self._held.items() if until_ms <= now_ms]:

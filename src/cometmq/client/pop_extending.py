@@ -62,6 +62,8 @@ class Extender:
         self._longest_s = longest_s
         self._loop = asyncio.get_running_loop()
         self._kept: dict[int, _Kept] = {}
+        self._trouble: type[Error] | None = None
+        """What was told of last, since when no change succeeded: each is tried again every second."""
 
     def is_kept(self, message: ReceivedMessage) -> bool:
         """Whether a message is kept hidden."""
@@ -115,8 +117,12 @@ class Extender:
             _log.warning("%s cannot be hidden any longer: %s", kept.message, error)
             return
         except Error as error:
-            _log.warning("%s could not be hidden for longer yet: %s", kept.message, error)
+            level = logging.DEBUG if self._trouble is type(error) else logging.WARNING
+            self._trouble = type(error)
+            _log.log(level, "%s could not be hidden for longer yet: %s", kept.message, error)
             delay_s = min(delay_s, _AGAIN_S)
+        else:
+            self._trouble = None
         kept.change = None
         if self._is_current(kept):
             self._later(kept, delay_s)

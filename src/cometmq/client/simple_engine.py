@@ -266,8 +266,7 @@ class SimpleEngine(GroupFacts):
     async def _receive(
         self, instance: ClientInstance, most: int, *, invisible_ms: int, wait_ms: int
     ) -> list[ReceivedMessage]:
-        if not self._subscriptions:
-            raise ClientStateError(f"{self._name} subscribes to nothing: call subscribe() first")
+        self._require_subscription()
         end_s = instance.loop.time() + wait_ms / 1000
         disappointments = 0
         while not (messages := self._left(most)):
@@ -292,6 +291,10 @@ class SimpleEngine(GroupFacts):
                 break
         return messages
 
+    def _require_subscription(self) -> None:
+        if not self._subscriptions:
+            raise ClientStateError(f"{self._name} subscribes to nothing: call subscribe() first")
+
     def _left(self, most: int) -> list[ReceivedMessage]:
         """Return what waits here and is still hidden from others."""
         found: list[ReceivedMessage] = []
@@ -314,6 +317,7 @@ class SimpleEngine(GroupFacts):
 
         Raises:
             RouteNotFound: no name server knows any of the topics.
+            ClientStateError: the last subscription has ended meanwhile.
             Error: no name server could be asked.
         """
         queues = self._known_targets(instance)
@@ -329,6 +333,10 @@ class SimpleEngine(GroupFacts):
             for error in errors:
                 _log.warning("group %s receives the other topics: %s", self._group, error)
             self._missing = set(self._subscriptions) - {queue.topic for queue in queues}
+        if not queues:
+            # Subscriptions became others while it asked.
+            self._require_subscription()
+            return await self._targets(instance)
         self._turn += 1
         first = self._turn % len(queues)
         return queues[first:] + queues[:first]

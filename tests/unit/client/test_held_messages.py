@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from cometmq.client import held_messages
 from cometmq.client.held_messages import HeldMessages
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -56,9 +58,13 @@ def test_a_message_whose_time_is_over_is_not_held() -> None:
     assert held.infos(now_ms=170_000) == {queue(): info(1, oldest_ms=170_000, newest_ms=170_000)}
 
 
-def test_what_is_never_finished_takes_no_room_for_ever() -> None:
+@pytest.mark.parametrize("is_received", [True, False])
+def test_what_is_never_finished_takes_no_room_for_ever(is_received: bool) -> None:
     held = HeldMessages()
     for number in range(20 * held_messages._SWEEP_AT_LEAST):
-        held.came([message(number, invisible_ms=1_000)], now_ms=number)
+        if is_received:
+            held.came([message(number, invisible_ms=1_000)], now_ms=number)
+        else:
+            held.hidden(message(number), now_ms=number, invisible_ms=1_000)
     assert len(held._held) <= 3 * held_messages._SWEEP_AT_LEAST
     assert held.infos(now_ms=number)[queue()].wait_ack_count == 1_000

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from cometmq.client.pop_extending import Extender
-from cometmq.errors import StaleHandle
+from cometmq.errors import ConnectionLost, StaleHandle
 from support.virtual_loop import VirtualLoop, run_virtual
 
 if TYPE_CHECKING:
@@ -42,5 +43,26 @@ def test_a_message_that_is_kept_anew_while_it_is_let_go_is_extended_once(is_stal
         assert await extender.let_go([message]) == [message]
         await asyncio.sleep(100)
         assert begun == [5, 11, 16]
+
+    run_virtual(main)
+
+
+def test_an_outage_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(loop: VirtualLoop) -> None:
+        outages = [(5, 60), (100, 130)]
+
+        async def change(of: ReceivedMessage, invisible_ms: int) -> None:
+            if any(begin_s <= loop.time() < end_s for begin_s, end_s in outages):
+                raise ConnectionLost("nobody is there")
+
+        messages = [cast("ReceivedMessage", object()) for _ in range(8)]
+        extender = Extender(change, longest_s=1_000)
+        for message in messages:
+            extender.keep(message, invisible_ms=10_000, left_ms=10_000)
+        await asyncio.sleep(200)
+        assert await extender.let_go(messages) == messages
+        told = [record for record in caplog.records if record.levelno == logging.WARNING]
+        assert len(told) == len(outages)
+        assert all("nobody is there" in record.getMessage() for record in told)
 
     run_virtual(main)

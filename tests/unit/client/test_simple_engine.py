@@ -511,6 +511,20 @@ def test_a_receive_ends_with_the_consumer() -> None:
     run(main, brokers=2)
 
 
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_the_last_subscription_ends_while_a_receive_waits(brokers: int) -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        waiting = asyncio.ensure_future(receive(engine, wait_s=60))
+        await asyncio.sleep(1)
+        await engine.unsubscribe(TOPIC)
+        with pytest.raises(ClientStateError, match="subscribes to nothing"):
+            await waiting
+        await engine.close()
+
+    run(main, brokers=brokers)
+
+
 def test_tags_are_looked_at_again_here() -> None:
     async def main(scene: Scene) -> None:
         scene.send(b"0", tags="a")
