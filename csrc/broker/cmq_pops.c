@@ -276,8 +276,10 @@ cmq_status cmq_pops_stop(cmq_pops *pops)
     cmq_status status;
     while ((status = cmq_pop_buffer_empty(pops->buffer)) == CMQ_AGAIN) {
         status = cmq_store_flush(pops->options.store);
-        if (status != CMQ_OK) break;
+        if (status != CMQ_OK) return status;
     }
+    /* What is refused for good is told at once: what is stored beside it may still wait for the disk. */
+    if (status != CMQ_OK && cmq_store_flush(pops->options.store) == CMQ_OK) status = cmq_pop_buffer_empty(pops->buffer);
     return status;
 }
 

@@ -523,6 +523,33 @@ static void a_stop_stores_all_however_little_may_wait_for_the_disk(void)
     kit_broker_stop(&kit);
 }
 
+/* What the log refuses for good, as the clock was set back by days, keeps no other group of what is stored from moving on. */
+static void a_stop_settles_what_is_stored_beside_what_is_refused(void)
+{
+    enum { BACK_MS = 4 * 24 * 3600 * 1000 };
+    kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, &(cmq_pops_options){.merge = true});
+    const int client = kit_client(&kit);
+    asked one = all;
+    one.invisible_ms = 60000;
+    one.queue_id = 1;
+    for (int32_t i = 0; i < 2; i++) {
+        const cmq_append append = {.common = {.topic = cmq_slice_of_text("T"), .queue_id = i}, .count = 1, .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
+        cmq_appended appended;
+        CHECK_OK(cmq_store_append(kit.store, &append, &appended));
+    }
+    pop(client, 1, one);
+    expect(client, 1, OK);
+    kit.now_ms -= BACK_MS;
+    one.queue_id = 0;
+    pop(client, 2, one);
+    expect(client, 2, OK);
+    CHECK_STATUS(cmq_pops_stop(kit.pops), CMQ_ERR_ARGUMENT);
+    CHECK_INT(committed("T"), 1);
+    kit.now_ms += BACK_MS;
+    close(client);
+    kit_broker_stop(&kit);
+}
+
 /* ---- a disk that does not keep up ---- */
 
 /* It passes by itself, and clients are told so: they come again. */
@@ -587,4 +614,5 @@ CMQ_TEST_MAIN(CMQ_TEST(what_is_popped_and_acknowledged_does_not_come_back), CMQ_
               CMQ_TEST(an_ordered_pop_waits_for_what_was_popped_without_order), CMQ_TEST(large_messages_of_many_queues_fit_into_frames),
               CMQ_TEST(a_message_whose_properties_are_full_comes_back), CMQ_TEST(pops_begin_at_any_queue),
               CMQ_TEST(a_stop_stores_all_however_little_may_wait_for_the_disk), CMQ_TEST(what_waits_for_the_disk_is_told_as_such),
+              CMQ_TEST(a_stop_settles_what_is_stored_beside_what_is_refused),
               CMQ_TEST(a_reset_gives_messages_again))
