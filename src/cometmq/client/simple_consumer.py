@@ -216,6 +216,7 @@ class SimpleConsumer(AskedConsumer):
         Raises:
             ClientStateError: the consumer was not started, or subscribes to nothing.
             RouteNotFound: no name server knows any of its topics when it begins; later that is waited for, too.
+            ConnectionLost, RequestTimeout: no name server answers when it begins: the address may be wrong.
             BrokerError: the brokers refused for good; the text has what to do.
         """
         pace = self._engine.pace()

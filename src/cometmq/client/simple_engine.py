@@ -542,12 +542,13 @@ class SimpleEngine(GroupFacts):
     async def receive_kept(self, most: int) -> list[ReceivedMessage]:
         """Return messages for a loop, which are kept hidden; none where the consumer is closed meanwhile.
 
-        What passes by itself is waited for, and told of once. A topic that no name server knows may be misspelt, and is
-        raised; but where servers are just coming back it is waited for, too.
+        What passes by itself is waited for, and told of once. Where it is not known yet whom to ask, the topic may be
+        misspelt, or the name servers' address, and that is raised; but where servers are just coming back it is waited
+        for, too.
 
         Raises:
             RouteNotFound: no name server knows any of the topics.
-            Error: the brokers refused, or the consumer cannot be used.
+            Error: no name server answered, the brokers refused, or the consumer cannot be used.
         """
         instance, settings = self._running(), self.settings
         tries, told = 0, set[type[Error]]()
@@ -560,7 +561,7 @@ class SimpleEngine(GroupFacts):
             except Error as error:
                 if self._closing.is_set():
                     return []
-                if not may_pass(error) or (isinstance(error, RouteNotFound) and not tries):
+                if not may_pass(error) or not (tries or self._known_targets(instance)):
                     raise
                 tries += 1
                 if type(error) not in told:
