@@ -462,7 +462,8 @@ class SimpleEngine(GroupFacts):
         try:
             is_there = await self._kernel.has_messages(queue, poll_ms=_HOLD_MAX_MS)
         except Error as error:
-            _log.info("group %s: %s cannot tell of messages: %s", self._group, queue.broker_name, error)
+            # The pops of the same broker fail, too, and tell of it once.
+            _log.debug("group %s: %s cannot tell of messages: %s", self._group, queue.broker_name, error)
             await asyncio.sleep(_BROKER_FAILED_S)
             return False
         if not is_there:
