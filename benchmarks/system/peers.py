@@ -22,7 +22,8 @@ from bench_machine import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-from interop import harness
+from interop import processes as peer_programs
+from interop import servers as peer_servers
 from interop.processes import PEER_VERSION, PeerMissing
 
 __all__ = [
@@ -31,10 +32,11 @@ __all__ = [
     "PeerMissing",
     "Server",
     "busy_broker",
-    "harness",
     "java_broker",
     "our_broker",
     "our_cluster",
+    "peer_programs",
+    "peer_servers",
     "prepare_java",
     "running",
 ]
@@ -72,7 +74,7 @@ def prepare_java() -> None:
     Raises:
         PeerMissing: Java or Maven is missing, or the jars cannot be had.
     """
-    harness._classpath(PEER_VERSION)
+    peer_programs.classpath(PEER_VERSION)
 
 
 @contextmanager
@@ -120,7 +122,7 @@ def java_broker(
     home: Path, *, flush: str, heap_mib: int = 2048, settings: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
     """Start Apache RocketMQ's broker; without a name server, unless ``settings`` name one."""
-    port = harness._free_ports(1, -2)
+    port = peer_servers.free_ports(1, -2)
     home.mkdir(parents=True, exist_ok=True)
     properties = home / "broker.properties"
     properties.write_text(
@@ -131,9 +133,9 @@ def java_broker(
         + "".join(f"{name}={value}\n" for name, value in (settings or {}).items())
     )
     xml = home / "logback.xml"
-    harness._logging_xml(xml, home / "broker.log", "WARN")
+    peer_programs.logging_xml(xml, home / "broker.log", "WARN")
     command = [
-        harness._java(),
+        peer_programs.java(),
         f"-Xms{heap_mib}m",
         f"-Xmx{heap_mib}m",
         "-XX:+UseG1GC",
@@ -142,7 +144,7 @@ def java_broker(
         f"-Duser.home={home}",
         f"-Drmq.logback.configurationFile={xml}",
         "-cp",
-        harness._classpath(PEER_VERSION),
+        peer_programs.classpath(PEER_VERSION),
         "org.apache.rocketmq.broker.BrokerStartup",
         "-c",
         str(properties),

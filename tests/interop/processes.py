@@ -43,7 +43,7 @@ class PeerFailed(Exception):
 # ---------------------------------------------------------------------------------------------------------------- jars
 
 
-def _java() -> str:
+def java() -> str:
     java = shutil.which("java")
     if java is None:
         raise PeerMissing("Java 17 or newer is not installed (Debian: apt-get install openjdk-17-jdk-headless)")
@@ -54,7 +54,7 @@ def _java() -> str:
     return java
 
 
-def _maven() -> str:
+def maven() -> str:
     if shutil.which("javac") is None:
         raise PeerMissing("a JDK is needed, found only a runtime (Debian: apt-get install openjdk-17-jdk-headless)")
     maven = shutil.which("mvn")
@@ -72,7 +72,7 @@ def _fingerprint() -> str:
 
 def _run_maven(*goals: str) -> None:
     """Runs Maven from the local repository alone, and with the network only where that fails."""
-    command = [_maven(), "-q", "-B", "-f", str(JAVA_PROJECT / "pom.xml"), f"-Dinterop.build={BUILD}", *goals]
+    command = [maven(), "-q", "-B", "-f", str(JAVA_PROJECT / "pom.xml"), f"-Dinterop.build={BUILD}", *goals]
     if subprocess.run([*command, "-o"], capture_output=True, check=False).returncode == 0:
         return
     online = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -85,12 +85,12 @@ def _run_maven(*goals: str) -> None:
     raise PeerMissing(f"Maven could not get the jars: {text[-600:]}")
 
 
-def _classpath(version: str) -> str:
+def classpath(version: str) -> str:
     """Builds once what ``version`` needs, under a lock against a second test run, and names the class path.
 
     Our program stands in front; for another version than its own, whoever runs it takes care of what is missing there.
     """
-    _java()
+    java()
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -111,7 +111,7 @@ def _classpath(version: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- processes
 
 
-def _logging_xml(path: Path, log: Path, level: str) -> None:
+def logging_xml(path: Path, log: Path, level: str) -> None:
     path.write_text(
         '<configuration><appender name="file" class="ch.qos.logback.core.FileAppender">'
         f"<file>{log}</file><encoder><pattern>%d %p %t %c - %m%n</pattern></encoder></appender>"
@@ -216,7 +216,7 @@ class Jvm(Child):
         self._heap_mb = heap_mb
         (home / "conf").mkdir(exist_ok=True)
         self._xml = home / "conf" / f"{name}.xml"
-        _logging_xml(self._xml, self.log, log_level)
+        logging_xml(self._xml, self.log, log_level)
         # RocketMQ 4.9 takes its logging from fixed names below ROCKETMQ_HOME, 5.x from a system property.
         fixed_name = {"broker": "broker", "namesrv": "namesrv", "client": "tools"}[name]
         shutil.copyfile(self._xml, home / "conf" / f"logback_{fixed_name}.xml")
@@ -226,7 +226,7 @@ class Jvm(Child):
     ) -> subprocess.Popen[str]:
         """Starts the class, with system properties; with ``pipes`` its standard input and output are the caller's."""
         command = [
-            _java(),
+            java(),
             f"-Xmx{self._heap_mb}m",
             "-Xss512k",
             "-XX:MaxDirectMemorySize=256m",
@@ -244,7 +244,7 @@ class Jvm(Child):
             "-Drocketmq.client.logUseSlf4j=false",
             *(f"-D{key}={value}" for key, value in (properties or {}).items()),
             "-cp",
-            _classpath(self._version),
+            classpath(self._version),
             main,
             *arguments,
         ]

@@ -19,7 +19,7 @@ from typing import ClassVar
 from interop.processes import PEER_VERSION, POLL_STEP_S, START_LIMIT_S, Child, Jvm, OurProgram, PeerFailed
 
 
-def _free_ports(*offsets: int) -> int:
+def free_ports(*offsets: int) -> int:
     """A port that is free with its neighbours at ``offsets``, below the range that clients get ports from."""
     chooser = random.SystemRandom()
     for _ in range(200):
@@ -47,7 +47,7 @@ class NameServer:
 
     def start(self) -> None:
         """Starts it; on the same port, where it was started before."""
-        port = self._port = self._port or _free_ports()
+        port = self._port = self._port or free_ports()
         settings = self._home / "namesrv.properties"
         settings.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\n")
         written = self._jvm.out.stat().st_size if self._jvm.out.exists() else 0
@@ -70,7 +70,7 @@ class OurNameServer:
 
     def start(self) -> None:
         """As :meth:`NameServer.start`."""
-        port = self._port = self._port or _free_ports()
+        port = self._port = self._port or free_ports()
         self.address = f"127.0.0.1:{port}"
         self._program.start("namesrv", "--listen", self.address)
         self._program.wait_for_port(port)
@@ -170,7 +170,7 @@ class Broker:
         for attempt in range(5):
             if not fixed:
                 # Upstream also listens two below the port, and on the next one for replicas.
-                self._port = _free_ports(-2, 1)
+                self._port = free_ports(-2, 1)
             file = self.home / "broker.properties"
             file.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
             try:
