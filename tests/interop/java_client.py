@@ -140,7 +140,12 @@ class Client:
 
     def group_consume(self, group: str, topic: str, *, count: int, timeout_ms: int = 30_000) -> list[Row]:
         """Up to ``count`` messages through the group's own progress, committed: the broker has the progress."""
-        return list(self.ask("group_consume", group=group, topic=topic, count=count, timeout_ms=timeout_ms))
+        rows = list(self.ask("group_consume", group=group, topic=topic, count=count, timeout_ms=timeout_ms))
+        behind: dict[int, int] = {}
+        for row in rows:
+            behind[row["queue"]] = max(behind.get(row["queue"], 0), row["queue_offset"] + 1)
+        self.await_progress(group, topic, behind)
+        return rows
 
     def await_progress(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Returns when the broker has these offsets of the group, by queue, or later ones.
