@@ -806,7 +806,8 @@ static void test_any_damage_of_derived_files_is_mended(void)
     }
 }
 
-/* Flipped headers of records (no CRC covers them) may say anything: nothing breaks, and every other message is kept. */
+/* Flipped headers of records (no CRC covers them) may say anything: nothing breaks, and every other message is kept. Where the last record is among them it is
+ * not known any more where the log ended, and damage behind a record whose time was made later looks like what is left from before a cut. */
 static void test_any_damage_of_the_log_can_be_lived_with(void)
 {
     const char *base = kit_directory();
@@ -820,13 +821,15 @@ static void test_any_damage_of_the_log_can_be_lived_with(void)
     for (int round = 0; round < rounds; round++) {
         kit_copy_tree(sound, root);
         const uint64_t flips = 1 + cmq_test_random_below(5);
+        bool end_known = true;
         for (uint64_t i = 0; i < flips; i++) {
             const int64_t phy = (int64_t)cmq_test_random_below((uint64_t)kit_placed[MESSAGES - 1].end);
+            if (phy >= kit_placed[MESSAGES - 2].end) end_known = false;
             kit_flip(kit_segment_of(root, phy), phy % KIT_SEGMENT_BYTES, (uint8_t)(1u << cmq_test_random_below(8)));
         }
         const treatment damage = (treatment)cmq_test_random_below(3);
         CHECK_OK(kit_try_repair(root, options_of(damage)));
-        CHECK(kit_report.records + (int64_t)flips + kit_report.cut_messages >= MESSAGES + (MESSAGES + 3) / 4);
+        if (end_known) CHECK(kit_report.records + (int64_t)flips + kit_report.cut_messages >= MESSAGES + (MESSAGES + 3) / 4);
         cmq_verified verified;
         (void)kit_verify(root, &verified);
         if (damage != PASS) CHECK_INT(verified.problems[CMQ_SEVERITY_DAMAGED], 0);
