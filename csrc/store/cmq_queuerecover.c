@@ -4,7 +4,8 @@
  * The end of a queue: the first unit that is empty, or whose record does not end at or before the limit, or that is out
  * of order. Files are not read whole: pages are bisected, and the page of the end is looked at unit by unit. Where what
  * was seen is not in order (a hole that a power loss left), the units are walked one by one as upstream does, from the
- * third file before the end. Fillers at the end are cut: no record needs them, and reput makes them again where one
+ * third file before the end. A hole in a file before stays: reput finds a simple queue's by its ordinals. A queue of
+ * batches is kept up to where it is surely whole, and no further. Fillers at the end are cut: no record needs them, and reput makes them again where one
  * does.
  */
 #include <inttypes.h>
@@ -298,16 +299,15 @@ static cmq_status CMQ_MUST_CHECK close_gaps(cmq_queues *queues, int64_t log_min)
     return CMQ_OK;
 }
 
-cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t log_end, int64_t trusted_end,
+cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t simple_end, int64_t batch_end,
                               int64_t *dispatched_end_out)
 {
-    const int64_t limit = trusted_end > 0 && trusted_end < log_end ? trusted_end : log_end;
     *dispatched_end_out = 0;
     cmq_status status = close_gaps(queues, log_min);
     for (uint32_t i = 0; i < cmq_queues_count(queues) && status == CMQ_OK; i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);
         if (cmq_queue_deleted(queue)) continue;
-        status = recover_queue(queue, log_min, limit);
+        status = recover_queue(queue, log_min, queue->tail.kind == CMQ_QUEUE_BATCH ? batch_end : simple_end);
         if (status != CMQ_OK)
             return cmq_fail_context("while recovering queue %s/%" PRId32, queue->topic->name, queue->id);
         const int64_t last_end = atomic_load_explicit(&queue->last_end, memory_order_relaxed);

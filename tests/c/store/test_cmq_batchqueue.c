@@ -158,7 +158,7 @@ static void offsets_lead_to_units(void)
     cmq_queues_destroy(queues);
 
     queues = open_queues(root, 46 * FILE_UNITS);
-    CHECK_OK(cmq_queues_recover(queues, 0, 70 * RECORD_BYTES, 0, &end));
+    CHECK_OK(cmq_queues_recover(queues, 0, 70 * RECORD_BYTES, 70 * RECORD_BYTES, &end));
     CHECK_INT(end, 70 * RECORD_BYTES);
     queue = require(queues);
     check_units(queue, 0, 70);
@@ -200,13 +200,37 @@ static void recovery_believes_whole_units_only(void)
         cmq_file_close(file);
         queues = open_queues(root, 46 * FILE_UNITS);
         int64_t end;
-        CHECK_OK(cmq_queues_recover(queues, 0, 33 * RECORD_BYTES, 0, &end));
+        CHECK_OK(cmq_queues_recover(queues, 0, 33 * RECORD_BYTES, 33 * RECORD_BYTES, &end));
         CHECK_INT(end, 28 * RECORD_BYTES);
         check_units(require(queues), 0, 28);
         for (int64_t i = 0; i < 33; i++)
             CHECK_OK(
                 cmq_queue_reput(require(queues), base_of(i), i * RECORD_BYTES, RECORD_BYTES, i, 5000 + i, count_of(i)));
         check_units(require(queues), 0, 33);
+        cmq_queues_destroy(queues);
+    }
+}
+
+/* A power loss takes a file out of the middle: nothing in the files behind tells, so a queue is kept up to where it is surely whole, be that nothing. */
+static void holes_are_behind_what_is_whole(void)
+{
+    for (int64_t whole = 0; whole <= FILE_UNITS; whole += FILE_UNITS / 2) {
+        const char *root = cmq_test_directory();
+        cmq_queues *queues = open_queues(root, 46 * FILE_UNITS);
+        put(require(queues), 0, 4 * FILE_UNITS);
+        flush(queues, ALL);
+        cmq_queues_destroy(queues);
+        static const uint8_t zeros[46 * FILE_UNITS];
+        cmq_file *file = open_file(root, "batchconsumequeue/Bcq/1/00000000000000000920");
+        CHECK_OK(cmq_file_write(file, 0, zeros, sizeof zeros));
+        cmq_file_close(file);
+        queues = open_queues(root, 46 * FILE_UNITS);
+        int64_t end;
+        CHECK_OK(cmq_queues_recover(queues, 0, 4 * FILE_UNITS * RECORD_BYTES, whole * RECORD_BYTES, &end));
+        CHECK_INT(end, whole * RECORD_BYTES);
+        for (int64_t i = 0; i < 4 * FILE_UNITS; i++)
+            CHECK_OK(cmq_queue_reput(require(queues), base_of(i), i * RECORD_BYTES, RECORD_BYTES, i, 5000 + i, count_of(i)));
+        check_units(require(queues), 0, 4 * FILE_UNITS);
         cmq_queues_destroy(queues);
     }
 }
@@ -243,4 +267,5 @@ static void reput_follows_the_log(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(unit_has_upstreams_bytes), CMQ_TEST(offsets_lead_to_units),
-              CMQ_TEST(recovery_believes_whole_units_only), CMQ_TEST(reput_follows_the_log))
+              CMQ_TEST(recovery_believes_whole_units_only), CMQ_TEST(holes_are_behind_what_is_whole),
+              CMQ_TEST(reput_follows_the_log))

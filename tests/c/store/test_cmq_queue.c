@@ -149,7 +149,7 @@ static void starts_in_a_later_file(void)
     CHECK_STATUS(cmq_queue_start_at(queue, 0), CMQ_ERR_ARGUMENT);
     cmq_queues_destroy(queues);
     queues = open_queues(root, FILE_BYTES);
-    CHECK_OK(cmq_queues_recover(queues, 0, phy_of(1000), 0, &end));
+    CHECK_OK(cmq_queues_recover(queues, 0, phy_of(1000), phy_of(1000), &end));
     CHECK_INT(end, phy_of(3 * FILE_UNITS + 60));
     queue = cmq_queues_find(queues, cmq_slice_of_text("late"), 0);
     CHECK(queue != NULL);

@@ -130,7 +130,7 @@ static void map_of_a_broker_is_read(void)
         uint8_t map[64];
         uint32_t map_bytes, count;
         cmq_unit found;
-        CHECK_OK(cmq_queues_recover(queues, 0, 182, 0, &end));
+        CHECK_OK(cmq_queues_recover(queues, 0, 182, 182, &end));
         CHECK_INT(end, 182);
         cmq_queue *queue = require(queues, "T");
         CHECK_OK(cmq_queue_ext(queue, 0, ALL, map, sizeof map, &map_bytes, &tags_code, &store_ms));
@@ -187,7 +187,7 @@ static void units_never_cross_files(void)
     }
     queues = open_queues(root, true);
     int64_t end;
-    CHECK_OK(cmq_queues_recover(queues, 0, 160 * RECORD_BYTES, 0, &end));   /* a cut: extension and queue agree again */
+    CHECK_OK(cmq_queues_recover(queues, 0, 160 * RECORD_BYTES, 160 * RECORD_BYTES, &end));   /* a cut: extension and queue agree again */
     queue = require(queues, "T");
     check_units(queue, 0, 160);
     put(queue, 40);
@@ -239,7 +239,7 @@ static void lost_files_are_unknown_tags(void)
             if (pass == f || pass == 2) CHECK_OK(cmq_fs_remove(cmq_fs_posix(), path));
         }
         queues = open_queues(root, true);
-        CHECK_OK(cmq_queues_recover(queues, 0, ALL, 0, &end));
+        CHECK_OK(cmq_queues_recover(queues, 0, ALL, ALL, &end));
         CHECK_INT(end, 30 * RECORD_BYTES);
         cmq_queue *queue = require(queues, "T");
         put(queue, 30);
@@ -285,7 +285,7 @@ static void addresses_without_a_folder_pass(void)
     int64_t end, next;
     uint32_t count;
     const uint32_t hash = 77;
-    CHECK_OK(cmq_queues_recover(queues, 0, ALL, 0, &end));
+    CHECK_OK(cmq_queues_recover(queues, 0, ALL, ALL, &end));
     for (int64_t from = 0; from <= WITH_EXT; from += 500) {   /* at first through the map, then by reads */
         CHECK_OK(cmq_queue_scan(require(queues, "T"), from, ALL, &hash, 1, from == 500 ? 4000 : UNITS, units, UNITS,
                                 &count, &next));

@@ -122,11 +122,12 @@ static void flush_some(bool durable)
     if (end > m.covered) m.covered = end;
 }
 
-/* What recovery does: find the ends, and put again what the log has from `from` on. */
-static void recover_from(int64_t trusted, int64_t from)
+/* What recovery does: find the ends of what lies below `whole_end`, and put again what the log has from `from` on. */
+static void recover_from(int64_t whole_end, int64_t from)
 {
     int64_t dispatched;
-    CHECK_OK(cmq_queues_recover(m.queues, m.log_min, m.log_end, trusted, &dispatched));
+    if (whole_end > m.log_end) whole_end = m.log_end;
+    CHECK_OK(cmq_queues_recover(m.queues, m.log_min, whole_end, whole_end, &dispatched));
     CHECK(dispatched <= m.log_end);
     for (int i = 0; i < m.count; i++)
         if (m.records[i].queue >= 0 && m.records[i].phy + m.records[i].bytes > from && m.records[i].phy >= m.log_min)
@@ -168,7 +169,7 @@ static void reopen(void)
         if (from > m.covered) from = m.covered;
         if (from < m.deleted_at) from = m.deleted_at < m.covered ? m.deleted_at : m.covered;
     }
-    recover_from(trusted ? m.covered : 0, from);
+    recover_from(trusted ? m.covered : m.log_end, from);
 }
 
 static void truncate_running(void)
@@ -451,7 +452,7 @@ static void many_queues_grow_the_table(void)
     CHECK(cmq_file_twin_all_durable(twin));
     cmq_queues_destroy(m.queues);
     open_set();
-    CHECK_OK(cmq_queues_recover(m.queues, 0, COUNT * 100, 0, &end));
+    CHECK_OK(cmq_queues_recover(m.queues, 0, COUNT * 100, COUNT * 100, &end));
     CHECK_INT(end, COUNT * 100);
     CHECK_INT(cmq_queues_count(m.queues), COUNT);
     for (int i = 0; i < COUNT; i++) {
@@ -546,7 +547,7 @@ static void gap_in_the_names(void)
         CHECK_OK(cmq_path_join(path, m.root, "consumequeue/t/0/00000000000000000800"));
         CHECK_OK(cmq_fs_remove(cmq_fs_posix(), path));
         open_set();
-        CHECK_OK(cmq_queues_recover(m.queues, pass == 0 ? 0 : 2 * FILE_UNITS * 100, 4 * FILE_UNITS * 100, 0, &end));
+        CHECK_OK(cmq_queues_recover(m.queues, pass == 0 ? 0 : 2 * FILE_UNITS * 100, 4 * FILE_UNITS * 100, 4 * FILE_UNITS * 100, &end));
         queue = cmq_queues_find(m.queues, cmq_slice_of_text("t"), 0);
         CHECK_INT(cmq_queue_min(queue), pass == 0 ? 0 : 2 * FILE_UNITS);
         CHECK_INT(cmq_queue_max(queue, ALL), pass == 0 ? FILE_UNITS : 4 * FILE_UNITS);
@@ -574,7 +575,7 @@ static void hole_in_a_file(void)
     CHECK_OK(cmq_file_write(file, 5 * 20, zeros, sizeof zeros));
     cmq_file_close(file);
     open_set();
-    CHECK_OK(cmq_queues_recover(m.queues, 0, UNITS * 100, 0, &end));
+    CHECK_OK(cmq_queues_recover(m.queues, 0, UNITS * 100, UNITS * 100, &end));
     CHECK_INT(end, (2 * FILE_UNITS + 5) * 100);
     queue = cmq_queues_find(m.queues, cmq_slice_of_text("t"), 0);
     for (int i = 0; i < UNITS; i++) CHECK_OK(cmq_queue_reput(queue, i, i * 100, 100, 0, 0, 1));
@@ -611,9 +612,8 @@ static void recovery_of_long_files(void)
         const int64_t expected = border < UNITS ? border : UNITS;
         CHECK_OK(cmq_queues_create(&queues, &options));
         CHECK_OK(cmq_queues_load(queues));
-        const bool trusted = i % 2 == 0 && border > 0;
-        CHECK_OK(
-            cmq_queues_recover(queues, 0, trusted ? ALL : border * 100 + 99, trusted ? border * 100 + 1 : 0, &end));
+        const int64_t limit = border * 100 + (i % 2 == 0 ? 1 : 99);
+        CHECK_OK(cmq_queues_recover(queues, 0, limit, limit, &end));
         CHECK_INT(end, expected * 100);
         CHECK_INT(cmq_queue_max(cmq_queues_at(queues, 0), ALL), expected);
         cmq_queues_destroy(queues);
@@ -632,7 +632,7 @@ static void recovery_of_long_files(void)
     for (int64_t limit = UNITS; limit > 0; limit -= 1 + (int64_t)cmq_test_random_below(900)) {
         CHECK_OK(cmq_queues_create(&queues, &options));
         CHECK_OK(cmq_queues_load(queues));
-        CHECK_OK(cmq_queues_recover(queues, 0, limit * 100, 0, &end));
+        CHECK_OK(cmq_queues_recover(queues, 0, limit * 100, limit * 100, &end));
         CHECK_INT(end, (limit > UNITS - 3 ? UNITS - 3 : limit) * 100);
         cmq_queues_destroy(queues);
     }
