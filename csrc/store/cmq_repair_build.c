@@ -169,14 +169,14 @@ static bool report_progress(cmq_repair *repair, int64_t phy, int64_t limit, bool
     return !repair->stopped;
 }
 
-/* Up to where the log is known to be whole, and from where a crash may have left records without all of their sectors: where an opening would begin
- * to read. */
+/* Up to where the log once reached durably, whatever became of it since; and from where a crash may have left records without all of their sectors: where an
+ * opening would begin to read. */
 static cmq_status CMQ_MUST_CHECK learn_point(cmq_repair *repair)
 {
     cmq_point point;
     const bool trusted = cmq_store_trusted_point(repair->store, &point);
-    repair->known_end = trusted ? point.log_end : 0;
-    repair->torn_from = repair->report->was_unclean ? repair->known_end : INT64_MAX;
+    repair->known_end = cmq_store_last_point(repair->store, &point) ? point.log_end : 0;
+    repair->torn_from = !repair->report->was_unclean ? INT64_MAX : trusted ? point.log_end : 0;
     return trusted || !repair->report->was_unclean ? CMQ_OK : cmq_store_scan_start(repair->store, true, 0, &repair->torn_from);
 }
 

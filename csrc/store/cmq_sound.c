@@ -148,7 +148,8 @@ static bool was_flushed(const cmq_store *store, int64_t last_phy, int64_t last_m
 bool cmq_store_flushed_behind(cmq_store *store, int64_t end, int64_t last_phy, int64_t last_ms, bool unclean, cmq_record_view *view_out)
 {
     cmq_point point;
-    const bool known = cmq_store_trusted_point(store, &point);
+    /* Also where its last record was damaged since: the log reached so far. */
+    const bool known = cmq_store_last_point(store, &point);
     const int64_t bytes = cmq_log_segment_bytes(store->log), limit = cmq_log_last_file_end(store->log);
     for (int64_t from = end; from < limit; from = from - from % bytes + bytes)
         if (cmq_store_find_sound(store, from, view_out) && was_flushed(store, last_phy, last_ms, unclean, known ? &point : NULL, view_out)) return true;
