@@ -444,6 +444,7 @@ void cmq_pop_buffer_acks_stored(cmq_pop_buffer *buffer, const cmq_pop_key *key, 
 
 void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, uint32_t count, int64_t pop_ms, int64_t invisible_ms)
 {
+    CMQ_ASSERT(count > 0);
     const uint64_t hash = hash_of(key);
     cmq_pop_shard *s = shard_of(buffer, hash);
     pthread_mutex_lock(&s->mutex);

@@ -35,6 +35,7 @@ from cometmq.remoting.server import RemotingServer, ServerLimits
 from cometmq.store.serving import served_parts
 from cometmq.store.store import Store
 from cometmq.store_config.data_version import DataVersion, wall_clock_ms
+from cometmq.store_config.system_topics import revive_topic
 from cometmq.store_config.topic_config import TopicConfig
 
 __all__ = ["Broker"]
@@ -48,6 +49,7 @@ _PERIOD_MS_MIN, _PERIOD_MS_MAX = 10_000, 60_000
 
 _MS = 1_000
 _REVIVE_QUEUES_MAX = 999
+"""Handles of ordered pops name revive queue 999, which is none."""
 
 
 class Broker:
@@ -202,7 +204,7 @@ class Broker:
     def _revive_queues(self, store: Store) -> int:
         """Return how many queues the revive topic has: a broker with a larger ``reviveQueueNum`` left some there."""
         wanted = self.config.settings.revive_queue_num
-        topic = served_parts(store).topics.table.get(f"rmq_sys_REVIVE_LOG_{self.config.settings.broker_cluster_name}")
+        topic = served_parts(store).topics.table.get(revive_topic(self.config.settings.broker_cluster_name))
         there = wanted if topic is None else max(wanted, topic.read_queue_nums)
         if there > wanted:
             _log.info("more revive queues are read than reviveQueueNum says", extra={"wanted": wanted, "read": there})

@@ -126,14 +126,14 @@ class SimpleConsumer(AskedConsumer):
     ) -> list[ReceivedMessage]:
         """Return messages that nobody else has; an empty list where none came in time.
 
+        Where a topic that it subscribes to does not exist, the messages of the others are returned, and a warning is
+        logged once.
+
         Args:
             max_messages: most messages, 1 to 1,024; None for the setting ``receive_max_messages``. Brokers give 32 for
                 a request, so that more may take several.
             invisible_s: how long others do not get them, seconds; None for the setting ``invisible_time_ms``.
             wait_s: longest wait for the first, seconds; None for the setting ``receive_wait_ms``, 0 for what is there.
-
-        Where a topic that it subscribes to does not exist, the messages of the others are returned, and a warning is
-        logged once.
 
         Raises:
             ClientStateError: it does not run, or subscribes to nothing.

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from cometmq.store_config.topic_config import Perm, TopicConfig
 
-__all__ = ["SCHEDULE_TOPIC", "system_topics"]
+__all__ = ["SCHEDULE_TOPIC", "revive_topic", "system_topics"]
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 _READ_WRITE = Perm.READ | Perm.WRITE
 _ALL = Perm.READ | Perm.WRITE | Perm.INHERIT
+
+
+def revive_topic(broker_cluster_name: str) -> str:
+    """Return the name of the topic in which the brokers of this cluster keep what was popped, and when to revive it."""
+    return f"rmq_sys_REVIVE_LOG_{broker_cluster_name}"
 
 
 def system_topics(
@@ -37,7 +42,7 @@ def system_topics(
         (True, SCHEDULE_TOPIC, 18, _READ_WRITE),
         (trace_topic_enable, msg_trace_topic_name, 1, _READ_WRITE),
         (True, f"{cluster}_REPLY_TOPIC", 1, _READ_WRITE),
-        (True, f"rmq_sys_REVIVE_LOG_{cluster}", revive_queue_num, _READ_WRITE),
+        (True, revive_topic(cluster), revive_queue_num, _READ_WRITE),
         (True, f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, Perm.INHERIT),
         (True, "RMQ_SYS_TRANS_HALF_TOPIC", 1, _READ_WRITE),
         (True, "RMQ_SYS_TRANS_OP_HALF_TOPIC", 1, _READ_WRITE),
