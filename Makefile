@@ -161,6 +161,16 @@ format: $(BUILT) ## let ruff format the Python files
 # --- Long tests -------------------------------------------------------------------------------------------------------
 # The short forms run in `make test`. CMQ_LONG=1 tells C and Python tests to do their long form.
 
+SEEDS ?= 10
+.PHONY: test-seeds
+test-seeds: $(BUILT) ## the random tests in their short form, with seeds from the clock; SEEDS=n
+	$(call configure_and_build,asan,)
+	@set -e; for round in $$(seq $(SEEDS)); do \
+		CMQ_SEED=$$(date +%s%N); export CMQ_SEED; echo "test-seeds: $$round of $(SEEDS), CMQ_SEED=$$CMQ_SEED"; \
+		(cd csrc && ctest --preset asan -j $(JOBS)); \
+		$(BIN)/python -m pytest -q -n $(JOBS) $$(grep -rl --include='test_*.py' CMQ_SEED tests); \
+	done
+
 .PHONY: crash-long
 crash-long: $(BUILT) ## crash tests in their long form: tens of thousands of power-loss images, hundreds of kills of Spark drivers and brokers
 	$(call ctest_preset,release,-DCMQ_TEST_TIMEOUT_S=7200,CMQ_LONG=1,-R 'crash|power')

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define TEST_DIRECTORIES_MAX 64
+#define SEED_USUAL 20250919   /* the Python tests have the same */
 
 static uint64_t seed, random_state;
 static const char *running;
@@ -60,6 +61,13 @@ void cmq_test_check_bytes(const char *file, int line, const void *actual, size_t
                           ((const uint8_t *)expected)[i]);
 }
 
+uint64_t cmq_test_chosen_seed(bool anew)
+{
+    const char *given = getenv("CMQ_SEED");
+    if (given != NULL) return strtoull(given, NULL, 10);
+    return anew ? (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid() : SEED_USUAL;
+}
+
 uint64_t cmq_test_seed(void) { return seed; }
 
 uint64_t cmq_test_random(void)
@@ -74,8 +82,7 @@ uint64_t cmq_test_random_below(uint64_t bound) { return cmq_test_random() % boun
 
 int cmq_test_run(int argc, char **argv, const cmq_test_case *cases, size_t count)
 {
-    const char *given = getenv("CMQ_SEED");
-    seed = given != NULL ? (uint64_t)strtoull(given, NULL, 10) : ((uint64_t)time(NULL) << 20 ^ (uint64_t)getpid());
+    seed = cmq_test_chosen_seed(getenv("CMQ_LONG") != NULL);
     size_t ran = 0;
     for (size_t i = 0; i < count; i++) {
         if (argc > 1 && strstr(cases[i].name, argv[1]) == NULL) continue;
