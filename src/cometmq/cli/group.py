@@ -503,7 +503,7 @@ def show_running(
         )
     typer.echo()
     print_table(
-        ["topic", "pulled/s", "consumed/s", "failed/s", "ms per message", "failed"],
+        ["topic", "pulled/s", "consumed/s", "failed/s", "ms per call", "failed"],
         (
             [
                 topic,

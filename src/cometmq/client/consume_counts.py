@@ -27,6 +27,8 @@ class _OfTopic:
         pulled: the messages that they brought.
         ok: messages that the listener took.
         failed: messages that it did not.
+        calls: calls of the listener.
+        listened_s: how long those took.
     """
 
     pulls: int = 0
@@ -34,6 +36,8 @@ class _OfTopic:
     pulled: int = 0
     ok: int = 0
     failed: int = 0
+    calls: int = 0
+    listened_s: float = 0.0
 
 
 class ConsumeCounts:
@@ -58,6 +62,9 @@ class ConsumeCounts:
         for stint in stints:
             one = self._of(stint.task.held.queue.topic)
             one.ok += len(stint.succeeded)
+            if stint.ended_s > stint.begun_s:
+                one.calls += len(stint.results) if stint.task.is_orderly else stint.parts
+                one.listened_s += stint.ended_s - stint.begun_s
             for part, handled in stint.results:
                 if handled.is_success:
                     one.ok += len(part)
@@ -76,14 +83,14 @@ class ConsumeCounts:
         return self._of(topic).ok
 
     def statuses(self, topics: Collection[str], *, elapsed_s: float) -> dict[str, ConsumeStatus]:
-        """Return the figures of topics; those that are per second over so many seconds since the start."""
+        """Return the figures of topics since the start; those that are per second over so many seconds."""
         found: dict[str, ConsumeStatus] = {}
         for topic in topics:
             one = self._topics.get(topic, _OfTopic())
             found[topic] = ConsumeStatus(
                 pull_rt_ms=one.pull_s * 1000 / one.pulls if one.pulls else 0.0,
                 pull_tps=one.pulled / elapsed_s,
-                consume_rt_ms=0.0,
+                consume_rt_ms=one.listened_s * 1000 / one.calls if one.calls else 0.0,
                 consume_ok_tps=one.ok / elapsed_s,
                 consume_failed_tps=one.failed / elapsed_s,
                 consume_failed_messages=one.failed,

@@ -96,6 +96,7 @@ class Stint:
         succeeded: messages that the listener took; those of an orderly task are in ``results``.
         results: what came of other parts; of an orderly task what came of each that was begun, in order.
         parts: how many parts it had, begun or not: an orderly task may end early, and one whose queue was dropped.
+        ended_s: when the last of its parts was done; 0 where that is not known (yet), or none was begun.
     """
 
     task: Task
@@ -103,6 +104,7 @@ class Stint:
     succeeded: list[ReceivedMessage] = field(default_factory=list)
     results: list[tuple[list[ReceivedMessage], Handled]] = field(default_factory=list)
     parts: int = 0
+    ended_s: float = 0.0
 
     def add(self, part: list[ReceivedMessage], handled: Handled) -> None:
         """Take note of what came of one part."""

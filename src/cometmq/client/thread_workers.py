@@ -251,7 +251,7 @@ class ThreadWorkers(TaskPool):
                     break
             if now - told > _REPORT_S and not is_orderly:
                 seat.part = None
-                stint.parts = parts
+                stint.parts, stint.ended_s = parts, now
                 self._report(stint, seat)
                 self._tell()
                 told = now
@@ -265,7 +265,7 @@ class ThreadWorkers(TaskPool):
         if is_orderly:
             parts += task.parts_left
         if parts:
-            stint.parts = parts
+            stint.parts, stint.ended_s = parts, now
             self._report(stint, seat)
             if now - told > _REPORT_S:
                 self._tell()

@@ -132,8 +132,9 @@ class ExecutorWorkers(TaskPool):
         error: BaseException | None = None if not future.cancelled() else asyncio.CancelledError()
         error = error or future.exception()
         results = [Handled(Outcome.RETRY, problem=error)] * len(tasks) if error is not None else future.result()
+        took_s = (self._loop.time() - begun_s) / len(tasks)
         for task, handled in zip(tasks, results, strict=True):
-            stint = Stint(task, begun_s, parts=1)
+            stint = Stint(task, begun_s, parts=1, ended_s=begun_s + took_s)
             stint.add(task.messages, handled)
             self._done.append(stint)
         self._hand_back()
@@ -202,6 +203,7 @@ class LoopWorkers(TaskPool):
                 self._at_work[me] = AtWork(task, part, self._loop.time())
                 handled = await self._handled(part, me)
                 self._at_work[me] = None
+                stint.ended_s = self._loop.time()
                 stint.add(part, handled)
                 if not task.is_orderly:
                     self._report(stint)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cometmq.client.consume_counts import ConsumeCounts
 from cometmq.client.listeners import SUCCEEDED, Handled, Outcome
 from cometmq.client.process_queue import ProcessQueue
@@ -12,8 +14,9 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import ConsumeStatus
 
 
-def stint_of(topic: str, messages: list[Any]) -> Stint:
-    return Stint(Task(ProcessQueue(MessageQueue(topic=topic, broker_name="b", queue_id=0)), messages, 1), 0.0)
+def stint_of(topic: str, messages: list[Any], *, is_orderly: bool = False) -> Stint:
+    queue = ProcessQueue(MessageQueue(topic=topic, broker_name="b", queue_id=0))
+    return Stint(Task(queue, messages, 1, may_go_on=(lambda: True) if is_orderly else None), 10.0, parts=len(messages))
 
 
 def test_figures_are_of_each_topic_since_the_start() -> None:
@@ -24,12 +27,14 @@ def test_figures_are_of_each_topic_since_the_start() -> None:
     done.succeeded += [1, 2]
     done.results.append(([3], SUCCEEDED))
     done.results.append(([4], Handled(Outcome.RETRY)))
-    counts.add([done])
+    done.ended_s = 10.2
+    not_begun = stint_of("t", [5])
+    counts.add([done, not_begun])
     found = counts.statuses(["t", "other"], elapsed_s=4.0)
     assert found["t"] == ConsumeStatus(
         pull_rt_ms=3.0,
         pull_tps=10.0,
-        consume_rt_ms=0.0,
+        consume_rt_ms=pytest.approx(50.0),
         consume_ok_tps=0.75,
         consume_failed_tps=0.25,
         consume_failed_messages=1,
@@ -37,3 +42,13 @@ def test_figures_are_of_each_topic_since_the_start() -> None:
     assert found["other"].pull_tps == found["other"].pull_rt_ms == 0.0
     assert counts.consumed("t") == 3
     assert repr(counts) == "ConsumeCounts(t: 3)"
+
+
+def test_the_calls_of_an_orderly_task_are_those_that_were_begun() -> None:
+    counts = ConsumeCounts()
+    done = stint_of("t", [1, 2, 3, 4], is_orderly=True)
+    done.add([1], SUCCEEDED)
+    done.add([2], Handled(Outcome.SUSPEND))
+    done.ended_s = 10.1
+    counts.add([done])
+    assert counts.statuses(["t"], elapsed_s=1.0)["t"].consume_rt_ms == pytest.approx(50.0)

@@ -104,6 +104,7 @@ def test_every_task_comes_back_once(kind: str) -> None:
             assert not any(handled.is_success for _, handled in done.results)
             problems = [handled.problem for _, handled in done.results if handled.problem is not None]
             assert [str(problem) for problem in problems] == ["thirteen"]
+            assert all(0 < stint.begun_s <= stint.ended_s for stint in done.stints)
             assert workers.running() == []
             assert workers.waiting == 0
             assert await workers.close(drain_ms=0, finish_ms=1000) == 0
@@ -121,6 +122,7 @@ def test_tasks_of_a_dropped_queue_are_not_begun(kind: str) -> None:
             queue.dropped = True
             workers.submit(task_of(queue, [1, 2]))
             assert await done.until(2) == []
+            assert not any(stint.ended_s > stint.begun_s for stint in done.stints)
             await workers.close(drain_ms=0, finish_ms=1000)
 
     run(body)

@@ -75,7 +75,7 @@ class PopProcessQueueInfo(Body):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeStatus(Body):
-    """A consumer's rates of one topic: milliseconds per pull and per message, and per second."""
+    """A consumer's rates of one topic: milliseconds per pull and per call of the listener, and per second."""
 
     pull_rt_ms: float = double("pullRT")
     pull_tps: float = double("pullTPS")
