@@ -12,7 +12,7 @@ import cometmq.testing
 from cometmq.admin import connect
 from cometmq.client import OutgoingMessage, Producer
 from cometmq.testing import Cluster
-from support.spark_streams import kill_and_finish, run_to_files, written
+from support.spark_streams import run_to_files, written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,14 +121,6 @@ def test_a_broker_that_is_gone(spark: SparkSession, cluster: Cluster, tmp_path: 
         run_to_files(frame, tmp_path)
     run_to_files(stream(spark, cluster, topic="t", pullTimeoutMs="500", failOnDataLoss="false"), tmp_path)
     assert written(spark, tmp_path) == list(range(910))
-
-
-@pytest.mark.timeout(1200)
-def test_each_row_once_whenever_the_driver_dies(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
-    send(cluster, 900, 4_100)
-    options = options_of(cluster, topic="t", startingOffsets="earliest", maxOffsetsPerTrigger="500")
-    kill_and_finish(options, tmp_path / "out", kills=1, seed=11)
-    assert written(spark, tmp_path / "out") == list(range(5_000))
 
 
 def test_writing(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
