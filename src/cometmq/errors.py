@@ -37,6 +37,7 @@ __all__ = [
     "MessageTooLarge",
     "MissingLibrary",
     "NotAStore",
+    "NotConnected",
     "NotFound",
     "OffsetOutOfRange",
     "OutOfMemory",
@@ -421,6 +422,10 @@ class ConnectionLost(Error, ConnectionError):
     """
 
     retriable = True
+
+
+class NotConnected(ConnectionLost):
+    """The connection could not be made, so that the request was not sent: to make it again does nothing twice."""
 
 
 class RequestTimeout(Error, TimeoutError):

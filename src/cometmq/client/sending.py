@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq._engine import DEFAULT_REGION, SendFuture, SendResult
 from cometmq.client.outgoing import STATUS_OF, SendStatus
-from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument, LimitReached, SendFailed
+from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument, LimitReached, NotConnected, SendFailed
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -159,9 +159,8 @@ def judge(
             again = more and policy.retries_limits
             return Outcome(Next.AGAIN if again else Next.FAIL, Failure(True, not probes), False)
         again = more and answer.retriable
-        return Outcome(
-            Next.AGAIN if again else Next.FAIL, Failure(True, not probes), not isinstance(answer, InvalidArgument)
-        )
+        was_sent = not isinstance(answer, (InvalidArgument, NotConnected))
+        return Outcome(Next.AGAIN if again else Next.FAIL, Failure(True, not probes), was_sent)
     status = STATUS_OF.get(answer.code)
     if status is SendStatus.SEND_OK:
         return Outcome(Next.DONE, _FINE, False)

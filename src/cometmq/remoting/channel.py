@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TypeAlias
 
-from cometmq.errors import BrokerError, ConnectionLost, LimitReached, MalformedCommand, RequestTimeout
+from cometmq.errors import BrokerError, ConnectionLost, LimitReached, MalformedCommand, NotConnected, RequestTimeout
 from cometmq.remoting.addresses import parse_address
 from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.command import Command
@@ -301,13 +301,13 @@ class AsyncChannel:
         try:
             transport, connection = await asyncio.wait_for(making, self._connect_timeout_ms / 1000)
         except asyncio.TimeoutError:
-            raise ConnectionLost(
+            raise NotConnected(
                 f"cannot connect to {self.address}: no answer within {self._connect_timeout_ms} ms"
             ) from None
         except OSError as error:
             # asyncio's own text repeats the address.
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-            raise ConnectionLost(f"cannot connect to {self.address}: {reason}") from error
+            raise NotConnected(f"cannot connect to {self.address}: {reason}") from error
         if self._closed:
             transport.abort()
             raise ConnectionLost(f"the channel to {self.address} was closed")

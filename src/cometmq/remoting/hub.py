@@ -37,6 +37,7 @@ from cometmq.errors import (
     InvalidArgument,
     LimitReached,
     MalformedCommand,
+    NotConnected,
     RequestTimeout,
 )
 from cometmq.remoting.addresses import parse_address
@@ -68,8 +69,8 @@ _NEVER_MS = 2**62
 _log = logging.getLogger(__name__)
 
 
-def _unexpected(address: str, problem: Exception) -> ConnectionLost:
-    lost = ConnectionLost(f"cannot connect to {address}: {problem!r}")
+def _unexpected(address: str, problem: Exception) -> NotConnected:
+    lost = NotConnected(f"cannot connect to {address}: {problem!r}")
     lost.__cause__ = problem
     return lost
 
@@ -415,7 +416,7 @@ class Hub:
             raise ForkedClient("this client was made before the process forked: make a new one in the child")
         with self._lock:
             if self._closed:
-                error: Error | None = ConnectionLost(
+                error: Error | None = NotConnected(
                     f"the connections of this client were closed; {address} is not asked"
                 )
             else:
@@ -475,7 +476,7 @@ class Hub:
         except Exception as error:  # noqa: BLE001 - whatever it was, those who wait are told
             self._connected(peer, None, _unexpected(peer.address, error))
         except asyncio.CancelledError:
-            self._connected(peer, None, ConnectionLost(f"the connections of this client were closed: {peer.address}"))
+            self._connected(peer, None, NotConnected(f"the connections of this client were closed: {peer.address}"))
             raise
         else:
             self._connected(peer, opened, None)
@@ -485,12 +486,10 @@ class Hub:
         try:
             return await asyncio.wait_for(_open(self._loop, host, port), self._connect_timeout_ms / 1000)
         except asyncio.TimeoutError:
-            raise ConnectionLost(
-                f"cannot connect to {address}: no answer within {self._connect_timeout_ms} ms"
-            ) from None
+            raise NotConnected(f"cannot connect to {address}: no answer within {self._connect_timeout_ms} ms") from None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-            raise ConnectionLost(f"cannot connect to {address}: {reason}") from error
+            raise NotConnected(f"cannot connect to {address}: {reason}") from error
 
     def _connected(self, peer: _Peer, opened: socket.socket | None, error: Error | None) -> None:
         """Send what waited, or tell it why that cannot be."""
@@ -498,7 +497,7 @@ class Hub:
         wire: _Wire | None = None
         if opened is not None and self._closed:
             opened.close()
-            error = ConnectionLost(f"the connections of this client were closed: {peer.address}")
+            error = NotConnected(f"the connections of this client were closed: {peer.address}")
         elif opened is not None:
             try:
                 wire = _Wire(self, peer.address, opened)
@@ -587,7 +586,7 @@ class Hub:
             wire.end(f"the connection to {wire.address} was closed by this client", wants_tasks_ended=True)
         await asyncio.gather(*connecting, return_exceptions=True)
         for peer in peers:  # a task that was cancelled before it ran told nobody
-            self._connected(peer, None, ConnectionLost(f"the connections of this client were closed: {peer.address}"))
+            self._connected(peer, None, NotConnected(f"the connections of this client were closed: {peer.address}"))
 
 
 def _push(link: Link, pending: _Pending) -> Error | None:

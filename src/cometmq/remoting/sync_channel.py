@@ -18,7 +18,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TypeAlias
 
-from cometmq.errors import ConnectionLost, MalformedCommand, RequestTimeout
+from cometmq.errors import ConnectionLost, MalformedCommand, NotConnected, RequestTimeout
 from cometmq.remoting.addresses import parse_address
 from cometmq.remoting.channel import (
     CONNECT_TIMEOUT_MS,
@@ -263,9 +263,9 @@ class Channel:
         try:
             opened = socket.create_connection((self._host, self._port), timeout=limit_s)
         except TimeoutError:
-            raise ConnectionLost(f"cannot connect to {self.address}: no answer in time") from None
+            raise NotConnected(f"cannot connect to {self.address}: no answer in time") from None
         except OSError as error:
-            raise ConnectionLost(f"cannot connect to {self.address}: {error.strerror or error}") from error
+            raise NotConnected(f"cannot connect to {self.address}: {error.strerror or error}") from error
         opened.settimeout(None)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = _Link(self, opened)

@@ -25,6 +25,7 @@ from cometmq.errors import (
     InvalidTopic,
     LimitReached,
     MessageTooLarge,
+    NotConnected,
     RequestTimeout,
     RouteNotFound,
     SendFailed,
@@ -119,6 +120,10 @@ def test_who_does_not_wait_is_told_of_a_refusal_at_once() -> None:
             await engine.send(message())
         assert caught.value.is_uncertain
         assert caught.value.retriable
+        network.script.extend([NotConnected("refused")] * 3)
+        with pytest.raises(SendFailed, match="and failed: refused") as caught:
+            await engine.send(message())
+        assert (caught.value.is_uncertain, caught.value.retriable) == (False, True)
 
     played(use)
 

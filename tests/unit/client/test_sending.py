@@ -22,6 +22,7 @@ from cometmq.errors import (
     InvalidArgument,
     LimitReached,
     MalformedCommand,
+    NotConnected,
     RequestTimeout,
 )
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -69,6 +70,7 @@ def test_no_answer(policy: SendPolicy, error: Error) -> None:
 def test_other_errors() -> None:
     missing = BrokerNotFound("no broker-a")
     assert judge(ASYNCHRONOUS, missing, attempts=1, left_ms=9) == (Next.AGAIN, Failure(False, True), False)
+    assert judge(BLOCKING, NotConnected("refused"), attempts=1, left_ms=9) == (Next.AGAIN, Failure(True, True), False)
     full = LimitReached("full")
     assert judge(BLOCKING, full, attempts=1, left_ms=9).next is Next.AGAIN
     assert judge(ASYNCHRONOUS, full, attempts=1, left_ms=9) == (Next.FAIL, Failure(True, True), False)

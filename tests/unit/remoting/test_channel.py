@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, MalformedCommand, RequestTimeout
+from cometmq.errors import BrokerError, ConnectionLost, InvalidArgument, MalformedCommand, NotConnected, RequestTimeout
 from cometmq.remoting.channel import AsyncChannel, checked
 from cometmq.remoting.command import Command, HeaderFormat
 from cometmq.remoting.hub import Hub
@@ -234,7 +234,7 @@ def test_nobody_listens(make: MakeChannel) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     channel = make(address)
-    with pytest.raises(ConnectionLost, match=f"cannot connect to {address}: Connection refused"):
+    with pytest.raises(NotConnected, match=f"cannot connect to {address}: Connection refused"):
         channel.invoke(Command(code=1), timeout_ms=LONG_MS)
     with pytest.raises(ConnectionLost):
         channel.connect()

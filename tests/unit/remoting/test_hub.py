@@ -19,7 +19,15 @@ from typing import Any, TypeVar
 import pytest
 
 from cometmq._engine import PullAnswer, PullRequest, SendAnswer, SendRequest, decode_pulled
-from cometmq.errors import ConnectionLost, ForkedClient, InvalidArgument, LimitReached, MalformedCommand, RequestTimeout
+from cometmq.errors import (
+    ConnectionLost,
+    ForkedClient,
+    InvalidArgument,
+    LimitReached,
+    MalformedCommand,
+    NotConnected,
+    RequestTimeout,
+)
 from cometmq.remoting import hub as hub_module
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
@@ -207,7 +215,7 @@ def test_the_time_runs_while_the_connection_is_being_made(monkeypatch: pytest.Mo
         assert isinstance(answer, RequestTimeout)
         assert "no connection to 127.0.0.1:1" in str(answer)
         refused = await slow
-        assert isinstance(refused, ConnectionLost)
+        assert isinstance(refused, NotConnected)
         assert "within 60 ms" in str(refused)
 
     with_hub(body, connect_timeout_ms=60)
@@ -409,7 +417,7 @@ def test_closing_while_threads_send() -> None:
         for count, told in await asyncio.gather(*sending):
             await asyncio.sleep(0)  # what was told last is in the loop's turn
             assert len(told) == count
-            assert {type(one) for one in told} <= {SendAnswer, ConnectionLost, LimitReached}
+            assert {type(one) for one in told} <= {SendAnswer, ConnectionLost, NotConnected, LimitReached}
 
     with Peer(stores) as peer:
         with_hub(body)
