@@ -368,7 +368,8 @@ def show_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress = N
             since = _seconds(revive.lag_ms)
             to_read = counted(revive.unread, "record")
             typer.echo(
-                f"{safe_text(name)}: revive has {to_read} to read; its first checkpoint has been due for {since}"
+                f"{safe_text(name)}: revive has {to_read} to read; its first checkpoint has been due for {since} "
+                "(2 to 5 s are normal)"
             )
     typer.echo()
     print_table(
