@@ -222,9 +222,7 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     status = find_end(store, trusted ? &point : NULL, &end);
     if (status != CMQ_OK) return status;
     /* Units in the files may have holes behind a durable point: they are taken from the log, as recovery would. */
-    start = point.log_end;
-    if (trusted) status = cmq_queues_recover(store->queues, cmq_log_min(store->log), start, start, &dispatched_end);
-    else status = cmq_store_recover_queues(store, end, layout->has_abort, store->opening.was_unclean, &dispatched_end, &start);
+    status = cmq_store_recover_queues(store, end, trusted ? &point : NULL, layout->has_abort, store->opening.was_unclean, &dispatched_end, &start);
     if (status == CMQ_OK && trusted && cmq_store_queues_lost(store, &point)) start = cmq_log_min(store->log);
     if (status != CMQ_OK) return status;
     if (start > end) start = end;

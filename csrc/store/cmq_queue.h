@@ -137,12 +137,13 @@ int64_t cmq_queues_gaps(const cmq_queues *queues);   /* filler units made by rep
 /* Set the first ordinal of an empty queue (a queue that does not start at 0). */
 cmq_status CMQ_MUST_CHECK cmq_queue_start_at(cmq_queue *queue, int64_t offset);
 
-/* After load: for every queue find the last good unit whose record ends at or before `simple_end` and whose ordinal order
- * is right, cut what lies behind (zeroed, unless read-only), correct the min offsets to log_min, rebuild next offsets.
- * `dispatched_end_out`: the largest record end of all queues (upstream's D), 0 when there is none. Queues of batches end
- * at `batch_end`: units there say nothing of their ordinals, so one that a power loss took would not be seen, and no more
- * may be kept than is surely whole. What recovery reads again comes back by its reput. */
-cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t simple_end, int64_t batch_end,
+/* After load: for every queue find the last good unit whose record ends at or before `end` and whose ordinal order is
+ * right, cut what lies behind (zeroed, unless read-only), correct the min offsets to log_min, rebuild next offsets.
+ * `dispatched_end_out`: the largest record end of all queues (upstream's D), 0 when there is none. What recovery reads
+ * again comes back by its reput. Behind `whole_end` (of a record, too) a power loss may have taken units: the place of a
+ * simple queue's unit tells its ordinal, so those that are missing come back there; a queue of batches ends before the
+ * first. */
+cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, int64_t whole_end,
                                              int64_t *dispatched_end_out);
 
 /* Which queues there are and how many units each has below confirmed_end, in one number: equal before and after an opening, unless units were lost.

@@ -4,8 +4,8 @@
  * The end of a queue: the first unit that is empty, or whose record does not end at or before the limit, or that is out
  * of order. Files are not read whole: pages are bisected, and the page of the end is looked at unit by unit. Where what
  * was seen is not in order (a hole that a power loss left), the units are walked one by one as upstream does, from the
- * third file before the end. A hole in a file before stays: reput finds a simple queue's by its ordinals. A queue of
- * batches is kept up to where it is surely whole, and no further. Fillers at the end are cut: no record needs them, and reput makes them again where one
+ * third file before the end. A hole in a file before stays: reput finds a simple queue's by its ordinals. The units of a
+ * queue of batches are walked one by one from where holes may begin, as they tell nothing of their places. Fillers at the end are cut: no record needs them, and reput makes them again where one
  * does.
  */
 #include <inttypes.h>
@@ -237,12 +237,26 @@ static cmq_status CMQ_MUST_CHECK adopt(cmq_queue *queue, const look *of, int64_t
     return status == CMQ_OK ? cmq_queue_correct_min(queue, log_min) : status;
 }
 
-static cmq_status CMQ_MUST_CHECK recover_queue(cmq_queue *queue, int64_t log_min, int64_t limit)
+/* Take units in one by one behind the end that was found, up to the first that is missing. */
+static cmq_status CMQ_MUST_CHECK walk_on(look *of, int64_t limit, int64_t *end)
 {
+    int64_t stop;
+    of->limit = limit;
+    const cmq_status status = walk(of, *end, of->queue->files.end / cmq_queue_unit_bytes(of->queue), &stop);
+    if (status != CMQ_OK) return status;
+    if (stop != *end) of->zero_until = 0;
+    *end = stop;
+    return CMQ_OK;
+}
+
+static cmq_status CMQ_MUST_CHECK recover_queue(cmq_queue *queue, int64_t log_min, int64_t limit, int64_t whole_end)
+{
+    const bool walks = queue->tail.kind == CMQ_QUEUE_BATCH && whole_end < limit;
     look of = begin_look(queue, limit);
     int64_t end = 0;
     if (queue->files.first >= 0) {
-        cmq_status status = find_end(queue, limit, &of, &end);
+        cmq_status status = find_end(queue, walks ? whole_end : limit, &of, &end);
+        if (status == CMQ_OK && walks) status = walk_on(&of, limit, &end);
         if (status == CMQ_OK) status = look_back(&of, queue->files.first / cmq_queue_unit_bytes(queue), end);
         if (status != CMQ_OK) return status;
         const int64_t seen_end = end;
@@ -299,7 +313,7 @@ static cmq_status CMQ_MUST_CHECK close_gaps(cmq_queues *queues, int64_t log_min)
     return CMQ_OK;
 }
 
-cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t simple_end, int64_t batch_end,
+cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, int64_t whole_end,
                               int64_t *dispatched_end_out)
 {
     *dispatched_end_out = 0;
@@ -307,7 +321,7 @@ cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t simpl
     for (uint32_t i = 0; i < cmq_queues_count(queues) && status == CMQ_OK; i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);
         if (cmq_queue_deleted(queue)) continue;
-        status = recover_queue(queue, log_min, queue->tail.kind == CMQ_QUEUE_BATCH ? batch_end : simple_end);
+        status = recover_queue(queue, log_min, end, whole_end);
         if (status != CMQ_OK)
             return cmq_fail_context("while recovering queue %s/%" PRId32, queue->topic->name, queue->id);
         const int64_t last_end = atomic_load_explicit(&queue->last_end, memory_order_relaxed);

@@ -82,15 +82,19 @@ cmq_status cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatch
     return CMQ_OK;
 }
 
-cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, bool unclean, bool holes, int64_t *dispatched_end_out, int64_t *start_out)
+cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_point *point, bool unclean, bool holes, int64_t *dispatched_end_out,
+                                    int64_t *start_out)
 {
     cmq_status status = CMQ_OK;
     *dispatched_end_out = 0;
+    *start_out = point != NULL ? point->log_end : 0;
     /* After an unclean end the checkpoint says where to begin, and not the queues. */
-    if (unclean) status = cmq_store_scan_start(store, true, 0, start_out);
-    const int64_t whole_end = unclean && holes && *start_out < end ? *start_out : end;
-    if (status == CMQ_OK) status = cmq_queues_recover(store->queues, cmq_log_min(store->log), end, whole_end, dispatched_end_out);
-    if (status == CMQ_OK && !unclean) status = cmq_store_scan_start(store, false, *dispatched_end_out, start_out);
+    if (point == NULL && unclean) status = cmq_store_scan_start(store, true, 0, start_out);
+    if (status != CMQ_OK) return status;
+    const int64_t whole_end = point != NULL || (unclean && holes) ? *start_out : end;
+    if (point != NULL && point->log_end > 0) end = point->log_end;
+    status = cmq_queues_recover(store->queues, cmq_log_min(store->log), end, whole_end, dispatched_end_out);
+    if (status == CMQ_OK && point == NULL && !unclean) status = cmq_store_scan_start(store, false, *dispatched_end_out, start_out);
     return status;
 }
 
@@ -339,10 +343,10 @@ bool cmq_store_queues_lost(const cmq_store *store, const cmq_point *point)
 static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted, bool unclean, walk *w)
 {
     bool gone = false;
-    int64_t dispatched_end, start = point->log_end;
+    int64_t dispatched_end, start;
     cmq_status status = queues_are_gone(store, point, trusted, &gone);
-    if (status == CMQ_OK && trusted) status = cmq_queues_recover(store->queues, cmq_log_min(store->log), start, start, &dispatched_end);
-    else if (status == CMQ_OK) status = cmq_store_recover_queues(store, cmq_log_last_file_end(store->log), unclean, true, &dispatched_end, &start);
+    if (status == CMQ_OK)
+        status = cmq_store_recover_queues(store, cmq_log_last_file_end(store->log), trusted ? point : NULL, unclean, true, &dispatched_end, &start);
     if (status == CMQ_OK && trusted) gone |= cmq_store_queues_lost(store, point);
     if (status == CMQ_OK) status = recover_index(store, point, trusted, unclean, &start, &w->keys_from);
     if (status != CMQ_OK) return status;

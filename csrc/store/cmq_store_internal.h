@@ -238,9 +238,10 @@ cmq_status CMQ_MUST_CHECK cmq_store_queue_folders(const cmq_store *store, bool *
 /* Have the queues, cut at this point, other units than it remembers? Then all of the log must be read. */
 bool cmq_store_queues_lost(const cmq_store *store, const cmq_point *point);
 
-/* Recover the queues of a log that ends at `end` where no durable point tells what they have; *start_out: where the log must be read from. unclean: their
- * writer was killed, or runs; holes: it is gone, and the power may have gone with it. */
-cmq_status CMQ_MUST_CHECK cmq_store_recover_queues(cmq_store *store, int64_t end, bool unclean, bool holes, int64_t *dispatched_end_out, int64_t *start_out);
+/* Recover the queues of a log that ends at or before `end`; *start_out: where the log must be read from. point: what tells up to where they are whole; NULL: upstream's
+ * rules. unclean: their writer was killed, or runs; holes: it is gone, and the power may have gone with it. */
+cmq_status CMQ_MUST_CHECK cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_point *point, bool unclean, bool holes, int64_t *dispatched_end_out,
+                                                   int64_t *start_out);
 
 /* Where recovery must begin to read, by upstream's rules. */
 cmq_status CMQ_MUST_CHECK cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatched_end, int64_t *start_out);

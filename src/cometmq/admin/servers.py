@@ -146,7 +146,9 @@ class Servers:
             return accepted(call, answer, *codes)
         if len(troubles) == 1:
             raise troubles[0]
-        raise type(troubles[-1])("; ".join(error.message for error in troubles)) from troubles[-1].__cause__
+        # That the last one was not reached does not say that none was.
+        kind = ConnectionLost if isinstance(troubles[-1], ConnectionLost) else RequestTimeout
+        raise kind("; ".join(error.message for error in troubles)) from troubles[-1].__cause__
 
     def tell_namesrv(self, command: Command, *codes: int) -> Operation[list[Command]]:
         """Change something at every name server; all are told before the first refusal is raised.

@@ -26,6 +26,7 @@ from cometmq.errors import (
     LimitReached,
     MalformedBody,
     MalformedCommand,
+    NotConnected,
     RequestTimeout,
 )
 from cometmq.remoting.addresses import parse_addresses
@@ -128,7 +129,9 @@ class NameServers:
                     self._next = (position + 1) % len(addresses)
                 failures.append(f"{address}: {error}")
                 if step + 1 == len(addresses):
-                    raise type(error)(
+                    # That the last one was not reached does not say that none was.
+                    kind = ConnectionLost if isinstance(error, NotConnected) else type(error)
+                    raise kind(
                         f"no name server answered ({'; '.join(failures)}): check that one runs, and that name_servers "
                         "has its address"
                     ) from error

@@ -61,11 +61,11 @@ void cmq_test_check_bytes(const char *file, int line, const void *actual, size_t
                           ((const uint8_t *)expected)[i]);
 }
 
-uint64_t cmq_test_chosen_seed(bool anew)
+uint64_t cmq_test_chosen_seed(void)
 {
     const char *given = getenv("CMQ_SEED");
     if (given != NULL) return strtoull(given, NULL, 10);
-    return anew ? (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid() : SEED_USUAL;
+    return getenv("CMQ_LONG") != NULL ? (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid() : SEED_USUAL;
 }
 
 uint64_t cmq_test_seed(void) { return seed; }
@@ -82,7 +82,7 @@ uint64_t cmq_test_random_below(uint64_t bound) { return cmq_test_random() % boun
 
 int cmq_test_run(int argc, char **argv, const cmq_test_case *cases, size_t count)
 {
-    seed = cmq_test_chosen_seed(getenv("CMQ_LONG") != NULL);
+    seed = cmq_test_chosen_seed();
     size_t ran = 0;
     for (size_t i = 0; i < count; i++) {
         if (argc > 1 && strstr(cases[i].name, argv[1]) == NULL) continue;

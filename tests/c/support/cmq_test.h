@@ -65,7 +65,7 @@ uint64_t cmq_test_random(void);
 uint64_t cmq_test_random_below(uint64_t bound);   /* in [0, bound), bound > 0 */
 uint64_t cmq_test_seed(void);
 
-/* What CMQ_SEED says; without it one from the clock if `anew`, else the usual one. */
-uint64_t cmq_test_chosen_seed(bool anew);
+/* What CMQ_SEED says; without it one from the clock with CMQ_LONG, else the usual one. */
+uint64_t cmq_test_chosen_seed(void);
 
 #endif

@@ -3,8 +3,7 @@
  *   fuzz_record CORPUS_FOLDER [MUTATIONS]
  *
  * Every input is in a heap block of its exact size, so that the address sanitizer sees one byte read too far. The
- * seed comes from CMQ_SEED, else from the clock where MUTATIONS are asked for, and is printed first: with it a run
- * repeats exactly.
+ * seed comes from CMQ_SEED, else with CMQ_LONG from the clock, and is printed first: with it a run repeats exactly.
  */
 #include <dirent.h>
 #include <stdint.h>
@@ -105,7 +104,7 @@ static size_t mutate(uint8_t *data, size_t bytes)
 int main(int argc, char **argv)
 {
     if (argc < 2) give_up("CORPUS_FOLDER [MUTATIONS]", argv[0]);
-    const uint64_t seed = cmq_test_chosen_seed(argc > 2);
+    const uint64_t seed = cmq_test_chosen_seed();
     random_state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
     printf("repeat with CMQ_SEED=%llu\n", (unsigned long long)seed);
     fflush(stdout);
