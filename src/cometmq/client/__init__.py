@@ -51,7 +51,8 @@ module                             holds
 ``settings, producer_settings,``   settings, their checks and defaults
 ``simple_settings``
 ``arguments, outages``             checks of what methods are given; what passes by itself, and how often it is told of
-``hooks, service_state``           interceptors; the states of a service
+``hooks, listener_hooks,``         interceptors, and those around listeners; the states of a service
+``service_state``
 ``offset_file``                    upstream's ``offsets.json``
 =================================  =================================================================================
 """

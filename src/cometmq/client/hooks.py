@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from cometmq.client.sending import SendResult
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
-__all__ = ["ConsumeContext", "Interceptor", "SendContext", "run_hooks"]
+__all__ = ["ConsumeContext", "Interceptor", "ReturnType", "SendContext", "run_hooks"]
 
 _LOG = logging.getLogger("cometmq.client")
 
@@ -58,6 +59,19 @@ class SendContext:
     data: dict[str, Any] = field(default_factory=dict)
 
 
+class ReturnType(IntEnum):
+    """How a call of a listener ended, with upstream's numbers (ConsumeReturnType)."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    """It took longer than the consume time-out."""
+    EXCEPTION = 2
+    RETURN_NULL = 3
+    """It answered nothing that can be an answer."""
+    FAILED = 4
+    """The messages are to be tried again."""
+
+
 @dataclass(slots=True, kw_only=True)
 class ConsumeContext:
     """What a listener gets in one call.
@@ -69,7 +83,7 @@ class ConsumeContext:
         began_ms: milliseconds since 1970.
         elapsed_ms: how long the listener took; after it.
         is_success: True where all were consumed; after it.
-        return_type: how it ended: 0 well, 1 over the time, 2 by an exception, 3 without an answer, 4 to be tried again.
+        return_type: how it ended; after it.
         data: for the interceptors: what is put here before is there after.
     """
 
@@ -79,7 +93,7 @@ class ConsumeContext:
     began_ms: int
     elapsed_ms: float = 0.0
     is_success: bool = False
-    return_type: int = 0
+    return_type: ReturnType = ReturnType.SUCCESS
     data: dict[str, Any] = field(default_factory=dict)
 
 

@@ -23,8 +23,9 @@ from cometmq.client.concurrent_service import ConcurrentService
 from cometmq.client.consume_counts import ConsumeCounts
 from cometmq.client.consume_service import Surroundings
 from cometmq.client.consumer_facts import ConsumerFacts
-from cometmq.client.hooks import ConsumeContext, Interceptor, run_hooks
+from cometmq.client.hooks import Interceptor
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name
+from cometmq.client.listener_hooks import ListenerHooks
 from cometmq.client.listeners import Action, Handled, async_caller, caller, is_async
 from cometmq.client.namespaces import with_namespace
 from cometmq.client.offset_stores import (
@@ -73,7 +74,7 @@ from cometmq.store_config.names import retry_topic
 
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
-    from cometmq.client.listeners import AnyListener, AsyncCall, Call
+    from cometmq.client.listeners import AnyListener
 
 __all__ = ["ListenerSpec", "PushEngine", "QueueListener"]
 
@@ -399,17 +400,19 @@ class PushEngine(ConsumerFacts):
             self._counts.add(stints)
             on_done(stints)
 
+        timeout_s = self.settings.consume_timeout_minutes * 60.0
+        hooks = ListenerHooks(self._interceptors, group=self.group, timeout_s=timeout_s, now_ms=self._now_ms)
         if is_async(listener):
             if spec.executor is not None:
                 raise InvalidArgument("the listener is async and runs on the loop: give no executor")
-            awaited = self._with_interceptors_async(async_caller(listener, batch=spec.batch))
+            awaited = hooks.around_async(async_caller(listener, batch=spec.batch))
 
             async def call_now(messages: list[ReceivedMessage]) -> Handled:
                 return await awaited(messages)
 
             self._call_now = call_now
             return LoopWorkers(awaited, done, at_once_max=threads_max)
-        call = self._with_interceptors(caller(listener, batch=spec.batch))
+        call = hooks.around(caller(listener, batch=spec.batch))
 
         async def call_in_thread(messages: list[ReceivedMessage]) -> Handled:
             return await asyncio.to_thread(call, messages)
@@ -643,62 +646,6 @@ class PushEngine(ConsumerFacts):
         return await self._service.give_back_hanging(
             list(self._rebalance.queues.values()), longer_than_s=self.settings.consume_timeout_minutes * 60.0
         )
-
-    def _with_interceptors(self, call: Call) -> Call:
-        before, after = self._hooks()
-        if not before and not after:
-            return call
-
-        def call_between(messages: list[ReceivedMessage]) -> Handled:
-            context = self._context(messages)
-            run_hooks(before, context)
-            began = time.perf_counter()
-            handled = call(messages)
-            self._complete(context, handled, time.perf_counter() - began)
-            run_hooks(after, context)
-            return handled
-
-        return call_between
-
-    def _with_interceptors_async(self, call: AsyncCall) -> AsyncCall:
-        before, after = self._hooks()
-        if not before and not after:
-            return call
-
-        async def call_between(messages: list[ReceivedMessage]) -> Handled:
-            context = self._context(messages)
-            run_hooks(before, context)
-            began = time.perf_counter()
-            handled = await call(messages)
-            self._complete(context, handled, time.perf_counter() - began)
-            run_hooks(after, context)
-            return handled
-
-        return call_between
-
-    def _hooks(
-        self,
-    ) -> tuple[list[Callable[[ConsumeContext], object]], list[Callable[[ConsumeContext], object]]]:
-        before = [one.before_consume for one in self._interceptors if one.before_consume is not None]
-        after = [one.after_consume for one in self._interceptors if one.after_consume is not None]
-        return before, after
-
-    def _context(self, messages: list[ReceivedMessage]) -> ConsumeContext:
-        first = messages[0]
-        queue = MessageQueue(topic=first.stored_topic, broker_name=first.broker_name, queue_id=first.queue_id)
-        return ConsumeContext(group=self.group, queue=queue, messages=messages, began_ms=self._now_ms())
-
-    def _complete(self, context: ConsumeContext, handled: Handled, elapsed_s: float) -> None:
-        context.elapsed_ms = elapsed_s * 1000
-        context.is_success = handled.is_success
-        if isinstance(handled.problem, BaseException):
-            context.return_type = 2
-        elif handled.problem is not None:
-            context.return_type = 3
-        elif elapsed_s >= self.settings.consume_timeout_minutes * 60:
-            context.return_type = 1
-        else:
-            context.return_type = 0 if context.is_success else 4
 
     # --- Offsets ------------------------------------------------------------------------------------------------------
 

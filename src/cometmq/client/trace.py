@@ -438,7 +438,7 @@ def consume_tracer(dispatcher: TraceDispatcher, *, now_ms: Callable[[], int]) ->
                 cost_ms=cost_ms,
                 is_success=context.is_success,
                 keys=properties.get("KEYS", ""),
-                context_code=context.return_type,
+                context_code=int(context.return_type),
                 timestamp_ms=now_ms(),
                 group=context.group,
             )
