@@ -265,6 +265,7 @@ static cmq_status CMQ_MUST_CHECK begin_anew(cmq_pop_revive *r, cmq_pop_revive_qu
     if (status != CMQ_OK || cmq_pop_unfinished_count(s->unfinished) > 0) return status;
     (void)cmq_offsets_remove(r->options.offsets, cmq_slice_of_text(CMQ_POP_REVIVE_GROUP), r->options.log.revive_topic);
     s->next = s->late = -1;
+    s->queue = NULL;
     return CMQ_OK;
 }
 
@@ -325,8 +326,10 @@ static cmq_status CMQ_MUST_CHECK look_at_queue(cmq_pop_revive *r, cmq_pop_revive
     const bool caught_up = r->options.calls.caught_up == NULL || r->options.calls.caught_up(r->options.calls.context);
     cmq_queue *queue = cmq_queues_find(cmq_store_queues(r->store), r->options.log.revive_topic, (int32_t)(s - r->states));
     const int64_t end = queue != NULL ? cmq_queue_max(queue, cmq_store_confirmed(r->store)) : 0;
-    cmq_status status = s->next > end ? begin_anew(r, s, now_ms) : CMQ_OK;
-    if (queue != NULL) {   /* else the watcher tells when it is there */
+    const bool is_another = s->queue != NULL && s->queue != queue;
+    cmq_status status = is_another || s->next > end ? begin_anew(r, s, now_ms) : CMQ_OK;
+    if (queue != NULL && (s->queue == NULL || s->queue == queue)) {   /* else the watcher tells when it is there */
+        s->queue = queue;
         if (status == CMQ_OK) status = follow_committed(r, s, end);
         if (status == CMQ_OK) status = read_and_revive(r, s, queue, caught_up, now_ms);
     }

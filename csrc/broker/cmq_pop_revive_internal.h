@@ -24,6 +24,7 @@ typedef struct cmq_pop_waited_topic {
 /* One revive queue. */
 typedef struct cmq_pop_revive_queue {
     cmq_pop_unfinished *unfinished;
+    const cmq_queue *queue;        /* of which `next` and `unfinished` tell; NULL: not seen yet. One that is deleted and made again is another */
     int64_t next;                  /* to be read; -1: not begun */
     int64_t late;                  /* the last checkpoint that came when what was due after it had come; -1: none */
     int64_t end_ms;                /* the latest deliver time that was read; 0: none since the table was empty */

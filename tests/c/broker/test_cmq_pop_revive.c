@@ -616,6 +616,27 @@ static void a_revive_topic_that_begins_anew_is_read_from_its_begin(void)
     end();
 }
 
+/* Nobody looks until its next life is longer than what was read of the first. */
+static void a_revive_topic_that_begins_anew_unseen_is_read_from_its_begin(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 5);
+    cmq_pop_revive *revive = make(true);
+    deliver_checkpoint(0, 1, now() - 4000, 0);
+    (void)step(revive);   /* read, and not complete */
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice(REVIVE_TOPIC)));
+    for (int i = 1; i < 5; i++) deliver_checkpoint(i, 1, now() - 5000, 0);
+    (void)step(revive);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0");
+    pass(4000);
+    (void)step(revive);
+    CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0 m1 m2 m3 m4");
+    CHECK_INT(committed(0), 3);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
 /* The committed offset lies behind the queue's end, as after a power loss under asynchronous flush: what comes from now on is read, before a restart and
  * behind it. */
 static void progress_beyond_the_queue_skips_nothing_that_comes(void)
@@ -709,5 +730,6 @@ CMQ_TEST_MAIN(CMQ_TEST(what_was_not_acknowledged_comes_back), CMQ_TEST(what_is_t
               CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(strangers_and_what_is_gone_are_passed_over),
               CMQ_TEST(what_cannot_be_a_record_is_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
               CMQ_TEST(times_that_cannot_be_stop_nothing), CMQ_TEST(what_is_put_again_is_within_the_timers_horizon),
-              CMQ_TEST(a_revive_topic_that_begins_anew_is_read_from_its_begin), CMQ_TEST(progress_beyond_the_queue_skips_nothing_that_comes),
+              CMQ_TEST(a_revive_topic_that_begins_anew_is_read_from_its_begin),
+              CMQ_TEST(a_revive_topic_that_begins_anew_unseen_is_read_from_its_begin), CMQ_TEST(progress_beyond_the_queue_skips_nothing_that_comes),
               CMQ_TEST(nothing_is_lost_when_killed), CMQ_TEST(the_thread_starts_and_stops))
