@@ -556,7 +556,11 @@ static void a_stop_settles_what_is_stored_beside_what_is_refused(void)
 static void what_waits_for_the_disk_is_told_as_such(void)
 {
     enum { MESSAGES = 60, STAGING_BYTES = 2048, BUSY = 2 };
-    kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, NULL);
+    /* Without the store's thread: nothing goes to the disk until the test says so. */
+    const cmq_store_options options = {.path = cmq_test_directory(), .create = true, .flush = CMQ_FLUSH_SYNC, .segment_bytes = 1 << 20};
+    cmq_store *store;
+    CHECK_OK(cmq_store_open(&store, &options));
+    kit_broker_serve_pops(&kit, store, KIT_BROKER_MS, NULL);
     const int client = kit_client(&kit);
     asked one = all;
     one.queue_id = 0;

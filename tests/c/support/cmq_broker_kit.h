@@ -13,6 +13,8 @@
 #include "store/cmq_store.h"
 #include "support/cmq_frame_kit.h"
 
+#define KIT_BROKER_MS INT64_C(1700000000000)   /* where the wall clock begins */
+
 typedef struct kit_broker {
     cmq_store *store;
     cmq_tables *tables;
