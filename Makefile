@@ -118,6 +118,10 @@ define side_environment
 		> $$(echo $(1)/lib/python3*/site-packages)/dependencies.pth
 endef
 
+.PHONY: test-hostile
+test-hostile: $(BUILT) ## attacks on the broker, the clients and the tools (their short form is in `make test`)
+	@CMQ_LONG=1 $(BIN)/python -m pytest tests/hostile $(PYTEST_ARGS)
+
 .PHONY: test-install
 test-install: $(BUILT) ## build a wheel, install it into an environment of its own, import it and run the command there
 	@rm -rf build/wheel

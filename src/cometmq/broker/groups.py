@@ -208,7 +208,8 @@ class BrokerGroups:
             )
         if group.attributes:
             raise InvalidArgument(f"there is no group attribute {next(iter(group.attributes))!r}")
-        return group
+        # Upstream drops members that it does not know, too: they would be kept in the file.
+        return group.without_unknown()
 
     async def _update(self, request: Command, caller: Caller) -> Command:
         group = self._checked(decode_body("SubscriptionGroupConfig", request.body, decode_subscription_group))

@@ -375,7 +375,8 @@ class BrokerTopics:
 
     async def _update_list(self, request: Command, caller: Caller) -> Command:
         body = CreateTopicListRequestBody.from_json(request.body)
-        configs = [self._altered(topic) for topic in body.topics]
+        # Members that this version does not know are dropped, as upstream drops them: they would be kept in the file.
+        configs = [self._altered(replace(topic, unknown={})) for topic in body.topics]
         await self._update_changed(configs)
         return request.response(ResponseCode.SUCCESS, remark=_NOT_SET)
 

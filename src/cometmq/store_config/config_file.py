@@ -2,13 +2,15 @@
 
 Load, as upstream's ConfigManager: the file; where it is missing, empty, or cannot be decoded, ``<name>.bak``; where
 that is missing or empty too, nothing, and the caller goes on with its defaults; where ``.bak`` cannot be decoded, an
-error. Differences, all on the careful side: loading deletes nothing (upstream deletes the bad file) and reports what it
-passed over; a file of blanks alone or of invalid UTF-8 counts as one that cannot be decoded (upstream takes the first
-for an empty configuration and puts U+FFFD into the second).
+error that names another readable copy, if there is one, and the command to start with it. Differences, all on the
+careful side: loading deletes nothing (upstream deletes the bad file) and reports what it passed over; a file of blanks
+alone or of invalid UTF-8 counts as one that cannot be decoded (upstream takes the first for an empty configuration and
+puts U+FFFD into the second).
 
 Persist, each step durable before the next begins::
 
     1  write <name>.tmp, fsync it          crash: the file is the old one
+       read it back                        not the same bytes, or not decodable: an error, the file is the old one
     2  rename <name> to <name>.bak         crash: no file, .bak is the old one, load falls back to it
     3  fsync the folder
     4  rename <name>.tmp to <name>         crash: the new one, or as after 3
@@ -31,6 +33,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Generic, TypeVar
 
 from cometmq.errors import DiskFull, PermissionDenied, StorageError
@@ -44,6 +47,9 @@ T = TypeVar("T")
 
 _BYTES_MAX = 512 * 1024 * 1024
 """Largest file read; the same as the reader's limit of characters."""
+
+
+_DECODED_BYTES_MAX = 1024 * 1024
 
 
 class Origin(enum.Enum):
@@ -133,12 +139,37 @@ class ConfigFile:
         data = self._read(self.backup_path)
         if not data:
             return Loaded(None, Origin.NONE, main_problem)
-        return Loaded(_decode(data, self.backup_path, decode), Origin.BACKUP, main_problem)
+        try:
+            return Loaded(_decode(data, self.backup_path, decode), Origin.BACKUP, main_problem)
+        except ConfigError as problem:
+            raise self._unusable(decode, main_problem, problem) from problem
+
+    def _unusable(
+        self, decode: Callable[[JsonValue], T], main_problem: ConfigError | None, backup_problem: ConfigError
+    ) -> ConfigError:
+        """Return the error of a start without a readable generation: what is wrong, and what to start with."""
+        start_empty = f"rm -f {quote(str(self.path))} {quote(str(self.backup_path))}"
+        advice = f"To start with the defaults: {start_empty}"
+        for copy in (self._new_path, self._broken_path):
+            data = self._read(copy)
+            if not data:
+                continue
+            try:
+                _decode(data, copy, decode)
+            except ConfigError:
+                continue
+            advice = f"{copy.name} can be read. To start with it: cp {quote(str(copy))} {quote(str(self.path))}"
+            break
+        problems = "; ".join(problem.message for problem in (main_problem, backup_problem) if problem is not None)
+        backup_problem.message = f"{problems}. {advice}"
+        backup_problem.args = (backup_problem.message,)
+        return backup_problem
 
     def persist(self, value: JsonValue, *, layout: Layout = Layout.PRETTY) -> None:
         """Make ``value`` the file's content, durably, and keep the one before as ``.bak``.
 
         Raises:
+            InvalidArgument: the value has no form in JSON, or is beyond the reader's limits. Nothing was written.
             StorageError: a step failed (DiskFull or PermissionDenied where that is why). The old content, or the new
                 one where only the last step failed, is still there whole, and the same call may be tried again.
         """
@@ -149,10 +180,23 @@ class ConfigFile:
             except OSError as error:
                 raise storage_error(error, f"cannot write {self.path}") from error
 
+    def _read_back(self, data: bytes) -> None:
+        """Refuse to replace a good generation by one that the next start could not read."""
+        written = self._ops.read(self._new_path, bytes_max=self._bytes_max)
+        if written != data:
+            raise StorageError(f"{self._new_path} does not read back as it was written; {self.path} stays as it was")
+        # Beyond this size decoding costs more than a periodic write should; the writer checks the same limits.
+        if len(data) <= _DECODED_BYTES_MAX:
+            try:
+                loads(data)
+            except ConfigError as error:
+                raise StorageError(f"{error.in_file(self._new_path)}; {self.path} stays as it was") from error
+
     def _persist(self, data: bytes) -> None:
         folder = self.path.parent
         self._ops.make_folder(folder)
         self._ops.write_synced(self._new_path, data)
+        self._read_back(data)
         # Whatever fails from here on, the next persist looks for itself what is left.
         known, self._main = self._main, _MainFile.UNKNOWN
         if known is _MainFile.UNKNOWN:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cometmq.store_config.fastjson_reader import loads
 from cometmq.store_config.fastjson_writer import bean, dumps, encode
 from cometmq.store_config.json_types import (
+    BODY_LIMITS,
     DEFAULT_LIMITS,
     JavaList,
     JsonKey,
@@ -16,6 +17,7 @@ from cometmq.store_config.json_types import (
 )
 
 __all__ = [
+    "BODY_LIMITS",
     "DEFAULT_LIMITS",
     "JavaList",
     "JsonKey",

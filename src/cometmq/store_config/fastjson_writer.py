@@ -17,17 +17,34 @@ from collections.abc import Mapping
 from decimal import Decimal
 
 from cometmq.errors import InvalidArgument
-from cometmq.store_config.json_types import JavaList, JsonKey, JsonObject, JsonValue, Layout, ObjectKey
+from cometmq.store_config.json_types import (
+    DEFAULT_LIMITS,
+    JavaList,
+    JsonKey,
+    JsonObject,
+    JsonValue,
+    Layout,
+    ObjectKey,
+)
 
 __all__ = ["bean", "dumps", "encode"]
 
-_DEPTH_MAX = 200
 _SAFE_INTEGER_MAX = 2**53 - 1
 """Beyond this the browser form quotes a number, since JavaScript could not hold it."""
 
 _SHORT_ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _SPECIAL = re.compile('[\x00-\x1f"\\\\\x7f-\x9f\u2028\u2029]')
 _SPECIAL_BROWSER = re.compile('[\x00-\x1f"\\\\/\x7f-\U0010ffff]')
+
+
+_BITS_SURE = 3000
+"""No number of so many bits has more digits than the limit."""
+_DIGITS_PER_BIT = 0.30103
+
+
+def _check_digits(digits: float) -> None:
+    if digits > DEFAULT_LIMITS.number_chars - 2:
+        raise InvalidArgument(f"cannot write a number of {digits:.0f} digits as JSON")
 
 
 def bean(known: Mapping[str, JsonValue], unknown: Mapping[JsonKey, JsonValue] | None = None) -> JsonObject:
@@ -42,7 +59,8 @@ def dumps(value: JsonValue, *, layout: Layout = Layout.PRETTY) -> str:
     """Write ``value`` as text.
 
     Raises:
-        InvalidArgument: the value has a type that JSON does not know (floats too: use Decimal), or contains itself.
+        InvalidArgument: the value has a type that JSON does not know (floats too: use Decimal), contains itself, or is
+            beyond :data:`DEFAULT_LIMITS`, so that it could not be read again.
     """
     writer = _Writer(layout)
     writer.value(value, 0)
@@ -96,7 +114,7 @@ class _Writer:
         elif isinstance(value, int):
             self.parts.append(self._integer(value))
         elif isinstance(value, Decimal) and value.is_finite():
-            self.parts.append(str(value))
+            self.parts.append(self._decimal(value))
         elif isinstance(value, dict):
             self._enter()
             self._object(value, indent)
@@ -108,8 +126,8 @@ class _Writer:
 
     def _enter(self) -> None:
         self._level += 1
-        if self._level > _DEPTH_MAX:
-            raise InvalidArgument(f"the value has more than {_DEPTH_MAX} levels, or contains itself")
+        if self._level > DEFAULT_LIMITS.depth:
+            raise InvalidArgument(f"the value has more than {DEFAULT_LIMITS.depth} levels, or contains itself")
 
     def _quoted(self, text: str) -> str:
         if self._browser:
@@ -117,7 +135,16 @@ class _Writer:
         return f'"{_SPECIAL.sub(_escape, text)}"'
 
     def _integer(self, number: int) -> str:
+        if number.bit_length() > _BITS_SURE:
+            _check_digits(number.bit_length() * _DIGITS_PER_BIT)
         return f'"{number}"' if self._browser and abs(number) > _SAFE_INTEGER_MAX else str(number)
+
+    def _decimal(self, number: Decimal) -> str:
+        digits = str(number)
+        _check_digits(len(digits))
+        if abs(number.adjusted()) > DEFAULT_LIMITS.exponent:
+            raise InvalidArgument(f"cannot write a number with the exponent {number.adjusted()} as JSON")
+        return digits
 
     def _key(self, key: object) -> str:
         if isinstance(key, ObjectKey) and not self._browser:

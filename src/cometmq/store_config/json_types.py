@@ -19,7 +19,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias, Union
 
-__all__ = ["DEFAULT_LIMITS", "JavaList", "JsonKey", "JsonObject", "JsonValue", "Layout", "Limits", "ObjectKey"]
+__all__ = [
+    "BODY_LIMITS",
+    "DEFAULT_LIMITS",
+    "JavaList",
+    "JsonKey",
+    "JsonObject",
+    "JsonValue",
+    "Layout",
+    "Limits",
+    "ObjectKey",
+]
 
 JsonKey: TypeAlias = str | int
 JsonValue: TypeAlias = Union["JsonObject", "list[JsonValue]", str, int, Decimal, bool, None]
@@ -61,10 +71,17 @@ class Limits:
 
     text_chars: int = 512 * 1024 * 1024
     """Length of the whole text. 50,000 queues read by ten groups take about 30 million characters."""
-    depth: int = 100
+    depth: int = 120
     """Objects and arrays inside each other; upstream's deepest file has six. fastjson itself stops at 512."""
     number_chars: int = 1000
     """Length of one number. Python refuses to convert more than 4,300 digits."""
+    exponent: int = 10_000
+    """Largest exponent of a number, positive or negative."""
 
 
 DEFAULT_LIMITS = Limits()
+"""Limits of the files, for the reader and for the writer: what is written can be read."""
+
+BODY_LIMITS = Limits(text_chars=64 << 20, depth=100, number_chars=900, exponent=8_000)
+"""Limits of a body on the wire. Stricter than a file's: a file holds the content of a body some levels deeper, and the
+same number may be written longer. A frame's 16 MiB bound the text; an inflated registration may be longer."""

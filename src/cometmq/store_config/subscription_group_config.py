@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from cometmq.store_config.fastjson import JsonKey, JsonObject, JsonValue, bean
@@ -234,6 +234,18 @@ class SubscriptionGroupConfig:
             subscription_data_set=_subscriptions(fields),
             attributes=fields.texts("attributes"),
             unknown=fields.others(_KNOWN),
+        )
+
+    def without_unknown(self) -> SubscriptionGroupConfig:
+        """Return the same group without the members that this version does not know, at every level."""
+        policy = self.group_retry_policy
+        exponential = None if policy.exponential is None else replace(policy.exponential, unknown={})
+        bound = self.subscription_data_set
+        return replace(
+            self,
+            group_retry_policy=replace(policy, exponential=exponential, unknown={}),
+            subscription_data_set=None if bound is None else tuple(replace(one, unknown={}) for one in bound),
+            unknown={},
         )
 
     def encode(self) -> JsonObject:

@@ -327,7 +327,7 @@ def test_a_bad_backup_is_an_error_that_names_it(main: bytes | None, data: bytes)
     with pytest.raises(ConfigError) as caught:
         ConfigFile(NAME, file_ops=Disk.with_files(files)).load(content)
     assert caught.value.path == BACKUP
-    assert str(caught.value).startswith(f"{BACKUP}: ")
+    assert f"{BACKUP}: " in str(caught.value)
     assert isinstance(caught.value, ConfigSyntaxError | ConfigValueError)
 
 
@@ -407,3 +407,37 @@ def test_threads_take_turns(tmp_path: Path) -> None:
         thread.join()
     assert file.load(content).origin is Origin.MAIN
     assert {entry.name for entry in tmp_path.iterdir()} == {"topics.json", "topics.json.bak"}
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"generation":3}'])
+def test_written_bytes_that_read_back_differently_replace_nothing(damage: bytes) -> None:
+    class Forgetful(Disk):
+        def write_synced(self, path: Path, data: bytes) -> None:
+            super().write_synced(path, damage)
+
+    files = {NAME: text(1), BACKUP: text(0)}
+    disk = Forgetful(durable=dict(files), visible=files)
+    file = ConfigFile(NAME, file_ops=disk)
+    file.load(content)
+    with pytest.raises(StorageError, match="does not read back"):
+        file.persist(generation(2))
+    assert load(disk) == 1
+
+
+@pytest.mark.parametrize("copy", [TEMPORARY, BROKEN])
+def test_an_unreadable_file_names_the_copy_to_start_with(copy: Path) -> None:
+    disk = Disk.with_files({NAME: b"{broken", BACKUP: b"", copy: text(4)})
+    disk.visible[BACKUP] = b"{broken too"
+    with pytest.raises(ConfigError) as caught:
+        load(disk)
+    assert str(NAME) in str(caught.value)
+    assert str(BACKUP) in str(caught.value)
+    assert f"{copy.name} can be read. To start with it: cp {copy} {NAME}" in str(caught.value)
+    disk.visible[NAME] = disk.visible[copy]  # as told
+    assert load(disk) == 4
+
+
+def test_an_unreadable_file_without_copies_names_the_way_to_the_defaults() -> None:
+    disk = Disk.with_files({NAME: b"{broken", BACKUP: b"{", TEMPORARY: b"{"})
+    with pytest.raises(ConfigError, match=f"To start with the defaults: rm -f {NAME} {BACKUP}"):
+        load(disk)

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import pytest
 from cometmq.errors import InvalidArgument
 from cometmq.store_config.errors import ConfigSyntaxError
 from cometmq.store_config.fastjson import (
+    BODY_LIMITS,
+    DEFAULT_LIMITS,
     JavaList,
     JsonObject,
     JsonValue,
@@ -259,14 +262,67 @@ def test_invalid_utf8_names_its_place() -> None:
         loads(b'{\n"a\xff":1}')
 
 
-@pytest.mark.parametrize("text", ["[" * 101, '{"a":' * 101, "[{a:" * 51, "[" * 1_000_000, "{0:" * 200_000])
+@pytest.mark.parametrize("text", ["[" * 121, '{"a":' * 121, "[{a:" * 61, "[" * 1_000_000, "{0:" * 200_000])
 def test_depth_is_limited(text: str) -> None:
-    with pytest.raises(ConfigSyntaxError, match="more than 100 objects and arrays"):
+    with pytest.raises(ConfigSyntaxError, match="more than 120 objects and arrays"):
         loads(text)
 
 
 def test_depth_up_to_the_limit_is_read() -> None:
-    assert dumps(loads("[" * 100 + "]" * 100)) == "[" * 100 + "]" * 100
+    assert dumps(loads("[" * 120 + "]" * 120)) == "[" * 120 + "]" * 120
+
+
+STRICT_VALUES = ('"a"', "1", "-0", "0.5", "1e3", "null", "true", '"\\ud83d\\ude00"', "[]", '{"b":[2]}')
+
+
+def strict_texts(rng: random.Random) -> Iterator[str]:
+    """Yield strict JSON around every limit of the reader, and some without any."""
+    for limits in (DEFAULT_LIMITS, BODY_LIMITS):
+        for digits in (limits.number_chars - 1, limits.number_chars, limits.number_chars + 1):
+            yield "9" * digits
+            yield "-" + "9" * (digits - 1)
+            yield "1." + "7" * (digits - 2)
+        for exponent in (limits.exponent - 1, limits.exponent, limits.exponent + 1):
+            yield f"[1e{exponent},2.5E-{exponent}]"
+        for depth in (limits.depth - 1, limits.depth, limits.depth + 1):
+            yield "[" * depth + "]" * depth
+            yield '{"a":' * depth + "1" + "}" * depth
+    for _ in range(200):
+        parts = rng.choices(STRICT_VALUES, k=5)
+        yield f'{{"x":[{",".join(parts)}],"x":{parts[0]}}}'
+
+
+@pytest.mark.parametrize("limits", [DEFAULT_LIMITS, BODY_LIMITS], ids=["files", "bodies"])
+def test_strict_and_lenient_readers_agree(limits: Limits) -> None:
+    # A comment in front makes a text that only the lenient reader takes.
+    for text in strict_texts(random.Random(SEED)):
+        assert outcome(text, limits) == outcome("/**/" + text, limits), text[:80]
+
+
+def outcome(text: str, limits: Limits) -> str:
+    try:
+        return repr(loads(text, limits=limits))
+    except ConfigSyntaxError as error:
+        return error.reason
+
+
+def test_accepted_bodies_can_be_written_into_files_and_read_again() -> None:
+    for text in strict_texts(random.Random(SEED)):
+        try:
+            body = loads(text, limits=BODY_LIMITS, keep_layout=False)
+        except ConfigSyntaxError:
+            continue
+        content: JsonValue = {"topicConfigTable": {"orders": {"unknown": body}}}
+        written = loads(encode(content))  # without the members that are null
+        assert loads(encode(written)) == written, text[:80]
+
+
+@pytest.mark.parametrize(
+    "value", [10**1000, -(10**1000), Decimal("1" * 1001), Decimal("1e10001"), Decimal("1e-10001"), 10**998]
+)
+def test_numbers_that_could_not_be_read_again_are_not_written(value: JsonValue) -> None:
+    with pytest.raises(InvalidArgument, match="cannot write a number"):
+        dumps({"a": value})
 
 
 @pytest.mark.parametrize(
