@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -11,6 +12,15 @@ import pytest
 from support.golden import GoldenStores, StoreKind
 
 GoldenStoreFixture: TypeAlias = Callable[[str, StoreKind], Path]
+
+
+def pytest_configure() -> None:
+    """Give the tests, and the programs that they start, signals as a shell in the foreground does.
+
+    Under ``nohup``, and in the background of a script, SIGINT or SIGHUP are ignored, and programs inherit that.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

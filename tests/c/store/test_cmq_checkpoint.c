@@ -65,7 +65,10 @@ static void bytes(void)
     CHECK_INT(cmq_checkpoint_crc(&checkpoint), cmq_crc32(expected, 40));
     cmq_checkpoint again;
     CHECK_OK(cmq_checkpoint_load(cmq_fs_posix(), root, &again));
-    CHECK(memcmp(&again, &checkpoint, sizeof again) == 0);
+    CHECK(again.present && again.file_bytes == checkpoint.file_bytes);
+    CHECK(again.physic_ms == checkpoint.physic_ms && again.logics_ms == checkpoint.logics_ms && again.index_ms == checkpoint.index_ms);
+    CHECK(again.master_flushed == checkpoint.master_flushed && again.confirm_phy == checkpoint.confirm_phy);
+    CHECK_BYTES(again.unknown, sizeof again.unknown, checkpoint.unknown, sizeof checkpoint.unknown);
 }
 
 /* What a later upstream may put behind byte 40 stays. */
