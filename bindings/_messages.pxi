@@ -189,9 +189,11 @@ cdef class Message:
 
     @property
     def properties(self):
-        """All properties as a new dict, ``TAGS`` and ``KEYS`` too."""
+        """All properties as a new dict, ``TAGS`` and ``KEYS`` too; without the store's own proof of the record (``__CRC32#``)."""
         self._parse()
-        return _decode_properties(self._view.properties)
+        pairs = _decode_properties(self._view.properties)
+        pairs.pop("__CRC32#", None)
+        return pairs
 
     @property
     def flag(self):

@@ -312,6 +312,7 @@ static void collect_pairs(struct cmq_scan_pairs *pairs, const cmq_scan_row *row)
     cmq_slice rest = {.data = row->properties, .bytes = row->property_bytes}, name, value;
     pairs->count = 0;
     while (cmq_property_next(&rest, &name, &value)) {
+        if (cmq_slice_equal(name, cmq_slice_of_text("__CRC32#"))) continue;   /* the store's own */
         const uint32_t at = find_pair(pairs, name);
         if (at == pairs->count && pairs->count == PAIRS_MAX) return;
         pairs->names[at] = name;

@@ -94,8 +94,34 @@ static cmq_status load_columns(append_context *c, uint32_t i)
     return status;
 }
 
+/* A property CRC is the store's own: one that a producer sends is dropped, as upstream drops it. All of the properties are in one piece then. */
+static void drop_property_crc(append_context *c)
+{
+    const cmq_slice parts[2] = {c->fields.properties, c->fields.properties_more}, name = cmq_slice_of_text("__CRC32#");
+    if (parts[0].bytes >= sizeof c->scratch[0] || parts[1].bytes >= sizeof c->scratch[0] - parts[0].bytes) return;   /* too long for a record */
+    uint8_t *into = c->scratch[c->scratch_used ^= 1u];   /* the other one may be what is read */
+    size_t used = cmq_property_copy_without(into, parts[0], name);
+    if (used > 0 && parts[1].bytes > 0 && into[used - 1] != CMQ_PROPERTY_PAIR_END) into[used++] = CMQ_PROPERTY_PAIR_END;
+    used += cmq_property_copy_without(into + used, parts[1], name);
+    c->fields.properties = (cmq_slice){.data = into, .bytes = used};
+    c->fields.properties_more = CMQ_SLICE_NONE;
+    c->known.value[CMQ_PROPERTY_CRC32] = CMQ_SLICE_NONE;
+}
+
+static inline bool has_zero(cmq_slice text) { return text.bytes > 0 && memchr(text.data, 0, text.bytes) != NULL; }
+
+/* A sector that was never written reads as zeros: a record whose properties hold some proves by its property CRC that they are its own. */
+static void choose_property_crc(append_context *c)
+{
+    cmq_record_fields *fields = &c->fields;
+    fields->property_crc = c->property_crc;
+    if (c->property_crc != CMQ_RECORD_PROPERTY_CRC_NONE) return;
+    if (has_zero(fields->properties) || has_zero(fields->properties_more) || has_zero(fields->tags) || has_zero(fields->keys))
+        fields->property_crc = CMQ_RECORD_PROPERTY_CRC_SINGLE;
+}
+
 /* Known properties, with the TAGS and KEYS columns in front: an encoded pair behind them wins, as it will when read. */
-static void learn_properties(append_context *c)
+static void find_properties(append_context *c)
 {
     cmq_property_find_known(c->fields.properties, &c->known);
     if (c->fields.properties_more.bytes == 0) return;
@@ -103,6 +129,14 @@ static void learn_properties(append_context *c)
     cmq_property_find_known(c->fields.properties_more, &more);
     for (int name = 0; name < CMQ_PROPERTY_KNOWN_COUNT; name++)
         if (more.value[name].bytes > 0) c->known.value[name] = more.value[name];
+}
+
+static void learn_properties(append_context *c)
+{
+    find_properties(c);
+    if (c->known.value[CMQ_PROPERTY_CRC32].bytes == 0) return;
+    drop_property_crc(c);
+    find_properties(c);
 }
 
 static cmq_slice effective(const append_context *c, cmq_property_name name, cmq_slice column)
@@ -281,6 +315,7 @@ static void put_multi(append_context *c, int64_t phy, int64_t tags_code)
 
 static cmq_status measure(append_context *c)
 {
+    if (c->properties_vary || c->tags_vary || c->append->keys.kind > CMQ_COLUMN_ONE) choose_property_crc(c);
     const cmq_status status = cmq_record_measure(&c->fields, &c->sizes);
     if (status != CMQ_OK) return status;
     if (c->sizes.record_bytes > c->store->record_bytes_max)
@@ -393,9 +428,9 @@ static void begin(append_context *c, cmq_store *store, const cmq_append *append)
     c->fields.keys = append->keys.kind == CMQ_COLUMN_ONE ? append->keys.one : CMQ_SLICE_NONE;
     c->fields.properties = append->properties.kind == CMQ_COLUMN_ONE ? append->properties.one : CMQ_SLICE_NONE;
     c->fields.properties_more = append->properties_more.kind == CMQ_COLUMN_ONE ? append->properties_more.one : CMQ_SLICE_NONE;
-    c->fields.property_crc = !store->options.property_crc ? CMQ_RECORD_PROPERTY_CRC_NONE
-                             : append->one_segment        ? CMQ_RECORD_PROPERTY_CRC_BATCH
-                                                          : CMQ_RECORD_PROPERTY_CRC_SINGLE;
+    c->property_crc = !store->options.property_crc ? CMQ_RECORD_PROPERTY_CRC_NONE
+                      : append->one_segment        ? CMQ_RECORD_PROPERTY_CRC_BATCH
+                                                   : CMQ_RECORD_PROPERTY_CRC_SINGLE;
     c->tags_vary = append->tags.kind > CMQ_COLUMN_ONE;
     c->multi = store->options.lmq_enabled && cmq_dispatch_may_multi(c->fields.topic);
     c->properties_vary = append->properties.kind > CMQ_COLUMN_ONE || append->properties_more.kind > CMQ_COLUMN_ONE || c->multi ||
@@ -407,6 +442,7 @@ static void begin(append_context *c, cmq_store *store, const cmq_append *append)
     c->first_queue_offset = c->first_phy = -1;
     c->scratch_used = 0;
     learn_properties(c);
+    choose_property_crc(c);
 }
 
 static cmq_status check_call(const append_context *c)

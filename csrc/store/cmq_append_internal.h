@@ -14,6 +14,7 @@ typedef struct append_context {
     cmq_record_fields fields;
     cmq_record_sizes sizes;
     cmq_property_known known;       /* of fields.properties */
+    cmq_record_property_crc property_crc;   /* of every message, by the store's setting */
     bool properties_vary;
     bool tags_vary;
     bool multi;                     /* multi-dispatch may apply */

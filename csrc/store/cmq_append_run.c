@@ -65,8 +65,9 @@ static void gather(const append_context *c, uint32_t from, uint32_t left, append
         cast->tags = c->tags_vary ? column_at(&append->tags, from + run->count) : CMQ_SLICE_NONE;
         cast->keys = keys_vary ? column_at(&append->keys, from + run->count) : c->fields.keys;
         run->one_key[run->count] = is_one_key(cast->keys);
-        if (cast->body.bytes > body_max || (c->tags_vary && cmq_property_has_separator(cast->tags)) ||
-            (keys_vary && !run->one_key[run->count] && cmq_property_has_separator(cast->keys)))
+        /* With a zero byte the record gets a proof of its own. */
+        if (cast->body.bytes > body_max || (c->tags_vary && cmq_property_has_control(cast->tags)) ||
+            (keys_vary && !run->one_key[run->count] && cmq_property_has_control(cast->keys)))
             break;
         if (!cmq_record_mould_measure(&c->mould, cast) || cast->record_bytes > record_max) break;
         if (run->count > 0 && cast->record_bytes > RUN_BYTES - run->bytes) break;

@@ -219,6 +219,7 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     if (status != CMQ_OK) return status;
     store->opening.was_unclean = layout->has_abort && store->source == CMQ_FOLLOW_SOURCE_STATIC;
     const bool trusted = cmq_store_trusted_point(store, &point);
+    cmq_store_learn_bounds(store);
     status = find_end(store, trusted ? &point : NULL, &end);
     if (status != CMQ_OK) return status;
     /* Units in the files may have holes behind a durable point: they are taken from the log, as recovery would. */

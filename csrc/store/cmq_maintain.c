@@ -34,6 +34,7 @@ static void fill_point(cmq_store *store, int64_t end, int64_t store_ms, int64_t 
     point->checkpoint_crc = cmq_checkpoint_crc(&store->checkpoint);
     point->last_phy = last_phy;
     point->sizes = store->sizes;
+    point->marks = true;
     point->index_missing_from = store->opening.index_missing_from;
     point->index_missing_end = store->opening.index_missing_end;
     if (!cmq_store_fingerprint(store, last_phy, &point->last_bytes, &point->last_crc)) point->last_phy = -1;

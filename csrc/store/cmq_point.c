@@ -1,8 +1,8 @@
 /* cmq_point: see cmq_point.h.
  *
  * A slot, big-endian:
- *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues, 8: queues_also, 16: newer only)   16 sequence u64   24 log_end
- *   32 store_ms
+ *   0 magic u64   8 version u32   12 flags u32 (1: clean, 2: queues, 4: batch queues, 8: queues_also, 16: newer only, 32: marks)   16 sequence u64
+ *   24 log_end   32 store_ms
  *   40 index: file_name i64, count i32, slots_used i32, begin_ms, end_ms, begin_phy, end_phy (48 bytes in all)
  *   88 last_phy   96 last_bytes i32   100 last_crc u32   104 checkpoint_crc u32   108 queues u64
  *   116 sizes: segment_bytes, queue_file_bytes, batch_file_bytes, ext_file_bytes i64, index_slots, index_entries i32
@@ -31,6 +31,7 @@
 #define FLAG_BATCH_QUEUES 4u
 #define FLAG_ALSO 8u
 #define FLAG_NEWER_ONLY 16u
+#define FLAG_MARKS 32u
 #define SLOT_BYTES 188
 #define SIZES_AT 116
 #define MISSING_AT 164
@@ -52,7 +53,7 @@ static void encode(const cmq_point *point, uint64_t sequence, uint8_t at[SLOT_BY
     cmq_store_u64(at, MAGIC);
     cmq_store_u32(at + 8, VERSION);
     cmq_store_u32(at + 12, (point->clean ? FLAG_CLEAN : 0) | (point->has_queues ? FLAG_QUEUES : 0) | (point->has_batch_queues ? FLAG_BATCH_QUEUES : 0) |
-                              (point->has_also ? FLAG_ALSO : 0));
+                              (point->has_also ? FLAG_ALSO : 0) | (point->marks ? FLAG_MARKS : 0));
     cmq_store_u64(at + 16, sequence);
     cmq_store_i64(at + 24, point->log_end);
     cmq_store_i64(at + 32, point->store_ms);
@@ -113,6 +114,7 @@ static bool decode(const uint8_t at[SLOT_BYTES], cmq_point *point_out, uint64_t 
     *sequence_out = cmq_load_u64(at + 16);
     *point_out = (cmq_point){
         .clean = (cmq_load_u32(at + 12) & FLAG_CLEAN) != 0,
+        .marks = (cmq_load_u32(at + 12) & FLAG_MARKS) != 0,
         .has_queues = (cmq_load_u32(at + 12) & FLAG_QUEUES) != 0,
         .has_batch_queues = (cmq_load_u32(at + 12) & FLAG_BATCH_QUEUES) != 0,
         .log_end = cmq_load_i64(at + 24),

@@ -272,6 +272,46 @@ bool cmq_property_has_separator(cmq_slice text)
     return false;
 }
 
+/* Does one of the 16 bytes lie below 3? */
+static inline bool has_control_in_16(const uint8_t *at)
+{
+#if defined(__SSE2__)
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+    return _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(bytes, _mm_set1_epi8(CMQ_PROPERTY_PAIR_END)), bytes)) != 0;
+#else
+    bool found = false;
+    for (int i = 0; i < 16; i++) found |= at[i] <= CMQ_PROPERTY_PAIR_END;
+    return found;
+#endif
+}
+
+bool cmq_property_has_control(cmq_slice text)
+{
+    if (text.bytes < 16) {
+        bool found = false;
+        for (size_t i = 0; i < text.bytes; i++) found |= text.data[i] <= CMQ_PROPERTY_PAIR_END;
+        return found;
+    }
+    for (size_t done = 0; done + 16 <= text.bytes; done += 16)
+        if (has_control_in_16(text.data + done)) return true;
+    return has_control_in_16(text.data + text.bytes - 16);
+}
+
+size_t cmq_property_copy_without(uint8_t *into, cmq_slice properties, cmq_slice name)
+{
+    size_t used = 0;
+    while (properties.bytes > 0) {
+        const uint8_t *pair_end = memchr(properties.data, CMQ_PROPERTY_PAIR_END, properties.bytes);
+        const size_t bytes = pair_end != NULL ? (size_t)(pair_end - properties.data) + 1 : properties.bytes;
+        const cmq_slice piece = {.data = properties.data, .bytes = bytes};
+        const bool named = bytes > name.bytes && memcmp(piece.data, name.data, name.bytes) == 0 && piece.data[name.bytes] == CMQ_PROPERTY_NAME_END;
+        if (!named) memcpy(into + used, piece.data, bytes);
+        used += named ? 0 : bytes;
+        properties = (cmq_slice){.data = properties.data + bytes, .bytes = properties.bytes - bytes};
+    }
+    return used;
+}
+
 /* For error texts: names are shown up to 64 bytes. */
 #define SHOWN(slice) (int)((slice).bytes < 64 ? (slice).bytes : 64), (const char *)(slice).data
 

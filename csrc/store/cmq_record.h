@@ -231,6 +231,17 @@ enum {
 CMQ_MUST_CHECK cmq_status cmq_record_parse(const uint8_t *at, size_t available, int64_t physical_offset,
                                            unsigned checks, cmq_record_view *view_out);
 
+/* Is the record the one that was written? Its property CRC (2.9) covers all that lies before it; the body's CRC covers the body alone. */
+typedef enum cmq_record_proof {
+    CMQ_RECORD_UNPROVEN = 0,      /* it does not end with a property CRC */
+    CMQ_RECORD_PROVEN,            /* it does, and the CRC is right */
+    CMQ_RECORD_CONTRADICTED       /* it does, and the CRC is not that of these bytes: they have changed, or a producer chose the value */
+} cmq_record_proof;
+cmq_record_proof cmq_record_prove(const cmq_record_view *view);
+
+/* Does topic or properties hold a zero byte? A sector that was never written reads as zeros. The writer gives such a record a property CRC. */
+bool cmq_record_has_zero(const cmq_record_view *view);
+
 /* The few fields that a walk over the log needs. */
 typedef struct cmq_record_head {
     uint32_t record_bytes;

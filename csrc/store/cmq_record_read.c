@@ -124,6 +124,27 @@ static bool property_crc_holds(const uint8_t *at, const cmq_record_view *view, b
     return expected == cmq_crc31(at, view->record_bytes - CMQ_RECORD_PROPERTY_CRC_BYTES);
 }
 
+cmq_record_proof cmq_record_prove(const cmq_record_view *view)
+{
+    static const char name[] = PROPERTY_CRC_NAME "\x01";
+    const cmq_slice properties = view->properties;
+    if (properties.bytes < CMQ_RECORD_PROPERTY_CRC_BYTES) return CMQ_RECORD_UNPROVEN;
+    const size_t at = properties.bytes - CMQ_RECORD_PROPERTY_CRC_BYTES;
+    const uint8_t *pair = properties.data + at;
+    const cmq_slice digits = {.data = pair + sizeof name - 1, .bytes = CMQ_RECORD_PROPERTY_CRC_BYTES - sizeof name};
+    if (memcmp(pair, name, sizeof name - 1) != 0 || pair[CMQ_RECORD_PROPERTY_CRC_BYTES - 1] != CMQ_PROPERTY_PAIR_END) return CMQ_RECORD_UNPROVEN;
+    const uint8_t *record = properties.data + properties.bytes - view->record_bytes;
+    if (read_crc_digits(digits) == cmq_crc31(record, view->record_bytes - CMQ_RECORD_PROPERTY_CRC_BYTES)) return CMQ_RECORD_PROVEN;
+    /* Upstream's batches put it behind a pair that is not closed, which makes it part of that pair's value; so can any producer. */
+    return at == 0 || pair[-1] == CMQ_PROPERTY_PAIR_END ? CMQ_RECORD_CONTRADICTED : CMQ_RECORD_UNPROVEN;
+}
+
+bool cmq_record_has_zero(const cmq_record_view *view)
+{
+    return (view->topic.bytes > 0 && memchr(view->topic.data, 0, view->topic.bytes) != NULL) ||
+           (view->properties.bytes > 0 && memchr(view->properties.data, 0, view->properties.bytes) != NULL);
+}
+
 static cmq_record_reason check_record(const uint8_t *at, int64_t physical_offset, unsigned checks,
                                       const cmq_record_view *view)
 {

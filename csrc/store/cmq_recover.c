@@ -182,8 +182,7 @@ static cmq_status step(walk *w, unsigned checks)
 
 static cmq_status read_log(walk *w)
 {
-    const unsigned checks =
-        CMQ_RECORD_CHECK_BODY_CRC | (w->store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : CMQ_RECORD_CHECK_IF_PROPERTY_CRC);
+    const unsigned checks = CMQ_RECORD_CHECK_BODY_CRC | (w->store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : 0);
     cmq_status status = CMQ_OK;
     while (status == CMQ_OK) status = step(w, checks);
     if (status == CMQ_END) status = CMQ_OK;
@@ -207,11 +206,11 @@ static bool reaches(const walk *w, int64_t end)
 static cmq_status refuse_damage(const walk *w, bool unclean)
 {
     cmq_record_view view;
-    cmq_point point;
-    if (cmq_store_last_point(w->store, &point) && !reaches(w, point.log_end))
+    const int64_t known_end = w->store->known_end;
+    if (!reaches(w, known_end))
         return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
-                           "the commit log can be read to %" PRId64 " only, but messages up to %" PRId64 " were on disk: a segment file is missing or damaged. "
-                           "Put it back, or run `cometmq verify` and then `cometmq repair`", w->position, point.log_end);
+                           "the commit log can be read to %" PRId64 " only, but messages up to %" PRId64 " were acknowledged: a segment file is missing or "
+                           "damaged. Put it back, or run `cometmq verify` and then `cometmq repair`", w->position, known_end);
     if (!cmq_store_flushed_behind(w->store, w->position, w->last_phy, w->last_ms, unclean, &view)) return CMQ_OK;
     return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
                        "the commit log is damaged at physical offset %" PRId64 ": flushed messages follow it (the next at %" PRId64 "), so it is no torn "
@@ -371,6 +370,7 @@ cmq_status cmq_store_recover(cmq_store *store, const cmq_layout *layout)
     cmq_point point;
     const bool trusted = cmq_store_trusted_point(store, &point);
     const bool unclean = layout->has_abort;
+    cmq_store_learn_bounds(store);
     walk w = {.store = store, .last_phy = -1};
     cmq_status status = cmq_store_refuse_lost_log(store);
     if (status == CMQ_OK && unclean) status = make_findings_durable(store);

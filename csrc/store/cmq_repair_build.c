@@ -142,8 +142,7 @@ static cmq_status CMQ_MUST_CHECK step(cmq_repair *repair, int64_t *phy, int64_t 
     cmq_store *store = repair->store;
     cmq_segment *segment;
     cmq_record_view view;
-    const unsigned checks =
-        CMQ_RECORD_CHECK_BODY_CRC | (store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : CMQ_RECORD_CHECK_IF_PROPERTY_CRC);
+    const unsigned checks = CMQ_RECORD_CHECK_BODY_CRC | (store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : 0);
     cmq_status status = cmq_store_record_at(store, *phy, limit, checks, &segment, &view);
     if (status == CMQ_OK) {
         status = take_record(repair, *phy, &view);
@@ -175,7 +174,8 @@ static cmq_status CMQ_MUST_CHECK learn_point(cmq_repair *repair)
 {
     cmq_point point;
     const bool trusted = cmq_store_trusted_point(repair->store, &point);
-    repair->known_end = cmq_store_last_point(repair->store, &point) ? point.log_end : 0;
+    cmq_store_learn_bounds(repair->store);
+    repair->known_end = repair->store->known_end;
     repair->torn_from = !repair->report->was_unclean ? INT64_MAX : trusted ? point.log_end : 0;
     return trusted || !repair->report->was_unclean ? CMQ_OK : cmq_store_scan_start(repair->store, true, 0, &repair->torn_from);
 }

@@ -1,6 +1,5 @@
-/* cmq_sound: looks for bytes, and for whole records, where the log should hold none: behind its end, or behind damage.
- *
- * And at a record that is whole by its CRC, which covers the body alone.
+/* cmq_sound: looks for bytes, and for whole records, where the log should hold none: behind its end, or behind damage. And decides whether a record
+ * that is whole by its body's CRC is torn in its topic or properties (docs/decisions/0003).
  *
  * A segment is mostly hole behind the end (1 GiB, sparse), so only what the file system calls data is read, a window at a time.
  */
@@ -85,12 +84,22 @@ static bool is_zero(const uint8_t *bytes, size_t count)
     return true;
 }
 
-bool cmq_store_is_torn(const cmq_store *store, const cmq_record_view *view)
+void cmq_store_learn_bounds(cmq_store *store)
+{
+    cmq_point point;
+    store->known_end = 0;
+    store->marked_from = INT64_MAX;
+    /* After a Java broker's visit neither says anything of this log. */
+    if (!cmq_store_last_point(store, &point)) return;
+    store->known_end = point.log_end > store->acknowledged_end ? point.log_end : store->acknowledged_end;
+    if (point.marks) store->marked_from = point.log_end;
+}
+
+/* Could the properties be those of a record that lost sectors? What was not written reads as zeros: to the end, where a write stopped half way; a
+ * sector in the middle, where the power went. */
+static bool looks_torn(const cmq_store *store, const cmq_record_view *view)
 {
     if (memchr(view->topic.data, 0, view->topic.bytes) != NULL) return true;
-    /* What was not written reads as zeros behind our cuts: to the end, where a write stopped half way; a sector in the middle, where the power went.
-     * Properties that look like that by themselves would need zeros at their end, or beginning at a sector by chance, near the end of a log that was
-     * not closed. */
     const uint8_t *properties = view->properties.data;
     if (view->properties.bytes > 0 && properties[view->properties.bytes - 1] == 0) return true;
     const int64_t end = view->physical_offset % cmq_log_segment_bytes(store->log) + view->record_bytes;
@@ -101,6 +110,30 @@ bool cmq_store_is_torn(const cmq_store *store, const cmq_record_view *view)
         if (is_zero(properties + (sector - begin), (size_t)(left < SECTOR_BYTES ? left : SECTOR_BYTES))) return true;
     }
     return false;
+}
+
+/* Does the log go on where the record ends, with a whole record that is no older, or with the blank that ends the segment? */
+static bool is_continued(cmq_store *store, const cmq_record_view *view)
+{
+    const int64_t bytes = cmq_log_segment_bytes(store->log), end = view->physical_offset + view->record_bytes;
+    cmq_segment *segment;
+    cmq_record_view next;
+    const cmq_status status = cmq_store_record_at(store, end, cmq_log_last_file_end(store->log), CMQ_RECORD_CHECK_BODY_CRC, &segment, &next);
+    if (status == CMQ_END) return next.record_bytes == bytes - end % bytes;
+    if (status != CMQ_OK) return false;
+    cmq_segment_unpin(segment);
+    return next.store_timestamp_ms >= view->store_timestamp_ms;
+}
+
+bool cmq_store_is_torn(cmq_store *store, const cmq_record_view *view)
+{
+    if (view->physical_offset < store->known_end) return false;
+    const cmq_record_proof proof = cmq_record_prove(view);
+    if (proof == CMQ_RECORD_PROVEN) return false;
+    if (proof == CMQ_RECORD_UNPROVEN && !cmq_record_has_zero(view)) return false;
+    if (view->physical_offset >= store->marked_from) return true;   /* it had its proof when it was written */
+    /* Written by a program that left no proof, or took a producer's property for one: what follows decides. */
+    return (proof == CMQ_RECORD_CONTRADICTED || looks_torn(store, view)) && !is_continued(store, view);
 }
 
 /* How many of these bytes up to the last that is not zero. In steps of a cache line: behind the end lie up to a segment's worth of pages that were
@@ -135,10 +168,10 @@ int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
 }
 
 /* Was the record, which lies behind a place where reading stopped, once flushed and acknowledged? (docs/decisions/0003) */
-static bool was_flushed(const cmq_store *store, int64_t last_phy, int64_t last_ms, bool unclean, const cmq_point *point, const cmq_record_view *view)
+static bool was_flushed(const cmq_store *store, int64_t last_phy, int64_t last_ms, bool unclean, const cmq_record_view *view)
 {
     const cmq_checkpoint *checkpoint = &store->checkpoint;
-    if (point != NULL && view->physical_offset < point->log_end) return true;
+    if (view->physical_offset < store->known_end) return true;   /* also where its last record was damaged since: the log reached so far */
     if (last_phy >= 0 && view->store_timestamp_ms < last_ms) return false;   /* stale bytes of before an earlier cut */
     /* The last recovery chose to cut here, and nothing newer was flushed since. */
     const bool chosen = checkpoint->confirm_phy == last_phy && checkpoint->physic_ms <= last_ms;
@@ -147,11 +180,8 @@ static bool was_flushed(const cmq_store *store, int64_t last_phy, int64_t last_m
 
 bool cmq_store_flushed_behind(cmq_store *store, int64_t end, int64_t last_phy, int64_t last_ms, bool unclean, cmq_record_view *view_out)
 {
-    cmq_point point;
-    /* Also where its last record was damaged since: the log reached so far. */
-    const bool known = cmq_store_last_point(store, &point);
     const int64_t bytes = cmq_log_segment_bytes(store->log), limit = cmq_log_last_file_end(store->log);
     for (int64_t from = end; from < limit; from = from - from % bytes + bytes)
-        if (cmq_store_find_sound(store, from, view_out) && was_flushed(store, last_phy, last_ms, unclean, known ? &point : NULL, view_out)) return true;
+        if (cmq_store_find_sound(store, from, view_out) && was_flushed(store, last_phy, last_ms, unclean, view_out)) return true;
     return false;
 }

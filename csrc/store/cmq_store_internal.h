@@ -64,6 +64,11 @@ struct cmq_store {
     cmq_clock clock;
     char root[CMQ_PATH_BYTES];
     pid_t pid;                          /* the process that opened it */
+    /* What an opening knows of the log that it finds; cmq_store_learn_bounds. */
+    int64_t acknowledged_end;           /* of the follow page: every byte below was acknowledged, or is in the page cache of this boot; 0: not known */
+    int64_t known_end;                  /* no record that begins below is torn: it was acknowledged, or is below the durable point */
+    int64_t marked_from;                /* records from here on carry a property CRC wherever they could be mistaken for torn; INT64_MAX: not known */
+
     cmq_store_options options;          /* pointers in it are not kept, but for the strings below */
     cmq_layout_sizes sizes;
     cmq_delay_levels delays;
@@ -273,8 +278,11 @@ cmq_status CMQ_MUST_CHECK cmq_store_record_at(cmq_store *store, int64_t phy, int
 /* Put the record at `phy` into the batch; its segment's pin goes along, once for all records of it. CMQ_AGAIN: no room. */
 cmq_status CMQ_MUST_CHECK cmq_store_take(cmq_store *store, int64_t phy, cmq_found_batch *batch, cmq_record_view *view_out);
 
-/* After an unclean end: has this record, sound by its body's CRC, lost a sector of its topic or properties, which no CRC covers? */
-bool cmq_store_is_torn(const cmq_store *store, const cmq_record_view *view);
+/* Up to where the log surely reached, and from where its records carry proofs. Once log and checkpoint are loaded. */
+void cmq_store_learn_bounds(cmq_store *store);
+
+/* After an unclean end: has this record, sound by its body's CRC, lost a sector of its topic or properties, which that CRC does not cover? */
+bool cmq_store_is_torn(cmq_store *store, const cmq_record_view *view);
 
 /* ---- cmq_queued.c ---- */
 

@@ -58,9 +58,21 @@ bool cmq_verify_is_damaged(const cmq_verification *v, int64_t phy)
 
 /* ---- the walk ---- */
 
+/* A property CRC that is not the record's: the record has changed, or, in a log of before the store dropped such properties, its producer sent it. */
+static void check_proof(cmq_verification *v, const cmq_record_view *view)
+{
+    if (cmq_record_prove(view) != CMQ_RECORD_CONTRADICTED) return;
+    const cmq_store_options *options = &v->store->options;
+    const bool ours = options->property_crc || options->check_property_crc || cmq_record_has_zero(view);
+    cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_RECORD, ours ? CMQ_SEVERITY_DAMAGED : CMQ_SEVERITY_NOTE, view->physical_offset);
+    cmq_verify_report(v, &problem, "the record's property CRC (__CRC32#) is not that of its bytes: %s",
+                      ours ? "its head, topic or properties have changed" : "they have changed, or its producer sent that property");
+}
+
 static cmq_status check_record(cmq_verification *v, const cmq_record_view *view)
 {
     cmq_dispatch_facts facts;
+    check_proof(v, view);
     cmq_dispatch_learn(v->store, view, &facts);
     v->out->records++;
     v->out->body_bytes += (int64_t)view->body.bytes;
@@ -101,7 +113,7 @@ static cmq_status walk_log(cmq_verification *v)
     for (int64_t phy = v->out->log_min; phy < v->confirmed && cmq_verify_progress(v, phy, false);) {
         cmq_segment *segment;
         cmq_record_view view;
-        cmq_status status = cmq_store_record_at(v->store, phy, v->confirmed, CMQ_RECORD_CHECK_BODY_CRC | CMQ_RECORD_CHECK_IF_PROPERTY_CRC, &segment, &view);
+        cmq_status status = cmq_store_record_at(v->store, phy, v->confirmed, CMQ_RECORD_CHECK_BODY_CRC, &segment, &view);
         if (status == CMQ_OK) {
             status = check_record(v, &view);
             phy += view.record_bytes;
@@ -126,12 +138,12 @@ static cmq_status walk_log(cmq_verification *v)
 /* Does the log end before what the last writer knew to be on disk? A blank ends its segment in order. */
 static bool falls_short(cmq_verification *v, bool at_blank)
 {
-    cmq_point point;
     const int64_t bytes = v->store->sizes.segment_bytes, end = at_blank ? v->confirmed - v->confirmed % bytes + bytes : v->confirmed;
-    if (!cmq_store_last_point(v->store, &point) || point.log_end <= end) return false;
-    const bool missing = point.log_end > cmq_log_last_file_end(v->store->log);
+    const int64_t known_end = v->store->known_end;
+    if (known_end <= end) return false;
+    const bool missing = known_end > cmq_log_last_file_end(v->store->log);
     cmq_problem problem = cmq_verify_problem(CMQ_PROBLEM_RECORD, CMQ_SEVERITY_DAMAGED, v->confirmed);
-    cmq_verify_report(v, &problem, "the log ends here, but messages up to %" PRId64 " were on disk: %s", point.log_end,
+    cmq_verify_report(v, &problem, "the log ends here, but messages up to %" PRId64 " were acknowledged: %s", known_end,
                       missing ? "later segment files are missing" : "the bytes in between are no whole record");
     return true;
 }
