@@ -370,6 +370,7 @@ cdef extern from "store/cmq_store.h" nogil:
     cmq_status cmq_store_close(cmq_store *store)
     void cmq_store_opening_of(const cmq_store *store, cmq_store_opening *opening_out)
 
+    cmq_status cmq_store_check_append(cmq_store *store, const cmq_append *append)
     cmq_status cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out)
     cmq_status cmq_store_wait(cmq_store *store, int64_t end)
     cmq_status cmq_store_flush(cmq_store *store)

@@ -8,6 +8,9 @@
 #   numpy: U, object                        as a list
 #   Arrow (__arrow_c_array__, __arrow_c_stream__): binary, string, large_*, *_view, fixed_size_binary, dictionaries of them
 #
+# Offsets, views and indices of an Arrow array may come from a file of somebody else's, so that they are checked before they are followed. The C data
+# interface has no buffer sizes but for views; arrays of pyarrow's, which knows the sizes, check themselves (_validated).
+#
 # A _Column owns what the engine borrows: buffers, capsules and a tuple of the elements, so that nobody can take one away while the call runs
 # without the GIL. numpy and pyarrow are not imported.
 
@@ -231,6 +234,7 @@ cdef class _Column:
     # ---- Arrow
 
     cdef int _from_arrow_array(self, object array) except -1:
+        array = _validated(array, self.name)
         schema_capsule, array_capsule = array.__arrow_c_array__()
         self.kept = (schema_capsule, array_capsule)
         self._from_chunks(<ArrowSchema *>PyCapsule_GetPointer(schema_capsule, "arrow_schema"),
@@ -239,6 +243,7 @@ cdef class _Column:
 
     cdef int _from_arrow_stream(self, object source) except -1:
         cdef Py_ssize_t capacity = 0
+        source = _validated(source, self.name)
         capsule = source.__arrow_c_stream__()
         self.kept = capsule
         cdef ArrowArrayStream *stream = <ArrowArrayStream *>PyCapsule_GetPointer(capsule, "arrow_array_stream")
@@ -373,18 +378,21 @@ cdef class _Column:
         """binary_view: 16 bytes each: length, then the bytes themselves (up to 12) or prefix, buffer and offset."""
         cdef const uint8_t *view = <const uint8_t *>array.buffers[1] + array.offset * 16
         cdef int64_t i, buffers = array.n_buffers - 3
+        cdef const int64_t *sizes = <const int64_t *>array.buffers[array.n_buffers - 1]
         cdef int32_t[4] words
         for i in range(array.length):
             memcpy(words, view, 16)
             into[i].bytes = <size_t>words[0]
-            if words[0] <= 12:
-                into[i].data = view + 4
-            elif words[2] < 0 or words[2] >= buffers or words[3] < 0:
-                raise ValueError(f"{self.name}[{i}]: the Arrow view names the buffer {words[2]} of {buffers}")
-            else:
-                into[i].data = <const uint8_t *>array.buffers[2 + words[2]] + words[3]
             if words[0] < 0:
                 raise ValueError(f"{self.name}[{i}]: the Arrow view has the length {words[0]}")
+            elif words[0] <= 12:
+                into[i].data = view + 4
+            elif words[2] < 0 or words[2] >= buffers:
+                raise ValueError(f"{self.name}[{i}]: the Arrow view names the buffer {words[2]} of {buffers}")
+            elif words[3] < 0 or <int64_t>words[3] + words[0] > sizes[words[2]]:
+                raise ValueError(f"{self.name}[{i}]: the Arrow view ends behind its buffer")
+            else:
+                into[i].data = <const uint8_t *>array.buffers[2 + words[2]] + words[3]
             view += 16
         return 0
 
@@ -423,6 +431,23 @@ cdef class _Column:
                     raise _errors.InvalidArgument(f"{self.name}[{at + i}] is null; a message needs a body, which may be empty")
                 self.slices[at + i] = _NO_BYTES
         return 0
+
+
+cdef object _validated(object values, str name):
+    """Let an array of pyarrow's check that it stays within its buffers; return it, texts as bytes: nobody needs them to be UTF-8 here."""
+    if (type(values).__module__ or "").partition(".")[0] != "pyarrow" or not hasattr(values, "validate"):
+        return values
+    binary = _BINARY_OF.get(str(getattr(values, "type", "")))
+    try:
+        if binary is not None:
+            values = values.cast(binary)
+        values.validate(full=True)
+    except ValueError as error:
+        raise ValueError(f"{name}: the Arrow array is damaged: {error}") from error
+    return values
+
+
+cdef dict _BINARY_OF = {"string": "binary", "large_string": "large_binary", "string_view": "binary_view"}
 
 
 cdef inline bint _is_null(const ArrowArray *array, int64_t at) noexcept nogil:

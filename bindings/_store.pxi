@@ -459,8 +459,8 @@ cdef class StoreHandle:
 
     def append_many(self, str topic not None, object bodies, object tags=None, object keys=None, object properties=None, object queue=0,
                     int32_t queue_count=1, int64_t spread_from=-1, int32_t flag=0, object born_timestamps_ms=None, bint wait=True,
-                    bint one_segment=False):
-        """Append a batch; the GIL is released once.
+                    bint one_segment=False, bint only_check=False):
+        """Append a batch; the GIL is released once. ``only_check``: append nothing, raise what the first message at fault would raise.
 
         ``queue`` is an int or one int per message, each below ``queue_count``; ``spread_from`` >= 0 deals the messages out over
         ``queue_count`` queues from there instead. ``properties`` is encoded bytes for all, or encoded bytes per message.
@@ -507,7 +507,10 @@ cdef class StoreHandle:
         if count > 0:
             self.enter()
             with nogil:
-                status = cmq_store_append(self._store, &request, &appended)
+                if only_check:
+                    status = cmq_store_check_append(self._store, &request)
+                else:
+                    status = cmq_store_append(self._store, &request, &appended)
             self.leave()
             if status != CMQ_OK:
                 error = _failure(status)

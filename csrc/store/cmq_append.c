@@ -558,6 +558,27 @@ void cmq_store_set_staging(cmq_store *store, int64_t bytes_max)
     pthread_mutex_unlock(&store->seat);
 }
 
+static cmq_status check_message(append_context *c, uint32_t i)
+{
+    const cmq_append *append = c->append;
+    const int32_t queue_id = append->queue_ids != NULL ? append->queue_ids[i] : append->common.queue_id;
+    if (queue_id < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue id %d is negative", queue_id);
+    const cmq_status status = load_columns(c, i);
+    return status == CMQ_OK ? measure(c) : status;
+}
+
+cmq_status cmq_store_check_append(cmq_store *store, const cmq_append *append)
+{
+    append_context c;
+    begin(&c, store, append);
+    cmq_status status = check_call(&c);
+    for (uint32_t i = 0; i < append->count && status == CMQ_OK; i++) {
+        status = check_message(&c, i);
+        if (status != CMQ_OK) return fail_message(&c, i, status);
+    }
+    return status;
+}
+
 cmq_status cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out)
 {
     *appended_out = (cmq_appended){.first_queue_offset = -1, .first_physical_offset = -1};

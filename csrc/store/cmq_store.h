@@ -165,6 +165,10 @@ typedef struct cmq_appended {
  * cmq_store_wait(end) says so). Failures of your input (topic, sizes, separators in tags or keys) are found before the message they are about. */
 cmq_status CMQ_MUST_CHECK cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out);
 
+/* Would cmq_store_append take every message, as far as it depends on the messages? CMQ_OK, or the failure that the first message at fault would
+ * have. Nothing is appended, and no queue is made. Any thread; takes no lock. What the store has not (space, a sound disk) is not asked. */
+cmq_status CMQ_MUST_CHECK cmq_store_check_append(cmq_store *store, const cmq_append *append);
+
 /* Under sync flush: how many bytes may wait for the disk before an append waits for it, too. At first 8 MiB. */
 void cmq_store_set_staging(cmq_store *store, int64_t bytes_max);
 

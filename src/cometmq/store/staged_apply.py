@@ -10,18 +10,15 @@ else. So how many messages of each chunk the log has says where a writer that di
 
 from __future__ import annotations
 
-import mmap
-import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cometmq._engine import StoreHandle, encode_properties
+from cometmq._engine import AppendManyResult, StoreHandle, encode_properties
 from cometmq.errors import CorruptRecord, Error, InvalidArgument
-from cometmq.store.handoff_files import HANDOFF_PROPERTY, StagedFile, StagedWork
+from cometmq.store.handoff_files import HANDOFF_PROPERTY, StagedWork
+from cometmq.store.staged_check import check_file, check_room, read_batches
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import READ_WRITE, TopicBook, WriteTarget
 
@@ -50,6 +47,10 @@ def apply_staged(
 ) -> None:
     """Append the messages of staged work that are not in the log yet.
 
+    Every row of every file is checked before the first is appended, so that work is appended whole or not at all: form,
+    lengths, topics, queues, and room on the disk. What can fail behind that is the disk; the work waits then, and the
+    next attempt goes on where this one stopped.
+
     Args:
         handle: the store, open for writing.
         topics: its topics; new ones are made.
@@ -60,10 +61,11 @@ def apply_staged(
     Raises:
         InvalidArgument: the rows cannot be appended; nothing was, unless the text says otherwise.
         CorruptRecord: a file is missing or damaged; nothing was appended.
+        DiskFull: there is no room for the rows; the work waits. Nothing was appended where the check found it.
     """
     try:
         for file in work.files:
-            _check_file(folder.path / work.folder / file.name, file)
+            check_file(folder.path / work.folder / file.name, file)
         _apply(handle, topics, folder, work, done)
     except Error:
         raise
@@ -75,9 +77,10 @@ def apply_staged(
 
 
 def _apply(handle: StoreHandle, topics: TopicBook, folder: StagedFolder, work: StagedWork, done: Counter[int]) -> None:
-    targets = _prepare_targets(topics, folder, work)
+    targets = _prepare_targets(handle, topics, folder, work)
+    check_room(folder.path, sum(file.size_bytes for file in work.files))
     unsynced = 0
-    for chunk in _chunks(folder, work, bodies=True):
+    for chunk in _chunks(folder, work):
         skip = done[chunk.number]
         if skip < chunk.rows.num_rows:
             rows = chunk.rows.slice(skip)
@@ -88,24 +91,12 @@ def _apply(handle: StoreHandle, topics: TopicBook, folder: StagedFolder, work: S
                 unsynced = 0
 
 
-def _check_file(path: Path, file: StagedFile) -> None:
-    try:
-        with path.open("rb") as opened:
-            size = opened.seek(0, 2)
-            if size != file.size_bytes:
-                raise CorruptRecord(f"the staged file {path} has {size} bytes, not {file.size_bytes}")
-            with closing(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)) as content:
-                checksum = zlib.crc32(content)
-    except FileNotFoundError:
-        raise CorruptRecord(f"the staged file {path} is gone") from None
-    if checksum != file.crc32:
-        raise CorruptRecord(f"the staged file {path} is damaged: its checksum is wrong")
-
-
-def _prepare_targets(topics: TopicBook, folder: StagedFolder, work: StagedWork) -> dict[str, WriteTarget]:
-    """Make what topics are missing, and check queues, before anything is appended."""
+def _prepare_targets(
+    handle: StoreHandle, topics: TopicBook, folder: StagedFolder, work: StagedWork
+) -> dict[str, WriteTarget]:
+    """Check every row, and make what topics are missing, before anything is appended."""
     targets: dict[str, WriteTarget] = {}
-    for chunk in _chunks(folder, work, bodies=False):
+    for chunk in _chunks(folder, work):
         target = targets.get(chunk.topic)
         if target is None:
             if topics.find(chunk.topic) is None:
@@ -126,27 +117,18 @@ def _prepare_targets(topics: TopicBook, folder: StagedFolder, work: StagedWork) 
                     f"the topic {chunk.topic} has the queues 0 to {target.queues - 1}, and no {wrong[0]}; "
                     "set_topic_queues changes their number"
                 )
+        _call(handle, chunk, chunk.rows, target, work, 0, -1, only_check=True)
     return targets
 
 
-def _chunks(folder: StagedFolder, work: StagedWork, *, bodies: bool) -> Iterator[_Chunk]:
+def _chunks(folder: StagedFolder, work: StagedWork) -> Iterator[_Chunk]:
     """Yield all chunks, numbered in the same way each time."""
-    import pyarrow as pa
-
     number = 0
     for file in work.files:
-        with pa.memory_map(str(folder.path / work.folder / file.name)) as opened, pa.ipc.open_file(opened) as reader:
-            for index in range(reader.num_record_batches):
-                batch = reader.get_batch(index)
-                for topic, rows in _by_topic(batch if bodies else _without_bodies(batch), work.topic):
-                    yield _Chunk(number, topic, rows)
-                    number += 1
-
-
-def _without_bodies(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Leave what topics and queues need, and a column that is always there."""
-    small = [name for name in ("topic", "queue") if name in batch.schema.names]
-    return batch.select(small) if small else batch.slice(0, min(batch.num_rows, 1))
+        for batch in read_batches(folder.path / work.folder / file.name):
+            for topic, rows in _by_topic(batch, work.topic):
+                yield _Chunk(number, topic, rows)
+                number += 1
 
 
 def _by_topic(batch: pa.RecordBatch, default: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -184,10 +166,27 @@ def _numbers(rows: pa.RecordBatch, name: str) -> npt.NDArray[np.int64] | None:
 
 
 def _append(handle: StoreHandle, chunk: _Chunk, rows: pa.RecordBatch, target: WriteTarget, work: StagedWork) -> int:
+    queue, spread_from = _queues(rows, target)
+    result = _call(handle, chunk, rows, target, work, queue, spread_from)
+    if spread_from >= 0:
+        target.turn = (spread_from + len(result)) % target.queues
+    return result.end
+
+
+def _call(
+    handle: StoreHandle,
+    chunk: _Chunk,
+    rows: pa.RecordBatch,
+    target: WriteTarget,
+    work: StagedWork,
+    queue: Any,
+    spread_from: int,
+    *,
+    only_check: bool = False,
+) -> AppendManyResult:
     mark = encode_properties({HANDOFF_PROPERTY: f"{work.work_id}:{chunk.number}"})
     names = rows.schema.names
-    queue, spread_from = _queues(rows, target)
-    result = handle.append_many(
+    return handle.append_many(
         chunk.topic,
         rows.column("body"),
         rows.column("tags") if "tags" in names else None,
@@ -198,10 +197,8 @@ def _append(handle: StoreHandle, chunk: _Chunk, rows: pa.RecordBatch, target: Wr
         spread_from=spread_from,
         born_timestamps_ms=work.born_timestamp_ms,
         wait=False,
+        only_check=only_check,
     )
-    if spread_from >= 0:
-        target.turn = (spread_from + len(result)) % target.queues
-    return result.end
 
 
 def _marked(properties: pa.Array, mark: bytes) -> pa.Array:

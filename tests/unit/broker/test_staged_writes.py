@@ -185,7 +185,7 @@ def test_work_that_the_writer_rejects(rig: Rig) -> None:
         answer = commit(rig, entry(nonsense))
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert answer.remark is not None
-        assert "is not what it should be" in answer.remark
+        assert "does not begin as an Arrow file" in answer.remark
     assert (bodies(rig), settled(rig)) == ([b"first"], [])
     assert outcome(commit(rig, stage(rig, b"a", job="mended"), job="mended")) == "done", "the key is still free"
 

@@ -306,17 +306,20 @@ def test_a_damaged_file(path: Path, reader: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "batch",
+    ("batch", "reason"),
     [
-        pa.record_batch({"text": pa.array(["x"])}),
-        pa.record_batch({"body": pa.array([1])}),
-        pa.record_batch({"body": pa.array([b"x"]), "queue": pa.array(["first"])}),
+        (pa.record_batch({"text": pa.array(["x"])}), "has the columns text"),
+        (pa.record_batch({"body": pa.array([1])}), "'body' of type int64"),
+        (pa.record_batch({"body": pa.array([b"x"]), "queue": pa.array(["first"])}), "'queue' of type string"),
+        (pa.record_batch({"body": pa.array([b"x"]), "more": pa.array(["first"])}), "'more' of type string"),
+        (pa.record_batch({"body": pa.array([b"x", None])}), "without a body"),
+        (pa.record_batch({"body": pa.array([b"x"]), "topic": pa.array(["t"]).dictionary_encode()}), "not a schema"),
     ],
 )
-def test_files_that_no_task_leaves(path: Path, batch: pa.RecordBatch) -> None:
+def test_files_that_no_task_leaves(path: Path, batch: pa.RecordBatch, reason: str) -> None:
     """They are put aside, and the writer goes on."""
     with open_small(path) as writer, open_small(path, mode="r") as reader:
-        with pytest.raises(errors.HandoffRejected, match="not what it should be"):
+        with pytest.raises(errors.HandoffRejected, match=reason):
             commit_staged(reader, work(stage(path, batch)), timeout_s=30)
         one = stage(path, rows(b"goes on"), job="job-2")
         assert commit_staged(reader, work(one, folder="job-2"), timeout_s=30)
