@@ -593,6 +593,7 @@ cdef extern from "export/cmq_scan.h" nogil:
     ctypedef struct cmq_scan_skipped:
         uint64_t records
         uint64_t invalid_texts
+        uint64_t clamped_times
         uint64_t expired
 
     void cmq_scan_skipped_of(const cmq_scan *scan, cmq_scan_skipped *skipped_out, int64_t *offsets, uint32_t capacity, uint32_t *count_out)

@@ -334,10 +334,10 @@ cdef class ColumnScan(_Decompressing):
         return capsule
 
     def skipped(self):
-        """What did not come as it was stored: {"records", "offsets", "invalid_texts", "expired"}.
+        """What did not come as it was stored: {"records", "offsets", "invalid_texts", "clamped_times", "expired"}.
 
         ``records`` were damaged and passed over (``skip_corrupt``), ``offsets`` are the physical offsets of the first 1024 of them;
-        ``invalid_texts`` were no UTF-8 and were mended; ``expired`` messages were to be read and are gone.
+        ``invalid_texts`` were no UTF-8 and were mended; ``clamped_times`` lay outside the years 1 to 9999; ``expired`` messages were to be read and are gone.
         """
         self._hold()
         self._handle.enter()
@@ -370,7 +370,7 @@ cdef dict _skipped_of(cmq_scan *scan):
     cdef uint32_t count = 0
     cmq_scan_skipped_of(scan, &counts, offsets, DEF_SKIPPED_MAX, &count)
     return {"records": counts.records, "offsets": [offsets[i] for i in range(count)], "invalid_texts": counts.invalid_texts,
-            "expired": counts.expired}
+            "clamped_times": counts.clamped_times, "expired": counts.expired}
 
 
 # ---- the stream's functions: called by anyone, on any thread, without the GIL

@@ -28,15 +28,25 @@ static cmq_status append_int32(const cmq_scan *scan, cmq_scan_builder *builder)
     return CMQ_OK;
 }
 
-/* Anything may stand in the log; what has no microseconds becomes the farthest time that has. */
-static int64_t in_micros(int64_t ms)
+/* 0001-01-01 and the last millisecond of 9999-12-31: the years that calendars of SQL, Python and RFC 3339 have. */
+#define TIME_MS_MIN INT64_C(-62135596800000)
+#define TIME_MS_MAX INT64_C(253402300799999)
+
+/* A producer chooses its time freely. What no calendar has becomes the nearest time that they have, and is counted. */
+static void clamp_times(cmq_scan *scan, int64_t *times, bool micros)
 {
-    if (ms > INT64_MAX / 1000) return INT64_MAX;
-    if (ms < INT64_MIN / 1000) return INT64_MIN;
-    return ms * 1000;
+    const int64_t unit = micros ? 1000 : 1;
+    uint64_t clamped = 0;
+    FOR_ROWS {
+        const int64_t low = times[i] < TIME_MS_MIN ? TIME_MS_MIN : times[i];
+        const int64_t ms = low > TIME_MS_MAX ? TIME_MS_MAX : low;
+        clamped += ms != times[i];
+        times[i] = ms * unit;
+    }
+    scan->skipped.clamped_times += clamped;
 }
 
-static cmq_status append_int64(const cmq_scan *scan, cmq_scan_builder *builder)
+static cmq_status append_int64(cmq_scan *scan, cmq_scan_builder *builder)
 {
     const cmq_scan_row *rows = scan->block;
     const cmq_status status = cmq_scan_buffer_reserve(&builder->values, scan->block_count * sizeof(int64_t));
@@ -50,7 +60,7 @@ static cmq_status append_int64(const cmq_scan *scan, cmq_scan_builder *builder)
     else if (builder->kind == CMQ_SCAN_STORE_TIMESTAMP)
         FOR_ROWS into[i] = cmq_load_i64(rows[i].record + CMQ_RECORD_AT_STORE_TIMESTAMP + cmq_scan_born_more(rows[i].sys_flag));
     else FOR_ROWS into[i] = cmq_load_i64(rows[i].record + AT_PREPARED + behind_hosts(&rows[i]));
-    if (builder->micros) FOR_ROWS into[i] = in_micros(into[i]);
+    if (builder->kind == CMQ_SCAN_BORN_TIMESTAMP || builder->kind == CMQ_SCAN_STORE_TIMESTAMP) clamp_times(scan, into, builder->micros);
     return CMQ_OK;
 }
 

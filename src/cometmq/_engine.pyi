@@ -1010,6 +1010,7 @@ class _Skipped(TypedDict):
     records: int
     offsets: list[int]
     invalid_texts: int
+    clamped_times: int
     expired: int
 
 @type_check_only

@@ -249,7 +249,7 @@ class _JsonReader:
 
 
 class _CsvReader:
-    """A body is one line of CSV, its fields in the schema's order; a line end may follow it."""
+    """A body is one line of CSV, its fields in the schema's order; a byte order mark before, a line end behind it."""
 
     def __init__(self, schema: Any) -> None:
         self._pa = library("pyarrow")
@@ -266,7 +266,7 @@ class _CsvReader:
 
     def text(self, bodies: Any) -> Any:
         """The marker is the last field: a quote that is not closed swallows it."""
-        lines = self._compute.replace_substring_regex(bodies, pattern=r"[\r\n]+\z", replacement="")
+        lines = self._compute.replace_substring_regex(bodies, pattern=r"\A\xEF\xBB\xBF|[\r\n]+\z", replacement="")
         marks = [f",{mark}\n".encode() for mark in self._marks(0, len(bodies))]
         return _joined(self._pa, lines, self._pa.array(marks, "binary"), b"")
 

@@ -110,6 +110,7 @@ class ScanReport:
         skipped: damaged records, with ``on_corrupt="skip"``.
         skipped_offsets: physical offsets of the first of them.
         mended_texts: tags, keys and the like that were no UTF-8; U+FFFD stands for what could not be read.
+        clamped_times: times outside the years 1 to 9999, which producers may send; the nearest inside replaces them.
         expired: messages that were to be read and were deleted, by age, before the pass came to them.
         bad_bodies: bodies that did not fit ``schema=``; their rows are null.
         bad_rows: (topic, queue, queue offset) of the first of them.
@@ -118,6 +119,7 @@ class ScanReport:
     skipped: int = 0
     skipped_offsets: tuple[int, ...] = ()
     mended_texts: int = 0
+    clamped_times: int = 0
     expired: int = 0
     bad_bodies: int = 0
     bad_rows: tuple[tuple[str, int, int], ...] = ()
@@ -220,6 +222,7 @@ class ScanPass:
             skipped=found["records"],
             skipped_offsets=tuple(found["offsets"]),
             mended_texts=found["invalid_texts"],
+            clamped_times=found["clamped_times"],
             expired=found["expired"],
             bad_bodies=self._bad_bodies,
             bad_rows=tuple(self._bad_rows),

@@ -70,6 +70,10 @@ class Catalog(Protocol):
         """Return the offset of a queue's first message stored at a time or later."""
         ...
 
+    def stored_ms(self, key: QueueKey, offset: int) -> int | None:
+        """Return when the message at an offset was stored, or None where none can be read there."""
+        ...
+
     def row_bytes(self, one: QueueRange, tags: Collection[str] = ()) -> float:
         """Return about how many bytes have to be read for a message of a range, if only those with a tag are wanted."""
         ...
@@ -161,6 +165,13 @@ class StoreCatalog:
     def offset_at(self, key: QueueKey, time_ms: int) -> int:
         """See :class:`Catalog`."""
         return self._store.offset_at(key.topic, key.queue_id, time_ms)
+
+    def stored_ms(self, key: QueueKey, offset: int) -> int | None:
+        """See :class:`Catalog`."""
+        try:
+            return self._store.handle.read_offset(key.topic, key.queue_id, offset).store_timestamp_ms
+        except Error:
+            return None  # a gap, damage, or it expired just now
 
     def commit_progress(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
         """See :class:`OpenCatalog`: the store's writer takes them from the hand-off folder."""

@@ -6,7 +6,8 @@ A position is a queue's *next* offset to read, so an end is exclusive. In JSON::
     {"orders": {"broker-a": {"0": 23}}}           the same with the broker between, as rocketmq-spark has it
 
 A stream's offset is ``{"orders/0": 23}``, of brokers ``{"orders/broker-a/0": 23}``: one text per queue, since Spark
-keeps it as JSON, whose names are texts.
+keeps it as JSON, whose names are texts. Beside it stands the *mark* of the queue, ``"orders/0@": 1700000000000``: when
+the last message before the position was stored. It tells a queue that was deleted and made again from one that grew.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from cometmq.store.options import INT32_MAX, INT64_MAX
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "Marks",
     "Position",
     "QueueKey",
+    "decode_marks",
     "decode_stream_offset",
     "encode_stream_offset",
     "parse_assigned",
@@ -127,20 +130,33 @@ def parse_assigned(text: str) -> dict[str, frozenset[int]]:
 # --- Streams
 
 
-def encode_stream_offset(position: Mapping[QueueKey, int]) -> dict[str, int]:
+Marks: TypeAlias = dict[QueueKey, int]
+"""Store time of the last message before a position, in milliseconds, of the queues where it is known."""
+
+_MARK = "@"
+
+
+def encode_stream_offset(position: Position, marks: Marks | None = None) -> dict[str, int]:
     """Return a position as Spark keeps it. Equal positions give equal JSON."""
-    return {str(key): position[key] for key in sorted(position)}
+    encoded = {str(key): position[key] for key in sorted(position)}
+    return encoded | {f"{key}{_MARK}": mark for key, mark in sorted((marks or {}).items())}
 
 
 def decode_stream_offset(offset: Mapping[str, Any]) -> Position:
     """Return the position that :func:`encode_stream_offset` wrote."""
-    found: Position = {}
-    for name, value in offset.items():
-        # No topic has a slash; a broker's name might.
-        rest, _, queue = name.rpartition("/")
-        topic, _, broker = rest.partition("/")
-        found[QueueKey(topic, int(queue), broker)] = int(value)
-    return found
+    return {_queue_key(name): int(value) for name, value in offset.items() if not name.endswith(_MARK)}
+
+
+def decode_marks(offset: Mapping[str, Any]) -> Marks:
+    """Return the marks beside a position; none in a checkpoint of an earlier version."""
+    return {_queue_key(name[: -len(_MARK)]): int(value) for name, value in offset.items() if name.endswith(_MARK)}
+
+
+def _queue_key(name: str) -> QueueKey:
+    # No topic has a slash; a broker's name might.
+    rest, _, queue = name.rpartition("/")
+    topic, _, broker = rest.partition("/")
+    return QueueKey(topic, int(queue), broker)
 
 
 def queue_names(keys: Iterable[QueueKey], *, most: int = 5) -> str:

@@ -69,6 +69,11 @@ def _checked(offset: int, key: QueueKey, limits: Ends, option: str, policy: Loss
     return offset
 
 
+def _offset_at(catalog: Catalog, key: QueueKey, time_ms: int, limits: Ends) -> int:
+    """Return the offset of a time within the ends that were looked up before; the queue may have grown since."""
+    return min(max(catalog.offset_at(key, time_ms), limits.low), limits.high)
+
+
 def _resolved(
     catalog: Catalog, queues: Mapping[QueueKey, Ends], options: ReadOptions, side: str, otherwise: int
 ) -> Position:
@@ -79,11 +84,12 @@ def _resolved(
     text = options.starting_offsets if starting else options.ending_offsets
     asked: int | Position = otherwise
     if time_ms is not None:
-        return {key: catalog.offset_at(key, time_ms) for key in queues}
+        return {key: _offset_at(catalog, key, time_ms, limits) for key, limits in queues.items()}
     if by_time is not None:
         option = f"{side}OffsetsByTimestamp"
         times = parse_offsets(by_time, option, lowest=0)
-        asked = {key: catalog.offset_at(key, time) for key, time in _known(times, queues, option).items()}
+        known = _known(times, queues, option)
+        asked = {key: _offset_at(catalog, key, time, queues[key]) for key, time in known.items()}
     elif text is not None:
         option = f"{side}Offsets"
         asked = parse_offsets(text, option)

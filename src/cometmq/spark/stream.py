@@ -23,11 +23,14 @@ from pyspark.sql.streaming.datasource import (
 
 from cometmq.spark.admission import limit_bytes, limit_rows
 from cometmq.spark.catalog import Ends, OpenCatalog, open_catalog, selected_queues, selected_topics
+from cometmq.spark.errors import OptionError
 from cometmq.spark.fetch import record_batches
 from cometmq.spark.group_offsets import GroupOffsets
 from cometmq.spark.offsets import (
+    Marks,
     Position,
     QueueKey,
+    decode_marks,
     decode_stream_offset,
     encode_stream_offset,
     queue_names,
@@ -99,18 +102,53 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLoss: a queue was read further than it reaches, or is gone.
         """
         begin = decode_stream_offset(start)
-        end = self._ends(begin)
+        end = self._ends(begin, decode_marks(start))
         if not isinstance(limit, ReadAllAvailable):
             end = self._limited(begin, end, limit)
-        if end != begin:
-            self._advanced_at = time.monotonic()
-        return encode_stream_offset(end)
+        if end == begin:
+            return start
+        self._advanced_at = time.monotonic()
+        return encode_stream_offset(end, self._marks(begin, decode_marks(start), end))
 
-    def _ends(self, begin: Position) -> Position:
+    def _marks(self, begin: Position, known: Marks, end: Position) -> Marks:
+        """Return the marks of an end; queues that did not move keep theirs."""
+        marks: Marks = {}
+        for key, high in end.items():
+            unmoved = high == begin.get(key) and key in known
+            mark = known[key] if unmoved else self._opened().stored_ms(key, high - 1) if high > 0 else None
+            if mark is not None:
+                marks[key] = mark
+        return marks
+
+    def _is_remade(self, key: QueueKey, position: int, mark: int | None, ends: Ends) -> bool:
+        """Tell whether the queue was deleted and made again since it was read up to a position."""
+        if mark is None or not ends.low < position <= ends.high:
+            return False  # there is nothing to compare with: it never was known, or has expired
+        found = self._opened().stored_ms(key, position - 1)
+        return found is not None and found != mark
+
+    def _check_form(self, position: Position) -> None:
+        """Refuse a checkpoint of the other way of reading: its queues would count as lost, and all be read again."""
+        through_brokers = bool(self._options.name_servers)
+        if any(bool(key.broker) != through_brokers for key in position):
+            was, now = ("path", "nameServer") if through_brokers else ("nameServer", "path")
+            raise OptionError(
+                now,
+                f"the checkpoint's offsets were read with option {was}: go on with that, or begin with a new "
+                "checkpointLocation and startingOffsets",
+            )
+
+    def _ends(self, begin: Position, marks: Marks) -> Position:
         """Return the end of every queue, those of ``begin`` that are gone included."""
+        self._check_form(begin)
         queues = self._queues()
         end: Position = {}
         for key, ends in queues.items():
+            if self._is_remade(key, begin.get(key, 0), marks.get(key), ends):
+                self._loss.lost(
+                    f"the stream has read {key.named} up to {begin[key]}, and what lies there now is another message: "
+                    "the topic was deleted and made again"
+                )
             high = ends.high if self._target is None else min(ends.high, self._target.get(key, begin.get(key, 0)))
             if ends.high < begin.get(key, 0):
                 self._loss.lost(
@@ -152,12 +190,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             DataLoss: messages of it have expired.
         """
         begin, stop = decode_stream_offset(start), decode_stream_offset(end)
+        self._check_form(begin | stop)
         queues = self._queues()
+        marks, end_marks = decode_marks(start), decode_marks(end)
         ranges = []
         for key, high in sorted(stop.items()):
-            low = begin.get(key, 0)
+            low, ends = begin.get(key, 0), queues.get(key, Ends(0, 0))
+            if self._is_remade(key, high, end_marks.get(key), ends):
+                self._loss.lost(f"{key.named} was deleted and made again after the micro-batch was planned")
+            elif self._is_remade(key, low, marks.get(key), ends):
+                low = ends.low  # noticed, and told, when the end was looked up: all of the new queue is new
             if low < high:
-                ranges.append(self._there(QueueRange.of(key, low, high), queues.get(key, Ends(0, 0))))
+                ranges.append(self._there(QueueRange.of(key, low, high), ends))
         return partitions_of(self._opened(), [one for one in ranges if one.rows > 0], self._options, self._plan.tags)
 
     def _there(self, one: QueueRange, ends: Ends) -> QueueRange:

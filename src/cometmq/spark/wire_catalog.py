@@ -133,6 +133,13 @@ class WireCatalog:
         messages = decode_pulled(answer.body, broker_name=key.broker, topic=key.topic, queue_id=key.queue_id).messages
         return messages[0].store_timestamp_ms if messages else None
 
+    def stored_ms(self, key: QueueKey, offset: int) -> int | None:
+        """See :class:`cometmq.spark.catalog.Catalog`: of a queue's last message the ends tell it, others are pulled."""
+        for one in self._ends.get(key.topic, ()):
+            if (one.broker_name, one.queue_id) == (key.broker, key.queue_id) and offset == one.max_offset - 1:
+                return one.last_store_timestamp_ms
+        return self._wire.run(self._stored_ms(key, offset))
+
     def row_bytes(self, one: QueueRange, tags: Collection[str] = ()) -> float:
         """See :class:`cometmq.spark.catalog.Catalog`: by a few messages of the range; of the first ranges only."""
         known = (one.topic, one.broker, frozenset(tags))

@@ -136,7 +136,8 @@ class Reading(StoreCore):
         )
 
     def _checked_topics(self, topic: str | Iterable[str] | None) -> tuple[str, ...]:
-        topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
+        # A topic given twice is read, and counted, once.
+        topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(dict.fromkeys(topic))
         if topic is not None and not topics:
             raise InvalidArgument("no topic was given; None stands for all of them")
         for name in topics:

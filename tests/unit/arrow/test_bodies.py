@@ -161,6 +161,12 @@ def test_any_json_bodies_give_the_rows_that_each_gives_alone(bodies: list[bytes]
 BAD_CSV = [b"", b"\n", b"1", b"1,a,b", b"x,a", b"1,a\n2,b", b'1,"a', b'"1,a', b"1,\xff", b"\n1,a", b"1\r,a"]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_csv_body() -> None:
+    rows, bad = decode([b"1,one", b"\xef\xbb\xbf2,two\n", "\ufeff3,\ufeffthree".encode()], "csv")
+    assert rows == [(1, "one"), (2, "two"), (3, "\ufeffthree")]
+    assert bad == []
+
+
 def test_csv_bodies() -> None:
     rows, bad = decode([b"1,one", b"2,two\n", b"3,three\r\n", b',""', b'"4","a""b"', b'5,"x\ny,z"', b"6,"], "csv")
     assert bad == []

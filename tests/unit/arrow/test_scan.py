@@ -482,3 +482,20 @@ def test_messages_that_expired_are_told(tmp_path: Path) -> None:
         whole = opened.scan("t")
         assert whole.to_table().num_rows == 5000 - low
         assert whole.report.expired == 0
+
+
+FAR = [2**63 - 1, -(2**63) + 1, 253402300800000, -62135596800001, 1_700_000_000_000, 0]
+
+
+def test_times_that_no_calendar_has_come_as_the_nearest_and_are_counted(tmp_path: Path) -> None:
+    """A producer's clock may say anything; DuckDB failed on such a row, and CSV showed years beyond 9999."""
+    with open_small(tmp_path) as store:
+        store.append_many("t", [b"x"] * len(FAR), born_timestamps_ms=[time or 1 for time in FAR])
+        scan = store.scan("t", columns=["born_timestamp"])
+        times = scan.to_table().column("born_timestamp").to_pylist()
+        assert [time.year for time in times] == [9999, 1, 9999, 1, 2023, 1970]
+        assert scan.report.clamped_times == 4
+
+
+def test_a_topic_given_twice_is_read_and_counted_once(store: Store) -> None:
+    assert store.scan(["orders", "orders"]).count() == store.scan(["orders", "orders"]).to_table().num_rows == COUNT

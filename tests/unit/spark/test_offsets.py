@@ -40,6 +40,9 @@ class Cluster:
         low, high = self.queues[key.topic][key.queue_id]
         return min(max(time_ms, low), high)
 
+    def stored_ms(self, key: QueueKey, offset: int) -> int | None:
+        return 1_700_000_000_000 + offset
+
     def row_bytes(self, one: QueueRange, tags: Collection[str] = ()) -> float:
         return 100.0
 
@@ -232,3 +235,24 @@ def test_unknown_queues() -> None:
     with pytest.raises(OptionError, match=r"has no queue 4; there are \[0, 1\]"):
         selected_queues(CLUSTER, {"a": frozenset((0, 4))})
     assert list(selected_queues(CLUSTER, {"a": frozenset((0, 4))}, strict=False)) == [QueueKey("a", 0)]
+
+
+class Growing(Cluster):
+    """A queue that gets messages between the look at its ends and the look-up of a time."""
+
+    def offset_at(self, key: QueueKey, time_ms: int) -> int:
+        return self.queues[key.topic][key.queue_id][1] + 3
+
+
+@pytest.mark.parametrize("side", ["ending", "starting"])
+def test_a_time_at_the_live_end_is_within_the_ends_that_were_looked_up(side: str) -> None:
+    """24 of 73 batches with an endingTimestamp in the future failed as "beyond the end"."""
+    busy = Growing(a={0: (0, 10)})
+    options = ReadOptions.of(OptionMap({"path": "/s", "topic": "a", f"{side}Timestamp": "4000000000000"}))
+    queues = selected_queues(busy, selected_topics(busy, options.subscription))
+    (one,) = batch_ranges(busy, queues, options)
+    assert (one.start, one.end) == ((0, 10) if side == "ending" else (10, 10))
+    by_queue = {f"{side}OffsetsByTimestamp": '{"a": {"0": 4000000000000}}'}
+    options = ReadOptions.of(OptionMap({"path": "/s", "topic": "a", **by_queue}))
+    (one,) = batch_ranges(busy, queues, options)
+    assert (one.start, one.end) == ((0, 10) if side == "ending" else (10, 10))

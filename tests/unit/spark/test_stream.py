@@ -70,6 +70,15 @@ def through_json(offset: dict[str, int]) -> dict[str, Any]:
     return found
 
 
+def positions(offset: dict[str, int]) -> dict[str, int]:
+    """Return an offset without the marks beside it."""
+    return {name: value for name, value in offset.items() if not name.endswith("@")}
+
+
+def total(offset: dict[str, int]) -> int:
+    return sum(positions(offset).values())
+
+
 def latest(reader: StreamReader, start: dict[str, int]) -> dict[str, int]:
     return reader.latestOffset(through_json(start), reader.getDefaultReadLimit())
 
@@ -89,12 +98,12 @@ def test_everything_then_what_is_new(path: Path, store: cometmq.Store) -> None:
     start = reader.initialOffset()
     assert start == {"t/0": 0, "t/1": 0}
     end = latest(reader, start)
-    assert end == {"t/0": 5, "t/1": 5}
+    assert positions(end) == {"t/0": 5, "t/1": 5}
     assert len(read(reader, start, end)) == 10
     assert latest(reader, end) == end
     assert read(reader, end, end) == []
     append(store, 2)
-    assert latest(reader, end) == {"t/0": 6, "t/1": 6}
+    assert positions(latest(reader, end)) == {"t/0": 6, "t/1": 6}
     assert reader.reportLatestOffset() == {"t/0": 6, "t/1": 6}
 
 
@@ -120,17 +129,17 @@ def test_limits(path: Path, store: cometmq.Store) -> None:
     reader = stream(path, maxOffsetsPerTrigger="100")
     position, seen = reader.initialOffset(), 0
     while (end := latest(reader, position)) != position:
-        rows = sum(end.values()) - sum(position.values())
+        rows = total(end) - total(position)
         assert 0 < rows <= 100
         position, seen = end, seen + rows
     assert seen == 1000
     everything = reader.latestOffset({}, ReadAllAvailable())
-    assert sum(everything.values()) == 1000
+    assert total(everything) == 1000
     by_bytes = stream(path, maxBytesPerTrigger="20k")
-    rows = sum(latest(by_bytes, {"t/0": 0, "t/1": 0}).values())
+    rows = total(latest(by_bytes, {"t/0": 0, "t/1": 0}))
     assert 50 < rows < 150
     both = stream(path, maxBytesPerTrigger="20k", maxOffsetsPerTrigger="10")
-    assert sum(latest(both, {"t/0": 0, "t/1": 0}).values()) == 10
+    assert total(latest(both, {"t/0": 0, "t/1": 0})) == 10
 
 
 def test_waiting_for_enough(path: Path, store: cometmq.Store) -> None:
@@ -138,10 +147,10 @@ def test_waiting_for_enough(path: Path, store: cometmq.Store) -> None:
     start = reader.initialOffset()
     assert latest(reader, start) == start
     append(store, 1)
-    assert sum(latest(reader, start).values()) == 11
+    assert total(latest(reader, start)) == 11
     patient = stream(path, minOffsetsPerTrigger="1000", maxTriggerDelay="1ms")
     time.sleep(0.002)
-    assert sum(latest(patient, start).values()) == 11
+    assert total(latest(patient, start)) == 11
 
 
 def test_available_now(path: Path, store: cometmq.Store) -> None:
@@ -153,7 +162,7 @@ def test_available_now(path: Path, store: cometmq.Store) -> None:
     rounds = 0
     while (end := latest(reader, position)) != position:
         position, rounds = end, rounds + 1
-    assert (position, rounds) == ({"t/0": 5, "t/1": 5}, 3)
+    assert (positions(position), rounds) == ({"t/0": 5, "t/1": 5}, 3)
 
 
 def test_new_queues_and_topics(path: Path, store: cometmq.Store) -> None:
@@ -164,7 +173,7 @@ def test_new_queues_and_topics(path: Path, store: cometmq.Store) -> None:
     append(store, 4, queue=2)
     append(store, 3, topic="t2")
     second = latest(reader, first)
-    assert second == {"t/0": 5, "t/1": 5, "t/2": 4, "t2/0": 3}
+    assert positions(second) == {"t/0": 5, "t/1": 5, "t/2": 4, "t2/0": 3}
     assert read(reader, first, second) == [("t", n) for n in range(4)] + [("t2", n) for n in range(3)]
     # A new stream over a checkpoint that knows fewer queues.
     assert read(stream(path, subscribePattern="t.*"), start, second)[-3:] == [("t2", n) for n in range(3)]
@@ -176,7 +185,7 @@ def test_the_end_moves_back(path: Path, store: cometmq.Store, caplog: pytest.Log
         latest(stream(path), ahead)
     with caplog.at_level(logging.WARNING, "cometmq.spark"):
         lenient = stream(path, failOnDataLoss="false")
-        assert latest(lenient, ahead) == {"t/0": 5, "t/1": 5}
+        assert positions(latest(lenient, ahead)) == {"t/0": 5, "t/1": 5}
     assert "cut or made anew" in caplog.text
     assert read(lenient, ahead, {"t/0": 5, "t/1": 5}) == []
 
@@ -187,8 +196,61 @@ def test_a_checkpoint_of_what_is_gone(path: Path, store: cometmq.Store) -> None:
     with pytest.raises(DataLoss, match="messages 3 to 7 of queue 0"):
         stream(path).partitions({"t/0": 3}, {"t/0": 8})
     lenient = stream(path, failOnDataLoss="false")
-    assert latest(lenient, {"t/0": 1, "t/1": 0, "t/7": 3}) == {"t/0": 5, "t/1": 5, "t/7": 3}
+    assert positions(latest(lenient, {"t/0": 1, "t/1": 0, "t/7": 3})) == {"t/0": 5, "t/1": 5, "t/7": 3}
     assert read(lenient, {"t/0": 3}, {"t/0": 8}) == [("t", 3), ("t", 4)]
+
+
+def remake(store: cometmq.Store, count: int) -> None:
+    store.delete_topic("t")
+    time.sleep(0.002)  # so that no message of the new life has the store time of one of the old
+    store.create_topic("t", queues=2)
+    append(store, count)
+
+
+def test_a_topic_that_was_made_again(path: Path, store: cometmq.Store, caplog: pytest.LogCaptureFixture) -> None:
+    """Eight new messages in a queue that was read up to 5: three of them lie behind that, and all are new."""
+    position = latest(stream(path), stream(path).initialOffset())
+    assert position["t/0"] == 5
+    remake(store, 16)
+    with pytest.raises(DataLoss, match=r"queue 0 of 't' up to 5.*deleted and made again.*failOnDataLoss=false"):
+        latest(stream(path), position)
+    with caplog.at_level(logging.WARNING, "cometmq.spark"):
+        lenient = stream(path, failOnDataLoss="false")
+        end = latest(lenient, position)
+    assert "deleted and made again" in caplog.text
+    assert read(lenient, position, end) == sorted([("t", n) for n in range(8)] * 2)
+    assert latest(stream(path), end) == end
+
+
+def test_a_topic_that_was_made_again_with_as_many_messages(path: Path, store: cometmq.Store) -> None:
+    position = latest(stream(path), stream(path).initialOffset())
+    remake(store, 10)
+    with pytest.raises(DataLoss, match="deleted and made again"):
+        latest(stream(path), position)
+
+
+def test_a_topic_that_is_made_again_while_a_batch_is_planned(path: Path, store: cometmq.Store) -> None:
+    start = stream(path).initialOffset()
+    end = latest(stream(path), start)
+    remake(store, 16)
+    with pytest.raises(DataLoss, match="after the micro-batch was planned"):
+        stream(path).partitions(start, end)
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on(path: Path, store: cometmq.Store) -> None:
+    position = {"t/0": 5, "t/1": 5}
+    assert latest(stream(path), position) == position, "no empty micro-batch"
+    append(store, 2)
+    assert positions(latest(stream(path), position)) == {"t/0": 6, "t/1": 6}
+
+
+def test_a_checkpoint_of_the_other_form_is_refused(path: Path, store: cometmq.Store) -> None:
+    """Its queues would count as lost, and with failOnDataLoss=false all would be read again."""
+    lenient = stream(path, failOnDataLoss="false")
+    with pytest.raises(OptionError, match="read with option nameServer"):
+        latest(lenient, {"t/broker-a/0": 5})
+    with pytest.raises(OptionError, match="new checkpointLocation"):
+        lenient.partitions({"t/broker-a/0": 1}, {"t/broker-a/0": 5})
 
 
 def test_expired_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
