@@ -254,6 +254,8 @@ cdef extern from "store/cmq_store.h" nogil:
         int64_t scanned_to
         int64_t records
         int64_t cut_bytes
+        int64_t removed_records
+        const char *removed
         int64_t gaps
         int64_t index_missing_from
         int64_t elapsed_us
@@ -507,6 +509,23 @@ cdef extern from "store/cmq_repair.h" nogil:
         const char *kept
 
     cmq_status cmq_store_repair(const cmq_repair_options *options, cmq_repair_report *report_out)
+
+
+cdef extern from "store/cmq_removed.h" nogil:
+    ctypedef struct cmq_restored:
+        int64_t records
+        int64_t doubtful
+        int64_t refused
+        const char *refusal
+        cbool already
+
+    ctypedef struct cmq_restore_options:
+        const char *name
+        cbool again
+        cbool (*wanted)(void *context, cmq_slice topic, int32_t queue_id) noexcept nogil
+        void *context
+
+    cmq_status cmq_store_restore(cmq_store *store, const cmq_restore_options *options, cmq_restored *restored_out)
 
 
 # ---- columns (_scan.pxi) ----

@@ -581,6 +581,7 @@ cdef class StoreHandle:
 
     def opening(self):
         """What opening found, as a dict."""
+        import os
         cdef cmq_store_opening opening
         self.enter()
         cmq_store_opening_of(self._store, &opening)
@@ -588,7 +589,7 @@ cdef class StoreHandle:
         return {
             "created": bool(opening.created), "was_unclean": bool(opening.was_unclean), "trusted_point": bool(opening.trusted_point),
             "scanned_from": opening.scanned_from, "scanned_to": opening.scanned_to, "records": opening.records,
-            "cut_bytes": opening.cut_bytes, "gaps": opening.gaps, "index_missing_from": opening.index_missing_from,
+            "cut_bytes": opening.cut_bytes, "removed": os.fsdecode(opening.removed) or None, "removed_records": opening.removed_records, "gaps": opening.gaps, "index_missing_from": opening.index_missing_from,
             "elapsed_us": opening.elapsed_us,
         }
 

@@ -75,6 +75,55 @@ cdef cbool _watch_wanted(void *context, cmq_slice topic) noexcept with gil:
         return True
 
 
+cdef cbool _watch_restored(void *context, cmq_slice topic, int32_t queue_id) noexcept with gil:
+    cdef _Watcher watcher = <_Watcher>context
+    if watcher.error is not None:
+        return False
+    try:
+        PyErr_CheckSignals()
+        return bool(watcher.wants(_text(topic), queue_id))
+    except BaseException as error:
+        watcher.error = error
+        return False
+
+
+def restore_removed(StoreHandle handle not None, str name not None, wants, *, bint again=False):
+    """Append the whole records of a folder under ``cometmq/removed`` again; see csrc/store/cmq_removed.h.
+
+    Args:
+        handle: the store, open for writing.
+        name: of the folder.
+        wants: called with topic and queue id; False leaves the record out.
+        again: also what was restored before.
+    """
+    import os
+    cdef _Watcher watcher = _Watcher()
+    cdef cmq_restore_options options
+    cdef cmq_restored restored
+    cdef cmq_status status
+    cdef bytes raw_name = os.fsencode(name)
+    watcher.wants = wants
+    memset(&options, 0, sizeof(options))
+    options.name = raw_name
+    options.again = again
+    options.wanted = _watch_restored
+    options.context = <void *>watcher
+    handle.enter_hold()
+    try:
+        with nogil:
+            status = cmq_store_restore(handle._store, &options, &restored)
+        watcher.check(status)
+    finally:
+        handle.leave_hold()
+    return {
+        "records": restored.records,
+        "doubtful": restored.doubtful,
+        "refused": restored.refused,
+        "refusal": restored.refusal.decode("utf-8", "replace") or None,
+        "already": bool(restored.already),
+    }
+
+
 def verify_store(StoreHandle handle not None, on_problem=None, on_progress=None):
     """Hold every record, queue unit and index entry of an open store against each other.
 

@@ -6,17 +6,20 @@
  *   2. Read every record from there with its CRC; put its units and keys where they are missing.
  *   3. The first place that is no whole record is the end, if it can be a torn tail. If whole records that were once flushed lie behind it, it is
  *      damage in the middle: opening refuses, because cutting there would lose acknowledged messages.
- *   4. Cut queues and log to the end; what lay behind is made zero, so that stale records can never be taken for new ones.
+ *   4. Keep what lies behind the end, if a whole record is in it (cmq_removed).
+ *   5. Cut queues and log to the end; what lay behind is made zero, so that stale records can never be taken for new ones.
  *
  * Invariant: nothing that a sync append acknowledged is lost; records found are exactly those between the first byte and the end.
  * Source:    upstream's DefaultMessageStore.load, CommitLog.recoverNormally and -Abnormally; spec store 5.4, 15. docs/decisions/0003.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cmq_assert.h"
 #include "store/cmq_abort.h"
+#include "store/cmq_removed.h"
 #include "store/cmq_store_internal.h"
 
 #define AHEAD_BYTES_MIN (INT64_C(128) << 10)
@@ -111,6 +114,7 @@ typedef struct walk {
     int64_t ahead_until;       /* the log was asked for up to here */
     int64_t ahead_bytes;
     cmq_pending_keys keys;
+    char reason[CMQ_DAMAGE_REASON_BYTES];   /* why the walk ended at bytes that are no whole record */
 } walk;
 
 /* The log's map is advised as random: a log that is not in memory would be read page by page, slower than the disk can by ten times. Ever
@@ -150,6 +154,12 @@ static cmq_status dispatch(walk *w, const cmq_record_view *view)
     return status == CMQ_OK ? put_lot(w, KEYS_PER_LOT) : status;
 }
 
+static cmq_status end_at(walk *w, const char *reason)
+{
+    snprintf(w->reason, sizeof w->reason, "%s", reason);
+    return CMQ_END;
+}
+
 /* One step: CMQ_OK moved on, CMQ_END is the end of what can be read. */
 static cmq_status step(walk *w, unsigned checks)
 {
@@ -166,10 +176,11 @@ static cmq_status step(walk *w, unsigned checks)
         w->position = next;
         return CMQ_OK;
     }
-    if (status != CMQ_OK) return CMQ_END;
+    if (status != CMQ_OK) return end_at(w, status == CMQ_AGAIN ? "longer than what is there" : cmq_record_reason_text(view.reason));
     read_ahead(w, segment);
-    status = store->opening.was_unclean && cmq_store_is_torn(store, &view) ? CMQ_END : dispatch(w, &view);
-    if (cmq_dispatch_is_no_record(status)) status = CMQ_END;
+    if (store->opening.was_unclean && cmq_store_is_torn(store, &view)) status = end_at(w, "a sector of its topic or properties is missing");
+    else status = dispatch(w, &view);
+    if (cmq_dispatch_is_no_record(status)) status = end_at(w, "its topic, queue or offset cannot be");
     if (status == CMQ_OK) {
         w->last_phy = w->position;
         w->last_ms = view.store_timestamp_ms;
@@ -312,7 +323,8 @@ static cmq_status settle(cmq_store *store, walk *w)
     store->opening.cut_bytes = cmq_store_bytes_behind(store, w->position);
     store->opening.gaps = cmq_queues_gaps(store->queues);
     const uint32_t checkpoint_crc = cmq_checkpoint_crc(&store->checkpoint);
-    cmq_status status = cmq_queues_truncate(store->queues, w->position);
+    cmq_status status = cmq_removed_keep(store, w->position, w->reason, store->opening.removed, &store->opening.removed_records);
+    if (status == CMQ_OK) status = cmq_queues_truncate(store->queues, w->position);
     if (status == CMQ_OK && store->index != NULL) status = cmq_index_cut(store->index, w->position);
     if (status == CMQ_OK) status = cmq_log_set_end(store->log, w->position);
     if (status != CMQ_OK) return status;

@@ -8,7 +8,7 @@
  *   cometmq/deleted               queues that were deleted and whose files are still to be removed
  *
  * Not disposable, but there only while it is of use: what a repair still has to do (`cometmq/repair`, with `cometmq/rebuild`), and what repairs
- * put aside (`cometmq/removed`), which is the user's to delete; see cmq_repair.
+ * and recovery put aside (`cometmq/removed`), which is the user's to delete; see cmq_repair and cmq_removed.
  */
 #ifndef CMQ_SIDE_H
 #define CMQ_SIDE_H

@@ -100,6 +100,8 @@ typedef struct cmq_store_opening {
     int64_t scanned_to;             /* … to here */
     int64_t records;                /* whole records in between */
     int64_t cut_bytes;              /* torn bytes behind the last whole record that were cut off */
+    int64_t removed_records;        /* whole records among them, which were kept … */
+    char removed[CMQ_PATH_BYTES];   /* … in this folder under cometmq/removed; empty: there was nothing to keep */
     int64_t gaps;                   /* filler units put where a queue missed ordinals */
     int64_t index_missing_from;     /* keys from here on were lost with an index file (upstream does the same), at this opening or an earlier one … */
     int64_t index_missing_end;      /* … to here; 0: none */

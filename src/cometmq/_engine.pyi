@@ -760,6 +760,8 @@ class _Opening(TypedDict):
     scanned_to: int
     records: int
     cut_bytes: int
+    removed: str | None
+    removed_records: int
     gaps: int
     index_missing_from: int
     elapsed_us: int
@@ -1042,6 +1044,14 @@ class _Verified(TypedDict):
     damaged: int
 
 @type_check_only
+class _Restored(TypedDict):
+    records: int
+    doubtful: int
+    refused: int
+    refusal: str | None
+    already: bool
+
+@type_check_only
 class _Repaired(TypedDict):
     complete: bool
     finished_earlier: bool
@@ -1073,6 +1083,9 @@ class _Repaired(TypedDict):
     cut_files: int
     kept: str | None
 
+def restore_removed(
+    handle: StoreHandle, name: str, wants: Callable[[str, int], bool], *, again: bool = False
+) -> _Restored: ...
 def verify_store(
     handle: StoreHandle,
     on_problem: Callable[[_Problem], object] | None = None,

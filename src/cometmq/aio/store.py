@@ -26,6 +26,7 @@ from cometmq.store import (
     TopicInfo,
 )
 from cometmq.store.options import Time, timeout_ms
+from cometmq.store.removed import RestoreReport
 from cometmq.store.topic_book import READ_WRITE
 
 if TYPE_CHECKING:
@@ -478,6 +479,10 @@ class AsyncStore:
     def opening(self) -> StoreOpening:
         """Return what opening the store found, as :meth:`Store.opening`."""
         return self.store.opening()
+
+    async def restore_removed(self, name: str, *, again: bool = False) -> RestoreReport:
+        """Append whole records that were cut off the log again, as :meth:`Store.restore_removed`."""
+        return await self._call(lambda: self.store.restore_removed(name, again=again))
 
     async def maintain(self) -> None:
         """Do what the background does, once, as :meth:`Store.maintain`."""

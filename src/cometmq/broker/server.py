@@ -150,6 +150,8 @@ class Broker:
                 "from": opening.scanned_from,
                 "to": opening.scanned_to,
                 "cut_bytes": opening.cut_bytes,
+                "removed": opening.removed,
+                "removed_records": opening.removed_records,
                 "gaps": opening.gaps,
                 "ms": opening.elapsed_us // 1000,
             },

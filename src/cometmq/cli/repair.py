@@ -84,6 +84,14 @@ def repair(
         ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    restore_removed: Annotated[
+        str | None,
+        typer.Option(
+            "--restore-removed",
+            metavar="NAME",
+            help="Append the whole records kept in cometmq/removed/NAME again.",
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: Json = False,
     config: Config = None,
@@ -104,7 +112,13 @@ def repair(
       cometmq repair data/ --dry-run
       cometmq repair data/
       cometmq repair data/ --fill --yes
+      cometmq repair data/ --restore-removed 20261123T170000Z
     """
+    if restore_removed is not None:
+        if fill or cut or cut_tail or dry_run:
+            raise typer.BadParameter("--restore-removed goes alone")
+        _restore(path, config, restore_removed, json)
+        return
     if fill and cut:
         raise typer.BadParameter("--fill keeps what lies behind damage, --cut does not: give one of them")
     job = _Job(path=path, config=config, cut_tail=cut_tail or cut or fill, cut_damage=cut, fill_damage=fill)
@@ -125,6 +139,26 @@ def repair(
         print_json(done)
     else:
         _print_done(job, done)
+
+
+def _restore(path: Path, config: Path | None, name: str, json: bool) -> None:
+    import cometmq
+
+    with cometmq.open(path, config=config, create=False, background=False) as store:
+        report = store.restore_removed(name)
+    if json:
+        print_json(report)
+        return
+    if report.already:
+        typer.echo(f"cometmq/removed/{name} was restored before: nothing was done")
+        return
+    typer.echo(
+        f"appended {counted(report.records, 'record')} of cometmq/removed/{name} again, at the ends of their queues"
+    )
+    if report.doubtful:
+        typer.echo(f"{counted(report.doubtful, 'record')} left out: topic or properties may have lost a sector")
+    if report.refused:
+        typer.echo(f"{counted(report.refused, 'record')} left out: {report.refusal}")
 
 
 def _completed(report: RepairReport, json: bool) -> RepairReport:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cometmq._engine import StoreHandle
+from cometmq._engine import StoreHandle, restore_removed
 from cometmq.errors import InvalidArgument, NotFound
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_files import CommitWork, new_work_id
 from cometmq.store.options import GroupProgress, QueueInfo, StoreInfo, StoreOpening, TopicInfo
+from cometmq.store.removed import RestoreReport
 from cometmq.store.topic_book import READ_WRITE
-from cometmq.store_config.names import is_system_topic, validate_group
+from cometmq.store_config.names import is_light_queue, is_system_topic, validate_group
 
 __all__ = ["Administration"]
 
@@ -185,6 +186,28 @@ class Administration(StoreCore):
     def opening(self) -> StoreOpening:
         """Return what opening the store found: whether it was left unclean, what recovery read and cut."""
         return StoreOpening(**self._handle.opening())
+
+    def restore_removed(self, name: str, *, again: bool = False) -> RestoreReport:
+        """Append whole records that recovery or a repair cut off the log again, as new messages of their queues.
+
+        They get new offsets and a new store time; all else is theirs. Records of deleted topics are left out. A call
+        that is cut off may be repeated: what it appended comes twice then.
+
+        Args:
+            name: the folder under ``cometmq/removed``.
+            again: also where the folder was restored before.
+
+        Raises:
+            NotFound: there is no such folder, or no part of a log in it.
+            InvalidArgument: the name is none.
+            ReadOnlyStore: the store was opened to read.
+        """
+        handle = self._writer(self._handle)
+
+        def wants(topic: str, queue_id: int) -> bool:
+            return is_system_topic(topic) or is_light_queue(topic) or self._topic_book.find(topic) is not None
+
+        return RestoreReport(name=name, **restore_removed(handle, name, wants, again=again))
 
     @property
     def handle(self) -> StoreHandle:

@@ -7,13 +7,14 @@ administration.
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from cometmq._plural import verb
+from cometmq._plural import counted, verb
 from cometmq.errors import ReadOnlyStore, TopicNotFound
 from cometmq.store.group_book import GroupBook
 from cometmq.store.handoff import HandoffApplier, HandoffWatcher
@@ -31,6 +32,7 @@ S = TypeVar("S", bound="StoreCore")
 T = TypeVar("T")
 
 _NAMES_SHOWN = 10
+_log = logging.getLogger("cometmq.store")
 
 
 class StoreCore:
@@ -43,6 +45,7 @@ class StoreCore:
         self._pid = os.getpid()
         self._watcher: HandoffWatcher | None = None
         self._handle = plan.open_handle(read_only=read_only)
+        self._log_cut()
         try:
             self._prepare()
         except BaseException:
@@ -68,6 +71,19 @@ class StoreCore:
         if self._plan.background:
             self._watcher = HandoffWatcher(self, self._folder)
             self._watcher.start()
+
+    def _log_cut(self) -> None:
+        opening = self._handle.opening()
+        if opening["removed"] is not None:
+            _log.warning(
+                "recovery cut %s off the log at physical offset %d and kept them in %s; `cometmq repair %s "
+                "--restore-removed %s` appends them again",
+                counted(opening["removed_records"], "whole record"),
+                opening["scanned_to"],
+                opening["removed"],
+                self._plan.path,
+                Path(opening["removed"]).name,
+            )
 
     def _open_books(self) -> None:
         handle, plan = self._handle, self._plan

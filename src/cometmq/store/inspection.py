@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from cometmq._engine import Reader, lock_holder
 from cometmq.errors import Error
 from cometmq.store.options import QueueInfo
+from cometmq.store.removed import RemovedCut, removed_cuts
 from cometmq.store_config.names import is_system_topic
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ class Health:
         checkpoint_queues_ms: … the queues.
         checkpoint_index_ms: … the index.
         kept_repairs: folders under ``cometmq/removed`` that repairs left.
+        removed: whole records that recovery cut off and kept there.
         remarks: sentences about what is worth knowing.
     """
 
@@ -212,6 +214,7 @@ class Health:
     checkpoint_queues_ms: int | None
     checkpoint_index_ms: int | None
     kept_repairs: int
+    removed: tuple[RemovedCut, ...]
     remarks: tuple[str, ...]
 
 
@@ -443,7 +446,13 @@ def _health(store: Store, index: IndexReport, ours: bool, latest_ms: int | None)
             f"keys of records between {index.gap_from:,} and {index.gap_to:,} may not be in the index: "
             "`cometmq verify` counts them, `cometmq repair` indexes them"
         )
-    if kept:
+    cuts = removed_cuts(path)
+    remarks += [
+        f"{cut.text}: `cometmq repair --restore-removed {cut.name}` appends them again"
+        for cut in cuts
+        if not cut.restored
+    ]
+    if kept > len(cuts):
         remarks.append(f"what repairs put aside is in {removed}: delete it when you need it no more")
     return Health(
         writer_pid=pid,
@@ -453,6 +462,7 @@ def _health(store: Store, index: IndexReport, ours: bool, latest_ms: int | None)
         checkpoint_log_ms=checkpoint[0] if checkpoint else None,
         checkpoint_queues_ms=checkpoint[1] if checkpoint else None,
         checkpoint_index_ms=checkpoint[2] if checkpoint else None,
-        kept_repairs=kept,
+        kept_repairs=kept - len(cuts),
+        removed=cuts,
         remarks=tuple(remarks),
     )

@@ -140,7 +140,9 @@ class StoreOpening:
         scanned_from: physical offset from which the log was read …
         scanned_to: … up to here.
         records: whole records in between.
-        cut_bytes: torn bytes behind the last whole record that were cut off.
+        cut_bytes: bytes behind the log's end that were cut off.
+        removed: the folder under ``cometmq/removed`` that has whole records of them, or None: there was none to keep.
+        removed_records: how many whole records it has; :meth:`Store.restore_removed` appends them again.
         gaps: filler units put where a queue missed messages.
         index_missing_from: keys of records behind this physical offset were lost with an index file, at this opening
             or an earlier one (queries by key read that part; ``cometmq repair`` builds the index anew); 0: none.
@@ -154,6 +156,8 @@ class StoreOpening:
     scanned_to: int
     records: int
     cut_bytes: int
+    removed: str | None
+    removed_records: int
     gaps: int
     index_missing_from: int
     elapsed_us: int

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from cometmq._engine import verify_store
 from cometmq._plural import counted, verb
+from cometmq.store.removed import removed_cuts
 from cometmq.store_config.config_file import Origin
 from cometmq.store_config.errors import ConfigError
 from cometmq.store_config.names import is_light_queue, is_system_topic
@@ -55,7 +56,7 @@ class Problem:
 
     Attributes:
         kind: ``record``, ``tail``, ``queue-missing``, ``unit-missing``, ``unit-wrong``, ``unit-dangling``, ``gap``,
-            ``index-entry``, ``index-missing``, ``index-chain`` or ``time``.
+            ``index-entry``, ``index-missing``, ``index-chain``, ``time`` or ``removed``.
         severity: how bad it is.
         physical_offset: where in the commit log, or None.
         topic: topic, or None.
@@ -135,6 +136,19 @@ class KnownTopics:
         return found is not None and queue_id < max(found.read_queue_nums, found.write_queue_nums, 1)
 
 
+def _note(kind: str, physical_offset: int, text: str) -> _Problem:
+    return {
+        "kind": kind,
+        "severity": "note",
+        "physical_offset": physical_offset,
+        "topic": None,
+        "queue_id": None,
+        "queue_offset": None,
+        "count": 1,
+        "text": text,
+    }
+
+
 def verify(
     store: Store,
     *,
@@ -178,6 +192,10 @@ def verify(
             on_problem(problem)
 
     result = verify_store(store.handle, take, on_progress)
+    for cut in removed_cuts(store.path) if result["complete"] else ():
+        if not cut.restored:
+            text = f"{cut.text}; `cometmq repair --restore-removed {cut.name}` appends them again"
+            take(_note("removed", cut.physical_offset, text))
     found_severities = [severity for severity in Severity if counts[severity]]
     return Verification(
         verdict=max(found_severities, key=lambda severity: severity.rank, default=Severity.NOTE),
