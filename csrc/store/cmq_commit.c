@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
+#include "store/cmq_fence.h"
 #include "store/cmq_store_internal.h"
 
 void cmq_store_publish(cmq_store *store, int64_t end, int64_t store_ms, int64_t last_phy)
@@ -42,11 +43,13 @@ void cmq_store_put_keys(cmq_store *store, cmq_pending_keys *keys)
 cmq_status cmq_store_fence(cmq_store *store)
 {
     pthread_mutex_lock(&store->wake_mutex);
-    if (!atomic_load_explicit(&store->fenced, memory_order_relaxed)) {
+    const bool first = !atomic_load_explicit(&store->fenced, memory_order_relaxed);
+    if (first) {
         memcpy(store->fence_reason, cmq_last_error()->text, sizeof store->fence_reason);
         atomic_store_explicit(&store->fenced, true, memory_order_release);
     }
     pthread_mutex_unlock(&store->wake_mutex);
+    if (first) cmq_fence_mark(store);
     return cmq_store_fail_fenced(store);
 }
 

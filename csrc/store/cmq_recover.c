@@ -6,8 +6,9 @@
  *   2. Read every record from there with its CRC; put its units and keys where they are missing.
  *   3. The first place that is no whole record is the end, if it can be a torn tail. If whole records that were once flushed lie behind it, it is
  *      damage in the middle: opening refuses, because cutting there would lose acknowledged messages.
- *   4. Keep what lies behind the end, if a whole record is in it (cmq_removed).
- *   5. Cut queues and log to the end; what lay behind is made zero, so that stale records can never be taken for new ones.
+ *   4. After a failed write or sync: write what was found anew (cmq_fence).
+ *   5. Keep what lies behind the end, if a whole record is in it (cmq_removed).
+ *   6. Cut queues and log to the end; what lay behind is made zero, so that stale records can never be taken for new ones.
  *
  * Invariant: nothing that a sync append acknowledged is lost; records found are exactly those between the first byte and the end.
  * Source:    upstream's DefaultMessageStore.load, CommitLog.recoverNormally and -Abnormally; spec store 5.4, 15. docs/decisions/0003.
@@ -19,6 +20,7 @@
 
 #include "base/cmq_assert.h"
 #include "store/cmq_abort.h"
+#include "store/cmq_fence.h"
 #include "store/cmq_removed.h"
 #include "store/cmq_store_internal.h"
 
@@ -377,7 +379,15 @@ static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted
     return CMQ_OK;
 }
 
-cmq_status cmq_store_recover(cmq_store *store, const cmq_layout *layout)
+/* After a failed write or sync, whatever is behind the last durable point may be in memory alone: also what a sync says is on disk. */
+static cmq_status rewrite_findings(const walk *w)
+{
+    cmq_point point;
+    const int64_t from = cmq_store_last_point(w->store, &point) ? point.log_end : w->store->opening.scanned_from;
+    return cmq_fence_rewrite(w->store, from, w->position);
+}
+
+static cmq_status recover(cmq_store *store, const cmq_layout *layout, bool fenced)
 {
     cmq_point point;
     const bool trusted = cmq_store_trusted_point(store, &point);
@@ -389,7 +399,20 @@ cmq_status cmq_store_recover(cmq_store *store, const cmq_layout *layout)
     if (status == CMQ_OK) status = prepare(store, &point, trusted, unclean, &w);
     if (status == CMQ_OK) status = read_log(&w);
     if (status == CMQ_OK) status = refuse_damage(&w, unclean);
+    if (status == CMQ_OK && fenced) status = rewrite_findings(&w);
     if (status == CMQ_OK) status = settle(store, &w);
     free(w.keys.keys);
+    return status;
+}
+
+cmq_status cmq_store_recover(cmq_store *store, const cmq_layout *layout)
+{
+    bool fenced;
+    cmq_status status = cmq_fence_marked(store, &fenced);
+    if (status != CMQ_OK) return status;
+    status = recover(store, layout, fenced);
+    if (status == CMQ_OK) return fenced ? cmq_fence_clear(store) : CMQ_OK;
+    /* A sync that failed here leaves the same doubt behind. */
+    if (status == CMQ_ERR_IO || status == CMQ_ERR_FENCED) cmq_fence_mark(store);
     return status;
 }

@@ -5,6 +5,8 @@
  *   cmq_point    `cometmq/point`:  up to where log, queues and index are known to be complete and durable
  *   cmq_follow   `cometmq/follow`: the page through which followers in other processes see what is confirmed
  *
+ *   cmq_fence    `cometmq/fenced`: a write or sync failed
+ *
  *   cometmq/deleted               queues that were deleted and whose files are still to be removed
  *
  * Not disposable, but there only while it is of use: what a repair still has to do (`cometmq/repair`, with `cometmq/rebuild`), and what repairs
