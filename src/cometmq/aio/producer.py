@@ -75,7 +75,7 @@ class Producer:
 
     async def close(self) -> None:
         """Send what waits, wait until all sends have ended, and leave; nothing where it does not run."""
-        if self._engine is not None and self._engine.state is ServiceState.RUNNING:
+        if self._engine is not None:
             await self._engine.close()
 
     async def __aenter__(self) -> Self:

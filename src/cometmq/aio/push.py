@@ -110,8 +110,12 @@ class PushConsumer(PushSurface):
         await self._running().resume()
 
     async def close(self, *, timeout_ms: int = _CLOSE_MS) -> None:
-        """Stop pulling, let listeners finish what they have begun, commit, and leave the group."""
-        if self._engine is not None and self._engine.is_running:
+        """Stop pulling, let listeners finish what they have begun, commit, and leave the group.
+
+        It is done to its end, also where the caller is cancelled; later calls wait for that. A listener that closes its
+        own consumer does not wait: the close ends behind that call of it.
+        """
+        if self._engine is not None:
             await self._engine.close(timeout_ms=timeout_ms)
 
     async def __aenter__(self) -> Self:

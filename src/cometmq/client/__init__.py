@@ -33,6 +33,7 @@ module                             holds
                                    keeps messages hidden that are worked on, ``held_messages`` counts what it has
 ``instance, heart,``               what the clients of one id share: routes, timers; heartbeats; what servers ask
 ``server_requests``
+``closing``                        runs a close to its end, whoever waits for it
 ``rebalance``                      which queues a member has: asks, locks, releases
 ``offset_stores, start_offsets``   progress, at brokers or in a local file; where a new group begins
 **decisions**

@@ -286,8 +286,8 @@ class ClientInstance:
         tasks = [task for task in (*self._tasks, *self._route_calls.values()) if task is not current]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         try:
+            await asyncio.gather(*tasks, return_exceptions=True)
             if was_running:
                 await self._heart.tell_left(producer_group=INNER_PRODUCER_GROUP)
         finally:
@@ -447,7 +447,7 @@ class ClientInstance:
         if call is None:
             call = self.loop.create_task(self._update_route(topic, default_topic, default_queues))
             self._route_calls[key] = call
-            call.add_done_callback(lambda _: self._route_calls.pop(key, None))
+            call.add_done_callback(lambda ended: self._route_call_ended(key, ended))
         try:
             return await asyncio.shield(call)
         except RouteNotFound as error:
@@ -463,6 +463,11 @@ class ClientInstance:
             level = logging.DEBUG if is_told else logging.WARNING
             _log.log(level, "%s: the route of %s is not to be had: %s", self.client_id, topic, error)
         return False
+
+    def _route_call_ended(self, key: tuple[str, str | None, int], call: asyncio.Task[bool]) -> None:
+        self._route_calls.pop(key, None)
+        if not call.cancelled():
+            call.exception()  # all who asked may have been cancelled meanwhile, and nobody fetches it
 
     async def _update_route(self, topic: str, default_topic: str | None, default_queues: int) -> bool:
         asked = topic if default_topic is None else default_topic

@@ -95,7 +95,7 @@ class Producer:
 
     def close(self) -> None:
         """Send what waits, wait until all sends have ended, and leave; nothing where it does not run."""
-        if self._engine is not None and self._engine.state is ServiceState.RUNNING:
+        if self._engine is not None:
             self._loop.run(self._engine.close())
 
     def __enter__(self) -> Self:

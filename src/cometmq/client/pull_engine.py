@@ -21,6 +21,7 @@ from typing import Final
 from cometmq._engine import ReceivedMessage
 from cometmq.client.allocation import AllocateStrategy, as_strategy
 from cometmq.client.arguments import one, several, whole_number
+from cometmq.client.closing import Closing, to_the_end
 from cometmq.client.consumer_facts import ConsumerFacts
 from cometmq.client.hooks import ConsumeContext, Interceptor, run_hooks
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name
@@ -133,6 +134,7 @@ class PullEngine(ConsumerFacts):
         self._commit_due_ms = 0
         self._watches: dict[str, _Watch] = {}
         self._tracing: Tracing | None = None
+        self._closing = Closing()
 
     # --- What a client instance and the rebalance ask -----------------------------------------------------------------
 
@@ -265,7 +267,7 @@ class PullEngine(ConsumerFacts):
             if isinstance(error, GroupTaken):
                 self._state = ServiceState.CREATE_JUST
             self._instance = self._rebalance = self._kernel = self._store = None
-            await instance.release()
+            await to_the_end(instance.release())
             raise
         try:
             if settings.enable_trace:
@@ -290,27 +292,38 @@ class PullEngine(ConsumerFacts):
         self._interceptors = (*self._interceptors, tracer)
 
     async def close(self, *, commit: bool = True) -> None:
-        """Store the progress, leave the group and let the client instance go. A second call does nothing.
+        """Store the progress, leave the group and let the client instance go.
+
+        It is done to its end, also where the caller is cancelled; later calls wait for that.
 
         Args:
             commit: with ``auto_commit``: what was handed out counts as consumed. False where it may not have been.
         """
-        instance, rebalance = self._instance, self._rebalance
-        if instance is None or rebalance is None or self._state is ServiceState.SHUTDOWN_ALREADY:
-            return
-        if commit and self.settings.auto_commit:
-            self._commit_in_memory(self._ahead.consumed())
-        self._state = ServiceState.SHUTDOWN_ALREADY
-        await self._ahead.end_pulls()
+        if self._instance is not None:
+            instance = self._instance
+            await self._closing.run(lambda: self._close(instance, commit=commit))
+
+    async def _close(self, instance: ClientInstance, *, commit: bool) -> None:
         try:
+            if commit and self.settings.auto_commit:
+                self._commit_in_memory(self._ahead.consumed())
+            self._state = ServiceState.SHUTDOWN_ALREADY
+            await self._ahead.end_pulls()
             await self.persist_offsets()
         except Error as error:
             _log.warning("group %s could not store its progress: %s", self._group, error)
         finally:
-            rebalance.drop_all()
+            self._state = ServiceState.SHUTDOWN_ALREADY
+            if self._rebalance is not None:
+                self._rebalance.drop_all()
             self._ahead.drop_all()
+            await self._leave(instance)
+
+    async def _leave(self, instance: ClientInstance) -> None:
+        try:
+            await instance.unregister_consumer(self._group)
+        finally:
             try:
-                await instance.unregister_consumer(self._group)
                 if self._tracing is not None:
                     await self._tracing.close()
             finally:

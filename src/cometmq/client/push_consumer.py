@@ -193,12 +193,20 @@ class PushConsumer(PushSurface):
     def close(self, *, timeout_ms: int = _CLOSE_MS) -> None:
         """Stop pulling, let listeners finish what they have begun, commit, and leave the group.
 
+        It is done to its end, also where Ctrl-C ends the wait for it; later calls wait for that. A listener that closes
+        its own consumer does not wait: the close ends behind that call of it.
+
         Args:
             timeout_ms: how long listeners may take. What they have then comes again, to whoever gets the queue.
         """
         self._ended.set()
-        if self._engine is not None and self._engine.is_running:
-            self._loop.run(self._engine.close(timeout_ms=timeout_ms))
+        engine = self._engine
+        if engine is None:
+            return
+        if engine.is_in_listener:
+            self._loop.call(lambda: engine.begin_close(timeout_ms=timeout_ms))
+        else:
+            self._loop.run(engine.close(timeout_ms=timeout_ms))
 
     def __enter__(self) -> Self:
         """Start it, where that has not been done."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client.allocation import AllocateStrategy, as_strategy
+from cometmq.client.closing import Closing, to_the_end
 from cometmq.client.concurrent_service import ConcurrentService
 from cometmq.client.consume_counts import ConsumeCounts
 from cometmq.client.consume_service import Surroundings
@@ -161,7 +162,8 @@ class PushEngine(ConsumerFacts):
         self._made_ms = self._now_ms()
         self._suspended = False
         self._started_ms = 0
-        self._life = asyncio.Lock()  # a close waits for the start, and two closes for each other
+        self._start_over = asyncio.Event()  # a close waits for the start
+        self._closing = Closing()
         self._timers: set[asyncio.Task[None]] = set()
         self._work: set[asyncio.Task[None]] = set()
         self._counts = ConsumeCounts()
@@ -235,8 +237,10 @@ class PushEngine(ConsumerFacts):
         """
         if self.state is not ServiceState.CREATE_JUST:
             raise not_startable(self._name, self.state)
-        async with self._life:
+        try:
             await self._start()
+        finally:
+            self._start_over.set()
 
     async def _start(self) -> None:
         self.state = ServiceState.START_FAILED
@@ -252,17 +256,18 @@ class PushEngine(ConsumerFacts):
             await self._start_parts()
         except GroupTaken:
             self.state = ServiceState.CREATE_JUST
-            await self._stop_parts()
+            await to_the_end(self._stop_parts())
             raise
         except BaseException:
-            await self._stop_parts()
+            await to_the_end(self._stop_parts())
             raise
         self.state = ServiceState.RUNNING
         self._started_ms = self._now_ms()
         try:
             await self._greet()
         except BaseException:
-            await self._close(_FINISH_MS)
+            self._start_over.set()
+            await self._closing.run(lambda: self._close(_FINISH_MS))
             raise
 
     async def _start_parts(self) -> None:
@@ -425,46 +430,75 @@ class PushEngine(ConsumerFacts):
         name = f"cometmq-consume_{self.group[:_GROUP_CHARS_IN_NAME]}"
         return ThreadWorkers(call, done, threads_max=threads_max, name=name)
 
+    @property
+    def is_in_listener(self) -> bool:
+        """Whether the caller is a call of this consumer's listener. Any thread."""
+        return hasattr(self, "_workers") and self._workers.is_inside
+
+    def begin_close(self, *, timeout_ms: int = _FINISH_MS) -> None:
+        """Begin to close, as :meth:`close` does, and do not wait for the end."""
+        if self.state is ServiceState.RUNNING:
+            self._closing.begin(lambda: self._close(timeout_ms))
+            if self._start_over.is_set():
+                self.state = ServiceState.SHUTDOWN_ALREADY
+
     async def close(self, *, timeout_ms: int = _FINISH_MS) -> None:
         """Stop pulling, let listeners finish what they have begun, commit, give locks back, and leave the group.
 
-        Calling it again, or without a start, does nothing.
+        It is done to its end, also where the caller is cancelled; later calls wait for that. Without a start it does
+        nothing. A listener that closes its own consumer does not wait: the close ends behind that call of it.
 
         Args:
             timeout_ms: how long listeners may take to finish. What has not begun is not begun any more, except for as
                 long as the setting ``await_termination_when_shutdown_ms`` says.
         """
-        if self.state is ServiceState.RUNNING:
-            async with self._life:
-                await self._close(timeout_ms)
+        self.begin_close(timeout_ms=timeout_ms)
+        if self._closing.has_begun and not self.is_in_listener:
+            await self._closing.run(lambda: self._close(timeout_ms))
 
     async def _close(self, timeout_ms: int) -> None:
-        if self.state is not ServiceState.RUNNING:
-            return
-        self.state = ServiceState.SHUTDOWN_ALREADY
-        self._pulls.close()
-        self._service.close()
-        if self._popping is not None:
-            self._popping.close()
-        hanging = await self._workers.close(
-            drain_ms=self.settings.await_termination_when_shutdown_ms, finish_ms=timeout_ms
-        )
-        if hanging:
-            _log.warning("group %s: %d listeners still run; what they have comes again", self.group, hanging)
-        if self._work:
-            # What failed is on its way back to the brokers.
-            await asyncio.wait(set(self._work), timeout=timeout_ms / 1000)
-        for queue in list(self._rebalance.queues):
-            await self._persist(queue)
-        if self.is_orderly and self.model is MessageModel.CLUSTERING:
-            await self._rebalance.unlock_all()
-        await self._stop_parts()
+        try:
+            await self._start_over.wait()
+            self.state = ServiceState.SHUTDOWN_ALREADY
+            self._pulls.close()
+            self._service.close()
+            if self._popping is not None:
+                self._popping.close()
+            hanging = await self._workers.close(
+                drain_ms=self.settings.await_termination_when_shutdown_ms, finish_ms=timeout_ms
+            )
+            if hanging:
+                _log.warning("group %s: %d listeners still run; what they have comes again", self.group, hanging)
+            if self._work:
+                # What failed is on its way back to the brokers.
+                await asyncio.wait(set(self._work), timeout=timeout_ms / 1000)
+            for queue in list(self._rebalance.queues):
+                await self._persist(queue)
+            if self.is_orderly and self.model is MessageModel.CLUSTERING:
+                await self._rebalance.unlock_all()
+        finally:
+            self.state = ServiceState.SHUTDOWN_ALREADY
+            await self._stop_parts()
 
     async def _stop_parts(self) -> None:
         """Undo what a start has done, as far as it came."""
+        try:
+            await self._stop_work()
+        finally:
+            try:
+                if self._instance.consumers.get(self.group) is self:
+                    await self._instance.unregister_consumer(self.group)
+            finally:
+                await self._let_go()
+
+    async def _stop_work(self) -> None:
         for task in (*self._timers, *self._work):
             if task is not asyncio.current_task():
                 task.cancel()
+        if hasattr(self, "_rebalance"):
+            self._rebalance.drop_all()
+        if hasattr(self, "_pulls"):
+            self._pulls.close()
         if hasattr(self, "_service"):
             self._service.close()
         if self._popping is not None:
@@ -472,14 +506,14 @@ class PushEngine(ConsumerFacts):
             await self._popping.end()
         if hasattr(self, "_workers") and self.state is not ServiceState.SHUTDOWN_ALREADY:
             await self._workers.close(drain_ms=0, finish_ms=0)
-        if hasattr(self, "_rebalance"):
-            self._rebalance.drop_all()
-        if self._instance.consumers.get(self.group) is self:
-            await self._instance.unregister_consumer(self.group)
-        if self._tracing is not None:
-            await self._tracing.close()
-            self._tracing, self._interceptors = None, self._interceptors[:-1]
-        await self._instance.release()
+
+    async def _let_go(self) -> None:
+        try:
+            if self._tracing is not None:
+                tracing, self._tracing, self._interceptors = self._tracing, None, self._interceptors[:-1]
+                await tracing.close()
+        finally:
+            await self._instance.release()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._instance.spawn(work)

@@ -180,6 +180,7 @@ class PushPulls:
         self._spawn = spawn
         self._kernel = PullKernel(instance, namespace=settings.namespace, group=group)
         self._pulls: dict[ProcessQueue, _Pull] = {}
+        self._closed = False
         self._troubles = Troubles(_log, group=group)
 
     def begin(self, held: ProcessQueue, next_offset: int) -> None:
@@ -195,7 +196,8 @@ class PushPulls:
             self._go(pull, gate)
 
     def close(self) -> None:
-        """End every pull that waits here. Those at brokers end when their answers come."""
+        """End every pull. What brokers still answer is not taken: it would begin listeners while the consumer ends."""
+        self._closed = True
         for pull in self._pulls.values():
             if pull.timer is not None:
                 pull.timer.cancel()
@@ -333,6 +335,8 @@ class PushPulls:
     def _answered(self, pull: _Pull, subscription: SubscriptionData, address: str, answer: PullAnswer | Error) -> None:
         held = pull.held
         queue = held.queue
+        if self._closed:
+            return
         try:
             if isinstance(answer, Error):
                 raise answer

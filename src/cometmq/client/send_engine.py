@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from cometmq._engine import PlainLane
 from cometmq.client.accumulating import Accumulation
+from cometmq.client.closing import Closing, to_the_end
 from cometmq.client.fault_detector import FaultDetector
 from cometmq.client.hooks import Interceptor
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
@@ -105,6 +106,7 @@ class SendEngine:
             else None
         )
         self._lanes: dict[str, PlainLane | BunchLane] = {}
+        self._closing = Closing()
         _engines.add(self)
 
     def __repr__(self) -> str:
@@ -145,9 +147,13 @@ class SendEngine:
         instance = ClientInstance.shared(settings, network_factory=network_factory, now_ms=now_ms)
         try:
             engine = cls(instance, settings, interceptors=interceptors)
+        except BaseException:
+            await to_the_end(instance.release())
+            raise
+        try:
             await engine.start()
         except BaseException:
-            await instance.release()
+            await engine.close()
             raise
         if settings.enable_trace:
             try:
@@ -183,7 +189,7 @@ class SendEngine:
         try:
             await self.instance.start()
         except BaseException:
-            await self.instance.unregister_producer(self.group)
+            await to_the_end(self._leave())
             raise
         for topic in self.settings.topics:
             name = with_namespace(self.settings.namespace, topic)
@@ -199,10 +205,14 @@ class SendEngine:
         self._state = ServiceState.RUNNING
 
     async def close(self) -> None:
-        """Refuse what comes, wait for what is under way, tell the brokers that the group leaves, free the instance."""
-        if self._state is ServiceState.SHUTDOWN_ALREADY:
-            return
-        was_running = self._state is ServiceState.RUNNING
+        """Refuse what comes, wait for what is under way, tell the brokers that the group leaves, free the instance.
+
+        It is done to its end, also where the caller is cancelled; later calls wait for that.
+        """
+        if self._closing.has_begun or self._state is not ServiceState.SHUTDOWN_ALREADY:
+            await self._closing.run(self._close)
+
+    async def _close(self) -> None:
         self._state = ServiceState.SHUTDOWN_ALREADY
         self._lanes.clear()
         self._detector.stop()
@@ -211,9 +221,14 @@ class SendEngine:
             if self._tracing is not None:
                 await self._tracing.close()
         finally:
-            if was_running:
-                await self.instance.unregister_producer(self.group)
-            await self.instance.release()
+            try:
+                await self._leave()
+            finally:
+                await self.instance.release()
+
+    async def _leave(self) -> None:
+        if self.instance.producers.get(self.group) is self:
+            await self.instance.unregister_producer(self.group)
 
     async def drain(self) -> None:
         """Wait until all that is under way now has ended, well or not."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq._engine import ReceivedMessage
 from cometmq.client.arguments import milliseconds, one, several, whole_number
+from cometmq.client.closing import Closing, to_the_end
 from cometmq.client.consumer_facts import GroupFacts
 from cometmq.client.held_messages import HeldMessages
 from cometmq.client.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
@@ -102,7 +103,8 @@ class SimpleEngine(GroupFacts):
         self._troubles = Troubles(_log, group=self._group)
         self._missing: set[str] = set()
         """Topics without a queue to read that were told of."""
-        self._closing = asyncio.Event()
+        self._has_closed = asyncio.Event()
+        self._closing = Closing()
         self._started_ms = 0
 
     # --- What a client instance asks ----------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ class SimpleEngine(GroupFacts):
             instance.register_consumer(self)
         except GroupTaken:
             self._state = ServiceState.CREATE_JUST
-            await instance.release()
+            await to_the_end(instance.release())
             raise
         self._instance = instance
         try:
@@ -201,29 +203,37 @@ class SimpleEngine(GroupFacts):
                 await instance.update_route(topic)
             await instance.heartbeat()
         except BaseException:
-            await self._leave(instance)
+            await self._closing.run(lambda: self._leave(instance))
             raise
 
     async def close(self) -> None:
-        """Leave the group; what was received and is not acknowledged comes again. A second call does nothing."""
-        if self._state is ServiceState.RUNNING and self._instance is not None:
-            await self._leave(self._instance)
+        """Leave the group; what was received and is not acknowledged comes again.
+
+        It is done to its end, also where the caller is cancelled; later calls wait for that.
+        """
+        instance = self._instance
+        if instance is not None and (self._closing.has_begun or self._state is ServiceState.RUNNING):
+            await self._closing.run(lambda: self._leave(instance))
 
     async def _leave(self, instance: ClientInstance) -> None:
         self._state = ServiceState.SHUTDOWN_ALREADY
-        self._closing.set()
-        tasks = [*self._told.values(), *self._pops]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._told.clear()
-        self._ready.clear()
+        self._has_closed.set()
         try:
+            tasks = [*self._told.values(), *self._pops]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._told.clear()
+            self._ready.clear()
             await self._settle()
-            await self._extender.close()
-            await instance.unregister_consumer(self._group)
         finally:
-            await instance.release()
+            try:
+                await self._extender.close()
+            finally:
+                try:
+                    await instance.unregister_consumer(self._group)
+                finally:
+                    await instance.release()
 
     async def subscribe(self, topic: str, expression: str | None, *, expression_type: str = TAG) -> None:
         """Subscribe to a topic; see :meth:`SimpleConsumer.subscribe`."""
@@ -560,7 +570,7 @@ class SimpleEngine(GroupFacts):
                 )
                 break
             except Error as error:
-                if self._closing.is_set():
+                if self._has_closed.is_set():
                     return []
                 if not may_pass(error) or not (tries or self._known_targets(instance)):
                     raise
@@ -580,7 +590,7 @@ class SimpleEngine(GroupFacts):
     async def _pause(self, longest_s: float) -> None:
         """Wait, or until the consumer is closed."""
         try:
-            await asyncio.wait_for(self._closing.wait(), longest_s)
+            await asyncio.wait_for(self._has_closed.wait(), longest_s)
         except asyncio.TimeoutError:
             return
 

@@ -141,6 +141,11 @@ class Workers(Protocol):
         """Parts that have not begun."""
         ...
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the caller is a call of the listener. Any thread."""
+        ...
+
     def submit(self, task: Task) -> None:
         """Have a task done; each of its parts comes back once, done or not begun because its queue was dropped."""
         ...
@@ -182,6 +187,11 @@ class TaskPool:
     def parts_max(self) -> int:
         """Most parts that an orderly task should have."""
         return PARTS_PER_CALL_MAX
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the caller is a call of the listener, as far as that can be told."""
+        return False
 
     @property
     def waiting(self) -> int:

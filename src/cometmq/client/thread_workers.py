@@ -80,11 +80,17 @@ class ThreadWorkers(TaskPool):
         self._name = name
         self._seats: list[_Seat] = []
         self._asleep: list[_Seat] = []
+        self._idents: set[int] = set()
         self._told = False
         self._closed = False
         self._typical_s = _TYPICAL_FIRST_S
         self._timer: asyncio.TimerHandle | None = None
         self._wake_is_due = False
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the caller is one of the threads."""
+        return threading.get_ident() in self._idents
 
     def submit(self, task: Task) -> None:
         """Have a task done."""
@@ -199,6 +205,14 @@ class ThreadWorkers(TaskPool):
     # --- In the threads -----------------------------------------------------------------------------------------------
 
     def _work(self, seat: _Seat) -> None:
+        ident = threading.get_ident()
+        self._idents.add(ident)
+        try:
+            self._work_on(seat)
+        finally:
+            self._idents.discard(ident)
+
+    def _work_on(self, seat: _Seat) -> None:
         while True:
             self._do_all(seat)
             if self._closed:

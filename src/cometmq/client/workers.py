@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.listeners import Handled, Outcome, call_elsewhere
@@ -27,6 +28,11 @@ _log = logging.getLogger(__name__)
 _REFUSED_S: Final = 5.0
 """How long tasks wait that an executor refused."""
 _LOOP_TURN_S: Final = 0.005
+_REPLACE_S: Final = 0.05
+"""How long after the end of a worker that was cancelled another takes its place."""
+
+_call_of_listener: ContextVar[AtWork | None] = ContextVar("_call_of_listener", default=None)
+"""The call that the running task, or the one that began it, belongs to."""
 
 
 class ExecutorWorkers(TaskPool):
@@ -142,7 +148,11 @@ class ExecutorWorkers(TaskPool):
 
 
 class LoopWorkers(TaskPool):
-    """Awaits ``async def`` listeners on the loop, several at a time."""
+    """Awaits ``async def`` listeners on the loop, several at a time.
+
+    A worker whose task was cancelled reports what it has, and another takes its place: a cancelled task is not trusted
+    with more calls, since it could not tell its own end from a listener's failure.
+    """
 
     def __init__(self, call: AsyncCall, on_done: Callable[[list[Stint]], None], *, at_once_max: int) -> None:
         """To be made on the loop.
@@ -157,16 +167,35 @@ class LoopWorkers(TaskPool):
         self._at_once_max = at_once_max
         self._at_work: dict[asyncio.Task[None], AtWork | None] = {}
         self._told = False
+        self._closed = False
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the caller is a call of the listener, or a task that one began and may wait for."""
+        call = _call_of_listener.get()
+        return call is not None and any(call is at_work for at_work in self._at_work.values())
 
     def submit(self, task: Task) -> None:
         """Have a task done."""
         self._take(task)
-        wanted = 1 if task.is_orderly else task.parts_left
+        self._add_workers(1 if task.is_orderly else task.parts_left)
+
+    def _add_workers(self, wanted: int) -> None:
         for _ in range(min(wanted, self._at_once_max - len(self._at_work))):
             worker = self._loop.create_task(self._work())
             self._at_work[worker] = None
-            # One that is cancelled before its first turn never gets to take itself out.
-            worker.add_done_callback(lambda ended: self._at_work.pop(ended, None))
+            worker.add_done_callback(self._ended)
+
+    def _ended(self, worker: asyncio.Task[None]) -> None:
+        # One that is cancelled before its first turn never gets to take itself out.
+        self._at_work.pop(worker, None)
+        if worker.cancelled() and not self._closed:
+            # Not at once: where all tasks of a loop are cancelled because it ends, nothing is to begin any more.
+            self._loop.call_later(_REPLACE_S, self._replace)
+
+    def _replace(self) -> None:
+        if self._ready and not self._closed:
+            self._add_workers(self.waiting)
 
     def running(self) -> list[AtWork]:
         """Return what is awaited."""
@@ -175,6 +204,7 @@ class LoopWorkers(TaskPool):
     async def close(self, *, drain_ms: int, finish_ms: int) -> int:
         """End; what still waits for something then is cancelled, and its messages come again."""
         await self._finish(drain_ms=drain_ms, finish_ms=finish_ms)
+        self._closed = True
         left = len(self.running())
         workers = list(self._at_work)
         for worker in workers:
@@ -188,50 +218,71 @@ class LoopWorkers(TaskPool):
         assert me is not None
         turn = time.monotonic()
         while (task := self._next_task()) is not None:
-            stint = Stint(task, self._loop.time())
+            turn = await self._do(task, me, turn)
+        # At once, not when the loop says that this has ended: a task that comes in between needs a new worker.
+        del self._at_work[me]
+
+    async def _do(self, task: Task, me: asyncio.Task[None], turn: float) -> float:
+        """Do what is left of a task, and return when the loop turned last.
+
+        Raises:
+            asyncio.CancelledError: this worker's task was cancelled. What it did is reported.
+        """
+        stint = Stint(task, self._loop.time())
+        try:
             for start in task.starts:
                 stint.parts += 1
-                if time.monotonic() - turn > _LOOP_TURN_S:
-                    # Listeners that never wait for anything must not keep the loop from its sockets.
-                    await asyncio.sleep(0)
-                    turn = time.monotonic()
                 if not task.is_wanted:
                     if task.is_orderly:
                         break
                     continue
                 part = task.part(start)
-                self._at_work[me] = AtWork(task, part, self._loop.time())
-                handled = await self._handled(part, me)
+                at_work = self._at_work[me] = AtWork(task, part, self._loop.time())
+                _call_of_listener.set(at_work)
+                handled, is_cancelled = await self._handled(part, me)
                 self._at_work[me] = None
                 stint.ended_s = self._loop.time()
                 stint.add(part, handled)
                 if not task.is_orderly:
                     self._report(stint)
                     stint = Stint(task, self._loop.time())
-                elif not handled.is_success:
+                if is_cancelled:
+                    raise asyncio.CancelledError
+                if task.is_orderly and not handled.is_success:
                     break
-            self._all_begun(task)
+                if time.monotonic() - turn > _LOOP_TURN_S:
+                    # Listeners that never wait for anything must not keep the loop from its sockets.
+                    await asyncio.sleep(0)
+                    turn = time.monotonic()
+        finally:
             if task.is_orderly:
                 stint.parts += task.parts_left
+            elif not task.parts_left:
+                self._all_begun(task)
             if stint.parts:
                 self._report(stint)
-        # At once, not when the loop says that this has ended: a task that comes in between needs a new worker.
-        del self._at_work[me]
+        return turn
 
-    async def _handled(self, part: list[ReceivedMessage], me: asyncio.Task[None]) -> Handled:
-        """Await the listener. That it awaited something that was cancelled is its failure, not this worker's end.
+    async def _handled(self, part: list[ReceivedMessage], me: asyncio.Task[None]) -> tuple[Handled, bool]:
+        """Await the listener; return its answer, and whether this worker's task was cancelled meanwhile.
+
+        That the listener awaited something that was cancelled, or cancelled its own task, is its failure.
 
         Raises:
-            asyncio.CancelledError: this worker is to end.
+            asyncio.CancelledError: the consumer closes.
         """
-        if sys.version_info >= (3, 11):
-            try:
-                return await self._call(part)
-            except asyncio.CancelledError as error:
-                if me.cancelling():
-                    raise
-                return Handled(Outcome.RETRY, problem=error)
-        return await handled_apart(self._call, part)
+        try:
+            if sys.version_info >= (3, 11):
+                handled = await self._call(part)
+                return handled, me.cancelling() > 0
+            return await handled_apart(self._call, part), False
+        except asyncio.CancelledError as error:
+            if self._closed:
+                raise
+            handled = Handled(Outcome.RETRY, problem=error)
+            if sys.version_info >= (3, 11):
+                return handled, me.cancelling() > 0
+            return handled, True
 
     def _report(self, stint: Stint) -> None:
         self._done.append(stint)

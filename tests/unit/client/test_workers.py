@@ -346,6 +346,37 @@ def test_a_listener_that_awaits_what_was_cancelled_has_failed(apart: bool) -> No
     run(body)
 
 
+@pytest.mark.parametrize("swallows", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_listener_that_cancels_its_own_task_loses_nothing(apart: bool, swallows: bool) -> None:
+    """As time-outs of libraries do that cancel the task and do not call ``uncancel()``."""
+
+    async def body() -> None:
+        done = Collected()
+
+        async def listener(message: int) -> None:
+            if message == 1:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                try:
+                    await asyncio.sleep(LIMIT_S)
+                except asyncio.CancelledError:
+                    if not swallows:
+                        raise
+
+        workers = LoopWorkers(awaiting(listener, apart=apart), done, at_once_max=1)
+        workers.submit(task_of(held(), [0, 1, 2]))
+        assert await done.until(3) == [0, 1, 2]
+        failed = [part for part, handled in done.results if isinstance(handled.problem, asyncio.CancelledError)]
+        assert failed == ([] if swallows else [[1]])
+        workers.submit(task_of(held(), [3]))
+        assert await done.until(4) == [0, 1, 2, 3]
+        assert await workers.close(drain_ms=0, finish_ms=1000) == 0
+
+    run(body)
+
+
 @pytest.mark.parametrize("apart", [False, True])
 def test_an_async_listener_that_wants_to_end_the_program_has_failed(apart: bool) -> None:
     async def body() -> None:
