@@ -528,6 +528,44 @@ cdef extern from "store/cmq_removed.h" nogil:
     cmq_status cmq_store_restore(cmq_store *store, const cmq_restore_options *options, cmq_restored *restored_out)
 
 
+# ---- the journal of offsets (_offsetlog.pxi) ----
+
+cdef extern from "store/cmq_offsetlog.h" nogil:
+    ctypedef struct cmq_offsetlog:
+        pass
+
+    ctypedef struct cmq_offsetlog_basis:
+        uint32_t crc
+        uint64_t bytes
+
+    ctypedef struct cmq_offsetlog_entry:
+        cmq_slice topic
+        int32_t queue_id
+        int64_t offset
+
+    ctypedef enum cmq_offsetlog_found:
+        CMQ_OFFSETLOG_NONE
+        CMQ_OFFSETLOG_OTHER
+        CMQ_OFFSETLOG_READ
+
+    ctypedef struct cmq_offsetlog_cursor:
+        uint32_t head_crc
+        uint32_t chain
+        uint64_t at
+
+    ctypedef cmq_status (*cmq_offsetlog_visit)(void *context, cmq_slice group, const cmq_offsetlog_entry *entry) noexcept
+
+    cmq_status cmq_offsetlog_create(cmq_fs *fs, const char *root, const cmq_offsetlog_basis *basis, int64_t now_ms, cbool durable, cmq_offsetlog **log_out)
+    cmq_status cmq_offsetlog_append(cmq_offsetlog *log, cmq_slice group, const cmq_offsetlog_entry *entries, uint32_t count, uint64_t *end_out)
+    cmq_status cmq_offsetlog_wait(cmq_offsetlog *log, uint64_t end)
+    cmq_status cmq_offsetlog_restart(cmq_offsetlog *log, const cmq_offsetlog_basis *basis)
+    cmq_status cmq_offsetlog_remove(cmq_offsetlog *log)
+    void cmq_offsetlog_close(cmq_offsetlog *log)
+    cmq_status cmq_offsetlog_forget(cmq_fs *fs, const char *root)
+    cmq_status cmq_offsetlog_read(cmq_fs *fs, const char *root, const cmq_offsetlog_basis *basis, cmq_offsetlog_cursor *cursor, cmq_offsetlog_visit visit,
+                                  void *context, cmq_offsetlog_found *found_out)
+
+
 # ---- columns (_scan.pxi) ----
 
 cdef extern from "export/cmq_scan.h" nogil:

@@ -12,6 +12,7 @@ cmq_core is linked statically and must be in the process once.
     _scan.pxi      ColumnScan: messages as Arrow columns
     _fed.pxi       RecordColumns: pulled records as Arrow columns
     _verify.pxi    verification and repair
+    _offsetlog.pxi OffsetLog: the journal of committed offsets
     _wire.pxi      remoting commands
     _received.pxi  ReceivedMessage: what a consumer pulled
     _popped.pxi    what a POP adds to them: queues, offsets, handles
@@ -162,6 +163,7 @@ include "_reader.pxi"
 include "_scan.pxi"
 include "_fed.pxi"
 include "_verify.pxi"
+include "_offsetlog.pxi"
 include "_wire.pxi"
 include "_received.pxi"
 include "_popped.pxi"

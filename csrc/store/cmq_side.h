@@ -9,8 +9,9 @@
  *
  *   cometmq/deleted               queues that were deleted and whose files are still to be removed
  *
- * Not disposable, but there only while it is of use: what a repair still has to do (`cometmq/repair`, with `cometmq/rebuild`), and what repairs
- * and recovery put aside (`cometmq/removed`), which is the user's to delete; see cmq_repair and cmq_removed.
+ * Not disposable, but there only while it is of use: commits since consumerOffset.json was written (`cometmq/progress`, see cmq_offsetlog), what a
+ * repair still has to do (`cometmq/repair`, with `cometmq/rebuild`), and what repairs and recovery put aside (`cometmq/removed`), which is the user's
+ * to delete; see cmq_repair and cmq_removed.
  */
 #ifndef CMQ_SIDE_H
 #define CMQ_SIDE_H

@@ -57,6 +57,7 @@ class BrokerOffsets:
         self,
         table: ConsumerOffsets,
         *,
+        write: Callable[[], object],
         plane: DataPlane,
         topics: BrokerTopics,
         groups: BrokerGroups,
@@ -69,8 +70,18 @@ class BrokerOffsets:
         reset_on_server: bool,
         now_ms: Callable[[], int],
     ) -> None:
-        """Take what is needed; the loops know nothing before :meth:`start`."""
+        """Take what is needed; the loops know nothing before :meth:`start`.
+
+        Args:
+            table: all stored progress, within what the queues hold; shared with the store.
+            write: writes the table where it changed, behind the log that it covers.
+            plane, topics, groups, consumers, queues, stats, link: the broker's.
+            broker_name, broker_address: how clients know the broker.
+            reset_on_server: resets move progress here, not at the clients.
+            now_ms: the clock.
+        """
         self._table = table
+        self._write = write
         self._plane = plane
         self._topics = topics
         self._groups = groups
@@ -112,10 +123,9 @@ class BrokerOffsets:
             StorageError: it could not be written; the next call tries again.
         """
         self.sync()
-        if self._table.changed:
-            # A group may have been moved on behind popped messages because the log has their checkpoints.
-            self._plane.flush()
-        self._table.persist()
+        # What other threads take over meanwhile is written the next time: the log is made durable for what is written.
+        # A group may also have been moved on behind popped messages because the log has their checkpoints.
+        self._write()
 
     def forget_group(self, group: str) -> None:
         """Drop a group's progress everywhere."""

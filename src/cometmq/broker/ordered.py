@@ -12,12 +12,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import InvalidArgument
+from cometmq.store.progress_bounds import QueueEnd
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 from cometmq.store_config.order_info import OrderedQueue, OrderInfo
 
@@ -40,6 +42,7 @@ class OrderedBatches:
         plane: DataPlane,
         topics: BrokerTopics,
         groups: BrokerGroups,
+        end_of: QueueEnd,
         now_ms: Callable[[], int],
         file_ops: FileOps = SYSTEM_FILE_OPS,
     ) -> None:
@@ -49,6 +52,7 @@ class OrderedBatches:
             folder: the store's ``config`` folder.
             plane: the loops.
             topics, groups: this broker's.
+            end_of: returns a queue's maximum offset.
             now_ms: the clock.
             file_ops: the file operations to use.
 
@@ -59,6 +63,7 @@ class OrderedBatches:
         self._plane = plane
         self._topics = topics
         self._groups = groups
+        self._end_of = end_of
         self._now_ms = now_ms
         self._writing = threading.Lock()
         self._version = -1
@@ -70,7 +75,29 @@ class OrderedBatches:
     def start(self) -> None:
         """Give the loops what was written down."""
         for queue in self._info.all():
-            self._tell(queue)
+            bounded = self._bounded(queue)
+            if bounded is not None:
+                self._tell(bounded)
+
+    def _bounded(self, queue: OrderedQueue) -> OrderedQueue | None:
+        """Return a batch without messages past the queue's end, which others will follow there; None: none is left."""
+        end = self._end_of(queue.topic, queue.queue_id)
+        offsets = tuple(offset for offset in queue.batch.offsets if offset < end)
+        if len(offsets) == len(queue.batch.offsets):
+            return queue
+        _log.warning(
+            "ordered batch of group %s in topic %s, queue %d is past the queue's end at %d: %d of its %d messages stay",
+            queue.group,
+            queue.topic,
+            queue.queue_id,
+            end,
+            len(offsets),
+            len(queue.batch.offsets),
+        )
+        if not offsets:
+            return None
+        acked = queue.batch.acked & ((1 << len(offsets)) - 1)
+        return queue._replace(batch=replace(queue.batch, offsets=offsets, acked=acked))
 
     def _tell(self, queue: OrderedQueue) -> None:
         """Give the loops one. One that cannot be is passed over: the others count."""
@@ -93,7 +120,8 @@ class OrderedBatches:
                     [queue for queue in self._plane.ordered_batches() if not self._forget(queue, now_ms)]
                 )
                 self._version, self._look_ms = version, now_ms + _LOOK_MS
-            self._info.persist()
+            # A batch names messages: they are durable before it.
+            self._info.persist(cover=self._plane.flush)
 
     def _forget(self, queue: OrderedQueue, now_ms: int) -> bool:
         """Forget a batch that nobody can pop any more; tell whether it was one."""

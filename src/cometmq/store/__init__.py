@@ -5,7 +5,7 @@ The way of a call::
     cometmq.open -> opening.Plan (settings, features) -> _engine.StoreHandle
     Store.append -> topic_book (topics.json first) -> _engine -> csrc/store
     Store.read   -> _engine.Reader -> Message (over the mapped log)
-    Consumer     -> _engine.Reader with starts; commit -> group_book (consumerOffset.json)
+    Consumer     -> _engine.Reader with starts; commit -> group_book -> progress_journal -> csrc/store/cmq_offsetlog
     mode "r"     -> handoff_client -> files -> the writer's handoff -> append, commit
 
 Who keeps what:
@@ -14,6 +14,7 @@ Who keeps what:
 engine (C)          log, queues, index, their recovery and flush; everything about single messages
 ``topic_book``      ``config/topics.json``: a topic is there before its first message
 ``group_book``      ``config/consumerOffset.json``, ``subscriptionGroup.json``; which consumers are open here
+``progress_*``      ``cometmq/progress``: commits since the JSON was written; progress within what the queues hold
 ``handoff_files``   ``cometmq/handoff/``: what other processes leave for the writer
 ==================  =================================================================================================
 

@@ -37,12 +37,12 @@ class Administration(StoreCore):
         return found
 
     def set_progress(self, group: str, topic: str, queue: int, offset: int) -> None:
-        """Set a group's next offset to consume, durably; also back. Not while a consumer of the group is open."""
+        """Set a group's next offset to consume; also back. Not while a consumer of the group is open."""
         validate_group(group)
         self.commit_progress(group, {(topic, queue): offset})
 
     def commit_progress(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Store a group's progress in (topic, queue) pairs, durably; a reader leaves it to the writer."""
+        """Store a group's progress in (topic, queue) pairs, as :meth:`Consumer.commit`. A reader hands it on."""
         if self._client is not None:
             triples = [(topic, queue_id, offset) for (topic, queue_id), offset in offsets.items()]
             self._client.leave_commit(CommitWork(work_id=new_work_id(), group=group, offsets=triples))
@@ -217,6 +217,7 @@ class Administration(StoreCore):
     def maintain(self) -> None:
         """Do what the background does, once: flushes that are due, a durable point, retention, handed-off work."""
         self._writer(self._handle).maintain()
+        self._keep_progress()
         self.apply_handoffs()
 
     def expire(self) -> int:

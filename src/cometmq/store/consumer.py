@@ -22,7 +22,7 @@ class Consumer:
     """Messages for a consumer group. Made by :meth:`Store.consumer`; a context manager and an iterator.
 
     Iterating hands out messages from the group's progress on, several queues merged in the order of storing.
-    :meth:`commit` stores the progress, durably; without it, the next consumer of the group sees the same messages
+    :meth:`commit` stores the progress; without it, the next consumer of the group sees the same messages
     again: at least once, in order within each queue. Closing commits nothing.
 
     Thread safety: one thread at a time.
@@ -137,13 +137,16 @@ class Consumer:
         return dict(self._committed)
 
     def commit(self, message: Message | None = None) -> None:
-        """Store the group's progress, durably: on disk when it returns.
+        """Store the group's progress. When it returns, it survives this process; with ``flush="sync"`` it is on disk.
+
+        With ``flush="async"`` a power loss takes the commits of the last moments, as it takes messages.
 
         Args:
             message: commit its queue up to and with this message. None: every queue, up to and with the message handed
                 out last.
 
-        Costs a file written and synced (some milliseconds): commit per batch, not per message.
+        Costs some microseconds, and with ``flush="sync"`` a sync, which commits of several threads share: commit per
+        batch, not per message.
 
         Raises:
             StorageError: it could not be written; the progress before stands.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import time
 import warnings
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 _NAMES_SHOWN = 10
 _log = logging.getLogger("cometmq.store")
+_KEEP_PROGRESS_S = 5.0
+"""Between two writes of ``consumerOffset.json``; upstream's ``flushConsumerOffsetInterval``."""
 
 
 class StoreCore:
@@ -43,6 +46,7 @@ class StoreCore:
         self._plan = plan
         self._read_only = read_only
         self._pid = os.getpid()
+        self._progress_kept_s = time.monotonic()
         self._watcher: HandoffWatcher | None = None
         self._handle = plan.open_handle(read_only=read_only)
         self._log_cut()
@@ -66,6 +70,8 @@ class StoreCore:
             self._handle.set_batch_topic(topic)
         self._applier = HandoffApplier(self._handle, self._folder, self._topic_book, self._group_book)
         self._folder.sweep()
+        self._group_book.recover(self._queue_end)
+        StagedFolder(self._plan.path).bound_done(self._handle.info()["log_end"])
         self._applier.apply_all()
         StagedFolder(self._plan.path).sweep()
         if self._plan.background:
@@ -95,15 +101,30 @@ class StoreCore:
             queue_count_of=lambda topic: max((queue[1] + 1 for queue in handle.queues(topic)), default=0),
         )
         self._group_book = GroupBook(
-            plan.config_folder,
+            plan.path,
             read_only=self._read_only,
             light_queues=plan.light_queues,
+            durable=plan.flush is FlushMode.SYNC,
+            cover=handle.flush,
             waiting_commits=self._folder.waiting_commits,
         )
         for problem in (self._topic_book.problem, *self._group_book.problems):
             if problem is not None:
                 text = f"a damaged file was passed over, its .bak is used: {problem}"
                 warnings.warn(text, RuntimeWarning, stacklevel=6)
+
+    def _queue_end(self, topic: str, queue_id: int) -> int:
+        """Return a queue's maximum offset; 0 where there is no such queue."""
+        queue = self._handle.queue(topic, queue_id)
+        return 0 if queue is None else queue[2]
+
+    def _keep_progress(self) -> None:
+        """Write ``consumerOffset.json`` when it is due, as a broker does. The background does it by itself."""
+        now_s = time.monotonic()
+        if now_s - self._progress_kept_s >= _KEEP_PROGRESS_S:
+            with self._handle.hold():
+                self._group_book.persist()
+            self._progress_kept_s = now_s
 
     def _write_for_a_moment(self) -> None:
         """Open the store for writing, which applies what was handed off, and close it."""
@@ -184,7 +205,11 @@ class StoreCore:
         watcher, self._watcher = self._watcher, None
         if os.getpid() == self._pid and watcher is not None:
             watcher.stop()
-        self._handle.close()
+        try:
+            if os.getpid() == self._pid:
+                self._group_book.close()
+        finally:
+            self._handle.close()
 
     def __enter__(self: S) -> S:
         """Return the store itself."""

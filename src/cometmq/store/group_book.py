@@ -1,9 +1,9 @@
-"""Consumer groups of a store: their progress (``consumerOffset.json``), their entries (``subscriptionGroup.json``), and
-which consumers are open in this process.
+"""Consumer groups of a store: their progress (``consumerOffset.json`` and its journal), their entries
+(``subscriptionGroup.json``), and which consumers are open in this process.
 
 Progress is a queue's next offset to consume, as upstream keeps it, so that a broker started later on the directory goes
-on from there. A commit is on disk when it returns. A reader without the writer's lock reads the file again each time,
-and sees commits that still lie in the hand-off folder as made.
+on from there. A commit is in the journal when it returns, and under synchronous flush on disk. A reader without the
+writer's lock follows both files, and sees commits that still lie in the hand-off folder as made.
 
 Threads: any.
 """
@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Protocol
 
 from cometmq.errors import GroupBusy
-from cometmq.store.file_stamp import FileStamp
 from cometmq.store.handoff_files import CommitWork
+from cometmq.store.progress_bounds import QueueEnd, bound_progress
+from cometmq.store.progress_journal import Place, ProgressFollower, ProgressJournal
 from cometmq.store_config.consumer_offsets import ConsumerOffsets, LightQueueOffsets
 from cometmq.store_config.names import validate_group
 from cometmq.store_config.subscription_groups import SubscriptionGroups
@@ -42,20 +43,29 @@ class GroupListener(Protocol):
 class Commit:
     """Progress being stored: set in memory, then written."""
 
-    def __init__(self, offsets: ConsumerOffsets, listener: GroupListener | None) -> None:
+    def __init__(self, offsets: ConsumerOffsets, journal: ProgressJournal, listener: GroupListener | None) -> None:
         """Made by :meth:`GroupBook.committing`."""
         self._offsets = offsets
+        self._journal = journal
         self._listener = listener
+        self._places: dict[str, list[Place]] = {}
 
     def set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set a queue's next offset to consume."""
         self._offsets.commit(group, topic, queue_id, offset)
+        self._places.setdefault(group, []).append((topic, queue_id, offset))
         if self._listener is not None:
             self._listener.committed(group, topic, queue_id, offset)
 
+    def store(self) -> list[Callable[[], None]]:
+        """Store what was set; returns what waits until it is as durable as the flush mode promises."""
+        places, self._places = self._places, {}
+        return [self._journal.commit(group, of_group) for group, of_group in places.items()]
+
     def persist(self) -> None:
-        """Make what was set durable."""
-        self._offsets.persist()
+        """Store what was set, and wait."""
+        for wait in self.store():
+            wait()
 
 
 class GroupBook:
@@ -63,28 +73,35 @@ class GroupBook:
 
     def __init__(
         self,
-        folder: Path,
+        root: Path,
         *,
         read_only: bool,
         light_queues: bool,
+        durable: bool,
+        cover: Callable[[], None],
         waiting_commits: Callable[[], list[CommitWork]] = list,
     ) -> None:
-        """Read both files.
+        """Read both files. A writer calls :meth:`recover` next.
 
         Args:
-            folder: the store's ``config`` folder.
+            root: the store's directory.
             read_only: another process may write the files: they are read again whenever something is asked.
             light_queues: the offsets are in ``lmqConsumerOffset.json``.
-            waiting_commits: tells what waits in the hand-off folder.
+            durable: a commit waits for the disk.
+            cover: makes the log durable, before progress that rests on it.
+            waiting_commits: returns what waits in the hand-off folder.
         """
+        folder = root / "config"
         self._waiting_commits = waiting_commits
         self._offsets = (LightQueueOffsets if light_queues else ConsumerOffsets)(folder)
         self._groups = SubscriptionGroups(folder, light_queues=light_queues)
         self._read_only = read_only
-        self._stamp = FileStamp(self._offsets.path)
+        self._follower = ProgressFollower(root, self._offsets) if read_only else None
+        self._journal = ProgressJournal(root, self._offsets, durable=durable, cover=cover)
+        self._following = threading.Lock()
         self._claims: dict[tuple[str, str, int | None], object] = {}
         self._claiming = threading.Lock()
-        self._committing = threading.Lock()
+        self._committing = threading.RLock()
         self.listener: GroupListener | None = None
         self.problems = [problem for file in (self._offsets, self._groups) if (problem := file.load().main_problem)]
 
@@ -99,8 +116,37 @@ class GroupBook:
         return self._groups
 
     def _follow(self) -> None:
-        if self._read_only and self._stamp.changed():
-            self._offsets.load()
+        if self._follower is not None:
+            with self._following:
+                self._follower.follow()
+
+    # --- Life of the writer's files
+
+    def recover(self, end_of: QueueEnd) -> None:
+        """Take over what a writer that died left, and set back what is past a queue's end. Durable on return."""
+        with self._committing:
+            self._journal.recover()
+            bound_progress(self._offsets, end_of)
+            self._journal.settle()
+
+    def persist(self) -> bool:
+        """Write ``consumerOffset.json`` where progress changed, behind the log that it covers; True when it wrote.
+
+        Raises:
+            StorageError: it could not be written; the next call tries again.
+        """
+        with self._committing:
+            return self._journal.persist()
+
+    def close(self) -> None:
+        """Write ``consumerOffset.json`` where progress changed. Nothing is committed any more.
+
+        Raises:
+            StorageError: it could not be written. The commits are in the journal, for the next opening.
+        """
+        if not self._read_only:
+            with self._committing:
+                self._journal.close()
 
     # --- Progress
 
@@ -125,23 +171,26 @@ class GroupBook:
         return found
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Store progress of (topic, queue) pairs, durably. Only for the holder of the lock."""
+        """Store progress of (topic, queue) pairs, as durable as the flush mode. Only for the holder of the lock."""
         with self.committing() as commit:
             for (topic, queue_id), offset in offsets.items():
                 commit.set(group, topic, queue_id, offset)
-            commit.persist()
+            waits = commit.store()
+        # Without the lock: commits of several threads share a sync.
+        for wait in waits:
+            wait()
 
     @contextmanager
     def committing(self) -> Iterator[Commit]:
         """Hold the lock of commits, so that none lands on one that is being written."""
         with self._committing:
-            yield Commit(self._offsets, self.listener)
+            yield Commit(self._offsets, self._journal, self.listener)
 
     def forget_topic(self, topic: str) -> None:
         """Drop all progress in a topic, durably."""
         with self._committing:
             self._offsets.remove_topic(topic)
-            self._offsets.persist()
+            self._journal.persist()
         if self.listener is not None:
             self.listener.forgotten(None, topic)
 
@@ -149,7 +198,7 @@ class GroupBook:
         """Drop a group, durably; False where nothing was known of it."""
         with self._committing:
             known = bool(self._offsets.remove_group(group))
-            self._offsets.persist()
+            self._journal.persist()
             known = self._groups.remove(group) is not None or known
             self._groups.persist()
         if self.listener is not None:

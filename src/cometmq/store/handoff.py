@@ -30,6 +30,7 @@ from cometmq.store.handoff_files import (
     StagedWork,
     Work,
 )
+from cometmq.store.progress_bounds import bounded_offset
 from cometmq.store.staged_apply import apply_staged
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import TopicBook
@@ -143,7 +144,7 @@ class HandoffApplier:
                 self._staged.remove(work.folder)
                 return 0
             self._handle.flush()
-            self._staged.set_done(work)
+            self._staged.set_done(work, self._handle.info()["log_end"])
         self._end_round((name,))
         self._staged.remove(work.folder)
         return 1
@@ -153,7 +154,7 @@ class HandoffApplier:
             if isinstance(work, CommitWork):
                 self._groups.require(work.group)
                 for topic, queue_id, offset in work.offsets:
-                    commit.set(work.group, topic, queue_id, offset)
+                    commit.set(work.group, topic, queue_id, self._bounded(work.group, topic, queue_id, offset))
             elif isinstance(work, MessagesWork):
                 self._append(work, done)
         except InvalidArgument as error:
@@ -161,6 +162,16 @@ class HandoffApplier:
             self._reject(name, str(error))
             return False
         return True
+
+    def _bounded(self, group: str, topic: str, queue_id: int, offset: int) -> int:
+        """Return the offset, or the queue's end: a power loss may have taken what the commit's process had read."""
+        if offset > self._queue_end(topic, queue_id):
+            self._handle.flush()  # this round's own messages are in their queues then
+        return bounded_offset(group, topic, queue_id, offset, self._queue_end)
+
+    def _queue_end(self, topic: str, queue_id: int) -> int:
+        queue = self._handle.queue(topic, queue_id)
+        return 0 if queue is None else queue[2]
 
     def _append(self, work: MessagesWork, done: Counter[int]) -> None:
         target = self._topics.target(work.topic)
@@ -236,6 +247,10 @@ class AppliesHandoffs(Protocol):
         """Apply what waits."""
         ...
 
+    def _keep_progress(self) -> None:
+        """Write progress down when it is due."""
+        ...
+
 
 class HandoffWatcher(threading.Thread):
     """Waits for work and has the store apply it. Ends with :meth:`stop`, or when the store is gone."""
@@ -271,21 +286,21 @@ class HandoffWatcher(threading.Thread):
 
     def _look(self) -> bool:
         """Apply what waits; False when there is no store any more."""
-        if not self._folder.waiting():
-            return self._store() is not None
         store = self._store()
         if store is None:
             return False
         try:
-            store.apply_handoffs()
+            store._keep_progress()
+            if self._folder.waiting():
+                store.apply_handoffs()
         except StoreClosed:
             return False
         except DiskFull as error:
-            _log.warning("handed-off work waits: %s", error)
+            _log.warning("handed-off work or progress waits: %s", error)
         except StorageError as error:
-            _log.error("handed-off work cannot be applied: %s", error)
+            _log.error("handed-off work or progress cannot be written: %s", error)
         except Error as error:
-            _log.error("handed-off work cannot be applied now: %s", error)
+            _log.error("handed-off work or progress cannot be written now: %s", error)
         return True
 
     def stop(self) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cometmq._engine import repair_store
-from cometmq.store.opening import plan_opening
+from cometmq.errors import Error
+from cometmq.store.core import StoreCore
+from cometmq.store.opening import Plan, plan_opening
 from cometmq.store.verification import KnownTopics
 
 __all__ = ["RepairReport", "repair"]
+
+_log = logging.getLogger("cometmq.repair")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,4 +149,14 @@ def repair(
         on_damage=on_damage,
         **plan.layout_options(),
     )
+    if report["cut_at"] is not None and not dry_run:
+        _bound_progress(plan)
     return RepairReport(dry_run=dry_run, **report)
+
+
+def _bound_progress(plan: Plan) -> None:
+    """Set back what is past the new end, so that whatever opens the store next, a Java broker too, skips nothing."""
+    try:
+        StoreCore(plan, read_only=False).close()
+    except Error as error:
+        _log.warning("progress was not held against the cut log; the next opening for writing does it: %s", error)

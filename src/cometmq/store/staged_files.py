@@ -17,6 +17,7 @@ to it for a day.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -32,6 +33,8 @@ from cometmq.store.handoff_files import HandoffFolder, NewerWork, StagedWork
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 
 __all__ = ["Owner", "StagedFolder", "WireOwner", "is_done_key", "this_host"]
+
+_log = logging.getLogger("cometmq.staged")
 
 STALE_S = 86_400.0
 """A job on another host, in whose folder nothing has changed for so long, is taken for dead."""
@@ -241,17 +244,39 @@ class StagedFolder:
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptRecord(f"{file} is damaged: {error!r}; it says what was written once already") from error
 
-    def set_done(self, work: StagedWork) -> None:
-        """Note, durably, that work was applied. Work without a key needs no note."""
+    def set_done(self, work: StagedWork, log_end: int) -> None:
+        """Note, durably, that work was applied, before the log's end. Work without a key needs no note."""
         if work.done_key is None:
             return
         file = self._done_file(work.done_key)
         self._ops.make_folder(file.parent)
-        text = json.dumps({"number": work.done_number, "rows": work.rows, "work": work.work_id}).encode()
+        text = json.dumps(
+            {"number": work.done_number, "rows": work.rows, "work": work.work_id, "end": log_end}
+        ).encode()
         temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
         self._ops.write_synced(temporary, text)
         self._ops.rename(temporary, file)
         self._ops.sync_folder(file.parent)
+
+    def bound_done(self, log_end: int) -> None:
+        """Forget, durably, what was applied past the log's end: it was cut off, and may be written again."""
+        for file in sorted((self.path / _DONE).glob("*.json")):
+            data = self._ops.read(file, bytes_max=_OWNER_BYTES_MAX)
+            try:
+                note = json.loads(data or b"{}")
+                end = int(note.get("end", 0))
+            except (ValueError, TypeError, AttributeError):
+                continue  # said where somebody asks for it
+            if end > log_end:
+                _log.warning(
+                    "number %s under the key %s ended at %d, past the log's end at %d: it may be written again",
+                    note.get("number"),
+                    file.stem,
+                    end,
+                    log_end,
+                )
+                self._ops.remove(file)
+                self._ops.sync_folder(file.parent)
 
     def forget_done(self, prefix: str, *, older_than_s: float) -> None:
         """Forget what was applied under keys that begin with ``prefix`` and was noted longer ago."""

@@ -30,6 +30,7 @@ from __future__ import annotations
 import enum
 import errno
 import threading
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,9 +42,13 @@ from cometmq.store_config.errors import ConfigError
 from cometmq.store_config.fastjson import JsonValue, Layout, encode, loads
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 
-__all__ = ["ConfigFile", "Loaded", "Origin", "storage_error"]
+__all__ = ["NO_FILE", "ConfigFile", "Fingerprint", "Loaded", "Origin", "storage_error"]
 
 T = TypeVar("T")
+
+Fingerprint = tuple[int, int]
+"""CRC-32 and length of a file's bytes."""
+NO_FILE: Fingerprint = (0, 0)
 
 _BYTES_MAX = 512 * 1024 * 1024
 """Largest file read; the same as the reader's limit of characters."""
@@ -111,6 +116,8 @@ class ConfigFile:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
         self._main = _MainFile.UNKNOWN
+        self.fingerprint = NO_FILE
+        """Of the bytes that the last load used or the last persist wrote."""
 
     def load(self, decode: Callable[[JsonValue], T]) -> Loaded[T]:
         """Read and decode the file, or its ``.bak``.
@@ -133,16 +140,20 @@ class ConfigFile:
                 self._main = _MainFile.DAMAGED
                 return self._load_backup(decode, problem)
             self._main = _MainFile.GOOD
+            self.fingerprint = _fingerprint(data)
             return Loaded(content, Origin.MAIN)
 
     def _load_backup(self, decode: Callable[[JsonValue], T], main_problem: ConfigError | None) -> Loaded[T]:
         data = self._read(self.backup_path)
         if not data:
+            self.fingerprint = NO_FILE
             return Loaded(None, Origin.NONE, main_problem)
         try:
-            return Loaded(_decode(data, self.backup_path, decode), Origin.BACKUP, main_problem)
+            content = _decode(data, self.backup_path, decode)
         except ConfigError as problem:
             raise self._unusable(decode, main_problem, problem) from problem
+        self.fingerprint = _fingerprint(data)
+        return Loaded(content, Origin.BACKUP, main_problem)
 
     def _unusable(
         self, decode: Callable[[JsonValue], T], main_problem: ConfigError | None, backup_problem: ConfigError
@@ -179,6 +190,7 @@ class ConfigFile:
                 self._persist(data)
             except OSError as error:
                 raise storage_error(error, f"cannot write {self.path}") from error
+            self.fingerprint = _fingerprint(data)
 
     def _read_back(self, data: bytes) -> None:
         """Refuse to replace a good generation by one that the next start could not read."""
@@ -220,6 +232,10 @@ def _decode(data: bytes, path: Path, decode: Callable[[JsonValue], T]) -> T:
         return decode(loads(data))
     except ConfigError as error:
         raise error.in_file(path) from error
+
+
+def _fingerprint(data: bytes) -> Fingerprint:
+    return zlib.crc32(data), len(data)
 
 
 def _classify(data: bytes | None) -> _MainFile:

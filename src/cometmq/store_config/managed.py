@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from cometmq.store_config.config_file import ConfigFile, Loaded, Origin
+from cometmq.store_config.config_file import ConfigFile, Fingerprint, Loaded, Origin
 from cometmq.store_config.data_version import wall_clock_ms
 from cometmq.store_config.fastjson import JsonObject, JsonValue, Layout
 from cometmq.store_config.fields import Fields
@@ -53,6 +53,11 @@ class ManagedFile(ABC):
     def path(self) -> Path:
         """The file."""
         return self._file.path
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """CRC-32 and length of the bytes loaded or written last; zeros where there was no file."""
+        return self._file.fingerprint
 
     @property
     def changed(self) -> bool:
@@ -103,14 +108,19 @@ class ManagedFile(ABC):
         with self._lock:
             return self._encode()
 
-    def persist(self, *, only_if_changed: bool = True) -> bool:
+    def persist(self, *, only_if_changed: bool = True, cover: Callable[[], None] | None = None) -> bool:
         """Write the content durably; the content before stays as ``.bak``.
+
+        Args:
+            only_if_changed: write nothing where the file has the content.
+            cover: called after the content was taken and before anything is written: makes durable what the content
+                rests on.
 
         Returns:
             True when the file was written.
 
         Raises:
-            StorageError: it could not be written. The old file is whole, the change is still in memory.
+            StorageError: it could not be written, or covered. The old file is whole, the change is still in memory.
         """
         # The disk is waited for without the content's lock, so that a commit never waits for an fsync.
         with self._writing:
@@ -120,6 +130,8 @@ class ManagedFile(ABC):
                 content = self._encode()
                 self._changed = False
             try:
+                if cover is not None:
+                    cover()
                 self._file.persist(content, layout=self.layout)
             except BaseException:
                 with self._lock:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import cometmq
 from cometmq.broker.plane import OffsetChange
 from cometmq.errors import StorageError
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -52,8 +54,55 @@ def stored(path: Path) -> ConsumerOffsets:
 # --- The table
 
 
+def test_progress_past_the_queues_end_is_set_back_at_the_start(tmp_path: Path) -> None:
+    with Rig(tmp_path) as rig:
+        rig.store.append_many("orders", [b"m"] * 5, queue=0)
+        rig.control.stop()
+    table = ConsumerOffsets(tmp_path / "config")
+    table.load()
+    table.commit("g", "orders", 0, 100)
+    table.persist()
+    with Rig(tmp_path) as rig:
+        assert rig.plane.committed == {("g", "orders", 0): 5}
+    assert stored(tmp_path).all() == [("g", "orders", 0, 5)]
+
+
+def test_what_is_committed_while_the_log_is_flushed_is_written_the_next_time(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flush() -> None:
+        rig.plane.commit_offset("g", "orders", 0, 4)
+        rig.control.offsets.sync()
+
+    rig.plane.commit_offset("g", "orders", 0, 3)
+    monkeypatch.setattr(rig.store._group_book._journal, "_cover", flush)
+    rig.control.offsets.persist()
+    assert stored(tmp_path).get("g", "orders", 0) == 3
+    monkeypatch.setattr(rig.store._group_book._journal, "_cover", lambda: None)
+    rig.control.offsets.persist()
+    assert stored(tmp_path).get("g", "orders", 0) == 4
+
+
+def test_a_broker_and_embedded_consumers_agree(rig: Rig, tmp_path: Path) -> None:
+    """Commits of the embedded API reach the loops, and outlive a killed broker; the broker's own come behind."""
+    rig.store.set_progress("g", "orders", 0, 2)
+    assert rig.plane.committed[("g", "orders", 0)] == 2
+    rig.control.offsets.persist()
+    rig.store.set_progress("g", "orders", 0, 3)
+    with cometmq.open(tmp_path, mode="r") as reader:
+        assert [found.offset for found in reader.progress("g")] == [3]
+    shutil.copytree(tmp_path, tmp_path / "killed", ignore=shutil.ignore_patterns("wake", "killed"))
+    with Rig(tmp_path / "killed") as again:
+        assert again.plane.committed == {("g", "orders", 0): 3}
+    rig.plane.commit_offset("g", "orders", 0, 5)
+    rig.control.offsets.persist()
+    with cometmq.open(tmp_path, mode="r") as reader:
+        assert [found.offset for found in reader.progress("g")] == [5]
+
+
 def test_progress_is_written_and_given_to_the_loops_at_the_next_start(tmp_path: Path) -> None:
     with Rig(tmp_path) as rig:
+        rig.store.append("u", b"m")
         rig.plane.commit_offset("g", "t", 3, 7)
         rig.plane.versions = 2
         rig.control.offsets.persist()

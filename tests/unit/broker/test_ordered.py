@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from cometmq.errors import StoreFenced
 from cometmq.store_config.order_info import OrderedBatch, OrderedQueue, OrderInfo
 from cometmq.store_config.topic_config import TopicConfig
 from support.broker_twins import NOW_MS, Rig, run
@@ -36,11 +40,34 @@ def written(path: Path) -> list[OrderedQueue]:
 def test_batches_outlive_the_broker(tmp_path: Path) -> None:
     queue = OrderedQueue("g", "t", 1, BATCH)
     with prepared(tmp_path) as rig:
+        rig.store.append_many("t", [b"m"] * 106, queue=1)
         rig.plane.restore_ordered(queue)
         rig.control.stop()
     assert written(tmp_path) == [queue]
     with Rig(tmp_path) as again:
         assert again.plane.ordered == {("g", "t", 1): BATCH}
+
+
+def test_messages_past_the_queues_end_are_in_no_batch(tmp_path: Path) -> None:
+    with prepared(tmp_path) as rig:
+        rig.store.append_many("t", [b"m"] * 101, queue=1)
+        rig.plane.restore_ordered(OrderedQueue("g", "t", 1, BATCH))
+        rig.plane.restore_ordered(OrderedQueue("g", "t", 2, BATCH))
+        rig.control.stop()
+    with Rig(tmp_path) as again:
+        assert again.plane.ordered == {("g", "t", 1): replace(BATCH, offsets=(100,), acked=1)}
+
+
+def test_the_log_is_on_disk_before_the_batches(tmp_path: Path) -> None:
+    with prepared(tmp_path) as rig:
+        rig.plane.restore_ordered(OrderedQueue("g", "t", 1, BATCH))
+        rig.plane.flush_fails = StoreFenced("a write failed before")
+        with pytest.raises(StoreFenced):
+            rig.control.ordered.persist()
+        assert written(tmp_path) == []
+        rig.plane.flush_fails = None
+        rig.control.ordered.persist()
+        assert len(written(tmp_path)) == 1
 
 
 def test_they_are_written_when_they_changed(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from cometmq import Consumer, StartFrom, Store, errors
-from cometmq.store_config.consumer_offsets import ConsumerOffsets
 from cometmq.store_config.subscription_groups import SubscriptionGroups
 from support.golden import expected_records
 from support.small_store import open_small
@@ -32,10 +31,9 @@ def bodies(consumer: Consumer) -> list[bytes]:
 
 
 def stored(store: Store, group: str, topic: str) -> dict[int, int]:
-    """What a broker would read from the file."""
-    offsets = ConsumerOffsets(store.path / "config")
-    offsets.load()
-    return offsets.queues(group, topic)
+    """What another process sees."""
+    with open_small(store.path, mode="r") as reader:
+        return {found.queue_id: found.offset for found in reader.progress(group, topic)}
 
 
 def test_goes_on_where_it_committed(tmp_path: Path) -> None:
