@@ -334,11 +334,24 @@ static cmq_status blank_behind(cmq_log *log, cmq_segment *segment, int64_t end)
 {
     const uint64_t at = (uint64_t)(end - cmq_segment_start(segment));
     uint64_t data;
-    cmq_status status = cmq_segment_keep_file(segment);
-    if (status == CMQ_OK) status = cmq_file_next_data(cmq_segment_file(segment), at, &data);
+    cmq_status status = cmq_file_next_data(cmq_segment_file(segment), at, &data);
     if (status == CMQ_END) return CMQ_OK;
     if (status == CMQ_OK) status = cmq_file_punch(cmq_segment_file(segment), at, (uint64_t)log->segment_bytes - at);
     if (status == CMQ_OK) status = cmq_file_sync(cmq_segment_file(segment));
+    return status;
+}
+
+/* Put a loaded segment into the table anew, open for what comes in. */
+static cmq_status open_to_append(cmq_log *log, cmq_segment **segment)
+{
+    cmq_segment *before = *segment, *now;
+    cmq_status status = cmq_segment_reopen(before, log->staged ? CMQ_SEGMENT_STAGED_AGAIN : CMQ_SEGMENT_MAPPED_AGAIN, &now);
+    if (status != CMQ_OK) return status;
+    pthread_mutex_lock(&log->make_mutex);
+    status = put_segment(log, now);
+    pthread_mutex_unlock(&log->make_mutex);
+    cmq_segment_unpin(status == CMQ_OK ? before : now);
+    if (status == CMQ_OK) *segment = now;
     return status;
 }
 
@@ -353,16 +366,8 @@ cmq_status cmq_log_set_end(cmq_log *log, int64_t end)
     if (atomic_load_explicit(&log->table, memory_order_relaxed) != NULL) status = delete_after(log, end);
     cmq_segment *segment = cmq_log_segment_at(log, end);
     if (status == CMQ_OK && segment != NULL) {
-        status = blank_behind(log, segment, end);
-        if (status == CMQ_OK && !log->staged && !cmq_segment_writable(segment)) {
-            cmq_segment *writable;
-            status = cmq_segment_make_writable(segment, &writable);
-            if (status == CMQ_OK) {
-                status = put_segment(log, writable);
-                cmq_segment_unpin(segment);
-                segment = writable;
-            }
-        }
+        if (cmq_segment_file(segment) == NULL) status = open_to_append(log, &segment);
+        if (status == CMQ_OK) status = blank_behind(log, segment, end);
         if (status == CMQ_OK) log->current = segment;
     }
     if (status != CMQ_OK) return status;

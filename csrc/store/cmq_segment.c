@@ -119,7 +119,7 @@ cmq_status cmq_segment_open(cmq_segment_family *family, cmq_fs *fs, const char *
     segment->fs = fs;
     segment->start = start;
     segment->bytes = bytes;
-    segment->writable = access == CMQ_SEGMENT_MAPPED || access == CMQ_SEGMENT_WRITABLE;
+    segment->writable = access == CMQ_SEGMENT_MAPPED || access == CMQ_SEGMENT_MAPPED_AGAIN;
     atomic_init(&segment->pins, 1);
     cmq_file_info info;
     cmq_status status = open_file(fs, path, bytes, access, &segment->file, &info);
@@ -145,15 +145,10 @@ bool cmq_segment_writable(const cmq_segment *segment) { return segment->writable
 int64_t cmq_segment_warm(const cmq_segment *segment) { return atomic_load_explicit(&segment->warm, memory_order_acquire); }
 void cmq_segment_set_warm(cmq_segment *segment, int64_t bytes) { atomic_store_explicit(&segment->warm, bytes, memory_order_release); }
 
-cmq_status cmq_segment_make_writable(cmq_segment *segment, cmq_segment **segment_out)
+cmq_status cmq_segment_reopen(cmq_segment *segment, cmq_segment_access access, cmq_segment **segment_out)
 {
-    /* A second mapping under a new handle: readers that pinned the read-only one keep it, and the page cache is one. */
-    return cmq_segment_open(segment->family, segment->fs, segment->path, segment->start, segment->bytes, CMQ_SEGMENT_WRITABLE, segment_out);
-}
-
-cmq_status cmq_segment_keep_file(cmq_segment *segment)
-{
-    return segment->file != NULL ? CMQ_OK : cmq_file_open(segment->fs, segment->path, CMQ_OPEN_WRITE, &segment->file);
+    /* A new handle: readers that pinned the old one keep it. */
+    return cmq_segment_open(segment->family, segment->fs, segment->path, segment->start, segment->bytes, access, segment_out);
 }
 
 void cmq_segment_close_file(cmq_segment *segment)

@@ -26,7 +26,8 @@ typedef enum cmq_segment_access {
     CMQ_SEGMENT_READ,        /* an existing file, mapped read-only and closed again */
     CMQ_SEGMENT_STAGED,      /* mapped read-only, created when missing: bytes come in by pwrite */
     CMQ_SEGMENT_MAPPED,      /* mapped writable, created when missing: bytes come in by stores */
-    CMQ_SEGMENT_WRITABLE     /* an existing file, mapped writable */
+    CMQ_SEGMENT_STAGED_AGAIN,   /* an existing file as STAGED has it */
+    CMQ_SEGMENT_MAPPED_AGAIN    /* an existing file as MAPPED has it */
 } cmq_segment_access;
 
 /* Open or (STAGED, MAPPED) create the file `path` of `bytes` that starts at `start`. A file of another length is CMQ_ERR_SETTING. Where one is to be
@@ -37,9 +38,9 @@ cmq_status CMQ_MUST_CHECK cmq_segment_open(cmq_segment_family *family, cmq_fs *f
 int64_t cmq_segment_start(const cmq_segment *segment);
 const char *cmq_segment_path(const cmq_segment *segment);
 
-/* The file of a segment that bytes come into: of one that was made, or for which keep_file was called, until close_file. */
+/* The file of a segment opened with any access but READ, until close_file; NULL for the others. The mapping was made from this descriptor: on
+ * overlayfs an older one that was opened for reading never shows what is written. */
 cmq_file *cmq_segment_file(const cmq_segment *segment);
-cmq_status CMQ_MUST_CHECK cmq_segment_keep_file(cmq_segment *segment);
 void cmq_segment_close_file(cmq_segment *segment);
 
 /* Has another file taken this one's name? False when there is none of that name. */
@@ -52,8 +53,8 @@ bool cmq_segment_writable(const cmq_segment *segment);
 int64_t cmq_segment_warm(const cmq_segment *segment);
 void cmq_segment_set_warm(cmq_segment *segment, int64_t bytes);
 
-/* Make the mapping writable (a loaded segment that the writer goes on with). */
-cmq_status CMQ_MUST_CHECK cmq_segment_make_writable(cmq_segment *segment, cmq_segment **segment_out);
+/* Open a loaded segment's file again, to append to it. */
+cmq_status CMQ_MUST_CHECK cmq_segment_reopen(cmq_segment *segment, cmq_segment_access access, cmq_segment **segment_out);
 
 /* Pin if the log or anyone still has it; false when it is gone. */
 bool cmq_segment_try_pin(cmq_segment *segment);

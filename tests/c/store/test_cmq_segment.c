@@ -43,9 +43,10 @@ static void made_with_full_length(void)
     cmq_segment_unpin(segment);
     segment = open_segment("a", 4 * BYTES, CMQ_SEGMENT_READ);
     CHECK(!cmq_segment_writable(segment));
+    CHECK(cmq_segment_file(segment) == NULL);
     CHECK_INT(cmq_segment_data(segment)[7], 9);
     cmq_segment *writable;
-    CHECK_OK(cmq_segment_make_writable(segment, &writable));
+    CHECK_OK(cmq_segment_reopen(segment, CMQ_SEGMENT_MAPPED_AGAIN, &writable));
     cmq_segment_data(writable)[7] = 11;
     CHECK_INT(cmq_segment_data(segment)[7], 11);   /* one page cache */
     cmq_segment_unpin(segment);
