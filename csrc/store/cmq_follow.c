@@ -11,9 +11,13 @@
  *   192  log_min i64                                       retention
  *   256  beat_ms i64                                       the beat
  *   320  announced i64, completed i64                      deletions
+ *   384  who writes: boot id 16 bytes, inode of this file u64, pid namespace u64, start of the process u64, beat in ms since the boot i64, flags u32
+ *        (1: synced), crc32 of magic and all of it but the beat
+ *   448  what was acknowledged when the page was taken: boot id 16 bytes, inode u64, end i64, flags u32, crc32 of it; 496: the last generation i64
  *  1024  96 deletions in turn: at i64, expired_below i64, topic u64, 0
  *
- * A page that an older version made has zeros where later fields are: no deletions.
+ * A page that an older version made has zeros where later fields are: no deletions, nothing proven. All that proves something lies in the first 512
+ * bytes, which a disk writes whole or not at all.
  */
 #include "store/cmq_follow.h"
 
@@ -31,6 +35,7 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_crc32.h"
+#include "base/cmq_host.h"
 #include "store/cmq_side.h"
 
 #define MAGIC 0x574F4C4C4F46514Du   /* "MQFOLLOW" in memory */
@@ -39,6 +44,8 @@
 #define POLL_MS 2   /* of a follower that nobody wakes: below what a person notices, above what costs a core anything */
 
 #define DELETIONS 96
+#define FLAG_SYNCED 1u
+#define FRESH_MS (3 * CMQ_FOLLOW_BEAT_MS)
 
 typedef struct page_deletion {
     _Atomic int64_t at, expired_below;
@@ -54,6 +61,25 @@ typedef struct page_head {
     _Atomic uint32_t crc;
 } page_head;
 
+/* Who writes. Changed only while the generation is 0. */
+typedef struct page_writer {
+    uint8_t boot_id[CMQ_BOOT_ID_BYTES];
+    uint64_t inode;
+    uint64_t pid_namespace;
+    uint64_t started;
+    _Atomic int64_t beat_boot_ms;
+    uint32_t flags;
+    _Atomic uint32_t crc;
+} page_writer;
+
+typedef struct page_acknowledged {
+    uint8_t boot_id[CMQ_BOOT_ID_BYTES];
+    uint64_t inode;
+    int64_t end;
+    uint32_t flags;
+    uint32_t crc;
+} page_acknowledged;
+
 typedef struct follow_page {
     alignas(64) page_head head;
     alignas(64) _Atomic int64_t confirmed_end;
@@ -64,12 +90,17 @@ typedef struct follow_page {
     alignas(64) _Atomic int64_t beat_ms;
     alignas(64) _Atomic int64_t announced;
     _Atomic int64_t completed;
+    alignas(64) page_writer writer;
+    alignas(64) page_acknowledged acknowledged;
+    alignas(16) _Atomic int64_t last_generation;   /* also while the generation is 0 */
     alignas(1024) page_deletion deletions[DELETIONS];
 } follow_page;
 
 _Static_assert(offsetof(follow_page, confirmed_end) == 64 && offsetof(follow_page, signal) == 80, "layout of the page");
 _Static_assert(offsetof(follow_page, files_end) == 128 && offsetof(follow_page, log_min) == 192, "layout of the page");
 _Static_assert(offsetof(follow_page, beat_ms) == 256 && offsetof(follow_page, announced) == 320, "layout of the page");
+_Static_assert(offsetof(follow_page, writer) == 384 && offsetof(follow_page, acknowledged) == 448, "layout of the page");
+_Static_assert(offsetof(follow_page, last_generation) == 496, "layout of the page, and within one sector");
 _Static_assert(offsetof(follow_page, deletions) == 1024 && sizeof(page_deletion) == 32, "layout of the page");
 _Static_assert(sizeof(follow_page) <= PAGE_BYTES, "one page holds it");
 _Static_assert(sizeof(_Atomic int64_t) == 8 && sizeof(_Atomic uint32_t) == 4, "atomics are plain words");
@@ -78,6 +109,7 @@ struct cmq_follow {
     cmq_file *file;
     follow_page *page;
     cmq_follow_mode mode;
+    uint64_t inode;    /* of a writer's page */
 };
 
 static uint32_t head_crc(const page_head *head)
@@ -86,6 +118,80 @@ static uint32_t head_crc(const page_head *head)
                          (uint64_t)atomic_load_explicit(&head->generation, memory_order_relaxed),
                          (uint64_t)atomic_load_explicit(&head->writer_pid, memory_order_relaxed)};
     return cmq_crc32(words, sizeof words);
+}
+
+/* ---- who writes, and what was acknowledged ---- */
+
+static uint32_t writer_crc(const page_writer *writer)
+{
+    uint32_t words[12] = {(uint32_t)MAGIC};
+    memcpy(words + 1, writer->boot_id, sizeof writer->boot_id);
+    memcpy(words + 5, &writer->inode, 8);
+    memcpy(words + 7, &writer->pid_namespace, 8);
+    memcpy(words + 9, &writer->started, 8);
+    words[11] = writer->flags;
+    return cmq_crc32(words, sizeof words);
+}
+
+static uint32_t acknowledged_crc(const page_acknowledged *said)
+{
+    return cmq_crc32(said, offsetof(page_acknowledged, crc));
+}
+
+static int64_t since_boot_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static bool is_this_boot(const uint8_t id[CMQ_BOOT_ID_BYTES])
+{
+    uint8_t own[CMQ_BOOT_ID_BYTES];
+    return cmq_host_boot_id(own) && memcmp(own, id, sizeof own) == 0;
+}
+
+static bool writer_is_known(const page_writer *writer)
+{
+    return writer->inode != 0 && atomic_load_explicit(&writer->crc, memory_order_acquire) == writer_crc(writer);
+}
+
+static bool says_where(const page_acknowledged *said) { return said->inode != 0 && said->crc == acknowledged_crc(said); }
+
+/* How far the log is acknowledged for certain: by the writer whose generation stands in the page, or by the one before, whose end a writer that
+ * did not come to an end of its recovery has kept. */
+static page_acknowledged acknowledged_of(const follow_page *page, uint64_t inode)
+{
+    page_acknowledged best = {0};
+    const page_acknowledged *kept = &page->acknowledged;
+    if (says_where(kept) && kept->inode == inode && ((kept->flags & FLAG_SYNCED) != 0 || is_this_boot(kept->boot_id))) best = *kept;
+    const page_writer *writer = &page->writer;
+    const bool stands = atomic_load_explicit(&page->head.generation, memory_order_acquire) != 0 &&
+                        atomic_load_explicit(&page->head.crc, memory_order_acquire) == head_crc(&page->head);
+    if (!stands || !writer_is_known(writer) || writer->inode != inode) return best;
+    const int64_t end = atomic_load_explicit(&page->confirmed_end, memory_order_acquire);
+    if (end <= best.end || ((writer->flags & FLAG_SYNCED) == 0 && !is_this_boot(writer->boot_id))) return best;
+    best = (page_acknowledged){.inode = inode, .end = end, .flags = writer->flags};
+    memcpy(best.boot_id, writer->boot_id, sizeof best.boot_id);
+    best.crc = acknowledged_crc(&best);
+    return best;
+}
+
+static void name_writer(page_writer *writer, uint64_t inode, bool synced)
+{
+    atomic_store_explicit(&writer->crc, 0, memory_order_seq_cst);
+    (void)cmq_host_boot_id(writer->boot_id);   /* zeros, where the system does not say: no boot's */
+    writer->inode = inode;
+    writer->pid_namespace = cmq_host_pid_namespace();
+    writer->started = cmq_host_process_start(getpid());
+    writer->flags = synced ? FLAG_SYNCED : 0;
+    atomic_store_explicit(&writer->beat_boot_ms, since_boot_ms(), memory_order_relaxed);
+    atomic_store_explicit(&writer->crc, writer_crc(writer), memory_order_seq_cst);
+}
+
+static bool page_is_known(const follow_page *page)
+{
+    return page->head.magic == MAGIC && page->head.version == VERSION;
 }
 
 /* ---- open ---- */
@@ -114,39 +220,29 @@ static cmq_status map_page(cmq_fs *fs, const char *root, cmq_open_mode mode, cmq
     return status;
 }
 
-static bool page_is_known(const follow_page *page)
+/* The generation that stood there is over: followers take nothing more of it. */
+static void invalidate(cmq_follow *follow, uint64_t inode)
 {
-    return page->head.magic == MAGIC && page->head.version == VERSION;
-}
-
-/* Generation 0 stands while the fields change, so that no follower mixes two writers' values. */
-static void begin_generation(follow_page *page, int64_t now_ms, int64_t confirmed_end, int64_t files_end,
-                             int64_t log_min)
-{
+    follow_page *page = follow->page;
     const bool known = page_is_known(page);
-    const int64_t before = known ? atomic_load_explicit(&page->head.generation, memory_order_relaxed) : 0;
+    const page_acknowledged said = known ? acknowledged_of(page, inode) : (page_acknowledged){0};
+    const int64_t stood = known ? atomic_load_explicit(&page->head.generation, memory_order_relaxed) : 0;
+    if (stood > atomic_load_explicit(&page->last_generation, memory_order_relaxed))
+        atomic_store_explicit(&page->last_generation, stood, memory_order_relaxed);   /* by an older version */
+    page->acknowledged = said;
+    /* Before the generation goes: a process that dies in between leaves one of the two. */
     atomic_store_explicit(&page->head.generation, 0, memory_order_seq_cst);
     if (!known) {
         page->head.magic = MAGIC;
         page->head.version = VERSION;
     }
+    name_writer(&page->writer, inode, false);
     atomic_store_explicit(&page->head.writer_pid, (int64_t)getpid(), memory_order_relaxed);
     atomic_store_explicit(&page->head.closed, 0, memory_order_relaxed);
-    atomic_store_explicit(&page->confirmed_end, confirmed_end, memory_order_relaxed);
-    atomic_store_explicit(&page->store_ms, 0, memory_order_relaxed);
-    atomic_store_explicit(&page->files_end, files_end, memory_order_relaxed);
-    atomic_store_explicit(&page->log_min, log_min, memory_order_relaxed);
-    atomic_store_explicit(&page->beat_ms, now_ms, memory_order_relaxed);
-    atomic_store_explicit(&page->completed, atomic_load_explicit(&page->announced, memory_order_relaxed),
-                          memory_order_relaxed);
-    /* The clock keeps it rising when the page was lost or a writer died while it stood at 0. */
-    const int64_t generation = before >= now_ms ? before + 1 : now_ms;
-    atomic_store_explicit(&page->head.generation, generation > 0 ? generation : 1, memory_order_seq_cst);
     atomic_store_explicit(&page->head.crc, head_crc(&page->head), memory_order_seq_cst);
 }
 
-cmq_status cmq_follow_create(cmq_fs *fs, const char *root, int64_t now_ms, int64_t confirmed_end, int64_t files_end,
-                             int64_t log_min, cmq_follow **follow_out)
+cmq_status cmq_follow_take(cmq_fs *fs, const char *root, cmq_follow **follow_out)
 {
     *follow_out = NULL;
     char folder[CMQ_PATH_BYTES];
@@ -156,15 +252,83 @@ cmq_status cmq_follow_create(cmq_fs *fs, const char *root, int64_t now_ms, int64
     cmq_follow *follow = calloc(1, sizeof *follow);
     if (follow == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the follow page of %s", root);
     follow->mode = CMQ_FOLLOW_WRITER;
+    cmq_file_info info;
     status = map_page(fs, root, CMQ_OPEN_CREATE, follow);
+    if (status == CMQ_OK) status = cmq_file_info_of(follow->file, &info);
     if (status != CMQ_OK) {
         cmq_follow_destroy(follow);
         return status;
     }
-    begin_generation(follow->page, now_ms, confirmed_end, files_end, log_min);
+    follow->inode = info.inode;
+    invalidate(follow, info.inode);
     cmq_follow_wake(follow);
     *follow_out = follow;
     return CMQ_OK;
+}
+
+void cmq_follow_begin(cmq_follow *follow, const cmq_follow_values *values)
+{
+    follow_page *page = follow->page;
+    CMQ_ASSERT(follow->mode == CMQ_FOLLOW_WRITER);
+    CMQ_ASSERT(atomic_load_explicit(&page->head.generation, memory_order_relaxed) == 0);
+    name_writer(&page->writer, follow->inode, values->synced);
+    atomic_store_explicit(&page->confirmed_end, values->confirmed_end, memory_order_relaxed);
+    atomic_store_explicit(&page->store_ms, 0, memory_order_relaxed);
+    atomic_store_explicit(&page->files_end, values->files_end, memory_order_relaxed);
+    atomic_store_explicit(&page->log_min, values->log_min, memory_order_relaxed);
+    atomic_store_explicit(&page->beat_ms, values->now_ms, memory_order_relaxed);
+    atomic_store_explicit(&page->completed, atomic_load_explicit(&page->announced, memory_order_relaxed),
+                          memory_order_relaxed);
+    /* The clock keeps it rising when the page was lost. */
+    const int64_t before = atomic_load_explicit(&page->last_generation, memory_order_relaxed);
+    const int64_t later = before >= values->now_ms ? before + 1 : values->now_ms, generation = later > 0 ? later : 1;
+    atomic_store_explicit(&page->last_generation, generation, memory_order_relaxed);
+    atomic_store_explicit(&page->head.generation, generation, memory_order_seq_cst);
+    atomic_store_explicit(&page->head.crc, head_crc(&page->head), memory_order_seq_cst);
+    page->acknowledged = (page_acknowledged){0};   /* the generation says it now */
+    cmq_follow_wake(follow);
+}
+
+/* Open the page as it is, for a question; *follow_out NULL when there is none that is known. */
+static cmq_status look(cmq_fs *fs, const char *root, cmq_open_mode mode, cmq_follow *follow, cmq_file_info *info_out)
+{
+    cmq_status status = map_page(fs, root, mode, follow);
+    if (status == CMQ_OK) status = cmq_file_info_of(follow->file, info_out);
+    if (status == CMQ_OK && !page_is_known(follow->page)) status = CMQ_ERR_NOT_FOUND;
+    return status;
+}
+
+static void end_look(cmq_follow *follow)
+{
+    if (follow->page != NULL) cmq_file_unmap(follow->file, (uint8_t *)follow->page, PAGE_BYTES);
+    cmq_file_close(follow->file);
+}
+
+cmq_status cmq_follow_acknowledged(cmq_fs *fs, const char *root, int64_t *end_out)
+{
+    cmq_follow follow = {.mode = CMQ_FOLLOW_POLLS};
+    cmq_file_info info;
+    *end_out = 0;
+    const cmq_status status = look(fs, root, CMQ_OPEN_READ, &follow, &info);
+    if (status == CMQ_OK) *end_out = acknowledged_of(follow.page, info.inode).end;
+    end_look(&follow);
+    return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
+}
+
+cmq_status cmq_follow_forget(cmq_fs *fs, const char *root)
+{
+    cmq_follow follow = {.mode = CMQ_FOLLOW_POLLS};
+    cmq_file_info info;
+    cmq_status status = look(fs, root, CMQ_OPEN_WRITE, &follow, &info);
+    if (status == CMQ_OK) {
+        follow.page->acknowledged = (page_acknowledged){0};
+        atomic_store_explicit(&follow.page->head.generation, 0, memory_order_seq_cst);
+        atomic_store_explicit(&follow.page->head.crc, head_crc(&follow.page->head), memory_order_seq_cst);
+        /* An old page that the disk has must not come back behind a log that was changed. */
+        status = cmq_file_sync_mapped(follow.file, (uint8_t *)follow.page, PAGE_BYTES);
+    }
+    end_look(&follow);
+    return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
 }
 
 cmq_status cmq_follow_open(cmq_fs *fs, const char *root, cmq_follow **follow_out)
@@ -192,8 +356,7 @@ cmq_status cmq_follow_open(cmq_fs *fs, const char *root, cmq_follow **follow_out
 void cmq_follow_destroy(cmq_follow *follow)
 {
     if (follow == NULL) return;
-    if (follow->page != NULL) cmq_file_unmap(follow->file, (uint8_t *)follow->page, PAGE_BYTES);
-    cmq_file_close(follow->file);
+    end_look(follow);
     free(follow);
 }
 
@@ -280,6 +443,7 @@ bool cmq_follow_deletion_of(const cmq_follow *follow, int64_t number, cmq_follow
 void cmq_follow_beat(cmq_follow *follow, int64_t now_ms)
 {
     atomic_store_explicit(&follow->page->beat_ms, now_ms, memory_order_relaxed);
+    atomic_store_explicit(&follow->page->writer.beat_boot_ms, since_boot_ms(), memory_order_relaxed);
 }
 
 void cmq_follow_close(cmq_follow *follow)
@@ -296,6 +460,27 @@ void cmq_follow_wake(cmq_follow *follow)
 }
 
 /* ---- reader ---- */
+
+cmq_follow_life cmq_follow_life_of(const cmq_follow *follow, int64_t holder)
+{
+    const follow_page *page = follow->page;
+    const page_writer *writer = &page->writer;
+    const int64_t pid = atomic_load_explicit(&page->head.writer_pid, memory_order_acquire);
+    if (holder == CMQ_LOCK_FREE || atomic_load_explicit(&page->head.closed, memory_order_acquire) != 0 ||
+        atomic_load_explicit(&page->head.crc, memory_order_acquire) != head_crc(&page->head))
+        return CMQ_FOLLOW_STALE;
+    /* A page that an older version made names nothing but the process. */
+    if (!writer_is_known(writer)) return pid == holder ? CMQ_FOLLOW_LIKELY : CMQ_FOLLOW_STALE;
+    if (!is_this_boot(writer->boot_id)) return CMQ_FOLLOW_STALE;
+    if (holder != CMQ_LOCK_HOLDER_UNKNOWN && writer->pid_namespace == cmq_host_pid_namespace()) {
+        if (pid != holder) return CMQ_FOLLOW_STALE;
+        const uint64_t started = cmq_host_process_start(holder);
+        return started == 0 || writer->started == 0 ? CMQ_FOLLOW_LIKELY : started == writer->started ? CMQ_FOLLOW_PROVEN : CMQ_FOLLOW_STALE;
+    }
+    /* Two containers may have a process 1 each. */
+    const int64_t age_ms = since_boot_ms() - atomic_load_explicit(&writer->beat_boot_ms, memory_order_relaxed);
+    return age_ms >= -FRESH_MS && age_ms <= FRESH_MS ? CMQ_FOLLOW_LIKELY : CMQ_FOLLOW_STALE;
+}
 
 /* True when no writer began a generation meanwhile. */
 static bool read_page(const follow_page *page, cmq_follow_state *state)

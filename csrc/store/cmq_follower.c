@@ -59,9 +59,12 @@ static cmq_status find_source(cmq_store *store)
     if (status != CMQ_OK) return status;
     cmq_follow_state page = {0};
     if (store->follow != NULL) cmq_follow_snapshot(store->follow, &page);
-    const bool page_lives = page.generation != 0 && !page.closed && (page.writer_pid == holder || holder == CMQ_LOCK_HOLDER_UNKNOWN);
+    const cmq_follow_life life = store->follow != NULL ? cmq_follow_life_of(store->follow, holder) : CMQ_FOLLOW_STALE;
+    /* A writer of ours that is recovering has taken the page: a view that follows pages stands still until it says more. */
+    const bool follows = life != CMQ_FOLLOW_STALE && (page.generation != 0 || store->source == CMQ_FOLLOW_SOURCE_PAGE);
+    store->page_proven = life == CMQ_FOLLOW_PROVEN;
     if (holder == CMQ_LOCK_FREE) store->source = CMQ_FOLLOW_SOURCE_STATIC;
-    else store->source = page_lives ? CMQ_FOLLOW_SOURCE_PAGE : CMQ_FOLLOW_SOURCE_FOREIGN;
+    else store->source = follows ? CMQ_FOLLOW_SOURCE_PAGE : CMQ_FOLLOW_SOURCE_FOREIGN;
     return CMQ_OK;
 }
 
@@ -155,8 +158,8 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
 
 static cmq_status walk_to(cmq_store *store, int64_t limit, walk_mode mode)
 {
-    /* What is confirmed by a page was checked by its writer; anything else may be half a record. */
-    const unsigned checks = store->source == CMQ_FOLLOW_SOURCE_PAGE ? 0 : CMQ_RECORD_CHECK_BODY_CRC;
+    /* What is confirmed by a page was checked by its writer, if it is surely the page of the one who writes; anything else may be half a record. */
+    const unsigned checks = store->source == CMQ_FOLLOW_SOURCE_PAGE && store->page_proven ? 0 : CMQ_RECORD_CHECK_BODY_CRC;
     cmq_status status = CMQ_OK;
     while (status == CMQ_OK) status = walk_step(store, limit, mode, checks);
     return status == CMQ_END ? CMQ_OK : status;

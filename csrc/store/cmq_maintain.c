@@ -263,15 +263,20 @@ static struct timespec after_ms(int64_t ms)
     return at;
 }
 
-/* Wait for something to do; false when the store closes. */
-static bool wait_for_work(cmq_store *store)
+/* Nothing was appended since the last durable point: there is nothing to look at. */
+static bool is_idle(const cmq_store *store)
+{
+    return !atomic_load_explicit(&store->dirty, memory_order_relaxed) && !cmq_queues_has_trash(store->queues);
+}
+
+/* Wait for something to do, when idle at most `idle_ms`, 0: until somebody appends. False when the store closes. */
+static bool wait_for_work(cmq_store *store, int64_t idle_ms)
 {
     pthread_mutex_lock(&store->wake_mutex);
-    /* With nothing appended since the last durable point there is nothing to look at, but retention goes by the clock. */
-    const bool idle = !atomic_load_explicit(&store->dirty, memory_order_relaxed) && !cmq_queues_has_trash(store->queues);
     if (!store->stopping) {
-        const struct timespec until = after_ms(idle ? EXPIRE_MS : LOOK_EVERY_MS);
-        if (idle && !store->options.retention.enabled) pthread_cond_wait(&store->wake, &store->wake_mutex);
+        const bool idle = is_idle(store);
+        const struct timespec until = after_ms(idle ? idle_ms : LOOK_EVERY_MS);
+        if (idle && idle_ms == 0) pthread_cond_wait(&store->wake, &store->wake_mutex);
         else pthread_cond_timedwait(&store->wake, &store->wake_mutex, &until);
     }
     const bool go_on = !store->stopping;
@@ -283,9 +288,12 @@ static void *background(void *argument)
 {
     cmq_store *store = argument;
     int64_t log_flushed_ms = 0;
-    while (wait_for_work(store)) {
+    while (wait_for_work(store, CMQ_FOLLOW_BEAT_MS)) {
         if (atomic_load_explicit(&store->fenced, memory_order_acquire)) continue;
         const int64_t now_ms = cmq_clock_now_ms(&store->clock);
+        /* Followers in other containers tell by the beat that somebody is here. Retention goes by the clock. */
+        if (is_idle(store)) cmq_follow_beat(store->follow, now_ms);
+        if (is_idle(store) && !store->options.retention.enabled) continue;
         /* Sync: unwaited appends leave at the next look; async: the log is synced every half second. */
         const bool early = store->options.flush == CMQ_FLUSH_ASYNC && now_ms >= log_flushed_ms && now_ms - log_flushed_ms < LOG_FLUSH_MS;
         if (early && !cmq_queues_flush_wanted(store->queues)) continue;
@@ -301,7 +309,7 @@ static void *background(void *argument)
 static void *warm_ahead(void *argument)
 {
     cmq_store *store = argument;
-    while (wait_for_work(store)) {
+    while (wait_for_work(store, 0)) {
         const int64_t grown = cmq_log_confirmed(store->log) - store->opened_end;
         if (grown < WARM_AFTER_BYTES) continue;
         bool more = true;

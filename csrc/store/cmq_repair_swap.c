@@ -296,6 +296,7 @@ static cmq_status CMQ_MUST_CHECK carry_out(const swap *of)
     /* A broker has recovered and used the store since: what was decided then is not true any more. What was moved stays kept. */
     if (crc != of->journal->checkpoint_before && crc != of->journal->point.checkpoint_crc) return forget_journal(of);
     status = cmq_point_forget(of->fs, of->root);
+    if (status == CMQ_OK) status = cmq_follow_forget(of->fs, of->root);
     for (int i = 0; i < CMQ_REPAIR_FOLDERS && status == CMQ_OK; i++) status = swap_folder(of, cmq_repair_folders[i]);
     if (status == CMQ_OK) status = cut_log(of);
     if (status == CMQ_OK) status = fill_log(of);

@@ -91,6 +91,8 @@ void cmq_store_learn_bounds(cmq_store *store)
     store->marked_from = INT64_MAX;
     /* After a Java broker's visit neither says anything of this log. */
     if (!cmq_store_last_point(store, &point)) return;
+    /* A page that cannot be read proves nothing. */
+    if (cmq_follow_acknowledged(store->fs, store->root, &store->acknowledged_end) != CMQ_OK) store->acknowledged_end = 0;
     store->known_end = point.log_end > store->acknowledged_end ? point.log_end : store->acknowledged_end;
     if (point.marks) store->marked_from = point.log_end;
 }

@@ -132,10 +132,16 @@ static cmq_status open_writer(cmq_store *store, const cmq_layout *layout)
     if (status == CMQ_OK) status = cmq_watches_create(&store->watches, store->log);
     if (status == CMQ_OK) cmq_queues_set_watches(store->queues, store->watches);
     if (status == CMQ_OK) status = cmq_abort_create(store->fs, store->root, getpid());
-    if (status == CMQ_OK)
-        status = cmq_follow_create(store->fs, store->root, cmq_clock_now_ms(&store->clock), cmq_log_confirmed(store->log), store->durable_end,
-                                   cmq_log_min(store->log), &store->follow);
-    if (status == CMQ_OK && store->options.background) status = cmq_store_start_threads(store);
+    if (status != CMQ_OK) return status;
+    const cmq_follow_values values = {
+        .now_ms = cmq_clock_now_ms(&store->clock),
+        .confirmed_end = cmq_log_confirmed(store->log),
+        .files_end = store->durable_end,
+        .log_min = cmq_log_min(store->log),
+        .synced = store->options.flush == CMQ_FLUSH_SYNC,
+    };
+    cmq_follow_begin(store->follow, &values);
+    if (store->options.background) status = cmq_store_start_threads(store);
     return status;
 }
 
@@ -158,6 +164,8 @@ static cmq_status open_parts(cmq_store *store)
         char path[CMQ_PATH_BYTES];
         status = cmq_path_join(path, store->root, "lock");
         if (status == CMQ_OK) status = cmq_lock_acquire(store->fs, path, &store->lock);
+        /* Before anything else: followers of the writer before must not read what recovery is changing. */
+        if (status == CMQ_OK) status = cmq_follow_take(store->fs, store->root, &store->follow);
         bool finished;
         if (status == CMQ_OK)
             status = cmq_repair_finish(store->fs, store->root, store->options.commitlog_paths, store->options.commitlog_path_count, &finished);

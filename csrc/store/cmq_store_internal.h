@@ -129,6 +129,7 @@ struct cmq_store {
     /* A follower's. */
     pthread_mutex_t refresh_mutex;
     _Atomic int source;                 /* cmq_follow_source */
+    bool page_proven;                   /* the page is surely that of the process which has the lock; refresh_mutex */
     int64_t unit_end;                   /* foreign: a record that ends at or before it had its unit made */
     int64_t walked;                     /* the log was dispatched up to here */
     int64_t walked_ms;                  /* store time of the last record walked */

@@ -9,17 +9,27 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cmq_crc32.h"
 #include "support/cmq_test.h"
 
 #define LONG_MS 60000   /* longer than any test may take: who runs into it was not woken */
 
+static void begin(cmq_follow *writer, int64_t now_ms, int64_t end)
+{
+    const cmq_follow_values values = {.now_ms = now_ms, .confirmed_end = end, .files_end = end, .log_min = end};
+    cmq_follow_begin(writer, &values);
+}
+
 static cmq_follow *writer_of(const char *root, int64_t now_ms)
 {
+    const cmq_follow_values values = {.now_ms = now_ms, .confirmed_end = 100, .files_end = 90, .log_min = 10};
     cmq_follow *writer;
-    CHECK_OK(cmq_follow_create(cmq_fs_posix(), root, now_ms, 100, 90, 10, &writer));
+    CHECK_OK(cmq_follow_take(cmq_fs_posix(), root, &writer));
+    cmq_follow_begin(writer, &values);
     CHECK(cmq_follow_mode_of(writer) == CMQ_FOLLOW_WRITER);
     return writer;
 }
@@ -189,6 +199,142 @@ static void pages_of_another_kind(void)
     cmq_file_close(file);
 }
 
+/* ---- what a page proves ---- */
+
+static int64_t acknowledged(const char *root)
+{
+    int64_t end;
+    CHECK_OK(cmq_follow_acknowledged(cmq_fs_posix(), root, &end));
+    return end;
+}
+
+/* Leave a page as a writer that died: `synced` or not, with the log confirmed up to `end`. */
+static void leave_page(const char *root, bool synced, int64_t end)
+{
+    const cmq_follow_values values = {.now_ms = 5000, .confirmed_end = 100, .synced = synced};
+    cmq_follow *writer;
+    CHECK_OK(cmq_follow_take(cmq_fs_posix(), root, &writer));
+    cmq_follow_begin(writer, &values);
+    cmq_follow_publish(writer, end, 0);
+    cmq_follow_destroy(writer);
+}
+
+static void patch(const char *root, uint64_t at, const void *bytes, size_t count)
+{
+    char path[CMQ_PATH_BYTES];
+    cmq_file *file;
+    CHECK_OK(cmq_path_join(path, root, "cometmq/follow"));
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_WRITE, &file));
+    CHECK_OK(cmq_file_write(file, at, bytes, count));
+    cmq_file_close(file);
+}
+
+enum { AT_CONFIRMED = 64, AT_WRITER = 384, AT_BEAT = 424, AT_FLAGS = 432, AT_WRITER_CRC = 436, WRITER_BYTES = 56 };
+
+/* Let the page be of another boot, with the checksum that it would have. */
+static void reboot(const char *root)
+{
+    uint8_t writer[WRITER_BYTES], words[48] = {0};
+    char path[CMQ_PATH_BYTES];
+    cmq_file *file;
+    CHECK_OK(cmq_path_join(path, root, "cometmq/follow"));
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_READ, &file));
+    CHECK_OK(cmq_file_read(file, 0, words, 4));
+    CHECK_OK(cmq_file_read(file, AT_WRITER, writer, sizeof writer));
+    cmq_file_close(file);
+    writer[3] ^= 1;
+    memcpy(words + 4, writer, 40);
+    memcpy(words + 44, writer + 48, 4);
+    const uint32_t crc = cmq_crc32(words, sizeof words);
+    memcpy(writer + 52, &crc, sizeof crc);
+    patch(root, AT_WRITER, writer, sizeof writer);
+}
+
+static void acknowledged_ends(void)
+{
+    const char *root = cmq_test_directory();
+    CHECK_INT(acknowledged(root), 0);
+    for (int synced = 0; synced < 2; synced++) {
+        leave_page(root, synced != 0, 250);
+        CHECK_INT(acknowledged(root), 250);   /* of this boot: at least in the page cache */
+        reboot(root);
+        CHECK_INT(acknowledged(root), synced ? 250 : 0);
+        /* A recovery that is killed, twice, keeps what it found, and the next generation is later than all. */
+        cmq_follow *writer;
+        for (int kill = 0; kill < 2; kill++) {
+            CHECK_OK(cmq_follow_take(cmq_fs_posix(), root, &writer));
+            CHECK_INT(state_of(writer).generation, 0);
+            CHECK_INT(acknowledged(root), synced ? 250 : 0);
+            cmq_follow_destroy(writer);
+        }
+        CHECK_OK(cmq_follow_take(cmq_fs_posix(), root, &writer));
+        begin(writer, 6000, 120);   /* recovered, and now shorter: somebody cut it on purpose */
+        CHECK_INT(acknowledged(root), 120);
+        cmq_follow_destroy(writer);
+    }
+    CHECK_OK(cmq_follow_forget(cmq_fs_posix(), root));
+    CHECK_INT(acknowledged(root), 0);
+    CHECK_OK(cmq_follow_forget(cmq_fs_posix(), cmq_test_directory()));   /* there is none */
+}
+
+static void copies_and_damaged_pages_prove_nothing(void)
+{
+    const char *root = cmq_test_directory(), *other = cmq_test_directory();
+    leave_page(root, true, 250);
+    uint8_t page[4096];
+    char path[CMQ_PATH_BYTES];
+    cmq_file *file;
+    CHECK_OK(cmq_path_join(path, root, "cometmq/follow"));
+    CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_READ, &file));
+    CHECK_OK(cmq_file_read(file, 0, page, sizeof page));
+    cmq_file_close(file);
+    write_page(other, page, sizeof page, sizeof page);
+    CHECK_INT(acknowledged(other), 0);
+    for (uint64_t at = AT_WRITER; at < AT_WRITER + WRITER_BYTES; at++) {
+        if (at >= AT_BEAT && at < AT_FLAGS) continue;
+        const uint8_t flipped = page[at] ^ 4;
+        patch(root, at, &flipped, 1);
+        CHECK_INT(acknowledged(root), 0);
+        patch(root, at, &page[at], 1);
+    }
+    CHECK_INT(acknowledged(root), 250);
+}
+
+static void lives(void)
+{
+    const char *root = cmq_test_directory();
+    leave_page(root, true, 250);
+    cmq_follow *follower = follower_of(root);
+    CHECK_INT(cmq_follow_life_of(follower, getpid()), CMQ_FOLLOW_PROVEN);
+    CHECK_INT(cmq_follow_life_of(follower, CMQ_LOCK_FREE), CMQ_FOLLOW_STALE);
+    CHECK_INT(cmq_follow_life_of(follower, getpid() + 1), CMQ_FOLLOW_STALE);
+    /* From another namespace the process cannot be told: a beat of this boot has to be fresh. */
+    CHECK_INT(cmq_follow_life_of(follower, CMQ_LOCK_HOLDER_UNKNOWN), CMQ_FOLLOW_LIKELY);
+    static const int64_t long_ago = -1000000000;
+    patch(root, AT_BEAT, &long_ago, sizeof long_ago);
+    CHECK_INT(cmq_follow_life_of(follower, CMQ_LOCK_HOLDER_UNKNOWN), CMQ_FOLLOW_STALE);
+    CHECK_INT(cmq_follow_life_of(follower, getpid()), CMQ_FOLLOW_PROVEN);
+    cmq_follow *writer;
+    CHECK_OK(cmq_follow_take(cmq_fs_posix(), root, &writer));
+    CHECK_INT(cmq_follow_life_of(follower, getpid()), CMQ_FOLLOW_PROVEN);   /* it recovers */
+    begin(writer, 6000, 250);
+    cmq_follow_beat(writer, 7000);
+    CHECK_INT(cmq_follow_life_of(follower, CMQ_LOCK_HOLDER_UNKNOWN), CMQ_FOLLOW_LIKELY);
+    reboot(root);
+    CHECK_INT(cmq_follow_life_of(follower, getpid()), CMQ_FOLLOW_STALE);
+    CHECK_INT(cmq_follow_life_of(follower, CMQ_LOCK_HOLDER_UNKNOWN), CMQ_FOLLOW_STALE);
+    cmq_follow_close(writer);
+    CHECK_INT(cmq_follow_life_of(follower, getpid()), CMQ_FOLLOW_STALE);
+    /* A page of before says who its process is, and no more. */
+    static const uint8_t nothing[WRITER_BYTES + 48];
+    leave_page(root, true, 250);
+    patch(root, AT_WRITER, nothing, sizeof nothing);
+    CHECK_INT(cmq_follow_life_of(follower, getpid()), CMQ_FOLLOW_LIKELY);
+    CHECK_INT(cmq_follow_life_of(follower, CMQ_LOCK_HOLDER_UNKNOWN), CMQ_FOLLOW_STALE);
+    cmq_follow_destroy(writer);
+    cmq_follow_destroy(follower);
+}
+
 /* ---- threads and processes ---- */
 
 #define ROUNDS 2000
@@ -312,14 +458,16 @@ static void snapshots_do_not_mix(void)
 {
     const char *root = cmq_test_directory();
     cmq_follow *writer;
-    CHECK_OK(cmq_follow_create(cmq_fs_posix(), root, 10, 10, 10, 10, &writer));
+    CHECK_OK(cmq_follow_take(cmq_fs_posix(), root, &writer));
+    begin(writer, 10, 10);
     cmq_follow *follower = follower_of(root);
     atomic_store(&ended, false);
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, look, follower) == 0);
     for (int64_t generation = 20; generation < 4000; generation += 10) {
         cmq_follow_destroy(writer);
-        CHECK_OK(cmq_follow_create(cmq_fs_posix(), root, generation, generation, generation, generation, &writer));
+        CHECK_OK(cmq_follow_take(cmq_fs_posix(), root, &writer));
+        begin(writer, generation, generation);
         for (int64_t end = generation; end < generation + 10; end++) cmq_follow_publish(writer, end, 0);
     }
     atomic_store(&ended, true);
@@ -328,6 +476,6 @@ static void snapshots_do_not_mix(void)
     cmq_follow_destroy(writer);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(ping_between_processes), CMQ_TEST(life), CMQ_TEST(generations), CMQ_TEST(polling),
+CMQ_TEST_MAIN(CMQ_TEST(ping_between_processes), CMQ_TEST(life), CMQ_TEST(acknowledged_ends), CMQ_TEST(copies_and_damaged_pages_prove_nothing), CMQ_TEST(lives), CMQ_TEST(generations), CMQ_TEST(polling),
               CMQ_TEST(pages_of_another_kind), CMQ_TEST(ping_between_threads), CMQ_TEST(all_are_woken),
               CMQ_TEST(snapshots_do_not_mix))

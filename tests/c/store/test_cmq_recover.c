@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "store/cmq_follow.h"
 #include "store/cmq_repair.h"
 #include "support/cmq_ledger.h"
 #include "support/cmq_store_kit.h"
@@ -348,6 +349,10 @@ static void blank_without_a_next_file(void)
     while (book.count == 0 || book.entries[book.count - 1].physical_offset < KIT_SEGMENT_BYTES) append_to(store, book.count + 1, 10);
     cmq_store_abandon(store);
     CHECK_OK(cmq_fs_remove(cmq_fs_posix(), segment_file(root, KIT_SEGMENT_BYTES)));
+    cmq_store_options options = kit_options(root);
+    cmq_store *refused;
+    CHECK_STATUS(cmq_store_open(&refused, &options), CMQ_ERR_CORRUPT);   /* the page proves that it was acknowledged */
+    CHECK_OK(cmq_follow_forget(cmq_fs_posix(), root));                    /* where a power loss took that, too */
     const uint32_t left = book.count - 1;
     ledger_cut(&book, left);
     book.generation++;
