@@ -16,6 +16,9 @@
 #define OFFSET_DIGITS (CMQ_OFFSET_NAME_BYTES - 1)
 
 /* Since Linux 5.14; the headers of Debian 11 do not have it yet. */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -93,6 +96,16 @@ cmq_status cmq_file_populate(uint8_t *address, size_t bytes)
     if (failed != EINVAL) return cmq_fail_errno(failed, "cannot populate %zu mapped bytes", bytes);
     for (uint8_t *page = first; page < address + bytes; page += page_bytes) touch(page < address ? address : page);
     return CMQ_OK;
+}
+
+bool cmq_file_populate_read(const uint8_t *address, size_t bytes)
+{
+    const uintptr_t lead_bytes = (uintptr_t)address % (uintptr_t)sysconf(_SC_PAGESIZE);
+    int failed;
+    do {
+        failed = madvise((void *)((uintptr_t)address - lead_bytes), bytes + lead_bytes, MADV_POPULATE_READ) == 0 ? 0 : errno;
+    } while (failed == EINTR || failed == EAGAIN);
+    return failed == 0;
 }
 
 void cmq_file_read_ahead(const uint8_t *address, size_t bytes)

@@ -182,6 +182,10 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_lock_holder(cmq_file *file, int
  * CMQ_ERR_DISK_FULL where it is not; call it in steps of a few MiB, for a sync that comes meanwhile has to write what was dirtied. */
 cmq_status CMQ_MUST_CHECK cmq_file_populate(uint8_t *address, size_t bytes);
 
+/* Read every page of a range of a mapping in, so that loads from it meet no fault. False where one cannot be read, which a load would be SIGBUS for, or
+ * where the kernel cannot say (MADV_POPULATE_READ: Linux 5.14). */
+bool cmq_file_populate_read(const uint8_t *address, size_t bytes);
+
 /* Begin to read a range of a mapping into memory, without waiting for it. Advice: a walk over pages that are on disk only gets each alone
  * otherwise, for cmq_file_map advises random access (28 s per GiB against 1). Costs nothing to speak of where they are in memory. */
 void cmq_file_read_ahead(const uint8_t *address, size_t bytes);

@@ -97,18 +97,22 @@ static cmq_status dispatch_multi(cmq_store *store, const cmq_record_view *view, 
     return CMQ_OK;
 }
 
+cmq_status cmq_dispatch_units_to(cmq_store *store, cmq_queue *queue, const cmq_record_view *view, const cmq_dispatch_facts *facts)
+{
+    const bool batch = cmq_queue_kind_of(queue) == CMQ_QUEUE_BATCH;
+    cmq_status status = cmq_queue_reput(queue, batch ? facts->base_offset : view->queue_offset, view->physical_offset, (int32_t)view->record_bytes,
+                             facts->tags_code, view->store_timestamp_ms, batch ? facts->count : 1);
+    if (status == CMQ_OK && store->options.lmq_enabled) status = dispatch_multi(store, view, facts);
+    return status;
+}
+
 cmq_status cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts)
 {
     if (!facts->in_queue) return CMQ_OK;
     cmq_queue *queue;
     const cmq_queue_kind kind = cmq_dispatch_kind(store, view->topic, view->queue_id, view->sys_flag);
-    cmq_status status = cmq_queues_require(store->queues, view->topic, view->queue_id, kind, &queue);
-    if (status != CMQ_OK) return status;
-    const bool batch = kind == CMQ_QUEUE_BATCH;
-    status = cmq_queue_reput(queue, batch ? facts->base_offset : view->queue_offset, view->physical_offset, (int32_t)view->record_bytes,
-                             facts->tags_code, view->store_timestamp_ms, batch ? facts->count : 1);
-    if (status == CMQ_OK && store->options.lmq_enabled) status = dispatch_multi(store, view, facts);
-    return status;
+    const cmq_status status = cmq_queues_require(store->queues, view->topic, view->queue_id, kind, &queue);
+    return status == CMQ_OK ? cmq_dispatch_units_to(store, queue, view, facts) : status;
 }
 
 /* ---- keys ---- */

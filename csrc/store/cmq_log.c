@@ -68,6 +68,9 @@ static void drop_segment(cmq_log *log, int64_t start)
 
 /* ---- files ---- */
 
+uint32_t cmq_log_path_count(const cmq_log *log) { return log->path_count; }
+const char *cmq_log_path(const cmq_log *log, uint32_t index) { return log->paths[index]; }
+
 cmq_status cmq_log_path_of(const cmq_log *log, int64_t start, char path_out[CMQ_PATH_BYTES])
 {
     char name[CMQ_OFFSET_NAME_BYTES];
@@ -355,7 +358,7 @@ static cmq_status open_to_append(cmq_log *log, cmq_segment **segment)
     return status;
 }
 
-cmq_status cmq_log_set_end(cmq_log *log, int64_t end)
+static cmq_status set_end(cmq_log *log, int64_t end, bool blank)
 {
     CMQ_ASSERT(!log->read_only);
     CMQ_ASSERT(end >= cmq_log_min(log));
@@ -367,7 +370,7 @@ cmq_status cmq_log_set_end(cmq_log *log, int64_t end)
     cmq_segment *segment = cmq_log_segment_at(log, end);
     if (status == CMQ_OK && segment != NULL) {
         if (cmq_segment_file(segment) == NULL) status = open_to_append(log, &segment);
-        if (status == CMQ_OK) status = blank_behind(log, segment, end);
+        if (status == CMQ_OK && !blank) status = blank_behind(log, segment, end);
         if (status == CMQ_OK) log->current = segment;
     }
     if (status != CMQ_OK) return status;
@@ -379,6 +382,9 @@ cmq_status cmq_log_set_end(cmq_log *log, int64_t end)
     }
     return CMQ_OK;
 }
+
+cmq_status cmq_log_set_end(cmq_log *log, int64_t end) { return set_end(log, end, false); }
+cmq_status cmq_log_go_on(cmq_log *log, int64_t end) { return set_end(log, end, true); }
 
 cmq_status cmq_log_delete_first(cmq_log *log)
 {

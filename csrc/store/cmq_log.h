@@ -58,10 +58,17 @@ cmq_status CMQ_MUST_CHECK cmq_log_load(cmq_log *log);
  * stay until cmq_segment_unpin; the log's memory stays until the last of them. */
 void cmq_log_close(cmq_log *log, bool clean);
 
+/* Its directories. */
+uint32_t cmq_log_path_count(const cmq_log *log);
+const char *cmq_log_path(const cmq_log *log, uint32_t index);
+
 /* ---- writer ---- */
 
 /* After recovery: records end here. Later files are deleted, what lies behind in the same file is made zero, durably. Not below min. */
 cmq_status CMQ_MUST_CHECK cmq_log_set_end(cmq_log *log, int64_t end);
+
+/* The same where nothing but zeros lies behind: no byte is written, and nothing synced. */
+cmq_status CMQ_MUST_CHECK cmq_log_go_on(cmq_log *log, int64_t end);
 
 /* Make a place for `bytes` (one record, or a batch that must not cross a segment). Rolls with a blank record when it does not fit before the
  * segment's end. *into_out has room for `bytes`, *phy_out is where they will lie. Nothing moves until cmq_log_commit.

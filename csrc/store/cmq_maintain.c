@@ -53,10 +53,14 @@ static void read_confirmed(cmq_store *store, int64_t *end, int64_t *store_ms, in
     pthread_mutex_unlock(&store->commit_mutex);
 }
 
-/* Async: the log to disk. */
+/* Async: the log to disk, with what recovery found. */
 static cmq_status sync_log(cmq_store *store, int64_t end)
 {
-    const cmq_status status = cmq_log_sync(store->log, end);
+    cmq_status status = CMQ_OK;
+    const int64_t found_from = atomic_load_explicit(&store->found_from, memory_order_relaxed);
+    if (found_from >= 0) status = cmq_store_sync_found_log(store, found_from, store->opened_end);
+    if (status == CMQ_OK) atomic_store_explicit(&store->found_from, -1, memory_order_release);
+    if (status == CMQ_OK) status = cmq_log_sync(store->log, end);
     if (status != CMQ_OK) return cmq_store_fence(store);
     cmq_log_close_flushed(store->log);
     return CMQ_OK;
@@ -68,6 +72,11 @@ static cmq_status make_durable(cmq_store *store, int64_t end, int64_t *covered_o
     cmq_status status = store->options.flush == CMQ_FLUSH_ASYNC ? sync_log(store, end) : CMQ_OK;
     if (status != CMQ_OK) return status;
     status = cmq_queues_flush(store->queues, end, true, covered_out);
+    if (status == CMQ_OK && store->findings_wait) {
+        status = cmq_store_sync_findings(store);
+        if (status != CMQ_OK) return cmq_store_fence(store);
+        store->findings_wait = false;
+    }
     if (status != CMQ_OK) return cmq_queues_sync_failed(store->queues) ? cmq_store_fence(store) : status;
     if (store->index != NULL) {
         pthread_mutex_lock(&store->index_mutex);

@@ -21,12 +21,12 @@
 #include "base/cmq_assert.h"
 #include "store/cmq_abort.h"
 #include "store/cmq_fence.h"
+#include "store/cmq_logwalk.h"
 #include "store/cmq_removed.h"
 #include "store/cmq_store_internal.h"
 
-#define AHEAD_BYTES_MIN (INT64_C(128) << 10)
-#define AHEAD_BYTES_MAX (INT64_C(8) << 20)
 #define KEYS_PER_LOT 4096u
+#define QUEUES_REMEMBERED 1024u
 
 /* ---- where to begin ---- */
 
@@ -111,26 +111,14 @@ typedef struct walk {
     int64_t last_phy;          /* of the last whole record, -1: none */
     int64_t last_ms;
     int64_t records;
+    uint32_t checkpoint_crc;   /* of the file as it was found */
     int64_t keys_from;         /* records above this physical offset get their keys */
     int64_t units_from;        /* records from here on get their units: below, the queues have theirs, and those of deleted topics must not come back */
-    int64_t ahead_until;       /* the log was asked for up to here */
-    int64_t ahead_bytes;
     cmq_pending_keys keys;
+    cmq_queue *queues[QUEUES_REMEMBERED];   /* by queue id: most records are of a queue that was asked for */
+    bool nothing_behind;       /* only zeros lie behind the end */
     char reason[CMQ_DAMAGE_REASON_BYTES];   /* why the walk ended at bytes that are no whole record */
 } walk;
-
-/* The log's map is advised as random: a log that is not in memory would be read page by page, slower than the disk can by ten times. Ever
- * larger pieces, so that a short log does not fill memory with what lies behind its end. */
-static void read_ahead(walk *w, const cmq_segment *segment)
-{
-    if (w->position < w->ahead_until - w->ahead_bytes / 2) return;
-    w->ahead_bytes = w->ahead_bytes == 0 ? AHEAD_BYTES_MIN : w->ahead_bytes < AHEAD_BYTES_MAX ? w->ahead_bytes * 2 : AHEAD_BYTES_MAX;
-    const int64_t start = cmq_segment_start(segment), end = start + cmq_log_segment_bytes(w->store->log);
-    const int64_t from = w->ahead_until > w->position ? w->ahead_until : w->position;
-    const int64_t to = end - from > w->ahead_bytes ? from + w->ahead_bytes : end;
-    if (from < to) cmq_file_read_ahead(cmq_segment_data(segment) + (from - start), (size_t)(to - from));
-    w->ahead_until = from < to ? to : from;
-}
 
 static cmq_status put_lot(walk *w, uint32_t at_least)
 {
@@ -143,16 +131,35 @@ static cmq_status put_lot(walk *w, uint32_t at_least)
     return CMQ_OK;
 }
 
-static cmq_status dispatch(walk *w, const cmq_record_view *view)
+static cmq_status find_queue(walk *w, const cmq_record_view *view, cmq_queue **queue_out)
 {
-    cmq_store *store = w->store;
-    cmq_dispatch_facts facts;
-    cmq_dispatch_learn(store, view, &facts);
-    cmq_status status = view->physical_offset >= w->units_from ? cmq_dispatch_units(store, view, &facts) : CMQ_OK;
-    if (status != CMQ_OK || store->index == NULL || view->physical_offset <= w->keys_from) return status;
+    cmq_queue **slot = &w->queues[(uint32_t)view->queue_id % QUEUES_REMEMBERED], *queue = *slot;
+    *queue_out = queue;
+    if (queue != NULL && cmq_queue_id(queue) == view->queue_id && cmq_queue_topic_bytes(queue) == view->topic.bytes &&
+        memcmp(cmq_queue_topic(queue), view->topic.data, view->topic.bytes) == 0)
+        return CMQ_OK;
+    const cmq_queue_kind kind = cmq_dispatch_kind(w->store, view->topic, view->queue_id, view->sys_flag);
+    const cmq_status status = cmq_queues_require(w->store->queues, view->topic, view->queue_id, kind, queue_out);
+    if (status == CMQ_OK) *slot = *queue_out;
+    return status;
+}
+
+static cmq_status dispatch_units(walk *w, const cmq_walked *record)
+{
+    cmq_queue *queue;
+    if (!record->facts.in_queue || record->view.physical_offset < w->units_from) return CMQ_OK;
+    const cmq_status status = find_queue(w, &record->view, &queue);
+    return status == CMQ_OK ? cmq_dispatch_units_to(w->store, queue, &record->view, &record->facts) : status;
+}
+
+static cmq_status dispatch(walk *w, const cmq_walked *record)
+{
+    const cmq_slice *known = record->facts.known.value;
+    cmq_status status = dispatch_units(w, record);
+    if (status != CMQ_OK || w->store->index == NULL || record->view.physical_offset <= w->keys_from) return status;
+    if (known[CMQ_PROPERTY_KEYS].bytes == 0 && known[CMQ_PROPERTY_UNIQ_KEY].bytes == 0) return CMQ_OK;
     /* The seed does not need the queue, which a prepared message has none of. */
-    const uint32_t seed = cmq_topic_index_seed(view->topic);
-    status = cmq_dispatch_keys(view, &facts, seed, &w->keys);
+    status = cmq_dispatch_keys(&record->view, &record->facts, cmq_topic_index_seed(record->view.topic), &w->keys);
     return status == CMQ_OK ? put_lot(w, KEYS_PER_LOT) : status;
 }
 
@@ -162,44 +169,43 @@ static cmq_status end_at(walk *w, const char *reason)
     return CMQ_END;
 }
 
-/* One step: CMQ_OK moved on, CMQ_END is the end of what can be read. */
-static cmq_status step(walk *w, unsigned checks)
+/* The records of a lot; CMQ_END at one that cannot be. */
+static cmq_status take_lot(walk *w, const cmq_walklot *lot)
 {
-    cmq_store *store = w->store;
-    const int64_t limit = cmq_log_last_file_end(store->log);
-    if (w->position >= limit) return CMQ_END;
-    cmq_segment *segment;
-    cmq_record_view view;
-    cmq_status status = cmq_store_record_at(store, w->position, limit, checks, &segment, &view);
-    if (status == CMQ_END) {   /* a blank: on in the next segment, if there is one; else the end is before the blank */
-        const int64_t bytes = cmq_log_segment_bytes(store->log);
-        const int64_t next = w->position - w->position % bytes + bytes;
-        if (next >= limit) return CMQ_END;
-        w->position = next;
-        return CMQ_OK;
-    }
-    if (status != CMQ_OK) return end_at(w, status == CMQ_AGAIN ? "longer than what is there" : cmq_record_reason_text(view.reason));
-    read_ahead(w, segment);
-    if (store->opening.was_unclean && cmq_store_is_torn(store, &view)) status = end_at(w, "a sector of its topic or properties is missing");
-    else status = dispatch(w, &view);
-    if (cmq_dispatch_is_no_record(status)) status = end_at(w, "its topic, queue or offset cannot be");
-    if (status == CMQ_OK) {
-        w->last_phy = w->position;
-        w->last_ms = view.store_timestamp_ms;
-        w->position += view.record_bytes;
+    for (uint32_t i = 0; i < lot->count; i++) {
+        const cmq_record_view *view = &lot->records[i].view;
+        const cmq_status status = dispatch(w, &lot->records[i]);
+        w->position = view->physical_offset;
+        if (cmq_dispatch_is_no_record(status)) return end_at(w, "its topic, queue or offset cannot be");
+        if (status != CMQ_OK) return status;
+        w->last_phy = view->physical_offset;
+        w->last_ms = view->store_timestamp_ms;
+        w->position += view->record_bytes;
         w->records++;
     }
-    cmq_segment_unpin(segment);
-    return status;
+    return CMQ_OK;
 }
 
 static cmq_status read_log(walk *w)
 {
-    const unsigned checks = CMQ_RECORD_CHECK_BODY_CRC | (w->store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : 0);
-    cmq_status status = CMQ_OK;
-    while (status == CMQ_OK) status = step(w, checks);
-    if (status == CMQ_END) status = CMQ_OK;
-    return status == CMQ_OK ? put_lot(w, 1) : status;
+    const cmq_store *store = w->store;
+    const unsigned checks = CMQ_RECORD_CHECK_BODY_CRC | (store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : 0);
+    cmq_logwalk *records;
+    cmq_walklot lot;
+    cmq_status status = cmq_logwalk_open(w->store, w->position, checks, store->opening.was_unclean, &records);
+    if (status != CMQ_OK) return status;
+    do {
+        status = cmq_logwalk_next(records, &lot);
+        if (status == CMQ_END) {
+            const char *reason;
+            w->position = cmq_logwalk_end(records, &reason);
+            (void)end_at(w, reason);
+        } else if (status == CMQ_OK) {
+            status = take_lot(w, &lot);
+        }
+    } while (status == CMQ_OK);
+    cmq_logwalk_close(records);
+    return status == CMQ_END ? put_lot(w, 1) : status;
 }
 
 /* ---- torn tail, or damage? ---- */
@@ -233,14 +239,46 @@ static cmq_status refuse_damage(const walk *w, bool unclean)
 
 /* ---- the whole ---- */
 
-/* A process that was killed leaves bytes, names and folders that read well and are on no disk yet, and nobody remembers which. All that recovery
- * finds counts as durable afterwards, so it has to be. */
-static cmq_status make_findings_durable(cmq_store *store)
+/* A process that was killed leaves bytes, names and folders that read well and are on no disk yet, and nobody remembers which. A durable point says that
+ * they are, so they have to be. */
+cmq_status cmq_store_sync_findings(cmq_store *store)
 {
     cmq_status status = cmq_fs_sync_all(store->fs, store->root);
-    for (uint32_t i = 0; i < store->options.commitlog_path_count && status == CMQ_OK; i++)
-        status = cmq_fs_sync_all(store->fs, store->options.commitlog_paths[i]);
+    for (uint32_t i = 0; i < cmq_log_path_count(store->log) && status == CMQ_OK; i++) status = cmq_fs_sync_all(store->fs, cmq_log_path(store->log, i));
     return status;
+}
+
+cmq_status cmq_store_sync_found_log(cmq_store *store, int64_t from, int64_t end)
+{
+    const int64_t bytes = cmq_log_segment_bytes(store->log);
+    cmq_status status = CMQ_OK;
+    for (from -= from % bytes; from < end && status == CMQ_OK; from += bytes) {
+        cmq_segment *segment;
+        const uint8_t *data;
+        size_t available;
+        cmq_file *file;
+        status = cmq_log_pin(store->log, from, &segment, &data, &available);
+        if (status == CMQ_ERR_OFFSET && from < cmq_log_min(store->log)) {   /* expired meanwhile */
+            status = CMQ_OK;
+            continue;
+        }
+        if (status != CMQ_OK) break;
+        status = cmq_file_open(store->fs, cmq_segment_path(segment), CMQ_OPEN_READ, &file);
+        if (status == CMQ_OK) {
+            status = cmq_file_sync(file);
+            cmq_file_close(file);
+        }
+        cmq_segment_unpin(segment);
+    }
+    return status;
+}
+
+/* May the durable point wait until the store is open? Recovery then changed nothing that a later one would not do again: it began at the last durable
+ * point, found whole records up to zeros, and put units and keys where they belong. Under sync flush messages that are acknowledged from now on lie
+ * behind what was found, which has to be on disk first. */
+static bool may_wait(const cmq_store *store, const walk *w, bool fenced)
+{
+    return store->opening.was_unclean && store->opening.trusted_point && !fenced && store->opening.cut_bytes == 0 && w->nothing_behind;
 }
 
 static int64_t segment_of(const cmq_store *store, int64_t phy)
@@ -318,17 +356,51 @@ static cmq_status queues_are_gone(const cmq_store *store, const cmq_point *point
     return CMQ_OK;
 }
 
-static cmq_status settle(cmq_store *store, walk *w)
+/* Do only zeros lie behind the end, in its segment and in later ones? */
+static bool is_blank_behind(cmq_store *store, int64_t end)
+{
+    const int64_t bytes = cmq_log_segment_bytes(store->log), limit = cmq_log_last_file_end(store->log);
+    for (int64_t from = end; from < limit; from = from - from % bytes + bytes)
+        if (cmq_store_bytes_behind(store, from) != 0) return false;
+    return true;
+}
+
+/* Keep and cut what lies behind the end. */
+static cmq_status cut_behind(cmq_store *store, walk *w, bool wait)
+{
+    cmq_status status = CMQ_OK;
+    if (!w->nothing_behind) status = cmq_removed_keep(store, w->position, w->reason, store->opening.removed, &store->opening.removed_records);
+    if (status == CMQ_OK) status = cmq_queues_truncate(store->queues, w->position);
+    if (status == CMQ_OK && store->index != NULL) status = cmq_index_cut(store->index, w->position);
+    if (status != CMQ_OK) return status;
+    return wait ? cmq_log_go_on(store->log, w->position) : cmq_log_set_end(store->log, w->position);
+}
+
+/* The first durable point, or, where that may wait, what cannot. */
+static cmq_status settle_point(cmq_store *store, const walk *w, bool wait)
+{
+    cmq_status status = cmq_point_open(store->fs, store->root, &store->points);
+    if (status == CMQ_OK) status = cmq_point_keep(store->points, w->checkpoint_crc);
+    if (status != CMQ_OK || !wait) return status != CMQ_OK ? status : cmq_store_durable_point(store, false);
+    store->findings_wait = true;
+    store->durable_end = store->opening.scanned_from;
+    if (store->options.flush == CMQ_FLUSH_SYNC) status = cmq_store_sync_found_log(store, store->durable_end, w->position);
+    else atomic_store_explicit(&store->found_from, store->durable_end, memory_order_release);
+    atomic_store(&store->dirty, true);
+    return status;
+}
+
+static cmq_status settle(cmq_store *store, walk *w, bool fenced)
 {
     store->opening.scanned_to = w->position;
     store->opening.records = w->records;
     store->opening.cut_bytes = cmq_store_bytes_behind(store, w->position);
     store->opening.gaps = cmq_queues_gaps(store->queues);
-    const uint32_t checkpoint_crc = cmq_checkpoint_crc(&store->checkpoint);
-    cmq_status status = cmq_removed_keep(store, w->position, w->reason, store->opening.removed, &store->opening.removed_records);
-    if (status == CMQ_OK) status = cmq_queues_truncate(store->queues, w->position);
-    if (status == CMQ_OK && store->index != NULL) status = cmq_index_cut(store->index, w->position);
-    if (status == CMQ_OK) status = cmq_log_set_end(store->log, w->position);
+    w->nothing_behind = is_blank_behind(store, w->position);
+    w->checkpoint_crc = cmq_checkpoint_crc(&store->checkpoint);
+    const bool wait = may_wait(store, w, fenced);
+    cmq_status status = store->opening.was_unclean && !wait ? cmq_store_sync_findings(store) : CMQ_OK;
+    if (status == CMQ_OK) status = cut_behind(store, w, wait);
     if (status != CMQ_OK) return status;
     store->last_phy = w->last_phy;
     store->store_ms = w->last_ms;
@@ -337,9 +409,7 @@ static cmq_status settle(cmq_store *store, walk *w)
     if (w->last_phy >= 0) store->checkpoint.confirm_phy = w->last_phy;
     store->opened_end = w->position;
     pthread_mutex_lock(&store->maintain_mutex);
-    status = cmq_point_open(store->fs, store->root, &store->points);
-    if (status == CMQ_OK) status = cmq_point_keep(store->points, checkpoint_crc);
-    if (status == CMQ_OK) status = cmq_store_durable_point(store, false);
+    status = settle_point(store, w, wait);
     pthread_mutex_unlock(&store->maintain_mutex);
     return status;
 }
@@ -395,12 +465,13 @@ static cmq_status recover(cmq_store *store, const cmq_layout *layout, bool fence
     cmq_store_learn_bounds(store);
     walk w = {.store = store, .last_phy = -1};
     cmq_status status = cmq_store_refuse_lost_log(store);
-    if (status == CMQ_OK && unclean) status = make_findings_durable(store);
+    /* By upstream's rules recovery changes files that it has not read; from our point it does not. */
+    if (status == CMQ_OK && unclean && !trusted) status = cmq_store_sync_findings(store);
     if (status == CMQ_OK) status = prepare(store, &point, trusted, unclean, &w);
     if (status == CMQ_OK) status = read_log(&w);
     if (status == CMQ_OK) status = refuse_damage(&w, unclean);
     if (status == CMQ_OK && fenced) status = rewrite_findings(&w);
-    if (status == CMQ_OK) status = settle(store, &w);
+    if (status == CMQ_OK) status = settle(store, &w, fenced);
     free(w.keys.keys);
     return status;
 }

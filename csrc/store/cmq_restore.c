@@ -113,7 +113,7 @@ static cmq_status CMQ_MUST_CHECK restore_file(restoring *r, const char *path, in
     status = cmq_file_info_of(file, &info);
     for (uint64_t at = 0; status == CMQ_OK && at < info.bytes;) {
         uint64_t data;
-        size_t used;
+        size_t used = 0;
         status = cmq_file_next_data(file, at, &data);
         if (status != CMQ_OK) break;
         const uint64_t left = info.bytes - data;

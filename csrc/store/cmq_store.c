@@ -247,6 +247,7 @@ cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *option
     init_locks(store);
     store->pid = getpid();
     store->last_phy = -1;
+    atomic_init(&store->found_from, -1);
     atomic_init(&store->confirmed_last_phy, -1);
     cmq_status status = take_options(store, options);
     if (status == CMQ_OK) status = open_parts(store);
@@ -338,6 +339,13 @@ static uint32_t count_queues(const cmq_queues *queues)
 
 bool cmq_store_is_fenced(const cmq_store *store) { return atomic_load_explicit(&store->fenced, memory_order_acquire); }
 
+/* Async: what recovery found is on disk with the first flush. */
+static int64_t flushed_of(const cmq_store *store)
+{
+    const int64_t found_from = atomic_load_explicit(&store->found_from, memory_order_acquire);
+    return found_from >= 0 ? found_from : cmq_log_flushed(store->log);
+}
+
 cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
 {
     *info_out = (cmq_store_info){
@@ -346,7 +354,7 @@ cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
         .disk_full = cmq_store_is_full(store),
         .log_min = cmq_log_min(store->log),
         .log_end = cmq_log_confirmed(store->log),
-        .flushed = cmq_log_flushed(store->log),
+        .flushed = flushed_of(store),
         .segment_bytes = store->sizes.segment_bytes,
         .queue_file_bytes = store->sizes.queue_file_bytes,
         .batch_file_bytes = store->sizes.batch_file_bytes,

@@ -67,6 +67,8 @@ struct cmq_store {
     /* What an opening knows of the log that it finds; cmq_store_learn_bounds. */
     int64_t acknowledged_end;           /* of the follow page: every byte below was acknowledged, or is in the page cache of this boot; 0: not known */
     int64_t known_end;                  /* no record that begins below is torn: it was acknowledged, or is below the durable point */
+    bool findings_wait;                 /* what recovery found is in memory for certain, but not on disk: the first durable point sees to it. maintain_mutex */
+    _Atomic int64_t found_from;         /* … of the log from here to opened_end; -1: that is on disk. Changed with maintain_mutex */
     int64_t marked_from;                /* records from here on carry a property CRC wherever they could be mistaken for torn; INT64_MAX: not known */
 
     cmq_store_options options;          /* pointers in it are not kept, but for the strings below */
@@ -162,6 +164,8 @@ cmq_queue_kind cmq_dispatch_kind(const cmq_store *store, cmq_slice topic, int32_
 
 /* Put the record's units where they belong, if they are not there yet. Seat (or opening, or refresh). */
 cmq_status CMQ_MUST_CHECK cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts);
+/* The same where the record's queue is known; facts->in_queue. */
+cmq_status CMQ_MUST_CHECK cmq_dispatch_units_to(cmq_store *store, cmq_queue *queue, const cmq_record_view *view, const cmq_dispatch_facts *facts);
 
 /* What it says of a topic, a queue id or an offset that cannot be. The CRC covers the body alone: that was no whole record. */
 static inline bool cmq_dispatch_is_no_record(cmq_status status) { return status == CMQ_ERR_TOPIC || status == CMQ_ERR_ARGUMENT; }
@@ -217,6 +221,10 @@ cmq_status CMQ_MUST_CHECK cmq_stale_watch(cmq_store *store);
 /* ---- the rest ---- */
 
 cmq_status CMQ_MUST_CHECK cmq_store_recover(cmq_store *store, const cmq_layout *layout);
+
+/* What a process that was killed left, bytes, names and folders, onto the disk: all of it, or only the log's records in [from, end). */
+cmq_status CMQ_MUST_CHECK cmq_store_sync_findings(cmq_store *store);
+cmq_status CMQ_MUST_CHECK cmq_store_sync_found_log(cmq_store *store, int64_t from, int64_t end);
 cmq_status CMQ_MUST_CHECK cmq_store_follow(cmq_store *store, const cmq_layout *layout);
 
 /* Read-only: before the queues are loaded, note which deletions their files already show. */

@@ -148,7 +148,7 @@ static session session_on(const session *like, int level, const char *root, cons
     return s;
 }
 
-/* Check a store that is open; what survived is durable from now on. */
+/* Check a store that is open; under sync flush what survived is durable from now on, under async flush with the next flush. */
 static bool check_store(session *s, const char *when)
 {
     char why[LEDGER_WHY_BYTES];
@@ -156,7 +156,7 @@ static bool check_store(session *s, const char *when)
     if (!ledger_settle(&s->ledger, s->store, &s->expected, &found, why)) return violated(s, "%s: %s", when, why);
     ledger_cut(&s->ledger, found);
     s->ledger.generation++;
-    s->expected.acknowledged = found;
+    if (s->options.flush == CMQ_FLUSH_SYNC) s->expected.acknowledged = found;
     return true;
 }
 
@@ -317,8 +317,11 @@ static bool do_reopen(session *s)
     s->doing = clean ? "opening after a close" : "opening after a kill";
     const cmq_status status = cmq_store_open(&s->store, &s->options);
     if (!fine(s, s->doing, status)) return false;
+    const uint32_t durable = s->expected.acknowledged;
     s->expected.acknowledged = kept.acknowledged;
-    return check_store(s, s->doing);
+    if (!check_store(s, s->doing)) return false;
+    if (s->options.flush == CMQ_FLUSH_ASYNC) s->expected.acknowledged = durable;
+    return true;
 }
 
 /* What the helper thread does beside a busy writer. */
