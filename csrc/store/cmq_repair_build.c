@@ -107,9 +107,12 @@ static cmq_status CMQ_MUST_CHECK pass_damage(cmq_repair *repair, int64_t *phy)
     char reason[CMQ_DAMAGE_REASON_BYTES];
     cmq_record_view next;
     cmq_store_damage_reason(reason);
-    if (!cmq_store_flushed_behind(repair->store, *phy, repair->last_phy, repair->last_ms, report->was_unclean, &next)) return CMQ_END;
-    if (!find_next(repair, *phy + 1, &next)) return CMQ_END;
-    const int64_t bytes = next.physical_offset - *phy;
+    const int64_t limit = cmq_log_last_file_end(repair->store->log), known_end = repair->known_end < limit ? repair->known_end : limit;
+    const bool followed = cmq_store_flushed_behind(repair->store, *phy, repair->last_phy, repair->last_ms, report->was_unclean, &next) &&
+                          find_next(repair, *phy + 1, &next);
+    if (!followed && *phy >= known_end) return CMQ_END;
+    /* Nothing whole follows, but the log went on: all that was acknowledged behind this place is gone. */
+    const int64_t end = followed ? next.physical_offset : known_end, bytes = end - *phy;
     if (report->damaged_places++ == 0) report->first_damage = *phy;
     report->damaged_bytes += bytes;
     if (repair->options->damage != NULL) repair->options->damage(repair->options->context, *phy, bytes, reason);
@@ -118,9 +121,9 @@ static cmq_status CMQ_MUST_CHECK pass_damage(cmq_repair *repair, int64_t *phy)
         report->cut_at = repair->end = *phy;
         repair->counting = true;
     } else if (repair->options->fill_damage) {
-        status = cmq_repair_note_fill(repair, *phy, next.physical_offset, repair->last_phy >= 0 ? repair->last_ms : next.store_timestamp_ms);
+        status = cmq_repair_note_fill(repair, *phy, end, repair->last_phy >= 0 ? repair->last_ms : next.store_timestamp_ms);
     }
-    *phy = next.physical_offset;
+    *phy = end;
     return status;
 }
 

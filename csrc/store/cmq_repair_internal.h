@@ -54,7 +54,7 @@ typedef struct cmq_repair {
     bool counting;                /* behind the cut: messages are only counted */
     int64_t last_phy, last_ms;    /* of the last whole record before the end */
     int64_t end;                  /* where the log ends, or is cut */
-    int64_t known_end;            /* of the last writer's durable point; 0: there is none */
+    int64_t known_end;            /* the log surely reached so far; 0: not known */
     int64_t torn_from;            /* records from here on may lack sectors */
     int64_t progressed;
     cmq_repair_fill *fills;       /* rising */

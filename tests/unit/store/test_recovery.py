@@ -90,6 +90,23 @@ def test_whole_records_behind_a_cut_come_back(tmp_path: Path, caplog: pytest.Log
         assert [message.queue_offset for message in store.find("orders", "k4999")] == [4998]
 
 
+@pytest.mark.parametrize("offset", [100, 1999])
+def test_acknowledged_damage_is_refused(tmp_path: Path, offset: int) -> None:
+    write_and_die(tmp_path, "for n in range(2000): store.append('orders', b'm%d' % n)")
+    flip(tmp_path, offset)
+    for _ in range(2):
+        with pytest.raises(cometmq.CorruptRecord, match="cometmq repair"):
+            cometmq.open(tmp_path)
+    assert run("verify", tmp_path).code == 4
+    assert run("repair", tmp_path, "--fill", "--yes").code == 0
+    with cometmq.open(tmp_path) as store:
+        assert store.queues("orders")[0].max_offset == (2000 if offset < 1999 else 1999)
+        assert store.append("orders", b"next").physical_offset > 0
+        bodies = [message.body.tobytes() for message in store.read("orders")]
+        assert bodies == [b"m%d" % number for number in range(2000) if number != offset] + [b"next"]
+    assert run("verify", tmp_path).code == 0
+
+
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     with cometmq.open(tmp_path) as store:
         store.append("orders", b"x")
