@@ -354,10 +354,13 @@ class FakeBroker:
         self.subscribed: dict[str, dict[str, SubscriptionData]] = {}
         """By group and topic, as the last heartbeat of any member has it."""
         self.offsets: dict[tuple[str, str, int], int] = {}
+        self.moved: dict[tuple[str, str, int], int] = {}
+        """Where the next pull of a group is sent instead, as after a reset on the broker's side."""
         self.locks: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
         self.delayed = 0
         self.pops = FakePops(self, cluster.loop)
         self.unknown_codes: frozenset[int] = frozenset()
+        self.read_only = False
         self._held: dict[tuple[str, int], list[asyncio.Event]] = {}
 
     # --- Requests -----------------------------------------------------------------------------------------------------
@@ -454,6 +457,8 @@ class FakeBroker:
         return command.response(ResponseCode.SUCCESS, fields={"offset": str(offset)})
 
     def _commit_offset(self, client: FakeNetwork, command: Command) -> Command:
+        if self.read_only:
+            return command.response(ResponseCode.NO_PERMISSION, remark="read only")
         self.offsets[self._progress_key(command)] = Members(command.fields).required_int64("commitOffset")
         return command.response(ResponseCode.SUCCESS)
 
@@ -603,7 +608,10 @@ class FakeBroker:
             if start == len(queue) and asked.sys_flag & _SUSPEND_BIT:
                 await self._hold(asked)
             code = ResponseCode.SUCCESS if start < len(queue) else ResponseCode.PULL_NOT_FOUND
-            if not 0 <= start <= len(queue):
+            moved = self.moved.pop((asked.group, asked.topic, asked.queue_id), None)
+            if moved is not None:
+                code, start = ResponseCode.PULL_OFFSET_MOVED, moved
+            elif not 0 <= start <= len(queue):
                 code, start = ResponseCode.PULL_OFFSET_MOVED, min(max(start, 0), len(queue))
             records = queue[start : start + asked.max_messages] if code is ResponseCode.SUCCESS else []
         wanted = [record for record in records if self._is_wanted(asked, record)]

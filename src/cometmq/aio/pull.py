@@ -12,7 +12,6 @@ A loop that is blocked pulls nothing and sends no heartbeats; brokers drop a mem
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from cometmq.client.arguments import several
 from cometmq.client.hooks import Interceptor
 from cometmq.client.offset_stores import OwnOffsetStore
+from cometmq.client.pull_ahead import Reader
 from cometmq.client.pull_consumer import make_pull_engine
 from cometmq.client.pull_engine import QUEUES
 from cometmq.client.pull_kernel import PullResult
@@ -40,8 +40,8 @@ __all__ = ["PullConsumer"]
 class PullConsumer:
     """Reads messages of a group when it is asked.
 
-    Every method has the arguments and errors of :class:`cometmq.client.pull_consumer.PullConsumer`'s. Threads: that of
-    its loop, which is the one that :meth:`start` runs on.
+    Every method has the arguments and errors of :class:`cometmq.client.pull_consumer.PullConsumer`'s; what is said
+    there of threads holds for tasks here. Threads: that of its loop, which is the one that :meth:`start` runs on.
     """
 
     def __init__(
@@ -61,8 +61,6 @@ class PullConsumer:
             interceptors=interceptors,
             options=dict(options),
         )
-        self._rest: deque[ReceivedMessage] = deque()
-        """What was polled for a loop and is not looked at yet."""
 
     def __repr__(self) -> str:
         """Tell group, state and how many queues it has."""
@@ -133,21 +131,33 @@ class PullConsumer:
 
     async def poll(self, timeout_ms: int | None = None) -> list[ReceivedMessage]:
         """Return the messages of one pull; an empty list where none came in time."""
-        self._give_back()
         return await self._engine.poll(timeout_ms)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Give messages one by one until the consumer is closed; what a loop leaves goes to the next loop or poll."""
-        while True:
-            while self._rest:
-                yield self._rest.popleft()
-            if self._engine.state is not ServiceState.RUNNING:
-                return
-            self._rest.extend(await self._engine.poll(None))
+        """Give messages one by one until the consumer is closed; what a loop leaves goes to the next loop or poll.
+
+        A message counts as consumed when the loop comes back for the next one, or at a :meth:`commit` of the loop's
+        task.
+        """
+        reader = Reader()
+        try:
+            while self._engine.state is ServiceState.RUNNING:
+                batch = await self._engine.take(None, reader=reader)
+                if batch is None:
+                    continue
+                batch.is_received = True
+                index = 0
+                while (message := batch.message(index)) is not None:
+                    reader.note_caller()
+                    index += 1
+                    batch.seen = index
+                    yield message
+                batch.is_done = True
+        finally:
+            reader.is_left = True
 
     def _give_back(self) -> None:
-        self._engine.give_back(self._rest)
-        self._rest.clear()
+        self._engine.settle()
 
     async def pull(
         self,

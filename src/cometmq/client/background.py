@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cometmq.errors import ClientStateError, ForkedClient
 
@@ -25,6 +25,70 @@ THREAD_NAME = "cometmq-client"
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+
+class _Waiting(Generic[T]):
+    """One coroutine on the loop, and the thread that waits for its end.
+
+    A plain lock, used once, is all that the thread waits on: an exception of a signal handler may come anywhere in it.
+    Inside the locks of ``threading.Event`` it leaves one released that is not held, or held that is not released.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+        self._is_over = False
+        self.is_given_up = False
+        self._end = threading.Lock()
+        self._end.acquire()
+
+    def begin(self) -> None:
+        """Begin with the work; on the loop."""
+        if self.is_given_up:
+            self.cancel()
+        elif not self._is_over:
+            self._task = self._loop.create_task(self._work)
+            self._task.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        """End the work; on the loop."""
+        if self._task is not None:
+            self._task.cancel()
+        elif not self._is_over:  # Ctrl-C came before the loop had been asked to begin
+            self._work.close()
+            self._tell()
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        try:
+            self._results.append(task.result())
+        except BaseException as error:  # noqa: BLE001 - it is the waiting thread's
+            self._error = error
+        # The task dies here. In the other thread a signal might be handled in the middle of the callback of a weak
+        # reference to it, where the interpreter drops what the handler raises: Ctrl-C would do nothing.
+        self._task = None
+        self._tell()
+
+    def _tell(self) -> None:
+        self._is_over = True
+        self._end.release()
+
+    def wait(self) -> None:
+        """Wait until it has ended."""
+        if not self._is_over:
+            self._end.acquire()
+
+    def result(self) -> T:
+        """Return what the work returned; raise what it raised."""
+        if self._error is None:
+            return self._results[0]
+        error, self._error = self._error, None
+        try:
+            raise error
+        finally:
+            del error  # its traceback has this frame
 
 
 class Background:
@@ -76,29 +140,16 @@ class Background:
         except BaseException:  # Ctrl-C, too: nobody begins it any more
             work.close()
             raise
-        ended = threading.Event()
-        tasks: list[asyncio.Task[T]] = []
-
-        def begin() -> None:
-            task = self.loop.create_task(work)
-            task.add_done_callback(lambda _: ended.set())
-            tasks.append(task)
-
-        def cancel() -> None:
-            if tasks:
-                tasks[0].cancel()
-            else:  # Ctrl-C came before the loop had been asked to begin
-                work.close()
-                ended.set()
-
+        waiting = _Waiting(self.loop, work)
         try:
-            self.loop.call_soon_threadsafe(begin)
-            ended.wait()
+            self.loop.call_soon_threadsafe(waiting.begin)
+            waiting.wait()
         except BaseException:
-            self.loop.call_soon_threadsafe(cancel)
-            ended.wait()
+            waiting.is_given_up = True  # before anything that a further exception could come into
+            self.loop.call_soon_threadsafe(waiting.cancel)
+            waiting.wait()
             raise
-        return tasks[0].result()
+        return waiting.result()
 
     def call(self, function: Callable[[], object]) -> None:
         """Let the loop call a function soon; what it raises goes to the loop's exception handler.

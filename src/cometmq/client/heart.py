@@ -1,7 +1,8 @@
 """The heart of a client instance: tells brokers who is there, what they subscribe to, and who has left.
 
-What stays true: heartbeats and un-registrations never overlap, so that none brings a group back that has left; what a
-broker was told is forgotten with its connection, for whoever answers there next may know nothing.
+What stays true: heartbeats and un-registrations of one broker never overlap, so that none brings a group back that has
+left; a broker that does not answer keeps no other from hearing of us; what a broker was told is forgotten with its
+connection, for whoever answers there next may know nothing.
 
 Threads: the client's loop. Source: consumption specification 1.5.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cometmq.client.heartbeats import HeartbeatMemory, heartbeat_data, heartbeat_fingerprint
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from cometmq.client.parts import ConsumerPart, ProducerPart
     from cometmq.client.routes import RouteTable
     from cometmq.client.settings import ClientSettings
-    from cometmq.remoting.bodies.heartbeat import HeartbeatData
     from cometmq.remoting.command import Command
     from cometmq.remoting.network import Network
 
@@ -68,7 +68,10 @@ class Heart:
         self._network = network
         self._consumers = consumers
         self._producers = producers
-        self._lock = asyncio.Lock()
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._taken: dict[str, int] = {}
+        """How many heartbeats each broker has taken."""
+        self._is_beating = False
         self._memory = HeartbeatMemory()
 
     def __repr__(self) -> str:
@@ -81,27 +84,36 @@ class Heart:
             _log.info("%s: broker %s is in no route any more", self._client_id, address)
             self._memory.forget(address)
             self.versions.pop(address, None)
+            self._taken.pop(address, None)
+            if (lock := self._locks.get(address)) is not None and not lock.locked():
+                del self._locks[address]
 
     async def beat(self, *, queues_changed: bool = False) -> bool:
         """Tell every broker; see :meth:`ClientInstance.heartbeat`."""
-        if self._lock.locked() and not queues_changed:
-            _log.debug("%s: a heartbeat is under way", self._client_id)
+        addresses = self._routes.targets(slaves=bool(self._consumers))
+        if queues_changed:
+            await asyncio.gather(*(self._beat(address, in_full=True) for address in addresses))
+            return bool(addresses)
+        if self._is_beating or not addresses:
+            _log.debug("%s: a heartbeat is under way, or there is no broker", self._client_id)
             return False
-        async with self._lock:
-            addresses = self._routes.targets(slaves=bool(self._consumers))
-            if not addresses:
-                return False
-            if queues_changed:
-                self._memory.forget()
-            await self._beat(addresses)
-            return True
+        self._is_beating = True
+        try:
+            await asyncio.gather(*(self._beat(address) for address in addresses))
+        finally:
+            self._is_beating = False
+        return True
 
     async def greet(self, address: str) -> bool:
-        """Tell one broker, unless it hears of us anyway; return whether it took it."""
-        if self._lock.locked():
-            return False
-        async with self._lock:
-            return await self._beat([address])
+        """Tell one broker, unless the heartbeat that made the connection does; return whether it took this one."""
+        taken = self._taken.get(address, 0)
+        async with self._lock_of(address):
+            if self._taken.get(address, 0) != taken:
+                return False
+            return await self._beat_one(address)
+
+    def _lock_of(self, address: str) -> asyncio.Lock:
+        return self._locks.setdefault(address, asyncio.Lock())
 
     def lost(self, address: str) -> None:
         """Take note that the connection with a broker has ended."""
@@ -116,9 +128,12 @@ class Heart:
             producerGroup=producer_group,
             consumerGroup=consumer_group,
         )
+        await asyncio.gather(*(self._tell_left(address, command) for address in self._routes.targets(slaves=True)))
+
+    async def _tell_left(self, address: str, command: Command) -> None:
         # Waits for a heartbeat under way: it would bring the group back.
-        async with self._lock:
-            await asyncio.gather(*(self.tell(address, command) for address in self._routes.targets(slaves=True)))
+        async with self._lock_of(address):
+            await self.tell(address, command)
 
     async def tell(self, address: str, command: Command) -> Command | None:
         """Return a broker's answer that says success, or None after having logged what came instead."""
@@ -129,24 +144,27 @@ class Heart:
             _log.info("%s: request %d to %s failed: %s", self._client_id, command.code, address, error)
             return None
 
-    async def _beat(self, addresses: Collection[str]) -> bool:
-        """Send heartbeats; tell whether all were taken. With the lock held."""
-        data = heartbeat_data(
+    async def _beat(self, address: str, *, in_full: bool = False) -> None:
+        async with self._lock_of(address):
+            if in_full:
+                self._memory.forget(address)
+            await self._beat_one(address)
+
+    async def _beat_one(self, address: str) -> bool:
+        """Send a heartbeat; tell whether it was taken. With the broker's lock held."""
+        full = heartbeat_data(
             self._client_id,
             producers=[INNER_PRODUCER_GROUP, *self._producers],
             consumers=self._consumers.values(),
         )
-        fingerprint = heartbeat_fingerprint(data) if self._settings.use_heartbeat_v2 else 0
-        taken = await asyncio.gather(*(self._beat_one(address, data, fingerprint) for address in addresses))
-        return all(taken)
-
-    async def _beat_one(self, address: str, full: HeartbeatData, fingerprint: int) -> bool:
+        fingerprint = heartbeat_fingerprint(full) if self._settings.use_heartbeat_v2 else 0
         data = self._memory.body_for(address, full, fingerprint) if fingerprint else full
         answer = await self.tell(address, request(RequestCode.HEART_BEAT, body=data.to_json()))
         if answer is None:
             self._memory.forget(address)
             return False
         self.versions[address] = answer.version
+        self._taken[address] = self._taken.get(address, 0) + 1
         if fingerprint:
             self._memory.answered(address, data, answer)
         return True

@@ -1,7 +1,7 @@
 """Pulls ahead of who polls: one task for each queue, and what came until it is handed out.
 
 What stays true: of a queue that was stopped or given up nothing is handed out that was pulled before; what counts as
-consumed never passes a message that was not handed out.
+consumed never passes a message that nobody has got, or that a loop of somebody else's is still at.
 
 Threads: the client's loop. Source: consumption specification 1.13, 1.14.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.outages import Troubles
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from cometmq.client.settings import PullSettings
     from cometmq.remoting.bodies.heartbeat import SubscriptionData
 
-__all__ = ["NONE", "Assigned", "PullAhead"]
+__all__ = ["NONE", "Assigned", "Batch", "PullAhead", "Reader"]
 
 NONE: Final = -1
 """Stands for an offset that is not known yet."""
@@ -57,9 +58,10 @@ class Assigned:
         consume_offset: behind what was handed out; a commit stores this.
         handed_end: behind all that was ever handed out. The process queue only knows the end of what was put into it
             last, which may be something that was taken back.
+        life: how often it began anew elsewhere; what was pulled in an earlier life is void.
     """
 
-    __slots__ = ("consume_offset", "handed_end", "held", "paused", "pull_offset", "queue", "task", "wake")
+    __slots__ = ("consume_offset", "handed_end", "held", "life", "paused", "pull_offset", "queue", "task", "wake")
 
     def __init__(self, queue: MessageQueue, held: ProcessQueue, *, pull_offset: int = NONE) -> None:
         """Nothing was pulled yet; without an offset it begins where the group is, or by the settings."""
@@ -69,8 +71,93 @@ class Assigned:
         self.pull_offset = pull_offset
         self.consume_offset = NONE
         self.handed_end = 0
+        self.life = 0
         self.task: asyncio.Task[None] | None = None
         self.wake = asyncio.Event()
+
+
+class Reader:
+    """A loop over a consumer. Its messages count as consumed one by one, as it comes back for the next.
+
+    Attributes:
+        is_left: it has ended; what it has not looked at goes to the next who asks.
+    """
+
+    __slots__ = ("is_left",)
+
+    def __init__(self) -> None:
+        """It has nothing yet."""
+        self.is_left = False
+
+    @property
+    def is_callers(self) -> bool:
+        """Whether the running thread or task is the loop's, or a task that the loop's began."""
+        return self in _readers.get()
+
+    def note_caller(self) -> None:
+        """Take note that the running thread or task is the loop's."""
+        readers = _readers.get()
+        if self not in readers:
+            _readers.set(frozenset({self, *(reader for reader in readers if not reader.is_left)}))
+
+
+_readers: ContextVar[frozenset[Reader]] = ContextVar("_readers", default=frozenset())
+
+
+class Batch:
+    """Messages of one pull that were handed out, until they are done with.
+
+    The flags are set by whoever has it, in any thread; the rest happens on the loop.
+
+    Attributes:
+        assigned: of which queue.
+        messages: what was handed out.
+        reader: the loop that has it; None for a poll.
+        thread: where it was asked for. What nobody has received goes back when this thread asks for something else.
+        seen: how many messages the loop was given; it is at the last of them.
+        is_received: whoever asked has it.
+        is_done: the loop is through with it.
+    """
+
+    __slots__ = ("_life", "assigned", "is_done", "is_received", "messages", "reader", "seen", "thread")
+
+    def __init__(
+        self, assigned: Assigned, messages: list[ReceivedMessage], *, reader: Reader | None, thread: int | None
+    ) -> None:
+        """Nobody has it yet."""
+        self.assigned = assigned
+        self.messages = messages
+        self.reader = reader
+        self.thread = thread
+        self.seen = 0
+        self.is_received = False
+        self.is_done = False
+        self._life = assigned.life
+
+    @property
+    def is_void(self) -> bool:
+        """Whether its queue began anew elsewhere since, or went."""
+        return self._life != self.assigned.life or self.assigned.held.dropped
+
+    def message(self, index: int) -> ReceivedMessage | None:
+        """Return the message that a loop is to be given next; None where there is none, or none any more."""
+        if self._life != self.assigned.life or index >= len(self.messages):
+            return None
+        return self.messages[index]
+
+    def first_undone(self, *, of_polls: bool) -> int | None:
+        """Return the place of the first message that is not done with; None where all are.
+
+        Args:
+            of_polls: what polls returned is done with, because their caller says so.
+        """
+        if not self.is_received:
+            return 0
+        if self.reader is None:
+            return None if of_polls else 0
+        # The loop's own call counts the message that it is at.
+        first = self.seen if self.reader.is_callers else max(self.seen - 1, 0)
+        return first if first < len(self.messages) else None
 
 
 class PullAhead:
@@ -105,7 +192,9 @@ class PullAhead:
         self._start_offset = start_offset
         self._now_ms = now_ms
         self._reach: tuple[ClientInstance, PullKernel] | None = None
-        self._ready: deque[tuple[Assigned, Sequence[ReceivedMessage], int]] = deque()
+        self._out: list[Batch] = []
+        """What was handed out and is not known to be done with, in that order."""
+        self._ready: deque[tuple[Assigned, list[ReceivedMessage], int]] = deque()
         """What is to be handed out: of which queue, and where the pull that brought it ended."""
         self._arrived = asyncio.Event()
         self._troubles = Troubles(_log, group=group)
@@ -138,6 +227,10 @@ class PullAhead:
         if assigned.task is not None:
             assigned.task.cancel()
             assigned.task = None
+        self._void(assigned)
+
+    def _void(self, assigned: Assigned) -> None:
+        assigned.life += 1
         assigned.held.clear()
         self._ready = deque(item for item in self._ready if item[0] is not assigned)
 
@@ -165,6 +258,7 @@ class PullAhead:
             assigned.held.dropped = True
         self.assigned.clear()
         self._ready.clear()
+        self._out.clear()
         self._arrived.set()
 
     # --- Pulls --------------------------------------------------------------------------------------------------------
@@ -231,11 +325,15 @@ class PullAhead:
                 queue,
                 result.next_begin_offset,
             )
+            if result.next_begin_offset < assigned.pull_offset:
+                # The group was reset, or the topic made anew: what was handed out before lies behind this place.
+                self._void(assigned)
+                assigned.consume_offset = assigned.handed_end = result.next_begin_offset
         is_stuck = result.status is PullStatus.OFFSET_ILLEGAL and result.next_begin_offset == assigned.pull_offset
         assigned.pull_offset = result.next_begin_offset
         if result.messages:
             held.put(result.messages)
-            self._ready.append((assigned, result.messages, result.next_begin_offset))
+            self._ready.append((assigned, list(result.messages), result.next_begin_offset))
             self._arrived.set()
         elif held.count == 0 and assigned.consume_offset != NONE:
             # What matches nothing is behind us too; else a tag that is never met would keep the progress where it is.
@@ -269,8 +367,8 @@ class PullAhead:
 
     # --- What is handed out -------------------------------------------------------------------------------------------
 
-    def take(self) -> tuple[MessageQueue, list[ReceivedMessage]] | None:
-        """Hand out the messages of one pull, and say of which queue; None where there are none."""
+    def take(self, *, reader: Reader | None = None, thread: int | None = None) -> Batch | None:
+        """Hand out the messages of one pull to a loop or a poll; None where there are none."""
         while self._ready:
             assigned, messages, pull_end = self._ready.popleft()
             if assigned.held.dropped:
@@ -281,7 +379,9 @@ class PullAhead:
             assigned.consume_offset = first_left if assigned.held.count else assigned.handed_end
             if not assigned.paused:
                 assigned.wake.set()
-            return assigned.queue, list(messages)
+            batch = Batch(assigned, messages, reader=reader, thread=thread)
+            self._out.append(batch)
+            return batch
         return None
 
     async def arrival(self, timeout_s: float) -> None:
@@ -292,28 +392,68 @@ class PullAhead:
         except asyncio.TimeoutError:
             return
 
-    def give_back(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Take back messages that were handed out and that nobody looked at: the next polls hand them out again."""
-        by_queue: dict[MessageQueue, list[ReceivedMessage]] = {}
-        for message in messages:
-            queue = MessageQueue(topic=message.stored_topic, broker_name=message.broker_name, queue_id=message.queue_id)
-            by_queue.setdefault(queue, []).append(message)
-        for queue, some in by_queue.items():
-            assigned = self.assigned.get(queue)
-            first_offset = some[0].queue_offset
-            if assigned is not None and not assigned.held.dropped and first_offset < assigned.consume_offset:
-                assigned.held.put(some)
-                assigned.consume_offset = first_offset
-                self._ready.appendleft((assigned, some, 0))
-                self._arrived.set()
+    @property
+    def has_handed_out(self) -> bool:
+        """Whether anything was handed out that is not known to be done with. Any thread."""
+        return bool(self._out)
 
-    def consumed(self) -> dict[MessageQueue, int]:
-        """Return for each queue the offset behind what was handed out."""
-        return {
+    def settle(self, *, thread: int | None) -> None:
+        """Take back what was handed out and nobody looks at any more: the next who asks gets it.
+
+        That is what the caller's own loops, and those that were left, have not looked at; and what a call in the same
+        thread was to return before, when something interrupted it.
+        """
+        kept: list[Batch] = []
+        for batch in reversed(self._out):
+            if batch.is_void or batch.is_done:
+                continue
+            if not batch.is_received:
+                if batch.thread is not None and batch.thread == thread:
+                    self._take_back(batch, 0)
+                    continue
+            elif batch.reader is not None and (batch.reader.is_left or batch.reader.is_callers):
+                self._take_back(batch, batch.seen)
+                if batch.reader.is_left:
+                    batch.reader = None
+            kept.append(batch)
+        kept.reverse()
+        self._out = kept
+
+    def _take_back(self, batch: Batch, first: int) -> None:
+        unseen = batch.messages[first:]
+        if unseen:
+            assigned = batch.assigned
+            batch.messages = batch.messages[:first]
+            assigned.held.put(unseen)
+            assigned.consume_offset = min(assigned.consume_offset, unseen[0].queue_offset)
+            self._ready.appendleft((assigned, unseen, 0))
+            self._arrived.set()
+
+    def finish_polled(self) -> None:
+        """Take note that what polls have returned is done with."""
+        self._out = [batch for batch in self._out if batch.reader is not None or not batch.is_received]
+
+    def consumed(self, *, of_polls: bool = True) -> dict[MessageQueue, int]:
+        """Return for each queue the offset behind what is done with.
+
+        That is what was handed out, but for what nobody has received, and what a loop elsewhere is at.
+
+        Args:
+            of_polls: with what polls have returned.
+        """
+        offsets = {
             queue: assigned.consume_offset
             for queue, assigned in self.assigned.items()
             if assigned.consume_offset != NONE and not assigned.held.dropped
         }
+        for batch in self._out:
+            queue = batch.assigned.queue
+            if batch.is_void or batch.is_done or self.assigned.get(queue) is not batch.assigned:
+                continue
+            first = batch.first_undone(of_polls=of_polls)
+            if first is not None:
+                offsets[queue] = min(offsets[queue], batch.messages[first].queue_offset)
+        return offsets
 
 
 async def _wait(assigned: Assigned, delay_ms: int, loop: asyncio.AbstractEventLoop) -> None:

@@ -14,8 +14,8 @@ handed out before the latest poll, or by ``commit``. ``pull`` reads one queue on
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +24,7 @@ from cometmq.client.arguments import several
 from cometmq.client.asked_surface import AskedConsumer
 from cometmq.client.hooks import Interceptor
 from cometmq.client.offset_stores import OwnOffsetStore
+from cometmq.client.pull_ahead import Reader
 from cometmq.client.pull_engine import QUEUES, PullEngine
 from cometmq.client.pull_kernel import PullResult
 from cometmq.client.service_state import ServiceState
@@ -62,7 +63,11 @@ def make_pull_engine(
 
 
 class PullConsumer(AskedConsumer):
-    """Reads messages of a group when it is asked. Threads: any, also several at once."""
+    """Reads messages of a group when it is asked.
+
+    Threads: any, also several at once. Several threads that take messages each have a loop of their own, whose messages
+    count as consumed one by one; :meth:`poll` is for one thread, for it says that all that was polled before is done.
+    """
 
     def __init__(
         self,
@@ -94,8 +99,6 @@ class PullConsumer(AskedConsumer):
             interceptors=interceptors,
             options=dict(options),
         )
-        self._rest: deque[ReceivedMessage] = deque()
-        """What was polled for a loop and is not looked at yet."""
 
     def __repr__(self) -> str:
         """Tell group, state and how many queues it has."""
@@ -113,7 +116,8 @@ class PullConsumer(AskedConsumer):
         """Store the progress, leave the group and close. A second call does nothing.
 
         Args:
-            commit: with ``auto_commit``, count all that was handed out as consumed.
+            commit: with ``auto_commit``, count all that was handed out as consumed, but for what loops of other threads
+                are at.
         """
         self._give_back()
         self._run(self._engine.close(commit=commit))
@@ -192,34 +196,42 @@ class PullConsumer(AskedConsumer):
             ClientStateError: it does not run.
             InvalidArgument: a negative time.
         """
-        self._give_back()
-        return self._run(self._engine.poll(timeout_ms))
+        batch = self._run(self._engine.take(timeout_ms, thread=threading.get_ident()))
+        if batch is None:
+            return []
+        messages = batch.messages
+        # Last of all: what an exception comes before, as by Ctrl-C, was returned to nobody and goes back.
+        batch.is_received = True
+        return messages
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Give messages one by one until the consumer is closed. Brokers that are gone are waited for.
 
-        A message counts as consumed when the loop comes back for the next one, or at :meth:`commit`. Where the loop is
-        left, what was not looked at yet is given by the next loop or poll.
+        A message counts as consumed when the loop comes back for the next one, or at a :meth:`commit` of the loop's
+        thread. Where the loop is left, what was not looked at yet is given by the next loop or poll.
         """
-        while True:
-            while (message := self._next_of_rest()) is not None:
-                yield message
-            if self._engine.state is not ServiceState.RUNNING:
-                return
-            self._rest.extend(self._run(self._engine.poll(None)))
-
-    def _next_of_rest(self) -> ReceivedMessage | None:
+        reader = Reader()
         try:
-            return self._rest.popleft()  # another thread may have taken the last one
-        except IndexError:
-            return None
+            while self._engine.state is ServiceState.RUNNING:
+                batch = self._run(self._engine.take(None, reader=reader, thread=threading.get_ident()))
+                if batch is None:
+                    continue
+                batch.is_received = True
+                index = 0
+                while (message := batch.message(index)) is not None:
+                    reader.note_caller()
+                    index += 1
+                    batch.seen = index
+                    yield message
+                batch.is_done = True
+        finally:
+            reader.is_left = True
 
     def _give_back(self) -> None:
-        rest = []
-        while (message := self._next_of_rest()) is not None:
-            rest.append(message)
-        if rest:
-            self._on_loop(lambda: self._engine.give_back(rest))
+        """Give back what this thread will not look at any more."""
+        if self._engine.has_handed_out:
+            thread = threading.get_ident()
+            self._on_loop(lambda: self._engine.settle(thread=thread))
 
     def pull(
         self,
@@ -266,7 +278,8 @@ class PullConsumer(AskedConsumer):
         """Commit and wait until the brokers have it.
 
         Args:
-            offsets: next offset to consume by queue; None for all that was handed out.
+            offsets: next offset to consume by queue; None for all that was handed out, but for what loops of other
+                threads are at.
 
         Raises:
             NotFound: a queue is not assigned.

@@ -34,7 +34,7 @@ from cometmq.client.offset_stores import (
     usual_store,
 )
 from cometmq.client.process_queue import ProcessQueue
-from cometmq.client.pull_ahead import NONE, Assigned, PullAhead
+from cometmq.client.pull_ahead import NONE, Assigned, Batch, PullAhead, Reader
 from cometmq.client.pull_kernel import PullKernel, PullResult
 from cometmq.client.pulling import (
     pull_flags,
@@ -502,20 +502,39 @@ class PullEngine(ConsumerFacts):
 
     async def poll(self, timeout_ms: int | None) -> list[ReceivedMessage]:
         """Hand out the messages of one pull; see :meth:`PullConsumer.poll`."""
+        batch = await self.take(timeout_ms)
+        if batch is None:
+            return []
+        batch.is_received = True
+        return batch.messages
+
+    async def take(
+        self, timeout_ms: int | None, *, reader: Reader | None = None, thread: int | None = None
+    ) -> Batch | None:
+        """Hand out the messages of one pull, or None; whoever gets them says so in the batch.
+
+        Args:
+            timeout_ms: longest wait; None for the settings'.
+            reader: the loop that asks; None for a poll, by which all that polls returned before is done with.
+            thread: where the caller waits, where it may be interrupted there.
+        """
         instance = self._running()
         wait_ms = self.settings.poll_timeout_ms if timeout_ms is None else timeout_ms
         whole_number("timeout_ms", wait_ms)
+        self._ahead.settle(thread=thread)
+        if reader is None:
+            self._ahead.finish_polled()
         if self.settings.auto_commit and self._now_ms() >= self._commit_due_ms:
-            self._commit_in_memory(self._ahead.consumed())
+            self._commit_in_memory(self._ahead.consumed(of_polls=reader is None))
             self._commit_due_ms = self._now_ms() + self.settings.auto_commit_interval_ms
         end_s = instance.loop.time() + wait_ms / 1000
-        while (taken := self._ahead.take()) is None:
+        while (taken := self._ahead.take(reader=reader, thread=thread)) is None:
             left_s = end_s - instance.loop.time()
             if left_s <= 0 or self._state is not ServiceState.RUNNING:
-                return []
+                return None
             await self._ahead.arrival(left_s)
-        self._run_hooks(*taken)
-        return taken[1]
+        self._run_hooks(taken.assigned.queue, taken.messages)
+        return taken
 
     def _run_hooks(self, queue: MessageQueue, messages: Sequence[ReceivedMessage]) -> None:
         if not self._interceptors:
@@ -526,9 +545,14 @@ class PullEngine(ConsumerFacts):
         run_hooks((each.before_consume for each in self._interceptors if each.before_consume is not None), context)
         run_hooks((each.after_consume for each in self._interceptors if each.after_consume is not None), context)
 
-    def give_back(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Take back messages that were handed out and that nobody looked at: the next polls hand them out again."""
-        self._ahead.give_back(messages)
+    @property
+    def has_handed_out(self) -> bool:
+        """Whether anything was handed out that is not known to be done with. Any thread."""
+        return self._ahead.has_handed_out
+
+    def settle(self, *, thread: int | None = None) -> None:
+        """Take back what was handed out and nobody looks at any more; see :meth:`PullAhead.settle`."""
+        self._ahead.settle(thread=thread)
 
     # --- Progress -----------------------------------------------------------------------------------------------------
 

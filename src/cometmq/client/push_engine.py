@@ -80,6 +80,8 @@ if TYPE_CHECKING:
 __all__ = ["ListenerSpec", "PushEngine", "QueueListener"]
 
 _RESET_REST_S: Final = 10.0
+_RESET_COUNTS_S: Final = 15.0
+"""A queue that comes so soon after its reset begins there: whoever had it rested, too, and consumed nothing."""
 _LOCK_FIRST_S: Final = 1.0
 _FINISH_MS: Final = 10_000
 _GROUP_CHARS_IN_NAME = 100
@@ -161,6 +163,10 @@ class PushEngine(ConsumerFacts):
         self._clock = now_ms
         self._made_ms = self._now_ms()
         self._suspended = False
+        self._resting = 0
+        """Resets that are under way."""
+        self._resets: dict[MessageQueue, tuple[int, float]] = {}
+        """Where queues were reset to lately, whoever had them, and until when that counts, by the loop's clock."""
         self._started_ms = 0
         self._start_over = asyncio.Event()  # a close waits for the start
         self._closing = Closing()
@@ -203,8 +209,8 @@ class PushEngine(ConsumerFacts):
 
     @property
     def is_suspended(self) -> bool:
-        """Whether its user has suspended it."""
-        return self._suspended
+        """Whether its user has suspended it, or a reset has."""
+        return self._suspended or self._resting > 0
 
     @property
     def flow_counters(self) -> FlowCounters:
@@ -567,7 +573,7 @@ class PushEngine(ConsumerFacts):
 
     async def do_rebalance(self) -> bool:
         """Share out the queues again; a suspended consumer keeps what it has, and is not content."""
-        if self._suspended or not self.is_running:
+        if self.is_suspended or not self.is_running:
             return False
         is_balanced = await self._rebalance.run()
         if self._popping is not None:
@@ -583,7 +589,13 @@ class PushEngine(ConsumerFacts):
         """Nothing is kept here: the rebalance reads the routes when it runs."""
 
     async def start_offset(self, queue: MessageQueue) -> int:
-        """Return where a queue begins: where the group was, or where a new group begins."""
+        """Return where a queue begins: where the group was or was reset to, or where a new group begins."""
+        reset = self._resets.get(queue)
+        if reset is not None and self._instance.loop.time() < reset[1]:
+            # Whoever had the queue may have stored its progress behind the reset.
+            self._store.update(queue, reset[0], increase_only=False)
+            await self._store.persist(queue, wait=True)
+            return reset[0]
         return await start_offset(
             queue,
             store=self._store,
@@ -660,18 +672,25 @@ class PushEngine(ConsumerFacts):
         self._spawn(self._begin_again(held, offset, self.settings.offset_illegal_delay_ms / 1000))
 
     async def _begin_again(self, held: ProcessQueue, offset: int, rest_s: float) -> None:
+        await self._freeze(held, offset)
         await asyncio.sleep(rest_s)
-        queue = held.queue
-        if self._rebalance.queues.get(queue) is not held:
-            return
-        self._store.update_and_freeze(queue, offset)
-        await self._persist(queue)
         await self._give_up(held)
         self._instance.wake_rebalance()
 
+    async def _freeze(self, held: ProcessQueue, offset: int) -> None:
+        """Store where a dropped queue is to begin again, at once: it may change hands before its rest is over."""
+        if self._rebalance.queues.get(held.queue) is held:
+            self._store.update_and_freeze(held.queue, offset)
+            await self._persist(held.queue)
+
     async def _give_up(self, held: ProcessQueue) -> None:
-        if await self.release(held.queue, held) and self._rebalance.queues.get(held.queue) is held:
-            del self._rebalance.queues[held.queue]
+        queue = held.queue
+        if self._rebalance.queues.get(queue) is not held:
+            return
+        if not await self.release(queue, held):
+            self._rebalance.give_up_later(queue)  # its listener still works
+        elif self._rebalance.queues.get(queue) is held:
+            del self._rebalance.queues[queue]
 
     async def give_back_hanging(self) -> int:
         """Send back what listeners have had for longer than the consume time-out; return how many messages."""
@@ -703,20 +722,30 @@ class PushEngine(ConsumerFacts):
         return {replace(queue, topic=topic): offset for queue, offset in known.items()}
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Begin these queues again at these offsets, because the broker said so: stop, rest 10 s, begin."""
-        self.suspend()
+        """Begin these queues again at these offsets, because the broker said so: stop, store, rest 10 s, begin."""
+        until_s = self._instance.loop.time() + _RESET_COUNTS_S
+        wanted = {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
+        self._resets.update({queue: (offset, until_s) for queue, offset in wanted.items()})
+        self._resting += 1
         try:
-            mine = [held for queue, held in self._rebalance.queues.items() if queue.topic == topic and queue in offsets]
-            for held in mine:
-                held.dropped = True
-                held.clear()
+            mine = await self._stop_for_reset(wanted)
+            async with self._rebalance.between_rounds():  # which may have begun queues at what was stored before
+                mine |= await self._stop_for_reset(wanted)
             await asyncio.sleep(_RESET_REST_S)
             for held in mine:
-                if self._rebalance.queues.get(held.queue) is held:
-                    self._store.update(held.queue, offsets[held.queue], increase_only=False)
-                    await self._give_up(held)
+                await self._give_up(held)
         finally:
-            await self.resume()
+            self._resting -= 1
+        if self.is_running and not self.is_suspended:
+            await self.do_rebalance()
+
+    async def _stop_for_reset(self, offsets: Mapping[MessageQueue, int]) -> set[ProcessQueue]:
+        mine = {held for queue, held in self._rebalance.queues.items() if queue in offsets}
+        for held in mine:
+            held.dropped = True
+            held.clear()
+            await self._freeze(held, offsets[held.queue])
+        return mine
 
     # --- What administrators ask --------------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from cometmq._plural import counted
@@ -323,6 +324,18 @@ class Rebalance:
         except Error as error:
             _log.warning("group %s cannot begin with %s yet: %s", self._owner.group, queue, error)
             return -1
+
+    @asynccontextmanager
+    async def between_rounds(self) -> AsyncIterator[None]:
+        """Wait for the round that runs, and let none begin meanwhile."""
+        async with self._round:
+            yield
+
+    def give_up_later(self, queue: MessageQueue) -> None:
+        """Let the next rounds give up a queue that is dropped and could not go yet; it comes anew then."""
+        if queue in self.queues:
+            self._kept.add(queue)
+            self._instance.wake_rebalance()
 
     def drop_all(self) -> None:
         """Let every queue go, without storing anything; no other comes in any more."""

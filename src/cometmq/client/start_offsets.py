@@ -1,5 +1,8 @@
 """Where a consumer begins in a queue: where its group was, or where a new group begins.
 
+What stays true: a group that begins in the middle of a queue has that place in its progress before it pulls anything.
+Else the next member to get the queue would choose anew, further on, and what came in between would be nobody's.
+
 Source: consumption specification 1.11.4.
 """
 
@@ -40,18 +43,21 @@ async def start_offset(
         made_ms: when the consumer was made, in milliseconds since 1970.
 
     Raises:
-        Error: the broker could not be asked.
+        Error: the broker could not be asked, or the place that was chosen could not be stored.
     """
     stored = await store.read(queue, read)
-    if stored != NEVER_CONSUMED:
-        return stored
+    if stored != NEVER_CONSUMED or settings.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        return 0 if stored == NEVER_CONSUMED else stored
     is_retry = queue.topic.startswith(RETRY_PREFIX)
-    where = settings.consume_from_where
-    if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-        return 0
-    if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+    if settings.consume_from_where is not ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
         if is_retry:
-            return await instance.max_offset(queue)
-        return await instance.search_offset(queue, settings.first_start_ms(made_ms))
-    # What was given back before the group's first member saw the retry topic is not to be missed.
-    return 0 if is_retry else await instance.max_offset(queue)
+            # What was given back before the group's first member saw the retry topic is not to be missed.
+            return 0
+        chosen = await instance.max_offset(queue)
+    elif is_retry:
+        chosen = await instance.max_offset(queue)
+    else:
+        chosen = await instance.search_offset(queue, settings.first_start_ms(made_ms))
+    store.update(queue, chosen, increase_only=True)
+    await store.persist(queue, wait=True)
+    return store.memory(queue)

@@ -222,6 +222,34 @@ async def test_a_new_connection_is_greeted_and_shares_out_again(cluster: FakeClu
     await instance.release()
 
 
+def test_broker_that_is_back_is_greeted_while_another_hangs() -> None:
+    """A round that waits for one broker keeps no other from hearing of us."""
+
+    async def test(loop: VirtualLoop) -> None:
+        cluster = FakeCluster(loop, brokers=2)
+        for broker in cluster.brokers:
+            broker.create("T", 1)
+        hanging, back = cluster.brokers
+        instance = shared(cluster)
+        instance.register_consumer(FakeConsumer("g", "T"))
+        await instance.start()
+        await asyncio.sleep(5)
+        cluster.stop(back.address)
+        hanging.is_silent = True
+        instance.spawn(instance.heartbeat())  # waits for the one that hangs
+        await asyncio.sleep(1)
+        back.groups.clear()
+        cluster.servers[back.address] = back
+        place = MessageQueue(topic="T", broker_name=back.name, queue_id=0)
+        assert await instance.max_offset(place) == 0
+        await asyncio.sleep(0.1)
+        assert back.groups["g"]
+        hanging.is_silent = False
+        await instance.release()
+
+    run_virtual(test)
+
+
 @on_cluster
 async def test_short_heartbeats_until_something_changes(cluster: FakeCluster) -> None:
     settings = ClientSettings(name_servers=("ns:9876",), client_ip="10.0.0.9", use_heartbeat_v2=True)

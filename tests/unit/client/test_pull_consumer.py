@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from cometmq.client.background import _Waiting
 from cometmq.client.hooks import ConsumeContext, Interceptor
 from cometmq.client.outgoing import OutgoingMessage
 from cometmq.client.producer import Producer
+from cometmq.client.pull_ahead import Batch
 from cometmq.client.pull_consumer import PullConsumer
 from cometmq.client.pulling import PullStatus
 from cometmq.client.service_state import ServiceState
@@ -500,3 +505,115 @@ def test_a_child_of_a_fork_is_told_so(running: Cluster) -> None:
             assert answer.read() == b"forked"
         os.waitpid(child, 0)
         assert consumer.poll(0) == []
+
+
+class _Interrupted(Exception):
+    """What a handler of signals raises."""
+
+
+@contextmanager
+def _signals(period_s: float) -> Iterator[None]:
+    """Raise in whatever this thread does, over and over, but in the tests of this file themselves."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code.co_filename != __file__:
+            raise _Interrupted
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, period_s, period_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_what_an_interrupted_poll_took_comes_with_the_next(running: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    _publish(running, "polled", 3, queue_id=1, tags="t")
+    wait = _Waiting.wait
+    interrupts = [True]
+
+    def interrupted(self: _Waiting[Any]) -> None:
+        wait(self)
+        if interrupts and self._results and isinstance(self._results[0], Batch):
+            interrupts.clear()
+            raise KeyboardInterrupt  # the messages are on their way to the caller
+
+    with _consumer(running, "g_polled") as consumer:
+        consumer.subscribe("polled", "t")
+        queue = _queue("polled", 1)
+        end = consumer.max_offset(queue)
+        monkeypatch.setattr(_Waiting, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _poll_until(consumer, 1)
+        consumer.commit()
+        assert not consumer.committed(queue) or consumer.committed(queue) == end - 3
+        assert _poll_until(consumer, 3) == _numbers(0, 1, 2)
+        consumer.commit()
+        assert consumer.committed(queue) == end
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine:RuntimeWarning")
+@pytest.mark.parametrize("form", ["poll", "loop"])
+def test_signals_lose_nothing(running: Cluster, form: str) -> None:
+    count = 400
+    topic = f"signals-{form}"
+    _publish(running, topic, count, queue_id=1, tags="t")
+    seen: list[bytes] = []
+    with _consumer(
+        running, f"g_{topic}", auto_commit=True, auto_commit_interval_ms=1_000, pull_batch_size=5
+    ) as consumer:
+        consumer.subscribe(topic, "t")
+        interrupts = 0
+        end_s = time.monotonic() + _LIMIT_S
+        with _signals(0.003):
+            while len(seen) < count:
+                assert time.monotonic() < end_s, f"{len(seen)} of {count} came"
+                try:
+                    if form == "poll":
+                        for message in consumer.poll(500):
+                            seen += [message.body_bytes]
+                    else:
+                        for message in consumer:
+                            seen += [message.body_bytes]
+                            if len(seen) >= count:
+                                break
+                except _Interrupted:
+                    interrupts += 1
+        assert sorted(seen) == sorted(_numbers(*range(count)))
+        assert interrupts
+        consumer.commit()
+        queue = _queue(topic, 1)
+        assert consumer.committed(queue) == consumer.max_offset(queue)
+
+
+def test_loop_of_another_thread_is_not_committed_past(running: Cluster) -> None:
+    _publish(running, "threads", 200, queue_id=1, tags="t")
+    queue = _queue("threads", 1)
+    options: Any = {"auto_commit": True, "auto_commit_interval_ms": 1_000, "pull_batch_size": 10}
+    with _consumer(running, "g_threads", **options) as consumer:
+        consumer.subscribe("threads", "t")
+        end = consumer.max_offset(queue)
+        took, go_on = threading.Event(), threading.Event()
+
+        def work() -> None:
+            for message in consumer:
+                assert message.queue_offset == end - 200
+                took.set()
+                assert go_on.wait(_LIMIT_S)
+                break
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert took.wait(_LIMIT_S)
+        for number, _ in enumerate(consumer, start=1):
+            if number == 190:
+                break
+        consumer.commit()
+        assert consumer.committed(queue) == end - 200
+        go_on.set()
+        thread.join()
+        rest = _poll_until(consumer, 9)
+        assert rest == _numbers(*range(1, 10))
+        consumer.commit()
+        assert consumer.committed(queue) == end

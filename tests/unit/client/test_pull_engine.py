@@ -88,7 +88,10 @@ def test_where_a_group_without_progress_begins(where: str, topic: str, first: in
         engine = world.consumer(consume_from_where=ConsumeFromWhere[where])
         await engine.start()
         assert await engine.start_offset(_queue(0, topic=topic)) == first
+        if first:
+            assert world.broker.offsets["g", topic, 0] == first, "the next member begins there, too"
         world.broker.offsets["g", topic, 0] = 3
+        engine.forget_offset(_queue(0, topic=topic))
         assert await engine.start_offset(_queue(0, topic=topic)) == 3, "progress wins in every mode"
         await engine.close()
 
@@ -410,6 +413,33 @@ def test_what_servers_may_ask() -> None:
         info = engine.running_info()
         assert info.queues[_queue(0)].commit_offset == 2
         assert [subscription.topic for subscription in info.subscriptions] == ["t"]
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_group_that_is_reset_commits_what_it_was_given_again() -> None:
+    """The broker moves the group back; what was handed out before lies behind that place and counts no more."""
+
+    async def test(world: _World) -> None:
+        world.fill(100)
+        engine = await world.started(0, consume_from_where=FIRST, pull_batch_size=10)
+        for _ in range(8):
+            await engine.poll(5_000)
+        await engine.commit(None, wait=True)
+        assert world.broker.offsets["g", "t", 0] == 80
+        await asyncio.sleep(1)
+        world.broker.moved["g", "t", 0] = 20  # the held pull is sent there; messages before it wait to be handed out
+        world.cluster.latency_ms = 1_000
+        await asyncio.sleep(21)
+        seen: list[int] = []
+        while seen[-1:] != [99] or 20 not in seen:
+            batch = await world.bodies(engine)
+            seen += batch
+            if 20 in seen:
+                assert engine.position(_queue(0)) == batch[-1] + 1
+        await engine.commit(None, wait=True)
+        assert world.broker.offsets["g", "t", 0] == 100
         await engine.close()
 
     _virtually(test)

@@ -1,0 +1,162 @@
+"""Checks: the places where queues begin hold also when queues change hands, on virtual time.
+
+A new group's place, a reset and an offset that the broker corrects are stored at once. What a member forgets or stores
+late, the next one would not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere
+from support.fake_cluster import FakeCluster
+from support.push_engines import Seen, committed, consumer, fill, on_cluster, queue_of, until
+
+LATER_S = {ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET: 3, ConsumeFromWhere.CONSUME_FROM_TIMESTAMP: 2_400}
+
+
+async def for_ever(message: Any) -> None:
+    await asyncio.sleep(100_000)
+
+
+@pytest.mark.parametrize("where", LATER_S)
+def test_second_member_of_a_new_group_loses_nothing(where: ConsumeFromWhere) -> None:
+    @on_cluster
+    async def run(cluster: FakeCluster) -> None:
+        fill(cluster, 10)
+        await asyncio.sleep(3_600)  # a new group by time begins half an hour before
+        one = consumer(cluster, for_ever, consume_from_where=where, consume_timeout_minutes=180)
+        await one.start()
+        await until(lambda: len(one.queues) >= 2)
+        for number in range(100, 140):
+            cluster.brokers[0].append("T", number % 2, b"%d" % number)
+        await asyncio.sleep(LATER_S[where])
+        seen = Seen()
+        two = consumer(cluster, seen, consume_from_where=where)
+        await two.start()
+        await until(lambda: len(two.queues) >= 1)
+        await one.close(timeout_ms=0)
+        await until(lambda: len(seen.bodies) >= 40)
+        assert sorted(seen.numbers()) == list(range(100, 140))
+        await two.close()
+
+    run()
+
+
+@on_cluster
+async def test_new_group_begins_only_where_its_place_is_stored(cluster: FakeCluster) -> None:
+    fill(cluster, 10)
+    seen = Seen()
+    cluster.brokers[0].read_only = True
+    engine = consumer(cluster, seen, consume_from_where=ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+    await engine.start()
+    await asyncio.sleep(30)
+    assert not [queue for queue in engine.queues if queue.topic == "T"]
+    cluster.brokers[0].read_only = False
+    await until(lambda: committed(cluster) == {0: 5, 1: 5})
+    fill(cluster, 4)
+    await until(lambda: len(seen.bodies) == 4)
+    await engine.close()
+
+
+@pytest.mark.parametrize("then", ["rest", "close", "crash"])
+def test_reset_holds_whatever_comes_during_its_rest(then: str) -> None:
+    @on_cluster
+    async def run(cluster: FakeCluster) -> None:
+        fill(cluster, 400)
+        seen = Seen()
+        one = consumer(cluster, seen, persist_consumer_offset_interval_ms=1_000)
+        await one.start()
+        await until(lambda: committed(cluster) == {0: 200, 1: 200})
+        resetting = asyncio.ensure_future(one.reset_offsets("T", {queue_of(0): 0, queue_of(1): 0}))
+        await asyncio.sleep(3)  # progress is stored meanwhile
+        assert committed(cluster) == {0: 0, 1: 0}
+        two = consumer(cluster, seen)
+        if then == "close":
+            await one.close()
+        elif then == "crash":
+            network: Any = one._instance.network
+            network.crash()
+        if then != "rest":
+            await two.start()
+            resetting.cancel()
+        await until(lambda: len(seen.bodies) >= 800)
+        await until(lambda: committed(cluster) == {0: 200, 1: 200}, limit_s=30)
+        await one.close()
+        if then != "rest":
+            await two.close()
+
+    run()
+
+
+@on_cluster
+async def test_reset_that_meets_a_rebalance_holds(cluster: FakeCluster) -> None:
+    """Both members are told, at every point of a queue's way from one to the other."""
+    for delay_ms in range(0, 60, 2):
+        offsets = cluster.brokers[0].offsets
+        offsets.clear()
+        fill(cluster, 2)
+        end = len(cluster.brokers[0].topics["T"][0])
+        seen = Seen()
+        one = consumer(cluster, seen)
+        await one.start()
+        await until(lambda: committed(cluster) == {0: end, 1: end})  # noqa: B023
+        two = consumer(cluster, seen)
+        await two.start()
+        await asyncio.sleep(delay_ms / 1000)
+        before = len(seen.bodies)
+        places = {queue_of(0): 0, queue_of(1): 0}
+        await asyncio.gather(one.reset_offsets("T", places), two.reset_offsets("T", places))
+        await until(lambda: len(seen.bodies) - before >= 2 * end, limit_s=120)  # noqa: B023
+        await one.close()
+        await two.close()
+
+
+@on_cluster
+async def test_reset_leaves_a_consumer_suspended_that_its_user_suspended(cluster: FakeCluster) -> None:
+    fill(cluster, 4)
+    seen = Seen()
+    engine = consumer(cluster, seen)
+    await engine.start()
+    await until(lambda: len(seen.bodies) == 4)
+    engine.suspend()
+    await engine.reset_offsets("T", {queue_of(0): 0})
+    await asyncio.sleep(30)
+    assert len(seen.bodies) == 4
+    await engine.resume()
+    await until(lambda: len(seen.bodies) == 6)
+    await engine.close()
+
+
+@pytest.mark.parametrize("what", ["reset", "illegal"])
+def test_orderly_queue_goes_on_when_its_listener_outlasts_the_rest(what: str) -> None:
+    @on_cluster
+    async def run(cluster: FakeCluster) -> None:
+        fill(cluster, 10, queues=1)
+        seen: list[int] = []
+
+        async def listener(message: Any) -> None:
+            if not seen:
+                seen.append(-1)
+                await asyncio.sleep(18)
+            seen.append(message.queue_offset)
+
+        engine = consumer(cluster, listener, orderly=True, pull_batch_size=2)
+        await engine.start()
+        await until(lambda: seen == [-1])
+        begun_s = cluster.loop.time()
+        if what == "reset":
+            await engine.reset_offsets("T", {queue_of(0): 4})
+        else:
+            cluster.brokers[0].moved["g", "T", 0] = 4
+        await until(lambda: seen[-1] == 9)
+        assert seen[1] == 0  # the call that outlasted it
+        assert 4 in seen
+        assert cluster.loop.time() - begun_s < 40
+        await engine.close()
+        assert committed(cluster)[0] == 10
+
+    run()
