@@ -2,8 +2,8 @@
  * correcting queues.
  *
  * Records come in the order of the log. Most of them are in the queue already; so each queue that is being compared has
- * a window of units read from its file, and a record costs a comparison, not a read. Windows are few and shared, and
- * freed at the first ordinary put.
+ * a window of units read from its file, and a record costs a comparison, not a read. Up to 8,192 queues have one each,
+ * the smaller the more there are; 25 MiB at most, freed at the first ordinary put.
  * Source: upstream's putMessagePositionInfo; spec store 3.3, 3.4, 3.8. Where upstream appends at the wrong ordinal, a
  * gap is filled instead.
  */
@@ -15,8 +15,10 @@
 #include "store/cmq_queuefile.h"
 #include "store/cmq_tagscode.h"
 
-#define WINDOW_COUNT 512u                  /* by queue index; 5 MiB when all are used */
-#define WINDOW_UNITS 200
+#define WINDOWS_MIN 512u                   /* by queue index */
+#define WINDOWS_MAX 8192u
+#define WINDOW_UNITS_MAX 200u
+#define WINDOW_UNITS_MIN 64u
 #define GAP_UNITS_MAX (INT64_C(1) << 22)   /* fillers made for one record: more cannot be the truth */
 #define OFFSET_MAX (INT64_MAX / CMQ_BATCH_UNIT_BYTES / 2)
 
@@ -24,28 +26,41 @@ typedef struct window {
     const cmq_queue *queue;
     int64_t first;      /* position of its first unit */
     int64_t count;
-    cmq_unit units[WINDOW_UNITS];
+    cmq_unit units[];
 } window;
 
 struct cmq_reputwindows {
-    window *of[WINDOW_COUNT];
+    uint32_t count, units;
+    window *of[];
 };
 
 void cmq_queues_end_reput(cmq_queues *queues)
 {
     if (queues->windows == NULL) return;
-    for (size_t i = 0; i < WINDOW_COUNT; i++) free(queues->windows->of[i]);
+    for (uint32_t i = 0; i < queues->windows->count; i++) free(queues->windows->of[i]);
     free(queues->windows);
     queues->windows = NULL;
+}
+
+static struct cmq_reputwindows *make_windows(const cmq_queues *set)
+{
+    uint32_t count = WINDOWS_MIN;
+    while (count < WINDOWS_MAX && count < cmq_queues_count(set)) count *= 2;
+    struct cmq_reputwindows *windows = calloc(1, sizeof *windows + count * sizeof windows->of[0]);
+    if (windows == NULL) return NULL;
+    windows->count = count;
+    windows->units = WINDOW_UNITS_MAX * WINDOWS_MIN / count;
+    if (windows->units < WINDOW_UNITS_MIN) windows->units = WINDOW_UNITS_MIN;
+    return windows;
 }
 
 static cmq_status CMQ_MUST_CHECK window_for(cmq_queue *queue, window **window_out)
 {
     cmq_queues *set = queue->set;
-    if (set->windows == NULL) set->windows = calloc(1, sizeof *set->windows);
+    if (set->windows == NULL) set->windows = make_windows(set);
     if (set->windows == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for recovery");
-    window **slot = &set->windows->of[queue->index % WINDOW_COUNT];
-    if (*slot == NULL) *slot = calloc(1, sizeof **slot);
+    window **slot = &set->windows->of[queue->index % set->windows->count];
+    if (*slot == NULL) *slot = calloc(1, sizeof **slot + set->windows->units * sizeof (*slot)->units[0]);
     if (*slot == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for recovery");
     if ((*slot)->queue != queue) (*slot)->count = 0;
     (*slot)->queue = queue;
@@ -56,7 +71,7 @@ static cmq_status CMQ_MUST_CHECK window_for(cmq_queue *queue, window **window_ou
 static void forget_window(cmq_queue *queue)
 {
     if (queue->set->windows == NULL) return;
-    window *of = queue->set->windows->of[queue->index % WINDOW_COUNT];
+    window *of = queue->set->windows->of[queue->index % queue->set->windows->count];
     if (of != NULL && of->queue == queue) of->count = 0;
 }
 
@@ -72,7 +87,7 @@ static cmq_status CMQ_MUST_CHECK unit_at(cmq_queue *queue, int64_t position, cmq
     if (status != CMQ_OK) return status;
     if (position < of->first || position - of->first >= of->count) {
         of->count = 0;
-        status = cmq_queue_fetch(queue, position, next, of->units, WINDOW_UNITS, &count);
+        status = cmq_queue_fetch(queue, position, next, of->units, queue->set->windows->units, &count);
         if (status != CMQ_OK) return status;
         of->first = position;
         of->count = count;

@@ -97,7 +97,8 @@ cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_poi
     if (point == NULL && unclean) status = cmq_store_scan_start(store, true, 0, start_out);
     if (status != CMQ_OK) return status;
     const int64_t whole_end = point != NULL || (unclean && holes) ? *start_out : end;
-    if (point != NULL && point->log_end > 0) end = point->log_end;
+    /* A point at the log's start says nothing of units, which are kept where they agree with the log; but not after a write or sync failed. */
+    if (point != NULL && (point->log_end > 0 || store->opening_fenced)) end = point->log_end;
     status = cmq_queues_recover(store->queues, cmq_log_min(store->log), end, whole_end, dispatched_end_out);
     if (status == CMQ_OK && point == NULL && !unclean) status = cmq_store_scan_start(store, false, *dispatched_end_out, start_out);
     return status;
@@ -222,6 +223,15 @@ static bool reaches(const walk *w, int64_t end)
     return status == CMQ_END && border >= end;
 }
 
+/* Do only zeros lie behind the end, in its segment and in later ones? */
+static bool is_blank_behind(cmq_store *store, int64_t end)
+{
+    const int64_t bytes = cmq_log_segment_bytes(store->log), limit = cmq_log_last_file_end(store->log);
+    for (int64_t from = end; from < limit; from = from - from % bytes + bytes)
+        if (cmq_store_bytes_behind(store, from) != 0) return false;
+    return true;
+}
+
 static cmq_status refuse_damage(const walk *w, bool unclean)
 {
     cmq_record_view view;
@@ -230,7 +240,7 @@ static cmq_status refuse_damage(const walk *w, bool unclean)
         return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
                            "the commit log can be read to %" PRId64 " only, but messages up to %" PRId64 " were acknowledged: a segment file is missing or "
                            "damaged. Put it back, or run `cometmq verify` and then `cometmq repair`", w->position, known_end);
-    if (!cmq_store_flushed_behind(w->store, w->position, w->last_phy, w->last_ms, unclean, &view)) return CMQ_OK;
+    if (w->nothing_behind || !cmq_store_flushed_behind(w->store, w->position, w->last_phy, w->last_ms, unclean, &view)) return CMQ_OK;
     return cmq_fail_at(CMQ_ERR_CORRUPT, w->position,
                        "the commit log is damaged at physical offset %" PRId64 ": flushed messages follow it (the next at %" PRId64 "), so it is no torn "
                        "tail. Open the store read-only to read what is sound, or run `cometmq verify` and then `cometmq repair`, which keeps what it removes",
@@ -276,9 +286,9 @@ cmq_status cmq_store_sync_found_log(cmq_store *store, int64_t from, int64_t end)
 /* May the durable point wait until the store is open? Recovery then changed nothing that a later one would not do again: it began at the last durable
  * point, found whole records up to zeros, and put units and keys where they belong. Under sync flush messages that are acknowledged from now on lie
  * behind what was found, which has to be on disk first. */
-static bool may_wait(const cmq_store *store, const walk *w, bool fenced)
+static bool may_wait(const cmq_store *store, const walk *w)
 {
-    return store->opening.was_unclean && store->opening.trusted_point && !fenced && store->opening.cut_bytes == 0 && w->nothing_behind;
+    return store->opening.was_unclean && store->opening.trusted_point && !store->opening_fenced && w->nothing_behind;
 }
 
 static int64_t segment_of(const cmq_store *store, int64_t phy)
@@ -356,15 +366,6 @@ static cmq_status queues_are_gone(const cmq_store *store, const cmq_point *point
     return CMQ_OK;
 }
 
-/* Do only zeros lie behind the end, in its segment and in later ones? */
-static bool is_blank_behind(cmq_store *store, int64_t end)
-{
-    const int64_t bytes = cmq_log_segment_bytes(store->log), limit = cmq_log_last_file_end(store->log);
-    for (int64_t from = end; from < limit; from = from - from % bytes + bytes)
-        if (cmq_store_bytes_behind(store, from) != 0) return false;
-    return true;
-}
-
 /* Keep and cut what lies behind the end. */
 static cmq_status cut_behind(cmq_store *store, walk *w, bool wait)
 {
@@ -390,15 +391,14 @@ static cmq_status settle_point(cmq_store *store, const walk *w, bool wait)
     return status;
 }
 
-static cmq_status settle(cmq_store *store, walk *w, bool fenced)
+static cmq_status settle(cmq_store *store, walk *w)
 {
     store->opening.scanned_to = w->position;
     store->opening.records = w->records;
-    store->opening.cut_bytes = cmq_store_bytes_behind(store, w->position);
+    store->opening.cut_bytes = w->nothing_behind ? 0 : cmq_store_bytes_behind(store, w->position);
     store->opening.gaps = cmq_queues_gaps(store->queues);
-    w->nothing_behind = is_blank_behind(store, w->position);
     w->checkpoint_crc = cmq_checkpoint_crc(&store->checkpoint);
-    const bool wait = may_wait(store, w, fenced);
+    const bool wait = may_wait(store, w);
     cmq_status status = store->opening.was_unclean && !wait ? cmq_store_sync_findings(store) : CMQ_OK;
     if (status == CMQ_OK) status = cut_behind(store, w, wait);
     if (status != CMQ_OK) return status;
@@ -457,7 +457,7 @@ static cmq_status rewrite_findings(const walk *w)
     return cmq_fence_rewrite(w->store, from, w->position);
 }
 
-static cmq_status recover(cmq_store *store, const cmq_layout *layout, bool fenced)
+static cmq_status recover(cmq_store *store, const cmq_layout *layout)
 {
     cmq_point point;
     const bool trusted = cmq_store_trusted_point(store, &point);
@@ -469,9 +469,10 @@ static cmq_status recover(cmq_store *store, const cmq_layout *layout, bool fence
     if (status == CMQ_OK && unclean && !trusted) status = cmq_store_sync_findings(store);
     if (status == CMQ_OK) status = prepare(store, &point, trusted, unclean, &w);
     if (status == CMQ_OK) status = read_log(&w);
+    if (status == CMQ_OK) w.nothing_behind = is_blank_behind(store, w.position);
     if (status == CMQ_OK) status = refuse_damage(&w, unclean);
-    if (status == CMQ_OK && fenced) status = rewrite_findings(&w);
-    if (status == CMQ_OK) status = settle(store, &w, fenced);
+    if (status == CMQ_OK && store->opening_fenced) status = rewrite_findings(&w);
+    if (status == CMQ_OK) status = settle(store, &w);
     free(w.keys.keys);
     return status;
 }
@@ -481,7 +482,8 @@ cmq_status cmq_store_recover(cmq_store *store, const cmq_layout *layout)
     bool fenced;
     cmq_status status = cmq_fence_marked(store, &fenced);
     if (status != CMQ_OK) return status;
-    status = recover(store, layout, fenced);
+    store->opening_fenced = fenced;
+    status = recover(store, layout);
     if (status == CMQ_OK) return fenced ? cmq_fence_clear(store) : CMQ_OK;
     /* A sync that failed here leaves the same doubt behind. */
     if (status == CMQ_ERR_IO || status == CMQ_ERR_FENCED) cmq_fence_mark(store);

@@ -66,6 +66,7 @@ struct cmq_store {
     pid_t pid;                          /* the process that opened it */
     /* What an opening knows of the log that it finds; cmq_store_learn_bounds. */
     int64_t acknowledged_end;           /* of the follow page: every byte below was acknowledged, or is in the page cache of this boot; 0: not known */
+    bool opening_fenced;                /* the last writer met a failed write or sync: what reads well may be in memory alone */
     int64_t known_end;                  /* no record that begins below is torn: it was acknowledged, or is below the durable point */
     bool findings_wait;                 /* what recovery found is in memory for certain, but not on disk: the first durable point sees to it. maintain_mutex */
     _Atomic int64_t found_from;         /* … of the log from here to opened_end; -1: that is on disk. Changed with maintain_mutex */
