@@ -345,7 +345,7 @@ class Admin:
     # --- 306, 329, 316: cleaning up
 
     async def _clean_queues(self, request: Command, caller: Caller) -> Command:
-        await self._clean(self._store.handle.delete_expired_queues, "consume queues", caller)
+        await self._clean(self._delete_expired, "consume queues", caller)
         return ok(request)
 
     async def _clean_log(self, request: Command, caller: Caller) -> Command:
@@ -362,6 +362,18 @@ class Admin:
         except Error as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
         _log.info("cleaned up", extra={"what": what, "count": count, "peer": caller.peer})
+
+    def _delete_expired(self) -> int:
+        """Delete queues all of whose messages have expired. They begin anew at 0, and so does progress in them."""
+        empty = [queue for queue in self._store.queues() if queue.min_offset == queue.max_offset > 0]
+        count = self._store.handle.delete_expired_queues()
+        anew = set()
+        for queue in empty:
+            now = self._store.handle.queue(queue.topic, queue.queue_id)
+            if now is None or now[1] < queue.min_offset:
+                anew.add((queue.topic, queue.queue_id))
+        self._offsets.begin_anew(anew)
+        return count
 
     def _delete_unused(self) -> int:
         """Delete the queues of topics that have no entry, but for those that need none."""

@@ -174,14 +174,9 @@ class ControlPlane:
             reset_on_server=self._settings.use_server_side_reset_offset,
             now_ms=now_ms,
         )
-        self.delays = BrokerDelays(store.path, plane, end_of=self.queues.end_of, now_ms=now_ms)
+        self.delays = BrokerDelays(store.path, plane, now_ms=now_ms)
         self.ordered = OrderedBatches(
-            store.path / "config",
-            plane=plane,
-            topics=self.topics,
-            groups=self.groups,
-            end_of=self.queues.end_of,
-            now_ms=now_ms,
+            store.path / "config", plane=plane, topics=self.topics, groups=self.groups, now_ms=now_ms
         )
         self.routes = Routes(name_servers, self.topics, broker_name=config.broker_name, now_ms=now_ms)
         self.assignments = Assignments(

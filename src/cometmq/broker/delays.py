@@ -24,13 +24,11 @@ from cometmq.errors import OffsetOutOfRange
 from cometmq.remoting.answers import Caller, Table, ok
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.command import Command
-from cometmq.store.progress_bounds import QueueEnd
 from cometmq.store_config.config_file import storage_error
 from cometmq.store_config.data_version import wall_clock_ms
 from cometmq.store_config.delay_offsets import DelayOffsets
 from cometmq.store_config.fastjson import JsonObject, Layout, encode
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
-from cometmq.store_config.system_topics import SCHEDULE_TOPIC
 
 __all__ = ["BrokerDelays"]
 
@@ -48,7 +46,6 @@ class BrokerDelays:
         root: Path,
         plane: DataPlane,
         *,
-        end_of: QueueEnd,
         file_ops: FileOps = SYSTEM_FILE_OPS,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
@@ -57,7 +54,6 @@ class BrokerDelays:
         Args:
             root: the store.
             plane: the loops, and the service that delivers.
-            end_of: returns a queue's maximum offset.
             file_ops, now_ms: files and time.
 
         Raises:
@@ -66,7 +62,6 @@ class BrokerDelays:
         self._table = DelayOffsets(root / "config", file_ops=file_ops, now_ms=now_ms)
         self._mark_path = root / "cometmq" / "delay.json"
         self._plane = plane
-        self._end_of = end_of
         self._ops = file_ops
         self._version = 0
         self._writing = threading.Lock()
@@ -75,13 +70,11 @@ class BrokerDelays:
     def start(self) -> None:
         """Set where each level goes on, and begin to deliver."""
         stored = self._table.all()
-        bounded = {level: self._bounded(level, offset) for level, offset in stored.items()}
-        for level, offset in bounded.items():
+        for level, offset in stored.items():
             if level >= 1 and offset >= 0:
                 self._plane.set_delay_progress(level, offset)
         mark = self._read_mark()
-        # Where progress was past the log's end, so is the mark, or it is of another log that has grown since.
-        if mark is not None and dict(mark.offsets) == stored == bounded:
+        if mark is not None and dict(mark.offsets) == stored:
             try:
                 moved = self._plane.recover_delay(mark.log_end)
                 if moved:
@@ -90,16 +83,6 @@ class BrokerDelays:
                 _log.info("delay mark is of another log, passed over")
         self._plane.start_delay()
         self._version = self._plane.delay_version()
-
-    def _bounded(self, level: int, offset: int) -> int:
-        """Return the offset, or the end of the level's queue where that is less, which is logged."""
-        end = self._end_of(SCHEDULE_TOPIC, level - 1) if level >= 1 else offset
-        if offset <= end:
-            return offset
-        _log.warning(
-            "progress of delay level %d is past the end of its queue: set back from %d to %d", level, offset, end
-        )
-        return end
 
     def stop(self) -> None:
         """End delivering, and write the progress down."""

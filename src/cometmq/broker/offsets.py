@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.link import ClientLink
@@ -131,6 +131,19 @@ class BrokerOffsets:
         """Drop a group's progress everywhere."""
         self._plane.remove_offsets(group=group)
         self.sync()
+
+    def begin_anew(self, queues: Set[tuple[str, int]]) -> None:
+        """Set the progress of every group back to 0 in queues that were deleted while their topic stays. Any thread."""
+        self.sync()
+        for group, topic, queue_id, offset in self._table.all():
+            if (topic, queue_id) in queues and offset > 0:
+                _log.warning(
+                    "progress of group %s begins anew: queue %d of topic %s expired and was deleted",
+                    group,
+                    queue_id,
+                    topic,
+                )
+                self._plane.commit_offset(group, topic, queue_id, 0)
 
     def groups_of(self, topic: str) -> tuple[str, ...]:
         """Return the groups that have progress in a topic."""

@@ -12,14 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import InvalidArgument
-from cometmq.store.progress_bounds import QueueEnd
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 from cometmq.store_config.order_info import OrderedQueue, OrderInfo
 
@@ -42,7 +40,6 @@ class OrderedBatches:
         plane: DataPlane,
         topics: BrokerTopics,
         groups: BrokerGroups,
-        end_of: QueueEnd,
         now_ms: Callable[[], int],
         file_ops: FileOps = SYSTEM_FILE_OPS,
     ) -> None:
@@ -52,7 +49,6 @@ class OrderedBatches:
             folder: the store's ``config`` folder.
             plane: the loops.
             topics, groups: this broker's.
-            end_of: returns a queue's maximum offset.
             now_ms: the clock.
             file_ops: the file operations to use.
 
@@ -63,7 +59,6 @@ class OrderedBatches:
         self._plane = plane
         self._topics = topics
         self._groups = groups
-        self._end_of = end_of
         self._now_ms = now_ms
         self._writing = threading.Lock()
         self._version = -1
@@ -75,29 +70,7 @@ class OrderedBatches:
     def start(self) -> None:
         """Give the loops what was written down."""
         for queue in self._info.all():
-            bounded = self._bounded(queue)
-            if bounded is not None:
-                self._tell(bounded)
-
-    def _bounded(self, queue: OrderedQueue) -> OrderedQueue | None:
-        """Return a batch without messages past the queue's end, which others will follow there; None: none is left."""
-        end = self._end_of(queue.topic, queue.queue_id)
-        offsets = tuple(offset for offset in queue.batch.offsets if offset < end)
-        if len(offsets) == len(queue.batch.offsets):
-            return queue
-        _log.warning(
-            "ordered batch of group %s in topic %s, queue %d is past the queue's end at %d: %d of its %d messages stay",
-            queue.group,
-            queue.topic,
-            queue.queue_id,
-            end,
-            len(offsets),
-            len(queue.batch.offsets),
-        )
-        if not offsets:
-            return None
-        acked = queue.batch.acked & ((1 << len(offsets)) - 1)
-        return queue._replace(batch=replace(queue.batch, offsets=offsets, acked=acked))
+            self._tell(queue)
 
     def _tell(self, queue: OrderedQueue) -> None:
         """Give the loops one. One that cannot be is passed over: the others count."""

@@ -51,10 +51,6 @@ class Queues:
         found = self._store.queue(topic, queue_id)
         return Bounds(0, 0) if found is None else Bounds(found[1], found[2])
 
-    def end_of(self, topic: str, queue_id: int) -> int:
-        """Return a queue's maximum offset; 0 for one that never had a message."""
-        return self.bounds(topic, queue_id).high
-
     def stored_ms(self, topic: str, queue_id: int, offset: int) -> int:
         """Return when a message was stored; -1 where there is none at the offset."""
         low, high = self.bounds(topic, queue_id)

@@ -23,6 +23,7 @@ from cometmq.store.handoff_client import HandoffClient
 from cometmq.store.handoff_files import HandoffFolder
 from cometmq.store.opening import Plan
 from cometmq.store.options import FlushMode
+from cometmq.store.progress_bounds import bound_broker_files
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import TopicBook, WriteTarget
 from cometmq.store_config.names import is_system_topic
@@ -71,6 +72,7 @@ class StoreCore:
         self._applier = HandoffApplier(self._handle, self._folder, self._topic_book, self._group_book)
         self._folder.sweep()
         self._group_book.recover(self._queue_end)
+        bound_broker_files(self._plan.config_folder, self._queue_end)
         StagedFolder(self._plan.path).bound_done(self._handle.info()["log_end"])
         self._applier.apply_all()
         StagedFolder(self._plan.path).sweep()

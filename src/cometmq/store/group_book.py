@@ -96,6 +96,7 @@ class GroupBook:
         self._offsets = (LightQueueOffsets if light_queues else ConsumerOffsets)(folder)
         self._groups = SubscriptionGroups(folder, light_queues=light_queues)
         self._read_only = read_only
+        self._durable = durable
         self._follower = ProgressFollower(root, self._offsets) if read_only else None
         self._journal = ProgressJournal(root, self._offsets, durable=durable, cover=cover)
         self._following = threading.Lock()
@@ -130,23 +131,27 @@ class GroupBook:
             self._journal.settle()
 
     def persist(self) -> bool:
-        """Write ``consumerOffset.json`` where progress changed, behind the log that it covers; True when it wrote.
+        """Write the files where they changed, ``consumerOffset.json`` behind the log that it covers; True when it was.
 
         Raises:
             StorageError: it could not be written; the next call tries again.
         """
         with self._committing:
+            self._groups.persist()
             return self._journal.persist()
 
     def close(self) -> None:
-        """Write ``consumerOffset.json`` where progress changed. Nothing is committed any more.
+        """Write the files where they changed. Nothing is committed any more.
 
         Raises:
             StorageError: it could not be written. The commits are in the journal, for the next opening.
         """
         if not self._read_only:
             with self._committing:
-                self._journal.close()
+                try:
+                    self._groups.persist()
+                finally:
+                    self._journal.close()
 
     # --- Progress
 
@@ -209,11 +214,12 @@ class GroupBook:
     # --- Groups
 
     def require(self, group: str) -> None:
-        """Make the group's entry where it is missing, durably."""
+        """Make the group's entry where it is missing. Under asynchronous flush :meth:`persist` writes it."""
         if self._groups.get(group) is None:
             validate_group(group)
             self._groups.get_or_create(group)
-            self._groups.persist()
+            if self._durable:
+                self._groups.persist()
             if self.listener is not None:
                 self.listener.group_changed(group)
 

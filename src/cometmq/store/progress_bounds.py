@@ -1,5 +1,8 @@
 """Stored progress against what the queues hold: an offset past a queue's end is set back to it.
 
+Every opening for writing does so, before anything is appended, also where no broker is started: once a queue has grown
+past such an offset nobody can tell it from a good one.
+
 Progress becomes durable behind the log that it covers. It can still be ahead: after ``repair --cut``, under a journal
 that the kernel wrote before the log (``flush="async"``), with files that were copied or edited, and where a commit was
 left in the hand-off folder by a reader of messages that a power loss took. A group that stays ahead would skip every
@@ -13,11 +16,21 @@ alone.
 from __future__ import annotations
 
 import logging
+import os
+import struct
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
+from cometmq.store_config.config_file import storage_error
 from cometmq.store_config.consumer_offsets import ConsumerOffsets
+from cometmq.store_config.delay_offsets import DelayOffsets
+from cometmq.store_config.errors import ConfigError
+from cometmq.store_config.managed import ManagedFile
+from cometmq.store_config.order_info import OrderedQueue, OrderInfo
+from cometmq.store_config.system_topics import SCHEDULE_TOPIC
 
-__all__ = ["QueueEnd", "bounded_offset", "bound_progress"]
+__all__ = ["QueueEnd", "bound_broker_files", "bound_progress", "bounded_offset"]
 
 _log = logging.getLogger("cometmq.progress")
 
@@ -52,3 +65,93 @@ def bound_progress(offsets: ConsumerOffsets, end_of: QueueEnd) -> int:
             offsets.commit(group, topic, queue_id, end)
             bounded += 1
     return bounded
+
+
+# --- What a broker keeps besides
+
+_TIMER_TOPIC = "rmq_sys_wheel_timer"
+_TIMER_OFFSETS = struct.Struct(">qq")
+_TIMER_OFFSETS_AT = 16
+"""In ``config/timercheck``: how far its queue is in the wheel, here and at a master (csrc/broker/cmq_timer_check.c)."""
+
+
+def bound_broker_files(folder: Path, end_of: QueueEnd) -> None:
+    """Set back, durably, what a broker keeps in a ``config`` folder: delay levels, ordered batches, timers.
+
+    Raises:
+        StorageError: a file could not be written.
+    """
+    _bound_delays(DelayOffsets(folder), end_of)
+    _bound_ordered(OrderInfo(folder), end_of)
+    _bound_timers(folder / "timercheck", end_of)
+
+
+def _can_be_read(file: ManagedFile) -> bool:
+    """Load a file; one that cannot be used is for the broker to tell of, which refuses to start."""
+    try:
+        file.load()
+    except ConfigError:
+        return False
+    return True
+
+
+def _bound_delays(table: DelayOffsets, end_of: QueueEnd) -> None:
+    if not _can_be_read(table):
+        return
+    for level, offset in table.all().items():
+        end = end_of(SCHEDULE_TOPIC, level - 1) if level >= 1 else offset
+        if offset > end:
+            _log.warning(
+                "progress of delay level %d is past the end of its queue: set back from %d to %d", level, offset, end
+            )
+            # The mark beside it, which says what was delivered behind it, is of other progress then, and not used.
+            table.merge({level: end}, versions=0)
+    table.persist()
+
+
+def _bound_ordered(info: OrderInfo, end_of: QueueEnd) -> None:
+    if not _can_be_read(info):
+        return
+    queues = info.all()
+    bounded = [_bounded_batch(queue, end_of(queue.topic, queue.queue_id)) for queue in queues]
+    if bounded != queues:
+        info.replace(queue for queue in bounded if queue.batch.offsets)
+        info.persist()
+
+
+def _bounded_batch(queue: OrderedQueue, end: int) -> OrderedQueue:
+    """Return a batch without messages past the queue's end: others will follow there."""
+    offsets = tuple(offset for offset in queue.batch.offsets if offset < end)
+    if len(offsets) == len(queue.batch.offsets):
+        return queue
+    _log.warning(
+        "ordered batch of group %s in topic %s, queue %d is past the queue's end at %d: %d of its %d messages stay",
+        queue.group,
+        queue.topic,
+        queue.queue_id,
+        end,
+        len(offsets),
+        len(queue.batch.offsets),
+    )
+    acked = queue.batch.acked & ((1 << len(offsets)) - 1)
+    return queue._replace(batch=replace(queue.batch, offsets=offsets, acked=acked))
+
+
+def _bound_timers(path: Path, end_of: QueueEnd) -> None:
+    try:
+        with path.open("r+b", buffering=0) as file:
+            known = os.pread(file.fileno(), _TIMER_OFFSETS.size, _TIMER_OFFSETS_AT)
+            if len(known) < _TIMER_OFFSETS.size:
+                return
+            offsets = _TIMER_OFFSETS.unpack(known)
+            end = end_of(_TIMER_TOPIC, 0)
+            if max(offsets) <= end:
+                return
+            _log.warning("progress of timers is past the end of their queue: set back from %d to %d", max(offsets), end)
+            # In one sector: there whole, or not at all.
+            os.pwrite(file.fileno(), _TIMER_OFFSETS.pack(*(min(offset, end) for offset in offsets)), _TIMER_OFFSETS_AT)
+            os.fsync(file.fileno())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error(error, f"cannot write {path}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from pathlib import Path
 
@@ -16,11 +15,9 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.store_config.delay_offsets import DelayOffsets
 from support.broker_twins import MemoryPlane, Rig
 
-END = 1_000
-
 
 def begun(root: Path, plane: MemoryPlane) -> BrokerDelays:
-    delays = BrokerDelays(root, plane, end_of=lambda topic, queue_id: END, now_ms=lambda: 77)
+    delays = BrokerDelays(root, plane, now_ms=lambda: 77)
     delays.start()
     return delays
 
@@ -51,15 +48,6 @@ def test_what_the_log_shows_behind_the_mark_is_not_delivered_again(tmp_path: Pat
     plane = MemoryPlane(log_end=500, redelivered=3)
     begun(tmp_path, plane)
     assert plane.levels == {1: 8, 3: 5}
-
-
-def test_progress_past_the_queues_end_is_set_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    written(tmp_path)
-    plane = MemoryPlane(log_end=500, redelivered=3)
-    with caplog.at_level(logging.WARNING):
-        BrokerDelays(tmp_path, plane, end_of=lambda topic, queue_id: 4, now_ms=lambda: 77).start()
-    assert plane.levels == {1: 4, 3: 2}, "the mark does not count either"
-    assert "delay level 1 is past the end of its queue: set back from 5 to 4" in caplog.text
 
 
 def test_a_mark_of_another_log_is_passed_over(tmp_path: Path) -> None:

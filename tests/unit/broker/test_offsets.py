@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cometmq
+from cometmq import QueueInfo
 from cometmq.broker.plane import OffsetChange
 from cometmq.errors import StorageError
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -81,6 +82,18 @@ def test_what_is_committed_while_the_log_is_flushed_is_written_the_next_time(
     monkeypatch.setattr(rig.store._group_book._journal, "_cover", lambda: None)
     rig.control.offsets.persist()
     assert stored(tmp_path).get("g", "orders", 0) == 4
+
+
+def test_progress_in_a_queue_that_expired_and_was_deleted_begins_anew(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.store.set_progress("g", "orders", 0, 5)
+    rig.store.set_progress("h", "other", 0, 5)
+    expired = [QueueInfo(topic="orders", queue_id=0, min_offset=9, max_offset=9, is_batch=False)]
+    monkeypatch.setattr(type(rig.store), "queues", lambda store: expired)
+    rig.run(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+    rig.control.offsets.sync()
+    assert rig.plane.committed == {("g", "orders", 0): 0, ("h", "other", 0): 5}
 
 
 def test_a_broker_and_embedded_consumers_agree(rig: Rig, tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def test_goes_on_where_it_committed(tmp_path: Path) -> None:
 def test_the_group_is_known_to_a_broker(store: Store) -> None:
     store.append("t", b"x")
     store.consumer("g", "t").close()
+    store.close()
     groups = SubscriptionGroups(store.path / "config")
     groups.load()
     assert [group.group_name for group in groups.all()] == ["g"]

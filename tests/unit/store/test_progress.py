@@ -4,14 +4,18 @@ seen at once by other processes, and give way to a Java broker that ran in betwe
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +26,9 @@ from cometmq.store.handoff_files import CommitWork, HandoffFolder, StagedWork, n
 from cometmq.store.repairing import repair
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store_config.consumer_offsets import ConsumerOffsets
+from cometmq.store_config.delay_offsets import DelayOffsets
+from cometmq.store_config.file_ops import SystemFileOps
+from cometmq.store_config.order_info import OrderedBatch, OrderedQueue, OrderInfo
 from support.small_store import SMALL, open_small, spoil
 
 SEED = int(os.environ.get("CMQ_SEED", "20250919"), 0)
@@ -149,6 +156,46 @@ def test_a_cut_forgets_what_was_applied_behind_it(tmp_path: Path) -> None:
     assert not StagedFolder(path).is_done(work("behind"))
 
 
+# --- What a broker keeps besides
+
+
+def test_every_opening_for_writing_sets_a_brokers_progress_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store"
+    batch = OrderedBatch(pop_ms=1, used_ms=1, acked=0b101, offsets=(3, 4, 9))
+    with open_small(path) as store:
+        for topic, queue, count in (("SCHEDULE_TOPIC_XXXX", 2, 4), ("t", 0, 5), ("rmq_sys_wheel_timer", 0, 2)):
+            store.handle.append_many(topic, [b"m"] * count, queue=queue, queue_count=3)
+    delays = DelayOffsets(path / "config")
+    delays.merge({3: 9, 4: 7, 5: 0}, versions=1)
+    delays.persist()
+    ordered = OrderInfo(path / "config")
+    ordered.replace([OrderedQueue("g", "t", 0, batch), OrderedQueue("g", "gone", 0, batch)])
+    ordered.persist()
+    check = path / "config" / "timercheck"
+    check.write_bytes(struct.pack(">7q", 11, 12, 8, 1, 15, 16, 17) + bytes(4096 - 56))
+    with caplog.at_level(logging.WARNING):
+        open_small(path, mode="r").close()
+        assert caplog.records == []
+        open_small(path).close()
+    delays.load()
+    assert delays.all() == {3: 4, 4: 0, 5: 0}
+    ordered.load()
+    assert ordered.all() == [OrderedQueue("g", "t", 0, replace(batch, offsets=(3, 4), acked=1))]
+    assert check.read_bytes() == struct.pack(">7q", 11, 12, 2, 1, 15, 16, 17) + bytes(4096 - 56)
+    assert [record.getMessage() for record in caplog.records] == [
+        "progress of delay level 3 is past the end of its queue: set back from 9 to 4",
+        "progress of delay level 4 is past the end of its queue: set back from 7 to 0",
+        "ordered batch of group g in topic t, queue 0 is past the queue's end at 5: 2 of its 3 messages stay",
+        "ordered batch of group g in topic gone, queue 0 is past the queue's end at 0: 0 of its 3 messages stay",
+        "progress of timers is past the end of their queue: set back from 8 to 2",
+    ]
+    caplog.clear()
+    open_small(path).close()
+    assert caplog.records == []
+
+
 # --- Commits that were left
 
 
@@ -221,6 +268,28 @@ def test_other_processes_see_commits_at_once(tmp_path: Path, flush: str) -> None
             assert offsets(reader) == {0: 30}
 
 
+def test_a_reader_beside_a_busy_writer_never_sees_progress_go_back(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store", background=False) as store:
+        store.append_many("t", bodies("m", 2_000))
+        committed = 0
+
+        def commit() -> None:
+            nonlocal committed
+            for number in range(1, 2_001):
+                store.set_progress("g", "t", 0, number)
+                committed = number
+                if number % 40 == 0:
+                    store._group_book.persist()
+
+        writer = threading.Thread(target=commit)
+        writer.start()
+        with open_small(tmp_path / "store", mode="r") as reader:
+            while writer.is_alive():
+                before = committed
+                assert offsets(reader).get(0, 0) >= before
+        writer.join()
+
+
 def test_the_json_is_written_every_few_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_small(tmp_path / "store", background=False) as store:
         store.append_many("t", bodies("m", 3))
@@ -264,6 +333,52 @@ def test_a_journal_that_cannot_be_written_is_replaced(tmp_path: Path) -> None:
             store.set_progress("g", "t", 0, number)
             with open_small(as_killed(store, tmp_path / f"image-{number}")) as again:
                 assert offsets(again) == {0: number}
+
+
+class FailingOps(SystemFileOps):
+    """Files of which one operation fails, before or after it has had its effect."""
+
+    def __init__(self, nth: int, *, done: bool) -> None:
+        self.left, self.done = nth, done
+
+    def _count(self, operation: Callable[[], None]) -> None:
+        self.left -= 1
+        if self.left != 0 or self.done:
+            operation()
+        if self.left == 0:
+            raise OSError(errno.EIO, "a fault")
+
+    def write_synced(self, path: Path, data: bytes) -> None:
+        self._count(lambda: super(FailingOps, self).write_synced(path, data))
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._count(lambda: super(FailingOps, self).rename(source, target))
+
+    def sync_folder(self, folder: Path) -> None:
+        self._count(lambda: super(FailingOps, self).sync_folder(folder))
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("nth", range(1, 6))
+def test_commits_after_a_json_that_could_not_be_written_are_there(tmp_path: Path, nth: int, done: bool) -> None:
+    """It is not known which JSON is there, so the journal is not used until one was written."""
+    with open_small(tmp_path / "store", flush="sync") as store:
+        store.append_many("t", bodies("m", 20))
+        for number in range(1, 4):
+            store.set_progress("g", "t", 0, number)
+        store._group_book.persist()
+        store.set_progress("g", "t", 0, 4)
+        ops = FailingOps(nth, done=done)
+        store._group_book._offsets._file._ops = ops
+        try:
+            store._group_book.persist()
+        except errors.StorageError:
+            assert ops.left == 0
+        for number in range(5, 8):
+            image = as_killed(store, tmp_path / f"image-{number}")
+            with open_small(image) as again:
+                assert offsets(again) == {0: number - 1}
+            store.set_progress("g", "t", 0, number)
 
 
 def test_threads_commit_beside_each_other(tmp_path: Path) -> None:
