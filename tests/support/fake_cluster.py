@@ -41,6 +41,7 @@ EXPIRY_SCAN_MS = 10_000
 LOCK_LIVES_MS = 60_000
 DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 TRIES = 16
+PROPERTIES_MAX = 32_767
 
 _RECORD = struct.Struct(">iIiiiqqiq4sIq4sIiq")
 _MAGIC = 0xDAA320A7
@@ -119,6 +120,10 @@ class Record:
         )
 
 
+def _bytes_of(properties: Mapping[str, str]) -> int:
+    return sum(len(name.encode()) + len(value.encode()) + 2 for name, value in properties.items())
+
+
 class FakeNetwork:
     """One client's way to the cluster; the factory of instances is :meth:`FakeCluster.factory`."""
 
@@ -171,7 +176,8 @@ class FakeNetwork:
         try:
             broker = await self._reach(address, timeout_ms)
             assert isinstance(broker, FakeBroker)
-            record = broker.take(request)
+            is_illegal = len(request.properties) > PROPERTIES_MAX
+            record = None if is_illegal else broker.take(request)
             await self._trip(address)
         except (ConnectionLost, RequestTimeout) as error:
             if on_answer is not None:
@@ -180,11 +186,11 @@ class FakeNetwork:
         if on_answer is not None:
             on_answer(
                 SendAnswer(
-                    code=ResponseCode.SUCCESS,
-                    remark=None,
-                    message_id=f"7F000001{10_911:08X}{record.physical_offset:016X}",
-                    queue_id=record.queue_id,
-                    queue_offset=record.queue_offset,
+                    code=ResponseCode.MESSAGE_ILLEGAL if record is None else ResponseCode.SUCCESS,
+                    remark="the properties are too long" if record is None else None,
+                    message_id="" if record is None else f"7F000001{10_911:08X}{record.physical_offset:016X}",
+                    queue_id=0 if record is None else record.queue_id,
+                    queue_offset=0 if record is None else record.queue_offset,
                     transaction_id=None,
                     region_id="DefaultRegion",
                     trace_on=True,
@@ -494,6 +500,8 @@ class FakeBroker:
         old = next((record for record in self.log if record.physical_offset == at), None)
         if old is None:
             return command.response(ResponseCode.SYSTEM_ERROR, remark="look message by offset failed")
+        if _bytes_of({**old.properties, "RETRY_TOPIC": old.topic, "ORIGIN_MESSAGE_ID": "0" * 32}) > PROPERTIES_MAX:
+            return command.response(ResponseCode.SYSTEM_ERROR, remark="the properties are too long")
         level = members.int32("delayLevel", 0)
         given_up = level < 0 or old.reconsume_times >= members.int32("maxReconsumeTimes", TRIES)
         properties = {

@@ -25,6 +25,7 @@ from cometmq.remoting.answers import Caller, Refusal, Table, ok
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
+from cometmq.remoting.properties import properties_that_fit
 from cometmq.store_config.names import RETRY_PREFIX, dead_letter_topic, retry_topic
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import TopicConfig
@@ -195,6 +196,9 @@ class SendBack:
         properties["DELAY"] = str(route.delay_level)
         if not properties.get("ORIGIN_MESSAGE_ID", "").strip():
             properties["ORIGIN_MESSAGE_ID"] = message.message_id
+        properties, gone = properties_that_fit(properties)
+        if gone:
+            _log.warning("properties left out for lack of room", extra={"topic": route.topic, "names": gone})
         outgoing = OutgoingMessage(
             topic=route.topic,
             queue_id=queue_id,

@@ -2,7 +2,9 @@
 
 A handle says by which pop a message was taken, until when it is hidden from others, and where it lies; a broker needs
 it to take an acknowledgement. Messages of a normal topic come without: the client makes their handles from the answer's
-``startOffsetInfo`` and ``msgOffsetInfo``. Those of a retry topic carry theirs.
+``startOffsetInfo`` and ``msgOffsetInfo``. Those of a retry topic carry theirs, in a property that any sender may have
+set, so that a handle in it counts only where it is of this pop. A message that no handle can be made for is left out,
+and comes again when its time is over; the others of the answer are handed out.
 
 Threads: any; nothing is kept. Source: consumption specification 4.5.2; remoting specification 2.5.
 """
@@ -10,6 +12,7 @@ Threads: any; nothing is kept. Source: consumption specification 4.5.2; remoting
 from __future__ import annotations
 
 import enum
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +35,8 @@ __all__ = [
     "read_starts",
     "set_handles",
 ]
+
+_log = logging.getLogger(__name__)
 
 HANDLE_CHARS_MAX: Final = 512
 
@@ -233,8 +238,8 @@ def set_handles(
     broker_name: str,
     starts: str | None,
     message_offsets: str | None,
-) -> None:
-    """Give the messages of a POP's answer their handles, queues and offsets.
+) -> list[ReceivedMessage]:
+    """Give the messages of a POP's answer their handles, queues and offsets; return those that have one now.
 
     Args:
         messages: all of them, as they were decoded.
@@ -244,43 +249,90 @@ def set_handles(
         message_offsets: the answer's ``msgOffsetInfo``; of each queue the i-th entry is that of its i-th message.
 
     Raises:
-        MalformedCommand: the texts cannot be read, or do not fit the messages.
+        MalformedCommand: the texts cannot be read.
     """
     from cometmq._engine import popped_places, set_popped
 
-    known_starts = None if starts is None else read_starts(starts)
-    known_offsets = read_message_offsets(message_offsets or "")
+    places = _Places(times, broker_name, starts=starts, message_offsets=message_offsets)
     by_queue: dict[QueueKey, list[ReceivedMessage]] = {}
+    lost: list[ReceivedMessage] = []
     for message, (kind, queue_id, text) in zip(messages, popped_places(list(messages)), strict=True):
-        if text is None:
+        carried = None if text is None else places.carried(text, message.queue_offset)
+        if carried is not None:
+            set_popped([message], carried.head, carried.queue_id, [carried.queue_offset])
+        else:
             by_queue.setdefault((kind, queue_id), []).append(message)
-            continue
-        try:
-            handle = PopHandle.parse(text, queue_offset=message.queue_offset)
-        except InvalidArgument as error:
-            raise MalformedCommand(f"a message of {broker_name} has no usable POP_CK: {error}") from error
-        set_popped([message], handle.head, handle.queue_id, [handle.queue_offset])
-    for (kind, queue_id), some in by_queue.items():
+    for key, some in by_queue.items():
         some.sort(key=_queue_offset)
-        offsets = [message.queue_offset for message in some]
-        start: int | None = offsets[0]
-        if known_starts is not None:
-            start = known_starts.get((kind, queue_id))
-            offsets = known_offsets.get((kind, queue_id), [])
-        if start is None or len(offsets) != len(some):
-            raise MalformedCommand(
-                f"the answer of {broker_name} has {len(some)} messages of queue {queue_id} (topic kind {kind}) and "
-                f"names {len(offsets)} offsets of it{'' if start is not None else ' and no start'}"
-            )
-        head = PopHandle(
-            start_offset=start,
-            times=times,
-            kind=TopicKind(kind),
-            broker_name=broker_name,
-            queue_id=queue_id,
+        offsets = places.offsets(key, some)
+        if offsets is not None:
+            set_popped(some, places.head(key, offsets[0]), key[1], offsets)
+            continue
+        for message in some:
+            found = places.key_of(key, message.queue_offset)
+            if found is None:
+                lost.append(message)
+            else:
+                head = places.head(found, message.queue_offset)
+                set_popped([message], head, found[1], [message.queue_offset])
+    if lost:
+        _log.warning(
+            "the answer of %s does not say by what %d of its %d messages are acknowledged, as of %s: they come again",
+            broker_name,
+            len(lost),
+            len(messages),
+            lost[0],
+        )
+        gone = set(map(id, lost))
+        return [message for message in messages if id(message) not in gone]
+    return list(messages)
+
+
+class _Places:
+    """What an answer says of where its messages lie."""
+
+    def __init__(self, times: PopTimes, broker_name: str, *, starts: str | None, message_offsets: str | None) -> None:
+        self._times = times
+        self._broker_name = broker_name
+        self._starts = None if starts is None else read_starts(starts)
+        self._offsets = read_message_offsets(message_offsets or "")
+
+    def carried(self, text: str, queue_offset: int) -> PopHandle | None:
+        """Return the handle that a message carries; None where it is not of this pop."""
+        try:
+            handle = PopHandle.parse(text, queue_offset=queue_offset)
+        except InvalidArgument:
+            return None
+        is_ours = handle.times.pop_ms == self._times.pop_ms and handle.broker_name == self._broker_name
+        return handle if is_ours and handle.start_offset <= handle.queue_offset else None
+
+    def offsets(self, key: QueueKey, some: Sequence[ReceivedMessage]) -> list[int] | None:
+        """Return the offsets of a queue's messages; None where the answer names others."""
+        if self._starts is None:
+            return [message.queue_offset for message in some]
+        offsets = self._offsets.get(key, [])
+        return offsets if key in self._starts and len(offsets) == len(some) else None
+
+    def key_of(self, key: QueueKey, queue_offset: int) -> QueueKey | None:
+        """Return the queue in which the answer names an offset, first that of ``key``.
+
+        Messages of a retry topic come under the name of their own.
+        """
+        for kind in (key[0], *TopicKind):
+            if queue_offset in self._offsets.get((kind, key[1]), ()) and (kind, key[1]) in (self._starts or ()):
+                return kind, key[1]
+        return None
+
+    def head(self, key: QueueKey, first_offset: int) -> str:
+        """Return the head of the handles of a queue's messages."""
+        return PopHandle(
+            start_offset=first_offset if self._starts is None else self._starts[key],
+            times=self._times,
+            kind=TopicKind(key[0]),
+            broker_name=self._broker_name,
+            queue_id=key[1],
             queue_offset=0,
         ).head
-        set_popped(some, head, queue_id, offsets)
 
 
 def _queue_offset(message: ReceivedMessage) -> int:

@@ -28,6 +28,7 @@ from cometmq.client.popping import (
     pop_status,
     popped_times,
 )
+from cometmq.client.retrying import GIVE_UP
 from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument, StaleHandle
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import ResponseCode
@@ -37,6 +38,7 @@ from cometmq.remoting.members import Members
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
     from cometmq.client.instance import ClientInstance
+    from cometmq.client.send_backs import SendBacks
     from cometmq.remoting.bodies.heartbeat import SubscriptionData
 
 __all__ = ["PopKernel", "PopResult"]
@@ -81,6 +83,7 @@ class PopKernel:
         group: str,
         namespace: str | None = None,
         tries_max: int | None = None,
+        dead_letters: SendBacks | None = None,
     ) -> None:
         """Ask nobody yet.
 
@@ -88,12 +91,14 @@ class PopKernel:
             instance: reaches the brokers.
             group: the group, as brokers know it.
             namespace: is taken from topics before users see them.
-            tries_max: messages that came back more often are acknowledged here; None for no limit.
+            tries_max: messages that came back more often are given up here; None for no limit.
+            dead_letters: takes what is given up; None drops it.
         """
         self._instance = instance
         self._group = group
         self._namespace = namespace
         self._tries_max = tries_max
+        self._dead_letters = dead_letters
         self._without_batches: set[str] = set()
         """Brokers that know no batches of acknowledgements: they are older than 5.1."""
 
@@ -155,7 +160,7 @@ class PopKernel:
             queue_id=queue.queue_id,
             namespace=self._namespace,
         ).messages
-        set_handles(
+        messages = set_handles(
             messages,
             times,
             broker_name=queue.broker_name,
@@ -177,10 +182,13 @@ class PopKernel:
         wanted: list[ReceivedMessage] = []
         unwanted: list[ReceivedMessage] = []
         for message in messages:
-            is_tired = most is not None and message.reconsume_times > most
-            if is_tired:
+            if tags is not None and message.tags not in tags:
+                unwanted.append(message)
+            elif most is not None and message.reconsume_times > most:
                 _log.warning("group %s: %s was tried more than %s times and is given up", self._group, message, most)
-            (unwanted if is_tired or (tags is not None and message.tags not in tags) else wanted).append(message)
+                self._instance.spawn(self.give_up(message))
+            else:
+                wanted.append(message)
         if unwanted:
             # Nobody waits for it: what is not acknowledged by this comes again, and again to nobody.
             self._instance.spawn(self.ack_quietly(unwanted))
@@ -267,6 +275,11 @@ class PopKernel:
                 len(messages),
                 error,
             )
+
+    async def give_up(self, message: ReceivedMessage) -> None:
+        """Make a message a dead letter, and finish it. One that no broker takes comes again."""
+        if self._dead_letters is None or await self._dead_letters.give_back(message, GIVE_UP):
+            await self.ack_quietly([message])
 
     async def set_invisible(self, message: ReceivedMessage, invisible_ms: int) -> str:
         """Hide a message for so long from now on; it gets another handle, which is returned. Raises as :meth:`ack`."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from cometmq.client.pop_kernel import PopKernel
     from cometmq.client.process_queue import ProcessQueue
     from cometmq.client.push_pops import PopQueue
-    from cometmq.client.send_backs import SendBacks
     from cometmq.client.tasks import Stint, Workers
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
@@ -103,7 +102,6 @@ class PopService:
         batch_max: int,
         tries_max: int,
         kernel: PopKernel,
-        send_backs: SendBacks,
         extends: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         now_ms: Callable[[], int],
@@ -115,7 +113,6 @@ class PopService:
             batch_max: most messages that the listener gets at a time.
             tries_max: how often a message is tried again at its usual times.
             kernel: asks the brokers.
-            send_backs: where dead letters go.
             extends: whether messages are hidden for as long as their listener works on them.
             spawn: runs work beside.
             now_ms: the wall clock.
@@ -125,7 +122,6 @@ class PopService:
         self._batch_max = batch_max
         self._tries_max = tries_max
         self._kernel = kernel
-        self._send_backs = send_backs
         self._spawn = spawn
         self._now_ms = now_ms
         self._loop = asyncio.get_running_loop()
@@ -226,8 +222,7 @@ class PopService:
             await self._extender.let_go([message])
         try:
             if delay_level < 0:
-                if await self._send_backs.give_back(message, delay_level):
-                    await self._kernel.ack(message)
+                await self._kernel.give_up(message)
                 return
             if message.reconsume_times < self._tries_max:
                 invisible_ms: int | None = invisible_after_failure_ms(delay_level, message.reconsume_times)
@@ -235,7 +230,7 @@ class PopService:
                 invisible_ms = invisible_when_tried_out_ms(self._now_ms() - message.born_timestamp_ms)
             if invisible_ms is None:
                 _log.warning("group %s: %s was tried often enough and is given up", self._group, message)
-                await self._kernel.ack(message)
+                await self._kernel.give_up(message)
             else:
                 await self._kernel.set_invisible(message, invisible_ms)
         except Error as error:

@@ -355,13 +355,18 @@ class PushEngine(ConsumerFacts):
     def _make_popping(self) -> PushPopping:
         settings = self.settings
         most = most_tries(settings.max_reconsume_times)
-        kernel = PopKernel(self._instance, group=self.group, namespace=settings.namespace, tries_max=most)
+        kernel = PopKernel(
+            self._instance,
+            group=self.group,
+            namespace=settings.namespace,
+            tries_max=most,
+            dead_letters=SendBacks(self._instance, self.group, most=most, unit_mode=settings.unit_mode),
+        )
         service = PopService(
             group=self.group,
             batch_max=self._batch_max,
             tries_max=most,
             kernel=kernel,
-            send_backs=SendBacks(self._instance, self.group, most=most, unit_mode=settings.unit_mode),
             extends=settings.pop_extend,
             spawn=self._spawn,
             now_ms=self._now_ms,

@@ -9,6 +9,7 @@ Source: consumption specification 1.10, 1.12, 3.7; remoting specification 2.3.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -16,11 +17,13 @@ from typing import Final, Protocol
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import request
+from cometmq.remoting.properties import properties_that_fit
 from cometmq.store_config.fields import INT32_MAX
 from cometmq.store_config.names import RETRY_PREFIX, retry_topic
 
 __all__ = [
     "EXPIRED_DELAY_LEVEL",
+    "GIVE_UP",
     "LOCAL_RETRY_MS",
     "ORDERLY_SUSPEND_MAX_MS",
     "ORDERLY_SUSPEND_MIN_MS",
@@ -34,7 +37,11 @@ __all__ = [
     "suspend_ms",
 ]
 
+_log = logging.getLogger(__name__)
+
 SEND_BACK_TIMEOUT_MS: Final = 5_000
+GIVE_UP: Final = -1
+"""The delay level of a dead letter."""
 LOCAL_RETRY_MS: Final = 5_000
 """How long messages wait here that nobody took back."""
 EXPIRED_DELAY_LEVEL: Final = 3
@@ -139,7 +146,7 @@ class Resend:
     Attributes:
         topic: the group's retry topic.
         body: the old body.
-        properties: the old properties and those of the retry.
+        properties: the old properties, as far as there is room, and those of the retry.
         flag: the old sender's own number.
     """
 
@@ -167,6 +174,9 @@ def resend_of(message: FailedMessage, *, group: str, most: int) -> Resend:
     properties["RECONSUME_TIME"] = str(times + 1)
     properties["MAX_RECONSUME_TIMES"] = str(most)
     properties["DELAY"] = str(_LEVEL_OF_FIRST_TRY + times)
+    properties, gone = properties_that_fit(properties)
+    if gone:
+        _log.warning("group %s: %s is sent again without its properties %s: there is no room", group, message, gone)
     return Resend(topic=retry_topic(group), body=message.body_bytes, properties=properties, flag=message.flag)
 
 

@@ -85,6 +85,16 @@ def test_a_sent_back_message_is_a_copy_in_the_retry_topic(rig: Rig) -> None:
     assert rig.control.stats.view("SNDBCK_PUT_NUMS", "Plain@g_conc") is not None
 
 
+@pytest.mark.parametrize("delay_level", ["0", "-1"])
+def test_message_that_is_full_of_properties_loses_the_longest(rig: Rig, delay_level: str) -> None:
+    full = {"note": "x" * 32_000, "other": "y" * 600, "UNIQ_KEY": "0" * 32}
+    rig.store.append("Plain", b"body", tags="A", keys="k91", properties=full)
+    assert send_back(rig, delayLevel=delay_level).code == ResponseCode.SUCCESS
+    (stored,) = rig.plane.put_messages
+    assert stored.properties.keys() >= {"KEYS", "TAGS", "other", "UNIQ_KEY", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"}
+    assert "note" not in stored.properties
+
+
 def test_the_first_topic_and_id_are_kept(rig: Rig) -> None:
     rig.store.append("Plain", b"body", properties={"RETRY_TOPIC": "First", "ORIGIN_MESSAGE_ID": "ABCD"})
     send_back(rig)

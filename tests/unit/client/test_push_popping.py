@@ -361,7 +361,7 @@ def test_pops_wait_while_too_much_is_unfinished() -> None:
     run(main)
 
 
-def test_what_was_tried_too_often_is_given_up() -> None:
+def test_what_was_tried_too_often_is_a_dead_letter() -> None:
     async def main(scene: Scene) -> None:
         async def fail(message: ReceivedMessage) -> Outcome | None:
             return Outcome.RETRY
@@ -377,6 +377,8 @@ def test_what_was_tried_too_often_is_given_up() -> None:
         assert scene.hidden == 1
         await asyncio.sleep(20)
         assert scene.acked[-1] == b"young", "it came back once more than it may"
+        dead = [record.body for queue in scene.broker.topics["%DLQ%g"] for record in queue]
+        assert sorted(dead) == [b"old", b"tired", b"young"]
         await engine.close()
 
     run(main)

@@ -6,6 +6,8 @@ import asyncio
 import itertools
 from typing import Any
 
+import pytest
+
 from cometmq.client.listeners import Outcome
 from cometmq.errors import BrokerError
 from cometmq.remoting.codes import RequestCode
@@ -52,6 +54,32 @@ async def test_after_the_last_try_it_is_a_dead_letter(cluster: FakeCluster) -> N
     await engine.close()
     assert seen.bodies.count(b"0") == 2
     assert seen.bodies.count(b"1") == 1
+
+
+@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.DEAD_LETTER])
+@pytest.mark.parametrize("orderly", [False, True])
+def test_message_that_is_full_of_properties_holds_nothing_up(orderly: bool, outcome: Outcome) -> None:
+    """Neither the broker's copy nor ours would have room for what a retry adds; the longest property goes."""
+
+    @on_cluster
+    async def run(cluster: FakeCluster) -> None:
+        full = {"note": "x" * 32_660, "short": "y", "KEYS": "k", "UNIQ_KEY": "0" * 32}
+        cluster.brokers[0].append("T", 0, b"0", full)
+        fill(cluster, 4, queues=1)
+        seen = Seen(lambda message: outcome if "note" in message.properties else None)
+        engine = consumer(cluster, seen, orderly=orderly, max_reconsume_times=1)
+        await engine.start()
+        await until(lambda: committed(cluster).get(0) == 5, limit_s=120)
+        topics = cluster.brokers[0].topics
+        again = [record for topic in ("%RETRY%g", "%DLQ%g") for queue in topics.get(topic, []) for record in queue]
+        await until(lambda: len(seen.bodies) >= 6 or bool(again))
+        await engine.close()
+        for record in again:
+            assert "note" not in record.properties
+            assert record.properties["short"] == "y"
+            assert record.properties["KEYS"] == "k"
+
+    run()
 
 
 @on_cluster
