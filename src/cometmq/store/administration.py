@@ -28,9 +28,9 @@ class Administration(StoreCore):
     def progress(self, group: str | None = None, topic: str | None = None) -> list[GroupProgress]:
         """Return how far groups are, in which topic and queue."""
         found = []
-        for name, of_topic in self._group_book.pairs():
+        for (name, of_topic), queues in self._group_book.all_progress().items():
             if group in (None, name) and topic in (None, of_topic):
-                for queue_id, offset in sorted(self._group_book.progress(name, of_topic).items()):
+                for queue_id, offset in sorted(queues.items()):
                     queue = self._handle.queue(of_topic, queue_id)
                     lag = 0 if queue is None else max(queue[2] - max(offset, queue[1]), 0)
                     found.append(GroupProgress(group=name, topic=of_topic, queue_id=queue_id, offset=offset, lag=lag))

@@ -63,9 +63,13 @@ class Commit:
         return [self._journal.commit(group, of_group) for group, of_group in places.items()]
 
     def persist(self) -> None:
-        """Store what was set, and wait."""
-        for wait in self.store():
-            wait()
+        """Store what was set, durably in either flush mode: the files that asked for it are removed next."""
+        if self._journal.durable:
+            for wait in self.store():
+                wait()
+        elif self._places:
+            self._places = {}
+            self._journal.persist()
 
 
 class GroupBook:
@@ -164,6 +168,15 @@ class GroupBook:
             if work.group == group:
                 queues |= {queue_id: offset for name, queue_id, offset in work.offsets if name == topic}
         return queues
+
+    def all_progress(self) -> dict[tuple[str, str], dict[int, int]]:
+        """Return the next offsets to consume of every (group, topic), by queue."""
+        waiting = self._waiting_commits() if self._read_only else []
+        found = {(group, topic): self._offsets.queues(group, topic) for group, topic in self.pairs()}
+        for work in waiting:
+            for topic, queue_id, offset in work.offsets:
+                found.setdefault((work.group, topic), {})[queue_id] = offset
+        return found
 
     def pairs(self) -> list[tuple[str, str]]:
         """Return every (group, topic) with progress."""

@@ -58,7 +58,7 @@ class ProgressJournal:
         """
         self._root = root
         self._offsets = offsets
-        self._durable = durable
+        self.durable = durable
         self._cover = cover
         self._log: OffsetLog | None = None
         # The first durable commit writes the JSON: a process that commits once pays for no journal.
@@ -96,7 +96,7 @@ class ProgressJournal:
             self.persist()
             return _nothing
         if self._log is None:
-            self._log = OffsetLog(self._root, self._offsets.fingerprint, self._durable)
+            self._log = OffsetLog(self._root, self._offsets.fingerprint, self.durable)
         log = self._log
         try:
             end = log.append(group, places)
@@ -106,7 +106,7 @@ class ProgressJournal:
         if end < 0:
             self.persist()
             return _nothing
-        return (lambda: self._wait(log, end)) if self._durable else _nothing
+        return (lambda: self._wait(log, end)) if self.durable else _nothing
 
     def _wait(self, log: OffsetLog, end: int) -> None:
         try:

@@ -212,6 +212,20 @@ def test_a_left_commit_does_not_pass_the_queues_end(tmp_path: Path) -> None:
         assert consumed(store) == bodies("new", 60)
 
 
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_a_left_commit_is_on_disk_when_its_file_goes(tmp_path: Path, flush: str) -> None:
+    """It was durable when it was left, whatever the writer's flush mode."""
+    with open_small(tmp_path / "store", flush=flush, background=False) as store:
+        store.append_many("t", bodies("m", 5))
+        for number in range(1, 4):
+            HandoffFolder(store.path).leave(CommitWork(work_id=new_work_id(), group="g", offsets=[("t", 0, number)]))
+            with open_small(store.path, mode="r") as reader:
+                assert offsets(reader) == {0: number}, "seen as made"
+            store.apply_handoffs()
+            assert in_json(store.path) == {0: number} or flush == "sync"
+            assert offsets(store) == {0: number}
+
+
 # --- Queues that do not exist
 
 
