@@ -116,7 +116,7 @@ static void choose_property_crc(append_context *c)
     cmq_record_fields *fields = &c->fields;
     fields->property_crc = c->property_crc;
     if (c->property_crc != CMQ_RECORD_PROPERTY_CRC_NONE) return;
-    if (has_zero(fields->properties) || has_zero(fields->properties_more) || has_zero(fields->tags) || has_zero(fields->keys))
+    if (c->known.has_zero || has_zero(fields->tags) || has_zero(fields->keys))
         fields->property_crc = CMQ_RECORD_PROPERTY_CRC_SINGLE;
 }
 
@@ -129,6 +129,7 @@ static void find_properties(append_context *c)
     cmq_property_find_known(c->fields.properties_more, &more);
     for (int name = 0; name < CMQ_PROPERTY_KNOWN_COUNT; name++)
         if (more.value[name].bytes > 0) c->known.value[name] = more.value[name];
+    c->known.has_zero |= more.has_zero;
 }
 
 static void learn_properties(append_context *c)

@@ -138,6 +138,13 @@ static cmq_status CMQ_MUST_CHECK fetch(cmq_logwalk *walk, lot *into, int64_t fir
 
 /* ---- records ---- */
 
+static inline bool has_zero(cmq_slice text)
+{
+    bool found = false;
+    for (size_t i = 0; i < text.bytes; i++) found |= text.data[i] == 0;
+    return found;
+}
+
 /* Check and describe the record at `at`. CMQ_AGAIN: it goes on behind what was read. */
 static cmq_status take_record(cmq_logwalk *walk, const uint8_t *at, size_t available, cmq_walked *into)
 {
@@ -146,8 +153,10 @@ static cmq_status take_record(cmq_logwalk *walk, const uint8_t *at, size_t avail
     if (status == CMQ_ERR_CORRUPT) return end_at(walk, cmq_record_reason_text(view->reason));
     if (status == CMQ_END) return CMQ_ERR_NOT_FOUND;   /* a blank */
     if (status != CMQ_OK) return status;
-    if (walk->unclean && cmq_store_is_torn(walk->store, view)) return end_at(walk, "a sector of its topic or properties is missing");
     cmq_dispatch_learn(walk->store, view, &into->facts);
+    const cmq_property_known *known = &into->facts.known;
+    const bool doubtful = known->has_zero || known->value[CMQ_PROPERTY_CRC32].bytes > 0 || has_zero(view->topic);
+    if (walk->unclean && doubtful && cmq_store_is_torn(walk->store, view)) return end_at(walk, "a sector of its topic or properties is missing");
     return CMQ_OK;
 }
 

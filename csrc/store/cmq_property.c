@@ -23,6 +23,7 @@
 typedef struct places {
     uint64_t name_ends;   /* 0x01 */
     uint64_t pair_ends;   /* 0x02 */
+    bool zero;            /* there is a 0x00 */
 } places;
 
 /* Bit i of the result is set exactly when byte i of `word` is 0. */
@@ -39,6 +40,7 @@ static inline void find_in_8(const uint8_t *at, unsigned shift, places *found)
     memcpy(&word, at, sizeof word);
     found->name_ends |= zero_bytes(word ^ UINT64_C(0x0101010101010101)) << shift;
     found->pair_ends |= zero_bytes(word ^ UINT64_C(0x0202020202020202)) << shift;
+    found->zero |= zero_bytes(word) != 0;
 }
 
 static inline void find_in_16(const uint8_t *at, unsigned shift, places *found)
@@ -49,6 +51,7 @@ static inline void find_in_16(const uint8_t *at, unsigned shift, places *found)
     const int pair_ends = _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(CMQ_PROPERTY_PAIR_END)));
     found->name_ends |= (uint64_t)(uint32_t)name_ends << shift;
     found->pair_ends |= (uint64_t)(uint32_t)pair_ends << shift;
+    found->zero |= _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128())) != 0;
 #else
     find_in_8(at, shift, found);
     find_in_8(at + 8, shift + 8, found);
@@ -59,7 +62,7 @@ static inline void find_in_16(const uint8_t *at, unsigned shift, places *found)
  * block. */
 static inline places find_places(const uint8_t *at, size_t bytes)
 {
-    places found = {0, 0};
+    places found = {0, 0, false};
     if (bytes >= 16) {
         const unsigned last = (unsigned)bytes - 16;
         find_in_16(at, 0, &found);
@@ -73,6 +76,7 @@ static inline places find_places(const uint8_t *at, size_t bytes)
         for (size_t i = 0; i < bytes; i++) {
             found.name_ends |= (uint64_t)(at[i] == CMQ_PROPERTY_NAME_END) << i;
             found.pair_ends |= (uint64_t)(at[i] == CMQ_PROPERTY_PAIR_END) << i;
+            found.zero |= at[i] == 0;
         }
     }
     return found;
@@ -250,9 +254,11 @@ static inline void clear_known(cmq_property_known *known)
 void cmq_property_find_known(cmq_slice properties, cmq_property_known *known_out)
 {
     clear_known(known_out);
+    bool zero = false;
     for (size_t block = 0; block < properties.bytes; block += BLOCK_BYTES) {
         const size_t bytes = block_bytes(properties.bytes - block);
         const places found = find_places(properties.data + block, bytes);
+        zero |= found.zero;
         for (uint64_t ends = found.name_ends; ends != 0; ends &= ends - 1) {
             const unsigned bit = (unsigned)__builtin_ctzll(ends);
             const cmq_property_name name = known_name_at(properties, block + bit);
@@ -261,6 +267,7 @@ void cmq_property_find_known(cmq_slice properties, cmq_property_known *known_out
             if (value.bytes > 0) known_out->value[name] = value;
         }
     }
+    known_out->has_zero = zero;
 }
 
 bool cmq_property_has_separator(cmq_slice text)

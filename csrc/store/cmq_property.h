@@ -47,6 +47,7 @@ typedef enum cmq_property_name {
 /* The values of the names above; empty where absent, as a stored value is never empty. Index with cmq_property_name. */
 typedef struct cmq_property_known {
     cmq_slice value[CMQ_PROPERTY_KNOWN_COUNT];
+    bool has_zero;                           /* a byte of the whole string is 0 */
 } cmq_property_known;
 
 /* Find every known name in one pass over the string. */
