@@ -124,9 +124,9 @@ class StoreCore:
         """Write ``consumerOffset.json`` when it is due, as a broker does. The background does it by itself."""
         now_s = time.monotonic()
         if now_s - self._progress_kept_s >= _KEEP_PROGRESS_S:
+            self._progress_kept_s = now_s
             with self._handle.hold():
                 self._group_book.persist()
-            self._progress_kept_s = now_s
 
     def _write_for_a_moment(self) -> None:
         """Open the store for writing, which applies what was handed off, and close it."""
