@@ -1,8 +1,9 @@
 /* cmq_popped: what a pop found, from the first queue to the answer: records pinned where they lie, the texts that name them, and retry messages that go
  * out under the topic that was asked for.
  *
- * A retry message is encoded anew: the same record but for its topic and the property POP_CK, by which its client acknowledges it. One that has no room
- * for them goes out as it is stored; clients tell from its topic what it is.
+ * A retry message is encoded anew: the same record but for its topic and the property POP_CK, by which its client acknowledges it. A POP_CK that it has
+ * already is its sender's, as of an application that forwards what it popped, and goes. A message that has no room for them goes out as it is stored;
+ * clients tell from its topic what it is.
  *
  * Source: consumption specification 4.4, 4.5; remoting specification 2.5; upstream's PopMessageProcessor.
  */
@@ -73,8 +74,14 @@ bool cmq_popped_has_room(const cmq_popped *popped, const cmq_unit *first)
 
 /* ---- retry messages ---- */
 
-/* What the record is encoded anew from; false: it stays as it is. `pair` takes POP_CK. */
-static bool fields_of(const cmq_pop_asked *asked, const cmq_popped_item *item, uint8_t pair[PAIR_BYTES], cmq_record_fields *fields)
+/* Properties of a record that is encoded anew. */
+typedef struct anew_room {
+    uint8_t pair[PAIR_BYTES];              /* POP_CK */
+    uint8_t own[CMQ_PROPERTY_BYTES_MAX];   /* the record's own, where one of them has to go */
+} anew_room;
+
+/* What the record is encoded anew from; false: it stays as it is. */
+static bool fields_of(const cmq_pop_asked *asked, const cmq_popped_item *item, anew_room *room, cmq_record_fields *fields)
 {
     cmq_record_view view;
     cmq_slice value;
@@ -97,7 +104,9 @@ static bool fields_of(const cmq_pop_asked *asked, const cmq_popped_item *item, u
         .has_body_crc = true,
         .body_crc = view.body_crc,
     };
-    if (cmq_property_find(view.properties, POP_CK, &value)) return true;
+    if (view.properties.bytes > sizeof room->own) return false;
+    if (cmq_property_find(view.properties, POP_CK, &value))
+        fields->properties = (cmq_slice){.data = room->own, .bytes = cmq_property_copy_without(room->own, view.properties, POP_CK)};
     uint8_t text[CMQ_POP_HANDLE_BYTES_MAX];
     const cmq_pop_handle handle = {
         .start_offset = item->start_offset,
@@ -110,15 +119,15 @@ static bool fields_of(const cmq_pop_asked *asked, const cmq_popped_item *item, u
         .offset = item->unit.offset,
     };
     value = (cmq_slice){.data = text, .bytes = cmq_pop_handle_write(&handle, text)};
-    fields->properties_more = (cmq_slice){.data = pair, .bytes = (size_t)(cmq_property_write(pair, POP_CK, value) - pair)};
+    fields->properties_more = (cmq_slice){.data = room->pair, .bytes = (size_t)(cmq_property_write(room->pair, POP_CK, value) - room->pair)};
     return true;
 }
 
 static void prepare(const cmq_pop_asked *asked, cmq_popped_item *item)
 {
-    uint8_t pair[PAIR_BYTES];
+    anew_room room;
     cmq_record_fields fields;
-    item->anew = item->retry != CMQ_POP_NORMAL && asked->wait.code == CMQ_REQUEST_POP_MESSAGE && fields_of(asked, item, pair, &fields) && cmq_record_measure(&fields, &item->sizes) == CMQ_OK;
+    item->anew = item->retry != CMQ_POP_NORMAL && asked->wait.code == CMQ_REQUEST_POP_MESSAGE && fields_of(asked, item, &room, &fields) && cmq_record_measure(&fields, &item->sizes) == CMQ_OK;
 }
 
 static size_t bytes_of(const cmq_popped_item *item) { return item->anew ? item->sizes.record_bytes : (size_t)item->unit.bytes; }
@@ -126,10 +135,10 @@ static size_t bytes_of(const cmq_popped_item *item) { return item->anew ? item->
 /* Returns the byte behind it. */
 static uint8_t *write_record(const cmq_pop_asked *asked, const cmq_popped_item *item, uint8_t *into)
 {
-    uint8_t pair[PAIR_BYTES];
+    anew_room room;
     cmq_record_fields fields;
     if (item->anew) {
-        CMQ_ASSERT(fields_of(asked, item, pair, &fields));   /* as it was when it was measured: the log does not change */
+        CMQ_ASSERT(fields_of(asked, item, &room, &fields));   /* as it was when it was measured: the log does not change */
         cmq_record_encode(into, &fields, &item->sizes);
     } else {
         memcpy(into, item->record, (size_t)item->unit.bytes);

@@ -436,8 +436,17 @@ static cmq_status require_batch(cmq_send_batch *batch, uint32_t count)
     return CMQ_OK;
 }
 
+/* Whether an element brings a handle of POP, which consumers would take for the broker's. What most have, and their ids, is without this letter. */
+static bool brings_handle(cmq_slice properties)
+{
+    cmq_slice value;
+    return properties.bytes > 0 && memchr(properties.data, 'P', properties.bytes) != NULL && cmq_property_find(properties, CMQ_NAME("POP_CK"), &value);
+}
+
 static cmq_status append_batch(cmq_broker_loop *l, cmq_append *append, cmq_slice body, cmq_appended *appended_out)
 {
+    uint8_t *cleaned = NULL;   /* properties of elements that brought what they may not */
+    size_t cleaned_bytes = 0;
     cmq_send_batch *batch = &l->batch;
     cmq_slice rest = body;
     cmq_wire_batch_element element;
@@ -452,13 +461,21 @@ static cmq_status append_batch(cmq_broker_loop *l, cmq_append *append, cmq_slice
         batch->bodies[i] = element.body;
         batch->properties[i] = element.properties;
         batch->flags[i] = element.flag;
+        if (!brings_handle(element.properties)) continue;
+        if (cleaned == NULL && (cleaned = malloc(body.bytes)) == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the properties of a batch");
+        cmq_slice *kept = &batch->properties[i];
+        *kept = (cmq_slice){.data = cleaned + cleaned_bytes,
+                            .bytes = cmq_property_copy_without(cleaned + cleaned_bytes, element.properties, CMQ_NAME("POP_CK"))};
+        cleaned_bytes += kept->bytes;
     }
     append->bodies = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = batch->bodies};
     append->properties = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = batch->properties};
     append->flags = batch->flags;
     append->physical_offsets_out = batch->physical_offsets;
     append->one_segment = true;
-    return cmq_store_append(l->broker->store, append, appended_out);
+    status = cmq_store_append(l->broker->store, append, appended_out);
+    free(cleaned);
+    return status;
 }
 
 /* A topic of inner batches keeps the batch as one record. */

@@ -370,6 +370,7 @@ class Rig:
             name_servers=self.name_servers,
             port=self.config.port,
             now_ms=self.clock,
+            steady_ms=self.clock,
         )
         self.control.start()
         self.plane.log.clear()

@@ -301,6 +301,7 @@ class Admin:
         return ok(request, body=ProducerConnection(connections=_connections(members.values())).to_json())
 
     def _show_all_producers(self, request: Command, caller: Caller) -> Command:
+        now_ms = self._now_ms()
         table = {
             group: tuple(
                 ProducerInfo(
@@ -308,7 +309,7 @@ class Admin:
                     remote_ip=member.peer,
                     language=member.language.name,
                     version=member.version,
-                    last_update_timestamp_ms=member.seen_ms,
+                    last_update_timestamp_ms=now_ms - self._clients.silent_ms(member),
                 )
                 for member in members.values()
             )

@@ -162,6 +162,10 @@ class Clients:
         self.consumers.close(conn, self._wants_notice)
         self.producers.close(conn)
 
+    def silent_ms(self, member: ClientConnection) -> int:
+        """Return how long ago a member was last heard of."""
+        return self._now_ms() - member.seen_ms
+
     def expire(self) -> None:
         """Take out and disconnect clients that were silent too long. Called every 10 s."""
         doomed = self.consumers.expire(self.rules.expire_ms) + self.producers.expire(self.rules.expire_ms)

@@ -24,7 +24,7 @@ from cometmq.broker.delays import BrokerDelays
 from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.in_flight import InFlight
 from cometmq.broker.link import ClientLink
-from cometmq.broker.locks import QueueLocks
+from cometmq.broker.locks import QueueLocks, monotonic_ms
 from cometmq.broker.offsets import BrokerOffsets
 from cometmq.broker.ordered import OrderedBatches
 from cometmq.broker.plane import DataPlane
@@ -102,6 +102,7 @@ class ControlPlane:
         name_servers: NameServers,
         port: int,
         now_ms: Callable[[], int],
+        steady_ms: Callable[[], int] = monotonic_ms,
         waiting_requests: Callable[[], int] = lambda: 0,
     ) -> None:
         """Put the parts together; nobody knows of anything before :meth:`start`.
@@ -114,6 +115,7 @@ class ControlPlane:
             name_servers: the way to the name servers.
             port: the port that clients connect to.
             now_ms: the clock.
+            steady_ms: a clock that is never set, for leases.
             waiting_requests: how many requests wait for the control thread.
 
         Raises:
@@ -133,7 +135,7 @@ class ControlPlane:
         self._parts = parts
         self.stats = Statistics(now_ms=now_ms)
         self.queues = Queues(store.handle)
-        self.locks = QueueLocks(now_ms=now_ms)
+        self.locks = QueueLocks(now_ms=steady_ms, path=store.path / "cometmq" / "locks.json")
         self.topics = BrokerTopics(
             parts.topics,
             plane,
@@ -157,7 +159,7 @@ class ControlPlane:
             plane=plane,
             link=link,
             rules=self._client_rules(),
-            now_ms=now_ms,
+            now_ms=steady_ms,
         )
         self.offsets = BrokerOffsets(
             parts.groups.offsets,
@@ -346,6 +348,7 @@ class ControlPlane:
         self.groups.start(SYSTEM_GROUPS)
         self.offsets.start()
         self.ordered.start()
+        self.locks.load()
         self.staged_writes.start()
         self._parts.topics.listener = self._topic_changed
         self._parts.groups.listener = self
@@ -368,6 +371,7 @@ class ControlPlane:
         with ExitStack() as whole:
             whole.callback(self.offsets.persist)
             whole.callback(self.ordered.persist)
+            whole.callback(self.locks.persist)
             whole.callback(self.delays.stop)
             whole.callback(self.staged_writes.stop)
             whole.callback(self._plane.stop_timers)

@@ -3,25 +3,46 @@
 A lock lives for 60 seconds unless its owner renews it. It keeps no message from anybody: clients ask for it and honour
 it, and a send to the group's retry topic goes to the dead letters while one is held.
 
+Owners are written to ``cometmq/locks.json`` before they are told. A broker that starts knows them from there, each with
+60 seconds to renew, so that no listener begins beside one that was at work when the broker ended. (Upstream forgets.)
+
 Invariant: a queue of a group has at most one owner whose lock has not expired.
-Threads: one, the control plane's. Source: consumption specification 3.10, upstream's RebalanceLockManager.
+Threads: one, the control plane's; the file is written in an executor's. Source: consumption specification 3.10,
+upstream's RebalanceLockManager.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from cometmq.remoting.answers import Caller, Table, ok
 from cometmq.remoting.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.command import Command
+from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 
-__all__ = ["LOCK_MS", "QueueLocks"]
+__all__ = ["LOCK_MS", "QueueLocks", "monotonic_ms"]
 
 LOCK_MS = 60_000
 """How long a lock lives; upstream's ``rocketmq.broker.rebalance.lockMaxLiveTime``."""
+
+
+_FILE_BYTES_MAX = 64 << 20
+_VERSION = 1
+
+_log = logging.getLogger("cometmq.broker.locks")
+
+
+def monotonic_ms() -> int:
+    """Return milliseconds by a clock that is never set."""
+    return time.monotonic_ns() // 1_000_000
 
 
 @dataclass(slots=True)
@@ -33,11 +54,30 @@ class _Lock:
 class QueueLocks:
     """All locks of a broker."""
 
-    def __init__(self, *, now_ms: Callable[[], int], lock_ms: int = LOCK_MS) -> None:
-        """Nothing is locked. ``now_ms`` is the clock."""
+    def __init__(
+        self,
+        *,
+        now_ms: Callable[[], int],
+        lock_ms: int = LOCK_MS,
+        path: Path | None = None,
+        files: FileOps = SYSTEM_FILE_OPS,
+    ) -> None:
+        """Nothing is locked.
+
+        Args:
+            now_ms: a clock that is never set: a lease is a length of time.
+            lock_ms: how long a lock lives.
+            path: where owners are kept; None keeps them in memory alone.
+            files: reaches the file.
+        """
         self._now_ms = now_ms
         self._lock_ms = lock_ms
+        self._path = path
+        self._files = files
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._changes = 0
+        self._written = 0
+        self._writing = asyncio.Lock()
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock what is free or expired, renew what the client holds; return those that it holds now."""
@@ -47,6 +87,7 @@ class QueueLocks:
         for queue in queues:
             lock = table.get(queue)
             if lock is None or lock.owner == client_id or self._is_expired(lock, now):
+                self._changes += lock is None or lock.owner != client_id
                 table[queue] = _Lock(client_id, now)
                 held.append(queue)
         return held
@@ -58,6 +99,7 @@ class QueueLocks:
             lock = table.get(queue)
             if lock is not None and lock.owner == client_id:
                 del table[queue]
+                self._changes += 1  # written with the next lock, or at the end
         if not table:
             self._groups.pop(group, None)
 
@@ -72,11 +114,66 @@ class QueueLocks:
         for group, table in list(self._groups.items()):
             for queue in [queue for queue, lock in table.items() if self._is_expired(lock, now)]:
                 del table[queue]
+                self._changes += 1
             if not table:
                 del self._groups[group]
 
     def _is_expired(self, lock: _Lock, now: int) -> bool:
         return now - lock.renewed_ms > self._lock_ms
+
+    # --- The file
+
+    def load(self) -> None:
+        """Take over the locks of the broker's last run, as if they had been renewed now. Blocks."""
+        if self._path is None:
+            return
+        now = self._now_ms()
+        try:
+            data = self._files.read(self._path, bytes_max=_FILE_BYTES_MAX)
+            groups = {} if data is None else _decoded(data)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            _log.warning("the locks of the last run cannot be read", extra={"path": self._path, "error": str(error)})
+            return
+        self._groups = {
+            group: {queue: _Lock(owner, now) for queue, owner in owners.items()} for group, owners in groups.items()
+        }
+
+    def persist(self) -> None:
+        """Write what is locked, at the end. Blocks."""
+        self.drop_expired()
+        if self._path is not None and self._written != self._changes:
+            self._write(self._path, self._encoded())
+            self._written = self._changes
+
+    async def _store(self) -> None:
+        """Have the owners in the file, where they changed since it was written."""
+        async with self._writing:
+            if self._path is None or self._written == self._changes:
+                return
+            changes, data = self._changes, self._encoded()
+            await asyncio.get_running_loop().run_in_executor(None, self._write, self._path, data)
+            self._written = changes
+
+    def _encoded(self) -> bytes:
+        locks = [
+            [group, queue.topic, queue.broker_name, queue.queue_id, lock.owner]
+            for group, table in self._groups.items()
+            for queue, lock in table.items()
+        ]
+        return json.dumps({"version": _VERSION, "locks": locks}).encode()
+
+    def _write(self, path: Path, data: bytes) -> None:
+        fresh = path.with_suffix(".tmp")
+        try:
+            self._files.make_folder(path.parent)
+            self._files.write_synced(fresh, data)
+            self._files.rename(fresh, path)
+            self._files.sync_folder(path.parent)
+        except OSError as error:
+            _log.warning(
+                "locks are in memory alone: after a restart listeners may overlap",
+                extra={"path": path, "error": str(error)},
+            )
 
     # --- Requests
 
@@ -84,12 +181,26 @@ class QueueLocks:
         """Return what this part serves."""
         return {RequestCode.LOCK_BATCH_MQ: self._serve_lock, RequestCode.UNLOCK_BATCH_MQ: self._serve_unlock}
 
-    def _serve_lock(self, request: Command, caller: Caller) -> Command:
+    async def _serve_lock(self, request: Command, caller: Caller) -> Command:
         body = LockBatchRequestBody.from_json(request.body)
         held = self.lock(body.consumer_group, body.client_id, body.queues)
+        await self._store()
         return ok(request, body=LockBatchResponseBody(locked_queues=tuple(held)).to_json())
 
     def _serve_unlock(self, request: Command, caller: Caller) -> Command:
         body = UnlockBatchRequestBody.from_json(request.body)
         self.unlock(body.consumer_group, body.client_id, body.queues)
         return ok(request)
+
+
+def _decoded(data: bytes) -> dict[str, dict[MessageQueue, str]]:
+    content = json.loads(data)
+    if content["version"] != _VERSION:
+        raise ValueError(f"version {content['version']!r} is not known")
+    groups: dict[str, dict[MessageQueue, str]] = {}
+    for group, topic, broker_name, queue_id, owner in content["locks"]:
+        if not all(isinstance(text, str) for text in (group, topic, broker_name, owner)) or type(queue_id) is not int:
+            raise TypeError(f"{[group, topic, broker_name, queue_id, owner]!r:.200} is no lock")
+        queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
+        groups.setdefault(group, {})[queue] = owner
+    return groups

@@ -33,7 +33,7 @@ class Surroundings:
         send_backs: where failed messages go.
         on_room: called when a queue holds less than before.
         spawn: runs work beside.
-        now_ms: the wall clock.
+        now_ms: milliseconds by a clock that is never set.
     """
 
     group: str

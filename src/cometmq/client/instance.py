@@ -247,6 +247,10 @@ class ClientInstance:
         """Whether it runs."""
         return self._state
 
+    def steady_ms(self) -> int:
+        """Return milliseconds by the loop's clock, which is never set: what leases and expiries are measured with."""
+        return round(self.loop.time() * 1000)
+
     async def start(self) -> None:
         """Start what happens by the clock; nothing where it runs already.
 

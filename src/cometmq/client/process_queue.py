@@ -157,8 +157,17 @@ class ProcessQueue(MessageTable):
         """Whether the pulls of this queue have come to a stop. A queue whose first pull is not due yet has none."""
         return self.last_pull_ms != 0 and now_ms - self.last_pull_ms > PULL_IDLE_MS
 
-    def info(self, *, commit_offset: int) -> ProcessQueueInfo:
-        """Return the figures that code 307 shows of this queue."""
+    def info(self, *, commit_offset: int, wall_ahead_ms: int = 0) -> ProcessQueueInfo:
+        """Return the figures that code 307 shows of this queue.
+
+        Args:
+            commit_offset: its progress.
+            wall_ahead_ms: how far the wall clock is ahead of the one that the times here are of.
+        """
+
+        def wall_ms(time_ms: int) -> int:
+            return time_ms + wall_ahead_ms if time_ms else 0
+
         cached_first, cached_last = self.waiting_bounds or (0, 0)
         taken_first, taken_last = self.taken_bounds or (0, 0)
         return ProcessQueueInfo(
@@ -172,8 +181,8 @@ class ProcessQueue(MessageTable):
             transaction_msg_count=self.count - self.waiting,
             locked=self.locked,
             try_unlock_times=self.try_unlock_times,
-            last_lock_timestamp_ms=self.last_lock_ms,
+            last_lock_timestamp_ms=wall_ms(self.last_lock_ms),
             dropped=self.dropped,
-            last_pull_timestamp_ms=self.last_pull_ms,
-            last_consume_timestamp_ms=self.last_consume_ms,
+            last_pull_timestamp_ms=wall_ms(self.last_pull_ms),
+            last_consume_timestamp_ms=wall_ms(self.last_consume_ms),
         )

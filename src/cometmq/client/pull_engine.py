@@ -524,9 +524,9 @@ class PullEngine(ConsumerFacts):
         self._ahead.settle(thread=thread)
         if reader is None:
             self._ahead.finish_polled()
-        if self.settings.auto_commit and self._now_ms() >= self._commit_due_ms:
+        if self.settings.auto_commit and instance.steady_ms() >= self._commit_due_ms:
             self._commit_in_memory(self._ahead.consumed(of_polls=reader is None))
-            self._commit_due_ms = self._now_ms() + self.settings.auto_commit_interval_ms
+            self._commit_due_ms = instance.steady_ms() + self.settings.auto_commit_interval_ms
         end_s = instance.loop.time() + wait_ms / 1000
         while (taken := self._ahead.take(reader=reader, thread=thread)) is None:
             left_s = end_s - instance.loop.time()

@@ -288,7 +288,7 @@ class PushEngine(ConsumerFacts):
             )
             tracer = consume_tracer(self._tracing.dispatcher, now_ms=self._now_ms)
             self._interceptors = (*self._interceptors, tracer)
-        self._rebalance = Rebalance(instance, self, now_ms=self._now_ms)
+        self._rebalance = Rebalance(instance, self, now_ms=instance.steady_ms)
         self._store = usual_store(self._own_store, instance, settings, group=self.group)
         await self._store.load()
         self._pulls = PushPulls(
@@ -394,7 +394,7 @@ class PushEngine(ConsumerFacts):
             send_backs=send_backs,
             on_room=self._pulls.room,
             spawn=self._spawn,
-            now_ms=self._now_ms,
+            now_ms=self._instance.steady_ms,
         )
         if not self.is_orderly:
             return ConcurrentService(around, model=self.model)
@@ -619,7 +619,7 @@ class PushEngine(ConsumerFacts):
         await self._persist(queue)
         if isinstance(self._service, OrderlyService):
             if self.model is MessageModel.CLUSTERING:
-                may_wait = self._now_ms() <= process_queue.last_lock_ms + UNLOCK_FORCED_MS
+                may_wait = self._instance.steady_ms() <= process_queue.last_lock_ms + UNLOCK_FORCED_MS
                 if may_wait and not await self._service.quiet(process_queue):
                     process_queue.try_unlock_times += 1
                     return False
@@ -778,14 +778,15 @@ class PushEngine(ConsumerFacts):
             "PROP_THREADPOOL_CORE_SIZE": str(settings.consume_thread_max),
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
         }
+        wall_ahead_ms = self._now_ms() - self._instance.steady_ms()
         return ConsumerRunningInfo(
             properties=properties,
             subscriptions=tuple(self.subscriptions.values()),
             queues={
-                queue: held.info(commit_offset=self._store.memory(queue))
+                queue: held.info(commit_offset=self._store.memory(queue), wall_ahead_ms=wall_ahead_ms)
                 for queue, held in self._rebalance.queues.items()
             },
-            pop_queues={} if self._popping is None else self._popping.infos(),
+            pop_queues={} if self._popping is None else self._popping.infos(wall_ahead_ms=wall_ahead_ms),
             statuses=self._counts.statuses(
                 self.subscriptions, elapsed_s=max(0.001, (self._now_ms() - self._started_ms) / 1000)
             ),

@@ -74,9 +74,9 @@ class PushPopping:
         """What is popped now."""
         return list(self._pops.queues)
 
-    def infos(self) -> dict[MessageQueue, PopProcessQueueInfo]:
-        """Return what an administrator may see of it."""
-        return {queue: held.info() for queue, held in self._pops.queues.items()}
+    def infos(self, *, wall_ahead_ms: int) -> dict[MessageQueue, PopProcessQueueInfo]:
+        """Return what an administrator may see of it; the wall clock is so much ahead of the steady one."""
+        return {queue: held.info(wall_ahead_ms=wall_ahead_ms) for queue, held in self._pops.queues.items()}
 
     def assign(self, topic: str, popped: Collection[MessageQueue], *, is_pulled: bool) -> bool:
         """Take what a broker says of a topic; tell whether it is something else than before.

@@ -59,7 +59,7 @@ class PopQueue:
         queue: the queue; its id may stand for all of its broker.
         dropped: it is not to be popped any more.
         unfinished: messages that came and are not done with.
-        last_pop_ms: when a pop was last due, milliseconds since 1970.
+        last_pop_ms: when a pop was last due, by a clock that is never set.
         room: set when messages are done.
         task: pops.
     """
@@ -85,10 +85,12 @@ class PopQueue:
         self.unfinished -= count
         self.room.set()
 
-    def info(self) -> PopProcessQueueInfo:
-        """Return the figures that code 307 shows of this queue."""
+    def info(self, *, wall_ahead_ms: int) -> PopProcessQueueInfo:
+        """Return the figures that code 307 shows of this queue; the wall clock is so much ahead of the steady one."""
         return PopProcessQueueInfo(
-            wait_ack_count=self.unfinished, dropped=self.dropped, last_pop_timestamp_ms=self.last_pop_ms
+            wait_ack_count=self.unfinished,
+            dropped=self.dropped,
+            last_pop_timestamp_ms=self.last_pop_ms + wall_ahead_ms,
         )
 
 
@@ -136,7 +138,7 @@ class PushPops:
 
         One whose pops have stopped begins anew, as for pulls.
         """
-        now_ms = self._instance.now_ms()
+        now_ms = self._instance.steady_ms()
         gone = [
             queue
             for queue, held in self.queues.items()
@@ -172,7 +174,7 @@ class PushPops:
     async def _pop_on(self, held: PopQueue) -> None:
         await asyncio.sleep(_FIRST_POP_S)
         while not held.dropped:
-            held.last_pop_ms = self._instance.now_ms()
+            held.last_pop_ms = self._instance.steady_ms()
             subscription = self._host.subscriptions.get(held.queue.topic)
             if self._host.is_suspended:
                 delay_ms = PAUSED_DELAY_MS

@@ -185,7 +185,7 @@ class PushPulls:
 
     def begin(self, held: ProcessQueue, next_offset: int) -> None:
         """Pull a queue that came; the first time in half a second."""
-        held.last_pull_ms = self._instance.now_ms()
+        held.last_pull_ms = self._instance.steady_ms()
         pull = self._pulls[held] = _Pull(held, next_offset)
         self._later(pull, _FIRST_PULL_MS)
 
@@ -221,7 +221,7 @@ class PushPulls:
             orderly=host.is_orderly,
             previously_locked=pull.previously_locked,
             subscribed=held.queue.topic in host.subscriptions,
-            now_ms=self._instance.now_ms(),
+            now_ms=self._instance.steady_ms(),
         )
 
     def _now(self, pull: _Pull) -> None:

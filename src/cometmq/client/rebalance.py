@@ -137,7 +137,7 @@ class Rebalance:
         Args:
             instance: reaches the brokers.
             owner: the consumer.
-            now_ms: wall clock, milliseconds since 1970.
+            now_ms: milliseconds; by a clock that is never set where queues are locked or expire.
         """
         self.queues: dict[MessageQueue, ProcessQueue] = {}
         self._instance = instance

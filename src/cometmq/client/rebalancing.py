@@ -57,7 +57,7 @@ def removals_of(
         topic: the topic.
         wanted: the queues that this member is to have.
         table: the queues that it has.
-        now_ms: wall clock, milliseconds since 1970.
+        now_ms: milliseconds by the clock that the table's times are of.
         is_push: queues are pulled without being asked, so that one whose pulls stopped is to be made anew.
         kept: queues that were to go before and could not: they go also where they are wanted again, and come anew.
     """

@@ -98,7 +98,7 @@ class SimpleEngine(GroupFacts):
         self._turn = 0
         self._told: dict[MessageQueue, asyncio.Task[bool]] = {}
         self._skews_ms: dict[str, int] = {}
-        """Broker name to how far its clock is ahead of ours."""
+        """Broker name to how far its clock is ahead of our steady one."""
         self._pops: set[asyncio.Task[PopResult]] = set()
         self._troubles = Troubles(_log, group=self._group)
         self._missing: set[str] = set()
@@ -317,8 +317,9 @@ class SimpleEngine(GroupFacts):
     def _hidden_ms(self, message: ReceivedMessage) -> float:
         """Return for how long a message is still hidden from others, as far as can be told from here."""
         handle = PopHandle.parse(message.pop_handle or "")
-        skew_ms = self._skews_ms.get(handle.broker_name, 0)
-        return handle.times.pop_ms + handle.times.invisible_ms - skew_ms - self._now_ms()
+        steady_ms = _steady_ms()
+        skew_ms = self._skews_ms.get(handle.broker_name, self._now_ms() - steady_ms)
+        return handle.times.pop_ms + handle.times.invisible_ms - skew_ms - steady_ms
 
     async def _targets(self, instance: ClientInstance) -> list[MessageQueue]:
         """Return each topic at each of its brokers, another first each time.
@@ -409,7 +410,7 @@ class SimpleEngine(GroupFacts):
         if self._troubles:
             self._troubles.works(queue)
         if result.messages:
-            self._skews_ms[queue.broker_name] = result.pop_ms - self._now_ms()
+            self._skews_ms[queue.broker_name] = result.pop_ms - _steady_ms()
             self._held.came(result.messages, now_ms=self._now_ms())
         return result
 
@@ -593,6 +594,11 @@ class SimpleEngine(GroupFacts):
             await asyncio.wait_for(self._has_closed.wait(), longest_s)
         except asyncio.TimeoutError:
             return
+
+
+def _steady_ms() -> int:
+    """Return milliseconds by the loop's clock, which is never set."""
+    return round(asyncio.get_running_loop().time() * 1000)
 
 
 def invisible_ms_of(invisible_s: object, *, minimum_ms: int) -> int:

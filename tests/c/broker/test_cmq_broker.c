@@ -152,9 +152,9 @@ static void a_batch_is_stored_message_by_message(void)
     uint8_t body[512];
     uint8_t *end = body;
     for (int i = 0; i < 3; i++) {
-        char text[16], properties[32];
+        char text[16], properties[64];
         snprintf(text, sizeof text, "m%d", i);
-        snprintf(properties, sizeof properties, "TAGS\001t%d\002", i);
+        snprintf(properties, sizeof properties, "%sTAGS\001t%d\002", i == 1 ? "POP_CK\0011 2 3\002Price\0015\002" : "", i);
         const cmq_wire_batch_element element = {.flag = 100 + i, .body = cmq_slice_of_text(text), .properties = cmq_slice_of_text(properties)};
         end = cmq_wire_batch_write(end, &element);
     }
@@ -172,6 +172,8 @@ static void a_batch_is_stored_message_by_message(void)
     CHECK_BYTES(view.body.data, view.body.bytes, "m1", 2);
     CHECK_INT(view.flag, 101);
     check_property(&view, "TAGS", "t1");
+    check_property(&view, "POP_CK", "");   /* a handle of POP, which no sender may set */
+    check_property(&view, "Price", "5");
     check_property(&view, "UNIQ_KEY", "batch");
     check_property(&view, "CLUSTER", "C");
     kit_request(client, 320, 3, 0, CMQ_HEADER_JSON, fields, body, (size_t)(end - body) - 1);   /* its last element is cut off */

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cometmq.broker.locks import QueueLocks
 from cometmq.remoting.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -67,3 +69,38 @@ def test_requests(tmp_path: Path) -> None:
             answer = rig.run(code, body=b"nonsense")
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert "BatchRequestBody" in answer.remark
+
+
+def locking(rig: Rig, client_id: str, code: RequestCode = RequestCode.LOCK_BATCH_MQ) -> tuple[MessageQueue, ...]:
+    """Ask for the queues as a client does, and return those that it has then."""
+    queues = tuple(QUEUES)
+    if code == RequestCode.UNLOCK_BATCH_MQ:
+        rig.run(code, body=UnlockBatchRequestBody(consumer_group="g", client_id=client_id, queues=queues).to_json())
+        return ()
+    body = LockBatchRequestBody(consumer_group="g", client_id=client_id, queues=queues)
+    return LockBatchResponseBody.from_json(rig.run(code, body=body.to_json()).body).locked_queues
+
+
+def test_locks_outlive_a_restart_for_a_lease(tmp_path: Path) -> None:
+    """A listener that is at work while the broker restarts is not joined by another."""
+    with Rig(tmp_path) as rig:
+        assert locking(rig, "a") == tuple(QUEUES)
+    with Rig(tmp_path) as rig:
+        assert locking(rig, "b") == ()
+        assert locking(rig, "a") == tuple(QUEUES)
+        rig.clock.move(60_001)
+        assert locking(rig, "b") == tuple(QUEUES)
+    with Rig(tmp_path) as rig:
+        assert locking(rig, "a") == ()
+        locking(rig, "b", RequestCode.UNLOCK_BATCH_MQ)
+        assert locking(rig, "a") == tuple(QUEUES)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"version": 2}', b'{"version": 1, "locks": [["g", 1, "b", 0, "a"]]}'])
+def test_locks_that_cannot_be_read_stop_no_start(tmp_path: Path, content: bytes) -> None:
+    with Rig(tmp_path) as rig:
+        locking(rig, "a")
+        path = rig.store.path / "cometmq" / "locks.json"
+    path.write_bytes(content)
+    with Rig(tmp_path) as rig:
+        assert locking(rig, "b") == tuple(QUEUES)

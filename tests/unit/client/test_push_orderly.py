@@ -104,3 +104,27 @@ async def test_an_orderly_message_that_was_tried_often_enough_is_sent_away(clust
     sent = cluster.asked(RequestCode.SEND_MESSAGE_V2)
     assert [one.fields["topic"] for one in sent] == ["%RETRY%g"]
     await engine.close()
+
+
+@on_cluster
+async def test_lock_runs_out_although_the_wall_clock_is_set_back(cluster: FakeCluster) -> None:
+    """Its broker may have given the lock to another member by then."""
+    shift_ms = [0]
+    calls: list[float] = []
+
+    async def listener(message: Any) -> None:
+        calls.append(cluster.loop.time())
+        await asyncio.sleep(1)
+
+    fill(cluster, 200, queues=1)
+    engine = consumer(cluster, listener, orderly=True, more={"now_ms": lambda: cluster.loop.now_ms() + shift_ms[0]})
+    await engine.start()
+    await until(lambda: len(calls) == 5)
+    cluster.brokers[0].is_silent = True
+    shift_ms[0] = -3_600_000
+    begun_s = cluster.loop.time()
+    await asyncio.sleep(100)
+    assert calls[-1] - begun_s < 35
+    cluster.brokers[0].is_silent = False
+    await until(lambda: len(calls) == 200)
+    await engine.close()
