@@ -138,7 +138,7 @@ int64_t cmq_queues_gaps(const cmq_queues *queues);   /* filler units made by rep
 cmq_status CMQ_MUST_CHECK cmq_queue_start_at(cmq_queue *queue, int64_t offset);
 
 /* After load: for every queue find the last good unit whose record ends at or before `end` and whose ordinal order is
- * right, cut what lies behind (zeroed, unless read-only), correct the min offsets to log_min, rebuild next offsets.
+ * right, forget what lies behind (its bytes stay until end_recover), correct the min offsets to log_min, rebuild next offsets.
  * `dispatched_end_out`: the largest record end of all queues (upstream's D), 0 when there is none. What recovery reads
  * again comes back by its reput. Behind `whole_end` (of a record, too) a power loss may have taken units: the place of a
  * simple queue's unit tells its ordinal, so those that are missing come back there; a queue of batches ends before the
@@ -156,6 +156,10 @@ uint64_t cmq_queues_fingerprint_without(const cmq_queues *queues, int64_t confir
 
 /* Cut every queue at the first unit whose record does not end at or before log_end (upstream's truncateDirty). */
 cmq_status CMQ_MUST_CHECK cmq_queues_truncate(cmq_queues *queues, int64_t log_end);
+
+/* writer, when the log's end is known and everything before it was put again: make what lies behind the queues' ends read as zero. Until then readers of
+ * other processes find in the files what they found before. */
+cmq_status CMQ_MUST_CHECK cmq_queues_end_recover(cmq_queues *queues);
 
 /* writer, with no flush under way: forget a topic: its queues are deleted with their folders, durably; a later require
  * starts again at 0. Their files go later (cmq_queues_empty_trash). CMQ_ERR_NOT_FOUND. */

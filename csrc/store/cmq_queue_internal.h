@@ -101,6 +101,12 @@ typedef struct cmq_queuegap {
     int64_t starts[];             /* of all files of the queue, in order */
 } cmq_queuegap;
 
+/* A queue whose files have something behind its end, which goes when recovery has come to its own. */
+typedef struct cmq_latecut {
+    cmq_queue *queue;
+    cmq_queuefolder folder;
+} cmq_latecut;
+
 typedef struct cmq_reputwindows cmq_reputwindows;
 
 struct cmq_queues {
@@ -121,6 +127,9 @@ struct cmq_queues {
     int64_t gaps;                     /* writer */
     cmq_queuegap *load_gaps;          /* between load and recover */
     cmq_reputwindows *windows;        /* writer, during recovery */
+    bool recovering;                  /* writer: between recover and end_recover */
+    cmq_latecut *late;                /* likewise */
+    uint32_t late_count, late_capacity;
     int64_t covered, covered_durable; /* flush */
     bool sync_failed;                 /* flush: an fsync failed; nothing is durable any more */
     _Atomic bool has_trash;           /* cometmq/deleted holds something */
@@ -196,6 +205,12 @@ static inline bool cmq_queue_take_watched(cmq_queue *queue)
     if ((atomic_load_explicit(&queue->tail.marks, memory_order_relaxed) & CMQ_MARK_WATCHED) == 0) return false;
     return (atomic_fetch_and_explicit(&queue->tail.marks, (uint8_t)~CMQ_MARK_WATCHED, memory_order_acq_rel) & CMQ_MARK_WATCHED) != 0;
 }
+
+/* ---- cmq_queuerecover ---- */
+
+/* writer, during recovery: what lies behind the queue's end goes in cmq_queues_end_recover. */
+cmq_status CMQ_MUST_CHECK cmq_queue_cut_later(cmq_queue *queue, cmq_queuefolder folder);
+void cmq_queues_forget_late(cmq_queues *queues);
 
 /* ---- cmq_queuedelete ---- */
 

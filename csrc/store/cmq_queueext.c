@@ -238,7 +238,10 @@ cmq_status cmq_queueext_recover(cmq_queue *queue, int64_t last_address)
     ext->next = end;
     ext->written = end;
     if (ext->files.first < 0 || queue->set->read_only) return CMQ_OK;
-    return cmq_queuefile_cut(queue, CMQ_FOLDER_EXT, &ext->files, end, 0);
+    if (!queue->set->recovering) return cmq_queuefile_cut(queue, CMQ_FOLDER_EXT, &ext->files, end, 0);
+    bool cut;
+    const cmq_status status = cmq_queuefile_is_cut(queue, CMQ_FOLDER_EXT, &ext->files, end, 0, &cut);
+    return status == CMQ_OK && !cut ? cmq_queue_cut_later(queue, CMQ_FOLDER_EXT) : status;
 }
 
 cmq_status cmq_queueext_expire(cmq_queue *queue, int64_t first_address)

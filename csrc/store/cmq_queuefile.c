@@ -256,6 +256,14 @@ static cmq_status CMQ_MUST_CHECK is_zero(cmq_file *file, int64_t from, int64_t e
     return status == CMQ_END ? CMQ_OK : status;
 }
 
+/* Whether one file reads as zero from its byte `from` on; up to `zero_until` it is known to. */
+static cmq_status CMQ_MUST_CHECK rest_is_zero(cmq_file *file, int64_t file_bytes, int64_t from, int64_t zero_until, bool *zero_out)
+{
+    if (zero_until < from) zero_until = from;
+    *zero_out = true;
+    return zero_until < file_bytes ? is_zero(file, zero_until, file_bytes, zero_out) : CMQ_OK;
+}
+
 /* Zero the rest of one file from its byte `from` on; up to `zero_until` it is zero already. */
 static cmq_status CMQ_MUST_CHECK zero_rest(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
                                            int64_t start, int64_t from, int64_t zero_until)
@@ -264,14 +272,34 @@ static cmq_status CMQ_MUST_CHECK zero_rest(cmq_queue *queue, cmq_queuefolder fol
     cmq_cachedfile *taken;
     cmq_status status = cmq_queuefile_take(queue, folder, start, &taken);
     if (status != CMQ_OK) return status;
-    bool zero = false;
-    if (zero_until < from) zero_until = from;
-    if (zero_until < file_bytes) status = is_zero(taken->file, zero_until, file_bytes, &zero);
-    if (status == CMQ_OK && !zero && zero_until < file_bytes) {
+    bool zero;
+    status = rest_is_zero(taken->file, file_bytes, from, zero_until, &zero);
+    if (status == CMQ_OK && !zero) {
         status = cmq_file_punch(taken->file, (uint64_t)from, (uint64_t)(file_bytes - from));
         if (files->unsynced > start + from) files->unsynced = start + from;
         cmq_queue_mark_unsynced(queue);
     }
+    cmq_filecache_release(queue->set->files, taken);
+    return status;
+}
+
+/* The file in which `offset` lies, or the first. */
+static int64_t file_of(const cmq_queue *queue, cmq_queuefolder folder, const cmq_queuefiles *files, int64_t offset)
+{
+    return offset < files->first ? files->first : floor_to_file(queue, folder, offset);
+}
+
+cmq_status cmq_queuefile_is_cut(cmq_queue *queue, cmq_queuefolder folder, const cmq_queuefiles *files, int64_t offset,
+                                int64_t zero_until, bool *cut_out)
+{
+    *cut_out = files->first < 0 || offset >= files->end;
+    if (*cut_out) return CMQ_OK;
+    const int64_t file_bytes = queue->set->file_bytes[folder], start = file_of(queue, folder, files, offset);
+    if (start + file_bytes < files->end) return CMQ_OK;
+    cmq_cachedfile *taken;
+    cmq_status status = cmq_queuefile_take(queue, folder, start, &taken);
+    if (status != CMQ_OK) return status;
+    status = rest_is_zero(taken->file, file_bytes, offset < start ? 0 : offset - start, zero_until - start, cut_out);
     cmq_filecache_release(queue->set->files, taken);
     return status;
 }
@@ -290,7 +318,7 @@ cmq_status cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queue
         cmq_queue_mark_unsynced(queue);
     }
     if (offset >= files->end) return CMQ_OK;
-    const int64_t start = offset < files->first ? files->first : floor_to_file(queue, folder, offset);
+    const int64_t start = file_of(queue, folder, files, offset);
     return zero_rest(queue, folder, files, start, offset < start ? 0 : offset - start, zero_until - start);
 }
 

@@ -51,6 +51,10 @@ cmq_status CMQ_MUST_CHECK cmq_queuefile_write(cmq_queue *queue, cmq_queuefolder 
 cmq_status CMQ_MUST_CHECK cmq_queuefile_cut(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
                                             int64_t offset, int64_t zero_until);
 
+/* Is there nothing that a cut at `offset` would change? */
+cmq_status CMQ_MUST_CHECK cmq_queuefile_is_cut(cmq_queue *queue, cmq_queuefolder folder, const cmq_queuefiles *files,
+                                               int64_t offset, int64_t zero_until, bool *cut_out);
+
 /* Forget one file in the caches. */
 void cmq_queuefile_drop(const cmq_queue *queue, cmq_queuefolder folder, int64_t start);
 

@@ -5,8 +5,12 @@
  * of order. Files are not read whole: pages are bisected, and the page of the end is looked at unit by unit. Where what
  * was seen is not in order (a hole that a power loss left), the units are walked one by one as upstream does, from the
  * third file before the end. A hole in a file before stays: reput finds a simple queue's by its ordinals. The units of a
- * queue of batches are walked one by one from where holes may begin, as they tell nothing of their places. Fillers at the end are cut: no record needs them, and reput makes them again where one
- * does.
+ * queue of batches are walked one by one from where holes may begin, as they tell nothing of their places. Fillers at
+ * the end are cut: no record needs them, and reput makes them again where one does.
+ *
+ * Invariant: until the log's end is found, no file of a queue changes but by units written again where they stood.
+ *            Readers of other processes go on in these files while a writer recovers; after a crash most units behind
+ *            the durable point are there and right. What lies behind a queue's end goes in cmq_queues_end_recover.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -213,15 +217,63 @@ static cmq_status CMQ_MUST_CHECK look_back(look *of, int64_t first, int64_t end)
 
 /* ---- recover ---- */
 
+cmq_status cmq_queue_cut_later(cmq_queue *queue, cmq_queuefolder folder)
+{
+    cmq_queues *queues = queue->set;
+    if (queues->late_count == queues->late_capacity) {
+        const uint32_t capacity = queues->late_capacity * 2 + 64;
+        cmq_latecut *grown = realloc(queues->late, capacity * sizeof *grown);
+        if (grown == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for recovery");
+        queues->late = grown;
+        queues->late_capacity = capacity;
+    }
+    queues->late[queues->late_count++] = (cmq_latecut){.queue = queue, .folder = folder};
+    return CMQ_OK;
+}
+
+static cmq_status CMQ_MUST_CHECK carry_out(const cmq_latecut *late)
+{
+    cmq_queue *queue = late->queue;
+    cmq_queueext *ext = cmq_queue_ext_of(queue);
+    cmq_status status = CMQ_OK;
+    cmq_queue_lock(queue);
+    if (late->folder == CMQ_FOLDER_EXT && ext != NULL)
+        status = cmq_queuefile_cut(queue, CMQ_FOLDER_EXT, &ext->files, ext->next, 0);
+    else if (late->folder != CMQ_FOLDER_EXT)
+        status = cmq_queuefile_cut(queue, late->folder, &queue->files,
+                                   cmq_queuetail_next(&queue->tail) * cmq_queue_unit_bytes(queue), 0);
+    cmq_queue_unlock(queue);
+    return status;
+}
+
+cmq_status cmq_queues_end_recover(cmq_queues *queues)
+{
+    cmq_status status = CMQ_OK;
+    for (uint32_t i = 0; i < queues->late_count && status == CMQ_OK; i++)
+        if (!cmq_queue_deleted(queues->late[i].queue)) status = carry_out(&queues->late[i]);
+    if (status == CMQ_OK) cmq_queues_forget_late(queues);
+    return status;
+}
+
+void cmq_queues_forget_late(cmq_queues *queues)
+{
+    free(queues->late);
+    queues->late = NULL;
+    queues->late_count = queues->late_capacity = 0;
+    queues->recovering = false;
+}
+
 /* The queue is what lies in [first file, end): set the tail, the min and what the last units say. */
 static cmq_status CMQ_MUST_CHECK adopt(cmq_queue *queue, const look *of, int64_t end, int64_t log_min)
 {
     const int64_t first = queue->files.first < 0 ? 0 : queue->files.first / cmq_queue_unit_bytes(queue);
     cmq_status status = CMQ_OK;
     const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
+    bool cut = true;
     if (!queue->set->read_only)
-        status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files, end * unit_bytes,
-                                   of->zero_until * unit_bytes);
+        status = cmq_queuefile_is_cut(queue, cmq_queue_folder(queue), &queue->files, end * unit_bytes,
+                                      of->zero_until * unit_bytes, &cut);
+    if (status == CMQ_OK && !cut) status = cmq_queue_cut_later(queue, cmq_queue_folder(queue));
     if (status != CMQ_OK) return status;
     cmq_queue_reset_tail(queue, end);
     atomic_store_explicit(&queue->last_end, of->real_end < 0 ? 0 : of->record_end, memory_order_release);
@@ -317,6 +369,7 @@ cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, 
                               int64_t *dispatched_end_out)
 {
     *dispatched_end_out = 0;
+    queues->recovering = !queues->read_only;
     cmq_status status = close_gaps(queues, log_min);
     for (uint32_t i = 0; i < cmq_queues_count(queues) && status == CMQ_OK; i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);

@@ -131,6 +131,13 @@ static bool is_empty(const cmq_queue *queue)
            atomic_load_explicit(&queue->min, memory_order_relaxed) == cmq_queuetail_next(&queue->tail);
 }
 
+/* During recovery the files stay, if the queue begins where they do, and needs no fillers: most often it has all of its
+ * units in them, which readers of other processes read meanwhile. */
+static bool keeps_files(const cmq_queue *queue, int64_t position)
+{
+    return queue->set->recovering && queue->files.first == position * cmq_queue_unit_bytes(queue);
+}
+
 /* Empty the queue and let it begin at `offset`. Its files, which hold nothing any more, go: the first one made anew has
  * the fillers. */
 static cmq_status CMQ_MUST_CHECK begin_at(cmq_queue *queue, int64_t offset)
@@ -139,7 +146,9 @@ static cmq_status CMQ_MUST_CHECK begin_at(cmq_queue *queue, int64_t offset)
     const int64_t position = queue->tail.kind == CMQ_QUEUE_BATCH ? 0 : offset;
     forget_window(queue);
     cmq_queue_lock(queue);
-    if (!queue->set->read_only && queue->files.first >= 0) {
+    if (!queue->set->read_only && keeps_files(queue, position)) {
+        status = cmq_queue_cut_later(queue, cmq_queue_folder(queue));
+    } else if (!queue->set->read_only && queue->files.first >= 0) {
         status = cmq_queuefile_cut(queue, cmq_queue_folder(queue), &queue->files, queue->files.first, 0);
         if (status == CMQ_OK) status = cmq_queuefile_remove(queue, cmq_queue_folder(queue), queue->files.first);
         if (status == CMQ_OK) {

@@ -107,6 +107,7 @@ void cmq_queues_destroy(cmq_queues *queues)
         queues->load_gaps = next;
     }
     cmq_queues_end_reput(queues);
+    cmq_queues_forget_late(queues);
     cmq_filecache_destroy(queues->maps);
     cmq_filecache_destroy(queues->files);
     cmq_tailpool_destroy(queues->pool);

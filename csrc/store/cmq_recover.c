@@ -372,6 +372,7 @@ static cmq_status cut_behind(cmq_store *store, walk *w, bool wait)
     cmq_status status = CMQ_OK;
     if (!w->nothing_behind) status = cmq_removed_keep(store, w->position, w->reason, store->opening.removed, &store->opening.removed_records);
     if (status == CMQ_OK) status = cmq_queues_truncate(store->queues, w->position);
+    if (status == CMQ_OK) status = cmq_queues_end_recover(store->queues);
     if (status == CMQ_OK && store->index != NULL) status = cmq_index_cut(store->index, w->position);
     if (status != CMQ_OK) return status;
     return wait ? cmq_log_go_on(store->log, w->position) : cmq_log_set_end(store->log, w->position);

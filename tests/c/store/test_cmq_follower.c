@@ -255,6 +255,120 @@ static void cut_below_the_view(void)
     kit_close(writer);
 }
 
+/* ---- reading while a new writer recovers ---- */
+
+/* More messages than a view keeps units of in memory: it reads the files. */
+enum { OBSERVED = 160000, OBSERVED_LOT = 4000 };
+
+static cmq_store *observer;
+static uint32_t observations;
+static cmq_fs_ops observed_ops;
+static cmq_fs observed_fs = {.ops = &observed_ops};
+
+static int64_t count_messages(cmq_store *store, const cmq_slice *tag)
+{
+    const cmq_slice topic = kit_slice("T");
+    const cmq_read_options options = {.topics = &topic, .topic_count = 1, .tags = tag, .tag_count = tag != NULL};
+    kit_found *found = kit_found_make(KIT_FOUND_MAX);
+    cmq_reader *reader;
+    int64_t seen = 0;
+    bool end = false;
+    CHECK_OK(cmq_reader_open(store, &options, &reader));
+    for (int idle = 0; !end && idle < 2;) {
+        CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
+        idle = found->batch.count == 0 ? idle + 1 : 0;
+        seen += found->batch.count;
+        cmq_found_batch_release(&found->batch);
+    }
+    cmq_reader_close(reader);
+    kit_found_free(found);
+    return seen;
+}
+
+/* All messages, and those of one tag: nothing may be missing, whatever the recovery has done so far. */
+static void observe(void)
+{
+    const cmq_slice tag = kit_slice("t1");
+    if (observer == NULL) return;
+    observations++;
+    CHECK_INT(count_messages(observer, &tag), OBSERVED / 2);
+    CHECK_INT(count_messages(observer, NULL), OBSERVED);
+}
+
+static void append_lot(cmq_store *store, const char *tag)
+{
+    static const uint8_t body[8];
+    const cmq_append append = {
+        .common = {.topic = kit_slice("T")},
+        .count = OBSERVED_LOT,
+        .bodies = {.kind = CMQ_COLUMN_ONE, .one = {.data = body, .bytes = sizeof body}},
+        .tags = {.kind = CMQ_COLUMN_ONE, .one = kit_slice(tag)},
+    };
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(store, &append, &appended));
+    CHECK_INT(appended.count, OBSERVED_LOT);
+}
+
+static cmq_status observed_write(cmq_file *file, uint64_t offset, const void *from, size_t bytes)
+{
+    const cmq_status status = cmq_fs_posix()->ops->write(file, offset, from, bytes);
+    observe();
+    return status;
+}
+
+static cmq_status observed_punch(cmq_file *file, uint64_t offset, uint64_t bytes)
+{
+    const cmq_status status = cmq_fs_posix()->ops->punch(file, offset, bytes);
+    observe();
+    return status;
+}
+
+static cmq_status observed_remove(cmq_fs *fs, const char *path)
+{
+    const cmq_status status = cmq_fs_posix()->ops->remove(fs, path);
+    observe();
+    return status;
+}
+
+/* The queue's files have everything; the durable point is behind the first messages (way 0), or of before them (way 1). */
+static void a_view_stays_whole_while_a_writer_recovers(void)
+{
+    for (int way = 0; way < 2; way++) {
+        start();
+        cmq_store_options options = kit_options(root);
+        options.segment_bytes = 8 << 20;
+        options.queue_file_bytes = 100000 * CMQ_UNIT_BYTES;
+        options.durable_point_bytes = options.durable_point_ms = INT64_C(1) << 40;
+        cmq_store *writer = kit_open(&options);
+        cmq_store_options reading = options;
+        reading.read_only = true;
+        cmq_store *view = kit_open(&reading);
+        for (int i = 0; i < OBSERVED / OBSERVED_LOT; i++) {
+            append_lot(writer, i % 2 == 1 ? "t1" : "t0");
+            if (i == 0 && way == 0) CHECK_OK(cmq_store_maintain(writer, true));
+            kit_now_ms += 2000;   /* the files are due */
+            CHECK_OK(cmq_store_maintain(writer, false));
+            CHECK_OK(cmq_store_refresh(view));
+        }
+        observer = view;
+        observations = 0;
+        observe();
+        cmq_store_abandon(writer);
+        observed_ops = *cmq_fs_posix()->ops;
+        observed_ops.write = observed_write;
+        observed_ops.punch = observed_punch;
+        observed_ops.remove = observed_remove;
+        options.fs = &observed_fs;
+        writer = kit_open(&options);
+        CHECK(observations > 1);   /* the recovery wrote, punched or removed something */
+        CHECK_OK(cmq_store_refresh(observer));
+        observe();
+        kit_close(observer);
+        observer = NULL;
+        kit_close(writer);
+    }
+}
+
 /* ---- waiting ---- */
 
 typedef struct waiting {
@@ -519,5 +633,5 @@ static void the_lock_stays_the_writers(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(a_topic_that_cannot_be), CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life), CMQ_TEST(from_writer_to_writer),
-              CMQ_TEST(cut_below_the_view), CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
+              CMQ_TEST(cut_below_the_view), CMQ_TEST(a_view_stays_whole_while_a_writer_recovers), CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
               CMQ_TEST(stale_bytes_behind_a_cut), CMQ_TEST(the_lock_stays_the_writers))

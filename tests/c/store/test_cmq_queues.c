@@ -132,6 +132,7 @@ static void recover_from(int64_t whole_end, int64_t from)
     for (int i = 0; i < m.count; i++)
         if (m.records[i].queue >= 0 && m.records[i].phy + m.records[i].bytes > from && m.records[i].phy >= m.log_min)
             reput(&m.records[i]);
+    CHECK_OK(cmq_queues_end_recover(m.queues));
     CHECK_INT(cmq_queues_gaps(m.queues), 0);
 }
 
