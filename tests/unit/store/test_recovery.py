@@ -107,6 +107,20 @@ def test_acknowledged_damage_is_refused(tmp_path: Path, offset: int) -> None:
     assert run("verify", tmp_path).code == 0
 
 
+def test_what_a_repair_cut_comes_back(tmp_path: Path) -> None:
+    with cometmq.open(tmp_path) as store:
+        for number in range(300):
+            store.append("orders", b"m%d" % number)
+    flip(tmp_path, 200)
+    outcome = run("repair", tmp_path, "--cut", "--yes")
+    assert outcome.code == 0
+    name = Path(outcome.lines[-1].removeprefix("what was there before is in ")).name
+    assert "appended 99 records" in run("repair", tmp_path, "--restore-removed", name).out
+    with cometmq.open(tmp_path, mode="r") as store:
+        bodies = [message.body.tobytes() for message in store.read("orders")]
+        assert bodies == [b"m%d" % number for number in range(300) if number != 200]
+
+
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     with cometmq.open(tmp_path) as store:
         store.append("orders", b"x")
