@@ -118,6 +118,7 @@ static void close_entry(entry *of)
 {
     if (of->public.map != NULL) cmq_file_unmap(of->public.file, of->public.map, of->public.bytes);
     cmq_file_close(of->public.file);
+    free(atomic_load_explicit(&of->public.sums, memory_order_acquire));
     free(of);
 }
 

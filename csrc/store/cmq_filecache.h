@@ -27,6 +27,7 @@ typedef struct cmq_cachedfile {
     cmq_file *file;
     uint8_t *map;      /* the whole file, read-only, in a cache that maps; else NULL */
     uint64_t bytes;    /* mapped */
+    _Atomic(void *) sums;   /* cmq_queuesums' note; NULL, or one allocation that is freed with the entry */
 } cmq_cachedfile;
 
 /* At most `entries_max` unused entries; with `maps` each is mapped. */

@@ -7,6 +7,7 @@
  *   cmq_queuerecover  recover, cut, truncate                    cmq_batchqueue    offsets of batch units
  *   cmq_queuereput    units that the log says must be there     cmq_queueext      extension units
  *   cmq_queueflush    flush, durability, retention              cmq_queuefile     bytes of a queue's files by position
+ *   cmq_queuesums     checksums of the simple queues' files
  *   cmq_queuedelete   deletion                              cmq_queuetail, cmq_tailpool, cmq_filecache
  *   cmq_queuetable    (topic, id) -> queue                      cmq_queuetail, cmq_tailpool, cmq_filecache
  *

@@ -18,6 +18,7 @@
 #include "base/cmq_assert.h"
 #include "store/cmq_queue_internal.h"
 #include "store/cmq_queuefile.h"
+#include "store/cmq_queuesums.h"
 #include "store/cmq_side.h"
 
 #define NAME_ATTEMPTS 10000        /* names of what an earlier writer left */
@@ -126,6 +127,15 @@ static void drop_cached(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles
     *files = CMQ_QUEUEFILES_NONE;
 }
 
+/* The sums of a topic whose queues were moved. Where it fails they stay: they are of no harm to a topic that is made anew. */
+static void move_sums(const cmq_queue *queue)
+{
+    char path[CMQ_PATH_BYTES];
+    cmq_file_info info;
+    if (!cmq_queuesums_used(queue->set) || cmq_queuesums_topic_path(queue, path) != CMQ_OK) return;
+    if (cmq_fs_stat(queue->set->fs, path, &info) == CMQ_OK) (void)!move_to_trash(queue->set, path);
+}
+
 /* One folder of queues [from, end), which are of one topic. */
 static cmq_status CMQ_MUST_CHECK delete_in_folder(deletion *of, uint32_t from, uint32_t end, cmq_queuefolder folder)
 {
@@ -138,6 +148,7 @@ static cmq_status CMQ_MUST_CHECK delete_in_folder(deletion *of, uint32_t from, u
     if (status != CMQ_OK) return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
     const cmq_slice name = {.data = (const uint8_t *)topic->name, .bytes = topic->bytes};
     const bool moved = is_whole(of->set, name, path) && move_to_trash(of->set, path) == CMQ_OK;
+    if (moved && folder == CMQ_FOLDER_SIMPLE) move_sums(queues[from]);
     for (uint32_t i = from; i < end && status == CMQ_OK; i++) {
         cmq_queuefiles *files = files_of(queues[i], folder);
         if (files == NULL) continue;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
+#include "store/cmq_queuesums.h"
 
 #define FILLER_CHUNK_UNITS 204   /* units that are made filler by one write: a page */
 
@@ -190,6 +191,9 @@ static cmq_status CMQ_MUST_CHECK write_inside(cmq_queue *queue, cmq_queuefolder 
     if (status != CMQ_OK) return status;
     if (files->unsynced > offset) files->unsynced = offset;
     status = cmq_file_write(taken->file, (uint64_t)(offset - start), from, bytes);
+    if (status == CMQ_OK && folder == CMQ_FOLDER_SIMPLE && cmq_queuesums_used(queue->set) &&
+        cmq_queuesums_block_end(queue, offset - start) <= offset - start + (int64_t)bytes)
+        cmq_queuesums_seal(queue, taken->file, start, offset - start, from, bytes);
     cmq_filecache_release(queue->set->files, taken);
     return status;
 }
@@ -233,6 +237,7 @@ cmq_status cmq_queuefile_remove(const cmq_queue *queue, cmq_queuefolder folder, 
     cmq_status status = cmq_queuefile_path(queue, folder, start, path);
     if (status == CMQ_OK) status = cmq_fs_remove(queue->set->fs, path);
     if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;
+    if (folder == CMQ_FOLDER_SIMPLE) cmq_queuesums_remove(queue, start);
     cmq_queuefile_drop(queue, folder, start);   /* after the removal: who opened it in between gets it out of the cache again */
     return status;
 }

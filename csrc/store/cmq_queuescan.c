@@ -7,12 +7,15 @@
  * cmq_tagscan, which makes it several
  *         times slower, and is then looked at through what it resolves to; unknown passes. So each mapped file is
  *         looked through for addresses once, and scanned at full speed when it has none.
+ * Damage: a block of a mapped file that differs from its sum (cmq_queuesums) passes whole, empty units too: its
+ *         records, which the caller looks at, know their tags. So a damaged unit is an error or a message, never a skip.
  */
 #include <stddef.h>
 
 #include "store/cmq_queue_internal.h"
 #include "store/cmq_queueext.h"
 #include "store/cmq_queuefile.h"
+#include "store/cmq_queuesums.h"
 #include "store/cmq_tagscan.h"
 #include "store/cmq_tagscode.h"
 
@@ -39,6 +42,24 @@ static bool wanted(const scan *of, int64_t tags_code)
     return false;
 }
 
+/* One unit into the output, when it passes; `any`: its tags code says nothing. There is room. */
+static inline void take_image(scan *of, const uint8_t *image, int64_t position, bool any)
+{
+    cmq_unit unit = {.offset = position,
+                     .phy = cmq_load_i64(image),
+                     .tags_code = cmq_load_i64(image + 12),
+                     .bytes = cmq_load_i32(image + 8),
+                     .count = 1};
+    cmq_queueext_unit ext;
+    if (cmq_tags_code_is_ext(unit.tags_code) && cmq_queue_ext_of(of->queue) != NULL &&
+        cmq_queueext_resolve(of->queue, unit.tags_code, &of->window, &ext) == CMQ_OK) {
+        unit.tags_code = ext.tags_code;
+        unit.store_ms = ext.store_ms;
+        if (!any && !wanted(of, unit.tags_code)) return;
+    }
+    of->units[of->count++] = unit;
+}
+
 /* Take what matches of the `count` unit images at position `from`; returns how many of them were dealt with before the
  * output was full. `plain`: no tags code is an address. */
 static uint32_t take_images(scan *of, const uint8_t *images, int64_t from, uint32_t count, bool plain)
@@ -48,22 +69,17 @@ static uint32_t take_images(scan *of, const uint8_t *images, int64_t from, uint3
     const uint32_t found = (uint32_t)cmq_tagscan(images, count, of->hashes, of->hash_count, flags, matches);
     for (uint32_t i = 0; i < found; i++) {
         if (of->count == of->capacity) return matches[i];
-        const uint8_t *image = images + (size_t)matches[i] * CMQ_UNIT_BYTES;
-        cmq_unit unit = {.offset = from + matches[i],
-                         .phy = cmq_load_i64(image),
-                         .tags_code = cmq_load_i64(image + 12),
-                         .bytes = cmq_load_i32(image + 8),
-                         .count = 1};
-        cmq_queueext_unit ext;
-        if (cmq_tags_code_is_ext(unit.tags_code) && cmq_queue_ext_of(of->queue) != NULL &&
-            cmq_queueext_resolve(of->queue, unit.tags_code, &of->window, &ext) == CMQ_OK) {
-            unit.tags_code = ext.tags_code;
-            unit.store_ms = ext.store_ms;
-            if (!wanted(of, unit.tags_code)) continue;
-        }
-        of->units[of->count++] = unit;
+        take_image(of, images + (size_t)matches[i] * CMQ_UNIT_BYTES, from + matches[i], false);
     }
     return count;
+}
+
+/* Take all units [from, end) of a part of a file that is damaged, but fillers; returns where the output was full. */
+static int64_t take_doubtful(scan *of, const uint8_t *images, int64_t from, int64_t end)
+{
+    for (; from < end && of->count < of->capacity; from++, images += CMQ_UNIT_BYTES)
+        if (!cmq_image_is_filler(images)) take_image(of, images, from, true);
+    return from;
 }
 
 /* Addresses begin with the byte 0x80, tag hashes with 0x00 or 0xff, deliver times with 0x00. */
@@ -103,6 +119,34 @@ static int64_t take_mapped(scan *of, const uint8_t *images, int64_t from, int64_
     return from;
 }
 
+/* Units [from, end) of one mapped file, which starts at unit `start`, block by block. Below `flushed` units are in the files. */
+static int64_t take_blocks(scan *of, cmq_cachedfile *mapped, int64_t start, int64_t from, int64_t end, int64_t flushed, bool plain)
+{
+    const int64_t file_start = start * CMQ_UNIT_BYTES, whole_end = (flushed - start) * CMQ_UNIT_BYTES;
+    while (from < end) {
+        const int64_t at = (from - start) * CMQ_UNIT_BYTES;
+        const int64_t sound = cmq_queuesums_sound_until(of->queue, mapped, file_start, at, (end - start) * CMQ_UNIT_BYTES, whole_end);
+        int64_t stop = start + sound / CMQ_UNIT_BYTES;
+        if (sound > at) {
+            from = take_mapped(of, mapped->map + at, from, stop, plain);
+        } else {   /* up to the unit that lies across the block's end, with it */
+            stop = start + (cmq_queuesums_block_end(of->queue, at) + CMQ_UNIT_BYTES - 1) / CMQ_UNIT_BYTES;
+            if (stop > end) stop = end;
+            from = take_doubtful(of, mapped->map + at, from, stop);
+        }
+        if (from < stop) break;
+    }
+    return from;
+}
+
+/* Is a filter's scan from `at` on, in the file that starts at `start`, to be checked against sums? Only mapped files are. */
+static bool has_sums(const scan *of, int64_t start, int64_t at, int64_t flushed)
+{
+    const cmq_queue *queue = of->queue;
+    return of->hash_count > 0 && cmq_queuesums_used(queue->set) &&
+           start * CMQ_UNIT_BYTES + cmq_queuesums_block_end(queue, (at - start) * CMQ_UNIT_BYTES) <= flushed * CMQ_UNIT_BYTES;
+}
+
 /* One step over units of a file, up to `end` at most; *at moves. The units were flushed before the step began: what a
  * window read earlier shows of them may be what was there before. */
 static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
@@ -113,12 +157,15 @@ static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
     const int64_t start = *at / file_units * file_units;
     if (end > start + file_units) end = start + file_units;
     cmq_cachedfile *mapped;
-    cmq_status status = cmq_queuefile_map(queue, start * CMQ_UNIT_BYTES, end - *at >= MAP_UNITS_MIN, &mapped);
+    const int64_t flushed = cmq_queuetail_flushed(&queue->tail);
+    const bool must = end - *at >= MAP_UNITS_MIN || has_sums(of, start, *at, flushed);
+    cmq_status status = cmq_queuefile_map(queue, start * CMQ_UNIT_BYTES, must, &mapped);
     if (status != CMQ_OK) return status;
     if (mapped != NULL) {
         const bool plain =
             of->hash_count == 0 || (cmq_queue_ext_of(queue) == NULL && is_plain(mapped, (uint64_t)(end - start)));
-        *at = take_mapped(of, mapped->map + (*at - start) * CMQ_UNIT_BYTES, *at, end, plain);
+        if (cmq_queuesums_used(queue->set)) *at = take_blocks(of, mapped, start, *at, end, flushed, plain);
+        else *at = take_mapped(of, mapped->map + (*at - start) * CMQ_UNIT_BYTES, *at, end, plain);
         cmq_filecache_release(queue->set->maps, mapped);
         return CMQ_OK;
     }

@@ -249,6 +249,18 @@ static cmq_status CMQ_MUST_CHECK fill_log(const swap *of)
     return cmq_repair_fill_log(&filling, of->side);
 }
 
+/* The checksums of queue files that were built anew. Old ones of other bytes would be of no harm, but scans of those blocks slow. */
+static cmq_status CMQ_MUST_CHECK swap_sums(const swap *of)
+{
+    char built[CMQ_PATH_BYTES], path[CMQ_PATH_BYTES];
+    cmq_file_info info;
+    cmq_status status = cmq_path_join(built, of->built, CMQ_SIDE_FOLDER "/sums");
+    if (status == CMQ_OK) status = cmq_path_join(path, of->root, CMQ_SIDE_FOLDER "/sums");
+    if (status != CMQ_OK || cmq_fs_stat(of->fs, built, &info) != CMQ_OK) return status;
+    status = cmq_repair_remove_tree(of->fs, path);
+    return status == CMQ_OK ? cmq_fs_rename(of->fs, built, path) : status;
+}
+
 /* ---- marks ---- */
 
 /* Checkpoint and point, as a durable point of the store's writer leaves them. */
@@ -298,6 +310,7 @@ static cmq_status CMQ_MUST_CHECK carry_out(const swap *of)
     status = cmq_point_forget(of->fs, of->root);
     if (status == CMQ_OK) status = cmq_follow_forget(of->fs, of->root);
     for (int i = 0; i < CMQ_REPAIR_FOLDERS && status == CMQ_OK; i++) status = swap_folder(of, cmq_repair_folders[i]);
+    if (status == CMQ_OK) status = swap_sums(of);
     if (status == CMQ_OK) status = cut_log(of);
     if (status == CMQ_OK) status = fill_log(of);
     if (status == CMQ_OK) status = store_marks(of);

@@ -7,6 +7,7 @@
  *
  *   cmq_fence    `cometmq/fenced`: a write or sync failed
  *
+ *   cometmq/sums                  checksums of queue files (cmq_queuesums)
  *   cometmq/deleted               queues that were deleted and whose files are still to be removed
  *
  * Not disposable, but there only while it is of use: commits since consumerOffset.json was written (`cometmq/progress`, see cmq_offsetlog), what a
