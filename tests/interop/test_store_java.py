@@ -7,6 +7,7 @@ of either. The lengths of the files are so small that the messages cross segment
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,35 @@ def test_each_side_goes_on_with_what_the_other_left(
         assert pulled(client) == again
         check_java_finds(client, broker)
         broker.kill()
+
+
+@FULL
+def test_a_java_broker_overrules_a_journal_of_commits(peer: Peer, tmp_path: Path) -> None:
+    """A killed writer leaves commits in its journal alone. A broker goes on from the file, and its progress counts."""
+    path, client, group = tmp_path / "store", peer.client, "journal_group"
+    with cometmq.open(path, settings=settings(), default_queues=QUEUES, background=False) as store:
+        for _ in Workload(TOPIC, QUEUES, singles=0, many=300).append_to(store):
+            pass
+        with store.consumer(group, TOPIC) as consumer:
+            consumer.fetch(100)
+            consumer.commit()
+            in_file = {progress.queue_id: progress.offset for progress in store.progress(group, TOPIC)}
+            for _ in range(5):
+                consumer.fetch(20)
+                consumer.commit()
+        newest = {progress.queue_id: progress.offset for progress in store.progress(group, TOPIC)}
+        killed = tmp_path / "killed"
+        shutil.copytree(path, killed, ignore=shutil.ignore_patterns("wake"))
+    with open_ours(killed, mode="r") as reader:
+        assert {progress.queue_id: progress.offset for progress in reader.progress(group, TOPIC)} == newest != in_file
+    with peer.broker(killed) as broker:
+        assert client.group_offsets(group, TOPIC) == in_file
+        client.group_consume(group, TOPIC, count=40)
+        java = client.group_offsets(group, TOPIC)
+        broker.stop()
+    assert (killed / "cometmq" / "progress").exists()
+    with open_ours(killed) as store:
+        assert {progress.queue_id: progress.offset for progress in store.progress(group, TOPIC)} == java != newest
 
 
 @FULL
