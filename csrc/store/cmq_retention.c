@@ -102,8 +102,11 @@ cmq_status cmq_store_expire(cmq_store *store, bool manual, uint32_t *deleted_out
     if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
     const int64_t now_ms = cmq_clock_now_ms(&store->clock);
     pthread_mutex_lock(&store->maintain_mutex);
-    cmq_status status = CMQ_OK;
-    if (manual || in_window(store, now_ms)) status = expire_round(store, now_ms, false, deleted_out);
+    const bool due = manual || in_window(store, now_ms);
+    /* After a crash an opening leaves the durable point to the first upkeep, and nothing behind it may go. */
+    const bool owed = due && store->durable_end < store->opened_end && !atomic_load_explicit(&store->fenced, memory_order_acquire);
+    cmq_status status = owed ? cmq_store_durable_point(store, false) : CMQ_OK;
+    if (due && status == CMQ_OK) status = expire_round(store, now_ms, false, deleted_out);
     pthread_mutex_unlock(&store->maintain_mutex);
     return status;
 }
