@@ -16,7 +16,7 @@ from support.command_line import run, run_json
 WRITER = """
 import os, signal, sys
 import cometmq
-store = cometmq.open(sys.argv[1], flush="sync")
+store = cometmq.open(sys.argv[1], flush="sync", background=False)  # no durable point in between
 exec(sys.argv[2])
 os.kill(os.getpid(), signal.SIGKILL)
 """
