@@ -61,9 +61,11 @@ cdef class BrokerPlane(RequestHandler):
         _check(cmq_offsets_create(&self._offsets, 0))
         _check(cmq_pop_order_create(&self._pop_order, 0))
         delay.store = handle._store
+        delay.tables = self._tables
         _check(cmq_delay_create(&self._delay, &delay))
         if timers:
             timer.store = handle._store
+            timer.tables = self._tables
             timer.precision_ms = timer_precision_ms
             timer.delay_ms_max = timer_delay_ms_max
             timer.roll_window_slots = timer_roll_window_slots
@@ -689,9 +691,9 @@ cdef class BrokerPlane(RequestHandler):
             "pulls": c.pulls, "pulls_found": c.pulls_found, "messages_out": c.messages_out, "message_bytes_out": c.message_bytes_out,
             "held": c.held, "hold_wakes": c.hold_wakes, "hold_timeouts": c.hold_timeouts, "hold_refused": c.hold_refused,
             "holds_now": c.holds_now, "waiting_for_disk_now": c.waiting_for_disk, "control": c.control,
-            "delay_delivered": d.delivered, "delay_skipped": d.skipped,
+            "delay_delivered": d.delivered, "delay_skipped": d.skipped, "delay_undelivered": d.undelivered,
             "timer_entered": t.entered, "timer_delivered": t.delivered, "timer_late": t.late, "timer_rolled": t.rolled, "timer_recalled": t.recalled,
-            "timer_skipped": t.skipped, "timer_pending_now": t.pending, "timer_read_behind_ms_now": t.read_behind_ms,
+            "timer_skipped": t.skipped, "timer_undelivered": t.undelivered, "timer_pending_now": t.pending, "timer_read_behind_ms_now": t.read_behind_ms,
             "timer_queue_behind_now": t.queue_behind,
             "pops": c.pops, "pops_found": c.pops_found, "pop_acks": c.pop_acks, "pop_changes": c.pop_changes,
             "pop_acks_refused": c.pop_acks_refused,

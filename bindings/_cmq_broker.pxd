@@ -147,6 +147,7 @@ cdef extern from "broker/cmq_delay.h" nogil:
 
     ctypedef struct cmq_delay_options:
         cmq_store *store
+        cmq_tables *tables
 
     ctypedef struct cmq_delay_progress:
         int32_t level_max
@@ -167,6 +168,7 @@ cdef extern from "broker/cmq_delay.h" nogil:
         cmq_delay_state state
         uint64_t delivered
         uint64_t skipped
+        uint64_t undelivered
         uint64_t rounds
 
     cmq_status cmq_delay_create(cmq_delay **delay_out, const cmq_delay_options *options)
@@ -195,6 +197,7 @@ cdef extern from "broker/cmq_timer.h" nogil:
 
     ctypedef struct cmq_timer_options:
         cmq_store *store
+        cmq_tables *tables
         int32_t precision_ms
         int64_t delay_ms_max
         int32_t roll_window_slots
@@ -203,7 +206,7 @@ cdef extern from "broker/cmq_timer.h" nogil:
         int64_t log_file_bytes
 
     ctypedef struct cmq_timer_counters:
-        uint64_t entered, delivered, late, rolled, recalled, skipped, rounds
+        uint64_t entered, delivered, late, rolled, recalled, skipped, undelivered, rounds
         int64_t pending, read_behind_ms, queue_behind
 
     cmq_status cmq_timer_create(cmq_timer **timer_out, const cmq_timer_options *options)

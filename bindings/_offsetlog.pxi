@@ -21,7 +21,7 @@ cdef class OffsetLog:
         import os
         if self._log is not NULL:
             raise RuntimeError("the journal is open already")
-        cdef bytes root = os.fsencode(path)
+        cdef bytes root = os.fsencode(os.path.realpath(path))
         cdef cmq_offsetlog_basis continued = _basis_of(basis)
         cdef const char *raw = root
         cdef int64_t now_ms = <int64_t>(_time.time() * 1000)
@@ -91,7 +91,7 @@ _OFFSETLOG_STATES = ("none", "other", "read")
 def read_offset_log(path, tuple basis not None, cursor):
     """Return what was found (none, other, read), the cursor behind it, and ``(group, topic, queue_id, offset)`` of its commits."""
     import os
-    cdef bytes root = os.fsencode(path)
+    cdef bytes root = os.fsencode(os.path.realpath(path))
     cdef cmq_offsetlog_basis continued = _basis_of(basis)
     cdef cmq_offsetlog_cursor place
     cdef cmq_offsetlog_found found = CMQ_OFFSETLOG_NONE
@@ -108,5 +108,5 @@ def read_offset_log(path, tuple basis not None, cursor):
 def forget_offset_log(path):
     """Remove the journal that a dead writer left; fine where there is none. The caller has the store's lock."""
     import os
-    cdef bytes root = os.fsencode(path)
+    cdef bytes root = os.fsencode(os.path.realpath(path))
     _check(cmq_offsetlog_forget(cmq_fs_posix(), root))

@@ -176,7 +176,7 @@ cdef class _Texts:
 def lock_holder(path):
     """Return the process id that holds the store's writer lock, 0 when nobody does, -1 when somebody unknown does."""
     import os
-    cdef bytes lock_path = os.fsencode(os.path.join(path, "lock"))
+    cdef bytes lock_path = os.fsencode(os.path.join(os.path.realpath(path), "lock"))
     cdef int64_t holder = 0
     _check(cmq_lock_probe(cmq_fs_posix(), lock_path, &holder))
     return holder

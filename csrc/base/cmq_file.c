@@ -43,6 +43,11 @@ cmq_status cmq_path_join(char into[CMQ_PATH_BYTES], const char *a, const char *b
     return CMQ_OK;
 }
 
+cmq_status cmq_fs_resolve(cmq_fs *fs, const char *path, char into[CMQ_PATH_BYTES])
+{
+    return fs->ops->resolve != NULL ? fs->ops->resolve(fs, path, into) : cmq_path_join(into, path, "");
+}
+
 void cmq_path_offset_name(char into[CMQ_OFFSET_NAME_BYTES], int64_t offset)
 {
     CMQ_ASSERT(offset >= 0);

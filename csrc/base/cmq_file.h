@@ -4,6 +4,9 @@
  * what was synced, drops what was not, and fails chosen calls. So no code above this file calls open, pwrite, fsync, mmap,
  * rename or unlink itself.
  *
+ * No symbolic link in a path is followed, and nothing is opened but files and directories: CMQ_ERR_NOT_STORE for others. A
+ * path that an operator gives (a store's root, a folder of the log) may hold links: cmq_fs_resolve first.
+ *
  * Owns:       descriptors and mappings until closed or unmapped.
  * Durability: write puts bytes into the page cache; sync makes a file's bytes and length durable; sync_directory makes
  *             creations, renames and removals inside a directory durable.
@@ -19,6 +22,8 @@
 #include <stdint.h>
 
 #include "base/cmq_status.h"
+
+#define CMQ_PATH_BYTES 4096
 
 typedef struct cmq_fs cmq_fs;
 typedef struct cmq_file cmq_file;
@@ -77,6 +82,7 @@ typedef struct cmq_fs_ops {
     cmq_status (*sync_directory)(cmq_fs *self, const char *path);
     cmq_status (*sync_all)(cmq_fs *self, const char *path);
     cmq_status (*disk_space)(cmq_fs *self, const char *path, cmq_disk_space *space_out);
+    cmq_status (*resolve)(cmq_fs *self, const char *path, char into[CMQ_PATH_BYTES]);   /* NULL: there are no links */
 } cmq_fs_ops;
 
 struct cmq_fs {
@@ -195,6 +201,9 @@ void cmq_file_read_ahead(const uint8_t *address, size_t bytes);
 /* CMQ_ERR_NOT_FOUND when there is none. */
 static inline cmq_status CMQ_MUST_CHECK cmq_fs_stat(cmq_fs *fs, const char *path, cmq_file_info *info_out) { return fs->ops->stat(fs, path, info_out); }
 
+/* into = `path` as it is without symbolic links, absolute; what does not exist yet is kept as it is named. `into` is not `path`. */
+cmq_status CMQ_MUST_CHECK cmq_fs_resolve(cmq_fs *fs, const char *path, char into[CMQ_PATH_BYTES]);
+
 /* Names in a directory, without "." and "..", sorted by bytes. Owned: cmq_fs_free_names. */
 static inline cmq_status CMQ_MUST_CHECK cmq_fs_list(cmq_fs *fs, const char *path, char ***names_out, size_t *count_out)
 {
@@ -227,8 +236,6 @@ static inline cmq_status CMQ_MUST_CHECK cmq_fs_sync_all(cmq_fs *fs, const char *
 static inline cmq_status CMQ_MUST_CHECK cmq_fs_disk_space(cmq_fs *fs, const char *path, cmq_disk_space *space_out) { return fs->ops->disk_space(fs, path, space_out); }
 
 /* ---- paths as text ---- */
-
-#define CMQ_PATH_BYTES 4096
 
 /* into = a/b, checked; CMQ_ERR_ARGUMENT when it does not fit CMQ_PATH_BYTES. `into` may be `a`; an empty side adds no slash. */
 cmq_status CMQ_MUST_CHECK cmq_path_join(char into[CMQ_PATH_BYTES], const char *a, const char *b);

@@ -4,6 +4,7 @@
  * Invariant:  no descriptor is inherited by a program that this process starts; no call returns early because of a signal.
  * Durability: sync is fdatasync: bytes and length, not times. A failed sync is reported once and never retried, because
  *             the kernel marks the pages clean after it.
+ *             No symbolic link is followed, and nothing is opened but files and directories (see cmq_nofollow.h).
  * Threads:    any; all access is positioned, so two threads do not move each other's file position.
  */
 #include "base/cmq_file.h"
@@ -12,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/cmq_assert.h"
+#include "base/cmq_nofollow.h"
 
 #define ZERO_CHUNK_BYTES 65536
 #define PATH_TEXT_BYTES 300
@@ -53,7 +56,17 @@ static cmq_status fail_file(cmq_file *file, const char *what, uint64_t offset)
     return cmq_fail_errno(errno, "cannot %s %s at byte %" PRIu64, what, name_of(file), offset);
 }
 
-static cmq_status fail_path(const char *what, const char *path) { return cmq_fail_errno(errno, "cannot %s %s", what, tail(path)); }
+/* A store that holds links, devices or FIFOs: see docs/operating.md, "A store from elsewhere". */
+static cmq_status fail_foreign(const char *what, const char *path)
+{
+    return cmq_fail(CMQ_ERR_NOT_STORE, "cannot %s %s: %s. Only files and directories belong into a store; links inside it are not followed", what,
+                    tail(path), errno == ELOOP ? "it is, or lies behind, a symbolic link" : "it is neither a file nor a directory");
+}
+
+static cmq_status fail_path(const char *what, const char *path)
+{
+    return errno == ELOOP ? fail_foreign(what, path) : cmq_fail_errno(errno, "cannot %s %s", what, tail(path));
+}
 
 /* Offsets reach the kernel as off_t; the end of a range must fit as well. */
 static cmq_status CMQ_MUST_CHECK check_range(cmq_file *file, uint64_t offset, uint64_t bytes)
@@ -65,6 +78,22 @@ static cmq_status CMQ_MUST_CHECK check_range(cmq_file *file, uint64_t offset, ui
 
 /* ---- one file ---- */
 
+/* Without O_NONBLOCK, opening a FIFO would wait for its other end; files do not know it. */
+static cmq_status CMQ_MUST_CHECK open_plain(const char *path, int flags, int *descriptor_out)
+{
+    struct stat found;
+    const int descriptor = cmq_nofollow_open(path, flags | O_NONBLOCK | O_NOCTTY, 0666);
+    if (descriptor < 0) return errno == ENXIO ? fail_foreign("open", path) : fail_path("open", path);
+    if (fstat(descriptor, &found) == 0 && (S_ISREG(found.st_mode) || S_ISDIR(found.st_mode))) {
+        *descriptor_out = descriptor;
+        return CMQ_OK;
+    }
+    errno = 0;
+    const cmq_status status = fail_foreign("open", path);
+    close(descriptor);
+    return status;
+}
+
 static cmq_status posix_open(cmq_fs *self, const char *path, cmq_open_mode mode, cmq_file **file_out)
 {
     static const int flags[] = {
@@ -75,16 +104,15 @@ static cmq_status posix_open(cmq_fs *self, const char *path, cmq_open_mode mode,
     };
     CMQ_ASSERT((size_t)mode < sizeof flags / sizeof flags[0]);
     const size_t path_bytes = strlen(path) + 1;
+    int descriptor = -1;
+    const cmq_status status = open_plain(path, flags[mode], &descriptor);
+    if (status != CMQ_OK) return status;
     posix_file *file = malloc(sizeof *file + path_bytes);
-    if (file == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to open %s", tail(path));
-    do {
-        file->descriptor = open(path, flags[mode] | O_CLOEXEC, 0666);
-    } while (file->descriptor < 0 && errno == EINTR);
-    if (file->descriptor < 0) {
-        const cmq_status status = fail_path("open", path);
-        free(file);
-        return status;
+    if (file == NULL) {
+        close(descriptor);
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory to open %s", tail(path));
     }
+    file->descriptor = descriptor;
     file->base.fs = self;
     memcpy(file->path, path, path_bytes);
     *file_out = &file->base;
@@ -320,13 +348,54 @@ static cmq_status posix_lock(cmq_file *file, int64_t *holder_pid_out)
 
 /* ---- paths ---- */
 
+/* Cut the last name off: "a/b/" becomes "a", "/a" becomes "/", "a" becomes ".". */
+static void cut_to_parent(char path[CMQ_PATH_BYTES])
+{
+    size_t bytes = strlen(path);
+    while (bytes > 1 && path[bytes - 1] == '/') bytes--;
+    while (bytes > 0 && path[bytes - 1] != '/') bytes--;
+    while (bytes > 1 && path[bytes - 1] == '/') bytes--;
+    if (bytes == 0) path[bytes++] = '.';
+    path[bytes] = '\0';
+}
+
 static cmq_status posix_stat(cmq_fs *self, const char *path, cmq_file_info *info_out)
 {
     (void)self;
     struct stat from;
-    if (stat(path, &from) != 0) return fail_path("stat", path);
+    const int descriptor = cmq_nofollow_open(path, O_PATH, 0);
+    if (descriptor < 0) return fail_path("stat", path);
+    cmq_status status = fstat(descriptor, &from) == 0 ? CMQ_OK : fail_path("stat", path);
+    close(descriptor);
+    if (status != CMQ_OK) return status;
+    if (!S_ISREG(from.st_mode) && !S_ISDIR(from.st_mode)) {
+        errno = 0;
+        return fail_foreign("stat", path);
+    }
     info_of_stat(&from, info_out);
     return CMQ_OK;
+}
+
+/* What does not exist yet is kept as it is named, behind what does. */
+static cmq_status posix_resolve(cmq_fs *self, const char *path, char into[CMQ_PATH_BYTES])
+{
+    (void)self;
+    char there[CMQ_PATH_BYTES], found[PATH_MAX];
+    const size_t bytes = strlen(path);
+    if (bytes == 0 || bytes >= CMQ_PATH_BYTES) return cmq_fail(CMQ_ERR_ARGUMENT, "a path has %zu bytes", bytes);
+    memcpy(there, path, bytes + 1);
+    size_t end = bytes;
+    while (end > 1 && path[end - 1] == '/') end--;
+    while (realpath(end == 0 ? "." : there, found) == NULL) {
+        if (errno != ENOENT || end == 0) return cmq_fail_errno(errno, "cannot resolve %s", tail(path));
+        while (end > 0 && path[end - 1] != '/') end--;
+        while (end > 1 && path[end - 1] == '/') end--;
+        there[end] = '\0';
+    }
+    const char *rest = path + end + strspn(path + end, "/");
+    cmq_status status = cmq_path_join(into, found, rest);
+    for (size_t last = strlen(into); status == CMQ_OK && last > 1 && into[last - 1] == '/'; last--) into[last - 1] = '\0';
+    return status;
 }
 
 static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
@@ -349,8 +418,13 @@ static bool append_name(char ***names, size_t *count, size_t *room, const char *
 static cmq_status posix_list(cmq_fs *self, const char *path, char ***names_out, size_t *count_out)
 {
     (void)self;
-    DIR *directory = opendir(path);   /* glibc opens with O_CLOEXEC */
-    if (directory == NULL) return fail_path("list", path);
+    const int descriptor = cmq_nofollow_open(path, O_RDONLY | O_DIRECTORY, 0);
+    DIR *directory = descriptor < 0 ? NULL : fdopendir(descriptor);
+    if (directory == NULL) {
+        const cmq_status failed = fail_path("list", path);
+        if (descriptor >= 0) close(descriptor);
+        return failed;
+    }
     char **names = NULL;
     size_t count = 0, room = 0;
     cmq_status status = CMQ_OK;
@@ -375,12 +449,9 @@ static cmq_status posix_list(cmq_fs *self, const char *path, char ***names_out, 
     return CMQ_OK;
 }
 
-/* Open a directory, or any path, for a sync of its own. */
-static cmq_status CMQ_MUST_CHECK open_to_sync(const char *path, int flags, int *descriptor_out)
+static cmq_status CMQ_MUST_CHECK open_to_sync(const char *path, int *descriptor_out)
 {
-    do {
-        *descriptor_out = open(path, O_RDONLY | O_CLOEXEC | flags);
-    } while (*descriptor_out < 0 && errno == EINTR);
+    *descriptor_out = cmq_nofollow_open(path, O_RDONLY | O_DIRECTORY, 0);
     return *descriptor_out < 0 ? fail_path("open for a sync", path) : CMQ_OK;
 }
 
@@ -388,7 +459,7 @@ static cmq_status posix_sync_directory(cmq_fs *self, const char *path)
 {
     (void)self;
     int descriptor;
-    cmq_status status = open_to_sync(path, O_DIRECTORY, &descriptor);
+    cmq_status status = open_to_sync(path, &descriptor);
     if (status != CMQ_OK) return status;
     if (fsync(descriptor) != 0) status = fail_path("sync directory", path);
     close(descriptor);
@@ -399,36 +470,28 @@ static cmq_status posix_sync_all(cmq_fs *self, const char *path)
 {
     (void)self;
     int descriptor;
-    cmq_status status = open_to_sync(path, O_DIRECTORY, &descriptor);
+    cmq_status status = open_to_sync(path, &descriptor);
     if (status != CMQ_OK) return status;
     if (syncfs(descriptor) != 0) status = fail_path("sync the file system of", path);
     close(descriptor);
     return status;
 }
 
-/* Cut the last name off: "a/b/" becomes "a", "/a" becomes "/", "a" becomes ".". */
-static void cut_to_parent(char path[CMQ_PATH_BYTES])
-{
-    size_t bytes = strlen(path);
-    while (bytes > 1 && path[bytes - 1] == '/') bytes--;
-    while (bytes > 0 && path[bytes - 1] != '/') bytes--;
-    while (bytes > 1 && path[bytes - 1] == '/') bytes--;
-    if (bytes == 0) path[bytes++] = '.';
-    path[bytes] = '\0';
-}
-
-static cmq_status CMQ_MUST_CHECK check_directory(const char *path)
-{
-    struct stat from;
-    if (stat(path, &from) != 0) return fail_path("stat", path);
-    if (!S_ISDIR(from.st_mode)) return cmq_fail_errno(ENOTDIR, "cannot make directory %s", tail(path));
-    return CMQ_OK;
-}
-
 /* Make `path`, whose parent exists, and with `synced` make its name durable. */
 static cmq_status CMQ_MUST_CHECK make_one(cmq_fs *self, const char *path, bool synced)
 {
-    if (mkdir(path, 0777) != 0) return errno == EEXIST ? check_directory(path) : fail_path("make directory", path);
+    const char *name;
+    cmq_file_info info = {0};
+    const int folder = cmq_nofollow_parent(path, &name);
+    if (folder < 0) return fail_path("make directory", path);
+    const int failed = mkdirat(folder, name, 0777) == 0 ? 0 : errno;
+    close(folder);
+    errno = failed;
+    if (failed != 0 && failed != EEXIST) return fail_path("make directory", path);
+    if (failed == EEXIST) {
+        const cmq_status status = posix_stat(self, path, &info);
+        return status == CMQ_OK && !info.is_directory ? cmq_fail_errno(ENOTDIR, "cannot make directory %s", tail(path)) : status;
+    }
     if (!synced) return CMQ_OK;
     char parent[CMQ_PATH_BYTES];
     memcpy(parent, path, strlen(path) + 1);
@@ -441,8 +504,8 @@ static cmq_status CMQ_MUST_CHECK make_all(cmq_fs *self, const char *path, bool s
     char prefix[CMQ_PATH_BYTES];
     const size_t bytes = strlen(path);
     if (bytes == 0 || bytes >= CMQ_PATH_BYTES) return cmq_fail(CMQ_ERR_ARGUMENT, "a directory's path has %zu bytes", bytes);
-    struct stat from;
-    if (stat(path, &from) == 0 && S_ISDIR(from.st_mode)) return CMQ_OK;
+    cmq_file_info info = {0};
+    if (posix_stat(self, path, &info) == CMQ_OK && info.is_directory) return CMQ_OK;
     /* From the first name down; each prefix ends in front of a slash, or is the whole. */
     for (size_t end = 1; end <= bytes; end++) {
         if (end < bytes && path[end] != '/') continue;
@@ -458,30 +521,55 @@ static cmq_status CMQ_MUST_CHECK make_all(cmq_fs *self, const char *path, bool s
 static cmq_status posix_make_directory(cmq_fs *self, const char *path) { return make_all(self, path, true); }
 static cmq_status posix_make_directory_unsynced(cmq_fs *self, const char *path) { return make_all(self, path, false); }
 
+/* A link is removed itself. */
+static cmq_status CMQ_MUST_CHECK remove_name(const char *what, const char *path, int flags)
+{
+    const char *name;
+    const int folder = cmq_nofollow_parent(path, &name);
+    if (folder < 0) return fail_path(what, path);
+    const cmq_status status = unlinkat(folder, name, flags) == 0 ? CMQ_OK : fail_path(what, path);
+    close(folder);
+    return status;
+}
+
 static cmq_status posix_remove(cmq_fs *self, const char *path)
 {
     (void)self;
-    return unlink(path) == 0 ? CMQ_OK : fail_path("remove", path);
+    return remove_name("remove", path, 0);
 }
 
 static cmq_status posix_remove_directory(cmq_fs *self, const char *path)
 {
     (void)self;
-    return rmdir(path) == 0 ? CMQ_OK : fail_path("remove directory", path);
+    return remove_name("remove directory", path, AT_REMOVEDIR);
 }
 
 static cmq_status posix_rename(cmq_fs *self, const char *from, const char *to)
 {
     (void)self;
-    return rename(from, to) == 0 ? CMQ_OK : cmq_fail_errno(errno, "cannot rename %.200s to %.200s", tail(from), tail(to));
+    const char *from_name = "", *to_name = "";
+    const int from_folder = cmq_nofollow_parent(from, &from_name);
+    const int to_folder = from_folder < 0 ? -1 : cmq_nofollow_parent(to, &to_name);
+    cmq_status status = CMQ_OK;
+    if (to_folder < 0) status = fail_path("rename", from_folder < 0 ? from : to);
+    else if (renameat(from_folder, from_name, to_folder, to_name) != 0)
+        status = cmq_fail_errno(errno, "cannot rename %.200s to %.200s", tail(from), tail(to));
+    if (from_folder >= 0) close(from_folder);
+    if (to_folder >= 0) close(to_folder);
+    return status;
 }
 
 static cmq_status posix_disk_space(cmq_fs *self, const char *path, cmq_disk_space *space_out)
 {
     (void)self;
     struct statvfs from;
-    while (statvfs(path, &from) != 0)
-        if (errno != EINTR) return fail_path("ask the free space of", path);
+    const int descriptor = cmq_nofollow_open(path, O_PATH, 0);
+    int failed = descriptor < 0 ? errno : 0;
+    while (failed == 0 && fstatvfs(descriptor, &from) != 0)
+        if (errno != EINTR) failed = errno;
+    if (descriptor >= 0) close(descriptor);
+    errno = failed;
+    if (failed != 0) return fail_path("ask the free space of", path);
     space_out->total_bytes = (uint64_t)from.f_blocks * from.f_frsize;
     space_out->free_bytes = (uint64_t)from.f_bfree * from.f_frsize;
     space_out->usable_bytes = (uint64_t)from.f_bavail * from.f_frsize;
@@ -514,6 +602,7 @@ static const cmq_fs_ops posix_ops = {
     .sync_directory = posix_sync_directory,
     .sync_all = posix_sync_all,
     .disk_space = posix_disk_space,
+    .resolve = posix_resolve,
 };
 
 cmq_fs *cmq_fs_posix(void)

@@ -18,6 +18,7 @@
 #include "broker/cmq_alarm.h"
 #include "broker/cmq_delay_record.h"
 #include "broker/cmq_parked.h"
+#include "broker/cmq_system_topics.h"
 #include "store/cmq_watch.h"
 
 #define BATCH_UNITS 2048u          /* delivered before the disk is waited for: 256 left it waiting nine tenths of the time */
@@ -31,6 +32,7 @@ struct cmq_delay {
     cmq_clock clock;
     const cmq_delay_levels *levels;
     cmq_watcher *watcher;
+    cmq_tables_reader *tables;         /* NULL: not known */
     cmq_alarm alarm;
     pthread_t thread;
     bool threaded, started;            /* started: there is a thread to join */
@@ -68,6 +70,7 @@ cmq_status cmq_delay_create(cmq_delay **delay_out, const cmq_delay_options *opti
     made->threaded = !options->manual;
     pthread_mutex_init(&made->mutex, NULL);
     cmq_status status = cmq_alarm_open(&made->alarm, options->clock.now_ms == NULL);
+    if (status == CMQ_OK && options->tables != NULL) status = cmq_tables_reader_create(options->tables, &made->tables);
     if (status == CMQ_OK) status = cmq_watcher_create(&made->watcher, made->store, wake, made);
     if (status != CMQ_OK) {
         cmq_delay_destroy(made);
@@ -82,6 +85,7 @@ void cmq_delay_destroy(cmq_delay *delay)
     if (delay == NULL) return;
     cmq_delay_stop(delay);
     cmq_watcher_destroy(delay->watcher);
+    cmq_tables_reader_destroy(delay->tables);
     cmq_alarm_close(&delay->alarm);
     pthread_mutex_destroy(&delay->mutex);
     free(delay);
@@ -143,6 +147,13 @@ void cmq_delay_count(cmq_delay *delay, cmq_delay_counters *counters_out)
 
 /* ---- one record ---- */
 
+static void note_undelivered(cmq_delay *delay)
+{
+    pthread_mutex_lock(&delay->mutex);
+    delay->counters.undelivered++;
+    pthread_mutex_unlock(&delay->mutex);
+}
+
 /* Deliver one unit's record, without waiting for the disk. *end_out: of its delivery; not touched when it was passed over. */
 static cmq_status CMQ_MUST_CHECK deliver(cmq_delay *delay, const cmq_unit *unit, int64_t *end_out, bool *passed_out)
 {
@@ -153,6 +164,11 @@ static cmq_status CMQ_MUST_CHECK deliver(cmq_delay *delay, const cmq_unit *unit,
     cmq_appended appended;
     cmq_status status = cmq_parked_read(delay->store, unit->phy, &parked);
     if (status == CMQ_OK) status = cmq_delay_target(&parked.view, &topic, &queue_id);
+    if (status == CMQ_OK && !cmq_topic_takes(delay->tables, topic, queue_id)) {
+        note_undelivered(delay);
+        topic = cmq_slice_of_text(CMQ_TOPIC_UNDELIVERED);
+        queue_id = 0;
+    }
     if (status == CMQ_OK) status = cmq_delay_make_append(&parked.view, topic, queue_id, delay->scratch, &append);
     if (status == CMQ_OK) status = cmq_store_append(delay->store, &append, &appended);
     if (status == CMQ_OK) *end_out = appended.end;

@@ -27,6 +27,7 @@
 #include "base/cmq_bytes.h"
 #include "base/cmq_clock.h"
 #include "base/cmq_status.h"
+#include "broker/cmq_tables.h"
 #include "store/cmq_store.h"
 #include "store/cmq_tagscode.h"
 
@@ -55,6 +56,7 @@ typedef struct cmq_delay cmq_delay;
 typedef struct cmq_delay_options {
     cmq_store *store;            /* its messageDelayLevel counts; outlives the service */
     cmq_clock clock;             /* .now_ms NULL: the system's */
+    cmq_tables *tables;          /* which topics there are; NULL: all that is parked is delivered. Outlives the service */
     bool manual;                 /* no thread: the test calls cmq_delay_step */
 } cmq_delay_options;
 
@@ -107,6 +109,7 @@ typedef struct cmq_delay_counters {
     cmq_status status;           /* of the last failure while RETRYING or FENCED, else CMQ_OK */
     uint64_t delivered;
     uint64_t skipped;            /* passed over: see "Failing" */
+    uint64_t undelivered;        /* of those delivered: into CMQ_TOPIC_UNDELIVERED, as there was no such topic, queue or permission */
     uint64_t rounds;             /* times that it woke up and looked */
 } cmq_delay_counters;
 void cmq_delay_count(cmq_delay *delay, cmq_delay_counters *counters_out);

@@ -17,6 +17,7 @@
 
 #include "base/cmq_assert.h"
 #include "broker/cmq_recall.h"
+#include "broker/cmq_system_topics.h"
 #include "broker/cmq_unique_id.h"
 #include "store/cmq_property.h"
 #include "store/cmq_wire_batch.h"
@@ -173,17 +174,6 @@ static uint8_t *run_scratch(cmq_send_run *run, size_t bytes)
 
 /* ---- checks ---- */
 
-/* Topics that only the broker writes (remoting 7.4). */
-static bool is_reserved(cmq_slice topic)
-{
-    static const char *const names[] = {"SCHEDULE_TOPIC_XXXX",        "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-                                        "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC",          "OFFSET_MOVED_EVENT"};
-    if (topic.bytes < 15 || (topic.data[0] != 'S' && topic.data[0] != 'R' && topic.data[0] != 'T' && topic.data[0] != 'O')) return false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (cmq_slice_equal(topic, cmq_slice_of_text(names[i]))) return true;
-    return false;
-}
-
 static void refuse(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
 static void refuse(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code, const char *format, ...)
 {
@@ -193,6 +183,11 @@ static void refuse(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     cmq_send_answer(l, reply, code, text);
+}
+
+static void refuse_reserved(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_slice topic)
+{
+    refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "Sending message to topic[%.*s] is forbidden.", cmq_shown(topic), (const char *)topic.data);
 }
 
 static void refuse_queue(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_send_header *header, const cmq_topic_entry *topic)
@@ -213,8 +208,8 @@ static bool may_send(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq_
         refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "the broker[%s] sending message is forbidden", broker->broker_ip);
         return false;
     }
-    if (is_reserved(header->topic)) {
-        refuse(l, reply, CMQ_RESPONSE_NO_PERMISSION, "Sending message to topic[%.*s] is forbidden.", cmq_shown(header->topic), (const char *)header->topic.data);
+    if (cmq_topic_is_reserved(header->topic)) {
+        refuse_reserved(l, reply, header->topic);
         return false;
     }
     if ((topic->perm & CMQ_PERM_WRITE) == 0) {
@@ -571,6 +566,8 @@ cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appe
 {
     CMQ_ASSERT(append->count == 1 && append->properties.kind <= CMQ_COLUMN_ONE && append->queue_ids == NULL);
     *appended_out = (cmq_appended){0};
+    const cmq_slice topic = append->common.topic;
+    if (cmq_topic_is_reserved(topic)) return cmq_fail(CMQ_ERR_TOPIC, "Sending message to topic[%.*s] is forbidden.", cmq_shown(topic), (const char *)topic.data);
     cmq_append one = *append;
     one.no_wait = false;
     cmq_delay_parked delayed;
@@ -607,6 +604,10 @@ cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_c
     }
     const cmq_topic_entry *topic = cmq_tables_topic(cmq_broker_tables(l), header.topic);
     const bool is_retry = cmq_slice_starts_with(header.topic, "%RETRY%");
+    if (topic == NULL && cmq_topic_is_reserved(header.topic)) {
+        refuse_reserved(l, &reply, header.topic);
+        return CMQ_NET_DONE;
+    }
     if (!again && (topic == NULL || is_retry)) {
         /* Sends of this connection that came before it are stored before it. */
         cmq_send_flush_run(l);

@@ -49,6 +49,7 @@ cmq_status cmq_timer_create(cmq_timer **timer_out, const cmq_timer_options *opti
     cmq_status status = cmq_alarm_open(&made->alarm, options->clock.now_ms == NULL);
     if (status == CMQ_OK) status = take_options(made, options);
     if (status == CMQ_OK) status = cmq_timer_recover(made, cmq_store_root(made->store), cmq_store_fs(made->store));
+    if (status == CMQ_OK && options->tables != NULL) status = cmq_tables_reader_create(options->tables, &made->tables);
     if (status == CMQ_OK) status = cmq_watcher_create(&made->watcher, made->store, wake, made);
     if (status != CMQ_OK) {
         cmq_timer_destroy(made);
@@ -63,6 +64,7 @@ void cmq_timer_destroy(cmq_timer *timer)
     if (timer == NULL) return;
     CMQ_ASSERT(!timer->started);
     cmq_watcher_destroy(timer->watcher);
+    cmq_tables_reader_destroy(timer->tables);
     cmq_timer_walk_free(&timer->walk);
     cmq_timer_log_close(timer->log);
     cmq_timer_wheel_close(timer->wheel);

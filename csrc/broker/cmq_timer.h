@@ -30,6 +30,7 @@
 #include "base/cmq_bytes.h"
 #include "base/cmq_clock.h"
 #include "base/cmq_status.h"
+#include "broker/cmq_tables.h"
 #include "broker/cmq_timer_check.h"
 #include "store/cmq_store.h"
 
@@ -43,6 +44,7 @@ typedef struct cmq_timer cmq_timer;
 typedef struct cmq_timer_options {
     cmq_store *store;                /* open for writing; outlives the service */
     cmq_clock clock;                 /* .now_ms NULL: the system's */
+    cmq_tables *tables;              /* which topics there are; NULL: all that is parked is delivered. Outlives the service */
     bool manual;                     /* no thread: the test calls cmq_timer_step */
     int32_t precision_ms;            /* timerPrecisionMs [1000]: a slot */
     int64_t delay_ms_max;            /* timerMaxDelaySec [3 days: CMQ_TIMER_DELAY_MS_MAX] */
@@ -123,6 +125,7 @@ typedef struct cmq_timer_counters {
     uint64_t rolled;             /* parked again */
     uint64_t recalled;           /* not delivered, as a deletion said */
     uint64_t skipped;            /* passed over: see "Failing" */
+    uint64_t undelivered;        /* of those delivered: into CMQ_TOPIC_UNDELIVERED, as there was no such topic, queue or permission */
     uint64_t rounds;             /* times that it woke up and looked */
     int64_t pending;             /* in the wheel now; deletions count as -1 */
     int64_t read_behind_ms;      /* how late it is: 0 when nothing is due */

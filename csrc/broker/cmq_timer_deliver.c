@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/cmq_assert.h"
+#include "broker/cmq_system_topics.h"
 #include "broker/cmq_timer_internal.h"
 #include "store/cmq_property.h"
 #include "wire/cmq_command.h"
@@ -47,6 +48,13 @@ static cmq_status CMQ_MUST_CHECK write_properties(cmq_timer *timer, cmq_slice *p
     return status;
 }
 
+static void note_undelivered(cmq_timer *timer)
+{
+    pthread_mutex_lock(&timer->mutex);
+    timer->counters.undelivered++;
+    pthread_mutex_unlock(&timer->mutex);
+}
+
 cmq_status cmq_timer_append(cmq_timer *timer, const cmq_record_view *parked, int64_t enqueue_ms, bool roll, int64_t *end_out)
 {
     cmq_slice topic;
@@ -58,6 +66,10 @@ cmq_status cmq_timer_append(cmq_timer *timer, const cmq_record_view *parked, int
         status = cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "nothing is delivered to topic %s", CMQ_TOPIC_TIMER);
     if (status == CMQ_OK && roll) {
         topic = cmq_timer_topic();
+        queue_id = 0;
+    } else if (status == CMQ_OK && !cmq_topic_takes(timer->tables, topic, queue_id)) {
+        note_undelivered(timer);
+        topic = cmq_slice_of_text(CMQ_TOPIC_UNDELIVERED);
         queue_id = 0;
     }
     if (status == CMQ_OK) status = cmq_delay_make_append(parked, topic, queue_id, timer->scratch, &append);

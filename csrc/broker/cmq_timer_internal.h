@@ -47,6 +47,7 @@ struct cmq_timer {
     cmq_clock clock;
     cmq_alarm alarm;
     cmq_watcher *watcher;
+    cmq_tables_reader *tables;            /* NULL: not known */
     pthread_t thread;
     bool threaded, started;               /* started: there is a thread to join */
     _Atomic bool stopping;

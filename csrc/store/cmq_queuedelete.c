@@ -275,7 +275,10 @@ static cmq_status CMQ_MUST_CHECK remove_some(cmq_fs *fs, const char *path, uint3
     char **names, below[CMQ_PATH_BYTES];
     size_t count;
     cmq_status status = cmq_fs_stat(fs, path, &info);
-    if (status != CMQ_OK) return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
+    if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
+    if (status == CMQ_ERR_NOT_STORE) info.is_directory = false;   /* a link, a FIFO or the like: removed itself */
+    else if (status != CMQ_OK) return status;
+    status = CMQ_OK;
     if (info.is_directory) {
         status = cmq_fs_list(fs, path, &names, &count);
         if (status != CMQ_OK) return status;
@@ -313,6 +316,6 @@ void cmq_queues_look_for_trash(cmq_queues *queues)
 {
     char trash[CMQ_PATH_BYTES];
     cmq_file_info info;
-    if (trash_path(queues, trash) == CMQ_OK && cmq_fs_stat(queues->fs, trash, &info) == CMQ_OK)
+    if (trash_path(queues, trash) == CMQ_OK && cmq_fs_stat(queues->fs, trash, &info) == CMQ_OK && info.is_directory)
         atomic_store_explicit(&queues->has_trash, true, memory_order_release);
 }

@@ -17,6 +17,7 @@
 
 #include "base/cmq_assert.h"
 #include "store/cmq_repair_internal.h"
+#include "store/cmq_storepaths.h"
 
 /* ---- the store that is looked at ---- */
 
@@ -113,13 +114,9 @@ static bool has_light_queues(const cmq_rawqueues *raw)
 
 static cmq_status CMQ_MUST_CHECK take_paths(cmq_repair *repair)
 {
-    const char *path = repair->options->store->path;
-    if (path == NULL || path[0] == '\0') return cmq_fail(CMQ_ERR_ARGUMENT, "the path of the store is empty");
     if (repair->options->cut_damage && repair->options->fill_damage) return cmq_fail(CMQ_ERR_ARGUMENT, "damage is cut off or filled, not both");
-    repair->root = path;
-    cmq_status status = strlen(path) < CMQ_PATH_BYTES ? CMQ_OK : cmq_fail(CMQ_ERR_ARGUMENT, "the path of the store has more than %d bytes", CMQ_PATH_BYTES - 1);
-    if (status == CMQ_OK) status = cmq_path_join(repair->built, path, CMQ_REPAIR_BUILT);
-    return status;
+    repair->root = repair->options->store->path;
+    return cmq_path_join(repair->built, repair->root, CMQ_REPAIR_BUILT);
 }
 
 /* A folder that is a mount of its own cannot be put aside by renaming: better told now than half way. */
@@ -388,14 +385,14 @@ static cmq_status CMQ_MUST_CHECK check_store(cmq_repair *repair)
     return status;
 }
 
-cmq_status cmq_store_repair(const cmq_repair_options *options, cmq_repair_report *report_out)
+/* `options` has its paths resolved. */
+static cmq_status CMQ_MUST_CHECK repair_resolved(cmq_fs *fs, const cmq_repair_options *options, cmq_repair_report *report_out)
 {
-    *report_out = (cmq_repair_report){.first_damage = -1, .cut_at = -1};
     cmq_repair *repair = calloc(1, sizeof *repair);
     if (repair == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to repair");
     repair->options = options;
     repair->report = report_out;
-    repair->fs = options->store->fs != NULL ? options->store->fs : cmq_fs_posix();
+    repair->fs = fs;
     cmq_lock *lock = NULL;
     cmq_status status = take_paths(repair);
     if (status == CMQ_OK) status = check_store(repair);
@@ -407,5 +404,19 @@ cmq_status cmq_store_repair(const cmq_repair_options *options, cmq_repair_report
     free(repair->fills);
     cmq_lock_release(lock);
     free(repair);
+    return status;
+}
+
+cmq_status cmq_store_repair(const cmq_repair_options *options, cmq_repair_report *report_out)
+{
+    *report_out = (cmq_repair_report){.first_damage = -1, .cut_at = -1};
+    cmq_fs *fs = options->store->fs != NULL ? options->store->fs : cmq_fs_posix();
+    cmq_store_options store = *options->store;
+    cmq_repair_options resolved = *options;
+    resolved.store = &store;
+    cmq_storepaths paths;
+    cmq_status status = cmq_storepaths_resolve(&paths, fs, &store);
+    if (status == CMQ_OK) status = repair_resolved(fs, &resolved, report_out);
+    cmq_storepaths_free(&paths);
     return status;
 }

@@ -12,19 +12,20 @@
 #include "base/cmq_crc32.h"
 #include "store/cmq_abort.h"
 #include "store/cmq_store_internal.h"
+#include "store/cmq_storepaths.h"
 
 #define FINGERPRINT_BYTES 88u
 
 /* ---- settings ---- */
 
-static cmq_status take_options(cmq_store *store, const cmq_store_options *options)
+static cmq_status take_options(cmq_store *store, const cmq_store_options *options, cmq_storepaths *paths)
 {
     store->options = *options;
     store->fs = options->fs != NULL ? options->fs : cmq_fs_posix();
     store->clock = options->clock.now_ms != NULL ? options->clock : cmq_clock_system();
-    if (options->path == NULL || options->path[0] == '\0') return cmq_fail(CMQ_ERR_ARGUMENT, "the path of the store is empty");
-    if (strlen(options->path) >= sizeof store->root) return cmq_fail(CMQ_ERR_ARGUMENT, "the path of the store has more than %zu bytes", sizeof store->root - 1);
-    strcpy(store->root, options->path);
+    cmq_status status = cmq_storepaths_resolve(paths, store->fs, &store->options);
+    if (status != CMQ_OK) return status;
+    memcpy(store->root, paths->root, sizeof store->root);
     store->options.path = store->root;
     if (store->options.body_bytes_max == 0) store->options.body_bytes_max = CMQ_BODY_BYTES_DEFAULT;
     if (store->options.body_bytes_max > (1u << 30)) return cmq_fail(CMQ_ERR_SETTING, "maxMessageSize is %u, at most 1 GiB is allowed", options->body_bytes_max);
@@ -32,7 +33,7 @@ static cmq_status take_options(cmq_store *store, const cmq_store_options *option
     if (store->options.durable_point_bytes == 0) store->options.durable_point_bytes = INT64_C(256) << 20;
     if (store->options.durable_point_ms == 0) store->options.durable_point_ms = 10000;
     const char *levels = options->delay_levels != NULL ? options->delay_levels : CMQ_DELAY_LEVELS_DEFAULT;
-    cmq_status status = cmq_delay_levels_parse(cmq_slice_of_text(levels), &store->delays);
+    status = cmq_delay_levels_parse(cmq_slice_of_text(levels), &store->delays);
     for (uint32_t i = 0; status == CMQ_OK && i < options->batch_topic_count; i++)
         status = cmq_store_set_batch_topic(store, cmq_slice_of_text(options->batch_topics[i]));
     return status;
@@ -249,8 +250,10 @@ cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *option
     store->last_phy = -1;
     atomic_init(&store->found_from, -1);
     atomic_init(&store->confirmed_last_phy, -1);
-    cmq_status status = take_options(store, options);
+    cmq_storepaths paths;
+    cmq_status status = take_options(store, options, &paths);
     if (status == CMQ_OK) status = open_parts(store);
+    cmq_storepaths_free(&paths);
     /* Borrowed for the call only. */
     store->options.commitlog_paths = NULL;
     store->options.batch_topics = NULL;

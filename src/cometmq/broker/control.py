@@ -126,6 +126,7 @@ class ControlPlane:
         self._version = DataVersion.first(now_ms())
         self._store = store
         self._plane = plane
+        self._undelivered = 0
         self._name_servers = name_servers
         self._port = port
         self._now_ms = now_ms
@@ -494,9 +495,18 @@ class ControlPlane:
             kind, key = ("GROUP_GET", f"{topic}@{group}") if group else ("TOPIC_PUT", topic)
             stats.follow(f"{kind}_NUMS", key, messages)
             stats.follow(f"{kind}_SIZE", key, size)
+        self._tell_undelivered(totals.get("delay_undelivered", 0) + totals.get("timer_undelivered", 0))
         stats.counters = {**totals, "connections_in_groups_now": self._members_now()}
         stats.sample()
         stats.turn_day_at(self._now_ms() // _DAY_MS, totals)
+
+    def _tell_undelivered(self, count: int) -> None:
+        if count > self._undelivered:
+            _log.warning(
+                "delayed messages went to rmq_sys_UNDELIVERED: their topic, its write permission or queue is not there",
+                extra={"messages": count - self._undelivered},
+            )
+        self._undelivered = count
 
     def _members_now(self) -> int:
         return sum(len(group.members) for group in self.clients.consumers.groups())

@@ -38,6 +38,7 @@ import base64
 import errno
 import json
 import os
+import stat
 import threading
 import time
 import uuid
@@ -373,7 +374,7 @@ class HandoffFolder:
     def wake(self) -> None:
         """Tell the writer that there is work. Nobody there, or a full FIFO, is fine: he looks by himself too."""
         with suppress(OSError):
-            descriptor = os.open(self.path / "wake", os.O_WRONLY | os.O_NONBLOCK)
+            descriptor = os.open(self.path / "wake", os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
                 os.write(descriptor, b"w")
             finally:
@@ -386,8 +387,11 @@ class HandoffFolder:
     def rejection(self, name: str) -> str | None:
         """Return why a piece of work was rejected, or None where it was not."""
         try:
-            content = json.loads((self.rejected / f"{name}.json").read_text("utf-8"))
+            data = self._ops.read(self.rejected / f"{name}.json", bytes_max=WORK_BYTES_MAX)
+            content = None if data is None else json.loads(data)
         except FileNotFoundError:
+            return None
+        if content is None:
             return None
         return str(content["reason"])
 
@@ -395,7 +399,8 @@ class HandoffFolder:
         """Return why work of this id and folder was rejected, however it was named; None where it was not."""
         for name in sorted((entry.stem for entry in self.rejected.glob(f"*-s-{work.work_id}.work")), reverse=True):
             with suppress(CorruptRecord, NewerWork, FileNotFoundError):
-                found = decode_work((self.rejected / f"{name}.work").read_bytes())
+                data = self._ops.read(self.rejected / f"{name}.work", bytes_max=WORK_BYTES_MAX + _HEADER.size)
+                found = None if data is None else decode_work(data)
                 if isinstance(found, StagedWork) and found.folder == work.folder:
                     return self.rejection(name)
         return None
@@ -494,9 +499,12 @@ class HandoffFolder:
         try:
             self._ops.make_folder(self.path)
             fifo = self.path / "wake"
+            # A plain file would always be ready to be read.
+            if os.path.lexists(fifo) and not stat.S_ISFIFO(fifo.lstat().st_mode):
+                fifo.unlink()
             with suppress(FileExistsError):
                 os.mkfifo(fifo)
-            return os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            return os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             # Some network file systems; then the writer looks by itself, a little later.
             return None

@@ -12,6 +12,7 @@ from typing import Any
 
 from cometmq._engine import StoreHandle
 from cometmq.errors import InvalidArgument, NotAStore
+from cometmq.store.foreign import refuse_links
 from cometmq.store.options import FlushMode, Retention
 from cometmq.store_config.setting_sources import LoadedSettings, load_settings
 from cometmq.store_config.settings import FlushDiskType, StoreSettings, StoreType
@@ -135,7 +136,7 @@ def plan_opening(
     Raises:
         SettingError: a setting cannot be used.
         InvalidArgument: an argument cannot be used, or the store is of a kind that CometMQ does not read.
-        NotAStore: the path is a file.
+        NotAStore: the path is a file, or there are links inside the store.
     """
     overrides: dict[str, Any] = dict(settings or {})
     overrides |= {name: value for name, value in named.items() if value is not None}
@@ -146,6 +147,7 @@ def plan_opening(
     _tell_unknown(file, loaded)
     if Path(path).exists() and not Path(path).is_dir():
         raise NotAStore(f"{os.fspath(path)} is a file; a store is a directory")
+    refuse_links(Path(path))
     if not 1 <= default_queues <= 65_536:
         raise InvalidArgument(f"default_queues is {default_queues}; it must be 1 to 65,536")
     return Plan(

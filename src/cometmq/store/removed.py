@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cometmq._plural import counted
+from cometmq.store_config.file_ops import SYSTEM_FILE_OPS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +19,7 @@ _HEADER = struct.Struct(">QIIqqIIqqq56sII")
 _MAGIC = 0x434D5152454D4F56
 _VERSION = 1
 _UNFINISHED = 1
+_CUT_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +77,8 @@ def removed_cuts(store_path: Path) -> tuple[RemovedCut, ...]:
     found = []
     for folder in sorted((store_path / "cometmq" / "removed").glob("*")):
         try:
-            content = (folder / "cut").read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+            content = SYSTEM_FILE_OPS.read(folder / "cut", bytes_max=_CUT_BYTES_MAX) or b""
+        except OSError:
             continue
         if len(content) < _HEADER.size or zlib.crc32(content[: _HEADER.size - 4]) != _HEADER.unpack_from(content)[-1]:
             continue

@@ -152,7 +152,7 @@ class StagedFolder:
     def sizes(self, job: str) -> dict[str, int]:
         """Return the bytes of each staged file of a job."""
         with suppress(FileNotFoundError):
-            return {file.name: file.stat().st_size for file in (self.path / job).glob("*.arrow")}
+            return {file.name: file.lstat().st_size for file in (self.path / job).glob("*.arrow")}
         return {}
 
     def settle(self, job: str) -> None:
@@ -189,7 +189,7 @@ class StagedFolder:
             besides: further folders to keep.
         """
         try:
-            entries = sorted(entry for entry in self.path.iterdir() if entry.is_dir() and entry.name != _DONE)
+            entries = sorted(entry for entry in self.path.iterdir() if not entry.is_symlink() and entry.is_dir() and entry.name != _DONE)
         except FileNotFoundError:
             return
         stale = [entry for entry in entries if entry.name.startswith(".removed-") or self._is_stale(entry)]
@@ -220,7 +220,7 @@ class StagedFolder:
             return gone
         newest = 0.0
         with suppress(FileNotFoundError):
-            newest = max(entry.stat().st_mtime for entry in (folder, *folder.iterdir()))
+            newest = max(entry.lstat().st_mtime for entry in (folder, *folder.iterdir()))
         return newest < time.time() - STALE_S
 
     # --- What was applied

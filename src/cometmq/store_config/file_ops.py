@@ -8,7 +8,9 @@ Threads: any. The operations have no state.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 from typing import Protocol
 
@@ -43,13 +45,22 @@ class FileOps(Protocol):
         ...
 
 
+def _open_plain(path: str, flags: int) -> int:
+    """Open a plain file: a link at the end of the path is not followed, and a FIFO is not waited for."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a plain file", path)
+
+
 class SystemFileOps:
     """The operating system's files."""
 
     def read(self, path: Path, *, bytes_max: int) -> bytes | None:
         """See :meth:`FileOps.read`."""
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=_open_plain) as file:  # noqa: PTH123 - an opener
                 data = file.read(bytes_max + 1)
         except FileNotFoundError:
             return None
@@ -60,7 +71,7 @@ class SystemFileOps:
     def write_synced(self, path: Path, data: bytes) -> None:
         """See :meth:`FileOps.write_synced`."""
         # Synced through the descriptor that wrote: one opened later may not be told of a failed write-back.
-        with path.open("wb", buffering=0) as file:
+        with open(path, "wb", buffering=0, opener=_open_plain) as file:  # noqa: PTH123
             left = memoryview(data)
             while left:
                 left = left[file.write(left) :]
