@@ -197,6 +197,24 @@ fuzz: $(SETUP) ## mutate corpora for minutes under AddressSanitizer; FUZZ_MUTATI
 		CMQ_LONG=1 build/asan/tests/$$name tests/fuzz/c/corpus/$${name#fuzz_} $$mutations || exit 1; \
 	done
 
+FUZZ_SECONDS ?= 300
+FUZZ_CORPUS ?= build/fuzz-corpus
+.PHONY: fuzz-libfuzzer
+fuzz-libfuzzer: $(SETUP) ## libFuzzer over every decoder, FUZZ_SECONDS=n each, with both sanitizers; skipped where clang is missing
+	@if ! echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { return d == 0 && n != 0; }' \
+		| clang -fsanitize=fuzzer,address -x c -o /dev/null - 2> /dev/null; then \
+		echo "fuzz-libfuzzer: skipped: clang with libFuzzer is missing (Debian: apt-get install clang libclang-rt-14-dev)"; exit 0; fi; \
+	$(MAKE) --no-print-directory fuzz-libfuzzer-run
+
+.PHONY: fuzz-libfuzzer-run
+fuzz-libfuzzer-run: $(SETUP)
+	$(call configure_and_build,libfuzzer,)
+	@for source in tests/fuzz/c/fuzz_*.c; do \
+		name=$$(basename $$source .c); kept=$(FUZZ_CORPUS)/$${name#fuzz_}; mkdir -p $$kept build/fuzz-found; echo "fuzz-libfuzzer: $$name"; \
+		build/libfuzzer/tests/$$name -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -timeout=20 -rss_limit_mb=2500 -print_final_stats=1 \
+			-artifact_prefix=build/fuzz-found/$$name- $$kept tests/fuzz/c/corpus/$${name#fuzz_} || exit 1; \
+	done
+
 # --- Show and measure -------------------------------------------------------------------------------------------------
 
 # Only the data file inside the package is read: without its dependencies, which is pandas.

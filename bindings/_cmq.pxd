@@ -51,6 +51,8 @@ cdef extern from "base/cmq_bytes.h" nogil:
     bint cmq_slice_equal(cmq_slice a, cmq_slice b)
     void cmq_store_u16(uint8_t *at, uint16_t value)
     void cmq_store_u32(uint8_t *at, uint32_t value)
+    uint32_t cmq_load_u32(const uint8_t *at)
+    int64_t cmq_load_i64(const uint8_t *at)
 
 
 cdef extern from "base/cmq_hash.h" nogil:
@@ -116,6 +118,10 @@ cdef extern from "store/cmq_record.h" nogil:
     enum:
         CMQ_SYS_COMPRESSED
         CMQ_SYS_INNER_BATCH
+        CMQ_RECORD_BYTES_MIN
+        CMQ_RECORD_AT_QUEUE_OFFSET
+    uint32_t CMQ_RECORD_MAGIC_V1
+    uint32_t CMQ_RECORD_MAGIC_V2
 
     ctypedef struct cmq_record_host:
         uint8_t address[16]

@@ -194,6 +194,7 @@ cdef class PulledMessages:
     cdef readonly list messages
     cdef readonly int64_t body_bytes
     cdef readonly Py_ssize_t decoded
+    cdef readonly list unreadable    # (queue offset, why) of each record that was passed over
 
     def __repr__(self):
         return f"<PulledMessages {len(self.messages)} of {self.decoded}, {self.body_bytes} B>"
@@ -229,6 +230,17 @@ cdef struct _parsed_answer:
     size_t count, capacity
     size_t at                        # of the record that could not be read
     Py_ssize_t decoded
+    size_t unreadable                # the first that was passed over; its bytes begin here, if there is any
+    Py_ssize_t unreadable_count
+
+
+cdef size_t _whole_bytes(const uint8_t *at, size_t left) noexcept nogil:
+    """How long a record says that it is; 0 where no record can be that long. What follows it can be read, whatever it holds."""
+    if left < CMQ_RECORD_BYTES_MIN:
+        return 0
+    cdef uint32_t size = cmq_load_u32(at)
+    cdef uint32_t magic = cmq_load_u32(at + 4)
+    return size if CMQ_RECORD_BYTES_MIN <= size <= left and (magic == CMQ_RECORD_MAGIC_V1 or magic == CMQ_RECORD_MAGIC_V2) else 0
 
 
 cdef cmq_status _parse_answer(const uint8_t *data, size_t bytes, const _wanted_tags *wanted, _parsed_answer *answer) noexcept nogil:
@@ -246,6 +258,12 @@ cdef cmq_status _parse_answer(const uint8_t *data, size_t bytes, const _wanted_t
             answer.items = <_found_view *>grown
         view = &answer.items[answer.count].view
         status = cmq_record_parse(data + answer.at, bytes - answer.at, -1, 0, view)
+        if status == CMQ_ERR_CORRUPT and _whole_bytes(data + answer.at, bytes - answer.at) > 0:
+            if answer.unreadable_count == 0:
+                answer.unreadable = answer.at
+            answer.unreadable_count += 1
+            answer.at += _whole_bytes(data + answer.at, bytes - answer.at)
+            continue
         if status != CMQ_OK:
             return status
         answer.items[answer.count].record = data + answer.at
@@ -256,6 +274,20 @@ cdef cmq_status _parse_answer(const uint8_t *data, size_t bytes, const _wanted_t
         if is_batch or _is_wanted(wanted, view.properties):
             answer.count += 1
     return CMQ_OK
+
+
+cdef int _add_inner_batch(PulledMessages pulled, ReceivedMessage record, const _wanted_tags *wanted) except -1:
+    """All of an inner batch, or nothing of it where it cannot be read: what is beside it does not suffer."""
+    cdef Py_ssize_t messages = len(pulled.messages), decoded = pulled.decoded
+    cdef int64_t body_bytes = pulled.body_bytes
+    try:
+        _add_elements(pulled, record, wanted)
+    except _errors.CorruptRecord as error:
+        del pulled.messages[messages:]
+        pulled.decoded = decoded
+        pulled.body_bytes = body_bytes
+        pulled.unreadable.append((record._queue_offset, str(error)))
+    return 0
 
 
 cdef int _add_elements(PulledMessages pulled, ReceivedMessage record, const _wanted_tags *wanted) except -1:
@@ -297,8 +329,8 @@ def decode_pulled(bytes body not None, *, str broker_name not None, str topic no
     """Return the messages in a pull's answer, those of the wanted tags; ``tags`` None wants all. Inner batches are taken apart.
 
     ``topic`` is the name that users know; ``namespace`` is taken from the name that a retried message was published under. ``offset_delta`` is
-    added to their queue offsets. Bodies are not copied: each message keeps ``body``. CorruptRecord where the bytes are not whole records; nothing is
-    returned then.
+    added to their queue offsets. Bodies are not copied: each message keeps ``body``. A record that cannot be read, but says where it ends, is passed
+    over, and is in ``unreadable``. CorruptRecord where the bytes are not whole records; nothing is returned then.
     """
     cdef PulledMessages pulled = PulledMessages.__new__(PulledMessages)
     cdef _Pull pull = _pull_of(broker_name, topic, queue_id, namespace, min_offset, max_offset)
@@ -314,6 +346,7 @@ def decode_pulled(bytes body not None, *, str broker_name not None, str topic no
     wanted.tags = NULL
     wanted.count = <size_t>len(names)
     pulled.messages = []
+    pulled.unreadable = []
     try:
         if tags is not None:
             wanted.tags = <cmq_slice *>malloc((wanted.count + 1) * sizeof(cmq_slice))
@@ -333,11 +366,13 @@ def decode_pulled(bytes body not None, *, str broker_name not None, str topic no
         if status != CMQ_OK:
             raise _errors.CorruptRecord(_failure(status).message, offset=answer.at)
         pulled.decoded = answer.decoded
+        if answer.unreadable_count:
+            pulled.unreadable.append((cmq_load_i64(data + answer.unreadable + CMQ_RECORD_AT_QUEUE_OFFSET) + offset_delta, f"{answer.unreadable_count} of the answer's records are damaged"))
         for i in range(answer.count):
             message = _received_of(pull, body, answer.items[i].record, &answer.items[i].view)
             message._queue_offset = answer.items[i].view.queue_offset + offset_delta
             if message._view.sys_flag & CMQ_SYS_INNER_BATCH:
-                _add_elements(pulled, message, &wanted)
+                _add_inner_batch(pulled, message, &wanted)
             else:
                 pulled.messages.append(message)
                 pulled.body_bytes += <int64_t>message._view.body.bytes

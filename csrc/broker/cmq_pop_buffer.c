@@ -11,7 +11,7 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_bitmap.h"
-#include "base/cmq_hash.h"
+#include "base/cmq_namehash.h"
 
 #define LEAVES_SOON_MS 1500   /* so long before a checkpoint leaves memory nothing is merged into it any more */
 #define NONE CMQ_POP_NONE
@@ -67,7 +67,7 @@ void cmq_pop_buffer_destroy(cmq_pop_buffer *buffer)
 
 static uint64_t hash_of(const cmq_pop_key *key)
 {
-    const uint64_t topic = cmq_murmur3_low64(key->topic.data, key->topic.bytes), group = cmq_murmur3_low64(key->group.data, key->group.bytes);
+    const uint64_t topic = cmq_namehash(key->topic), group = cmq_namehash(key->group);
     uint64_t mixed = topic * 31 + (group << 1 | group >> 63) + (uint32_t)key->queue_id * UINT64_C(0x9E3779B97F4A7C15);
     mixed ^= mixed >> 32;
     return mixed * UINT64_C(0xD6E8FEB86659FD93);

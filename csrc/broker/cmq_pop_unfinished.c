@@ -242,17 +242,16 @@ static bool is_named(const entry *of, const names *by, int32_t queue_id, int64_t
     return of->names == by && of->queue_id == queue_id && of->start_offset == start_offset && of->pop_ms == pop_ms;
 }
 
-/* The messages of a checkpoint that another one of the same name has already: what the timer delivers again after a kill is revived once. One that was put again
- * is another, though its name may be the same. */
+/* The messages of a checkpoint that another one of the same name has already: what the timer delivers again after a kill is revived once, and so is what a
+ * client asked for twice, whatever invisible time it gave. One that was put again is another, though its name may be the same. So entries of one name have
+ * no message in common, and are few: a search by name stays short, however often a name comes. */
 static uint32_t known_bits(const cmq_pop_unfinished *u, const names *of, const cmq_pop_checkpoint *checkpoint, uint32_t hash)
 {
     uint32_t bits = 0;
     const uint32_t mask = 2 * u->slots - 1;
     for (uint32_t at = hash & mask; u->places[at] != 0; at = (at + 1) & mask) {
         const entry *one = &u->ring[u->places[at] - 1];
-        if (!is_named(one, of, checkpoint->queue_id, checkpoint->start_offset, checkpoint->pop_ms) || one->invisible_ms != checkpoint->invisible_ms ||
-            one->re_puts != checkpoint->re_puts)
-            continue;
+        if (!is_named(one, of, checkpoint->queue_id, checkpoint->start_offset, checkpoint->pop_ms) || one->re_puts != checkpoint->re_puts) continue;
         for (uint32_t i = 0; i < checkpoint->num; i++)
             if (index_of(u, one, cmq_pop_offset_at(checkpoint, i)) >= 0) bits = cmq_bits_set(bits, i);
     }
@@ -269,6 +268,13 @@ cmq_status cmq_pop_unfinished_add(cmq_pop_unfinished *u, const cmq_pop_checkpoin
     names *of = use_names(u, checkpoint->topic, checkpoint->group, checkpoint->broker);
     if (of == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the names of an unfinished checkpoint");
     const uint32_t slot = (u->head + u->count) & (u->slots - 1), hash = hash_key(of->hash, checkpoint->queue_id, checkpoint->start_offset, checkpoint->pop_ms);
+    const uint32_t known = known_bits(u, of, checkpoint, hash);
+    if (u->count > 0 && known == cmq_bits_first(checkpoint->num)) {
+        /* Nothing of it is its own: it is done when all that was read before it is. */
+        let_go(u, of);
+        entry_at(u, u->count - 1)->revive_offset = checkpoint->revive_offset;
+        return CMQ_OK;
+    }
     u->ring[slot] = (entry){
         .names = of,
         .start_offset = checkpoint->start_offset,
@@ -276,7 +282,7 @@ cmq_status cmq_pop_unfinished_add(cmq_pop_unfinished *u, const cmq_pop_checkpoin
         .invisible_ms = checkpoint->invisible_ms,
         .revive_offset = checkpoint->revive_offset,
         .hash = hash,
-        .bits = checkpoint->bits | known_bits(u, of, checkpoint, hash),
+        .bits = checkpoint->bits | known,
         .queue_id = checkpoint->queue_id,
         .diffs_at = (u->diff_head + u->diff_count) & (u->diff_slots - 1),
         .re_puts = checkpoint->re_puts,

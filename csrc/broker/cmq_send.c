@@ -21,6 +21,7 @@
 #include "broker/cmq_unique_id.h"
 #include "store/cmq_property.h"
 #include "store/cmq_wire_batch.h"
+#include "wire/cmq_command.h"
 #include "wire/cmq_send_header.h"
 
 /* ---- properties ---- */
@@ -240,6 +241,20 @@ static bool may_carry(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq
     return true;
 }
 
+/* A record of an inner batch is what its readers take apart: sent whole, it must be what its sysFlag and INNER_NUM say, and not compressed, since nobody
+ * here could look into it. */
+static cmq_status CMQ_MUST_CHECK check_inner_batch(int32_t sys_flag, cmq_slice properties, cmq_slice body)
+{
+    cmq_slice text;
+    int32_t number = 0;
+    uint32_t count = 0;
+    if ((sys_flag & CMQ_SYS_INNER_BATCH) == 0) return CMQ_OK;
+    if ((sys_flag & CMQ_SYS_COMPRESSED) == 0 && cmq_property_find(properties, CMQ_NAME("INNER_NUM"), &text) && cmq_field_i32(text, &number) == CMQ_OK &&
+        cmq_wire_batch_count(body, &count) == CMQ_OK && number > 0 && count == (uint32_t)number)
+        return CMQ_OK;
+    return cmq_fail(CMQ_ERR_ARGUMENT, "the body is no batch of INNER_NUM messages, as the sysFlag says");
+}
+
 /* ---- one message ---- */
 
 static int32_t choose_queue(cmq_broker_loop *l, const cmq_send_header *header, const cmq_topic_entry *topic)
@@ -369,6 +384,10 @@ static void send_one(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *
 {
     send_traits traits = look_at(header->properties, cmq_store_delay_levels(l->broker->store));
     if (!may_carry(l, reply, header, &traits, body)) return;
+    if (check_inner_batch(header->sys_flag, header->properties, body) != CMQ_OK) {
+        refuse(l, reply, CMQ_RESPONSE_MESSAGE_ILLEGAL, "%s", cmq_last_error()->text);
+        return;
+    }
     cmq_send_run *run = &l->run;
     const bool is_timer = traits.level == 0 && cmq_timer_is_asked(&traits.timer);
     cmq_append like = append_like(l, conn, header, topic->name);
@@ -477,6 +496,8 @@ static cmq_status append_batch(cmq_broker_loop *l, cmq_append *append, cmq_slice
 static cmq_status append_inner_batch(cmq_broker_loop *l, cmq_append *append, cmq_slice body, int64_t *physical_offset_out, cmq_appended *appended_out)
 {
     uint32_t count;
+    /* Nobody compresses batches: what says so would be taken for compressed by who reads it. */
+    if ((append->common.sys_flag & CMQ_SYS_COMPRESSED) != 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a batch cannot be compressed");
     cmq_status status = cmq_wire_batch_count(body, &count);
     if (status != CMQ_OK) return status;
     char number[16];
@@ -573,7 +594,9 @@ cmq_status cmq_broker_put(cmq_broker *broker, const cmq_append *append, cmq_appe
     cmq_delay_parked delayed;
     cmq_timer_parked timed;
     parking at;
-    const cmq_status status = park_own(broker, &one, &delayed, &timed, &at);
+    cmq_status status = check_inner_batch(one.common.sys_flag, one.properties.one, one.bodies.one);
+    if (status != CMQ_OK) return status;
+    status = park_own(broker, &one, &delayed, &timed, &at);
     if (status != CMQ_OK && status != CMQ_END) return status;
     if (status == CMQ_OK) {
         one.common.topic = at.topic;

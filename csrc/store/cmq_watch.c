@@ -325,14 +325,17 @@ uint32_t cmq_watcher_take(cmq_watcher *watcher, cmq_queue **queues_out, uint32_t
     pthread_mutex_lock(&watcher->mutex);
     do {
         const int64_t confirmed = cmq_log_confirmed(watcher->all->log);
-        const listed *first = &watcher->ring[watcher->first & (watcher->ring_capacity - 1)];
-        for (; taken < capacity && watcher->count > 0 && first->end <= confirmed; taken++) {
-            queues_out[taken] = first->queue;
+        next_end = NO_SIGNAL;
+        while (watcher->count > 0) {
+            const listed *first = &watcher->ring[watcher->first & (watcher->ring_capacity - 1)];
+            next_end = first->end;
+            if (taken == capacity || first->end > confirmed) break;
+            queues_out[taken++] = first->queue;
             watcher->states[first->queue->index] = STATE_NONE;
             watcher->count--;
-            first = &watcher->ring[++watcher->first & (watcher->ring_capacity - 1)];
+            watcher->first++;
+            next_end = NO_SIGNAL;
         }
-        next_end = watcher->count > 0 ? first->end : NO_SIGNAL;
         watcher->signalled = next_end <= confirmed;   /* no room for it: the caller comes again without a signal */
         if (watcher->signalled) next_end = NO_SIGNAL;
         atomic_store_explicit(&watcher->signal_end, next_end, memory_order_relaxed);

@@ -28,6 +28,7 @@ from cometmq.client.popping import (
     pop_status,
     popped_times,
 )
+from cometmq.client.pull_kernel import tell_unreadable
 from cometmq.client.retrying import GIVE_UP
 from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument, StaleHandle
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -153,15 +154,16 @@ class PopKernel:
             return PopResult(status=status)
         times = popped_times(answer)
         members = Members(answer.fields)
-        messages = decode_pulled(
+        pulled = decode_pulled(
             answer.body,
             broker_name=queue.broker_name,
             topic=without_namespace(self._namespace, queue.topic),
             queue_id=queue.queue_id,
             namespace=self._namespace,
-        ).messages
+        )
+        tell_unreadable(queue, pulled)
         messages = set_handles(
-            messages,
+            pulled.messages,
             times,
             broker_name=queue.broker_name,
             starts=members.text("startOffsetInfo"),

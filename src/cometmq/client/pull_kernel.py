@@ -11,6 +11,7 @@ Threads: the client's loop. Source: consumption specification 1.8.3, 1.8.4.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,12 +28,14 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from cometmq._engine import PullAnswer, ReceivedMessage
+    from cometmq._engine import PullAnswer, PulledMessages, ReceivedMessage
     from cometmq.client.instance import ClientInstance
 
     Answer: TypeAlias = PullAnswer | Error
 
-__all__ = ["PullKernel", "PullResult"]
+__all__ = ["PullKernel", "PullResult", "tell_unreadable"]
+
+_log = logging.getLogger(__name__)
 
 _MASTER_ID = 0
 # Plain numbers: operations on an IntFlag are slow, and every pull has them.
@@ -58,6 +61,19 @@ class PullResult:
     min_offset: int
     max_offset: int
     messages: Sequence[ReceivedMessage] = ()
+
+
+def tell_unreadable(queue: MessageQueue, pulled: PulledMessages) -> None:
+    """Say which messages of an answer were passed over because nobody can read them."""
+    if pulled.unreadable:
+        offset, why = pulled.unreadable[0]
+        _log.error(
+            "passed over %d unreadable record(s) of %s, the first at offset %d: %s",
+            len(pulled.unreadable),
+            queue,
+            offset,
+            why,
+        )
 
 
 class PullKernel:
@@ -239,7 +255,7 @@ class PullKernel:
             CorruptRecord: they cannot be read.
         """
         is_filtered_here = subscription.tags and not subscription.class_filter_mode
-        return decode_pulled(
+        pulled = decode_pulled(
             answer.body,
             broker_name=queue.broker_name,
             topic=without_namespace(self._namespace, queue.topic.removeprefix(self._popped_head)),
@@ -249,4 +265,6 @@ class PullKernel:
             offset_delta=answer.offset_delta or 0,
             min_offset=answer.min_offset,
             max_offset=answer.max_offset,
-        ).messages
+        )
+        tell_unreadable(queue, pulled)
+        return pulled.messages

@@ -189,7 +189,11 @@ class StagedFolder:
             besides: further folders to keep.
         """
         try:
-            entries = sorted(entry for entry in self.path.iterdir() if not entry.is_symlink() and entry.is_dir() and entry.name != _DONE)
+            entries = sorted(
+                entry
+                for entry in self.path.iterdir()
+                if not entry.is_symlink() and entry.is_dir() and entry.name != _DONE
+            )
         except FileNotFoundError:
             return
         stale = [entry for entry in entries if entry.name.startswith(".removed-") or self._is_stale(entry)]

@@ -1,0 +1,106 @@
+"""Checks: a record that says of itself that it is an inner batch, and is none, neither enters a broker nor stops a consumer."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from cometmq._engine import decode_pulled
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.sync_channel import Channel
+from hostile.test_system_topics import make, send
+
+TIMEOUT_MS = 10_000
+INNER_BATCH = 0x80
+COMPRESSED = 0x1
+TOPIC = "batches"
+
+
+def element(body: bytes, properties: bytes = b"") -> bytes:
+    size = 22 + len(body) + len(properties)
+    return struct.pack(">iIIiI", size, 0, 0, 0, len(body)) + body + struct.pack(">h", len(properties)) + properties
+
+
+BATCH = element(b"one") + element(b"two", b"TAGS\x01t\x02")
+
+BAD = {
+    "garbage": (b"garbage", INNER_BATCH, "INNER_NUM\x011\x02"),
+    "empty": (b"", INNER_BATCH, "INNER_NUM\x011\x02"),
+    "cut off": (BATCH[:-1], INNER_BATCH, "INNER_NUM\x012\x02"),
+    "too few": (BATCH, INNER_BATCH, "INNER_NUM\x013\x02"),
+    "too many": (BATCH, INNER_BATCH, "INNER_NUM\x011\x02"),
+    "no number": (BATCH, INNER_BATCH, ""),
+    "compressed": (BATCH, INNER_BATCH | COMPRESSED, "INNER_NUM\x012\x02"),
+    "no flag": (BATCH, 0, "INNER_NUM\x012\x02"),
+}
+
+
+def make_topic(channel: Channel) -> None:
+    fields = {
+        "topic": TOPIC,
+        "defaultTopic": "TBW102",
+        "readQueueNums": "1",
+        "writeQueueNums": "1",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        "attributes": "+queue.type=BatchCQ",
+    }
+    made = channel.invoke(Command(code=RequestCode.UPDATE_AND_CREATE_TOPIC, fields=fields), timeout_ms=TIMEOUT_MS)
+    assert made.code == ResponseCode.SUCCESS, made
+
+
+def test_no_way_in(tmp_path: Path) -> None:
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+        make_topic(channel)
+        for name, (body, flag, properties) in BAD.items():
+            for delay in ("", "DELAY\x011\x02"):
+                answer = send(channel, TOPIC, body, sys_flag=flag, properties=properties + delay)
+                assert answer.code == ResponseCode.MESSAGE_ILLEGAL, (name, answer)
+        batch = RequestCode.SEND_BATCH_MESSAGE
+        for body, flag in ((b"garbage", 0), (b"garbage", INNER_BATCH), (BATCH, COMPRESSED), (b"", 0)):
+            answer = send(channel, TOPIC, body, code=batch, sys_flag=flag)
+            assert answer.code in (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SYSTEM_ERROR), (body, flag, answer)
+        assert send(channel, TOPIC, BATCH, code=batch).code == ResponseCode.SUCCESS
+        good = send(channel, TOPIC, BATCH, sys_flag=INNER_BATCH, properties="INNER_NUM\x012\x02")
+        assert good.code == ResponseCode.SUCCESS, good
+
+
+def record(queue_offset: int, body: bytes, sys_flag: int = INNER_BATCH) -> bytes:
+    properties = b"INNER_NUM\x012\x02"
+    topic = TOPIC.encode()
+    rest = struct.pack(
+        ">IIiiqqiqIIqIIiq", 0xDAA320A7, 0, 0, 0, queue_offset, 1000 + queue_offset, sys_flag, 1, 0, 0, 1, 0, 0, 0, 0
+    )
+    rest += struct.pack(">I", len(body)) + body + struct.pack(">B", len(topic)) + topic
+    rest += struct.pack(">H", len(properties)) + properties
+    return struct.pack(">I", len(rest) + 4) + rest
+
+
+@pytest.mark.parametrize(
+    "bad", [b"garbage", b"", BATCH[:-1], BATCH + b"\0"], ids=["garbage", "empty", "cut off", "behind"]
+)
+def test_a_client_passes_over_what_it_cannot_read(bad: bytes) -> None:
+    answer = record(0, BATCH) + record(2, bad) + record(4, BATCH)
+    pulled = decode_pulled(answer, broker_name="b", topic=TOPIC, queue_id=0)
+    assert [(one.queue_offset, one.body_bytes) for one in pulled.messages] == [
+        (0, b"one"),
+        (1, b"two"),
+        (4, b"one"),
+        (5, b"two"),
+    ]
+    if bad:
+        assert [offset for offset, _ in pulled.unreadable] == [2]
+
+
+def test_a_damaged_record_that_says_where_it_ends_is_passed_over() -> None:
+    damaged = bytearray(record(2, b"x" * 50))
+    damaged[84:88] = b"\xff\xff\xff\x7f"  # the length of its body
+    answer = record(0, BATCH) + bytes(damaged) + record(4, BATCH)
+    pulled = decode_pulled(answer, broker_name="b", topic=TOPIC, queue_id=0)
+    assert [one.queue_offset for one in pulled.messages] == [0, 1, 4, 5]
+    assert [offset for offset, _ in pulled.unreadable] == [2]
