@@ -364,9 +364,9 @@ static cmq_status posix_stat(cmq_fs *self, const char *path, cmq_file_info *info
     (void)self;
     struct stat from;
     const int descriptor = cmq_nofollow_open(path, O_PATH, 0);
-    if (descriptor < 0) return fail_path("stat", path);
-    cmq_status status = fstat(descriptor, &from) == 0 ? CMQ_OK : fail_path("stat", path);
-    close(descriptor);
+    if (descriptor < 0 && (!cmq_nofollow_is_exhausted() || cmq_nofollow_look(path) != 0)) return fail_path("stat", path);
+    cmq_status status = (descriptor < 0 ? lstat(path, &from) : fstat(descriptor, &from)) == 0 ? CMQ_OK : fail_path("stat", path);
+    if (descriptor >= 0) close(descriptor);
     if (status != CMQ_OK) return status;
     if (!S_ISREG(from.st_mode) && !S_ISDIR(from.st_mode)) {
         errno = 0;
@@ -525,10 +525,12 @@ static cmq_status posix_make_directory_unsynced(cmq_fs *self, const char *path) 
 static cmq_status CMQ_MUST_CHECK remove_name(const char *what, const char *path, int flags)
 {
     const char *name;
-    const int folder = cmq_nofollow_parent(path, &name);
-    if (folder < 0) return fail_path(what, path);
-    const cmq_status status = unlinkat(folder, name, flags) == 0 ? CMQ_OK : fail_path(what, path);
-    close(folder);
+    int folder = cmq_nofollow_parent(path, &name);
+    if (folder < 0 && (!cmq_nofollow_is_exhausted() || cmq_nofollow_look(path) != 0)) return fail_path(what, path);
+    const bool exhausted = folder < 0;
+    if (exhausted) folder = AT_FDCWD;
+    const cmq_status status = unlinkat(folder, exhausted ? path : name, flags) == 0 ? CMQ_OK : fail_path(what, path);
+    if (!exhausted) close(folder);
     return status;
 }
 
@@ -565,7 +567,8 @@ static cmq_status posix_disk_space(cmq_fs *self, const char *path, cmq_disk_spac
     struct statvfs from;
     const int descriptor = cmq_nofollow_open(path, O_PATH, 0);
     int failed = descriptor < 0 ? errno : 0;
-    while (failed == 0 && fstatvfs(descriptor, &from) != 0)
+    if (failed != 0 && cmq_nofollow_is_exhausted() && cmq_nofollow_look(path) == 0) failed = 0;
+    while (failed == 0 && (descriptor < 0 ? statvfs(path, &from) : fstatvfs(descriptor, &from)) != 0)
         if (errno != EINTR) failed = errno;
     if (descriptor >= 0) close(descriptor);
     errno = failed;

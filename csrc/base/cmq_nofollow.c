@@ -130,3 +130,27 @@ int cmq_nofollow_parent(const char *path, const char **name_out)
     parent[bytes] = '\0';
     return cmq_nofollow_open(slash == NULL ? "." : bytes == 0 ? "/" : parent, O_PATH | O_DIRECTORY, 0);
 }
+
+bool cmq_nofollow_is_exhausted(void) { return errno == EMFILE || errno == ENFILE; }
+
+int cmq_nofollow_look(const char *path)
+{
+    char prefix[CMQ_PATH_BYTES];
+    struct stat found;
+    const size_t bytes = strlen(path);
+    if (bytes >= sizeof prefix) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    for (size_t end = 1; end < bytes; end++) {
+        if (path[end] != '/') continue;
+        memcpy(prefix, path, end);
+        prefix[end] = '\0';
+        if (lstat(prefix, &found) != 0) return -1;
+        if (S_ISLNK(found.st_mode)) {
+            errno = ELOOP;
+            return -1;
+        }
+    }
+    return 0;
+}

@@ -20,6 +20,13 @@ int cmq_nofollow_open(const char *path, int flags, mode_t mode);
 /* Open the folder that holds the last name of `path`, for the calls that end in "at"; *name_out points to that name in `path`. */
 int cmq_nofollow_parent(const char *path, const char **name_out);
 
+/* Where no descriptor is left: look at each name on the way to the last one, by itself. 0; or -1 and errno, ELOOP for a link. A link that is made while
+ * this looks is not seen, which is why the others come first. */
+int cmq_nofollow_look(const char *path);
+
+/* Did the last call fail for want of a descriptor? */
+bool cmq_nofollow_is_exhausted(void);
+
 /* For tests: walk folder by folder, as on systems without openat2. */
 void cmq_nofollow_walk_always(bool always);
 
