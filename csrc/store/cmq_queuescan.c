@@ -7,7 +7,8 @@
  * cmq_tagscan, which makes it several
  *         times slower, and is then looked at through what it resolves to; unknown passes. So each mapped file is
  *         looked through for addresses once, and scanned at full speed when it has none.
- * Damage: a block of a mapped file that differs from its sum (cmq_queuesums) passes whole, empty units too: its
+ * Damage: a block of a mapped file that differs from its sum (cmq_queuesums) passes whole, empty units too, and so does
+ *         what is read, or lies behind the last complete block, where a unit's size is impossible: its
  *         records, which the caller looks at, know their tags. So a damaged unit is an error or a message, never a skip.
  */
 #include <stddef.h>
@@ -82,6 +83,14 @@ static int64_t take_doubtful(scan *of, const uint8_t *images, int64_t from, int6
     return from;
 }
 
+/* Has one of the units a size that no unit has, as in a page that reads as zeros? */
+static bool have_impossible(const uint8_t *images, int64_t count)
+{
+    bool found = false;
+    for (int64_t i = 0; i < count; i++) found |= cmq_load_i32(images + i * CMQ_UNIT_BYTES + 8) <= 0;
+    return found;
+}
+
 /* Addresses begin with the byte 0x80, tag hashes with 0x00 or 0xff, deliver times with 0x00. */
 static bool have_addresses(const uint8_t *images, uint64_t count)
 {
@@ -123,11 +132,14 @@ static int64_t take_mapped(scan *of, const uint8_t *images, int64_t from, int64_
 static int64_t take_blocks(scan *of, cmq_cachedfile *mapped, int64_t start, int64_t from, int64_t end, int64_t flushed, bool plain)
 {
     const int64_t file_start = start * CMQ_UNIT_BYTES, whole_end = (flushed - start) * CMQ_UNIT_BYTES;
+    /* The incomplete block at the end has no sum: its units are looked at. */
+    const int64_t tail_start = whole_end < cmq_queue_file_bytes(of->queue) ? whole_end / CMQ_SUMS_BLOCK_BYTES * CMQ_SUMS_BLOCK_BYTES : INT64_MAX;
     while (from < end) {
         const int64_t at = (from - start) * CMQ_UNIT_BYTES;
         const int64_t sound = cmq_queuesums_sound_until(of->queue, mapped, file_start, at, (end - start) * CMQ_UNIT_BYTES, whole_end);
-        int64_t stop = start + sound / CMQ_UNIT_BYTES;
-        if (sound > at) {
+        const bool tail = at + CMQ_UNIT_BYTES > tail_start;
+        int64_t stop = start + (tail || sound < tail_start ? sound : tail_start) / CMQ_UNIT_BYTES;
+        if (sound > at && !(tail && have_impossible(mapped->map + at, stop - from))) {
             from = take_mapped(of, mapped->map + at, from, stop, plain);
         } else {   /* up to the unit that lies across the block's end, with it */
             stop = start + (cmq_queuesums_block_end(of->queue, at) + CMQ_UNIT_BYTES - 1) / CMQ_UNIT_BYTES;
@@ -172,8 +184,10 @@ static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
     uint8_t images[COPY_UNITS * CMQ_UNIT_BYTES];
     const uint32_t count = end - *at < COPY_UNITS ? (uint32_t)(end - *at) : COPY_UNITS;
     status = cmq_queuefile_read(queue, CMQ_FOLDER_SIMPLE, *at * CMQ_UNIT_BYTES, images, (size_t)count * CMQ_UNIT_BYTES);
-    if (status == CMQ_OK) *at += take_images(of, images, *at, count, false);
-    return status;
+    if (status != CMQ_OK) return status;
+    if (have_impossible(images, count)) *at = take_doubtful(of, images, *at, *at + count);
+    else *at += take_images(of, images, *at, count, false);
+    return CMQ_OK;
 }
 
 /* One step over units that are decoded one by one: batch queues, and tails with an extension. */
