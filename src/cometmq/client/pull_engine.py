@@ -530,7 +530,7 @@ class PullEngine(ConsumerFacts):
         end_s = instance.loop.time() + wait_ms / 1000
         while (taken := self._ahead.take(reader=reader, thread=thread)) is None:
             left_s = end_s - instance.loop.time()
-            if left_s <= 0 or self._state is not ServiceState.RUNNING:
+            if left_s < 0.001 or self._state is not ServiceState.RUNNING:
                 return None
             await self._ahead.arrival(left_s)
         self._run_hooks(taken.assigned.queue, taken.messages)
