@@ -70,6 +70,7 @@ typedef struct cmq_fs_ops {
     void (*unmap)(cmq_fs *self, uint8_t *address, size_t bytes);
     cmq_status (*sync_mapped)(cmq_file *file, uint8_t *address, size_t bytes);
     cmq_status (*lock)(cmq_file *file, int64_t *holder_pid_out);
+    void (*unlock)(cmq_file *file);
     cmq_status (*lock_holder)(cmq_file *file, int64_t *holder_pid_out);
 
     cmq_status (*stat)(cmq_fs *self, const char *path, cmq_file_info *info_out);
@@ -170,13 +171,18 @@ static inline cmq_status CMQ_MUST_CHECK cmq_file_sync_mapped(cmq_file *file, uin
     return file->fs->ops->sync_mapped(file, address, bytes);
 }
 
-/* Take the POSIX record lock (exclusive, byte 0, length 1) that a Java broker takes. CMQ_ERR_LOCKED with the holder's process id
- * (0 when unknown) when another process has it. Such a lock vanishes when ANY descriptor of the file is closed in this process:
- * cmq_lock keeps one descriptor per process for that. */
+/* Take two exclusive locks of one byte each. Byte 0 by a POSIX record lock, as a Java broker does; it vanishes when ANY descriptor of the
+ * file is closed in this process. A byte far behind the end by an open file description lock, which only unlock, or closing the last copy of
+ * this descriptor, drops; forked children have copies. CMQ_ERR_LOCKED with the holder's process id (0 when unknown) when another process has
+ * either. Repeating the call on the same file takes a lost record lock again, in one or two system calls. Where the kernel has no such
+ * second lock (Linux before 3.15), the record lock is all. */
 static inline cmq_status CMQ_MUST_CHECK cmq_file_lock(cmq_file *file, int64_t *holder_pid_out) { return file->fs->ops->lock(file, holder_pid_out); }
 
-/* Which other process has that lock: its id, CMQ_LOCK_FREE or CMQ_LOCK_HOLDER_UNKNOWN. This process's own lock counts as free.
- * Closing `file` afterwards drops a lock that this process has: ask through cmq_lock_probe, which knows. */
+/* Drop both, also while a forked child still has a copy of the descriptor. */
+static inline void cmq_file_unlock(cmq_file *file) { file->fs->ops->unlock(file); }
+
+/* Which other process has one of them: its id, CMQ_LOCK_FREE or CMQ_LOCK_HOLDER_UNKNOWN. This process's own record lock counts as free.
+ * Closing `file` afterwards drops a record lock that this process has: ask through cmq_lock_probe, which knows. */
 static inline cmq_status CMQ_MUST_CHECK cmq_file_lock_holder(cmq_file *file, int64_t *holder_pid_out)
 {
     return file->fs->ops->lock_holder(file, holder_pid_out);

@@ -28,6 +28,8 @@
 #define ZERO_CHUNK_BYTES 65536
 #define PATH_TEXT_BYTES 300
 #define LOCK_ATTEMPTS 8
+#define JAVA_BYTE 0            /* upstream's tryLock(0, 1, false) */
+#define GUARD_BYTE 0x434D51   /* "CMQ": nobody else locks it, and no file of that name is so long */
 
 typedef struct posix_file {
     cmq_file base;
@@ -317,17 +319,45 @@ static cmq_status posix_sync_mapped(cmq_file *file, uint8_t *address, size_t byt
     return CMQ_OK;
 }
 
-/* ---- the record lock ---- */
+/* ---- the two locks ---- */
 
-static cmq_status posix_lock_holder(cmq_file *file, int64_t *holder_pid_out)
+static int set_lock(cmq_file *file, int command, short type, off_t at)
 {
-    struct flock probe = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-    if (fcntl(posix(file)->descriptor, F_GETLK, &probe) != 0) return cmq_fail_errno(errno, "cannot ask who locks %s", name_of(file));
+    struct flock wanted = {.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+    return fcntl(posix(file)->descriptor, command, &wanted) == 0 ? 0 : errno;
+}
+
+static cmq_status CMQ_MUST_CHECK byte_holder(cmq_file *file, off_t at, int64_t *holder_pid_out)
+{
+    struct flock probe = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+    if (fcntl(posix(file)->descriptor, F_GETLK, &probe) != 0) return cmq_fail_errno(errno, "cannot query the lock on %s", name_of(file));
     if (probe.l_type == F_UNLCK)
         *holder_pid_out = CMQ_LOCK_FREE;
     else
-        *holder_pid_out = probe.l_pid > 0 ? probe.l_pid : CMQ_LOCK_HOLDER_UNKNOWN;   /* another host, or another pid namespace */
+        *holder_pid_out = probe.l_pid > 0 ? probe.l_pid : CMQ_LOCK_HOLDER_UNKNOWN;   /* the guard names nobody; nor do other hosts and pid namespaces */
     return CMQ_OK;
+}
+
+static cmq_status posix_lock_holder(cmq_file *file, int64_t *holder_pid_out)
+{
+    const cmq_status status = byte_holder(file, JAVA_BYTE, holder_pid_out);
+    return status != CMQ_OK || *holder_pid_out != CMQ_LOCK_FREE ? status : byte_holder(file, GUARD_BYTE, holder_pid_out);
+}
+
+/* The guard first: a writer whose record lock was lost must still find it free when it takes it again. */
+static int try_both(cmq_file *file)
+{
+    const int guarded = set_lock(file, F_OFD_SETLK, F_WRLCK, GUARD_BYTE);
+    if (guarded != 0 && guarded != EINVAL) return guarded;   /* EINVAL: the kernel has none */
+    const int failed = set_lock(file, F_SETLK, F_WRLCK, JAVA_BYTE);
+    if (failed != 0 && guarded == 0) set_lock(file, F_OFD_SETLK, F_UNLCK, GUARD_BYTE);
+    return failed;
+}
+
+static void posix_unlock(cmq_file *file)
+{
+    set_lock(file, F_OFD_SETLK, F_UNLCK, GUARD_BYTE);
+    set_lock(file, F_SETLK, F_UNLCK, JAVA_BYTE);
 }
 
 static cmq_status posix_lock(cmq_file *file, int64_t *holder_pid_out)
@@ -335,9 +365,9 @@ static cmq_status posix_lock(cmq_file *file, int64_t *holder_pid_out)
     int64_t holder = CMQ_LOCK_FREE;
     /* The holder may let go between the two calls; then take it after all. */
     for (int attempt = 0; attempt < LOCK_ATTEMPTS && holder == CMQ_LOCK_FREE; attempt++) {
-        struct flock wanted = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-        if (fcntl(posix(file)->descriptor, F_SETLK, &wanted) == 0) return CMQ_OK;
-        if (errno != EACCES && errno != EAGAIN) return cmq_fail_errno(errno, "cannot lock %s", name_of(file));
+        const int failed = try_both(file);
+        if (failed == 0) return CMQ_OK;
+        if (failed != EACCES && failed != EAGAIN) return cmq_fail_errno(failed, "cannot lock %s", name_of(file));
         const cmq_status status = posix_lock_holder(file, &holder);
         if (status != CMQ_OK) return status;
     }
@@ -594,6 +624,7 @@ static const cmq_fs_ops posix_ops = {
     .unmap = posix_unmap,
     .sync_mapped = posix_sync_mapped,
     .lock = posix_lock,
+    .unlock = posix_unlock,
     .lock_holder = posix_lock_holder,
     .stat = posix_stat,
     .list = posix_list,

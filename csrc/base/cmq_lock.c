@@ -13,7 +13,7 @@
 
 /* One open descriptor of a lock file: the one that carries the lock, or one parked beside it. */
 struct cmq_lock {
-    cmq_file *file;
+    cmq_file *file;           /* NULL once we are its child */
     uint64_t device, inode;   /* the file, whatever its path */
     pid_t pid;                /* the process that took the lock; 0 once we are its child */
     cmq_lock *next;           /* in `held`, or in the list of the parked */
@@ -29,10 +29,21 @@ static void before_fork(void) { pthread_mutex_lock(&table_mutex); }
 
 static void after_fork_in_parent(void) { pthread_mutex_unlock(&table_mutex); }
 
+/* A copy of the descriptor would keep the guard after the parent's death. */
+static void close_file(cmq_lock *node)
+{
+    cmq_file_close(node->file);
+    node->file = NULL;
+}
+
 static void after_fork_in_child(void)
 {
-    /* Not only compared later: a grandchild could be given the id of the process that took the lock. */
-    for (cmq_lock *lock = held; lock != NULL; lock = lock->next) lock->pid = 0;
+    for (cmq_lock *lock = held; lock != NULL; lock = lock->next) {
+        /* Not only compared later: a grandchild could be given the id of the process that took the lock. */
+        lock->pid = 0;
+        close_file(lock);
+        for (cmq_lock *node = lock->parked; node != NULL; node = node->next) close_file(node);
+    }
     pthread_mutex_unlock(&table_mutex);
 }
 
@@ -82,7 +93,7 @@ static void close_node(cmq_lock *node)
 static void let_go(cmq_lock *node)
 {
     cmq_lock *holder = find(node->device, node->inode);
-    if (holder == NULL) {
+    if (holder == NULL || node->file == NULL) {
         close_node(node);
         return;
     }
@@ -204,13 +215,21 @@ void cmq_lock_release(cmq_lock *lock)
     take_out(lock);
     cmq_lock *parked = lock->parked;
     lock->parked = NULL;
-    let_go(lock);   /* in a child of the holder, it and the parked may have to wait for the child's own lock */
+    if (cmq_lock_is_held(lock)) cmq_file_unlock(lock->file);   /* a child that fork has not returned in yet has a copy */
+    let_go(lock);   /* in a clone without fork's handlers, it and the parked may have to wait for its own lock */
     while (parked != NULL) {
         cmq_lock *node = parked;
         parked = node->next;
         let_go(node);
     }
     leave_table();
+}
+
+cmq_status cmq_lock_keep(cmq_lock *lock)
+{
+    int64_t holder_pid;
+    CMQ_ASSERT(cmq_lock_is_held(lock));
+    return cmq_file_lock(lock->file, &holder_pid);
 }
 
 bool cmq_lock_is_held(const cmq_lock *lock) { return lock->pid == getpid(); }

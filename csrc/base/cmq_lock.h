@@ -1,10 +1,12 @@
 /* cmq_lock: the store's `lock` file: one writer at a time, ours or a Java broker.
  *
  * Owns:      the only descriptor of a lock file that this process holds, and a table of such files per process.
- * Invariant: while this process holds a lock, no descriptor of that file is closed in it. POSIX drops a record lock when
- *            any descriptor of the file is closed, so opening the store a second time would otherwise unlock the first.
- *            Code that lists, copies or reads a store therefore never opens its lock file; cmq_lock_probe asks instead.
- * Way:       store open -> [cmq_lock] -> cmq_file_lock (POSIX record lock, byte 0, length 1)
+ * Locks:     two on one descriptor. POSIX drops Java's record lock when any descriptor of the file is closed in the process, also one that
+ *            the host program opened (shutil.copytree). The guard, an open file description lock, stays; cmq_lock_keep takes the record
+ *            lock again. Every CometMQ process respects both. See docs/decisions/0020.
+ * Invariant: code of ours that lists, copies or reads a store never opens its lock file; cmq_lock_probe asks instead.
+ *            A forked child has no copy of the descriptor once fork has returned there, so the guard ends with the process that took it.
+ * Way:       store open -> [cmq_lock] -> cmq_file_lock
  * Threads:   any; one mutex guards the table, over the system calls as well. After fork the child holds nothing: it may
  *            only release (which frees) or acquire anew.
  * Source:    upstream's DefaultMessageStore.start: FileChannel.tryLock(0, 1, false), then the bytes `lock`.
@@ -26,6 +28,10 @@ cmq_status CMQ_MUST_CHECK cmq_lock_acquire(cmq_fs *fs, const char *path, cmq_loc
 
 /* Let go and free; NULL is fine. The file stays, as upstream leaves it. In a child after fork the parent keeps its lock. */
 void cmq_lock_release(cmq_lock *lock);
+
+/* Take Java's record lock again where a stray close dropped it; one or two system calls. CMQ_ERR_LOCKED when somebody has it by now, who must be
+ * a Java broker: the store has two writers, and this one must not write any more. Not beside cmq_lock_release. */
+cmq_status CMQ_MUST_CHECK cmq_lock_keep(cmq_lock *lock);
 
 /* False in a child after fork: then the parent has it, and nothing may be written. */
 bool cmq_lock_is_held(const cmq_lock *lock);

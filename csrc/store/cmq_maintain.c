@@ -83,6 +83,7 @@ static cmq_status make_durable(cmq_store *store, int64_t end, int64_t *covered_o
         cmq_index_at(store->index, index_out);
         pthread_mutex_unlock(&store->index_mutex);
         status = cmq_index_flush(store->index, full_end_ms_out);
+        if (status == CMQ_ERR_LIMIT) return status;   /* no descriptor: no sync was tried, so none failed */
     }
     return status == CMQ_OK ? CMQ_OK : cmq_store_fence(store);
 }
@@ -197,10 +198,20 @@ static void settle_dirty(cmq_store *store)
     if (behind) cmq_store_mark_dirty(store);   /* and wake the thread: it may have looked in between, and sleep for good */
 }
 
+/* The host program may have closed a descriptor of the lock file, which drops Java's lock. Where a broker took it meanwhile, this writer ends. */
+static cmq_status keep_lock(cmq_store *store)
+{
+    const cmq_status status = cmq_lock_keep(store->lock);
+    if (status != CMQ_ERR_LOCKED) return CMQ_OK;   /* a lock server that does not answer: tried again at the next look */
+    cmq_fail_context("this store was its writer, but lost the lock to it");
+    return cmq_store_fence(store);
+}
+
 static cmq_status maintain(cmq_store *store, bool force)
 {
     const int64_t now_ms = cmq_clock_now_ms(&store->clock);
-    cmq_status status = flush_log(store);
+    cmq_status status = keep_lock(store);
+    if (status == CMQ_OK) status = flush_log(store);
     if (status == CMQ_OK && (force || durable_point_due(store, now_ms))) status = cmq_store_durable_point(store, false);
     else if (status == CMQ_OK && (is_due(now_ms, store->flushed_at_ms, QUEUE_FLUSH_MS) || cmq_queues_flush_wanted(store->queues))) {
         store->flushed_at_ms = now_ms;
@@ -301,7 +312,10 @@ static void *background(void *argument)
         if (atomic_load_explicit(&store->fenced, memory_order_acquire)) continue;
         const int64_t now_ms = cmq_clock_now_ms(&store->clock);
         /* Followers in other containers tell by the beat that somebody is here. Retention goes by the clock. */
-        if (is_idle(store)) cmq_follow_beat(store->follow, now_ms);
+        if (is_idle(store)) {
+            cmq_follow_beat(store->follow, now_ms);
+            if (keep_lock(store) != CMQ_OK) continue;
+        }
         if (is_idle(store) && !store->options.retention.enabled) continue;
         /* Sync: unwaited appends leave at the next look; async: the log is synced every half second. */
         const bool early = store->options.flush == CMQ_FLUSH_ASYNC && now_ms >= log_flushed_ms && now_ms - log_flushed_ms < LOG_FLUSH_MS;

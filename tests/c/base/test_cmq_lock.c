@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -295,6 +296,113 @@ static void errors_are_typed_and_leave_nothing(void)
     cmq_lock_release(lock);
 }
 
+static int child_acquires(void)
+{
+    const pid_t child = fork_child();
+    if (child == 0) {
+        cmq_lock *lock;
+        const cmq_status status = cmq_lock_acquire(cmq_fs_posix(), path, &lock);
+        _exit(status == CMQ_OK ? CHILD_GOT_IT : status == CMQ_ERR_LOCKED ? CHILD_REFUSED : CHILD_FAILED);
+    }
+    return exit_code_of(child);
+}
+
+static int64_t holder_seen_by_a_child(void)
+{
+    int told[2];
+    int64_t pid = 0;
+    CHECK(pipe(told) == 0);
+    const pid_t child = fork_child();
+    if (child == 0) {
+        const bool probed = cmq_lock_probe(cmq_fs_posix(), path, &pid) == CMQ_OK;
+        _exit(probed && write(told[1], &pid, sizeof pid) == sizeof pid ? CHILD_GOT_IT : CHILD_FAILED);
+    }
+    CHECK_INT(exit_code_of(child), CHILD_GOT_IT);
+    CHECK(read(told[0], &pid, sizeof pid) == sizeof pid);
+    close(told[0]);
+    close(told[1]);
+    return pid;
+}
+
+/* As shutil.copytree of the store in the writer's process does. */
+static void open_and_close(void)
+{
+    const int descriptor = open(path, O_RDONLY);
+    CHECK(descriptor >= 0);
+    close(descriptor);
+}
+
+static void stray_close_lets_no_second_writer_in(void)
+{
+    fresh_path();
+    cmq_lock *lock;
+    CHECK_OK(cmq_lock_acquire(cmq_fs_posix(), path, &lock));
+    open_and_close();
+    CHECK_INT(child_acquires(), CHILD_REFUSED);
+    CHECK_INT(holder_seen_by_a_child(), CMQ_LOCK_HOLDER_UNKNOWN);
+    CHECK_OK(cmq_lock_keep(lock));
+    CHECK_INT(child_tries(), CHILD_REFUSED);
+    CHECK_INT(holder_seen_by_a_child(), getpid());
+    cmq_lock_release(lock);
+    CHECK_INT(child_acquires(), CHILD_GOT_IT);
+}
+
+static void lock_that_a_broker_took_meanwhile_is_reported(void)
+{
+    fresh_path();
+    cmq_lock *lock;
+    CHECK_OK(cmq_lock_acquire(cmq_fs_posix(), path, &lock));
+    open_and_close();
+    const keeper broker = start_keeper(false);
+    CHECK_STATUS(cmq_lock_keep(lock), CMQ_ERR_LOCKED);
+    end_keeper(broker);
+    CHECK_OK(cmq_lock_keep(lock));
+    CHECK_INT(child_acquires(), CHILD_REFUSED);
+    cmq_lock_release(lock);
+}
+
+/* A holder that forks, and whose child lives on after the holder was killed or let go. */
+static void surviving_child_keeps_no_lock(bool killed)
+{
+    fresh_path();
+    int told[2], wait_on[2];
+    CHECK(pipe(told) == 0 && pipe(wait_on) == 0);
+    const pid_t parent = fork_child();
+    if (parent == 0) {
+        cmq_lock *lock;
+        char byte = 0;
+        close(wait_on[1]);
+        if (cmq_lock_acquire(cmq_fs_posix(), path, &lock) != CMQ_OK) _exit(CHILD_FAILED);
+        const pid_t child = fork();
+        if (child == 0) {
+            if (write(told[1], "c", 1) != 1) _exit(CHILD_FAILED);
+            _exit(read(wait_on[0], &byte, 1) == 0 ? CHILD_GOT_IT : CHILD_FAILED);
+        }
+        if (!killed) cmq_lock_release(lock);
+        if (write(told[1], "p", 1) != 1) _exit(CHILD_FAILED);
+        for (;;) pause();
+    }
+    char bytes[2];
+    close(told[1]);
+    CHECK(read(told[0], &bytes[0], 1) == 1 && read(told[0], &bytes[1], 1) == 1);
+    if (killed) {
+        CHECK_INT(child_acquires(), CHILD_REFUSED);
+        CHECK(kill(parent, SIGKILL) == 0);
+        CHECK(waitpid(parent, NULL, 0) == parent);
+    }
+    CHECK_INT(child_acquires(), CHILD_GOT_IT);
+    if (!killed) {
+        CHECK(kill(parent, SIGKILL) == 0);
+        CHECK(waitpid(parent, NULL, 0) == parent);
+    }
+    close(wait_on[0]);
+    close(wait_on[1]);
+    close(told[0]);
+}
+
+static void child_of_a_killed_holder_keeps_nothing(void) { surviving_child_keeps_no_lock(true); }
+static void child_of_a_holder_that_let_go_keeps_nothing(void) { surviving_child_keeps_no_lock(false); }
+
 /* ---- threads ---- */
 
 static atomic_int holders, taken;
@@ -333,4 +441,6 @@ CMQ_TEST_MAIN(CMQ_TEST(takes_it_and_writes_four_bytes), CMQ_TEST(second_open_in_
               CMQ_TEST(another_path_to_the_same_file_is_the_same_lock), CMQ_TEST(another_process_is_named), CMQ_TEST(probe_makes_nothing),
               CMQ_TEST(only_the_first_byte_counts), CMQ_TEST(child_after_fork_holds_nothing),
               CMQ_TEST(released_heirloom_keeps_the_childs_own_lock), CMQ_TEST(path_that_changes_under_us_drops_nothing),
-              CMQ_TEST(errors_are_typed_and_leave_nothing), CMQ_TEST(threads_exclude_each_other))
+              CMQ_TEST(stray_close_lets_no_second_writer_in),
+              CMQ_TEST(lock_that_a_broker_took_meanwhile_is_reported), CMQ_TEST(child_of_a_killed_holder_keeps_nothing),
+              CMQ_TEST(child_of_a_holder_that_let_go_keeps_nothing), CMQ_TEST(errors_are_typed_and_leave_nothing), CMQ_TEST(threads_exclude_each_other))

@@ -231,6 +231,8 @@ static cmq_status twin_lock(cmq_file *file, int64_t *holder_pid_out)
     return status != CMQ_OK ? status : cmq_file_lock(opened(file)->inner, holder_pid_out);
 }
 
+static void twin_unlock(cmq_file *file) { cmq_file_unlock(opened(file)->inner); }
+
 static cmq_status twin_lock_holder(cmq_file *file, int64_t *holder_pid_out) { return cmq_file_lock_holder(opened(file)->inner, holder_pid_out); }
 
 /* ---- syncs: notes only ---- */
@@ -447,6 +449,7 @@ static const cmq_fs_ops twin_ops = {
     .unmap = twin_unmap,
     .sync_mapped = twin_sync_mapped,
     .lock = twin_lock,
+    .unlock = twin_unlock,
     .lock_holder = twin_lock_holder,
     .stat = twin_stat,
     .list = twin_list,
