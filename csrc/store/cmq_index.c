@@ -515,6 +515,7 @@ cmq_status cmq_index_make_room(cmq_index *index, uint32_t keys)
     for (uint32_t i = 0; status == CMQ_OK && keys > 0; i++) {
         if (i == index->pending_count) status = make_pending(index);
         if (status == CMQ_OK) status = reserve_keys(index->pending[i], &keys);
+        if (status == CMQ_OK && keys > 0) cmq_indexfile_close_file(index->pending[i]);   /* its room is made */
     }
     return status;
 }
@@ -536,6 +537,7 @@ static void roll(cmq_index *index)
     cmq_indexfile_hold(next);
     const cmq_status status = add(index, next);
     CMQ_ASSERT(status == CMQ_OK);
+    if (index->current != NULL) cmq_indexfile_close_file(index->current);   /* full: nothing is written any more */
     cmq_indexfile_release(index->current);
     index->current = next;
 }
@@ -571,7 +573,7 @@ static cmq_status flush_file(cmq_indexfile *file, int64_t *full_end_ms)
     cmq_index_position position;
     cmq_indexfile_position(file, &position);   /* before the sync: what is put meanwhile may or may not be durable */
     if (file->synced != position.count) {
-        const cmq_status status = cmq_file_sync(file->file);
+        const cmq_status status = cmq_indexfile_sync(file);
         if (status != CMQ_OK) return status;
         file->synced = position.count;
     }

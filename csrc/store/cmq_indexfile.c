@@ -1,8 +1,10 @@
 /* cmq_indexfile: see cmq_indexfile.h. */
 #include "store/cmq_indexfile.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cmq_assert.h"
 
@@ -68,10 +70,16 @@ uint64_t cmq_indexfile_bytes(int32_t slots, int32_t entries)
            (uint64_t)CMQ_INDEX_ENTRY_BYTES * (uint32_t)entries;
 }
 
-static cmq_indexfile *make(int64_t name, int32_t slots, int32_t entries)
+static cmq_indexfile *make(cmq_fs *fs, const char *path, int64_t name, int32_t slots, int32_t entries)
 {
     cmq_indexfile *file = calloc(1, sizeof *file);
     if (file == NULL) return NULL;
+    file->path = strdup(path);
+    if (file->path == NULL) {
+        free(file);
+        return NULL;
+    }
+    file->fs = fs;
     file->bytes = cmq_indexfile_bytes(slots, entries);
     CMQ_ASSERT(file->bytes > 0);
     file->name = name;
@@ -88,9 +96,35 @@ void cmq_indexfile_hold(cmq_indexfile *file) { atomic_fetch_add_explicit(&file->
 void cmq_indexfile_release(cmq_indexfile *file)
 {
     if (file == NULL || atomic_fetch_sub_explicit(&file->references, 1, memory_order_acq_rel) > 1) return;
-    if (file->map != NULL) cmq_file_unmap(file->file, file->map, (size_t)file->bytes);
+    if (file->map != NULL) cmq_fs_unmap(file->fs, file->map, (size_t)file->bytes);
     cmq_file_close(file->file);
+    free(file->path);
     free(file);
+}
+
+void cmq_indexfile_close_file(cmq_indexfile *file)
+{
+    cmq_file_close(file->file);
+    file->file = NULL;
+}
+
+static cmq_status CMQ_MUST_CHECK need_file(cmq_indexfile *file)
+{
+    return file->file != NULL ? CMQ_OK : cmq_file_open(file->fs, file->path, CMQ_OPEN_WRITE, &file->file);
+}
+
+/* By a descriptor of its own: the writer may close his meanwhile. The mapping keeps the inode in memory, so a failed write-back that nobody saw is
+ * reported here. */
+cmq_status cmq_indexfile_sync(const cmq_indexfile *file)
+{
+    cmq_file *opened;
+    cmq_status status = cmq_file_open(file->fs, file->path, CMQ_OPEN_WRITE, &opened);
+    if (status == CMQ_ERR_IO && (cmq_last_error()->sys_errno == EMFILE || cmq_last_error()->sys_errno == ENFILE))
+        return cmq_fail(CMQ_ERR_LIMIT, "no descriptor left to sync %s; raise the limit (ulimit -n)", file->path);
+    if (status != CMQ_OK) return status;
+    status = cmq_file_sync(opened);
+    cmq_file_close(opened);
+    return status;
 }
 
 static cmq_status map_all(cmq_indexfile *file, bool writable)
@@ -116,7 +150,7 @@ cmq_status cmq_indexfile_open(cmq_fs *fs, const char *path, int64_t name, int32_
                               cmq_indexfile **file_out)
 {
     *file_out = NULL;
-    cmq_indexfile *file = make(name, slots, entries);
+    cmq_indexfile *file = make(fs, path, name, slots, entries);
     if (file == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to open %s", path);
     cmq_status status = cmq_file_open(fs, path, writable ? CMQ_OPEN_WRITE : CMQ_OPEN_READ, &file->file);
     if (status == CMQ_OK) status = check_length(file, path);
@@ -125,6 +159,7 @@ cmq_status cmq_indexfile_open(cmq_fs *fs, const char *path, int64_t name, int32_
         cmq_indexfile_release(file);
         return status;
     }
+    cmq_indexfile_close_file(file);
     *file_out = file;
     return CMQ_OK;
 }
@@ -133,7 +168,7 @@ cmq_status cmq_indexfile_create(cmq_fs *fs, const char *path, int64_t name, int3
                                 cmq_indexfile **file_out)
 {
     *file_out = NULL;
-    cmq_indexfile *file = make(name, slots, entries);
+    cmq_indexfile *file = make(fs, path, name, slots, entries);
     if (file == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to make %s", path);
     cmq_status status = cmq_file_open(fs, path, CMQ_OPEN_CREATE_NEW, &file->file);
     if (status != CMQ_OK) {
@@ -141,6 +176,8 @@ cmq_status cmq_indexfile_create(cmq_fs *fs, const char *path, int64_t name, int3
         return status;
     }
     status = cmq_file_resize(file->file, file->bytes);
+    /* The header is read next: on a full tmpfs the touch of a hole is SIGBUS. */
+    if (status == CMQ_OK) status = cmq_file_reserve(file->file, 0, CMQ_INDEX_HEADER_BYTES);
     if (status == CMQ_OK) status = map_all(file, true);
     if (status != CMQ_OK) {
         const cmq_error error = *cmq_last_error();
@@ -182,7 +219,8 @@ cmq_status cmq_indexfile_reserve(cmq_indexfile *file, int32_t number)
     static uint8_t zeros[WINDOW_BYTES_MANY];   /* never written */
     warm_slots(file);
     if (number <= file->ready) return CMQ_OK;
-    cmq_status status = reserve_slots(file);
+    cmq_status status = need_file(file);
+    if (status == CMQ_OK) status = reserve_slots(file);
     uint64_t at = entry_offset(file, file->ready > file->at.count ? file->ready : file->at.count);
     const uint64_t step_end = entry_offset(file, number) + (number < MANY_KEYS ? WINDOW_BYTES : WINDOW_BYTES_MANY);
     const uint64_t end = step_end < file->bytes ? step_end : file->bytes;
@@ -420,6 +458,7 @@ static cmq_status go_back(cmq_indexfile *file, const cmq_index_position *positio
     slot_scan scan = {.bits = calloc(((uint32_t)file->slots + 7u) / 8u, 1)};
     uint8_t *piece = malloc((size_t)SCAN_ENTRIES * CMQ_INDEX_ENTRY_BYTES);
     cmq_status status = scan.bits == NULL || piece == NULL ? cmq_fail(CMQ_ERR_MEMORY, "no memory to go back in an index file") : CMQ_OK;
+    if (status == CMQ_OK) status = need_file(file);
     if (status == CMQ_OK) status = read_slots(file, position->count, piece, &scan);
     if (status == CMQ_OK && scan.behind > 0) status = reserve_slots(file);   /* the slots' blocks, before any is written */
     const uint64_t behind = scan.behind;

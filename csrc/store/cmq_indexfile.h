@@ -4,7 +4,8 @@
  *   at 1) 40 slots x i32: number of the newest entry of the chain, 0: empty
  *   40 + 4 * slots + 20 * n: entry n: hash i32, phy i64, seconds since begin_ms i32, previous entry of the chain i32
  *
- * Owns:       the mapping and the descriptor, until the last reference is dropped.
+ * Owns:       the mapping, until the last reference is dropped; a descriptor only while the writer needs it: thousands of index files
+ *             have one or two.
  * Invariant:  whatever the bytes are, no access leaves the mapping: slot and entry numbers are checked before use, and
  *             a chain only goes down. The writer stores entry, slot (release), header fields, count (release) in this
  *             order.
@@ -23,7 +24,9 @@
 #include "store/cmq_index.h"
 
 typedef struct cmq_indexfile {
-    cmq_file *file;
+    cmq_fs *fs;
+    char *path;
+    cmq_file *file;                   /* writer: NULL while closed */
     uint8_t *map;
     uint64_t bytes;
     int64_t name;                     /* its 17 digits */
@@ -52,6 +55,12 @@ cmq_status CMQ_MUST_CHECK cmq_indexfile_create(cmq_fs *fs, const char *path, int
 
 void cmq_indexfile_hold(cmq_indexfile *file);
 void cmq_indexfile_release(cmq_indexfile *file);   /* NULL is fine */
+
+/* writer: close the descriptor; what needs it opens it again. */
+void cmq_indexfile_close_file(cmq_indexfile *file);
+
+/* flush: make all stores durable. CMQ_ERR_LIMIT when the process has no descriptor left: then nothing was tried. */
+cmq_status CMQ_MUST_CHECK cmq_indexfile_sync(const cmq_indexfile *file);
 
 /* reader: the header, with the count made plausible ([1, entries]); one moment's values as far as this process writes
  * it. */

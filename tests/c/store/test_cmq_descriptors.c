@@ -1,4 +1,4 @@
-/* test_cmq_descriptors: a store of far more segments than the process may have descriptors: written, read, followed, recovered, expired. */
+/* test_cmq_descriptors: a store of far more segments, or index files, than the process may have descriptors: written, read, followed, recovered, expired. */
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 
 #define SEGMENTS 1500
 #define DESCRIPTORS 256
+#define KEYED 400        /* messages, and about as many index files */
 #define BODY_BYTES 3000   /* one message fills a segment of 4 KiB */
 
 static char body[BODY_BYTES + 1];
@@ -99,4 +100,50 @@ static void many_segments(cmq_flush_mode flush)
 static void many_segments_sync(void) { many_segments(CMQ_FLUSH_SYNC); }
 static void many_segments_async(void) { many_segments(CMQ_FLUSH_ASYNC); }
 
-CMQ_TEST_MAIN(CMQ_TEST(many_segments_sync), CMQ_TEST(many_segments_async))
+/* Keys over far more index files than there may be descriptors, one by one and many files in a batch; then every way to open. */
+static void many_index_files(rlim_t descriptors)
+{
+    const char *root = kit_path(kit_directory(), "store");
+    struct rlimit before, few;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    few = before;
+    few.rlim_cur = descriptors;
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    kit_set_clock();
+    cmq_store_options options = kit_options(root);
+    options.index_slots = 10;
+    options.index_entries = 5;   /* four keys */
+    cmq_store *store = kit_open(&options);
+    for (int i = 0; i < KEYED; i++) {
+        char keys[64];
+        snprintf(keys, sizeof keys, "k%d m%d n%d o%d", i, i, i, i);
+        (void)kit_append(store, "T", 0, "keyed", NULL, keys);
+        if (i % 50 == 0) CHECK_OK(cmq_store_maintain(store, i % 100 == 0));
+    }
+    CHECK(open_descriptors() < (int)descriptors / 2);
+    for (int reopened = 0; reopened < 3; reopened++) {
+        if (reopened == 1) cmq_store_abandon(store);   /* recovery */
+        else kit_close(store);
+        options.read_only = reopened == 2;
+        store = kit_open(&options);
+        CHECK(open_descriptors() < (int)descriptors / 2);
+        kit_found *found = kit_found_make(1);
+        for (int i = 0; i < KEYED; i += 37) {
+            char key[32];
+            snprintf(key, sizeof key, "n%d", i);
+            CHECK_OK(cmq_store_find_key(store, kit_slice("T"), kit_slice(key), 0, INT64_MAX, &found->batch));
+            CHECK_INT(found->batch.count, 1);
+            cmq_found_batch_release(&found->batch);
+        }
+        kit_found_free(found);
+        if (!options.read_only) (void)kit_append(store, "T", 0, "keyed", NULL, "again once more");
+    }
+    kit_close(store);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
+static void many_index_files_of_64(void) { many_index_files(64); }
+static void many_index_files_of_256(void) { many_index_files(256); }
+
+CMQ_TEST_MAIN(CMQ_TEST(many_index_files_of_64), CMQ_TEST(many_index_files_of_256), CMQ_TEST(many_segments_sync),
+              CMQ_TEST(many_segments_async))
