@@ -19,15 +19,27 @@ typedef struct pressure {
     bool refuse;    /* above warning_ratio: appends are refused */
 } pressure;
 
+/* Raise *ratio to the used share of the disk that holds `path`. */
+static cmq_status CMQ_MUST_CHECK add_disk(cmq_store *store, const char *path, double *ratio)
+{
+    cmq_disk_space space;
+    const cmq_status status = cmq_fs_disk_space(store->fs, path, &space);
+    if (status != CMQ_OK) return status;
+    const uint64_t used = space.total_bytes - space.free_bytes;
+    const double share = used + space.usable_bytes > 0 ? (double)used / (double)(used + space.usable_bytes) : 0.0;
+    if (share > *ratio) *ratio = share;
+    return CMQ_OK;
+}
+
+/* The fullest disk counts: segments go to the log's directories in turn, so one that is full stops appends. The root has queues and index. */
 static cmq_status measure_pressure(cmq_store *store, pressure *pressure_out)
 {
     const cmq_retention *retention = &store->options.retention;
-    cmq_disk_space space;
+    double ratio = 0.0;
     *pressure_out = (pressure){0};
-    const cmq_status status = cmq_fs_disk_space(store->fs, store->root, &space);
+    cmq_status status = add_disk(store, store->root, &ratio);
+    for (uint32_t i = 0; i < cmq_log_path_count(store->log) && status == CMQ_OK; i++) status = add_disk(store, cmq_log_path(store->log, i), &ratio);
     if (status != CMQ_OK) return status;
-    const uint64_t used = space.total_bytes - space.free_bytes;
-    const double ratio = used + space.usable_bytes > 0 ? (double)used / (double)(used + space.usable_bytes) : 0.0;
     pressure_out->disk = retention->max_used_ratio > 0 && ratio > retention->max_used_ratio;
     pressure_out->forced = retention->force_ratio > 0 && ratio > retention->force_ratio;
     pressure_out->refuse = retention->warning_ratio > 0 && ratio > retention->warning_ratio;

@@ -232,5 +232,45 @@ static void dead_queues_are_cleaned_up(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(off_by_itself), CMQ_TEST(by_age), CMQ_TEST(in_its_hours), CMQ_TEST(by_the_disk), CMQ_TEST(what_goes_with_segments),
+/* A file system whose disks have room, but for the one that holds a directory of this name. */
+static const char *full_disk;
+
+static cmq_status disk_space_of(cmq_fs *self, const char *path, cmq_disk_space *space_out)
+{
+    (void)self;
+    const uint64_t free_bytes = strstr(path, full_disk) != NULL ? 100 : 900;
+    *space_out = (cmq_disk_space){.total_bytes = 1000, .free_bytes = free_bytes, .usable_bytes = free_bytes};
+    return CMQ_OK;
+}
+
+static void fullest_disk_of_the_log_counts(void)
+{
+    static const char *const cases[] = {"log-a", "log-b", "store", "nowhere"};
+    cmq_fs_ops ops = *cmq_fs_posix()->ops;
+    ops.disk_space = disk_space_of;
+    cmq_fs fs = {.ops = &ops};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *directory = kit_directory();
+        char log_a[CMQ_PATH_BYTES], log_b[CMQ_PATH_BYTES];
+        CHECK_OK(cmq_path_join(root, directory, "store"));
+        CHECK_OK(cmq_path_join(log_a, directory, "log-a"));
+        CHECK_OK(cmq_path_join(log_b, directory, "log-b"));
+        const char *const paths[] = {log_a, log_b};
+        full_disk = cases[i];
+        kit_set_clock();
+        cmq_store_options options = kit_options(root);
+        options.fs = &fs;
+        options.commitlog_paths = paths;
+        options.commitlog_path_count = 2;
+        options.retention = (cmq_retention){.enabled = true, .reserved_ms = 1000 * HOUR_MS, .force_ratio = 0.85, .files_per_round = 1};
+        store = kit_open(&options);
+        fill(900);
+        atomic_fetch_add(&kit_now_ms, 20000);
+        CHECK_OK(cmq_store_maintain(store, false));
+        CHECK((log_min() > 0) == (i < 3));
+        kit_close(store);
+    }
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(fullest_disk_of_the_log_counts), CMQ_TEST(off_by_itself), CMQ_TEST(by_age), CMQ_TEST(in_its_hours), CMQ_TEST(by_the_disk), CMQ_TEST(what_goes_with_segments),
               CMQ_TEST(topics_are_forgotten), CMQ_TEST(dead_queues_are_cleaned_up))
