@@ -176,8 +176,8 @@ typedef struct cmq_transfer_place {
 
 /* How many of the units found fit into an answer: the first always. At least one was found. */
 cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, uint32_t found, uint32_t messages_max, int64_t bytes_max, int64_t confirmed);
-/* Could each unit's record be one? */
-cmq_status CMQ_MUST_CHECK cmq_transfer_check(const cmq_unit *units, uint32_t count);
+/* Leave the units whose records could be ones, up to the first that could not; *next is lowered to that. CMQ_ERR_CORRUPT where the first is such a one. */
+cmq_status CMQ_MUST_CHECK cmq_transfer_check(const cmq_unit *units, uint32_t *count, int64_t *next);
 /* Copy the units' records; CMQ_ERR_OFFSET when one of them was deleted meanwhile. */
 cmq_status CMQ_MUST_CHECK cmq_transfer_copy(cmq_broker_loop *l, const cmq_unit *units, uint32_t count, uint8_t *into);
 /* Where the unit's record lies: in the place, or in another one that is pinned in its stead. Statuses as for a copy. */

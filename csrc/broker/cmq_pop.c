@@ -157,7 +157,7 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped,
     cmq_status status = CMQ_OK;
     if (filter == NULL || hash_count > 0 || cmq_filter_is_all(filter))
         status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, cmq_transfer_examine(wanted), l->units, wanted, &found, &next);
-    if (status == CMQ_OK) status = cmq_transfer_check(l->units, found);
+    if (status == CMQ_OK) status = cmq_transfer_check(l->units, &found, &next);
     if (status == CMQ_OK && found == 0) {
         if (next > from) pass(l, a, popped, lane, key, next);
         popped->rest += max - next;

@@ -98,7 +98,7 @@ static void peek_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped
     int64_t next = from;
     if (from >= max) return;
     cmq_status status = wanted > 0 ? cmq_queue_read(queue, from, confirmed, l->units, wanted, &found, &next) : CMQ_OK;
-    if (status == CMQ_OK) status = cmq_transfer_check(l->units, found);
+    if (status == CMQ_OK) status = cmq_transfer_check(l->units, &found, &next);
     if (status == CMQ_OK && found > 0 && !cmq_popped_has_room(popped, l->units)) {
         next = l->units[0].offset;
     } else if (status == CMQ_OK && found > 0) {

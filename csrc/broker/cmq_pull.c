@@ -301,7 +301,7 @@ static cmq_status look(cmq_broker_loop *l, const pull *p, pulled *got)
     }
     const uint32_t capacity = wanted < CMQ_PULL_UNITS_MAX ? wanted : CMQ_PULL_UNITS_MAX;
     cmq_status status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, examine, l->units, capacity, &found, &next);
-    if (status == CMQ_OK) status = cmq_transfer_check(l->units, found);
+    if (status == CMQ_OK) status = cmq_transfer_check(l->units, &found, &next);
     if (status != CMQ_OK) return status;
     if (found == 0)
         set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", next);

@@ -28,12 +28,16 @@ cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, u
     return fit;
 }
 
-cmq_status cmq_transfer_check(const cmq_unit *units, uint32_t count)
+cmq_status cmq_transfer_check(const cmq_unit *units, uint32_t *count, int64_t *next)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (units[i].bytes < CMQ_RECORD_BYTES_MIN || (uint32_t)units[i].bytes > CMQ_FRAME_BYTES_MAX - ANSWER_BYTES_MAX)
-            return cmq_fail_at(CMQ_ERR_CORRUPT, units[i].phy, "the queue's unit %lld names a record of %d bytes, which no frame can have",
-                               (long long)units[i].offset, units[i].bytes);
+    uint32_t sound = 0;
+    while (sound < *count && units[sound].bytes >= CMQ_RECORD_BYTES_MIN && (uint32_t)units[sound].bytes <= CMQ_FRAME_BYTES_MAX - ANSWER_BYTES_MAX) sound++;
+    if (sound == *count) return CMQ_OK;
+    if (sound == 0)
+        return cmq_fail_at(CMQ_ERR_CORRUPT, units[0].phy, "the queue's unit %lld names a record of %d bytes, which no frame can have; run `cometmq verify`",
+                           (long long)units[0].offset, units[0].bytes);
+    *next = units[sound].offset;
+    *count = sound;
     return CMQ_OK;
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq._engine import record_of
+from cometmq._engine import decode_messages, record_of
 from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.errors import Error, StoreLocked
@@ -235,3 +235,26 @@ def test_odd_entries_of_a_foreign_broker_do_not_keep_the_others_from_being_serve
         assert ask(channel, RequestCode.QUERY_CONSUMER_OFFSET, fields).fields["offset"] == "0"
     stored = json.loads((config / "topics.json").read_text().replace("\t", ""))["topicConfigTable"]
     assert set(topics) <= set(stored), "what we cannot serve is kept all the same"
+
+
+def test_messages_before_a_damaged_unit_are_delivered(tmp_path: Path) -> None:
+    """A pull that met a unit of no record failed whole, with the sound messages before it."""
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+        for body in (b"a", b"b", b"c", b"d"):
+            ask(channel, RequestCode.SEND_MESSAGE_V2, SEND, body)
+        ask(channel, RequestCode.PULL_MESSAGE, PULL)  # makes the group
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+        # An opening would mend it; so it is damaged behind the broker's back.
+        with next((tmp_path / "consumequeue" / "orders" / "0").iterdir()).open("r+b") as file:
+            file.seek(2 * 20 + 8)
+            file.write(bytes(4))  # the size of the third record
+        for tags in ("*", "a"):
+            fields = {**PULL, "subscription": tags}
+            answer = ask(channel, RequestCode.PULL_MESSAGE, fields)
+            assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.SUCCESS, "2")
+            assert [message.body_bytes for message in decode_messages(answer.body)] == [b"a", b"b"]
+            behind = ask(channel, RequestCode.PULL_MESSAGE, {**fields, "queueOffset": "2"})
+            assert behind.code == ResponseCode.SYSTEM_ERROR
+            assert "cometmq verify" in (behind.remark or "")
+            after = ask(channel, RequestCode.PULL_MESSAGE, {**fields, "queueOffset": "3"})
+            assert [message.body_bytes for message in decode_messages(after.body)] == [b"d"]
