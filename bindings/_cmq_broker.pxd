@@ -108,6 +108,7 @@ cdef extern from "broker/cmq_offsets.h" nogil:
     cmq_status cmq_offsets_create(cmq_offsets **offsets_out, uint32_t entries_max)
     void cmq_offsets_destroy(cmq_offsets *offsets)
     cmq_status cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset)
+    void cmq_offsets_share_out(cmq_offsets *offsets)
     int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key)
     int64_t cmq_offsets_pull_offset(cmq_offsets *offsets, const cmq_offset_key *key)
     uint32_t cmq_offsets_remove(cmq_offsets *offsets, cmq_slice group, cmq_slice topic)

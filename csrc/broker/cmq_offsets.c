@@ -27,6 +27,10 @@
 #define LINK_OUTSIDE UINT32_MAX       /* does not hang in the chain */
 #define ENTRIES_LIMIT (LINK_PAIR / 2)
 
+#define GROUP_BUCKETS 16384u
+#define SHARE_LEAST 64u               /* entries that any group may have while there is room at all */
+#define SHARE_OF_FREE 8u              /* beyond: as many as an eighth of what nobody has, so that no few groups can take all */
+
 typedef struct entry {
     uint32_t pair;                    /* NO_NUMBER: dead, or free */
     int32_t queue_id;
@@ -41,6 +45,7 @@ _Static_assert(sizeof(entry) == 32, "there may be millions of these");
 typedef struct pair {
     uint64_t hash;
     uint32_t first;                   /* of its entries */
+    uint32_t bucket;                  /* of its group */
     uint32_t next_changed;
     uint16_t group_bytes, topic_bytes;
     uint8_t names[];                  /* the group's, then the topic's */
@@ -64,6 +69,8 @@ struct cmq_offsets {
     places entry_places, pair_places;
     uint32_t changed_first, changed_last;
     int64_t commits;
+    bool shared_out;                  /* groups have shares */
+    uint32_t group_entries[GROUP_BUCKETS];   /* by the hash of the group's name: as good as by group, which are few beside that, or have few */
     _Atomic uint32_t resets;          /* that are pending; changed under the mutex, asked without */
 };
 
@@ -237,6 +244,8 @@ static uint32_t free_pair_number(const cmq_offsets *offsets)
     return number;
 }
 
+static uint32_t bucket_of(cmq_slice group) { return (uint32_t)(cmq_namehash(group) >> 40) % GROUP_BUCKETS; }
+
 static cmq_status CMQ_MUST_CHECK make_pair(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash, uint32_t *number_out)
 {
     cmq_status status = more_pairs(offsets);
@@ -244,7 +253,7 @@ static cmq_status CMQ_MUST_CHECK make_pair(cmq_offsets *offsets, const cmq_offse
     if (status != CMQ_OK) return status;
     pair *made = malloc(sizeof *made + key->group.bytes + key->topic.bytes);
     if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the names of a group and its topic");
-    *made = (pair){.hash = hash, .first = NO_NUMBER, .next_changed = LINK_OUTSIDE, .group_bytes = (uint16_t)key->group.bytes,
+    *made = (pair){.hash = hash, .first = NO_NUMBER, .bucket = bucket_of(key->group), .next_changed = LINK_OUTSIDE, .group_bytes = (uint16_t)key->group.bytes,
                    .topic_bytes = (uint16_t)key->topic.bytes};
     memcpy(made->names, key->group.data, key->group.bytes);
     memcpy(made->names + key->group.bytes, key->topic.data, key->topic.bytes);
@@ -271,6 +280,10 @@ static cmq_status CMQ_MUST_CHECK make_entry(cmq_offsets *offsets, const cmq_offs
 {
     if (offsets->entries_held >= offsets->entries_max)
         return cmq_fail(CMQ_ERR_LIMIT, "there are offsets of %u queues in groups already", offsets->entries_max);
+    const uint32_t bucket = bucket_of(key->group), has = offsets->group_entries[bucket];
+    if (offsets->shared_out && has >= SHARE_LEAST && has >= (offsets->entries_max - offsets->entries_held) / SHARE_OF_FREE)
+        return cmq_fail(CMQ_ERR_LIMIT, "the group %.*s has offsets of %u queues, which is its share: an eighth of what is left of %u", (int)key->group.bytes,
+                        (const char *)key->group.data, has, offsets->entries_max);
     cmq_status status = more_entries(offsets);
     if (status == CMQ_OK) status = make_place(offsets, &offsets->entry_places, hash_of_entry);
     if (status == CMQ_OK && pair_number == NO_NUMBER) status = make_pair(offsets, key, hash, &pair_number);
@@ -281,6 +294,7 @@ static cmq_status CMQ_MUST_CHECK make_entry(cmq_offsets *offsets, const cmq_offs
                                          .next_changed = LINK_OUTSIDE, .next_of_pair = of->first};
     of->first = number;
     offsets->entries_live++;
+    offsets->group_entries[bucket]++;
     put_place(&offsets->entry_places, entry_hash(pair_number, key->queue_id), number);
     *number_out = number;
     return CMQ_OK;
@@ -376,6 +390,25 @@ static cmq_status CMQ_MUST_CHECK commit_key(cmq_offsets *offsets, const cmq_offs
 cmq_status cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset) { return commit_key(offsets, key, offset, false); }
 cmq_status cmq_offsets_advance(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset) { return commit_key(offsets, key, offset, true); }
 
+cmq_status cmq_offsets_begin(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset)
+{
+    uint32_t number;
+    cmq_status status = check(key, offset);
+    if (status != CMQ_OK) return status;
+    pthread_mutex_lock(&offsets->mutex);
+    status = require(offsets, key, pair_hash(key->group, key->topic), &number);
+    if (status == CMQ_OK && entry_at(offsets, number)->offset == CMQ_OFFSETS_NONE) status = commit(offsets, number, offset);
+    pthread_mutex_unlock(&offsets->mutex);
+    return status == CMQ_AGAIN ? CMQ_OK : status;
+}
+
+void cmq_offsets_share_out(cmq_offsets *offsets)
+{
+    pthread_mutex_lock(&offsets->mutex);
+    offsets->shared_out = true;
+    pthread_mutex_unlock(&offsets->mutex);
+}
+
 cmq_status cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, int64_t next_pull, int64_t committed)
 {
     uint32_t number;
@@ -458,6 +491,7 @@ static uint32_t remove_pair(cmq_offsets *offsets, uint32_t pair_number)
         set_reset(offsets, gone, false);
         drop_place(offsets, &offsets->entry_places, hash_of_entry, number);
         offsets->entries_live--;
+        offsets->group_entries[of->bucket]--;
         if (gone->next_changed == LINK_OUTSIDE) free_entry(offsets, number);
         else gone->pair = NO_NUMBER;
     }

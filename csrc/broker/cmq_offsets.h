@@ -38,6 +38,10 @@ typedef struct cmq_offset_key {
 cmq_status CMQ_MUST_CHECK cmq_offsets_create(cmq_offsets **offsets_out, uint32_t entries_max);   /* 0: CMQ_OFFSETS_ENTRIES_MAX */
 void cmq_offsets_destroy(cmq_offsets *offsets);
 
+/* From now on, when what was stored is loaded, no group gets a further entry that has 64, and as many as an eighth of those that are free: CMQ_ERR_LIMIT.
+ * So a few groups cannot take what all share; what they have stays. */
+void cmq_offsets_share_out(cmq_offsets *offsets);
+
 /* ---- the loops ---- */
 
 /* Overwrite, also by a smaller one. CMQ_AGAIN: a reset is pending, nothing changed. CMQ_ERR_ARGUMENT for a negative offset or queue id, or a
@@ -46,6 +50,9 @@ cmq_status CMQ_MUST_CHECK cmq_offsets_commit(cmq_offsets *offsets, const cmq_off
 
 /* Commit, unless the group is there or further already: somebody may have moved it on. */
 cmq_status CMQ_MUST_CHECK cmq_offsets_advance(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
+
+/* Commit, unless there is an offset: where a group begins. CMQ_ERR_LIMIT as a commit. */
+cmq_status CMQ_MUST_CHECK cmq_offsets_begin(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
 
 /* The pending reset, else what was committed, else CMQ_OFFSETS_NONE. */
 int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key);

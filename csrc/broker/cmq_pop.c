@@ -85,7 +85,7 @@ static int64_t first_offset(const cmq_broker_loop *l, const cmq_pop_asked *a, cm
     return max > 0 ? max - 1 : 0;
 }
 
-/* Inside the lane. What cannot be committed (the table is full) is found out again by the next pop. */
+/* Inside the lane. */
 static int64_t begin_of(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_lane *lane, const cmq_offset_key *key, cmq_queue *queue, int64_t max)
 {
     cmq_offsets *offsets = l->broker->options.offsets;
@@ -97,10 +97,7 @@ static int64_t begin_of(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_lane
         status = cmq_offsets_commit(offsets, key, reset);
     }
     int64_t begin = cmq_offsets_query(offsets, key);
-    if (begin < 0) {
-        begin = first_offset(l, a, key->topic, key->queue_id, queue, max);
-        status = cmq_offsets_commit(offsets, key, begin);
-    }
+    if (begin < 0) begin = first_offset(l, a, key->topic, key->queue_id, queue, max);   /* removed meanwhile: found out again by the next pop */
     (void)status;
     int64_t next = cmq_pop_lane_next(lane);
     if (next > max) {
@@ -230,7 +227,14 @@ static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *po
     cmq_queue *queue = cmq_queues_find(l->broker->queues, topic, queue_id);
     cmq_pop_lane *lane;
     if (queue == NULL && retry != CMQ_POP_NORMAL) return;
-    const cmq_status status = cmq_pop_lane_enter(cmq_pops_buffer(a->pops), &key, &lane);
+    cmq_status status = CMQ_OK;
+    if (cmq_offsets_query(l->broker->options.offsets, &progress) == CMQ_OFFSETS_NONE) {
+        /* Nothing is kept for a queue that never had a message: it is young when it has one, and read from its first. */
+        const int64_t max = queue != NULL ? cmq_queue_max(queue, a->confirmed) : 0;
+        if (max == 0 && (a->wait.init == CMQ_POP_INIT_MIN || !cmq_pops_options_of(a->pops)->begin_late)) return;
+        status = cmq_offsets_begin(l->broker->options.offsets, &progress, first_offset(l, a, topic, queue_id, queue, max));
+    }
+    if (status == CMQ_OK) status = cmq_pop_lane_enter(cmq_pops_buffer(a->pops), &key, &lane);
     if (status != CMQ_OK) {
         cmq_popped_fail(popped, status);
         return;

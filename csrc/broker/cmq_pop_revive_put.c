@@ -92,7 +92,7 @@ static cmq_status CMQ_MUST_CHECK put_message(cmq_pop_revive *r, const cmq_pop_ch
     status = cmq_delay_make_append(&view, retry_topic, 0, r->scratch, &append);
     if (status == CMQ_OK) status = set_first_pop(r, &view, of->pop_ms, &append);
     append.common.born_host = append.common.store_host = r->options.log.host;
-    append.common.reconsume_times++;
+    if (append.common.reconsume_times < INT32_MAX) append.common.reconsume_times++;   /* a client may have sent any */
     if (status == CMQ_OK) status = cmq_store_append(r->store, &append, &appended);
     cmq_found_batch_release(&batch);
     if (status == CMQ_OK) *end = appended.end;

@@ -4,6 +4,7 @@
 #include "broker/cmq_pop_record.h"
 
 #define SYSTEM_PREFIX "rmq_sys_"
+#define REVIVE_QUEUE_MAX 999   /* what a handle may name */
 
 bool cmq_topic_is_reserved(cmq_slice topic)
 {
@@ -27,7 +28,9 @@ static bool takes(const cmq_topic_entry *topic, int32_t queue_id)
 bool cmq_topic_takes(cmq_tables_reader *reader, cmq_slice topic, int32_t queue_id)
 {
     if (reader == NULL) return true;
-    if (cmq_topic_is_reserved(topic) && !cmq_slice_starts_with(topic, CMQ_POP_REVIVE_TOPIC_PREFIX)) return false;
+    /* Checkpoints must arrive, also while nobody has made the topic again that somebody deleted. */
+    if (cmq_slice_starts_with(topic, CMQ_POP_REVIVE_TOPIC_PREFIX)) return queue_id >= 0 && queue_id <= REVIVE_QUEUE_MAX;
+    if (cmq_topic_is_reserved(topic)) return false;
     cmq_tables_enter(reader);
     const cmq_topic_entry *entry = cmq_tables_topic(reader, topic);
     const bool taken = entry != NULL && takes(entry, queue_id);

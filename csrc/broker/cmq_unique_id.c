@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,16 +35,30 @@ static int64_t ms_of_month(int64_t now_ms)
     return now_ms - atomic_load(&month_begin_ms);
 }
 
+/* Tells processes of one id apart, one after the other. Upstream has a class loader's hash here; an address would tell clients where we lie in memory. */
+static uint32_t process_number(void)
+{
+    static _Atomic uint32_t drawn;
+    uint32_t number = atomic_load_explicit(&drawn, memory_order_relaxed);
+    if (number != 0) return number;
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number) {
+        const cmq_clock clock = cmq_clock_system();
+        number = (uint32_t)cmq_clock_now_ms(&clock) * UINT32_C(0x9E3779B1);
+    }
+    uint32_t none = 0;
+    number |= 1u;
+    return atomic_compare_exchange_strong(&drawn, &none, number) ? number : none;
+}
+
 size_t cmq_unique_id_make(const cmq_record_host *host, char id_out[CMQ_UNIQUE_ID_BYTES_MAX])
 {
     static const char digits[] = "0123456789ABCDEF";
-    static char in_process;   /* its address tells processes of one id apart: one after the other, and after a fork */
     const cmq_clock clock = cmq_clock_system();
     const size_t address = host->ipv6 ? 16 : 4, bytes = address + 12;
     uint8_t raw[28];
     memcpy(raw, host->address, address);
     cmq_store_u16(raw + address, (uint16_t)getpid());
-    cmq_store_u32(raw + address + 2, (uint32_t)((uintptr_t)&in_process >> 4));
+    cmq_store_u32(raw + address + 2, process_number());
     cmq_store_u32(raw + address + 6, (uint32_t)ms_of_month(cmq_clock_now_ms(&clock)));
     cmq_store_u16(raw + address + 10, (uint16_t)atomic_fetch_add_explicit(&counter, 1, memory_order_relaxed));
     for (size_t i = 0; i < bytes; i++) {

@@ -387,7 +387,37 @@ static void loops_beside_the_control_thread(void)
     cmq_offsets_destroy(offsets);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together), CMQ_TEST(wrong_keys_are_refused),
+/* 64 groups of a topic of 65,536 queues took the whole table, and nobody else could commit. */
+static void no_group_takes_what_all_share(void)
+{
+    cmq_offsets *offsets;
+    CHECK_OK(cmq_offsets_create(&offsets, 400000));
+    cmq_offsets_share_out(offsets);
+    char name[32];
+    for (int group = 0; group < 20; group++) {
+        snprintf(name, sizeof name, "greedy-%d", group);
+        cmq_offset_key key = {.group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T")};
+        cmq_status status = CMQ_OK;
+        for (key.queue_id = 0; key.queue_id < 65536 && status == CMQ_OK; key.queue_id++) status = cmq_offsets_begin(offsets, &key, 0);
+        CHECK_STATUS(status, CMQ_ERR_LIMIT);
+        /* Whoever else comes has room. */
+        for (int small = 0; small < 4; small++) {
+            snprintf(name, sizeof name, "small-%d-%d", group, small);
+            const cmq_offset_key own = {.group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T"), .queue_id = small};
+            CHECK_OK(cmq_offsets_commit(offsets, &own, 5));
+        }
+    }
+    /* What a group gives back it may have again. */
+    const cmq_slice greedy = cmq_slice_of_text("greedy-0");
+    CHECK(cmq_offsets_remove(offsets, greedy, CMQ_SLICE_NONE) > 0);
+    const cmq_offset_key again = {.group = greedy, .topic = cmq_slice_of_text("U")};
+    CHECK_OK(cmq_offsets_begin(offsets, &again, 7));
+    CHECK_OK(cmq_offsets_begin(offsets, &again, 3));
+    CHECK_INT(cmq_offsets_query(offsets, &again), 7);
+    cmq_offsets_destroy(offsets);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(no_group_takes_what_all_share), CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together), CMQ_TEST(wrong_keys_are_refused),
               CMQ_TEST(a_reset_waits_for_the_next_pull), CMQ_TEST(removal_takes_pending_resets_along), CMQ_TEST(changes_come_once_and_in_order),
               CMQ_TEST(removals_are_told_before_what_comes_later), CMQ_TEST(the_version_steps_every_500_commits), CMQ_TEST(entries_are_limited),
               CMQ_TEST(a_hundred_thousand_queues), CMQ_TEST(random_work_as_in_a_model), CMQ_TEST(loops_beside_the_control_thread))

@@ -253,6 +253,7 @@ static bool read_exactly(int client, uint8_t *into, size_t bytes, bool must)
     while (used < bytes) {
         const ssize_t n = recv(client, into + used, bytes - used, used == 0 && !must ? MSG_DONTWAIT : 0);
         if (n < 0 && errno == EAGAIN && used == 0) return false;
+        if (n < 0 && errno == EINTR) continue;   /* libFuzzer's alarm */
         CHECK(n > 0);
         used += (size_t)n;
     }
