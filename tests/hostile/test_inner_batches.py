@@ -1,4 +1,4 @@
-"""Checks: a record that says of itself that it is an inner batch, and is none, neither enters a broker nor stops a consumer."""
+"""Checks: a record that says that it is an inner batch, and is none, enters no broker and stops no consumer."""
 
 from __future__ import annotations
 

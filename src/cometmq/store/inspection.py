@@ -346,7 +346,7 @@ def _files(folder: str) -> Iterator[os.stat_result]:
     for parent, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                yield os.lstat(os.path.join(parent, name))  # noqa: PTH116, PTH118 - there may be 100,000 of them
+                yield os.lstat(os.path.join(parent, name))  # noqa: PTH118 - there may be 100,000 of them
 
 
 def _folders(path: Path) -> Iterator[FolderUse]:

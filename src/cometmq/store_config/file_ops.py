@@ -60,7 +60,7 @@ class SystemFileOps:
     def read(self, path: Path, *, bytes_max: int) -> bytes | None:
         """See :meth:`FileOps.read`."""
         try:
-            with open(path, "rb", opener=_open_plain) as file:  # noqa: PTH123 - an opener
+            with open(path, "rb", opener=_open_plain) as file:
                 data = file.read(bytes_max + 1)
         except FileNotFoundError:
             return None
@@ -71,7 +71,7 @@ class SystemFileOps:
     def write_synced(self, path: Path, data: bytes) -> None:
         """See :meth:`FileOps.write_synced`."""
         # Synced through the descriptor that wrote: one opened later may not be told of a failed write-back.
-        with open(path, "wb", buffering=0, opener=_open_plain) as file:  # noqa: PTH123
+        with open(path, "wb", buffering=0, opener=_open_plain) as file:
             left = memoryview(data)
             while left:
                 left = left[file.write(left) :]
