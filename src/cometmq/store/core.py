@@ -11,12 +11,13 @@ import logging
 import os
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
 from cometmq._plural import counted, verb
-from cometmq.errors import ReadOnlyStore, TopicNotFound
+from cometmq.errors import HandoffWaiting, ReadOnlyStore, StorageError, StoreFenced, TopicNotFound
 from cometmq.store.group_book import GroupBook
 from cometmq.store.handoff import HandoffApplier, HandoffWatcher
 from cometmq.store.handoff_client import HandoffClient
@@ -49,6 +50,7 @@ class StoreCore:
         self._pid = os.getpid()
         self._progress_kept_s = time.monotonic()
         self._watcher: HandoffWatcher | None = None
+        self._waits_because: StorageError | OSError | None = None
         self._handle = plan.open_handle(read_only=read_only)
         self._log_cut()
         try:
@@ -74,11 +76,23 @@ class StoreCore:
         self._group_book.recover(self._queue_end)
         bound_broker_files(self._plan.config_folder, self._queue_end)
         StagedFolder(self._plan.path).bound_done(self._handle.info()["log_end"])
-        self._applier.apply_all()
-        StagedFolder(self._plan.path).sweep()
+        self._waits_because = self._apply_what_waits(self._applier)
+        with suppress(OSError):
+            StagedFolder(self._plan.path).sweep()  # at the next opening, then
         if self._plan.background:
             self._watcher = HandoffWatcher(self, self._folder)
             self._watcher.start()
+
+    def _apply_what_waits(self, applier: HandoffApplier) -> StorageError | OSError | None:
+        """Apply what other processes left; return why it still waits, if it does: a store opens all the same."""
+        try:
+            applier.apply_all()
+        except StoreFenced:
+            raise
+        except (StorageError, OSError) as error:
+            _log.warning("handed-off work in %s waits, durably, and is tried again: %s", self._folder.path, error)
+            return error
+        return None
 
     def _log_cut(self) -> None:
         opening = self._handle.opening()
@@ -130,7 +144,13 @@ class StoreCore:
 
     def _write_for_a_moment(self) -> None:
         """Open the store for writing, which applies what was handed off, and close it."""
-        StoreCore(self._plan.without_background(), read_only=False).close()
+        with StoreCore(self._plan.without_background(), read_only=False) as writer:
+            because = writer._waits_because
+        if because is not None:
+            raise HandoffWaiting(
+                f"the work is on disk and waits, since it cannot be applied now: {because}. The next writer applies it; "
+                "do not write it again"
+            ) from because
 
     def apply_handoffs(self) -> int:
         """Append and commit what other processes left; returns how many pieces. The background does it by itself."""

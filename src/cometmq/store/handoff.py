@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from cometmq._engine import Message, Reader, StoreHandle, encode_properties
@@ -278,11 +277,16 @@ class HandoffWatcher(threading.Thread):
         if self._wake is None:
             self._stopping.wait(_LOOK_EVERY_WITHOUT_FIFO_S)
             return
-        poll = select.poll()
-        poll.register(self._wake, select.POLLIN)
-        poll.poll(_LOOK_EVERY_S * 1000)
-        with suppress(BlockingIOError):
+        try:
+            poll = select.poll()
+            poll.register(self._wake, select.POLLIN)
+            poll.poll(_LOOK_EVERY_S * 1000)
             os.read(self._wake, 4096)
+        except BlockingIOError:
+            pass  # nobody called
+        except OSError as error:
+            _log.error("the hand-off's FIFO cannot be read, and is looked for later: %s", error)
+            self._stopping.wait(_LOOK_EVERY_S)
 
     def _look(self) -> bool:
         """Apply what waits; False when there is no store any more."""
@@ -299,8 +303,10 @@ class HandoffWatcher(threading.Thread):
             _log.warning("handed-off work or progress waits: %s", error)
         except StorageError as error:
             _log.error("handed-off work or progress cannot be written: %s", error)
-        except Error as error:
+        except (Error, OSError) as error:
             _log.error("handed-off work or progress cannot be written now: %s", error)
+        except Exception:  # noqa: BLE001 - no mistake may keep later work and progress from being written
+            _log.exception("handed-off work or progress cannot be written now")
         return True
 
     def stop(self) -> None:

@@ -4,6 +4,8 @@ when left; the one who waits learns where his messages are; what cannot be appli
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import re
 import shutil
@@ -565,3 +567,74 @@ def test_a_reader_that_was_there_before_the_writer(path: Path) -> None:
             assert reader.append("t", b"x").queue_offset == 1
             assert bodies(writer) == [b"first", b"x"]
         assert reader.append("t", b"y").queue_offset == 2
+
+
+# --- What cannot be applied now
+
+
+FAILURES = [
+    errors.DiskFull("no space"),
+    OSError(errno.EMFILE, "Too many open files"),
+    PermissionError(errno.EACCES, "no"),
+]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=["full", "descriptors", "permission"])
+def test_waiting_work_does_not_keep_a_store_from_being_opened(
+    path: Path, failure: OSError, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave(path, [b"waits"])
+    with monkeypatch.context() as patched:
+        patched.setattr(HandoffApplier, "apply_all", raising(failure))
+        with caplog.at_level(logging.WARNING, "cometmq.store"), open_small(path, background=False) as store:
+            assert bodies(store) == [b"first"]
+            store.append("t", b"second")
+        assert "waits, durably, and is tried again" in caplog.text
+    with open_small(path) as store:
+        assert bodies(store) == [b"first", b"second", b"waits"]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=["full", "descriptors", "permission"])
+def test_a_reader_is_told_that_its_work_waits(path: Path, failure: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody writes it applies the work itself; run again, the messages would be there twice."""
+    with open_small(path, mode="r") as reader:
+        with monkeypatch.context() as patched:
+            patched.setattr(HandoffApplier, "apply_all", raising(failure))
+            with pytest.raises(errors.HandoffWaiting, match="do not write it again"):
+                reader.append("t", b"x")
+        assert reader.append("t", b"y").queue_offset == 2
+        assert bodies(reader) == [b"first", b"x", b"y"]
+
+
+@pytest.mark.parametrize("failure", [*FAILURES, RuntimeError("a mistake of ours")], ids=["full", "fds", "perm", "bug"])
+@pytest.mark.parametrize("where", ["waiting", "apply"])
+def test_the_watcher_outlives_every_failure(
+    path: Path, where: str, failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = threading.Event()
+
+    def fail(*_: object) -> object:
+        if threading.current_thread() is threading.main_thread():
+            return []
+        failed.set()
+        raise failure
+
+    with open_small(path) as writer:
+        with monkeypatch.context() as patched:
+            if where == "waiting":
+                patched.setattr(HandoffFolder, "waiting", fail)
+            else:
+                patched.setattr(HandoffApplier, "apply_all", fail)
+            leave(path, [b"later"])
+            HandoffFolder(path).wake()
+            assert failed.wait(30)
+        HandoffFolder(path).wake()
+        with writer.follow("t", timeout_s=30) as new:
+            assert bodies(writer)[1:] == [b"later"] or next(new).body_bytes == b"later"
+
+
+def raising(failure: Exception) -> Callable[..., int]:
+    def fail(*_: object) -> int:
+        raise failure
+
+    return fail
