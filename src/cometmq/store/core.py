@@ -148,7 +148,7 @@ class StoreCore:
             because = writer._waits_because
         if because is not None:
             raise HandoffWaiting(
-                f"the work is on disk and waits, since it cannot be applied now: {because}. The next writer applies it; "
+                f"the work is on disk and waits, as it cannot be applied now: {because}. The next writer applies it; "
                 "do not write it again"
             ) from because
 
