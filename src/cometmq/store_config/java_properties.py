@@ -44,10 +44,12 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         # A backslash alone continues nothing: the next line may be a comment again. At the very end it is a line.
         if joined[:1] in ("", "#", "!") or (joined == "\\" and number < len(natural)):
             continue
-        while _is_continued(joined):
+        parts = [joined]
+        while _is_continued(parts[-1]):
             _, following = next(lines, (0, ""))
-            joined = joined[:-1] + following.lstrip(_BLANKS)
-        yield number, joined
+            parts[-1] = parts[-1][:-1]
+            parts.append(following.lstrip(_BLANKS))
+        yield number, "".join(parts)
 
 
 def _is_continued(line: str) -> bool:
