@@ -30,20 +30,21 @@ cmq_status cmq_fence_marked(cmq_store *store, bool *marked_out)
     return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
 }
 
-/* A part of one segment's file. Holes stay holes. */
+static bool is_zero(const uint8_t *bytes, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (bytes[i] != 0) return false;
+    return true;
+}
+
+/* A part of one segment's file. Chunks of zeros stay as they are: most are holes. Where data is, the file system is not asked: what it never got to
+ * write may be none for it. */
 static cmq_status CMQ_MUST_CHECK rewrite_part(cmq_file *file, int64_t at, int64_t end, uint8_t *chunk)
 {
-    cmq_status status = CMQ_OK;
     while (at < end) {
-        uint64_t data;
-        status = cmq_file_next_data(file, (uint64_t)at, &data);
-        if (status == CMQ_END) break;
-        if (status != CMQ_OK) return status;
-        if ((int64_t)data > at) at = (int64_t)data;
-        if (at >= end) break;
         const int64_t bytes = end - at < CHUNK_BYTES ? end - at : CHUNK_BYTES;
-        status = cmq_file_read(file, (uint64_t)at, chunk, (size_t)bytes);
-        if (status == CMQ_OK) status = cmq_file_write(file, (uint64_t)at, chunk, (size_t)bytes);
+        cmq_status status = cmq_file_read(file, (uint64_t)at, chunk, (size_t)bytes);
+        if (status == CMQ_OK && !is_zero(chunk, bytes)) status = cmq_file_write(file, (uint64_t)at, chunk, (size_t)bytes);
         if (status != CMQ_OK) return status;
         at += bytes;
     }

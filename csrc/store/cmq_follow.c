@@ -12,7 +12,7 @@
  *   256  beat_ms i64                                       the beat
  *   320  announced i64, completed i64                      deletions
  *   384  who writes: boot id 16 bytes, inode of this file u64, pid namespace u64, start of the process u64, beat in ms since the boot i64, flags u32
- *        (1: synced), crc32 of magic and all of it but the beat
+ *        (1: synced), crc32 of magic, all of it but the beat, and the generation
  *   448  what was acknowledged when the page was taken: boot id 16 bytes, inode u64, end i64, flags u32, crc32 of it; 496: the last generation i64
  *  1024  96 deletions in turn: at i64, expired_below i64, topic u64, 0
  *
@@ -122,14 +122,16 @@ static uint32_t head_crc(const page_head *head)
 
 /* ---- who writes, and what was acknowledged ---- */
 
-static uint32_t writer_crc(const page_writer *writer)
+/* With the generation: an older version that begins one leaves the writer before it in its place. */
+static uint32_t writer_crc(const page_writer *writer, int64_t generation)
 {
-    uint32_t words[12] = {(uint32_t)MAGIC};
+    uint32_t words[14] = {(uint32_t)MAGIC};
     memcpy(words + 1, writer->boot_id, sizeof writer->boot_id);
     memcpy(words + 5, &writer->inode, 8);
     memcpy(words + 7, &writer->pid_namespace, 8);
     memcpy(words + 9, &writer->started, 8);
     words[11] = writer->flags;
+    memcpy(words + 12, &generation, 8);
     return cmq_crc32(words, sizeof words);
 }
 
@@ -151,9 +153,10 @@ static bool is_this_boot(const uint8_t id[CMQ_BOOT_ID_BYTES])
     return cmq_host_boot_id(own) && memcmp(own, id, sizeof own) == 0;
 }
 
-static bool writer_is_known(const page_writer *writer)
+static bool writer_is_known(const follow_page *page)
 {
-    return writer->inode != 0 && atomic_load_explicit(&writer->crc, memory_order_acquire) == writer_crc(writer);
+    const int64_t generation = atomic_load_explicit(&page->head.generation, memory_order_acquire);
+    return page->writer.inode != 0 && atomic_load_explicit(&page->writer.crc, memory_order_acquire) == writer_crc(&page->writer, generation);
 }
 
 static bool says_where(const page_acknowledged *said) { return said->inode != 0 && said->crc == acknowledged_crc(said); }
@@ -168,7 +171,7 @@ static page_acknowledged acknowledged_of(const follow_page *page, uint64_t inode
     const page_writer *writer = &page->writer;
     const bool stands = atomic_load_explicit(&page->head.generation, memory_order_acquire) != 0 &&
                         atomic_load_explicit(&page->head.crc, memory_order_acquire) == head_crc(&page->head);
-    if (!stands || !writer_is_known(writer) || writer->inode != inode) return best;
+    if (!stands || !writer_is_known(page) || writer->inode != inode) return best;
     const int64_t end = atomic_load_explicit(&page->confirmed_end, memory_order_acquire);
     if (end <= best.end || ((writer->flags & FLAG_SYNCED) == 0 && !is_this_boot(writer->boot_id))) return best;
     best = (page_acknowledged){.inode = inode, .end = end, .flags = writer->flags};
@@ -177,7 +180,7 @@ static page_acknowledged acknowledged_of(const follow_page *page, uint64_t inode
     return best;
 }
 
-static void name_writer(page_writer *writer, uint64_t inode, bool synced)
+static void name_writer(page_writer *writer, uint64_t inode, bool synced, int64_t generation)
 {
     atomic_store_explicit(&writer->crc, 0, memory_order_seq_cst);
     (void)cmq_host_boot_id(writer->boot_id);   /* zeros, where the system does not say: no boot's */
@@ -186,7 +189,7 @@ static void name_writer(page_writer *writer, uint64_t inode, bool synced)
     writer->started = cmq_host_process_start(getpid());
     writer->flags = synced ? FLAG_SYNCED : 0;
     atomic_store_explicit(&writer->beat_boot_ms, since_boot_ms(), memory_order_relaxed);
-    atomic_store_explicit(&writer->crc, writer_crc(writer), memory_order_seq_cst);
+    atomic_store_explicit(&writer->crc, writer_crc(writer, generation), memory_order_seq_cst);
 }
 
 static bool page_is_known(const follow_page *page)
@@ -236,7 +239,7 @@ static void invalidate(cmq_follow *follow, uint64_t inode)
         page->head.magic = MAGIC;
         page->head.version = VERSION;
     }
-    name_writer(&page->writer, inode, false);
+    name_writer(&page->writer, inode, false, 0);
     atomic_store_explicit(&page->head.writer_pid, (int64_t)getpid(), memory_order_relaxed);
     atomic_store_explicit(&page->head.closed, 0, memory_order_relaxed);
     atomic_store_explicit(&page->head.crc, head_crc(&page->head), memory_order_seq_cst);
@@ -271,7 +274,10 @@ void cmq_follow_begin(cmq_follow *follow, const cmq_follow_values *values)
     follow_page *page = follow->page;
     CMQ_ASSERT(follow->mode == CMQ_FOLLOW_WRITER);
     CMQ_ASSERT(atomic_load_explicit(&page->head.generation, memory_order_relaxed) == 0);
-    name_writer(&page->writer, follow->inode, values->synced);
+    /* The clock keeps it rising when the page was lost. */
+    const int64_t before = atomic_load_explicit(&page->last_generation, memory_order_relaxed);
+    const int64_t later = before >= values->now_ms ? before + 1 : values->now_ms, generation = later > 0 ? later : 1;
+    name_writer(&page->writer, follow->inode, values->synced, generation);
     atomic_store_explicit(&page->confirmed_end, values->confirmed_end, memory_order_relaxed);
     atomic_store_explicit(&page->store_ms, 0, memory_order_relaxed);
     atomic_store_explicit(&page->files_end, values->files_end, memory_order_relaxed);
@@ -279,9 +285,6 @@ void cmq_follow_begin(cmq_follow *follow, const cmq_follow_values *values)
     atomic_store_explicit(&page->beat_ms, values->now_ms, memory_order_relaxed);
     atomic_store_explicit(&page->completed, atomic_load_explicit(&page->announced, memory_order_relaxed),
                           memory_order_relaxed);
-    /* The clock keeps it rising when the page was lost. */
-    const int64_t before = atomic_load_explicit(&page->last_generation, memory_order_relaxed);
-    const int64_t later = before >= values->now_ms ? before + 1 : values->now_ms, generation = later > 0 ? later : 1;
     atomic_store_explicit(&page->last_generation, generation, memory_order_relaxed);
     atomic_store_explicit(&page->head.generation, generation, memory_order_seq_cst);
     atomic_store_explicit(&page->head.crc, head_crc(&page->head), memory_order_seq_cst);
@@ -470,7 +473,7 @@ cmq_follow_life cmq_follow_life_of(const cmq_follow *follow, int64_t holder)
         atomic_load_explicit(&page->head.crc, memory_order_acquire) != head_crc(&page->head))
         return CMQ_FOLLOW_STALE;
     /* A page that an older version made names nothing but the process. */
-    if (!writer_is_known(writer)) return pid == holder ? CMQ_FOLLOW_LIKELY : CMQ_FOLLOW_STALE;
+    if (!writer_is_known(page)) return pid == holder ? CMQ_FOLLOW_LIKELY : CMQ_FOLLOW_STALE;
     if (!is_this_boot(writer->boot_id)) return CMQ_FOLLOW_STALE;
     if (holder != CMQ_LOCK_HOLDER_UNKNOWN && writer->pid_namespace == cmq_host_pid_namespace()) {
         if (pid != holder) return CMQ_FOLLOW_STALE;

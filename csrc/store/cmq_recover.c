@@ -450,12 +450,21 @@ static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted
     return CMQ_OK;
 }
 
-/* After a failed write or sync, whatever is behind the last durable point may be in memory alone: also what a sync says is on disk. */
-static cmq_status rewrite_findings(const walk *w)
+/* After a failed write or sync, whatever is behind the last durable point may be in memory alone: also what a sync says is on disk. Before the log is
+ * read: what is found then is what was written. */
+static cmq_status rewrite_findings(cmq_store *store)
 {
     cmq_point point;
-    const int64_t from = cmq_store_last_point(w->store, &point) ? point.log_end : w->store->opening.scanned_from;
-    return cmq_fence_rewrite(w->store, from, w->position);
+    const int64_t from = cmq_store_last_point(store, &point) ? point.log_end : cmq_log_min(store->log);
+    return cmq_fence_rewrite(store, from, cmq_log_last_file_end(store->log));
+}
+
+/* Where the last point is not true, another program has been here, or the log was removed on purpose: what the page of before proves is of another log.
+ * Durably, before the first point of this opening makes it believed again. */
+static cmq_status forget_foreign_page(cmq_store *store)
+{
+    cmq_point point;
+    return cmq_store_last_point(store, &point) ? CMQ_OK : cmq_follow_forget(store->fs, store->root);
 }
 
 static cmq_status recover(cmq_store *store, const cmq_layout *layout)
@@ -466,13 +475,14 @@ static cmq_status recover(cmq_store *store, const cmq_layout *layout)
     cmq_store_learn_bounds(store);
     walk w = {.store = store, .last_phy = -1};
     cmq_status status = cmq_store_refuse_lost_log(store);
+    if (status == CMQ_OK) status = forget_foreign_page(store);
+    if (status == CMQ_OK && store->opening_fenced) status = rewrite_findings(store);
     /* By upstream's rules recovery changes files that it has not read; from our point it does not. */
     if (status == CMQ_OK && unclean && !trusted) status = cmq_store_sync_findings(store);
     if (status == CMQ_OK) status = prepare(store, &point, trusted, unclean, &w);
     if (status == CMQ_OK) status = read_log(&w);
     if (status == CMQ_OK) w.nothing_behind = is_blank_behind(store, w.position);
     if (status == CMQ_OK) status = refuse_damage(&w, unclean);
-    if (status == CMQ_OK && store->opening_fenced) status = rewrite_findings(&w);
     if (status == CMQ_OK) status = settle(store, &w);
     free(w.keys.keys);
     return status;

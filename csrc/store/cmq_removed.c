@@ -201,7 +201,12 @@ static cmq_status CMQ_MUST_CHECK copy_cut(keeping *k)
     if (status == CMQ_OK && k->header.bytes > 0) status = cmq_repair_copy(fs, k->from, k->header.at % k->header.segment_bytes, k->header.bytes, path, &copied);
     if (status == CMQ_OK) status = cmq_fs_sync_directory(fs, k->log);
     k->header.unfinished = false;
-    return status == CMQ_OK ? write_header(fs, k->folder, &k->header) : status;
+    if (status == CMQ_OK) status = write_header(fs, k->folder, &k->header);
+    if (status == CMQ_OK) return CMQ_OK;
+    /* Half a copy would take the space that the next attempt needs. */
+    const cmq_error error = *cmq_last_error();
+    (void)!cmq_repair_remove_tree(fs, k->folder);
+    return cmq_fail(status, "%s", error.text);
 }
 
 /* Segments behind the cut's, newest first and each durably, so that no gap is ever left: also those that hold nothing, which go. */
@@ -329,6 +334,8 @@ cmq_status cmq_removed_keep(cmq_store *store, int64_t end, const char *reason, c
     if (count_records(store, end) == 0) return CMQ_OK;
     cmq_status status = begin(&k, end, reason);
     if (status == CMQ_OK) status = find_same(&k, &same);
+    /* What is over the bound, and what an attempt before left unfinished, makes room first. */
+    if (status == CMQ_OK && !same) status = keep_bound(store, "");
     if (status == CMQ_OK && !same) status = copy_cut(&k);
     else if (status == CMQ_OK) status = cmq_path_join(k.log, k.folder, "commitlog");
     if (status == CMQ_OK) status = keep_bound(store, k.folder);

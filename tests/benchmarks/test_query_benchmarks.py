@@ -57,7 +57,8 @@ def test_the_table(tmp_path: Path) -> None:
     done = run(tmp_path, "--only", "local/1024B=one key")
     assert done.returncode == 0, done.stderr[-4000:]
     assert "1024B/one key/duckdb" in done.stdout
-    assert "these figures mean nothing" in done.stdout
+    # The title is wrapped to the table's width, which hangs on the figures.
+    assert "these figures mean nothing" in " ".join(done.stdout.split())
     assert "1024B/body views and five columns" in done.stdout
     assert "hash every byte" not in done.stdout
 

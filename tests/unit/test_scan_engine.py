@@ -97,7 +97,7 @@ def test_batches_one_by_one(handle: _engine.StoreHandle) -> None:
     found = list(batches(opened))
     assert [batch.num_rows for batch in found] == [100] * 6
     assert opened.next_batch() is None
-    assert opened.skipped() == {"records": 0, "offsets": [], "invalid_texts": 0, "expired": 0}
+    assert opened.skipped() == {"records": 0, "offsets": [], "invalid_texts": 0, "clamped_times": 0, "expired": 0}
     opened.close()
     handle.close()
     assert pa.Table.from_batches(found).column("body")[599].as_py().startswith(b"body-599")

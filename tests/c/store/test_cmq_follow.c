@@ -229,18 +229,19 @@ static void patch(const char *root, uint64_t at, const void *bytes, size_t count
     cmq_file_close(file);
 }
 
-enum { AT_CONFIRMED = 64, AT_WRITER = 384, AT_BEAT = 424, AT_FLAGS = 432, AT_WRITER_CRC = 436, WRITER_BYTES = 56 };
+enum { AT_GENERATION = 16, AT_CONFIRMED = 64, AT_WRITER = 384, AT_BEAT = 424, AT_FLAGS = 432, AT_WRITER_CRC = 436, WRITER_BYTES = 56 };
 
 /* Let the page be of another boot, with the checksum that it would have. */
 static void reboot(const char *root)
 {
-    uint8_t writer[WRITER_BYTES], words[48] = {0};
+    uint8_t writer[WRITER_BYTES], words[56] = {0};
     char path[CMQ_PATH_BYTES];
     cmq_file *file;
     CHECK_OK(cmq_path_join(path, root, "cometmq/follow"));
     CHECK_OK(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_READ, &file));
     CHECK_OK(cmq_file_read(file, 0, words, 4));
     CHECK_OK(cmq_file_read(file, AT_WRITER, writer, sizeof writer));
+    CHECK_OK(cmq_file_read(file, AT_GENERATION, words + 48, 8));
     cmq_file_close(file);
     writer[3] ^= 1;
     memcpy(words + 4, writer, 40);
