@@ -80,6 +80,12 @@ cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queu
     cmq_record_view view;
     status = cmq_store_take(store, unit.phy, batch, &view);
     if (status != CMQ_OK) return status;
+    const bool other_batch = cmq_queue_kind_of(queue) != CMQ_QUEUE_SIMPLE && (view.queue_offset != unit.offset || offset - unit.offset >= unit.count);
+    if (view.record_bytes != (uint32_t)unit.bytes || other_batch) {   /* a unit of zeros points at the first record of the log */
+        batch->count--;
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit.phy, "no record of %d bytes lies at physical offset %lld, where queue offset %lld points; run "
+                           "`cometmq verify`", unit.bytes, (long long)unit.phy, (long long)offset);
+    }
     cmq_found *found = &batch->items[batch->count - 1];
     found->queue = queue;
     found->queue_offset = unit.offset;

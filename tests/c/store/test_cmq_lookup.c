@@ -269,5 +269,25 @@ static void without_an_index(void)
     stop();
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(by_physical_offset_and_id), CMQ_TEST(by_queue_offset), CMQ_TEST(damaged_bodies_are_told), CMQ_TEST(by_key), CMQ_TEST(by_unique_key),
-              CMQ_TEST(by_key_and_time), CMQ_TEST(by_time), CMQ_TEST(by_time_after_retention), CMQ_TEST(without_an_index))
+/* A unit that reads as zeros points at the first record of the log; that is not the message that was asked for. */
+static void a_unit_of_zeros_is_damage(void)
+{
+    static const uint8_t zeros[CMQ_UNIT_BYTES];
+    start();
+    kit_append_many(store, "Other", "o", 3);
+    kit_append_many(store, "T", "m", 50);
+    kit_close(store);
+    kit_write_bytes(kit_path(root, "consumequeue/T/0/00000000000000000000"), CMQ_UNIT_BYTES, zeros, sizeof zeros);
+    store = kit_open_at(root);
+    CHECK_STATUS(cmq_store_read_offset(store, kit_slice("T"), 0, 1, &found->batch), CMQ_ERR_CORRUPT);
+    CHECK_INT(found->batch.count, 0);
+    release();
+    CHECK_OK(cmq_store_read_offset(store, kit_slice("T"), 0, 2, &found->batch));
+    CHECK(kit_body_is(&found->items[0], "m2"));
+    release();
+    stop();
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(by_physical_offset_and_id), CMQ_TEST(by_queue_offset), CMQ_TEST(a_unit_of_zeros_is_damage), CMQ_TEST(damaged_bodies_are_told),
+              CMQ_TEST(by_key), CMQ_TEST(by_unique_key), CMQ_TEST(by_key_and_time), CMQ_TEST(by_time), CMQ_TEST(by_time_after_retention),
+              CMQ_TEST(without_an_index))
