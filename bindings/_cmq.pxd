@@ -75,12 +75,12 @@ cdef extern from "base/cmq_lock.h" nogil:
     cmq_status cmq_lock_probe(cmq_fs *fs, const char *path, int64_t *holder_pid_out)
 
 
-cdef extern from "store/cmq_segment.h" nogil:
+cdef extern from "store/log/cmq_segment.h" nogil:
     ctypedef struct cmq_segment:
         pass
 
 
-cdef extern from "store/cmq_queue.h" nogil:
+cdef extern from "store/queue/cmq_queue.h" nogil:
     ctypedef struct cmq_queues:
         pass
 
@@ -114,7 +114,7 @@ cdef extern from "store/cmq_queue.h" nogil:
                               uint32_t *count_out, int64_t *next_out)
 
 
-cdef extern from "store/cmq_record.h" nogil:
+cdef extern from "store/record/cmq_record.h" nogil:
     enum:
         CMQ_SYS_COMPRESSED
         CMQ_SYS_INNER_BATCH
@@ -175,7 +175,7 @@ cdef extern from "store/cmq_record.h" nogil:
                                 cmq_record_view *view_out)
 
 
-cdef extern from "store/cmq_property.h" nogil:
+cdef extern from "store/record/cmq_property.h" nogil:
     enum:
         CMQ_PROPERTY_BYTES_MAX
 
@@ -188,7 +188,7 @@ cdef extern from "store/cmq_property.h" nogil:
     uint8_t *cmq_property_write(uint8_t *into, cmq_slice name, cmq_slice value)
 
 
-cdef extern from "store/cmq_wire_batch.h" nogil:
+cdef extern from "store/record/cmq_wire_batch.h" nogil:
     ctypedef struct cmq_wire_batch_element:
         int32_t flag
         cmq_slice body
@@ -197,7 +197,7 @@ cdef extern from "store/cmq_wire_batch.h" nogil:
     cmq_status cmq_wire_batch_next(cmq_slice *rest, cmq_wire_batch_element *element_out)
 
 
-cdef extern from "store/cmq_message_id.h" nogil:
+cdef extern from "store/record/cmq_message_id.h" nogil:
     enum:
         CMQ_MESSAGE_ID_BYTES_MAX
 
@@ -424,7 +424,7 @@ cdef extern from "store/cmq_store.h" nogil:
 
 # ---- verification and repair (_verify.pxi) ----
 
-cdef extern from "store/cmq_verify.h" nogil:
+cdef extern from "store/check/cmq_verify.h" nogil:
     ctypedef enum cmq_severity:
         CMQ_SEVERITY_NOTE
         CMQ_SEVERITY_REPAIRABLE
@@ -466,7 +466,7 @@ cdef extern from "store/cmq_verify.h" nogil:
     const char *cmq_problem_name(cmq_problem_kind kind)
 
 
-cdef extern from "store/cmq_layout.h" nogil:
+cdef extern from "store/marks/cmq_layout.h" nogil:
     ctypedef struct cmq_layout_sizes:
         int64_t segment_bytes
         int64_t queue_file_bytes
@@ -476,7 +476,7 @@ cdef extern from "store/cmq_layout.h" nogil:
         int32_t index_entries
 
 
-cdef extern from "store/cmq_repair.h" nogil:
+cdef extern from "store/check/cmq_repair.h" nogil:
     ctypedef struct cmq_repair_options:
         const cmq_store_options *store
         cbool dry_run
@@ -517,7 +517,7 @@ cdef extern from "store/cmq_repair.h" nogil:
     cmq_status cmq_store_repair(const cmq_repair_options *options, cmq_repair_report *report_out)
 
 
-cdef extern from "store/cmq_removed.h" nogil:
+cdef extern from "store/recover/cmq_removed.h" nogil:
     ctypedef struct cmq_restored:
         int64_t records
         int64_t doubtful
@@ -536,7 +536,7 @@ cdef extern from "store/cmq_removed.h" nogil:
 
 # ---- the journal of offsets (_offsetlog.pxi) ----
 
-cdef extern from "store/cmq_offsetlog.h" nogil:
+cdef extern from "store/marks/cmq_offsetlog.h" nogil:
     ctypedef struct cmq_offsetlog:
         pass
 

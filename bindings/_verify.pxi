@@ -88,7 +88,7 @@ cdef cbool _watch_restored(void *context, cmq_slice topic, int32_t queue_id) noe
 
 
 def restore_removed(StoreHandle handle not None, str name not None, wants, *, bint again=False):
-    """Append the whole records of a folder under ``cometmq/removed`` again; see csrc/store/cmq_removed.h.
+    """Append the whole records of a folder under ``cometmq/removed`` again; see csrc/store/recover/cmq_removed.h.
 
     Args:
         handle: the store, open for writing.
@@ -173,7 +173,7 @@ def repair_store(path, *, bint dry_run=False, bint cut_tail=False, bint cut_dama
                  on_damage=None, int64_t segment_bytes=0, int64_t queue_file_bytes=0, int64_t batch_file_bytes=0, int64_t ext_file_bytes=0,
                  int32_t index_slots=0, int32_t index_entries=0, commitlog_paths=(), delay_levels=None, batch_topics=(),
                  bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False, bint check_property_crc=False):
-    """Build what is derived from a store's log anew; see csrc/store/cmq_repair.h.
+    """Build what is derived from a store's log anew; see csrc/store/check/cmq_repair.h.
 
     Args:
         path: a store that nobody has open.

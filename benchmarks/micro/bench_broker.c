@@ -17,7 +17,7 @@
 #include "broker/cmq_broker.h"
 #include "cmq_bench_store.h"
 #include "net/cmq_net.h"
-#include "store/cmq_wire_batch.h"
+#include "store/record/cmq_wire_batch.h"
 
 #define BATCH 32u
 #define OUT_BYTES (1u << 20)

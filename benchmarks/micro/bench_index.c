@@ -11,7 +11,7 @@
 #include "base/cmq_clock.h"
 #include "base/cmq_hash.h"
 #include "cmq_bench.h"
-#include "store/cmq_index.h"
+#include "store/index/cmq_index.h"
 
 #define BEGIN_MS 1700000000000
 

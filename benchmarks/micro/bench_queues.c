@@ -10,7 +10,7 @@
 #include <malloc.h>
 
 #include "cmq_bench.h"
-#include "store/cmq_queue.h"
+#include "store/queue/cmq_queue.h"
 
 #define RECORD_BYTES 293
 #define ALL INT64_MAX

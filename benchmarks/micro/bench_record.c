@@ -6,9 +6,9 @@
  */
 #include "base/cmq_bytes.h"
 #include "cmq_bench.h"
-#include "store/cmq_property.h"
-#include "store/cmq_record.h"
-#include "store/cmq_tagscode.h"
+#include "store/record/cmq_property.h"
+#include "store/record/cmq_record.h"
+#include "store/record/cmq_tagscode.h"
 
 #define LOG_BYTES ((size_t)64 << 20)
 #define POOL_BYTES ((size_t)8 << 20)

@@ -5,7 +5,7 @@
  */
 #include "base/cmq_bytes.h"
 #include "cmq_bench.h"
-#include "store/cmq_tagscan.h"
+#include "store/queue/cmq_tagscan.h"
 
 #define TAGS 16
 #define CACHED_UNITS 20000            /* 400 kB: second-level cache */

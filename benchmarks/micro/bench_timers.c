@@ -7,7 +7,7 @@
  */
 #include "broker/cmq_timer.h"
 #include "cmq_bench_store.h"
-#include "store/cmq_queue.h"
+#include "store/queue/cmq_queue.h"
 
 #define BATCH 4000u
 #define BODY_BYTES 64u

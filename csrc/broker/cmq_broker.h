@@ -30,8 +30,8 @@
 #include "broker/cmq_timer.h"
 #include "broker/cmq_traffic.h"
 #include "net/cmq_net.h"
-#include "store/cmq_record.h"
 #include "store/cmq_store.h"
+#include "store/record/cmq_record.h"
 
 typedef struct cmq_broker cmq_broker;
 

@@ -10,7 +10,7 @@
 #include "broker/cmq_pop_waits.h"
 #include "broker/cmq_sent.h"
 #include "broker/cmq_traffic.h"
-#include "store/cmq_watch.h"
+#include "store/follow/cmq_watch.h"
 #include "wire/cmq_codes.h"
 
 #define CMQ_BROKER_LOOPS_MAX 16u

@@ -19,7 +19,7 @@
 #include "broker/cmq_delay_record.h"
 #include "broker/cmq_parked.h"
 #include "broker/cmq_system_topics.h"
-#include "store/cmq_watch.h"
+#include "store/follow/cmq_watch.h"
 
 #define BATCH_UNITS 2048u          /* delivered before the disk is waited for: 256 left it waiting nine tenths of the time */
 #define RETRY_MS 1000

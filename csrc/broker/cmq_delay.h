@@ -29,7 +29,7 @@
 #include "base/cmq_status.h"
 #include "broker/cmq_tables.h"
 #include "store/cmq_store.h"
-#include "store/cmq_tagscode.h"
+#include "store/record/cmq_tagscode.h"
 
 /* ---- parking: pure ---- */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "broker/cmq_delay.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"
 
 #define TOPIC_HALF "RMQ_SYS_TRANS_HALF_TOPIC"

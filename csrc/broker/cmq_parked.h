@@ -8,8 +8,8 @@
 #include <stdbool.h>
 
 #include "base/cmq_status.h"
-#include "store/cmq_record.h"
 #include "store/cmq_store.h"
+#include "store/record/cmq_record.h"
 
 typedef struct cmq_parked_record {
     cmq_found item;

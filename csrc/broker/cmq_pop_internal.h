@@ -6,7 +6,7 @@
 #include "broker/cmq_pop_handle.h"
 #include "broker/cmq_pop_waits.h"
 #include "broker/cmq_pops.h"
-#include "store/cmq_record.h"
+#include "store/record/cmq_record.h"
 #include "wire/cmq_pop_header.h"
 
 #define CMQ_POP_SLACK_MS 50            /* a held pop is answered so long before its client gives up */

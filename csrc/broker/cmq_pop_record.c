@@ -3,7 +3,7 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_bitmap.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"
 #include "wire/cmq_json.h"
 

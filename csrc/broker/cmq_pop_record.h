@@ -22,8 +22,8 @@
 #include "base/cmq_status.h"
 #include "broker/cmq_pop_handle.h"
 #include "broker/cmq_timer.h"
-#include "store/cmq_record.h"
 #include "store/cmq_store.h"
+#include "store/record/cmq_record.h"
 
 #define CMQ_POP_MESSAGES_MAX 32u             /* of one checkpoint: bits of an int */
 #define CMQ_POP_ACK_INTERVAL_MS 1000         /* a checkpoint is delivered so long before its acks */

@@ -17,7 +17,7 @@
 
 #include "base/cmq_assert.h"
 #include "broker/cmq_parked.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"
 
 #define RUN_CHECKPOINTS 1024u      /* revived before the disk is waited for … */

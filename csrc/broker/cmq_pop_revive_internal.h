@@ -9,7 +9,7 @@
 #include "broker/cmq_pop_ahead.h"
 #include "broker/cmq_pop_revive.h"
 #include "broker/cmq_pop_unfinished.h"
-#include "store/cmq_watch.h"
+#include "store/follow/cmq_watch.h"
 
 #define CMQ_POP_REVIVE_BATCH 256u    /* records read at once */
 #define CMQ_POP_WANTED_MAX 64u

@@ -10,7 +10,7 @@
 #include "base/cmq_bitmap.h"
 #include "base/cmq_namehash.h"
 #include "broker/cmq_parked.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"
 
 #define TOPIC_WAIT_MS 30000

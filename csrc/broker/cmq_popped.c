@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "base/cmq_assert.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 
 #define ANSWER_BYTES 512u
 #define PAIR_BYTES (CMQ_POP_HANDLE_BYTES_MAX + 16u)

@@ -19,8 +19,8 @@
 #include "broker/cmq_recall.h"
 #include "broker/cmq_system_topics.h"
 #include "broker/cmq_unique_id.h"
-#include "store/cmq_property.h"
-#include "store/cmq_wire_batch.h"
+#include "store/record/cmq_property.h"
+#include "store/record/cmq_wire_batch.h"
 #include "wire/cmq_command.h"
 #include "wire/cmq_send_header.h"
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include "base/cmq_assert.h"
-#include "store/cmq_message_id.h"
+#include "store/record/cmq_message_id.h"
 
 /* A header without ids: names, numbers, region and remark. */
 #define ANSWER_BYTES 512u

@@ -6,7 +6,7 @@
 #include "base/cmq_assert.h"
 #include "broker/cmq_system_topics.h"
 #include "broker/cmq_timer_internal.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"
 
 /* What the delivery of one block came to. */

@@ -4,7 +4,7 @@
  */
 #include "base/cmq_hash.h"
 #include "broker/cmq_timer_internal.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"
 
 /* What an entry of one batch came to. */

@@ -21,7 +21,7 @@
 #include "broker/cmq_timer_deletes.h"
 #include "broker/cmq_timer_log.h"
 #include "broker/cmq_timer_wheel.h"
-#include "store/cmq_watch.h"
+#include "store/follow/cmq_watch.h"
 
 #define CMQ_TIMER_PRECISION_MS 1000
 #define CMQ_TIMER_WINDOW_SLOTS_MAX (CMQ_TIMER_SLOTS / 2 - 60)

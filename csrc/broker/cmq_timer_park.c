@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "broker/cmq_timer_internal.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"
 
 #define TOPIC_BYTES_MAX 255

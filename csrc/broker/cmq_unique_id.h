@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-#include "store/cmq_record.h"
+#include "store/record/cmq_record.h"
 
 #define CMQ_UNIQUE_ID_BYTES_MAX 56
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "export/cmq_scan_internal.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 
 void cmq_scan_fed_free(cmq_scan *scan)
 {

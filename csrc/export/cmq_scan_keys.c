@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "export/cmq_scan_internal.h"
-#include "store/cmq_keyplaces.h"
-#include "store/cmq_property.h"
 #include "store/cmq_store_internal.h"
+#include "store/read/cmq_keyplaces.h"
+#include "store/record/cmq_property.h"
 
 #define GAP_RECORDS 256u
 

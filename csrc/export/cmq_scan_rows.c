@@ -10,7 +10,7 @@
 #include "base/cmq_crc32.h"
 #include "export/cmq_scan_internal.h"
 #include "store/cmq_store_internal.h"
-#include "store/cmq_wire_batch.h"
+#include "store/record/cmq_wire_batch.h"
 
 #define AT_BODY_LENGTH (CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8)   /* behind store host, reconsume times and prepared offset */
 #define ROOM_BYTES (UINT32_C(1) << 20)

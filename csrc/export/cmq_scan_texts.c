@@ -11,8 +11,8 @@
 
 #include "base/cmq_utf8.h"
 #include "export/cmq_scan_internal.h"
-#include "store/cmq_message_id.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_message_id.h"
+#include "store/record/cmq_property.h"
 
 #define FORMATTED_BYTES 64u           /* a host with its port, or a message id */
 _Static_assert(FORMATTED_BYTES >= CMQ_MESSAGE_ID_BYTES_MAX && FORMATTED_BYTES >= INET6_ADDRSTRLEN + 14, "room for both");

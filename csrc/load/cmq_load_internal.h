@@ -13,7 +13,7 @@
 #include "load/cmq_load.h"
 #include "load/cmq_load_body.h"
 #include "load/cmq_marks.h"
-#include "store/cmq_record.h"
+#include "store/record/cmq_record.h"
 #include "wire/cmq_command.h"
 
 /* Which answer it is shows in its opaque: a slot of a producer, a queue that is pulled, a queue whose last offset or group's offset is asked for, a pop, or

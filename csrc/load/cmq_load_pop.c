@@ -10,7 +10,7 @@
 
 #include "base/cmq_bitmap.h"
 #include "load/cmq_load_internal.h"
-#include "store/cmq_record.h"
+#include "store/record/cmq_record.h"
 #include "wire/cmq_codes.h"
 
 enum { REQUEST_BYTES = 2048, ENTRY_BYTES = 1024, HANDLE_BYTES = 420, POPPED_MAX = 32 };

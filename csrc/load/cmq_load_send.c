@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "load/cmq_load_internal.h"
-#include "store/cmq_wire_batch.h"
+#include "store/record/cmq_wire_batch.h"
 #include "wire/cmq_codes.h"
 
 enum { BORN_DIGITS = 13, REFUSED_IN_ROW_MAX = 1000, UNIQUE_RUN_DIGITS = 16, UNIQUE_PRODUCER_DIGITS = 4, UNIQUE_SEQUENCE_DIGITS = 12 };

@@ -27,7 +27,7 @@
 
 #include "base/cmq_bytes.h"
 #include "base/cmq_status.h"
-#include "store/cmq_record.h"
+#include "store/record/cmq_record.h"
 #include "wire/cmq_command.h"
 #include "wire/cmq_frame.h"
 

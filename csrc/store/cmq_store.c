@@ -10,9 +10,9 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_crc32.h"
-#include "store/cmq_abort.h"
 #include "store/cmq_store_internal.h"
-#include "store/cmq_storepaths.h"
+#include "store/marks/cmq_abort.h"
+#include "store/marks/cmq_storepaths.h"
 
 #define FINGERPRINT_BYTES 88u
 

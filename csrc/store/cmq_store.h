@@ -24,10 +24,10 @@
 #include "base/cmq_clock.h"
 #include "base/cmq_file.h"
 #include "base/cmq_status.h"
-#include "store/cmq_queue.h"
-#include "store/cmq_record.h"
-#include "store/cmq_segment.h"
-#include "store/cmq_tagscode.h"
+#include "store/log/cmq_segment.h"
+#include "store/queue/cmq_queue.h"
+#include "store/record/cmq_record.h"
+#include "store/record/cmq_tagscode.h"
 
 typedef struct cmq_store cmq_store;
 

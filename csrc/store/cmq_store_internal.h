@@ -29,15 +29,15 @@
 #include <sys/types.h>
 
 #include "base/cmq_lock.h"
-#include "store/cmq_checkpoint.h"
-#include "store/cmq_index.h"
-#include "store/cmq_layout.h"
-#include "store/cmq_log.h"
-#include "store/cmq_property.h"
-#include "store/cmq_side.h"
 #include "store/cmq_store.h"
-#include "store/cmq_tagscode.h"
-#include "store/cmq_watches.h"
+#include "store/index/cmq_index.h"
+#include "store/log/cmq_log.h"
+#include "store/marks/cmq_checkpoint.h"
+#include "store/marks/cmq_layout.h"
+#include "store/marks/cmq_side.h"
+#include "store/queue/cmq_watches.h"
+#include "store/record/cmq_property.h"
+#include "store/record/cmq_tagscode.h"
 
 #define CMQ_BODY_BYTES_DEFAULT (4u << 20)
 #define CMQ_RECORD_SLACK_BYTES 65536u            /* a record may be so much larger than the largest body (spec store 2.5) */

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "store/cmq_verify.h"
+#include "store/check/cmq_verify.h"
 #include "support/cmq_store_kit.h"
 
 #define MESSAGES 160

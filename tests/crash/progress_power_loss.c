@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/cmq_crc32.h"
-#include "store/cmq_offsetlog.h"
+#include "store/marks/cmq_offsetlog.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_store_kit.h"
 

@@ -12,7 +12,7 @@
 
 #include "broker/cmq_delay.h"
 #include "broker/cmq_delay_record.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 
 #define FOUND_MAX 256
 #define DELIVERIES_MAX 4096

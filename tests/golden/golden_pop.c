@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "broker/cmq_pop_record.h"
-#include "store/cmq_property.h"
 #include "store/cmq_store.h"
+#include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"
 
 #define FOUND_MAX 256

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/cmq_property.h"
 #include "store/cmq_store.h"
+#include "store/record/cmq_property.h"
 
 #define FOUND_MAX 256
 

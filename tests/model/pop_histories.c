@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "pop_reference.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 #include "support/cmq_broker_kit.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_store_kit.h"

@@ -1,4 +1,4 @@
-"""What recovery cut off the log and kept: ``cometmq/removed``; see ``csrc/store/cmq_removed.h``."""
+"""What recovery cut off the log and kept: ``cometmq/removed``; see ``csrc/store/recover/cmq_removed.h``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Verification: every record, queue unit and index entry of a store held against each other, without a change.
 
-The engine finds the problems (``csrc/store/cmq_verify.h``). Here they get what only ``config/topics.json`` knows: that
+The engine finds the problems (``csrc/store/check/cmq_verify.h``). Here they get what only ``config/topics.json`` knows: that
 records without a queue are of a topic that was deleted, which is no problem.
 """
 

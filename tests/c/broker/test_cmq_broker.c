@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "store/cmq_property.h"
-#include "store/cmq_record.h"
-#include "store/cmq_wire_batch.h"
+#include "store/record/cmq_property.h"
+#include "store/record/cmq_record.h"
+#include "store/record/cmq_wire_batch.h"
 #include "support/cmq_broker_kit.h"
 #include "support/cmq_test.h"
 

@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "broker/cmq_delay_record.h"
-#include "store/cmq_watch.h"
+#include "store/follow/cmq_watch.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_store_kit.h"
 

@@ -4,7 +4,7 @@
 
 #include "broker/cmq_pop_sink.h"
 #include "broker/cmq_timer.h"
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 #include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 #include "wire/cmq_command.h"

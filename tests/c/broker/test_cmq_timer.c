@@ -11,7 +11,7 @@
 
 #include "broker/cmq_timer_log.h"
 #include "broker/cmq_timer_wheel.h"
-#include "store/cmq_watch.h"
+#include "store/follow/cmq_watch.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_store_kit.h"
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "export/cmq_scan_internal.h"
-#include "store/cmq_message_id.h"
-#include "store/cmq_wire_batch.h"
+#include "store/record/cmq_message_id.h"
+#include "store/record/cmq_wire_batch.h"
 #include "support/cmq_store_kit.h"
 
 static cmq_store *store;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "export/cmq_scan_internal.h"
-#include "store/cmq_wire_batch.h"
+#include "store/record/cmq_wire_batch.h"
 #include "support/cmq_store_kit.h"
 
 static const cmq_scan_column columns[] = {{.kind = CMQ_SCAN_QUEUE_OFFSET, .name = "offset"},

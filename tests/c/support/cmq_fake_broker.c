@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/cmq_crc32.h"
-#include "store/cmq_record.h"
-#include "store/cmq_wire_batch.h"
+#include "store/record/cmq_record.h"
+#include "store/record/cmq_wire_batch.h"
 #include "support/cmq_test.h"
 #include "wire/cmq_codes.h"
 #include "wire/cmq_command.h"

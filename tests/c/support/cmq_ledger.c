@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/cmq_property.h"
+#include "store/record/cmq_property.h"
 #include "support/cmq_test.h"
 
 #define FOUND_ITEMS 64u

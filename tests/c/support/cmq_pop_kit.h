@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "store/cmq_property.h"
-#include "store/cmq_record.h"
+#include "store/record/cmq_property.h"
+#include "store/record/cmq_record.h"
 #include "support/cmq_broker_kit.h"
 #include "support/cmq_test.h"
 

@@ -5,8 +5,8 @@
 #ifndef CMQ_REPAIR_KIT_H
 #define CMQ_REPAIR_KIT_H
 
-#include "store/cmq_repair.h"
-#include "store/cmq_verify.h"
+#include "store/check/cmq_repair.h"
+#include "store/check/cmq_verify.h"
 #include "support/cmq_store_kit.h"
 
 #define MESSAGES 210

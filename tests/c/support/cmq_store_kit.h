@@ -10,9 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "store/cmq_property.h"
-#include "store/cmq_record.h"
 #include "store/cmq_store.h"
+#include "store/record/cmq_property.h"
+#include "store/record/cmq_record.h"
 #include "support/cmq_test.h"
 
 #define KIT_SEGMENT_BYTES 16384

@@ -1,4 +1,4 @@
-/* Prints the numbers that tests/c/base/test_cmq_hash.c, test_cmq_bloom.c and tests/c/store/test_cmq_property.c expect: what the
+/* Prints the numbers that tests/c/base/test_cmq_hash.c, test_cmq_bloom.c and tests/c/store/record/test_cmq_property.c expect: what the
  * JDK, Guava and RocketMQ's own classes make of the inputs which those tests generate in the same way.
  *
  * Not part of any build. Run it with rocketmq-common, rocketmq-filter (5.3.3) and what they need on the class path:

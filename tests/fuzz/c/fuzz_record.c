@@ -9,11 +9,11 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_hash.h"
-#include "store/cmq_message_id.h"
-#include "store/cmq_property.h"
-#include "store/cmq_record.h"
-#include "store/cmq_tagscode.h"
-#include "store/cmq_wire_batch.h"
+#include "store/record/cmq_message_id.h"
+#include "store/record/cmq_property.h"
+#include "store/record/cmq_record.h"
+#include "store/record/cmq_tagscode.h"
+#include "store/record/cmq_wire_batch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

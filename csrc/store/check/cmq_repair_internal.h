@@ -1,0 +1,118 @@
+/* cmq_repair_internal: what the files of the repair share:
+ *
+ *   cmq_repair.c         lock, sizes, the order of it all
+ *   cmq_repair_build.c   the walk over the log; queues and index beside the old ones
+ *   cmq_repair_sizes.c   which sizes the derived files get
+ *   cmq_repair_swap.c    what is written down before the swap, and carrying it out
+ *   cmq_repair_fill.c    records without a message in the place of damage
+ *   cmq_repair_files.c   copies, moves, folders
+ */
+#ifndef CMQ_REPAIR_INTERNAL_H
+#define CMQ_REPAIR_INTERNAL_H
+
+#include "store/check/cmq_rawqueues.h"
+#include "store/check/cmq_repair.h"
+#include "store/cmq_store_internal.h"
+
+#define CMQ_REPAIR_BUILT CMQ_SIDE_FOLDER "/rebuild"
+#define CMQ_REPAIR_REMOVED CMQ_SIDE_FOLDER "/removed"
+#define CMQ_REPAIR_STAMP_BYTES 40
+#define CMQ_REPAIR_FOLDERS 4
+
+/* The folders that are built anew. */
+extern const char *const cmq_repair_folders[CMQ_REPAIR_FOLDERS];
+
+/* What is written down before the swap: enough to carry it out. */
+typedef struct cmq_repair_journal {
+    char stamp[CMQ_REPAIR_STAMP_BYTES];   /* the folder under cometmq/removed */
+    int64_t segment_bytes;
+    int64_t cut_at;                       /* -1: the log is not cut */
+    bool remove_abort;
+    uint32_t checkpoint_before;           /* crc of `checkpoint` as it was: differs when another program has used the store since */
+    cmq_checkpoint checkpoint;            /* the fields that we know */
+    cmq_point point;
+} cmq_repair_journal;
+
+/* A damaged place, or what of it lies in one segment, that a filler goes to. */
+typedef struct cmq_repair_fill {
+    int64_t from, bytes;
+    int64_t store_ms;             /* of the filler: that of the record before */
+} cmq_repair_fill;
+
+/* One repair. */
+typedef struct cmq_repair {
+    const cmq_repair_options *options;
+    cmq_repair_report *report;
+    cmq_fs *fs;
+    const char *root;
+    cmq_store *store;             /* never opened: the log read-only, settings, and the queues and the index that are built */
+    cmq_rawqueues *raw;           /* the queues that there were */
+    char built[CMQ_PATH_BYTES];
+    char side[CMQ_PATH_BYTES];    /* cometmq/removed/<stamp>; empty until it is made */
+    bool has_ext;
+    bool stopped;
+    bool counting;                /* behind the cut: messages are only counted */
+    int64_t last_phy, last_ms;    /* of the last whole record before the end */
+    int64_t end;                  /* where the log ends, or is cut */
+    int64_t known_end;            /* the log surely reached so far; 0: not known */
+    int64_t torn_from;            /* records from here on may lack sectors */
+    int64_t progressed;
+    cmq_repair_fill *fills;       /* rising */
+    uint32_t fill_count, fill_capacity;
+    cmq_pending_keys pending;
+    char asked_topic[256];        /* the last topic that `wanted` was asked for … */
+    bool asked_answer;            /* … and its answer */
+    cmq_repair_journal journal;
+} cmq_repair;
+
+/* ---- cmq_repair_build.c ---- */
+
+/* Read the log and, unless it is a dry run, build queues and index from it. */
+cmq_status CMQ_MUST_CHECK cmq_repair_walk(cmq_repair *repair);
+/* Make everything built durable, with the files that expired queues keep. */
+cmq_status CMQ_MUST_CHECK cmq_repair_complete(cmq_repair *repair);
+
+/* ---- cmq_repair_swap.c ---- */
+
+cmq_status CMQ_MUST_CHECK cmq_repair_write_journal(cmq_fs *fs, const char *root, const cmq_repair_journal *journal);
+cmq_status CMQ_MUST_CHECK cmq_repair_pending(cmq_fs *fs, const char *root, bool *pending_out);
+
+/* ---- cmq_repair_fill.c ---- */
+
+/* Remember that [from, end) of the log is to be filled; counts it in the report. Places too small for a record are left as they are. */
+cmq_status CMQ_MUST_CHECK cmq_repair_note_fill(cmq_repair *repair, int64_t from, int64_t end, int64_t store_ms);
+/* Keep what lies at the places noted, durably, in the repair's side folder: which is also the list for cmq_repair_fill_log. */
+cmq_status CMQ_MUST_CHECK cmq_repair_keep_fills(cmq_repair *repair);
+
+typedef struct cmq_repair_filling {
+    cmq_fs *fs;
+    const char *const *log_paths;
+    uint32_t log_path_count;
+    int64_t segment_bytes;
+} cmq_repair_filling;
+
+/* Put fillers, durably, where the files kept in `side` come from. May be done again. */
+cmq_status CMQ_MUST_CHECK cmq_repair_fill_log(const cmq_repair_filling *of, const char *side);
+
+/* ---- cmq_repair_sizes.c ---- */
+
+/* As cmq_layout_probe, but queue and index files that contradict each other are outvoted: they are built anew. */
+cmq_status CMQ_MUST_CHECK cmq_repair_probe(cmq_fs *fs, const char *root, const cmq_layout_sizes *given, cmq_layout *layout_out);
+
+/* ---- cmq_repair_files.c ---- */
+
+cmq_status CMQ_MUST_CHECK cmq_repair_exists(cmq_fs *fs, const char *path, bool *exists_out);
+
+/* Copy [offset, offset + bytes) of a file into a new one, holes left out, durably but for its name; *copied_out: the bytes that were no hole. */
+cmq_status CMQ_MUST_CHECK cmq_repair_copy(cmq_fs *fs, const char *from, int64_t offset, int64_t bytes, const char *to, int64_t *copied_out);
+
+/* Rename, or copy and remove where the two are on different file systems; durable but for the names. */
+cmq_status CMQ_MUST_CHECK cmq_repair_move(cmq_fs *fs, const char *from, const char *to);
+
+/* Remove a folder with all in it; fine when there is none. */
+cmq_status CMQ_MUST_CHECK cmq_repair_remove_tree(cmq_fs *fs, const char *path);
+
+/* Make cometmq/removed/<stamp> with a stamp that no other has. */
+cmq_status CMQ_MUST_CHECK cmq_repair_make_side(cmq_fs *fs, const char *root, int64_t now_ms, char stamp_out[CMQ_REPAIR_STAMP_BYTES], char path_out[CMQ_PATH_BYTES]);
+
+#endif

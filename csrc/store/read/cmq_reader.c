@@ -1,0 +1,619 @@
+/* cmq_reader: iteration: over queues merged by physical offset (which is the order of storing), or over the whole log.
+ *
+ * Each queue has a cursor with a small buffer of units; a heap gives the cursor whose next unit lies lowest in the log (highest, backwards).
+ * The heap is worked off against one confirmed end, over as many calls as that takes, so that a message of a slow cursor is never passed by a later
+ * one of a fast cursor. Tags are filtered by hash in the queue before a record is touched, and by string in the record afterwards.
+ *
+ * Per message: one unit (40 B) copied, one record head read; no allocation, no lock; one pin per segment and batch. The heads of the next few records
+ * are fetched meanwhile, for the units name their places, and one miss a record would be most of the time.
+ * Threads: one at a time per reader; any number of readers.
+ * Way:     queues' units -> [cmq_reader] -> found records -> bindings
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cmq_assert.h"
+#include "base/cmq_hash.h"
+#include "store/read/cmq_reader_internal.h"
+
+#define CURSOR_UNITS_MIN 16u
+#define CURSOR_UNITS_MAX 512u
+#define CURSOR_UNITS_ALL 65536u          /* of all cursors together */
+#define EXAMINE_MAX (UINT64_C(1) << 20)  /* units looked at per refill of a tag filter */
+#define READER_NAMES_MAX 4096u
+#define FETCH_UNITS 24u                  /* how far ahead heads of records are fetched, over all cursors */
+#define AHEAD_BYTES_MIN (INT64_C(128) << 10)
+#define AHEAD_BYTES_MAX (INT64_C(8) << 20)
+
+/* ---- what was asked for ---- */
+
+static cmq_status copy_slices(const cmq_slice *from, uint32_t count, char ***into_out, const char *what)
+{
+    *into_out = NULL;
+    if (count == 0) return CMQ_OK;
+    if (count > READER_NAMES_MAX) return cmq_fail(CMQ_ERR_LIMIT, "%u %s to read by, at most %u are allowed", count, what, READER_NAMES_MAX);
+    char **copies = calloc(count, sizeof *copies);
+    if (copies == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %s", what);
+    *into_out = copies;
+    for (uint32_t i = 0; i < count; i++) {
+        copies[i] = strndup(from[i].bytes > 0 ? (const char *)from[i].data : "", from[i].bytes);
+        if (copies[i] == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %s", what);
+    }
+    return CMQ_OK;
+}
+
+static cmq_status check_options(const cmq_read_options *options)
+{
+    if ((options->has_start || options->has_end) && options->topic_count != 1)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "start and end are queue offsets and need exactly one topic");
+    if (options->has_start && options->has_end && options->start > options->end)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "start %lld lies behind end %lld", (long long)options->start, (long long)options->end);
+    if (options->topic_count == 0 && options->queue_id_count > 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue ids need a topic");
+    if (options->only_starts && (options->topic_count > 0 || options->queue_id_count > 0 || options->has_start || options->has_end || options->backwards))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "where only ranges of single queues are read, no topic, queue id, offset or direction can be given beside them");
+    if (options->start_count > 0 && !options->only_starts && (options->backwards || options->topic_count == 0))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "single queues' starts need a topic and go forwards");
+    if (options->has_start_physical && (options->topic_count > 0 || options->only_starts))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a physical start is for reading the whole log, without topics");
+    for (uint32_t i = 0; i < options->start_count; i++) {
+        const cmq_read_start *start = &options->starts[i];
+        if (start->offset < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a queue cannot begin at offset %lld", (long long)start->offset);
+        if (start->has_end && start->end < start->offset)
+            return cmq_fail(CMQ_ERR_ARGUMENT, "the range of queue %d of topic %.*s begins at %lld, behind its end %lld", start->queue_id,
+                            (int)(start->topic.bytes < 255 ? start->topic.bytes : 255), (const char *)start->topic.data, (long long)start->offset,
+                            (long long)start->end);
+    }
+    return CMQ_OK;
+}
+
+static cmq_status take_options(cmq_reader *reader, const cmq_read_options *options)
+{
+    reader->options = *options;
+    reader->of_queues = options->topic_count > 0 || options->only_starts;
+    if (options->tag_count > 0) reader->options.fetch_tails = true;
+    cmq_status status = check_options(options);
+    if (status == CMQ_OK) status = copy_slices(options->topics, options->topic_count, &reader->topics, "topics");
+    if (status == CMQ_OK) status = copy_slices(options->tags, options->tag_count, &reader->tags, "tags");
+    if (status != CMQ_OK) return status;
+    if (options->tag_count > 0) {
+        reader->tag_hashes = calloc(options->tag_count, sizeof *reader->tag_hashes);
+        if (reader->tag_hashes == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for tag hashes");
+        for (uint32_t i = 0; i < options->tag_count; i++) reader->tag_hashes[i] = cmq_jhash(options->tags[i]);
+    }
+    if (options->queue_id_count > 0) {
+        reader->queue_ids = calloc(options->queue_id_count, sizeof *reader->queue_ids);
+        if (reader->queue_ids == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for queue ids");
+        memcpy(reader->queue_ids, options->queue_ids, options->queue_id_count * sizeof *reader->queue_ids);
+    }
+    reader->options.topics = reader->options.tags = NULL;
+    reader->options.starts = NULL;
+    reader->options.queue_ids = NULL;
+    return CMQ_OK;
+}
+
+static bool wants_queue(const cmq_reader *reader, const cmq_queue *queue)
+{
+    if (cmq_queue_deleted(queue)) return false;
+    bool topic = false, id = reader->options.queue_id_count == 0;
+    for (uint32_t i = 0; i < reader->options.topic_count && !topic; i++) topic = strcmp(reader->topics[i], cmq_queue_topic(queue)) == 0;
+    for (uint32_t i = 0; i < reader->options.queue_id_count && !id; i++) id = reader->queue_ids[i] == cmq_queue_id(queue);
+    return topic && id;
+}
+
+/* ---- cursors ---- */
+
+/* Where a cursor begins: by offset, by time, or at an end of the queue. */
+static cmq_status place_cursor(cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed)
+{
+    const cmq_read_options *options = &reader->options;
+    cursor->first = options->has_start ? options->start : 0;
+    cursor->end = options->has_end ? options->end : INT64_MAX;
+    cursor->counts_expired = options->has_start;
+    const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(cursor->queue), .bytes = cmq_queue_topic_bytes(cursor->queue)};
+    const int32_t id = cmq_queue_id(cursor->queue);
+    cmq_status status = CMQ_OK;
+    if (!options->backwards) {
+        cursor->next = cursor->first;
+        if (options->has_start_time) {
+            int64_t at;
+            status = cmq_store_offset_at(reader->store, topic, id, options->start_time_ms, CMQ_BOUNDARY_LOWER, &at);
+            if (status == CMQ_OK && at > cursor->next) cursor->next = at;
+        }
+        return status;
+    }
+    cursor->next = cursor->end;
+    const int64_t max = cmq_queue_max(cursor->queue, confirmed);
+    if (cursor->next > max) cursor->next = max;
+    if (options->has_end_time) {
+        int64_t at;
+        status = cmq_store_offset_at(reader->store, topic, id, options->end_time_ms, CMQ_BOUNDARY_LOWER, &at);
+        if (status == CMQ_OK && at < cursor->next) cursor->next = at;
+    }
+    return status;
+}
+
+static cmq_status add_cursor(cmq_reader *reader, cmq_queue *queue, int64_t confirmed)
+{
+    if (reader->cursor_count == reader->cursor_capacity) {
+        const uint32_t capacity = reader->cursor_capacity == 0 ? 16 : reader->cursor_capacity * 2;
+        cmq_cursor **cursors = realloc(reader->cursors, capacity * sizeof *cursors);
+        if (cursors == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u cursors", capacity);
+        reader->cursors = cursors;
+        cmq_heap_entry *heap = realloc(reader->heap, capacity * sizeof *heap);
+        if (heap == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u cursors", capacity);
+        reader->heap = heap;
+        reader->cursor_capacity = capacity;
+    }
+    uint32_t units = CURSOR_UNITS_ALL / (reader->cursor_count + 1);
+    if (units < CURSOR_UNITS_MIN) units = CURSOR_UNITS_MIN;
+    if (units > CURSOR_UNITS_MAX) units = CURSOR_UNITS_MAX;
+    cmq_cursor *cursor = calloc(1, sizeof *cursor + units * sizeof cursor->units[0]);
+    if (cursor == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a cursor");
+    cursor->queue = queue;
+    cursor->capacity = units;
+    const cmq_status status = place_cursor(reader, cursor, confirmed);
+    if (status != CMQ_OK) {
+        free(cursor);
+        return status;
+    }
+    reader->cursors[reader->cursor_count++] = cursor;
+    return CMQ_OK;
+}
+
+/* Queues that appeared since the last look. */
+static cmq_status find_queues(cmq_reader *reader, int64_t confirmed)
+{
+    const cmq_queues *queues = cmq_store_queues(reader->store);
+    const uint32_t count = cmq_queues_count(queues);
+    for (; reader->queues_seen < count; reader->queues_seen++) {
+        cmq_queue *queue = cmq_queues_at(queues, reader->queues_seen);
+        if (!wants_queue(reader, queue)) continue;
+        const cmq_status status = add_cursor(reader, queue, confirmed);
+        if (status != CMQ_OK) return status;
+    }
+    return CMQ_OK;
+}
+
+static void place_at(cmq_cursor *cursor, const cmq_read_start *start, bool by_time)
+{
+    cursor->first = start->offset;
+    if (start->has_end) cursor->end = start->end;
+    cursor->counts_expired = true;
+    if (!by_time || cursor->next < start->offset) cursor->next = start->offset;
+}
+
+/* Queues that are there begin where they were told to; one that comes later, perhaps after a deletion of its topic, begins at its beginning.
+ * The search goes on from the last hit, for the starts mostly have the queues' own order. */
+static cmq_status place_at_starts(cmq_reader *reader, const cmq_read_options *options)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < options->start_count; i++) {
+        const cmq_read_start *start = &options->starts[i];
+        const cmq_queue *queue = cmq_queues_find(cmq_store_queues(reader->store), start->topic, start->queue_id);
+        for (uint32_t looked = 0; queue != NULL && looked < reader->cursor_count; looked++, at = (at + 1) % reader->cursor_count) {
+            if (reader->cursors[at]->queue != queue) continue;
+            place_at(reader->cursors[at], start, options->has_start_time);
+            break;
+        }
+    }
+    return CMQ_OK;
+}
+
+/* The starts and nothing else: a cursor for each. */
+static cmq_status add_starts(cmq_reader *reader, const cmq_read_options *options, int64_t confirmed)
+{
+    for (uint32_t i = 0; i < options->start_count; i++) {
+        const cmq_read_start *start = &options->starts[i];
+        if (start->has_end && start->end == start->offset) continue;
+        cmq_queue *queue = cmq_queues_find(cmq_store_queues(reader->store), start->topic, start->queue_id);
+        if (queue == NULL && options->may_be_missing) continue;
+        if (queue == NULL)
+            return cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue %d of topic %.*s", start->queue_id,
+                            (int)(start->topic.bytes < 255 ? start->topic.bytes : 255), (const char *)start->topic.data);
+        const cmq_status status = add_cursor(reader, queue, confirmed);
+        if (status != CMQ_OK) return status;
+        place_at(reader->cursors[reader->cursor_count - 1], start, options->has_start_time);
+    }
+    return CMQ_OK;
+}
+
+static inline void fetch(const cmq_reader *reader, const cmq_unit *unit)
+{
+    const uint64_t into = (uint64_t)unit->phy - (uint64_t)reader->window_start;   /* a damaged unit may say any number */
+    if (into >= (uint64_t)cmq_log_segment_bytes(reader->store->log)) return;
+    const uintptr_t record = reader->window_data + into;
+    cmq_record_prefetch_parts((const uint8_t *)record, (uint32_t)unit->bytes, reader->options.fetch_tails);
+}
+
+/* Messages that were wanted from `from` on, but begin later because their files have expired. */
+static void count_expired(cmq_reader *reader, cmq_cursor *cursor, int64_t from)
+{
+    const int64_t min = cmq_queue_min(cursor->queue);
+    int64_t until = min < cursor->end ? min : cursor->end;
+    if (cursor->count > 0 && cursor->units[0].offset < until) until = cursor->units[0].offset;
+    if (cursor->counts_expired && from < until) reader->expired += until - from;
+    cursor->counts_expired = true;
+}
+
+/* Did reading fail because the queue was deleted meanwhile, here or in the process that writes? */
+static bool was_deleted(cmq_reader *reader, const cmq_queue *queue)
+{
+    const cmq_error error = *cmq_last_error();
+    if (reader->store->options.read_only && cmq_store_refresh(reader->store) != CMQ_OK) return false;
+    if (cmq_queue_deleted(queue)) return true;
+    (void)cmq_fail_at(error.status, error.offset, "%s", error.text);
+    return false;
+}
+
+/* Fill an empty cursor; it stays empty when there is nothing visible in its range. */
+static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed)
+{
+    const cmq_read_options *options = &reader->options;
+    cmq_status status = CMQ_OK;
+    cursor->at = cursor->count = 0;
+    while (status == CMQ_OK && cursor->count == 0 && !cursor->done && !cmq_queue_deleted(cursor->queue)) {
+        const int64_t before = cursor->next;
+        if (options->backwards)
+            status = cmq_queue_read_back(cursor->queue, cursor->next, confirmed, cursor->units, cursor->capacity, &cursor->count, &cursor->next);
+        else if (options->tag_count > 0)
+            status = cmq_queue_scan(cursor->queue, cursor->next, confirmed, reader->tag_hashes, options->tag_count, EXAMINE_MAX, cursor->units,
+                                    cursor->capacity, &cursor->count, &cursor->next);
+        else
+            status = cmq_queue_read(cursor->queue, cursor->next, confirmed, cursor->units, cursor->capacity, &cursor->count, &cursor->next);
+        if (!options->backwards) count_expired(reader, cursor, before);
+        if (cursor->count == 0 && cursor->next == before) break;
+    }
+    if (status == CMQ_ERR_CORRUPT && was_deleted(reader, cursor->queue)) return CMQ_OK;
+    if (status != CMQ_OK) return status;
+    /* Bounds by offset cut the buffer; what lies behind them never comes. */
+    for (uint32_t i = 0; i < cursor->count; i++) {
+        const cmq_unit *unit = &cursor->units[i];
+        const bool past = options->backwards ? unit->offset + unit->count <= cursor->first : unit->offset >= cursor->end;
+        if (!past) continue;
+        cursor->count = i;
+        cursor->done = true;
+    }
+    if (options->backwards && cursor->count == 0 && cursor->next <= cmq_queue_min(cursor->queue)) cursor->done = true;
+    if (!options->backwards && cursor->next >= cursor->end) cursor->ends = true;
+    for (uint32_t i = 0; i < cursor->count && i < reader->fetch_units; i++) fetch(reader, &cursor->units[i]);
+    return CMQ_OK;
+}
+
+/* ---- the heap ---- */
+
+static int64_t key_of(const cmq_reader *reader, const cmq_cursor *cursor)
+{
+    const int64_t phy = cursor->units[cursor->at].phy;
+    return reader->options.backwards ? ~phy : phy;
+}
+
+static void sift_down(cmq_reader *reader, uint32_t at)
+{
+    cmq_heap_entry *const heap = reader->heap;
+    const uint32_t count = reader->heap_count;
+    const cmq_heap_entry moved = heap[at];
+    for (uint32_t child = 2 * at + 1; child < count; at = child, child = 2 * at + 1) {
+        if (child + 1 < count && heap[child + 1].key < heap[child].key) child++;
+        if (heap[child].key >= moved.key) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
+static cmq_status build_heap(cmq_reader *reader, int64_t confirmed)
+{
+    reader->heap_count = 0;
+    for (uint32_t i = 0; i < reader->cursor_count; i++) {
+        cmq_cursor *cursor = reader->cursors[i];
+        if (cursor->at == cursor->count) {
+            const cmq_status status = refill(reader, cursor, confirmed);
+            if (status != CMQ_OK) return status;
+        }
+        if (cursor->at < cursor->count) reader->heap[reader->heap_count++] = (cmq_heap_entry){.key = key_of(reader, cursor), .cursor = i};
+    }
+    for (uint32_t i = reader->heap_count / 2; i > 0; i--) sift_down(reader, i - 1);
+    reader->fetch_units = 1 + FETCH_UNITS / (reader->heap_count + 1);
+    reader->merged = true;
+    reader->merged_end = confirmed;
+    return CMQ_OK;
+}
+
+/* Units of the first cursor were taken: refill or drop it, and put the heap right. */
+static cmq_status settle_first(cmq_reader *reader, int64_t confirmed)
+{
+    cmq_cursor *cursor = reader->cursors[reader->heap[0].cursor];
+    if (cursor->at == cursor->count) {
+        const cmq_status status = refill(reader, cursor, confirmed);
+        if (status != CMQ_OK) return status;
+    }
+    if (cursor->at < cursor->count) reader->heap[0].key = key_of(reader, cursor);
+    else reader->heap[0] = reader->heap[--reader->heap_count];
+    if (reader->heap_count > 1) sift_down(reader, 0);
+    return CMQ_OK;
+}
+
+static inline void fetch_ahead(const cmq_reader *reader, const cmq_cursor *cursor)
+{
+    const uint32_t ahead = cursor->at + reader->fetch_units;
+    if (ahead < cursor->count) fetch(reader, &cursor->units[ahead]);
+}
+
+/* ---- records ---- */
+
+/* A walk that goes on forwards has ever larger pieces read ahead of it; a jump begins anew, without reading, for it may be one of many. Never
+ * beyond the confirmed end: pages there are the writer's to make. */
+static void read_ahead(cmq_reader *reader, int64_t phy, const uint8_t *data, size_t available)
+{
+    const int64_t confirmed = cmq_log_confirmed(reader->store->log);
+    const bool goes_on = phy >= reader->ahead_from && phy - reader->ahead_until < reader->ahead_bytes;
+    if (!goes_on) {
+        reader->ahead_bytes = AHEAD_BYTES_MIN;
+        reader->ahead_from = phy + AHEAD_BYTES_MIN / 2;
+        reader->ahead_until = phy + AHEAD_BYTES_MIN;
+        return;
+    }
+    if (reader->ahead_bytes < AHEAD_BYTES_MAX) reader->ahead_bytes *= 2;
+    const int64_t from = reader->ahead_until > phy ? reader->ahead_until : phy;
+    int64_t to = from + reader->ahead_bytes;
+    if (to > confirmed) to = confirmed;
+    if (to - phy > (int64_t)available) to = phy + (int64_t)available;
+    if (from < to) cmq_file_read_ahead(data + (from - phy), (size_t)(to - from));
+    reader->ahead_until = from < to ? to : from;
+    reader->ahead_from = reader->ahead_until - reader->ahead_bytes / 2;
+    if (reader->ahead_from <= phy) reader->ahead_from = phy + 1;
+}
+
+/* As cmq_reader_pin for the segment that was read last. */
+static inline cmq_status pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out, size_t *available_out)
+{
+    const int64_t into = phy - reader->window_start, bytes = cmq_log_segment_bytes(reader->store->log);
+    if (batch->pin_count == 0 || batch->pins[batch->pin_count - 1] != reader->window || into < 0 || into >= bytes || phy >= reader->ahead_from)
+        return cmq_reader_pin(reader, batch, phy, data_out, available_out);
+    *data_out = (const uint8_t *)reader->window_data + into;
+    *available_out = (size_t)(bytes - into);
+    return CMQ_OK;
+}
+
+cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out, size_t *available_out)
+{
+    const int64_t bytes = cmq_log_segment_bytes(reader->store->log);
+    for (uint32_t i = batch->pin_count; i > 0; i--) {   /* mostly the last one */
+        const int64_t start = cmq_segment_start(batch->pins[i - 1]);
+        if (phy < start || phy - start >= bytes) continue;
+        *data_out = cmq_segment_data(batch->pins[i - 1]) + (phy - start);
+        *available_out = (size_t)(start + bytes - phy);
+        if (phy >= reader->ahead_from || phy < reader->ahead_until - 2 * AHEAD_BYTES_MAX) read_ahead(reader, phy, *data_out, *available_out);
+        return CMQ_OK;
+    }
+    if (batch->pin_count == CMQ_FOUND_PINS_MAX && batch->count > 0) return CMQ_AGAIN;
+    if (batch->pin_count == CMQ_FOUND_PINS_MAX) cmq_found_batch_release(batch);   /* nothing found in any of them */
+    const cmq_status status = cmq_log_pin(reader->store->log, phy, &batch->pins[batch->pin_count], data_out, available_out);
+    if (status != CMQ_OK) return status;
+    reader->window = batch->pins[batch->pin_count++];
+    reader->window_data = (uintptr_t)cmq_segment_data(reader->window);
+    reader->window_start = cmq_segment_start(reader->window);
+    return CMQ_OK;
+}
+
+/* Does a record of the unit's size lie here, made for this place? What cmq_record_peek sees, without what nobody asked for. */
+static inline bool is_record_of(const cmq_unit *unit, const uint8_t *data, size_t available)
+{
+    return unit->bytes >= CMQ_RECORD_BYTES_MIN && (size_t)unit->bytes <= available && cmq_record_is_of(data, (uint32_t)unit->bytes, unit->phy);
+}
+
+bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view)
+{
+    cmq_slice tags;
+    if (reader->options.tag_count == 0) return true;
+    if (!cmq_property_find(view->properties, cmq_slice_of_text("TAGS"), &tags)) return false;
+    for (uint32_t i = 0; i < reader->options.tag_count; i++)
+        if (cmq_slice_equal(tags, cmq_slice_of_text(reader->tags[i]))) return true;
+    return false;
+}
+
+/* Look at the record of the cursor's unit. *keep_out: it belongs to the result. */
+static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const cmq_cursor *cursor, cmq_found *found_out, bool *keep_out)
+{
+    const cmq_unit *unit = &cursor->units[cursor->at];
+    const uint8_t *data;
+    size_t available;
+    *keep_out = false;
+    if (unit->phy < 0 || unit->count < 1)
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the unit at queue offset %lld is damaged; run `cometmq verify`", (long long)unit->offset);
+    cmq_status status = pin(reader, batch, unit->phy, &data, &available);
+    if (status == CMQ_ERR_OFFSET && unit->phy < cmq_log_min(reader->store->log)) {   /* expired meanwhile */
+        reader->expired += unit->count;
+        return CMQ_OK;
+    }
+    if (status == CMQ_ERR_OFFSET)
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "queue offset %lld points at %lld, which is no place of the log; run `cometmq verify`",
+                           (long long)unit->offset, (long long)unit->phy);
+    if (status != CMQ_OK) return status;
+    if (!is_record_of(unit, data, available))
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "no record of %d bytes lies at physical offset %lld, where queue offset %lld points; run "
+                           "`cometmq verify`", unit->bytes, (long long)unit->phy, (long long)unit->offset);
+    if (reader->options.has_start_time || reader->options.has_end_time) {
+        const bool ipv6 = (cmq_load_i32(data + CMQ_RECORD_AT_SYS_FLAG) & CMQ_SYS_BORN_HOST_IPV6) != 0;
+        reader->last_ms = cmq_load_i64(data + CMQ_RECORD_AT_STORE_TIMESTAMP + (ipv6 ? CMQ_RECORD_IPV6_MORE : 0));
+    }
+    if (reader->options.tag_count > 0) {
+        cmq_record_view view;
+        status = cmq_record_parse(data, available, unit->phy, 0, &view);
+        if (status != CMQ_OK) return status == CMQ_ERR_CORRUPT ? status : cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "half a record");
+        if (!cmq_reader_tags_match(reader, &view)) return CMQ_OK;
+    }
+    *found_out = (cmq_found){.record = data, .queue = cursor->queue, .physical_offset = unit->phy, .queue_offset = unit->offset,
+                             .record_bytes = (uint32_t)unit->bytes, .count = unit->count};
+    const int64_t skip = cursor->first - unit->offset, behind = unit->offset + unit->count - cursor->end;
+    if (skip > 0) found_out->skip = (int32_t)(skip < unit->count ? skip : unit->count);
+    if (behind > 0) found_out->behind = (int32_t)(behind < unit->count ? behind : unit->count);
+    *keep_out = found_out->skip + found_out->behind < unit->count;
+    return CMQ_OK;
+}
+
+/* Store times do not fall along the log: past the bound there is nothing more. */
+static bool past_time(const cmq_reader *reader)
+{
+    const cmq_read_options *options = &reader->options;
+    return options->backwards ? options->has_start_time && reader->last_ms < options->start_time_ms
+                              : options->has_end_time && reader->last_ms >= options->end_time_ms;
+}
+
+static bool all_ended(const cmq_reader *reader)
+{
+    if (reader->cursor_count == 0) return reader->options.only_starts;
+    if (!(reader->options.backwards || reader->options.has_end || reader->options.only_starts)) return false;
+    for (uint32_t i = 0; i < reader->cursor_count; i++) {
+        const cmq_cursor *cursor = reader->cursors[i];
+        if (cursor->at < cursor->count || !(cursor->done || cursor->ends)) return false;
+    }
+    return true;
+}
+
+/* Take the first cursor's record. CMQ_END: there is nothing more for this call. */
+static cmq_status take_first(cmq_reader *reader, cmq_found_batch *batch)
+{
+    cmq_cursor *cursor = reader->cursors[reader->heap[0].cursor];
+    bool keep;
+    cmq_status status = look_at_unit(reader, batch, cursor, &batch->items[batch->count], &keep);
+    if (status == CMQ_AGAIN) return CMQ_END;   /* pins are used up: the rest comes with the next batch */
+    if (status == CMQ_ERR_CORRUPT && batch->count == 0) cursor->at++;
+    if (status != CMQ_OK) return status;
+    if (past_time(reader)) {
+        reader->ended = true;
+        return CMQ_END;
+    }
+    if (keep) batch->count++;
+    fetch_ahead(reader, cursor);
+    cursor->at++;
+    return settle_first(reader, reader->merged_end);
+}
+
+/* Most units need no more than this: the first cursor's, as long as they lie below the other cursors', in the segment that is pinned, and are sound.
+ * Says how many were taken; what is left is for take_first to look at. */
+static uint32_t take_run(cmq_reader *reader, cmq_found_batch *batch)
+{
+    const cmq_read_options *options = &reader->options;
+    if (options->tag_count > 0 || options->has_start_time || options->has_end_time || options->backwards) return 0;
+    if (batch->pin_count == 0 || batch->pins[batch->pin_count - 1] != reader->window) return 0;
+    cmq_cursor *cursor = reader->cursors[reader->heap[0].cursor];
+    int64_t limit = reader->window_start + cmq_log_segment_bytes(reader->store->log);
+    const int64_t segment_end = limit;
+    if (limit > reader->ahead_from) limit = reader->ahead_from;
+    for (uint32_t child = 1; child <= 2 && child < reader->heap_count; child++)
+        if (limit > reader->heap[child].key) limit = reader->heap[child].key;
+    const uint32_t before = batch->count;
+    for (; cursor->at < cursor->count && batch->count < batch->capacity; cursor->at++) {
+        const cmq_unit *unit = &cursor->units[cursor->at];
+        if (unit->count != 1 || unit->phy < reader->window_start || unit->phy >= limit) break;
+        const uint8_t *data = (const uint8_t *)reader->window_data + (unit->phy - reader->window_start);
+        if (!is_record_of(unit, data, (size_t)(segment_end - unit->phy))) break;
+        fetch_ahead(reader, cursor);
+        batch->items[batch->count++] = (cmq_found){.record = data, .queue = cursor->queue, .physical_offset = unit->phy, .queue_offset = unit->offset,
+                                                   .record_bytes = (uint32_t)unit->bytes, .count = 1};
+    }
+    return batch->count - before;
+}
+
+static cmq_status next_of_queues(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
+{
+    cmq_status status = CMQ_OK;
+    if (!reader->merged || reader->heap_count == 0) {
+        if (!reader->options.only_starts) status = find_queues(reader, confirmed);
+        if (status == CMQ_OK) status = build_heap(reader, confirmed);
+    }
+    while (status == CMQ_OK && batch->count < batch->capacity && reader->heap_count > 0)
+        status = take_run(reader, batch) > 0 ? settle_first(reader, reader->merged_end) : take_first(reader, batch);
+    if (status == CMQ_END) return CMQ_OK;
+    if (status != CMQ_OK) reader->merged = false;
+    if (status == CMQ_OK && reader->heap_count == 0) reader->ended = all_ended(reader);
+    return status;
+}
+
+/* ---- the calls ---- */
+
+cmq_status cmq_reader_open(cmq_store *store, const cmq_read_options *options, cmq_reader **reader_out)
+{
+    *reader_out = NULL;
+    cmq_reader *reader = calloc(1, sizeof *reader);
+    if (reader == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a reader");
+    reader->store = store;
+    cmq_status status = take_options(reader, options);
+    if (status == CMQ_OK) status = cmq_store_refresh(store);
+    const int64_t confirmed = cmq_log_confirmed(store->log);
+    if (status == CMQ_OK && options->only_starts) status = add_starts(reader, options, confirmed);
+    if (status == CMQ_OK && options->topic_count > 0) status = find_queues(reader, confirmed);
+    if (status == CMQ_OK && !options->only_starts) status = place_at_starts(reader, options);
+    if (status == CMQ_OK && options->topic_count > 0 && reader->cursor_count == 0 && !options->may_be_missing)
+        status = cmq_fail(CMQ_ERR_NOT_FOUND, "the store has no queue of topic %s%s", reader->topics[0],
+                          options->queue_id_count > 0 ? " with these ids" : options->topic_count > 1 ? ", nor of the others" : "");
+    if (status == CMQ_OK && !reader->of_queues) status = cmq_reader_begin_log(reader, confirmed);
+    if (status != CMQ_OK) {
+        cmq_reader_close(reader);
+        return status;
+    }
+    *reader_out = reader;
+    return CMQ_OK;
+}
+
+void cmq_reader_close(cmq_reader *reader)
+{
+    if (reader == NULL) return;
+    for (uint32_t i = 0; reader->topics != NULL && i < reader->options.topic_count; i++) free(reader->topics[i]);
+    for (uint32_t i = 0; reader->tags != NULL && i < reader->options.tag_count; i++) free(reader->tags[i]);
+    for (uint32_t i = 0; i < reader->cursor_count; i++) free(reader->cursors[i]);
+    free(reader->topics);
+    free(reader->tags);
+    free(reader->tag_hashes);
+    free(reader->queue_ids);
+    free(reader->cursors);
+    free(reader->heap);
+    free(reader->marks);
+    free(reader->block);
+    free(reader);
+}
+
+/* What was found comes first: a failure behind it is met again by the next call. */
+static cmq_status next_of(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
+{
+    const cmq_status status =
+        reader->of_queues ? next_of_queues(reader, batch, confirmed) : cmq_reader_next_of_log(reader, batch, confirmed);
+    return batch->count > 0 ? CMQ_OK : status;
+}
+
+cmq_status cmq_reader_next(cmq_reader *reader, cmq_found_batch *batch, bool *end_out)
+{
+    CMQ_ASSERT(batch->pin_count == 0 && batch->count == 0);
+    *end_out = reader->ended;
+    if (reader->ended || batch->capacity == 0) return CMQ_OK;
+    const int64_t confirmed = cmq_log_confirmed(reader->store->log);
+    cmq_status status = next_of(reader, batch, confirmed);
+    if (status == CMQ_OK && batch->count == 0 && !reader->ended && reader->store->options.read_only) {
+        status = cmq_store_refresh(reader->store);   /* at the end of the view: has it grown? */
+        const int64_t grown = cmq_log_confirmed(reader->store->log);
+        if (status == CMQ_OK && grown > confirmed) status = next_of(reader, batch, grown);
+    }
+    if (batch->count == 0) cmq_found_batch_release(batch);   /* of segments in which nothing was found */
+    *end_out = reader->ended && batch->count == 0;
+    return status;
+}
+
+void cmq_found_batch_release(cmq_found_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->pin_count; i++) cmq_segment_unpin(batch->pins[i]);
+    batch->pin_count = 0;
+    batch->count = 0;
+}
+
+int64_t cmq_reader_expired(const cmq_reader *reader) { return reader->expired; }
+
+cmq_status cmq_reader_position(const cmq_reader *reader, cmq_slice topic, int32_t queue_id, int64_t *offset_out)
+{
+    for (uint32_t i = 0; i < reader->cursor_count; i++) {
+        const cmq_cursor *cursor = reader->cursors[i];
+        if (cmq_queue_id(cursor->queue) != queue_id || !cmq_slice_equal(topic, cmq_slice_of_text(cmq_queue_topic(cursor->queue)))) continue;
+        *offset_out = cursor->at < cursor->count ? cursor->units[cursor->at].offset : cursor->next;
+        return CMQ_OK;
+    }
+    return cmq_fail(CMQ_ERR_NOT_FOUND, "the reader does not read queue %d of that topic", queue_id);
+}

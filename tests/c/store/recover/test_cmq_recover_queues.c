@@ -1,0 +1,127 @@
+/* Tests of cmq_recover over queue files that were changed while the store was closed: the durable point says how many units each queue had, so a
+ * queue that has lost some is made again from the log, and no offset is given twice.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/cmq_store.h"
+#include "store/queue/cmq_queue.h"
+#include "support/cmq_store_kit.h"
+#include "support/cmq_test.h"
+
+#define MESSAGES 50   /* three files */
+
+static const char *queue_file(const char *root, int64_t first_unit)
+{
+    char name[96];
+    snprintf(name, sizeof name, "consumequeue/T/0/%020lld", (long long)(first_unit * CMQ_UNIT_BYTES));
+    return kit_path(root, name);
+}
+
+static const char *make_store(void)
+{
+    const char *root = kit_directory();
+    cmq_store *store = kit_open_at(root);
+    kit_append_many(store, "Other", "o", 5);
+    kit_append_many(store, "T", "m", MESSAGES);
+    kit_close(store);
+    return root;
+}
+
+static void check_whole(cmq_store *store, int count)
+{
+    char expected[2048] = "";
+    for (int i = 0; i < count; i++) snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%sm%d", i > 0 ? " " : "", i);
+    CHECK_TEXT(kit_read_topic(store, "T"), expected);
+    CHECK_TEXT(kit_read_topic(store, "Other"), "o0 o1 o2 o3 o4");
+    CHECK_INT(kit_max(store, "T", 0), count);
+}
+
+/* First by a reader, who changes nothing, then by a writer, twice. */
+static void check_opens_whole(const char *root)
+{
+    cmq_store_options options = kit_options(root);
+    options.read_only = true;
+    options.create = false;
+    cmq_store *store = kit_open(&options);
+    check_whole(store, MESSAGES);
+    kit_close(store);
+    store = kit_open_at(root);
+    check_whole(store, MESSAGES);
+    char body[16];
+    snprintf(body, sizeof body, "m%d", MESSAGES);
+    CHECK_INT(kit_append(store, "T", 0, body, NULL, NULL).first_queue_offset, MESSAGES);
+    kit_close(store);
+    store = kit_open_at(root);
+    cmq_store_opening opening;
+    cmq_store_opening_of(store, &opening);
+    CHECK(opening.trusted_point);
+    CHECK_INT(opening.records, 0);
+    check_whole(store, MESSAGES + 1);
+    kit_close(store);
+}
+
+static void test_a_flipped_unit(void)
+{
+    const char *root = make_store();
+    kit_flip(queue_file(root, 2 * KIT_QUEUE_UNITS), 3 * CMQ_UNIT_BYTES, 0x40);
+    check_opens_whole(root);
+}
+
+static void test_a_zeroed_file(void)
+{
+    const char *root = make_store();
+    static const uint8_t zeros[KIT_QUEUE_UNITS * CMQ_UNIT_BYTES];
+    kit_write_bytes(queue_file(root, 2 * KIT_QUEUE_UNITS), 0, zeros, sizeof zeros);
+    check_opens_whole(root);
+}
+
+static void test_a_removed_file(void)
+{
+    for (int64_t file = 1; file < 3; file++) {
+        const char *root = make_store();
+        CHECK(unlink(queue_file(root, file * KIT_QUEUE_UNITS)) == 0);
+        check_opens_whole(root);
+        kit_remove_tree(root);
+    }
+}
+
+static void test_a_removed_queue(void)
+{
+    const char *root = make_store();
+    kit_remove_tree(kit_path(root, "consumequeue/T"));
+    check_opens_whole(root);
+}
+
+/* Queues that come, go and are not confirmed do not make a point untrue. */
+static void test_a_true_point_is_trusted(void)
+{
+    const char *root = make_store();
+    cmq_store_options options = kit_options(root);
+    cmq_store *store = kit_open(&options);
+    kit_append_many(store, "Gone", "g", 3);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("Gone")));
+    CHECK_OK(cmq_store_maintain(store, true));
+    uint32_t deleted;
+    kit_append_many(store, "T", "filling", 400);
+    CHECK_OK(cmq_store_maintain(store, true));
+    CHECK_OK(cmq_store_expire(store, true, &deleted));
+    CHECK(deleted > 0);
+    CHECK_OK(cmq_store_delete_expired_queues(store, &deleted));
+    CHECK_INT(deleted, 1);
+    kit_append_many(store, "New", "n", 3);
+    const char *image = kit_path(kit_directory(), "killed");
+    kit_copy_tree(root, image);   /* what a killed process leaves */
+    kit_close(store);
+    store = kit_open_at(image);
+    cmq_store_opening opening;
+    cmq_store_opening_of(store, &opening);
+    CHECK(opening.was_unclean && opening.trusted_point);
+    CHECK_INT(opening.records, 3);
+    CHECK_TEXT(kit_read_topic(store, "New"), "n0 n1 n2");
+    kit_close(store);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(test_a_flipped_unit), CMQ_TEST(test_a_zeroed_file), CMQ_TEST(test_a_removed_file), CMQ_TEST(test_a_removed_queue),
+              CMQ_TEST(test_a_true_point_is_trusted))
