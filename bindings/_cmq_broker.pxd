@@ -5,7 +5,7 @@ from _cmq cimport *
 from _cmq_net cimport cmq_net_handler
 
 
-cdef extern from "broker/cmq_tables.h" nogil:
+cdef extern from "broker/tables/cmq_tables.h" nogil:
     ctypedef struct cmq_tables:
         pass
 
@@ -82,7 +82,7 @@ cdef extern from "broker/cmq_tables.h" nogil:
     void cmq_tables_set_perm(cmq_tables *tables, int32_t perm)
 
 
-cdef extern from "broker/cmq_offsets.h" nogil:
+cdef extern from "broker/tables/cmq_offsets.h" nogil:
     int64_t CMQ_OFFSETS_NONE
     uint32_t CMQ_OFFSETS_TEXT_MIN
 
@@ -116,7 +116,7 @@ cdef extern from "broker/cmq_offsets.h" nogil:
     void cmq_offsets_take_changes(cmq_offsets *offsets, cmq_offset_items *items)
 
 
-cdef extern from "broker/cmq_pop_order.h" nogil:
+cdef extern from "broker/pop/flight/cmq_pop_order.h" nogil:
     uint32_t CMQ_POP_ORDER_BATCH_MAX
 
     ctypedef struct cmq_pop_order:
@@ -142,7 +142,7 @@ cdef extern from "broker/cmq_pop_order.h" nogil:
     uint64_t cmq_pop_order_version(cmq_pop_order *order)
 
 
-cdef extern from "broker/cmq_delay.h" nogil:
+cdef extern from "broker/delay/cmq_delay.h" nogil:
     ctypedef struct cmq_delay:
         pass
 
@@ -183,7 +183,7 @@ cdef extern from "broker/cmq_delay.h" nogil:
     void cmq_delay_count(cmq_delay *delay, cmq_delay_counters *counters_out)
 
 
-cdef extern from "broker/cmq_timer_check.h" nogil:
+cdef extern from "broker/timer/cmq_timer_check.h" nogil:
     int CMQ_TIMER_CHECK_WIRE_BYTES
 
     ctypedef struct cmq_timer_check:
@@ -192,7 +192,7 @@ cdef extern from "broker/cmq_timer_check.h" nogil:
     void cmq_timer_check_encode(const cmq_timer_check *check, uint8_t *into)
 
 
-cdef extern from "broker/cmq_timer.h" nogil:
+cdef extern from "broker/timer/cmq_timer.h" nogil:
     ctypedef struct cmq_timer:
         pass
 
@@ -218,7 +218,7 @@ cdef extern from "broker/cmq_timer.h" nogil:
     void cmq_timer_check_of(cmq_timer *timer, cmq_timer_check *check_out)
 
 
-cdef extern from "broker/cmq_pop_buffer.h" nogil:
+cdef extern from "broker/pop/flight/cmq_pop_buffer.h" nogil:
     ctypedef struct cmq_pop_buffer_counters:
         uint64_t merged, stored, given_up
         uint64_t acks_merged, acks_unknown
@@ -242,14 +242,14 @@ cdef extern from "broker/cmq_pop_buffer.h" nogil:
     uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_lane_item *items, uint32_t capacity, uint8_t *text, size_t text_bytes)
 
 
-cdef extern from "broker/cmq_pop_revive.h" nogil:
+cdef extern from "broker/pop/revive/cmq_pop_revive.h" nogil:
     ctypedef struct cmq_pop_revive_counters:
         uint64_t checkpoints, acks, acks_late, revived, put_again, gone, skipped, damaged, early
         uint64_t unfinished_now, behind_now
         int64_t lag_ms
 
 
-cdef extern from "broker/cmq_pops.h" nogil:
+cdef extern from "broker/pop/cmq_pops.h" nogil:
     ctypedef struct cmq_pops:
         pass
 
@@ -288,7 +288,7 @@ cdef extern from "broker/cmq_pops.h" nogil:
     cmq_pop_buffer *cmq_pops_buffer(cmq_pops *pops)
 
 
-cdef extern from "broker/cmq_traffic.h" nogil:
+cdef extern from "broker/tables/cmq_traffic.h" nogil:
     ctypedef struct cmq_traffic_item:
         cmq_slice topic, group
         uint64_t messages, bytes

@@ -5,7 +5,7 @@
  * Parks N messages of 64 B, enters them into the wheel, measures the memory, starts once more, and lets the hour pass. CPU time is the thread's, with what
  * reading and appending records costs. 10 million take 5 GB of disk. Checked: that each is delivered once, in its second, and none before.
  */
-#include "broker/cmq_timer.h"
+#include "broker/timer/cmq_timer.h"
 #include "cmq_bench_store.h"
 #include "store/queue/cmq_queue.h"
 

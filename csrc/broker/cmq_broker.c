@@ -1,5 +1,5 @@
 /* cmq_broker: its life, and how a loop's calls are dealt out. See cmq_broker.h. */
-#include "broker/cmq_broker_internal.h"
+#include "broker/loop/cmq_broker_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>

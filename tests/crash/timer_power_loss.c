@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "broker/cmq_timer.h"
+#include "broker/timer/cmq_timer.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_store_kit.h"
 

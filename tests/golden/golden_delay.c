@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "broker/cmq_delay.h"
-#include "broker/cmq_delay_record.h"
+#include "broker/delay/cmq_delay.h"
+#include "broker/delay/cmq_delay_record.h"
 #include "store/record/cmq_property.h"
 
 #define FOUND_MAX 256

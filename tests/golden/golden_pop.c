@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "broker/cmq_pop_record.h"
+#include "broker/pop/record/cmq_pop_record.h"
 #include "store/cmq_store.h"
 #include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"

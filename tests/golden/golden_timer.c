@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "broker/cmq_timer.h"
+#include "broker/timer/cmq_timer.h"
 
 static _Atomic int64_t now_ms;
 

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "broker/cmq_pop_order.h"
+#include "broker/pop/flight/cmq_pop_order.h"
 
 #define REFERENCE_TOPIC "P"
 

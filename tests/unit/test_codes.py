@@ -59,7 +59,7 @@ def test_every_request_to_us_has_one_place() -> None:
         ('where = "later"', 'where = "soon"', "soon"),
         ('note = "replication"', 'remark = "replication"', "remark"),
         (', note = "replication"', "", "says in note"),
-        ('module = "csrc/broker/cmq_send.c", ', "", "module and test"),
+        ('module = "csrc/broker/send/cmq_send.c", ', "", "module and test"),
         ('to = ["broker"]', 'to = ["nobody"]', "nobody"),
     ],
 )

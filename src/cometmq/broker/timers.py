@@ -1,6 +1,6 @@
 """Timer messages, as far as requests go: their recall (370), and how far the wheel is (60).
 
-The wheel itself is the engine's (``csrc/broker/cmq_timer.h``). A recall is a message that deletes: parked for the same
+The wheel itself is the engine's (``csrc/broker/timer/cmq_timer.h``). A recall is a message that deletes: parked for the same
 slot as the one that it recalls, it is looked at first when the slot is over.
 
 Threads: the event loop's; storing waits for the disk in an executor.

@@ -72,7 +72,7 @@ def bound_progress(offsets: ConsumerOffsets, end_of: QueueEnd) -> int:
 _TIMER_TOPIC = "rmq_sys_wheel_timer"
 _TIMER_OFFSETS = struct.Struct(">qq")
 _TIMER_OFFSETS_AT = 16
-"""In ``config/timercheck``: how far its queue is in the wheel, here and at a master (csrc/broker/cmq_timer_check.c)."""
+"""In ``config/timercheck``: how far its queue is in the wheel, here and at a master (csrc/broker/timer/cmq_timer_check.c)."""
 
 
 def bound_broker_files(folder: Path, end_of: QueueEnd) -> None:

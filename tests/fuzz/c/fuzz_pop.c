@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
-#include "broker/cmq_pop_record.h"
+#include "broker/pop/record/cmq_pop_record.h"
 
 static void check_handle(cmq_slice text)
 {

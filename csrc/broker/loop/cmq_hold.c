@@ -1,0 +1,429 @@
+/* cmq_hold: the holds of one loop, in lists by queue, group and connection, and in a heap by deadline. See cmq_hold.h.
+ *
+ * Holds and the names that they wait at ("anchors") lie in chunks and are named by number, so that links take four bytes and nothing moves when there
+ * are more. A list's first member has `previous` NONE; its head is the anchor's, or the connection's.
+ */
+#include "broker/loop/cmq_hold.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cmq_assert.h"
+#include "base/cmq_namehash.h"
+
+#define NONE CMQ_HOLD_NONE
+#define CHUNK_BITS 10u
+#define CHUNK_COUNT (1u << CHUNK_BITS)
+#define GROUP_ID INT32_MIN   /* an anchor's id when it is a group's: no queue has it */
+
+typedef struct link {
+    uint32_t next, previous;
+} link;
+
+enum { BY_QUEUE = 0, BY_GROUP = 1, BY_CONN = 2, LISTS = 3 };
+
+typedef struct hold {
+    int64_t deadline_ns;
+    int64_t from;
+    int64_t sub_version;
+    cmq_filter *filter;
+    cmq_conn_id conn;
+    link links[LISTS];
+    uint32_t anchors[2];      /* BY_QUEUE, BY_GROUP */
+    uint32_t conn_slot;
+    uint32_t heap_at;         /* NONE: not in use, and links[0].next is the next free one */
+    int32_t opaque;
+    int32_t max_messages;
+    int32_t max_bytes;
+    uint16_t code;
+    uint8_t format;
+    bool moved;
+} hold;
+_Static_assert(sizeof(hold) <= 120, "a hold is small");
+
+typedef struct anchor {
+    char *name;
+    uint32_t hash;
+    uint32_t first;
+    uint32_t next_free;
+    int32_t id;
+    uint16_t name_bytes;
+} anchor;
+
+struct cmq_holds {
+    uint32_t count, count_max;
+    hold **chunks;
+    uint32_t chunk_count, chunk_slots;
+    uint32_t free_hold;
+    uint32_t *heap;
+    uint32_t heap_slots;
+    uint32_t *conn_first;                  /* by connection slot */
+    uint32_t conn_slots;
+    anchor *anchors;
+    uint32_t anchor_count, anchor_slots;   /* ever used; room for */
+    uint32_t anchors_live;
+    uint32_t free_anchor;
+    uint32_t *table;                       /* anchor number + 1; 0: empty. Linear probing, a power of two, at most half full */
+    uint32_t table_slots;
+    size_t name_bytes;
+};
+
+static hold *at(const cmq_holds *holds, uint32_t number) { return &holds->chunks[number >> CHUNK_BITS][number & (CHUNK_COUNT - 1)]; }
+
+cmq_status cmq_holds_create(cmq_holds **holds_out, uint32_t count_max)
+{
+    *holds_out = NULL;
+    cmq_holds *holds = calloc(1, sizeof *holds);
+    if (holds == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the table of held requests");
+    holds->count_max = count_max < NONE ? count_max : NONE - 1;
+    holds->free_hold = holds->free_anchor = NONE;
+    *holds_out = holds;
+    return CMQ_OK;
+}
+
+void cmq_holds_destroy(cmq_holds *holds)
+{
+    if (holds == NULL) return;
+    for (uint32_t i = 0; i < holds->count; i++) {
+        const hold *held = at(holds, holds->heap[i]);
+        if (held->filter != NULL) cmq_filter_release(held->filter);
+    }
+    for (uint32_t i = 0; i < holds->chunk_count; i++) free(holds->chunks[i]);
+    for (uint32_t i = 0; i < holds->anchor_count; i++) free(holds->anchors[i].name);
+    free(holds->chunks);
+    free(holds->heap);
+    free(holds->conn_first);
+    free(holds->anchors);
+    free(holds->table);
+    free(holds);
+}
+
+/* ---- anchors ---- */
+
+static uint32_t anchor_hash(cmq_slice name, int32_t id)
+{
+    const uint64_t mixed = (cmq_namehash(name) ^ (uint32_t)id) * CMQ_NAMEHASH_MULTIPLIER;
+    return (uint32_t)(mixed >> 32);
+}
+
+static uint32_t *find_place(const cmq_holds *holds, cmq_slice name, int32_t id, uint32_t hash)
+{
+    for (uint32_t i = hash;; i++) {
+        uint32_t *place = &holds->table[i & (holds->table_slots - 1)];
+        if (*place == 0) return place;
+        const anchor *a = &holds->anchors[*place - 1];
+        if (a->hash == hash && a->id == id && a->name_bytes == name.bytes && memcmp(a->name, name.data, name.bytes) == 0) return place;
+    }
+}
+
+static uint32_t find_anchor(const cmq_holds *holds, cmq_slice name, int32_t id)
+{
+    if (holds->table_slots == 0) return NONE;
+    const uint32_t found = *find_place(holds, name, id, anchor_hash(name, id));
+    return found == 0 ? NONE : found - 1;
+}
+
+/* Room in `*array` for one more than `count` members. */
+static cmq_status grow(void **array, uint32_t *slots, uint32_t count, size_t member_bytes)
+{
+    if (count < *slots) return CMQ_OK;
+    const uint32_t more = *slots == 0 ? 64 : *slots * 2;
+    void *larger = realloc(*array, more * member_bytes);
+    if (larger == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more held request");
+    *array = larger;
+    *slots = more;
+    return CMQ_OK;
+}
+
+static cmq_status grow_table(cmq_holds *holds)
+{
+    if ((holds->anchors_live + 1) * 2 <= holds->table_slots) return CMQ_OK;
+    const uint32_t slots = holds->table_slots == 0 ? 64 : holds->table_slots * 2;
+    uint32_t *table = calloc(slots, sizeof *table);
+    if (table == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more held request");
+    for (uint32_t i = 0; i < holds->table_slots; i++) {
+        const uint32_t number = holds->table[i];
+        if (number == 0) continue;
+        uint32_t to = holds->anchors[number - 1].hash;
+        while (table[to & (slots - 1)] != 0) to++;
+        table[to & (slots - 1)] = number;
+    }
+    free(holds->table);
+    holds->table = table;
+    holds->table_slots = slots;
+    return CMQ_OK;
+}
+
+static cmq_status require_anchor(cmq_holds *holds, cmq_slice name, int32_t id, uint32_t *number_out)
+{
+    *number_out = find_anchor(holds, name, id);
+    if (*number_out != NONE) return CMQ_OK;
+    CMQ_ASSERT(name.bytes <= UINT16_MAX);
+    cmq_status status = grow_table(holds);
+    if (status == CMQ_OK && holds->free_anchor == NONE)
+        status = grow((void **)&holds->anchors, &holds->anchor_slots, holds->anchor_count, sizeof *holds->anchors);
+    char *copy = status == CMQ_OK ? malloc(name.bytes + 1) : NULL;
+    if (status != CMQ_OK) return status;
+    if (copy == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more held request");
+    memcpy(copy, name.data, name.bytes);
+    const uint32_t number = holds->free_anchor != NONE ? holds->free_anchor : holds->anchor_count++;
+    anchor *a = &holds->anchors[number];
+    if (number == holds->free_anchor) holds->free_anchor = a->next_free;
+    *a = (anchor){.name = copy, .hash = anchor_hash(name, id), .first = NONE, .next_free = NONE, .id = id, .name_bytes = (uint16_t)name.bytes};
+    *find_place(holds, name, id, a->hash) = number + 1;
+    holds->anchors_live++;
+    holds->name_bytes += name.bytes + 1;
+    *number_out = number;
+    return CMQ_OK;
+}
+
+/* Take the entry out, and move those behind it that could not be found any more. */
+static void clear_place(cmq_holds *holds, uint32_t *place)
+{
+    const uint32_t mask = holds->table_slots - 1;
+    uint32_t hole = (uint32_t)(place - holds->table);
+    for (uint32_t i = (hole + 1) & mask; holds->table[i] != 0; i = (i + 1) & mask) {
+        const uint32_t home = holds->anchors[holds->table[i] - 1].hash & mask;
+        if (((i - home) & mask) < ((i - hole) & mask)) continue;
+        holds->table[hole] = holds->table[i];
+        hole = i;
+    }
+    holds->table[hole] = 0;
+}
+
+/* Nobody waits there any more. */
+static void drop_anchor(cmq_holds *holds, uint32_t number)
+{
+    anchor *a = &holds->anchors[number];
+    CMQ_ASSERT(a->first == NONE);
+    const cmq_slice name = {.data = (const uint8_t *)a->name, .bytes = a->name_bytes};
+    clear_place(holds, find_place(holds, name, a->id, a->hash));
+    holds->name_bytes -= a->name_bytes + 1u;
+    free(a->name);
+    a->name = NULL;
+    a->next_free = holds->free_anchor;
+    holds->free_anchor = number;
+    holds->anchors_live--;
+}
+
+/* ---- lists ---- */
+
+static void link_first(cmq_holds *holds, int list, uint32_t number, uint32_t first)
+{
+    at(holds, number)->links[list] = (link){.next = first, .previous = NONE};
+    if (first != NONE) at(holds, first)->links[list].previous = number;
+}
+
+/* Out of the list; the new first member when it was the first. */
+static bool unlink_hold(cmq_holds *holds, int list, uint32_t number, uint32_t *first_out)
+{
+    const link old = at(holds, number)->links[list];
+    if (old.next != NONE) at(holds, old.next)->links[list].previous = old.previous;
+    if (old.previous != NONE) at(holds, old.previous)->links[list].next = old.next;
+    *first_out = old.next;
+    return old.previous == NONE;
+}
+
+/* ---- heap ---- */
+
+static void heap_put(cmq_holds *holds, uint32_t place, uint32_t number)
+{
+    holds->heap[place] = number;
+    at(holds, number)->heap_at = place;
+}
+
+static void sift_up(cmq_holds *holds, uint32_t place, uint32_t number)
+{
+    const int64_t deadline = at(holds, number)->deadline_ns;
+    while (place > 0) {
+        const uint32_t parent = (place - 1) / 2;
+        if (at(holds, holds->heap[parent])->deadline_ns <= deadline) break;
+        heap_put(holds, place, holds->heap[parent]);
+        place = parent;
+    }
+    heap_put(holds, place, number);
+}
+
+static void sift_down(cmq_holds *holds, uint32_t place, uint32_t number)
+{
+    const int64_t deadline = at(holds, number)->deadline_ns;
+    for (;;) {
+        uint32_t child = place * 2 + 1;
+        if (child >= holds->count) break;
+        if (child + 1 < holds->count && at(holds, holds->heap[child + 1])->deadline_ns < at(holds, holds->heap[child])->deadline_ns) child++;
+        if (at(holds, holds->heap[child])->deadline_ns >= deadline) break;
+        heap_put(holds, place, holds->heap[child]);
+        place = child;
+    }
+    heap_put(holds, place, number);
+}
+
+static void heap_remove(cmq_holds *holds, uint32_t place)
+{
+    const uint32_t last = holds->heap[--holds->count];
+    if (place == holds->count) return;
+    if (place > 0 && at(holds, last)->deadline_ns < at(holds, holds->heap[(place - 1) / 2])->deadline_ns)
+        sift_up(holds, place, last);
+    else
+        sift_down(holds, place, last);
+}
+
+/* ---- the table ---- */
+
+/* A free hold; it stays free until it is filled in. */
+static cmq_status require_free(cmq_holds *holds)
+{
+    cmq_status status = grow((void **)&holds->heap, &holds->heap_slots, holds->count, sizeof *holds->heap);
+    if (status != CMQ_OK || holds->free_hold != NONE) return status;
+    status = grow((void **)&holds->chunks, &holds->chunk_slots, holds->chunk_count, sizeof *holds->chunks);
+    if (status != CMQ_OK) return status;
+    hold *chunk = malloc(CHUNK_COUNT * sizeof *chunk);
+    if (chunk == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more held request");
+    const uint32_t base = holds->chunk_count << CHUNK_BITS;
+    for (uint32_t i = 0; i < CHUNK_COUNT; i++) {
+        chunk[i].heap_at = NONE;
+        chunk[i].links[0].next = i + 1 < CHUNK_COUNT ? base + i + 1 : NONE;
+    }
+    holds->chunks[holds->chunk_count++] = chunk;
+    holds->free_hold = base;
+    return CMQ_OK;
+}
+
+/* A head for the list of that connection. */
+static cmq_status require_conn(cmq_holds *holds, uint32_t conn_slot)
+{
+    if (conn_slot < holds->conn_slots) return CMQ_OK;
+    uint32_t slots = holds->conn_slots == 0 ? 64 : holds->conn_slots;
+    while (slots <= conn_slot) slots *= 2;
+    uint32_t *first = realloc(holds->conn_first, slots * sizeof *first);
+    if (first == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more held request");
+    for (uint32_t i = holds->conn_slots; i < slots; i++) first[i] = NONE;
+    holds->conn_first = first;
+    holds->conn_slots = slots;
+    return CMQ_OK;
+}
+
+cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t deadline_ns, uint32_t conn_slot, cmq_hold *hold_out)
+{
+    *hold_out = NONE;
+    if (holds->count == holds->count_max) return cmq_fail(CMQ_ERR_LIMIT, "%u requests are held already", holds->count_max);
+    uint32_t anchors[2];
+    cmq_status status = require_free(holds);
+    if (status == CMQ_OK) status = require_conn(holds, conn_slot);
+    if (status == CMQ_OK) status = require_anchor(holds, pull->topic, pull->queue_id, &anchors[BY_QUEUE]);
+    if (status != CMQ_OK) return status;
+    status = require_anchor(holds, pull->group, GROUP_ID, &anchors[BY_GROUP]);
+    if (status != CMQ_OK) {
+        if (holds->anchors[anchors[BY_QUEUE]].first == NONE) drop_anchor(holds, anchors[BY_QUEUE]);
+        return status;
+    }
+    const uint32_t number = holds->free_hold;
+    hold *held = at(holds, number);
+    holds->free_hold = held->links[0].next;
+    *held = (hold){
+        .deadline_ns = deadline_ns,
+        .from = pull->from,
+        .sub_version = pull->sub_version,
+        .filter = pull->filter,
+        .conn = pull->conn,
+        .conn_slot = conn_slot,
+        .anchors = {anchors[BY_QUEUE], anchors[BY_GROUP]},
+        .opaque = pull->opaque,
+        .max_messages = pull->max_messages,
+        .max_bytes = pull->max_bytes,
+        .code = (uint16_t)pull->code,
+        .format = (uint8_t)pull->format,
+    };
+    for (int list = BY_QUEUE; list <= BY_GROUP; list++) {
+        anchor *a = &holds->anchors[anchors[list]];
+        link_first(holds, list, number, a->first);
+        a->first = number;
+    }
+    link_first(holds, BY_CONN, number, holds->conn_first[conn_slot]);
+    holds->conn_first[conn_slot] = number;
+    sift_up(holds, holds->count++, number);
+    *hold_out = number;
+    return CMQ_OK;
+}
+
+static cmq_slice anchor_name(const cmq_holds *holds, uint32_t number)
+{
+    const anchor *a = &holds->anchors[number];
+    return (cmq_slice){.data = (const uint8_t *)a->name, .bytes = a->name_bytes};
+}
+
+void cmq_holds_get(const cmq_holds *holds, cmq_hold number, cmq_held_pull *pull_out)
+{
+    const hold *held = at(holds, number);
+    CMQ_ASSERT(held->heap_at != NONE);
+    *pull_out = (cmq_held_pull){
+        .group = anchor_name(holds, held->anchors[BY_GROUP]),
+        .topic = anchor_name(holds, held->anchors[BY_QUEUE]),
+        .queue_id = holds->anchors[held->anchors[BY_QUEUE]].id,
+        .from = held->from,
+        .sub_version = held->sub_version,
+        .filter = held->filter,
+        .conn = held->conn,
+        .opaque = held->opaque,
+        .max_messages = held->max_messages,
+        .max_bytes = held->max_bytes,
+        .code = held->code,
+        .format = (cmq_header_format)held->format,
+        .moved = held->moved,
+    };
+}
+
+void cmq_holds_set_from(cmq_holds *holds, cmq_hold number, int64_t from)
+{
+    CMQ_ASSERT(at(holds, number)->from <= from);
+    at(holds, number)->from = from;
+    at(holds, number)->moved = true;
+}
+
+void cmq_holds_remove(cmq_holds *holds, cmq_hold number)
+{
+    hold *held = at(holds, number);
+    CMQ_ASSERT(held->heap_at != NONE);
+    heap_remove(holds, held->heap_at);
+    uint32_t first;
+    for (int list = BY_QUEUE; list <= BY_GROUP; list++) {
+        const uint32_t a = held->anchors[list];
+        if (unlink_hold(holds, list, number, &first)) holds->anchors[a].first = first;
+        if (holds->anchors[a].first == NONE) drop_anchor(holds, a);
+    }
+    if (unlink_hold(holds, BY_CONN, number, &first)) holds->conn_first[held->conn_slot] = first;
+    held->heap_at = NONE;
+    held->links[0].next = holds->free_hold;
+    holds->free_hold = number;
+}
+
+static cmq_hold first_at(const cmq_holds *holds, cmq_slice name, int32_t id)
+{
+    const uint32_t number = find_anchor(holds, name, id);
+    return number == NONE ? NONE : holds->anchors[number].first;
+}
+
+cmq_hold cmq_holds_of_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id) { return first_at(holds, topic, queue_id); }
+cmq_hold cmq_holds_next_of_queue(const cmq_holds *holds, cmq_hold number) { return at(holds, number)->links[BY_QUEUE].next; }
+cmq_hold cmq_holds_of_group(const cmq_holds *holds, cmq_slice group) { return first_at(holds, group, GROUP_ID); }
+cmq_hold cmq_holds_next_of_group(const cmq_holds *holds, cmq_hold number) { return at(holds, number)->links[BY_GROUP].next; }
+
+cmq_hold cmq_holds_of_conn(const cmq_holds *holds, uint32_t conn_slot)
+{
+    return conn_slot < holds->conn_slots ? holds->conn_first[conn_slot] : NONE;
+}
+
+int64_t cmq_holds_due_ns(const cmq_holds *holds) { return holds->count == 0 ? INT64_MAX : at(holds, holds->heap[0])->deadline_ns; }
+
+cmq_hold cmq_holds_due(const cmq_holds *holds, int64_t now_ns)
+{
+    return holds->count > 0 && at(holds, holds->heap[0])->deadline_ns <= now_ns ? holds->heap[0] : NONE;
+}
+
+uint32_t cmq_holds_count(const cmq_holds *holds) { return holds->count; }
+
+size_t cmq_holds_bytes(const cmq_holds *holds)
+{
+    return sizeof *holds + holds->chunk_count * CHUNK_COUNT * sizeof(hold) + holds->chunk_slots * sizeof(hold *) +
+           (holds->heap_slots + holds->table_slots + holds->conn_slots) * sizeof(uint32_t) + holds->anchor_slots * sizeof(anchor) + holds->name_bytes;
+}

@@ -1,0 +1,79 @@
+/* cmq_hold: pull requests that found nothing and wait: for a message of their queue, their deadline, their client's end, or a new subscription.
+ *
+ * Found by queue (arrival), by group (its subscription changed), by connection (it closed), and by deadline (a heap), each without looking at the others:
+ * 100,000 holds cost no time while nothing happens, and each is answered at its own deadline, not at the next round of a scan.
+ *
+ * Size: at most 120 B a hold; a queue or a group that is waited for costs 64 B and its name once.
+ *
+ * Owns:      the holds of one loop, with a reference on each one's filter.
+ * Invariant: a hold is in the heap, in the list of its queue, of its group and of its connection, or in none of them.
+ * Threads:   one: the loop's. Time is the caller's.
+ * Way:       pull that found nothing -> [cmq_holds_add] -> arrival, deadline, change -> [cmq_holds_remove] -> the pull again, for the last time
+ * Source:    upstream's PullRequestHoldService; consumption specification 3.3, promises 75 to 81.
+ */
+#ifndef CMQ_HOLD_H
+#define CMQ_HOLD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cmq_bytes.h"
+#include "base/cmq_status.h"
+#include "broker/tables/cmq_tables.h"
+#include "net/cmq_net.h"
+#include "wire/cmq_frame.h"
+
+typedef struct cmq_holds cmq_holds;
+
+/* What a held pull needs to be run again. Names are borrowed for add; a hold's own live as long as it does. */
+typedef struct cmq_held_pull {
+    cmq_slice group;
+    cmq_slice topic;
+    int32_t queue_id;
+    int64_t from;                /* queue offset */
+    int64_t sub_version;
+    cmq_filter *filter;          /* the request's own (bit 2 of its sysFlag); NULL: what the group subscribed */
+    cmq_conn_id conn;
+    int32_t opaque;
+    int32_t max_messages;
+    int32_t max_bytes;
+    int32_t code;                /* 11 or 361 */
+    cmq_header_format format;
+    bool moved;                  /* by cmq_holds_set_from */
+} cmq_held_pull;
+
+typedef uint32_t cmq_hold;       /* names one hold; CMQ_HOLD_NONE is no hold */
+#define CMQ_HOLD_NONE UINT32_MAX
+
+/* At most so many holds at once; nothing is allocated for them before. */
+cmq_status CMQ_MUST_CHECK cmq_holds_create(cmq_holds **holds_out, uint32_t count_max);
+void cmq_holds_destroy(cmq_holds *holds);   /* with all that are held */
+
+/* Hold. Takes over the filter's reference when it succeeds. `conn_slot` is the connection's number in its loop (cmq_conn_slot). CMQ_ERR_LIMIT when
+ * count_max are held, CMQ_ERR_MEMORY. */
+cmq_status CMQ_MUST_CHECK cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t deadline_ns, uint32_t conn_slot, cmq_hold *hold_out);
+
+/* What is held; valid until the hold is removed. */
+void cmq_holds_get(const cmq_holds *holds, cmq_hold hold, cmq_held_pull *pull_out);
+
+/* Go on from a later queue offset: nothing before it matched. */
+void cmq_holds_set_from(cmq_holds *holds, cmq_hold hold, int64_t from);
+
+/* Take a hold out. The filter's reference goes to the caller, who got it by cmq_holds_get. */
+void cmq_holds_remove(cmq_holds *holds, cmq_hold hold);
+
+/* The first hold of a queue (group, connection), and the next one behind `hold`: read it before you remove `hold`. */
+cmq_hold cmq_holds_of_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id);
+cmq_hold cmq_holds_next_of_queue(const cmq_holds *holds, cmq_hold hold);
+cmq_hold cmq_holds_of_group(const cmq_holds *holds, cmq_slice group);
+cmq_hold cmq_holds_next_of_group(const cmq_holds *holds, cmq_hold hold);
+cmq_hold cmq_holds_of_conn(const cmq_holds *holds, uint32_t conn_slot);
+
+/* The hold whose deadline is first, when that is at or before now_ns; else CMQ_HOLD_NONE. */
+cmq_hold cmq_holds_due(const cmq_holds *holds, int64_t now_ns);
+int64_t cmq_holds_due_ns(const cmq_holds *holds);   /* the first deadline; INT64_MAX: none */
+
+uint32_t cmq_holds_count(const cmq_holds *holds);
+size_t cmq_holds_bytes(const cmq_holds *holds);     /* allocated */
+
+#endif

@@ -1,0 +1,83 @@
+/* cmq_transfer: records on their way from the log into answers: how many fit, where they lie, and their copy. For pulls and pops.
+ *
+ * Nothing is allocated; a segment is pinned per stretch of records.
+ *
+ * Threads: the loop's.
+ * Source:  consumption specification 3.2; upstream's DefaultMessageStore.isTheBatchFull.
+ */
+#include "broker/loop/cmq_broker_internal.h"
+
+#include "store/cmq_store_internal.h"
+
+#define ANSWER_BYTES_MAX 16384u   /* of an answer's header */
+
+cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, uint32_t found, uint32_t messages_max, int64_t bytes_max, int64_t confirmed)
+{
+    const cmq_broker_options *o = &l->broker->options;
+    const bool disk = confirmed - units[0].phy > o->memory_bytes;
+    const uint32_t most = (uint32_t)(disk ? o->transfer_count_disk : o->transfer_count_memory);
+    const int64_t set_bytes = disk ? o->transfer_bytes_disk : o->transfer_bytes_memory, frame_bytes = CMQ_FRAME_BYTES_MAX - ANSWER_BYTES_MAX;
+    const int64_t most_bytes = set_bytes < frame_bytes ? set_bytes : frame_bytes;   /* whatever is set, the answer has to have a frame */
+    cmq_transfer fit = {0};
+    for (uint32_t i = 0; i < found; i++) {
+        const int64_t bytes = (int64_t)fit.bytes + units[i].bytes;
+        if (i > 0 && (bytes > bytes_max || bytes > most_bytes || fit.messages >= most || fit.messages + (uint32_t)units[i].count > messages_max)) break;
+        fit.count = i + 1;
+        fit.bytes = (uint64_t)bytes;
+        fit.messages += (uint32_t)units[i].count;
+    }
+    return fit;
+}
+
+cmq_status cmq_transfer_check(const cmq_unit *units, uint32_t *count, int64_t *next)
+{
+    uint32_t sound = 0;
+    while (sound < *count && units[sound].bytes >= CMQ_RECORD_BYTES_MIN && (uint32_t)units[sound].bytes <= CMQ_FRAME_BYTES_MAX - ANSWER_BYTES_MAX) sound++;
+    if (sound == *count) return CMQ_OK;
+    if (sound == 0)
+        return cmq_fail_at(CMQ_ERR_CORRUPT, units[0].phy, "the queue's unit %lld names a record of %d bytes, which no frame can have; run `cometmq verify`",
+                           (long long)units[0].offset, units[0].bytes);
+    *next = units[sound].offset;
+    *count = sound;
+    return CMQ_OK;
+}
+
+void cmq_transfer_leave(cmq_transfer_place *place)
+{
+    if (place->segment != NULL) cmq_segment_unpin(place->segment);
+    *place = (cmq_transfer_place){0};
+}
+
+cmq_status cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, const cmq_unit *unit, const uint8_t **record_out)
+{
+    *record_out = NULL;
+    if (!cmq_transfer_has(place, unit)) {
+        size_t available;
+        cmq_transfer_leave(place);
+        const cmq_status status = cmq_log_pin(l->broker->store->log, unit->phy, &place->segment, &place->data, &available);
+        if (status != CMQ_OK) return status;
+        place->start = unit->phy;
+        place->end = unit->phy + (int64_t)available;
+        if (unit->bytes < CMQ_RECORD_BYTES_MIN || unit->phy + unit->bytes > place->end)
+            return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the queue's unit %lld names %d bytes that the log does not have", (long long)unit->offset,
+                               unit->bytes);
+    }
+    *record_out = place->data + (unit->phy - place->start);
+    if (cmq_load_i32(*record_out) == unit->bytes) return CMQ_OK;
+    return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the record at %lld has not the size that its queue's unit says", (long long)unit->phy);
+}
+
+cmq_status cmq_transfer_copy(cmq_broker_loop *l, const cmq_unit *units, uint32_t count, uint8_t *into)
+{
+    cmq_transfer_place place = {0};
+    cmq_status status = CMQ_OK;
+    for (uint32_t i = 0; i < count && status == CMQ_OK; i++) {
+        const uint8_t *record;
+        status = cmq_transfer_reach(l, &place, &units[i], &record);
+        if (status != CMQ_OK) break;
+        memcpy(into, record, (size_t)units[i].bytes);
+        into += units[i].bytes;
+    }
+    cmq_transfer_leave(&place);
+    return status;
+}

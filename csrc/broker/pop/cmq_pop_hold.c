@@ -1,0 +1,296 @@
+/* cmq_pop_hold: pops that found nothing and wait, and what lets them go on: an arrival in a queue, messages that another pop left, a queue that is not
+ * blocked any more, revived messages, a reset of the group's progress, their deadline, their connection's end.
+ *
+ * What lets one go on runs it again; it is answered, or it stays. Of each group one goes on for an arrival: when it leaves something, it tells the next.
+ * What happens on one loop and concerns a wait on another goes there as a note.
+ *
+ * Invariant: a queue that somebody waits for is watched, or listed, or its arrivals have been looked at since the wait's last look.
+ * Source:    consumption specification 4.11; upstream's PopLongPollingService.
+ */
+#include "broker/pop/cmq_pop_internal.h"
+
+#include <stdlib.h>
+
+#define NS_PER_MS INT64_C(1000000)
+#define ANSWERS_PER_TURN 512u
+#define SAME_TIME_MS 20           /* what the loop's clock and the wall's differ by within a turn */
+
+/* Notifications wait apart: an arrival is for a pop, whoever else was told of it. */
+static cmq_pop_waits *waits_for(const cmq_broker_loop *l, int32_t code) { return code == CMQ_REQUEST_NOTIFICATION ? l->notices : l->pop_waits; }
+
+/* ---- notes ---- */
+
+/* The broker's changed_mutex is held. What cannot be noted for want of memory is found at the wait's deadline. */
+static void note(cmq_broker_loop *to, cmq_slice topic, cmq_slice group, int32_t queue_id)
+{
+    if (to->pop_note_count > 0) {
+        const cmq_pop_note *last = &to->pop_notes[to->pop_note_count - 1];
+        if (last->queue_id == queue_id && last->topic_bytes == topic.bytes && last->group_bytes == group.bytes &&
+            memcmp(last->names, topic.data, topic.bytes) == 0 && memcmp(last->names + topic.bytes, group.data, group.bytes) == 0)
+            return;
+    }
+    if (to->pop_note_count == to->pop_note_slots) {
+        const uint32_t slots = to->pop_note_slots == 0 ? 16 : to->pop_note_slots * 2;
+        cmq_pop_note *notes = realloc(to->pop_notes, slots * sizeof *notes);
+        if (notes == NULL) return;
+        to->pop_notes = notes;
+        to->pop_note_slots = slots;
+    }
+    char *names = malloc(topic.bytes + group.bytes);
+    if (names == NULL) return;
+    memcpy(names, topic.data, topic.bytes);
+    memcpy(names + topic.bytes, group.data, group.bytes);
+    to->pop_notes[to->pop_note_count++] = (cmq_pop_note){names, (uint32_t)topic.bytes, (uint32_t)group.bytes, queue_id};
+    cmq_loop_wake(to->loop);
+}
+
+/* ---- holding ---- */
+
+static int64_t deadline_of(const cmq_broker_loop *l, const cmq_pop_asked *a, int64_t free_ms)
+{
+    const int64_t expires_ms = a->wait.expires_ms - CMQ_POP_SLACK_MS;
+    const int64_t until_ms = free_ms < expires_ms ? free_ms : expires_ms;
+    const int64_t left_ms = until_ms - a->now_ms;
+    return left_ms < INT64_MAX / 2 / NS_PER_MS ? cmq_loop_now_ns(l->loop) + left_ms * NS_PER_MS : INT64_MAX / 2;
+}
+
+/* Watch the queue; what came since the request's look is an arrival. */
+static void watch(cmq_broker_loop *l, const cmq_pop_asked *a, int32_t queue_id)
+{
+    cmq_queue *queue = cmq_queues_find(l->broker->queues, a->topic->name, queue_id);
+    if (queue == NULL) return;   /* one that is new is reported without being asked for */
+    const bool watched = cmq_watcher_add(l->watcher, queue) == CMQ_OK;
+    const int64_t confirmed = cmq_store_confirmed(l->broker->store);
+    if (watched && (confirmed == a->confirmed || cmq_queue_max(queue, confirmed) == cmq_queue_max(queue, a->confirmed))) return;
+    cmq_wake_remember(l, queue);
+    cmq_loop_wake(l->loop);
+}
+
+/* An ack on another loop may have made a queue free since the request's look, and have seen nobody who waits. It sees the wait from now on: both were in the
+ * queue's lane, one after the other. */
+static void look_once_more(cmq_broker_loop *l, const cmq_pop_asked *a)
+{
+    pthread_mutex_lock(&l->broker->changed_mutex);
+    if (l->broker->loop_count > 1) note(l, a->topic->name, a->group->name, a->wait.queue_id);
+    pthread_mutex_unlock(&l->broker->changed_mutex);
+}
+
+cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *a, int64_t free_ms)
+{
+    uint32_t number;
+    if (a->now_ms > a->wait.expires_ms - CMQ_POP_SLACK_MS) return CMQ_POP_TIMEOUT;
+    if (cmq_pop_waits_add(waits_for(l, a->wait.code), &a->wait, deadline_of(l, a, free_ms), cmq_conn_slot(conn), &number) != CMQ_OK) {
+        cmq_bump(&l->counters.pops_refused, 1);
+        return CMQ_POP_FULL;
+    }
+    a->wait.filter = NULL;   /* the wait's now */
+    cmq_conn_keep(conn);
+    atomic_fetch_add_explicit(&l->broker->pops_waiting, 1, memory_order_relaxed);
+    cmq_bump(&l->counters.pops_held, 1);
+    cmq_bump(&l->counters.pops_held_now, 1);
+    if (a->wait.queue_id >= 0) {
+        watch(l, a, a->wait.queue_id);
+    } else {
+        for (int32_t i = 0; i < a->topic->read_queues; i++) watch(l, a, i);
+    }
+    if (a->wait.order || cmq_pops_options_of(a->pops)->in_flight_max > 0) look_once_more(l, a);
+    return CMQ_POP_HELD;
+}
+
+static void remove_wait(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number)
+{
+    cmq_pop_wait wait;
+    cmq_pop_waits_get(from, number, &wait);
+    cmq_pop_waits_remove(from, number);
+    cmq_filter_release(wait.filter);
+    cmq_conn_kept_done(l->loop);
+    atomic_fetch_sub_explicit(&l->broker->pops_waiting, 1, memory_order_relaxed);
+    cmq_bump(&l->counters.pops_held_now, UINT64_MAX);
+}
+
+/* Run a wait's request. `last`: it is answered whatever comes. */
+static void run_again(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, bool last)
+{
+    cmq_tables_reader *tables = cmq_broker_tables(l);
+    cmq_pop_asked a = {.pops = l->broker->options.pops};
+    int64_t free_ms;
+    cmq_pop_waits_get(from, number, &a.wait);
+    a.topic = cmq_tables_topic(tables, a.wait.topic);
+    a.group = cmq_tables_group(tables, a.wait.group);
+    a.now_ms = cmq_pops_now_ms(a.pops);
+    bool (*const run)(cmq_broker_loop *, cmq_pop_asked *, bool, int64_t *) = from == l->notices ? cmq_pop_notify : cmq_pop_run;
+    cmq_bump(&l->counters.pops, from == l->pop_waits);
+    if (run(l, &a, last, &free_ms)) {
+        remove_wait(l, from, number);
+    } else if (a.wait.order) {
+        cmq_pop_waits_move(from, number, deadline_of(l, &a, free_ms));   /* blocked queues become free at another time */
+    }
+}
+
+/* ---- telling ---- */
+
+void cmq_pop_tell_rest(cmq_broker_loop *l, cmq_slice topic, cmq_slice group, int32_t queue_id)
+{
+    cmq_broker *broker = l->broker;
+    const uint32_t own = cmq_pop_waits_count(l->pop_waits) + cmq_pop_waits_count(l->notices);
+    const bool pop_here = own > 0 && cmq_pop_waits_at(l->pop_waits, topic, group, queue_id, false) != CMQ_POP_WAIT_NONE;
+    const bool here = pop_here || (own > 0 && cmq_pop_waits_at(l->notices, topic, group, queue_id, false) != CMQ_POP_WAIT_NONE);
+    /* One pop of this loop is enough; else any other loop may have one. */
+    const bool elsewhere = !pop_here && atomic_load_explicit(&broker->pops_waiting, memory_order_relaxed) > own;
+    if (!here && !elsewhere) return;
+    pthread_mutex_lock(&broker->changed_mutex);
+    for (uint32_t i = 0; i < broker->loop_count; i++)
+        if (broker->loops[i] == l ? here : elsewhere) note(broker->loops[i], topic, group, queue_id);
+    pthread_mutex_unlock(&broker->changed_mutex);
+}
+
+void cmq_pop_tell_revived(void *context, cmq_slice topic, cmq_slice group)
+{
+    cmq_broker *broker = context;
+    pthread_mutex_lock(&broker->changed_mutex);
+    for (uint32_t i = 0; i < broker->loop_count; i++) note(broker->loops[i], topic, group, CMQ_POP_NOTE_ANY);
+    pthread_mutex_unlock(&broker->changed_mutex);
+}
+
+cmq_status cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset)
+{
+    cmq_slice normal;
+    const cmq_status status = cmq_offsets_reset(broker->options.offsets, key, offset);
+    if (status != CMQ_OK) return status;
+    if (cmq_pop_retry_of(key->topic) != CMQ_POP_NORMAL) {
+        if (cmq_pop_normal_topic(key->topic, key->group, &normal) == CMQ_OK) cmq_pop_tell_revived(broker, normal, key->group);
+        return CMQ_OK;
+    }
+    pthread_mutex_lock(&broker->changed_mutex);
+    for (uint32_t i = 0; i < broker->loop_count; i++) {
+        note(broker->loops[i], key->topic, key->group, -1);
+        note(broker->loops[i], key->topic, key->group, key->queue_id);
+    }
+    pthread_mutex_unlock(&broker->changed_mutex);
+    return CMQ_OK;
+}
+
+static uint32_t noted_wait(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_slice topic, cmq_slice group, int32_t queue_id)
+{
+    if (queue_id != CMQ_POP_NOTE_ANY) return cmq_pop_waits_at(from, topic, group, queue_id, false);
+    const cmq_topic_entry *entry = cmq_tables_topic(cmq_broker_tables(l), topic);
+    uint32_t number = cmq_pop_waits_at(from, topic, group, -1, false);
+    for (int32_t i = 0; number == CMQ_POP_WAIT_NONE && entry != NULL && i < entry->read_queues; i++)
+        number = cmq_pop_waits_at(from, topic, group, i, false);
+    return number;
+}
+
+static void wake_noted(cmq_broker_loop *l, cmq_pop_waits *from, const cmq_pop_note *of)
+{
+    const cmq_slice topic = {.data = (const uint8_t *)of->names, .bytes = of->topic_bytes};
+    const cmq_slice group = {.data = (const uint8_t *)of->names + of->topic_bytes, .bytes = of->group_bytes};
+    const uint32_t number = noted_wait(l, from, topic, group, of->queue_id);
+    if (number == CMQ_POP_WAIT_NONE) return;
+    cmq_bump(&l->counters.pop_wakes, 1);
+    run_again(l, from, number, false);
+}
+
+void cmq_pop_wake_notes(cmq_broker_loop *l)
+{
+    pthread_mutex_lock(&l->broker->changed_mutex);
+    cmq_pop_note *notes = l->pop_notes;
+    const uint32_t count = l->pop_note_count;
+    l->pop_notes = NULL;
+    l->pop_note_count = l->pop_note_slots = 0;
+    pthread_mutex_unlock(&l->broker->changed_mutex);
+    for (uint32_t i = 0; i < count; i++) {
+        wake_noted(l, l->notices, &notes[i]);
+        wake_noted(l, l->pop_waits, &notes[i]);
+        free(notes[i].names);
+    }
+    free(notes);
+}
+
+/* ---- arrivals, time, ends ---- */
+
+/* The waits that an arrival concerns; false: no memory for all of them. */
+static bool collect_woken(cmq_broker_loop *l, const cmq_pop_waits *from, cmq_slice topic, int32_t queue_id, uint32_t *count_out)
+{
+    uint32_t cursor = 0, given;
+    *count_out = 0;
+    do {
+        if (*count_out == l->pop_woken_slots) {
+            const uint32_t slots = l->pop_woken_slots == 0 ? 64 : l->pop_woken_slots * 2;
+            uint32_t *woken = realloc(l->pop_woken, slots * sizeof *woken);
+            if (woken == NULL) return false;
+            l->pop_woken = woken;
+            l->pop_woken_slots = slots;
+        }
+        given = cmq_pop_waits_of_arrival(from, topic, queue_id, &cursor, l->pop_woken + *count_out, l->pop_woken_slots - *count_out);
+        *count_out += given;
+    } while (given > 0 && *count_out == l->pop_woken_slots);
+    return true;
+}
+
+static void wake_arrival(cmq_broker_loop *l, cmq_pop_waits *from, cmq_queue *queue)
+{
+    const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
+    uint32_t count;
+    if (cmq_pop_waits_count(from) == 0) return;
+    const bool all = collect_woken(l, from, topic, cmq_queue_id(queue), &count);
+    if (count == 0 && all) return;
+    /* Watched before they look: what comes during their looks is the next arrival. */
+    if (!all || cmq_watcher_add(l->watcher, queue) != CMQ_OK) {
+        cmq_wake_remember(l, queue);
+        cmq_loop_wake(l->loop);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        cmq_bump(&l->counters.pop_wakes, 1);
+        run_again(l, from, l->pop_woken[i], false);
+    }
+}
+
+void cmq_pop_wake_arrival(cmq_broker_loop *l, cmq_queue *queue)
+{
+    wake_arrival(l, l->notices, queue);
+    wake_arrival(l, l->pop_waits, queue);
+}
+
+int64_t cmq_pop_due_ns(const cmq_broker_loop *l)
+{
+    const int64_t pop = cmq_pop_waits_first_deadline(l->pop_waits), notice = cmq_pop_waits_first_deadline(l->notices);
+    return pop < notice ? pop : notice;
+}
+
+static void wake_due(cmq_broker_loop *l, cmq_pop_waits *from, int64_t now_ns)
+{
+    uint32_t number;
+    for (uint32_t budget = ANSWERS_PER_TURN; budget > 0 && (number = cmq_pop_waits_due(from, now_ns)) != CMQ_POP_WAIT_NONE; budget--) {
+        cmq_pop_wait wait;
+        cmq_pop_waits_get(from, number, &wait);
+        /* A wait for blocked queues may be due because one is free. */
+        const bool last = !wait.order || cmq_pops_now_ms(l->broker->options.pops) >= wait.expires_ms - CMQ_POP_SLACK_MS - SAME_TIME_MS;
+        cmq_bump(&l->counters.pop_timeouts, last);
+        run_again(l, from, number, last);
+    }
+}
+
+void cmq_pop_wake_due(cmq_broker_loop *l, int64_t now_ns)
+{
+    wake_due(l, l->pop_waits, now_ns);
+    wake_due(l, l->notices, now_ns);
+}
+
+static uint32_t forget_conn(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t slot)
+{
+    uint32_t forgotten = 0;
+    for (uint32_t number; (number = cmq_pop_waits_of_conn(from, slot)) != CMQ_POP_WAIT_NONE; forgotten++) remove_wait(l, from, number);
+    return forgotten;
+}
+
+uint32_t cmq_pop_wake_closed(cmq_broker_loop *l, cmq_conn *conn)
+{
+    return forget_conn(l, l->pop_waits, cmq_conn_slot(conn)) + forget_conn(l, l->notices, cmq_conn_slot(conn));
+}
+
+void cmq_pop_wake_all(cmq_broker_loop *l)
+{
+    uint32_t number;
+    while ((number = cmq_pop_waits_of_group(l->pop_waits, CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE) run_again(l, l->pop_waits, number, true);
+    while ((number = cmq_pop_waits_of_group(l->notices, CMQ_SLICE_NONE)) != CMQ_POP_WAIT_NONE) run_again(l, l->notices, number, true);
+}

@@ -1,0 +1,446 @@
+/* cmq_pull: pulls (11, 361): checked, answered from the mapped log, or held.
+ *
+ * Per pull that finds: the queue's units by the tag scan, then each record copied once, from the map into the connection's output: a pinned segment per
+ * stretch of records, one reservation for header and body. Records that lie behind one another, as a batch's do, are not copied where they are LEND_BYTES
+ * and more: the socket takes them from the map, and the pin goes when it has. Nothing is allocated but the output; no lock, no clock.
+ *
+ * A pull runs once, or is held and runs again when something came, its time is over, or its group's subscriptions changed; the second time is the last, it
+ * is answered whatever comes.
+ *
+ * Source: consumption specification 3.2, 3.3, remoting specification 2.4; upstream's PullMessageProcessor.
+ */
+#include "broker/loop/cmq_broker_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/cmq_assert.h"
+#include "broker/pop/record/cmq_pop_handle.h"
+#include "store/cmq_store_internal.h"
+#include "wire/cmq_pull_header.h"
+
+#define ANSWER_BYTES 512u
+#define LEND_BYTES 16384u
+
+/* Bits of a pull's sysFlag. */
+enum {
+    PULL_COMMIT = 1,
+    PULL_SUSPEND = 2,
+    PULL_SUBSCRIPTION = 4,
+    PULL_LITE = 16
+};
+
+/* What of a topic was not allowed (forbiddenType). */
+enum {
+    FORBIDDEN_NOT = 0,
+    FORBIDDEN_BROKER = 1,
+    FORBIDDEN_GROUP = 2,
+    FORBIDDEN_TOPIC = 3,
+    FORBIDDEN_BROADCAST = 4,
+    FORBIDDEN_SUBSCRIPTION = 5
+};
+
+/* One pull, new or held, and what was found out about it. */
+typedef struct pull {
+    cmq_held_pull held;              /* its filter: the request's own */
+    bool oneway;
+    const cmq_topic_entry *topic;
+    const cmq_group_entry *group;
+    const cmq_filter *filter;        /* that counts */
+} pull;
+
+/* What a look into the queue gave. */
+typedef struct pulled {
+    int32_t code;
+    bool reset;                      /* it tells of one */
+    const char *status;              /* the remark */
+    int64_t next, min, max;
+    uint32_t count;                  /* units to send */
+    uint64_t bytes;
+    uint32_t messages;
+} pulled;
+
+/* ---- answers ---- */
+
+static void set(pulled *got, int32_t code, const char *status, int64_t next)
+{
+    got->code = code;
+    got->status = status;
+    got->next = next;
+}
+
+static void answer_text(cmq_broker_loop *l, const pull *p, int32_t code, int32_t forbidden, const char *text)
+{
+    cmq_conn *conn = p->oneway ? NULL : cmq_loop_conn(l->loop, p->held.conn);
+    if (conn == NULL) return;
+    const size_t bytes = ANSWER_BYTES + strlen(text) * 6;
+    uint8_t *out = cmq_conn_reserve(conn, bytes);
+    if (out == NULL) return;
+    cmq_command_writer writer;
+    cmq_command_begin(&writer, out, bytes, p->held.format, code, p->held.opaque, CMQ_COMMAND_RESPONSE, cmq_slice_of_text(text));
+    if (forbidden != FORBIDDEN_NOT) cmq_command_add_i64(&writer, CMQ_NAME("forbiddenType"), forbidden);
+    const size_t used = cmq_command_end(&writer, 0);
+    CMQ_ASSERT(used <= bytes);
+    cmq_conn_commit(conn, used);
+}
+
+static void answer_refused(cmq_broker_loop *l, const pull *p, int32_t code, int32_t forbidden, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+static void answer_refused(cmq_broker_loop *l, const pull *p, int32_t code, int32_t forbidden, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    answer_text(l, p, code, forbidden, text);
+}
+
+static void unpin(void *segment) { cmq_segment_unpin(segment); }
+
+/* Pin the records where they lie behind one another and are enough to be sent from there; NULL: copy them. */
+static cmq_segment *pin_stretch(cmq_broker_loop *l, const pulled *got, const uint8_t **data_out)
+{
+    if (got->bytes < LEND_BYTES) return NULL;
+    const cmq_unit *first = &l->units[0], *last = &l->units[got->count - 1];
+    if ((uint64_t)(last->phy + last->bytes - first->phy) != got->bytes) return NULL;
+    cmq_segment *segment;
+    size_t available;
+    if (cmq_log_pin(l->broker->store->log, first->phy, &segment, data_out, &available) != CMQ_OK) return NULL;   /* copying says why */
+    int64_t at = first->phy;
+    bool sound = available >= got->bytes;
+    for (uint32_t i = 0; i < got->count && sound; i++) {
+        const cmq_unit *unit = &l->units[i];
+        sound = unit->phy == at && unit->bytes >= CMQ_RECORD_BYTES_MIN && cmq_load_i32(*data_out + (at - first->phy)) == unit->bytes;
+        at += unit->bytes;
+    }
+    if (sound) return segment;
+    cmq_segment_unpin(segment);
+    return NULL;
+}
+
+/* Were the records deleted between the look and the copy? Then the client asks again, from the first that is left. */
+static bool were_removed(cmq_broker_loop *l, const pull *p, pulled *got)
+{
+    const cmq_queue *queue = cmq_queues_find(l->broker->queues, p->topic->name, p->held.queue_id);
+    if (queue != NULL && l->units[0].phy >= cmq_log_min(l->broker->store->log)) return false;
+    const int64_t min = queue != NULL ? cmq_queue_min(queue) : 0;
+    got->count = 0;
+    got->bytes = 0;
+    set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", min > p->held.from ? min : p->held.from);
+    return true;
+}
+
+static void answer_pulled(cmq_broker_loop *l, const pull *p, pulled *got)
+{
+    cmq_conn *conn = p->oneway ? NULL : cmq_loop_conn(l->loop, p->held.conn);
+    if (conn == NULL) return;
+    const uint8_t *stretch = NULL;
+    cmq_segment *pinned = pin_stretch(l, got, &stretch);
+    uint8_t *out = cmq_conn_reserve(conn, ANSWER_BYTES + (pinned == NULL ? got->bytes : 0));
+    if (out == NULL) {
+        if (pinned != NULL) cmq_segment_unpin(pinned);
+        return;
+    }
+    cmq_command_writer writer;
+    cmq_command_begin(&writer, out, ANSWER_BYTES, p->held.format, got->code, p->held.opaque, CMQ_COMMAND_RESPONSE, cmq_slice_of_text(got->status));
+    cmq_command_add_i64(&writer, CMQ_NAME("nextBeginOffset"), got->next);
+    cmq_command_add_i64(&writer, CMQ_NAME("minOffset"), got->min);
+    cmq_command_add_i64(&writer, CMQ_NAME("maxOffset"), got->max);
+    cmq_command_add_i64(&writer, CMQ_NAME("suggestWhichBrokerId"), p->group->broker_id);
+    cmq_command_add_i64(&writer, CMQ_NAME("topicSysFlag"), p->topic->sys_flag);
+    cmq_command_add_i64(&writer, CMQ_NAME("groupSysFlag"), p->group->sys_flag);
+    const size_t header = cmq_command_end(&writer, got->bytes);
+    CMQ_ASSERT(header <= ANSWER_BYTES);
+    const cmq_status status = pinned == NULL ? cmq_transfer_copy(l, l->units, got->count, out + header) : CMQ_OK;
+    if (status != CMQ_OK) {
+        if (!were_removed(l, p, got)) answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
+        else answer_pulled(l, p, got);
+        return;
+    }
+    cmq_conn_commit(conn, header + (pinned == NULL ? got->bytes : 0));
+    if (pinned != NULL) cmq_conn_lend(conn, (cmq_slice){.data = stretch, .bytes = got->bytes}, unpin, pinned);
+    if (got->count == 0) return;
+    cmq_bump(&l->counters.pulls_found, 1);
+    cmq_bump(&l->counters.messages_out, got->messages);
+    cmq_bump(&l->counters.message_bytes_out, got->bytes);
+    cmq_traffic_count(l->traffic, p->topic->name, p->group->name, got->messages, got->bytes);
+}
+
+/* ---- checks, in upstream's order ---- */
+
+/* What the group has of this topic, or for the retry topic of what it popped, of the topic that this was popped from; NULL. Members that have no queue of a
+ * topic do not name its retry topic (upstream's clients), and the group has the subscriptions of the member that spoke last. */
+static const cmq_subscription *find_subscription(const cmq_consumer_entry *consumer, const pull *p)
+{
+    cmq_slice popped;
+    const cmq_slice topic = p->held.topic;
+    const cmq_subscription *own = cmq_consumer_subscription(consumer, topic);
+    if (own != NULL && (own->sub_version >= p->held.sub_version || !cmq_filter_is_all(own->filter))) return own;
+    if (cmq_pop_retry_of(topic) == CMQ_POP_NORMAL || cmq_pop_normal_topic(topic, p->held.group, &popped) != CMQ_OK || popped.bytes == topic.bytes) return own;
+    const cmq_subscription *normal = cmq_consumer_subscription(consumer, popped);
+    return normal != NULL ? normal : own;
+}
+
+/* By what the group's consumers have subscribed. */
+static bool take_subscription(cmq_broker_loop *l, pull *p)
+{
+    const cmq_consumer_entry *consumer = cmq_tables_consumer(l->reader, p->held.group);
+    if (consumer == NULL) {
+        answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_NOT_EXIST, FORBIDDEN_NOT, "the consumer's group info not exist: no consumer of it has sent a heartbeat");
+        return false;
+    }
+    if (consumer->model == CMQ_MODEL_BROADCASTING && !p->group->consume_broadcast_enable) {
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_BROADCAST, "the consumer group[%.*s] can not consume by broadcast way", cmq_shown(p->held.group),
+                       (const char *)p->held.group.data);
+        return false;
+    }
+    const cmq_subscription *subscription = find_subscription(consumer, p);
+    if (subscription != NULL && subscription->read_forbidden) {
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_SUBSCRIPTION, "the consumer group[%.*s] is forbidden for topic[%.*s]", cmq_shown(p->held.group),
+                       (const char *)p->held.group.data, cmq_shown(p->held.topic), (const char *)p->held.topic.data);
+        return false;
+    }
+    if (subscription == NULL) {
+        answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_NOT_EXIST, FORBIDDEN_NOT, "the consumer's subscription not exist: its group has not subscribed this topic");
+        return false;
+    }
+    if (!cmq_slice_equal(subscription->topic, p->held.topic)) {
+        p->filter = cmq_filter_all();   /* what was popped passed the topic's filter then */
+        return true;
+    }
+    if (subscription->sub_version < p->held.sub_version) {
+        answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_NOT_LATEST, FORBIDDEN_NOT, "the consumer's subscription not latest");
+        return false;
+    }
+    if (subscription->type != CMQ_EXPRESSION_TAG) {
+        answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, "The broker does not support consumer to filter message by SQL92");
+        return false;
+    }
+    p->filter = subscription->filter;
+    return true;
+}
+
+static bool check(cmq_broker_loop *l, pull *p)
+{
+    const cmq_held_pull *held = &p->held;
+    if ((cmq_tables_perm(l->reader) & CMQ_PERM_READ) == 0) {
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_BROKER, "the broker[%s] pulling message is forbidden", l->broker->broker_ip);
+    } else if (held->code == CMQ_REQUEST_LITE_PULL_MESSAGE && l->broker->options.lite_pull_off) {
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_BROKER, "the broker[%s] for lite pull consumer is forbidden", l->broker->broker_ip);
+    } else if (p->group == NULL) {
+        answer_refused(l, p, CMQ_RESPONSE_SUBSCRIPTION_GROUP_NOT_EXIST, FORBIDDEN_NOT, "subscription group [%.*s] does not exist", cmq_shown(held->group),
+                       (const char *)held->group.data);
+    } else if (!p->group->consume_enable) {
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_GROUP, "subscription group no permission, %.*s", cmq_shown(held->group),
+                       (const char *)held->group.data);
+    } else if (p->topic == NULL) {
+        answer_refused(l, p, CMQ_RESPONSE_TOPIC_NOT_EXIST, FORBIDDEN_NOT, "topic[%.*s] not exist, apply first please!", cmq_shown(held->topic),
+                       (const char *)held->topic.data);
+    } else if ((p->topic->perm & CMQ_PERM_READ) == 0) {
+        answer_refused(l, p, CMQ_RESPONSE_NO_PERMISSION, FORBIDDEN_TOPIC, "the topic[%.*s] pulling message is forbidden", cmq_shown(held->topic),
+                       (const char *)held->topic.data);
+    } else if (held->queue_id < 0 || held->queue_id >= p->topic->read_queues) {
+        answer_refused(l, p, CMQ_RESPONSE_INVALID_PARAMETER, FORBIDDEN_NOT, "queueId[%d] is illegal, topic:[%.*s] topicConfig.readQueueNums:[%d]", held->queue_id,
+                       cmq_shown(held->topic), (const char *)held->topic.data, p->topic->read_queues);
+    } else if (held->filter != NULL) {
+        p->filter = held->filter;
+        return true;
+    } else {
+        return take_subscription(l, p);
+    }
+    return false;
+}
+
+/* ---- looking ---- */
+
+/* Take as many of the units found as fit. Sets next behind the last that is taken. */
+static void take_units(cmq_broker_loop *l, const pull *p, pulled *got, uint32_t found, int64_t scanned, int64_t confirmed)
+{
+    const cmq_transfer fit = cmq_transfer_fit(l, l->units, found, (uint32_t)p->held.max_messages, p->held.max_bytes, confirmed);
+    got->count = fit.count;
+    got->bytes = fit.bytes;
+    got->messages = fit.messages;
+    set(got, CMQ_RESPONSE_SUCCESS, "FOUND", fit.count < found ? l->units[fit.count].offset : scanned);
+}
+
+static cmq_status look(cmq_broker_loop *l, const pull *p, pulled *got)
+{
+    const cmq_broker *broker = l->broker;
+    const int64_t from = p->held.from;
+    const int64_t confirmed = cmq_store_confirmed(broker->store);
+    cmq_queue *queue = cmq_queues_find(broker->queues, p->topic->name, p->held.queue_id);
+    *got = (pulled){0};
+    if (queue != NULL) {
+        got->min = cmq_queue_min(queue);
+        got->max = cmq_queue_max(queue, confirmed);
+    }
+    if (queue == NULL || got->max == 0) {
+        set(got, from != 0 ? CMQ_RESPONSE_PULL_OFFSET_MOVED : CMQ_RESPONSE_PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", 0);
+        return CMQ_OK;
+    }
+    if (from < got->min) {
+        set(got, CMQ_RESPONSE_PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", got->min);
+        return CMQ_OK;
+    }
+    if (from >= got->max) {
+        if (from == got->max)
+            set(got, CMQ_RESPONSE_PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", from);
+        else
+            set(got, CMQ_RESPONSE_PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", got->max);
+        return CMQ_OK;
+    }
+    uint32_t hash_count = 0, found = 0;
+    const uint32_t *hashes = cmq_filter_hashes(p->filter, &hash_count);
+    const uint32_t wanted = (uint32_t)p->held.max_messages;
+    const uint64_t examine = cmq_transfer_examine(wanted);
+    int64_t next = from;
+    if (hash_count == 0 && !cmq_filter_is_all(p->filter)) {
+        set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", got->max);
+        return CMQ_OK;
+    }
+    const uint32_t capacity = wanted < CMQ_PULL_UNITS_MAX ? wanted : CMQ_PULL_UNITS_MAX;
+    cmq_status status = cmq_queue_scan(queue, from, confirmed, hashes, hash_count, examine, l->units, capacity, &found, &next);
+    if (status == CMQ_OK) status = cmq_transfer_check(l->units, &found, &next);
+    if (status != CMQ_OK) return status;
+    if (found == 0)
+        set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", next);
+    else
+        take_units(l, p, got, found, next, confirmed);
+    return CMQ_OK;
+}
+
+/* ---- a pull's way ---- */
+
+/* Hold it, if it may be; false: answer. */
+static bool hold(cmq_broker_loop *l, cmq_conn *conn, pull *p, int64_t suspend_ms)
+{
+    const cmq_broker_options *o = &l->broker->options;
+    if (o->long_polling_off) suspend_ms = o->short_polling_ms;
+    if (suspend_ms > o->suspend_ms_max) suspend_ms = o->suspend_ms_max;
+    if (suspend_ms <= 0) return false;
+    cmq_hold held;
+    const int64_t deadline = cmq_loop_now_ns(l->loop) + suspend_ms * INT64_C(1000000);
+    if (cmq_holds_add(l->holds, &p->held, deadline, cmq_conn_slot(conn), &held) != CMQ_OK) {
+        cmq_bump(&l->counters.hold_refused, 1);
+        return false;
+    }
+    p->held.filter = NULL;   /* the hold's now */
+    cmq_conn_keep(conn);
+    cmq_bump(&l->counters.held, 1);
+    cmq_bump(&l->counters.holds_now, 1);
+    cmq_wake_watch(l, p->topic->name, p->held.queue_id);
+    return true;
+}
+
+static void note_progress(cmq_broker_loop *l, const pull *p, const pulled *got, int64_t committed)
+{
+    const cmq_offset_key key = {.group = p->held.group, .topic = p->held.topic, .queue_id = p->held.queue_id};
+    /* Progress that cannot be kept (its table is full, a reset waits) is no reason to keep messages back. */
+    const cmq_status status = cmq_offsets_pulled(l->broker->options.offsets, &key, got->next, committed);
+    (void)status;
+}
+
+static cmq_status read_pull(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, pull *p, cmq_pull_header *header)
+{
+    const cmq_status status = cmq_pull_header_read(command, header);
+    if (status != CMQ_OK) return status;
+    const cmq_broker_options *o = &l->broker->options;
+    const int32_t most = o->transfer_count_memory > o->transfer_count_disk ? o->transfer_count_memory : o->transfer_count_disk;
+    p->held.group = header->group;
+    p->held.topic = header->topic;
+    p->held.queue_id = header->queue_id;
+    p->held.from = header->queue_offset;
+    p->held.sub_version = header->sub_version;
+    p->held.max_messages = header->max_messages < 1 ? 1 : header->max_messages > most ? most : header->max_messages;
+    p->held.max_bytes = header->max_bytes < 1 ? INT32_MAX : header->max_bytes;
+    p->held.conn = cmq_conn_id_of(conn);
+    p->held.code = command->code;
+    return CMQ_OK;
+}
+
+/* The request's own expression. */
+static bool take_expression(cmq_broker_loop *l, pull *p, const cmq_pull_header *header)
+{
+    if ((header->sys_flag & PULL_SUBSCRIPTION) == 0) return true;
+    if (header->expression_type.bytes > 0 && !cmq_slice_equal(header->expression_type, CMQ_NAME("TAG"))) {
+        answer_refused(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, "The broker does not support consumer to filter message by %.*s",
+                       cmq_shown(header->expression_type), (const char *)header->expression_type.data);
+        return false;
+    }
+    if (cmq_filter_parse(header->subscription, &p->held.filter) == CMQ_OK) return true;
+    answer_text(l, p, CMQ_RESPONSE_SUBSCRIPTION_PARSE_FAILED, FORBIDDEN_NOT, cmq_last_error()->text);
+    return false;
+}
+
+/* Look into the queue, or tell of a reset that waits; false: failed, and answered. */
+static bool find(cmq_broker_loop *l, const pull *p, pulled *got)
+{
+    const cmq_offset_key key = {.group = p->held.group, .topic = p->held.topic, .queue_id = p->held.queue_id};
+    if (look(l, p, got) != CMQ_OK) {
+        answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
+        return false;
+    }
+    const int64_t reset = cmq_offsets_take_reset(l->broker->options.offsets, &key);
+    if (reset == CMQ_OFFSETS_NONE) return true;
+    got->reset = true;
+    got->count = 0;
+    got->bytes = 0;
+    set(got, CMQ_RESPONSE_PULL_OFFSET_MOVED, "OFFSET_RESET", reset);
+    return true;
+}
+
+static void run_pull(cmq_broker_loop *l, cmq_conn *conn, pull *p, const cmq_pull_header *header)
+{
+    pulled got;
+    if (!check(l, p) || !find(l, p, &got)) return;
+    /* What the client says of where it is is from before the reset. Upstream takes it, and the reset is lost if the client ends now. */
+    const bool commits = (header->sys_flag & PULL_COMMIT) != 0 && !got.reset;
+    note_progress(l, p, &got, commits ? header->commit_offset : CMQ_OFFSETS_NONE);
+    const bool may_hold = got.code == CMQ_RESPONSE_PULL_NOT_FOUND && (header->sys_flag & PULL_SUSPEND) != 0 && !p->oneway;
+    if (may_hold && hold(l, conn, p, header->suspend_ms)) return;
+    answer_pulled(l, p, &got);
+}
+
+cmq_net_verdict cmq_pull_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again)
+{
+    pull p = {.held = {.opaque = command->opaque, .format = command->format}, .oneway = (command->flag & CMQ_COMMAND_ONEWAY) != 0};
+    p.held.conn = cmq_conn_id_of(conn);
+    cmq_pull_header header;
+    if (read_pull(l, conn, command, &p, &header) != CMQ_OK) {
+        answer_text(l, &p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
+        return CMQ_NET_DONE;
+    }
+    cmq_tables_reader *tables = cmq_broker_tables(l);
+    p.group = cmq_tables_group(tables, p.held.group);
+    p.topic = cmq_tables_topic(tables, p.held.topic);
+    if (p.group == NULL && !again) return CMQ_NET_CONTROL;   /* made there, if groups make themselves */
+    /* What this turn's sends put there is to be found. */
+    cmq_send_flush_run(l);
+    cmq_bump(&l->counters.pulls, 1);
+    if (take_expression(l, &p, &header)) run_pull(l, conn, &p, &header);
+    cmq_filter_release(p.held.filter);
+    return CMQ_NET_DONE;
+}
+
+/* ---- held ones ---- */
+
+void cmq_pull_end_hold(cmq_broker_loop *l, cmq_hold held)
+{
+    pull p = {0};
+    cmq_holds_get(l->holds, held, &p.held);
+    cmq_tables_reader *tables = cmq_broker_tables(l);
+    p.group = cmq_tables_group(tables, p.held.group);
+    p.topic = cmq_tables_topic(tables, p.held.topic);
+    pulled got;
+    if (check(l, &p) && find(l, &p, &got)) {
+        /* Messages came that did not match. */
+        if (p.held.moved && got.code == CMQ_RESPONSE_PULL_NOT_FOUND) set(&got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", got.next);
+        note_progress(l, &p, &got, CMQ_OFFSETS_NONE);
+        answer_pulled(l, &p, &got);
+    }
+    cmq_holds_remove(l->holds, held);   /* last: the names that were used are its own */
+    cmq_filter_release(p.held.filter);
+    cmq_conn_kept_done(l->loop);
+    cmq_bump(&l->counters.holds_now, UINT64_MAX);
+}

@@ -1,0 +1,30 @@
+/* cmq_system_topics: the topics that only the broker writes, and whether what was parked may still be delivered.
+ *
+ * A client's send to one of them is refused. What lies parked in them may all the same be of an older log, or of a store that somebody gave us, so
+ * topic, permission and queue are looked at again at delivery. What cannot be delivered goes to CMQ_TOPIC_UNDELIVERED with all its properties, so that
+ * nothing is lost and nothing waits; it is counted.
+ *
+ * Threads: any; a reader of the tables belongs to one.
+ * Source:  upstream's TopicValidator; ours are more: upstream takes sends into the timers' and the revive's topics.
+ */
+#ifndef CMQ_SYSTEM_TOPICS_H
+#define CMQ_SYSTEM_TOPICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cmq_bytes.h"
+#include "broker/tables/cmq_tables.h"
+
+/* No configuration names it, so no client reads it: `cometmq cat STORE rmq_sys_UNDELIVERED` does. */
+#define CMQ_TOPIC_UNDELIVERED "rmq_sys_UNDELIVERED"
+
+/* Names of the traces of clients in a cloud; they are clients' own, as RMQ_SYS_TRACE_TOPIC is. */
+#define CMQ_TOPIC_TRACE_PREFIX "rmq_sys_TRACE_DATA_"
+
+bool cmq_topic_is_reserved(cmq_slice topic);
+
+/* May a parked message go to this queue? `reader` NULL: nothing is known of topics, and all may. */
+bool cmq_topic_takes(cmq_tables_reader *reader, cmq_slice topic, int32_t queue_id);
+
+#endif

@@ -1,0 +1,280 @@
+/* cmq_timer_deliver: what is due goes to its topic: slot by slot, a slot's deletions first, then its messages in the order in which they were parked. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cmq_assert.h"
+#include "broker/tables/cmq_system_topics.h"
+#include "broker/timer/cmq_timer_internal.h"
+#include "store/record/cmq_property.h"
+#include "wire/cmq_command.h"
+
+/* What the delivery of one block came to. */
+typedef struct deliveries {
+    uint64_t delivered, rolled, recalled, skipped;
+    int64_t end;
+} deliveries;
+
+/* ---- one record ---- */
+
+static bool is_written_anew(cmq_slice name, bool roll)
+{
+    return cmq_slice_equal(name, CMQ_NAME("TIMER_ENQUEUE_MS")) || cmq_slice_equal(name, CMQ_NAME("TIMER_DEQUEUE_MS")) ||
+           (roll && cmq_slice_equal(name, CMQ_NAME("TIMER_ROLL_TIMES")));
+}
+
+static cmq_status CMQ_MUST_CHECK add_number(cmq_timer *timer, size_t *used, cmq_slice name, int64_t number)
+{
+    char digits[24];
+    const int bytes = snprintf(digits, sizeof digits, "%" PRId64, number);
+    return cmq_property_append(timer->properties, sizeof timer->properties, used, name, (cmq_slice){.data = (const uint8_t *)digits, .bytes = (size_t)bytes});
+}
+
+/* The properties of the delivery: the parked ones, and when it came in and out. */
+static cmq_status CMQ_MUST_CHECK write_properties(cmq_timer *timer, cmq_slice *properties, int64_t enqueue_ms, bool roll)
+{
+    cmq_slice rest = *properties, name, value;
+    size_t used = 0;
+    int32_t rolls = 0;
+    cmq_status status = CMQ_OK;
+    while (status == CMQ_OK && cmq_property_next(&rest, &name, &value)) {
+        if (roll && cmq_slice_equal(name, CMQ_NAME("TIMER_ROLL_TIMES")) && (cmq_field_i32(value, &rolls) != CMQ_OK || rolls < 0 || rolls == INT32_MAX)) rolls = 0;
+        if (!is_written_anew(name, roll)) status = cmq_property_append(timer->properties, sizeof timer->properties, &used, name, value);
+    }
+    if (status == CMQ_OK) status = add_number(timer, &used, CMQ_NAME("TIMER_ENQUEUE_MS"), enqueue_ms);
+    if (status == CMQ_OK && roll) status = add_number(timer, &used, CMQ_NAME("TIMER_ROLL_TIMES"), rolls + 1);
+    if (status == CMQ_OK) status = add_number(timer, &used, CMQ_NAME("TIMER_DEQUEUE_MS"), cmq_clock_now_ms(&timer->clock));
+    *properties = (cmq_slice){.data = timer->properties, .bytes = used};
+    return status;
+}
+
+static void note_undelivered(cmq_timer *timer)
+{
+    pthread_mutex_lock(&timer->mutex);
+    timer->counters.undelivered++;
+    pthread_mutex_unlock(&timer->mutex);
+}
+
+cmq_status cmq_timer_append(cmq_timer *timer, const cmq_record_view *parked, int64_t enqueue_ms, bool roll, int64_t *end_out)
+{
+    cmq_slice topic;
+    int32_t queue_id;
+    cmq_append append;
+    cmq_appended appended;
+    cmq_status status = cmq_delay_target(parked, &topic, &queue_id);
+    if (status == CMQ_OK && cmq_slice_equal(topic, cmq_timer_topic()))
+        status = cmq_fail_at(CMQ_ERR_CORRUPT, parked->physical_offset, "nothing is delivered to topic %s", CMQ_TOPIC_TIMER);
+    if (status == CMQ_OK && roll) {
+        topic = cmq_timer_topic();
+        queue_id = 0;
+    } else if (status == CMQ_OK && !cmq_topic_takes(timer->tables, topic, queue_id)) {
+        note_undelivered(timer);
+        topic = cmq_slice_of_text(CMQ_TOPIC_UNDELIVERED);
+        queue_id = 0;
+    }
+    if (status == CMQ_OK) status = cmq_delay_make_append(parked, topic, queue_id, timer->scratch, &append);
+    if (status == CMQ_OK) status = write_properties(timer, &append.properties.one, enqueue_ms, roll);
+    if (status == CMQ_OK) status = cmq_store_append(timer->store, &append, &appended);
+    if (status == CMQ_OK) *end_out = appended.end;
+    return status;
+}
+
+/* "topic+id", as a deletion names a message; 0: it has no id, or one that no deletion has. */
+static size_t write_key(const cmq_record_view *parked, uint8_t *into, size_t room)
+{
+    cmq_slice topic, unique;
+    if (!cmq_property_find(parked->properties, CMQ_NAME("REAL_TOPIC"), &topic) || !cmq_property_find(parked->properties, CMQ_NAME("UNIQ_KEY"), &unique)) return 0;
+    if (topic.bytes + 1 + unique.bytes > room) return 0;
+    memcpy(into, topic.data, topic.bytes);
+    into[topic.bytes] = '+';
+    memcpy(into + topic.bytes + 1, unique.data, unique.bytes);
+    return topic.bytes + 1 + unique.bytes;
+}
+
+static cmq_status CMQ_MUST_CHECK deliver_record(cmq_timer *timer, const cmq_timer_unit *unit, const cmq_record_view *parked, deliveries *done)
+{
+    uint8_t key[1024];
+    cmq_slice deletes;
+    int64_t number;
+    const bool roll = (unit->magic & CMQ_TIMER_UNIT_ROLL) != 0;
+    /* After a power loss under async flush another record may have come to lie there: it has a unit of its own. */
+    if (!cmq_slice_equal(parked->topic, cmq_timer_topic()) || parked->record_bytes != (uint32_t)unit->bytes ||
+        !cmq_timer_record_number(timer, parked, &number) || (!roll && number != timer->walk.number))
+        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the record is not the one that its unit in the timer log was made of");
+    if (!roll && cmq_property_find(parked->properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &deletes)) return CMQ_OK;
+    const size_t key_bytes = timer->walk.deletes.count > 0 ? write_key(parked, key, sizeof key) : 0;
+    if (key_bytes > 0 && cmq_timer_deletes_has(&timer->walk.deletes, (cmq_slice){.data = key, .bytes = key_bytes})) {
+        done->recalled++;
+        return CMQ_OK;
+    }
+    const cmq_status status = cmq_timer_append(timer, parked, unit->write_ms, roll, &done->end);
+    if (status == CMQ_OK && roll) done->rolled++;
+    else if (status == CMQ_OK) done->delivered++;
+    return status;
+}
+
+static cmq_status CMQ_MUST_CHECK deliver_at(cmq_timer *timer, int64_t position, deliveries *done)
+{
+    cmq_timer_unit unit;
+    cmq_parked_record parked;
+    if (!cmq_timer_log_read(timer->log, position, &unit)) {
+        done->skipped++;
+        return CMQ_OK;
+    }
+    cmq_status status = cmq_parked_read(timer->store, unit.phy, &parked);
+    if (status == CMQ_OK) status = deliver_record(timer, &unit, &parked.view, done);
+    cmq_parked_release(&parked);
+    if (!cmq_parked_is_hopeless(status)) return status;
+    done->skipped++;
+    return CMQ_OK;
+}
+
+/* ---- one slot ---- */
+
+void cmq_timer_walk_free(cmq_timer_walk *walk)
+{
+    free(walk->marks);
+    walk->marks = NULL;
+    walk->mark_count = walk->mark_slots = walk->blocks_left = walk->count = walk->next = 0;
+    cmq_timer_deletes_free(&walk->deletes);
+    walk->active = false;
+}
+
+static cmq_status CMQ_MUST_CHECK add_mark(cmq_timer_walk *walk, int64_t position)
+{
+    if (walk->mark_count == walk->mark_slots) {
+        const uint32_t slots = walk->mark_slots == 0 ? 16 : walk->mark_slots * 2;
+        int64_t *marks = realloc(walk->marks, slots * sizeof *marks);
+        if (marks == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the %u blocks of a slot of timers", slots);
+        walk->marks = marks;
+        walk->mark_slots = slots;
+    }
+    walk->marks[walk->mark_count++] = position;
+    return CMQ_OK;
+}
+
+/* A unit that is gone or damaged hides those before it: nothing leads to them. */
+static bool read_unit(const cmq_timer *timer, int64_t position, cmq_timer_unit *unit_out)
+{
+    return cmq_timer_log_read(timer->log, position, unit_out) && cmq_timer_unit_number(timer, unit_out) == timer->walk.number;
+}
+
+static cmq_status CMQ_MUST_CHECK note_deletion(cmq_timer *timer, const cmq_timer_unit *unit)
+{
+    cmq_parked_record parked;
+    cmq_slice key;
+    cmq_status status = cmq_parked_read(timer->store, unit->phy, &parked);
+    if (status == CMQ_OK && cmq_property_find(parked.view.properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &key))
+        status = cmq_timer_deletes_add(&timer->walk.deletes, key);
+    cmq_parked_release(&parked);
+    return cmq_parked_is_hopeless(status) ? CMQ_OK : status;
+}
+
+/* Down the chain once: deletions, and where blocks begin. */
+static cmq_status CMQ_MUST_CHECK begin_slot(cmq_timer *timer, int64_t number)
+{
+    cmq_timer_walk *walk = &timer->walk;
+    cmq_timer_slot slot;
+    cmq_timer_unit unit;
+    cmq_status status = CMQ_OK;
+    uint32_t in_block = 0;
+    walk->number = number;
+    cmq_timer_wheel_get(timer->wheel, number, &slot);
+    for (int64_t at = slot.last; status == CMQ_OK && at >= 0 && read_unit(timer, at, &unit); at = unit.previous) {
+        if (in_block == 0) status = add_mark(walk, at);
+        in_block = (in_block + 1) % CMQ_TIMER_BATCH;
+        const int32_t kind = unit.magic & (CMQ_TIMER_UNIT_DELETE | CMQ_TIMER_UNIT_ROLL);
+        if (status == CMQ_OK && kind == CMQ_TIMER_UNIT_DELETE) status = note_deletion(timer, &unit);
+    }
+    if (status != CMQ_OK) {
+        cmq_timer_walk_free(walk);
+        return status;
+    }
+    walk->blocks_left = walk->mark_count;
+    walk->active = true;
+    return CMQ_OK;
+}
+
+static void load_block(cmq_timer *timer)
+{
+    cmq_timer_walk *walk = &timer->walk;
+    cmq_timer_unit unit;
+    walk->count = walk->next = 0;
+    for (int64_t at = walk->marks[--walk->blocks_left]; walk->count < CMQ_TIMER_BATCH && at >= 0 && read_unit(timer, at, &unit); at = unit.previous)
+        walk->positions[walk->count++] = at;
+    for (uint32_t i = 0, j = walk->count; i + 1 < j; i++) {
+        const int64_t swapped = walk->positions[i];
+        walk->positions[i] = walk->positions[--j];
+        walk->positions[j] = swapped;
+    }
+}
+
+static void note(cmq_timer *timer, const deliveries *done)
+{
+    pthread_mutex_lock(&timer->mutex);
+    timer->counters.delivered += done->delivered;
+    timer->counters.rolled += done->rolled;
+    timer->counters.recalled += done->recalled;
+    timer->counters.skipped += done->skipped;
+    pthread_mutex_unlock(&timer->mutex);
+}
+
+static cmq_status CMQ_MUST_CHECK deliver_block(cmq_timer *timer)
+{
+    cmq_timer_walk *walk = &timer->walk;
+    deliveries done = {0};
+    cmq_status status = CMQ_OK;
+    uint32_t next = walk->next;
+    for (; next < walk->count; next++) {
+        status = deliver_at(timer, walk->positions[next], &done);
+        if (status != CMQ_OK) break;
+    }
+    const cmq_status durable = done.end > 0 ? cmq_store_wait(timer->store, done.end) : CMQ_OK;
+    if (durable != CMQ_OK) return durable;   /* all of it again */
+    walk->next = next;
+    note(timer, &done);
+    return status;
+}
+
+static void end_slot(cmq_timer *timer)
+{
+    cmq_timer_slot slot;
+    pthread_mutex_lock(&timer->mutex);
+    cmq_timer_wheel_get(timer->wheel, timer->walk.number, &slot);
+    cmq_timer_wheel_clear_pending(timer->wheel, timer->walk.number);
+    timer->counters.pending -= slot.count;
+    timer->dirty = true;
+    cmq_timer_note_next(timer);
+    pthread_mutex_unlock(&timer->mutex);
+    cmq_timer_walk_free(&timer->walk);
+}
+
+/* Slots before `number` have nothing: so far time has been read. */
+static void read_up_to(cmq_timer *timer, int64_t number)
+{
+    pthread_mutex_lock(&timer->mutex);
+    timer->read_number = number;
+    pthread_mutex_unlock(&timer->mutex);
+}
+
+cmq_status cmq_timer_deliver(cmq_timer *timer, bool *more_out)
+{
+    cmq_timer_walk *walk = &timer->walk;
+    *more_out = false;
+    if (!walk->active) {
+        const int64_t number = timer->next_pending;
+        if (number >= timer->write_number) {
+            read_up_to(timer, timer->write_number);
+            return CMQ_OK;
+        }
+        read_up_to(timer, number);
+        const cmq_status status = begin_slot(timer, number);
+        if (status != CMQ_OK) return status;
+    }
+    if (walk->next == walk->count && walk->blocks_left > 0) load_block(timer);
+    const cmq_status status = deliver_block(timer);
+    if (status != CMQ_OK) return status;
+    if (walk->next == walk->count && walk->blocks_left == 0) end_slot(timer);
+    *more_out = true;
+    return CMQ_OK;
+}

@@ -1,0 +1,198 @@
+/* Held pulls: found by queue, group, connection and deadline, against a plain list; their size; limits. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/loop/cmq_hold.h"
+#include "support/cmq_test.h"
+
+static cmq_slice text(const char *name) { return cmq_slice_of_text(name); }
+
+static cmq_held_pull pull_of(const char *group, const char *topic, int32_t queue_id, cmq_conn_id conn)
+{
+    return (cmq_held_pull){.group = text(group), .topic = text(topic), .queue_id = queue_id, .from = 7, .sub_version = 11, .conn = conn, .opaque = 13,
+                           .max_messages = 32, .max_bytes = 1 << 18, .code = 11, .format = CMQ_HEADER_ROCKETMQ};
+}
+
+static void keeps_what_it_was_given(void)
+{
+    cmq_holds *holds;
+    CHECK_OK(cmq_holds_create(&holds, 10));
+    cmq_hold hold;
+    cmq_filter *filter;
+    CHECK_OK(cmq_filter_parse(text("a || b"), &filter));
+    cmq_held_pull pull = pull_of("g", "t", 3, 5), held;
+    pull.filter = filter;
+    CHECK_OK(cmq_holds_add(holds, &pull, 100, 0, &hold));
+    cmq_holds_get(holds, hold, &held);
+    CHECK(cmq_slice_equal(held.group, text("g")) && cmq_slice_equal(held.topic, text("t")) && held.filter == filter);
+    CHECK_INT(held.queue_id, 3);
+    CHECK_INT(held.from, 7);
+    CHECK_INT(held.sub_version, 11);
+    CHECK_INT(held.conn, 5);
+    CHECK_INT(held.opaque, 13);
+    CHECK_INT(held.max_messages, 32);
+    CHECK_INT(held.max_bytes, 1 << 18);
+    CHECK_INT(held.code, 11);
+    CHECK_INT(held.format, CMQ_HEADER_ROCKETMQ);
+    CHECK(!held.moved);
+    cmq_holds_set_from(holds, hold, 9);
+    cmq_holds_get(holds, hold, &held);
+    CHECK(held.moved);
+    CHECK_INT(held.from, 9);
+    cmq_holds_destroy(holds);   /* gives the filter's reference back: the leak checker sees it if not */
+}
+
+static void ends_at_its_own_deadline(void)
+{
+    cmq_holds *holds;
+    CHECK_OK(cmq_holds_create(&holds, 10));
+    cmq_hold late, early;
+    const cmq_held_pull pull = pull_of("g", "t", 0, 1);
+    CHECK_INT(cmq_holds_due_ns(holds), INT64_MAX);
+    CHECK_OK(cmq_holds_add(holds, &pull, 15000, 0, &late));
+    CHECK_OK(cmq_holds_add(holds, &pull, 14000, 0, &early));
+    CHECK_INT(cmq_holds_due_ns(holds), 14000);
+    CHECK_INT(cmq_holds_due(holds, 13999), CMQ_HOLD_NONE);
+    CHECK_INT(cmq_holds_due(holds, 14000), early);
+    cmq_holds_remove(holds, early);
+    CHECK_INT(cmq_holds_due(holds, 14999), CMQ_HOLD_NONE);
+    CHECK_INT(cmq_holds_due(holds, 15000), late);
+    cmq_holds_remove(holds, late);
+    CHECK_INT(cmq_holds_due_ns(holds), INT64_MAX);
+    CHECK_INT(cmq_holds_of_conn(holds, 0), CMQ_HOLD_NONE);
+    cmq_holds_destroy(holds);
+}
+
+static void refuses_one_too_many(void)
+{
+    cmq_holds *holds;
+    CHECK_OK(cmq_holds_create(&holds, 2));
+    cmq_hold hold;
+    const cmq_held_pull pull = pull_of("g", "t", 0, 1), other = pull_of("h", "u", 0, 1);
+    CHECK_OK(cmq_holds_add(holds, &pull, 1, 0, &hold));
+    CHECK_OK(cmq_holds_add(holds, &pull, 2, 0, &hold));
+    CHECK_STATUS(cmq_holds_add(holds, &other, 3, 0, &hold), CMQ_ERR_LIMIT);
+    CHECK_INT(hold, CMQ_HOLD_NONE);
+    CHECK_INT(cmq_holds_of_queue(holds, text("u"), 0), CMQ_HOLD_NONE);
+    CHECK_INT(cmq_holds_count(holds), 2);
+    cmq_holds_destroy(holds);
+}
+
+/* A queue, a group and a connection each: at most 200 bytes for each hold, names and all; shared ones less. */
+static void is_small(void)
+{
+    enum { COUNT = 100000 };
+    cmq_holds *holds;
+    CHECK_OK(cmq_holds_create(&holds, COUNT));
+    for (uint32_t i = 0; i < COUNT; i++) {
+        char topic[32];
+        cmq_hold hold;
+        snprintf(topic, sizeof topic, "topic-%u", i / 8);
+        const cmq_held_pull pull = pull_of("one group", topic, (int32_t)(i % 8), i + 1);
+        CHECK_OK(cmq_holds_add(holds, &pull, i, i, &hold));
+    }
+    CHECK_INT(cmq_holds_count(holds), COUNT);
+    CHECK(cmq_holds_bytes(holds) / COUNT <= 200);
+    for (uint32_t i = 0; i < COUNT; i++) cmq_holds_remove(holds, cmq_holds_of_conn(holds, i));
+    CHECK_INT(cmq_holds_count(holds), 0);
+    cmq_holds_destroy(holds);
+}
+
+/* ---- against a plain list ---- */
+
+enum { NAMES = 6, QUEUES = 3, CONNS = 5, MODEL_MAX = 400 };
+
+typedef struct model_hold {
+    cmq_hold hold;
+    int64_t deadline;
+    int topic, queue, group, conn;
+} model_hold;
+
+static model_hold model[MODEL_MAX];
+static uint32_t model_count;
+
+static const char *const topics[NAMES] = {"t0", "t1", "t2", "a-longer-topic-name", "%RETRY%g", "x"};
+static const char *const groups[NAMES] = {"g0", "g1", "g2", "a-longer-group-name", "t0", "y"};   /* one is a topic's name, too */
+
+static uint32_t count_list(const cmq_holds *holds, int topic, int queue, int group)
+{
+    uint32_t count = 0;
+    cmq_hold hold = group >= 0 ? cmq_holds_of_group(holds, text(groups[group])) : cmq_holds_of_queue(holds, text(topics[topic]), queue);
+    while (hold != CMQ_HOLD_NONE) {
+        cmq_held_pull held;
+        cmq_holds_get(holds, hold, &held);
+        if (group >= 0)
+            CHECK(cmq_slice_equal(held.group, text(groups[group])));
+        else
+            CHECK(cmq_slice_equal(held.topic, text(topics[topic])) && held.queue_id == queue);
+        count++;
+        hold = group >= 0 ? cmq_holds_next_of_group(holds, hold) : cmq_holds_next_of_queue(holds, hold);
+    }
+    return count;
+}
+
+static void check_against_model(const cmq_holds *holds)
+{
+    CHECK_INT(cmq_holds_count(holds), model_count);
+    int64_t first = INT64_MAX;
+    for (uint32_t i = 0; i < model_count; i++)
+        if (model[i].deadline < first) first = model[i].deadline;
+    CHECK_INT(cmq_holds_due_ns(holds), first);
+    for (int name = 0; name < NAMES; name++) {
+        uint32_t of_group = 0, of_queue[QUEUES] = {0};
+        for (uint32_t i = 0; i < model_count; i++) {
+            if (model[i].group == name) of_group++;
+            if (model[i].topic == name) of_queue[model[i].queue]++;
+        }
+        CHECK_INT(count_list(holds, -1, -1, name), of_group);
+        for (int queue = 0; queue < QUEUES; queue++) CHECK_INT(count_list(holds, name, queue, -1), of_queue[queue]);
+    }
+    for (int conn = 0; conn < CONNS; conn++) {
+        bool any = false;
+        for (uint32_t i = 0; i < model_count; i++) any = any || model[i].conn == conn;
+        CHECK((cmq_holds_of_conn(holds, (uint32_t)conn) != CMQ_HOLD_NONE) == any);
+    }
+}
+
+static void forget(cmq_hold hold)
+{
+    uint32_t i = 0;
+    while (i < model_count && model[i].hold != hold) i++;
+    CHECK(i < model_count);
+    model[i] = model[--model_count];
+}
+
+static void behaves_like_a_list(void)
+{
+    cmq_holds *holds;
+    CHECK_OK(cmq_holds_create(&holds, MODEL_MAX));
+    model_count = 0;
+    for (int step = 0; step < 20000; step++) {
+        const uint32_t what = (uint32_t)(cmq_test_random() % 10);
+        if (what < 5 && model_count < MODEL_MAX) {
+            model_hold m = {.deadline = (int64_t)(cmq_test_random() % 1000), .topic = (int)(cmq_test_random() % NAMES),
+                            .queue = (int)(cmq_test_random() % QUEUES), .group = (int)(cmq_test_random() % NAMES),
+                            .conn = (int)(cmq_test_random() % CONNS)};
+            const cmq_held_pull pull = pull_of(groups[m.group], topics[m.topic], m.queue, (cmq_conn_id)m.conn + 1);
+            CHECK_OK(cmq_holds_add(holds, &pull, m.deadline, (uint32_t)m.conn, &m.hold));
+            model[model_count++] = m;
+        } else if (what < 7 && model_count > 0) {
+            const cmq_hold hold = model[cmq_test_random() % model_count].hold;
+            cmq_holds_remove(holds, hold);
+            forget(hold);
+        } else if (what == 7) {
+            const int conn = (int)(cmq_test_random() % CONNS);
+            for (cmq_hold hold; (hold = cmq_holds_of_conn(holds, (uint32_t)conn)) != CMQ_HOLD_NONE; forget(hold)) cmq_holds_remove(holds, hold);
+        } else if (what == 8) {
+            const int64_t now = (int64_t)(cmq_test_random() % 300);
+            for (cmq_hold hold; (hold = cmq_holds_due(holds, now)) != CMQ_HOLD_NONE; forget(hold)) cmq_holds_remove(holds, hold);
+        }
+        if (step % 64 == 0) check_against_model(holds);
+    }
+    check_against_model(holds);
+    cmq_holds_destroy(holds);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(keeps_what_it_was_given), CMQ_TEST(ends_at_its_own_deadline), CMQ_TEST(refuses_one_too_many), CMQ_TEST(is_small),
+              CMQ_TEST(behaves_like_a_list))

@@ -1,0 +1,538 @@
+/* Tests csrc/broker/pop/cmq_pop_hold.c through sockets: who is held, how that ends, and who is served first: members, groups, loops; what the disk has not got yet
+ * is nobody's. Time is injected. */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "support/cmq_pop_kit.h"
+
+static asked one_of(asked what)
+{
+    what.most = 1;
+    return what;
+}
+
+static asked of_queue(asked what, int32_t queue_id)
+{
+    what.queue_id = queue_id;
+    return what;
+}
+
+static asked of_group(asked what, const char *group)
+{
+    what.group = group;
+    return what;
+}
+
+static void hold(int client, int32_t opaque, asked what)
+{
+    pop(client, opaque, what);
+    CHECK(kit_is_silent(&kit, client));
+}
+
+static void send_one(int client)
+{
+    kit_send_message(client, 1, "T", "even", "hello");
+    expect(client, 1, OK);
+}
+
+static void pops_looked(uint64_t *looks_out)
+{
+    cmq_broker_counters counters;
+    cmq_broker_count(kit.broker, &counters);
+    *looks_out = counters.pops;
+}
+
+/* ---- outcomes ---- */
+
+/* Another record than its queue's unit says lies at `phy`. */
+static void damage_record(const char *root, int64_t phy)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/commitlog/%020d", root, 0);
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    CHECK_INT(pwrite(fd, "\0\0\0\1", 4, phy), 4);
+    close(fd);
+}
+
+static int64_t put_to(const char *topic, int32_t queue_id)
+{
+    const cmq_append append = {.common = {.topic = cmq_slice_of_text(topic), .queue_id = queue_id},
+                               .count = 1,
+                               .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
+    cmq_appended appended;
+    CHECK_OK(cmq_store_append(kit.store, &append, &appended));
+    return appended.first_physical_offset;
+}
+
+/* Who asks for all queues waits for the others, and is told of the damage at the end; who asks for that one is told at once. */
+static void a_damaged_queue_does_not_keep_a_pop_from_the_others(void)
+{
+    const char *root = cmq_test_directory();
+    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC, NULL);
+    const int client = kit_client(&kit);
+    damage_record(root, put_to("T", 1));
+    hold(client, 1, waiting(60000));
+    (void)put_to("T", 2);
+    expect_text(expect(client, 1, OK), "startOffsetInfo", "0 2 0");
+    hold(client, 2, waiting(10000));
+    kit_broker_pass_pops(&kit, 10000);
+    CHECK(expect(client, 2, 1)->command.remark.bytes > 0);
+    pop(client, 3, all);
+    expect(client, 3, 1);
+    pop(client, 4, of_queue(waiting(60000), 1));
+    expect(client, 4, 1);
+    pop(client, 5, of_queue(waiting(60000), 2));
+    CHECK(kit_is_silent(&kit, client));
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* What is damaged is no rest that somebody could take: else each who is told of it would tell the next, for ever. Whoever visits the damaged queue first looks at
+ * it, so there are several rounds. */
+static void what_others_left_is_told_beside_a_damaged_queue(void)
+{
+    enum { ROUNDS = 16, CLIENTS = 3 };
+    const char *root = cmq_test_directory();
+    const cmq_append two = {.common = {.topic = cmq_slice_of_text("T"), .queue_id = 2}, .count = 2, .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("x")}};
+    cmq_appended appended;
+    uint64_t before, after;
+    int clients[CLIENTS];
+    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC, NULL);
+    for (int i = 0; i < CLIENTS; i++) clients[i] = kit_client(&kit);
+    damage_record(root, put_to("T", 1));
+    for (int i = 0; i < CLIENTS; i++) hold(clients[i], i, one_of(waiting(60000)));
+    pops_looked(&before);
+    for (int round = 0; round < ROUNDS; round++) {
+        CHECK_OK(cmq_store_append(kit.store, &two, &appended));
+        for (int i = 0; i < 2; i++) {
+            const int which = (2 * round + i) % CLIENTS;
+            CHECK_INT(records_in(expect(clients[which], which, OK)), 1);
+        }
+        for (int i = 0; i < 2; i++) hold(clients[(2 * round + i) % CLIENTS], (2 * round + i) % CLIENTS, one_of(waiting(60000)));
+    }
+    pops_looked(&after);
+    CHECK(after - before <= 5 * ROUNDS);   /* two that are held anew, and one look of each at most */
+    for (int i = 0; i < CLIENTS; i++) close(clients[i]);
+    kit_broker_stop(&kit);
+}
+
+static void a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late(void)
+{
+    start(&(cmq_pops_options){.waits_max = 3, .waits_key_max = 2});
+    int clients[5];
+    for (int i = 0; i < 5; i++) clients[i] = kit_client(&kit);
+    hold(clients[0], 1, waiting(15000));
+    hold(clients[1], 2, waiting(15000));
+    pop(clients[2], 3, waiting(15000));
+    expect(clients[2], 3, POLLING_FULL);               /* two wait at its key */
+    hold(clients[2], 4, of_queue(waiting(15000), 2));
+    pop(clients[3], 5, of_queue(waiting(15000), 1));
+    expect(clients[3], 5, POLLING_FULL);               /* three wait in all */
+    pop(clients[3], 6, all);
+    expect(clients[3], 6, POLLING_TIMEOUT);            /* it did not want to wait */
+    pop(clients[3], 7, waiting(40));
+    expect(clients[3], 7, POLLING_TIMEOUT);            /* less than it takes to answer in time */
+    send_one(clients[4]);
+    CHECK_INT(records_in(expect(clients[0], 1, OK)), 1);
+    kit_broker_pass(&kit, 14950);
+    expect(clients[1], 2, POLLING_TIMEOUT);
+    expect(clients[2], 4, POLLING_TIMEOUT);
+    for (int i = 0; i < 5; i++) close(clients[i]);
+    kit_broker_stop(&kit);
+}
+
+static void who_has_gone_gets_nothing(void)
+{
+    start(NULL);
+    const int gone = kit_client(&kit), stays = kit_client(&kit), producer = kit_client(&kit);
+    hold(gone, 1, waiting(15000));
+    hold(stays, 2, waiting(15000));
+    close(gone);
+    CHECK(kit_is_silent(&kit, stays));
+    send_one(producer);
+    CHECK_INT(records_in(expect(stays, 2, OK)), 1);
+    close(stays);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void what_does_not_match_ends_no_wait(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit), producer = kit_client(&kit);
+    asked odd = waiting(15000);
+    odd.expression = "odd";
+    hold(client, 1, odd);
+    send_one(producer);
+    CHECK(kit_is_silent(&kit, client));
+    kit_send_message(producer, 2, "T", "odd", "x");
+    expect_text(expect(client, 1, OK), "msgOffsetInfo", "0 0 1");
+    close(client);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+/* Nobody could watch it when the pop was held. */
+static void the_first_message_of_a_queue_ends_a_wait(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit), other = kit_client(&kit);
+    hold(client, 1, waiting(15000));
+    (void)put_to("T", 3);
+    expect_text(expect(client, 1, OK), "msgOffsetInfo", "0 3 0");
+    hold(client, 2, waiting(15000));
+    hold(other, 3, of_queue(waiting(15000), 2));
+    kit_broker_topic(&kit, "T", 6, CMQ_PERM_READ | CMQ_PERM_WRITE);   /* it gets more queues meanwhile */
+    (void)put_to("T", 5);
+    expect_text(expect(client, 2, OK), "msgOffsetInfo", "0 5 0");
+    CHECK(kit_is_silent(&kit, other));
+    close(client);
+    close(other);
+    kit_broker_stop(&kit);
+}
+
+static void what_is_deleted_meanwhile_is_told_at_the_end(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit), other = kit_client(&kit);
+    kit_broker_topic(&kit, "D", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    kit_broker_subscribe(&kit, "H", "T", "*", 1);
+    asked deleted = waiting(15000);
+    deleted.topic = "D";
+    hold(client, 1, deleted);
+    hold(other, 2, of_group(waiting(15000), "H"));
+    CHECK(cmq_tables_remove_topic(kit.tables, cmq_slice_of_text("D")));
+    CHECK(cmq_tables_remove_group(kit.tables, cmq_slice_of_text("H")));
+    kit_broker_pass(&kit, 14950);
+    expect(client, 1, 17);
+    expect(other, 2, 26);
+    close(client);
+    close(other);
+    kit_broker_stop(&kit);
+}
+
+/* ---- fairness ---- */
+
+static void members_are_served_in_turn(void)
+{
+    enum { MEMBERS = 3, MESSAGES = 9 };
+    start(NULL);
+    const int producer = kit_client(&kit);
+    int members[MEMBERS];
+    for (int i = 0; i < MEMBERS; i++) members[i] = kit_client(&kit);
+    for (int i = 0; i < MEMBERS; i++) {
+        kit_broker_pass(&kit, 1);
+        hold(members[i], i, waiting(15000));
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        char place[24];
+        const int member = members[i % MEMBERS];
+        send_one(producer);
+        snprintf(place, sizeof place, "0 0 %d", i);
+        expect_text(expect(member, i % MEMBERS, OK), "msgOffsetInfo", place);
+        kit_broker_pass(&kit, 1);
+        hold(member, i % MEMBERS, waiting(15000));
+    }
+    for (int i = 0; i < MEMBERS; i++) close(members[i]);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void each_group_gets_what_comes(void)
+{
+    enum { GROUPS = 3 };
+    static const char *const names[GROUPS] = {"G", "H", "I"};
+    start(NULL);
+    const int producer = kit_client(&kit);
+    int waits[GROUPS], second[GROUPS];
+    for (int i = 0; i < GROUPS; i++) {
+        kit_broker_subscribe(&kit, names[i], "T", "*", 1);
+        waits[i] = kit_client(&kit);
+        second[i] = kit_client(&kit);
+        hold(waits[i], i, of_group(waiting(15000), names[i]));
+        hold(second[i], i, of_group(waiting(20000), names[i]));
+    }
+    send_one(producer);
+    for (int i = 0; i < GROUPS; i++) {
+        expect_text(expect(waits[i], i, OK), "msgOffsetInfo", "0 0 0");
+        CHECK(kit_is_silent(&kit, second[i]));
+        close(waits[i]);
+        close(second[i]);
+    }
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void a_wait_for_one_queue_and_one_for_all_are_both_asked(void)
+{
+    start(NULL);
+    const int of_all = kit_client(&kit), of_one = kit_client(&kit), of_other = kit_client(&kit), producer = kit_client(&kit);
+    hold(of_one, 1, of_queue(waiting(15000), 0));
+    hold(of_other, 2, of_queue(waiting(15000), 1));
+    hold(of_all, 3, waiting(15000));
+    send_one(producer);
+    /* One of the two has it, the other stays, and gets the next. */
+    const bool all_was_first = !kit_is_silent(&kit, of_all);
+    const int first = all_was_first ? of_all : of_one, next = all_was_first ? of_one : of_all;
+    expect_text(expect(first, all_was_first ? 3 : 1, OK), "msgOffsetInfo", "0 0 0");
+    CHECK(kit_is_silent(&kit, next));
+    send_one(producer);
+    expect_text(expect(next, all_was_first ? 1 : 3, OK), "msgOffsetInfo", "0 0 1");
+    CHECK(kit_is_silent(&kit, of_other));
+    close(of_all);
+    close(of_one);
+    close(of_other);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void a_batch_is_shared_by_those_who_wait(void)
+{
+    enum { MEMBERS = 4 };
+    start(NULL);
+    const int producer = kit_client(&kit);
+    int members[MEMBERS];
+    for (int i = 0; i < MEMBERS; i++) {
+        members[i] = kit_client(&kit);
+        hold(members[i], i, one_of(waiting(15000)));
+    }
+    for (int i = 0; i < MEMBERS; i++) kit_send_message(producer, i, "T", "a", "x");   /* in one turn: one arrival */
+    for (int i = 0; i < MEMBERS; i++) {
+        const kit_answer *answer = expect(members[i], i, OK);
+        CHECK_INT(kit_number(answer, "restNum"), MEMBERS - 1 - i);
+        CHECK_INT(records_in(answer), 1);
+    }
+    for (int i = 0; i < MEMBERS; i++) close(members[i]);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+/* ---- several loops ---- */
+
+static void over_several_loops_each_message_goes_to_one(void)
+{
+    enum { MEMBERS = 6 };
+    kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, 3);
+    const int producer = kit_client(&kit);
+    int members[MEMBERS];
+    bool served[MEMBERS] = {false};
+    for (int i = 0; i < MEMBERS; i++) {
+        members[i] = kit_client(&kit);
+        hold(members[i], i, one_of(waiting(15000)));
+    }
+    for (int round = 0; round < MEMBERS; round++) {
+        char place[24];
+        int found = -1;
+        send_one(producer);
+        for (int i = 0; i < MEMBERS; i++) {
+            if (served[i] || kit_is_silent(&kit, members[i])) continue;
+            CHECK_INT(found, -1);
+            found = i;
+        }
+        CHECK(found >= 0);
+        served[found] = true;
+        snprintf(place, sizeof place, "0 0 %d", round);
+        expect_text(expect(members[found], found, OK), "msgOffsetInfo", place);
+    }
+    for (int i = 0; i < MEMBERS; i++) close(members[i]);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+static void a_rest_is_told_to_other_loops(void)
+{
+    kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, 2);
+    const int first = kit_client(&kit), second = kit_client(&kit), third = kit_client(&kit);
+    asked ordered = waiting(60000);
+    ordered.order = true;
+    send_some(first, 2);
+    pop(first, 1, one_of(ordered));
+    const batch b = batch_of(expect(first, 1, OK), 0);
+    hold(second, 2, ordered);   /* it is on the other loop than one of the two others */
+    hold(third, 3, ordered);
+    ack(first, 4, &b, 0);
+    const bool second_has_it = !kit_is_silent(&kit, second);
+    expect_text(expect(second_has_it ? second : third, second_has_it ? 2 : 3, OK), "msgOffsetInfo", "0 0 1");
+    CHECK(kit_is_silent(&kit, second_has_it ? third : second));
+    close(first);
+    close(second);
+    close(third);
+    kit_broker_stop(&kit);
+}
+
+static void a_revived_message_wakes_a_pop_of_any_loop(void)
+{
+    enum { LOOPS = 3 };
+    kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, LOOPS);
+    int clients[LOOPS];
+    cmq_record_view view;
+    for (int i = 0; i < LOOPS; i++) clients[i] = kit_client(&kit);
+    send_some(clients[0], 1);
+    pop(clients[0], 1, all);
+    expect(clients[0], 1, OK);
+    hold(clients[LOOPS - 1], 2, of_queue(waiting(60000), 3));   /* whatever queue of the topic it asked for */
+    kit_broker_pass_pops(&kit, 20000);
+    CHECK(strlen(retry_handle(expect(clients[LOOPS - 1], 2, OK), &view)) > 0);
+    for (int i = 0; i < LOOPS; i++) close(clients[i]);
+    kit_broker_stop(&kit);
+}
+
+/* ---- messages in flight ---- */
+
+static void too_many_in_flight_wait_for_acks(const cmq_pops_options *options)
+{
+    start(options);
+    const int client = kit_client(&kit), held = kit_client(&kit);
+    uint64_t before, after;
+    send_some(client, 6);
+    asked three = all;
+    three.most = 3;
+    pop(client, 1, three);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    pop(client, 2, all);
+    const kit_answer *answer = expect(client, 2, POLLING_TIMEOUT);
+    CHECK_INT(kit_number(answer, "restNum"), 3);
+    hold(held, 3, waiting(15000));
+    pops_looked(&before);
+    CHECK(kit_is_silent(&kit, held));
+    pops_looked(&after);
+    CHECK_INT(after, before);   /* it waits, and does not ask itself again and again */
+    ack(client, 4, &b, 1);
+    CHECK_INT(records_in(expect(held, 3, OK)), 3);
+    /* Those that nobody acknowledges are in flight no more when they are revived. */
+    pop(client, 5, all);
+    expect(client, 5, POLLING_TIMEOUT);
+    hold(held, 6, waiting(60000));
+    kit_broker_pass_pops(&kit, 20000);
+    expect(held, 6, OK);
+    close(client);
+    close(held);
+    kit_broker_stop(&kit);
+}
+
+static void too_many_in_flight_when_all_is_stored(void) { too_many_in_flight_wait_for_acks(&(cmq_pops_options){.in_flight_max = 2}); }
+static void too_many_in_flight_when_pops_are_merged(void) { too_many_in_flight_wait_for_acks(&(cmq_pops_options){.in_flight_max = 2, .merge = true}); }
+
+/* ---- the disk ---- */
+
+static void what_is_not_on_disk_is_not_popped(void)
+{
+    kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, NULL);
+    const int client = kit_client(&kit), producer = kit_client(&kit);
+    for (int i = 0; i < 20; i++) {
+        char place[24];
+        pop(client, i, waiting(15000));
+        kit_broker_turn(&kit);
+        kit_send_message(producer, i, "T", "a", "x");
+        const kit_answer *answer = expect(client, i, OK);
+        snprintf(place, sizeof place, "0 0 %d", i);
+        expect_text(answer, "msgOffsetInfo", place);
+        cmq_record_view view;
+        CHECK_OK(cmq_record_parse(answer->body.data, answer->body.bytes, -1, CMQ_RECORD_CHECK_BODY_CRC, &view));
+        CHECK(view.physical_offset < cmq_store_confirmed(kit.store));
+        const batch b = batch_of(answer, i);
+        expect(producer, i, OK);
+        ack(client, 100 + i, &b, i);
+        CHECK_OK(cmq_store_flush(kit.store));
+        CHECK_OK(cmq_pops_step(kit.pops));
+        CHECK_INT(committed("T"), i + 1);
+    }
+    close(client);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
+/* ---- resets ---- */
+
+static void reset_to(const char *topic, int32_t queue_id, int64_t offset)
+{
+    const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text(topic), .queue_id = queue_id};
+    CHECK_OK(cmq_broker_reset_offset(kit.broker, &key, offset));
+}
+
+static void a_reset_wakes_who_waits(void)
+{
+    kit_broker_start_pops_on(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, NULL, 2);
+    const int of_all = kit_client(&kit), of_one = kit_client(&kit), client = kit_client(&kit);
+    send_some(client, 3);
+    pop(client, 1, all);
+    const batch b = batch_of(expect(client, 1, OK), 0);
+    for (int i = 0; i < 3; i++) ack(client, 10 + i, &b, i);
+    hold(of_all, 2, waiting(60000));
+    reset_to("T", 0, 1);
+    expect_text(expect(of_all, 2, OK), "msgOffsetInfo", "0 0 1,2");
+    hold(of_one, 3, of_queue(waiting(60000), 0));
+    hold(of_all, 4, of_queue(waiting(60000), 1));
+    reset_to("T", 0, 2);
+    expect_text(expect(of_one, 3, OK), "msgOffsetInfo", "0 0 2");
+    CHECK(kit_is_silent(&kit, of_all));
+    /* The retry topic is read by who pops the topic. */
+    kit_broker_topic(&kit, "%RETRY%G_T", 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
+    (void)put_to("%RETRY%G_T", 0);
+    pop(client, 5, all);
+    expect(client, 5, OK);
+    reset_to("%RETRY%G_T", 0, 0);
+    expect_text(expect(of_all, 4, OK), "msgOffsetInfo", "1 0 0");
+    close(of_all);
+    close(of_one);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+/* ---- ordered pops ---- */
+
+/* One that is blocked gets another deadline with each batch before it; its place it has already. */
+static void an_ordered_pop_stays_held_where_no_more_may_wait(void)
+{
+    start(&(cmq_pops_options){.waits_key_max = 1});
+    const int first = kit_client(&kit), second = kit_client(&kit);
+    asked ordered = waiting(60000);
+    ordered.order = true;
+    ordered.queue_id = 0;
+    ordered.most = 1;
+    send_some(first, 2);
+    pop(first, 1, ordered);
+    const batch b = batch_of(expect(first, 1, OK), 0);
+    hold(second, 2, ordered);
+    settle_to(first, 3, CHANGE, "T", 0, 0, handle_of(&b, 0), 30000);
+    expect(first, 3, OK);
+    kit_broker_pass_pops(&kit, 15000);
+    CHECK(kit_is_silent(&kit, second));
+    kit_broker_pass_pops(&kit, 16000);
+    expect_text(expect(second, 2, OK), "msgOffsetInfo", "0 0 0");
+    close(first);
+    close(second);
+    kit_broker_stop(&kit);
+}
+
+/* Given to nobody for no time: it is free at once, however long the next one wants to have it. */
+static void an_ordered_pop_without_time_blocks_nobody(void)
+{
+    start(NULL);
+    const int client = kit_client(&kit);
+    asked ordered = all;
+    ordered.order = true;
+    ordered.invisible_ms = 0;
+    send_some(client, 1);
+    pop(client, 1, ordered);
+    expect(client, 1, OK);
+    ordered.invisible_ms = 60000;
+    pop(client, 2, ordered);
+    expect_text(expect(client, 2, OK), "msgOffsetInfo", "0 0 0");
+    pop(client, 3, ordered);
+    expect(client, 3, POLLING_TIMEOUT);
+    close(client);
+    kit_broker_stop(&kit);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late), CMQ_TEST(who_has_gone_gets_nothing),
+              CMQ_TEST(what_does_not_match_ends_no_wait), CMQ_TEST(the_first_message_of_a_queue_ends_a_wait),
+              CMQ_TEST(what_is_deleted_meanwhile_is_told_at_the_end), CMQ_TEST(members_are_served_in_turn), CMQ_TEST(each_group_gets_what_comes),
+              CMQ_TEST(a_wait_for_one_queue_and_one_for_all_are_both_asked), CMQ_TEST(a_batch_is_shared_by_those_who_wait),
+              CMQ_TEST(over_several_loops_each_message_goes_to_one), CMQ_TEST(a_rest_is_told_to_other_loops),
+              CMQ_TEST(a_revived_message_wakes_a_pop_of_any_loop), CMQ_TEST(too_many_in_flight_when_all_is_stored),
+              CMQ_TEST(too_many_in_flight_when_pops_are_merged), CMQ_TEST(what_is_not_on_disk_is_not_popped),
+              CMQ_TEST(a_damaged_queue_does_not_keep_a_pop_from_the_others), CMQ_TEST(what_others_left_is_told_beside_a_damaged_queue),
+              CMQ_TEST(a_reset_wakes_who_waits),
+              CMQ_TEST(an_ordered_pop_stays_held_where_no_more_may_wait), CMQ_TEST(an_ordered_pop_without_time_blocks_nobody))
