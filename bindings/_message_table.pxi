@@ -1,4 +1,4 @@
-# MessageTable: what a consumer holds of one queue, by offset. cometmq.client.process_queue decides with it.
+# MessageTable: what a consumer holds of one queue, by offset. cometmq.client.group.process_queue decides with it.
 #
 # Entries lie in one array, ascending, and what a pull brings nearly always belongs behind all of them; so to put, find and remove a message is a
 # few nanoseconds and no allocation. One that was removed in the middle stays as a gap until it is at an end: the array is as long as the offsets of

@@ -1,7 +1,7 @@
 # Messages on their way out, written in one call each: properties, unique id, and the request, or the record of a batch.
 #
 # The short way takes what is plain: a body of bytes that is not compressed, tags, keys, a sharding key, and properties whose names mean nothing to the
-# client. It refuses nothing: for what it does not take it returns None, and the long way (cometmq.client.request_making), which knows all there is to
+# client. It refuses nothing: for what it does not take it returns None, and the long way (cometmq.client.send.request_making), which knows all there is to
 # a message, encodes or refuses it. Both write the same bytes.
 from posix.time cimport CLOCK_REALTIME
 

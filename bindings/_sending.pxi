@@ -187,7 +187,7 @@ cdef class _Arrival:
 
 DEFAULT_REGION = "DefaultRegion"              # of a broker that says none
 
-# cometmq.client.outgoing.STATUS_OF and cometmq.remoting's MessageQueue, which need this module; looked up when they are first asked for.
+# cometmq.client.send.outgoing.STATUS_OF and cometmq.remoting's MessageQueue, which need this module; looked up when they are first asked for.
 cdef object _status_of = None
 cdef object _queue_class = None
 
@@ -218,7 +218,7 @@ cdef class SendResult:
         """What the broker promised."""
         global _status_of
         if _status_of is None:
-            from cometmq.client.outgoing import STATUS_OF
+            from cometmq.client.send.outgoing import STATUS_OF
             _status_of = STATUS_OF
         return _status_of[self._answer.code]
 

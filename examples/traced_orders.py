@@ -23,7 +23,7 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer
 
 from cometmq import testing
 from cometmq.client import ConsumeFromWhere, Interceptor, Producer, PushConsumer, ReceivedMessage
-from cometmq.client.hooks import ConsumeContext, SendContext
+from cometmq.client.instance.hooks import ConsumeContext, SendContext
 
 LIMIT_S = 60
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from cometmq import aio
 from cometmq.client import OutgoingMessage, Producer, SendFuture, SendResult
-from cometmq.client.outgoing import SendStatus
+from cometmq.client.send.outgoing import SendStatus
 
 __all__ = ["AIO_WAYS", "WAYS", "body_of"]
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from typing_extensions import Buffer, Self, disjoint_base
 
 from cometmq._types import Bodies, Body, CommandParts, Host, Numbers, Values
-from cometmq.client.outgoing import SendStatus
-from cometmq.client.process_queue import HeldMessage
-from cometmq.client.sending import SendPolicy
+from cometmq.client.group.process_queue import HeldMessage
+from cometmq.client.send.outgoing import SendStatus
+from cometmq.client.send.sending import SendPolicy
 from cometmq.errors import Error
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.command import Command

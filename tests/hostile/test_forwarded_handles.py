@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from cometmq.client.outgoing import OutgoingMessage
 from cometmq.client.producer import Producer
+from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.client.simple_consumer import SimpleConsumer
 from cometmq.testing import cluster
 

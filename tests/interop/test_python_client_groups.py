@@ -13,7 +13,7 @@ import pytest
 
 import cometmq.admin
 from cometmq.client import MessageQueue, Outcome, PushConsumer, ReceivedMessage
-from cometmq.client.allocation import (
+from cometmq.client.group.allocation import (
     AllocateStrategy,
     Averagely,
     AveragelyByCircle,

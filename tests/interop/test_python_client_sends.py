@@ -14,7 +14,7 @@ import pytest
 import cometmq.admin
 import cometmq.aio
 from cometmq.client import OutgoingMessage
-from cometmq.client.producer_settings import CompressionType
+from cometmq.client.send.producer_settings import CompressionType
 from cometmq.errors import InvalidArgument, MessageTooLarge, RouteNotFound, SendFailed
 from cometmq.store_config.topic_config import Perm
 from interop.landscapes import beside_java, on_each_server

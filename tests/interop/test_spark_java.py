@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cometmq.client.outgoing import BODY_BYTES_MAX
+from cometmq.client.send.outgoing import BODY_BYTES_MAX
 from cometmq.spark.errors import OptionError
 from cometmq.spark.options import OptionMap, WriteOptions
 from cometmq.spark.sent_rows import RowIds, send_rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cometmq.client.routes import PublishInfo
-from cometmq.client.subscriptions import make_subscription
+from cometmq.client.group.subscriptions import make_subscription
+from cometmq.client.instance.routes import PublishInfo
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cometmq.client.allocation import Averagely
+from cometmq.client.group.allocation import Averagely
 from cometmq.remoting.bodies.acks import BatchAckMessageRequestBody
 from cometmq.remoting.bodies.assignments import (
     MessageQueueAssignment,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from cometmq.client.hooks import Interceptor
-from cometmq.client.producer_settings import ProducerSettings
-from cometmq.client.send_engine import SendEngine
+from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.send.producer_settings import ProducerSettings
+from cometmq.client.send.send_engine import SendEngine
 from support.scripted_network import ScriptedNetwork, route_of
 from support.virtual_loop import VirtualLoop, run_virtual
 

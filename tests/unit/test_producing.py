@@ -27,9 +27,9 @@ from cometmq._engine import (
     UniqueIdCounter,
     decode_properties,
 )
-from cometmq.client.outgoing import SPECIAL_PROPERTIES, OutgoingMessage, encode_message, own_properties
-from cometmq.client.sending import SendPolicy, SendResult
-from cometmq.client.unique_ids import UniqueIds
+from cometmq.client.instance.unique_ids import UniqueIds
+from cometmq.client.send.outgoing import SPECIAL_PROPERTIES, OutgoingMessage, encode_message, own_properties
+from cometmq.client.send.sending import SendPolicy, SendResult
 from cometmq.errors import ConnectionLost, MessageTooLarge
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.command import Command

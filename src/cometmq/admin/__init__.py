@@ -56,7 +56,7 @@ from cometmq.admin.results import (
     TopicDescription,
 )
 from cometmq.admin.sending import SendLimits
-from cometmq.client.outgoing import OutgoingMessage, SendStatus
+from cometmq.client.send.outgoing import OutgoingMessage, SendStatus
 from cometmq.store_config.request_modes import MessageRequestMode
 
 __all__ = [

@@ -28,7 +28,7 @@ from cometmq.admin.operation import Operation
 from cometmq.admin.results import SendReport
 from cometmq.admin.sending import Parcel, Sending, SendLimits, targets_of
 from cometmq.admin.topics import TopicOperations
-from cometmq.client.outgoing import OutgoingMessage
+from cometmq.client.send.outgoing import OutgoingMessage
 
 __all__ = [
     "AsyncAdmin",

@@ -23,7 +23,7 @@ from cometmq.admin.operation import Operation
 from cometmq.admin.results import SendReport
 from cometmq.admin.sending import SendLimits
 from cometmq.admin.topics import TopicOperations
-from cometmq.client.outgoing import OutgoingMessage
+from cometmq.client.send.outgoing import OutgoingMessage
 
 __all__ = ["Admin", "Cluster", "Groups", "Messages", "Offsets", "Sender", "Topics", "connect"]
 

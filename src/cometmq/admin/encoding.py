@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cometmq.admin.servers import request
-from cometmq.client.outgoing import TEMPLATE_QUEUES, TEMPLATE_TOPIC, Encoded, batch_body, own_properties
+from cometmq.client.send.outgoing import TEMPLATE_QUEUES, TEMPLATE_TOPIC, Encoded, batch_body, own_properties
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.command import Command
 

@@ -13,7 +13,7 @@ from cometmq.admin.operation import Operation, accepted, ask_all, succeeded
 from cometmq.admin.results import SendResult
 from cometmq.admin.sending import Sending, SendLimits, targets_of
 from cometmq.admin.servers import Route, Servers, TopicQueues, request
-from cometmq.client.outgoing import OutgoingMessage
+from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.errors import InvalidArgument, NotFound
 from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult
 from cometmq.remoting.codes import RequestCode, ResponseCode

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cometmq.client.outgoing import SendStatus
+from cometmq.client.send.outgoing import SendStatus
 from cometmq.remoting.bodies.connections import Connection
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from cometmq.store_config.request_modes import MessageRequestMode

@@ -27,7 +27,8 @@ from cometmq.admin.encoding import batch_request, single_request
 from cometmq.admin.operation import Answer, Call
 from cometmq.admin.results import BrokerRef, QueueRange, SendReport, SendResult
 from cometmq.admin.servers import Route
-from cometmq.client.outgoing import (
+from cometmq.client.instance.unique_ids import UniqueIds
+from cometmq.client.send.outgoing import (
     BODY_BYTES_MAX,
     STATUS_OF,
     Encoded,
@@ -36,7 +37,6 @@ from cometmq.client.outgoing import (
     can_be_batched,
     encode_message,
 )
-from cometmq.client.unique_ids import UniqueIds
 from cometmq.errors import BrokerError, Error, InvalidArgument, MalformedCommand, MessageTooLarge
 from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.members import Members

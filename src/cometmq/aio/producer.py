@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cometmq.client.arguments import several
-from cometmq.client.hooks import Interceptor
-from cometmq.client.outgoing import OutgoingMessage, message_of
-from cometmq.client.producer_settings import ProducerSettings
-from cometmq.client.queue_selection import QueueSelector
-from cometmq.client.send_engine import SendEngine
-from cometmq.client.sending import SendFuture, SendResult
-from cometmq.client.sending_many import MANY_UNDER_WAY, SendWindow
-from cometmq.client.service_state import ServiceState, not_startable, require_running
+from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
+from cometmq.client.send.outgoing import OutgoingMessage, message_of
+from cometmq.client.send.producer_settings import ProducerSettings
+from cometmq.client.send.queue_selection import QueueSelector
+from cometmq.client.send.send_engine import SendEngine
+from cometmq.client.send.sending import SendFuture, SendResult
+from cometmq.client.send.sending_many import MANY_UNDER_WAY, SendWindow
 from cometmq.client.settings import settings_of
 from cometmq.errors import Error
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -31,7 +31,7 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from cometmq.client.producer_settings import ProducerOptions
+    from cometmq.client.send.producer_settings import ProducerOptions
 
 __all__ = ["Producer"]
 

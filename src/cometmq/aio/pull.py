@@ -17,15 +17,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cometmq.client.arguments import several
-from cometmq.client.hooks import Interceptor
-from cometmq.client.offset_stores import OwnOffsetStore
-from cometmq.client.pull_ahead import Reader
+from cometmq.client.group.offset_stores import OwnOffsetStore
+from cometmq.client.group.subscriptions import ALL, TAG
+from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.pull.pull_ahead import Reader
+from cometmq.client.pull.pull_engine import QUEUES
+from cometmq.client.pull.pull_kernel import PullResult
 from cometmq.client.pull_consumer import make_pull_engine
-from cometmq.client.pull_engine import QUEUES
-from cometmq.client.pull_kernel import PullResult
-from cometmq.client.service_state import ServiceState
 from cometmq.client.settings import PullSettings
-from cometmq.client.subscriptions import ALL, TAG
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:

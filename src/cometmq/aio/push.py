@@ -18,17 +18,17 @@ from concurrent.futures import Executor
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from cometmq.client.hooks import Interceptor
-from cometmq.client.offset_stores import OwnOffsetStore
-from cometmq.client.push_engine import QueueListener
-from cometmq.client.push_surface import PushSurface
-from cometmq.client.service_state import ServiceState
-from cometmq.client.subscriptions import TAG
+from cometmq.client.group.offset_stores import OwnOffsetStore
+from cometmq.client.group.subscriptions import TAG
+from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.push.push_engine import QueueListener
+from cometmq.client.push.push_surface import PushSurface
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from cometmq.client.listeners import BatchListener, Listener
+    from cometmq.client.push.listeners import BatchListener, Listener
     from cometmq.client.settings import PushOptions
     from cometmq.remoting.bodies.message_queue import MessageQueue
 

@@ -19,17 +19,17 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from cometmq.client.service_state import ServiceState
+from cometmq.client.group.subscriptions import ALL, TAG
+from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.pop.simple_engine import popped_messages
+from cometmq.client.pop.simple_settings import SimpleSettings
 from cometmq.client.simple_consumer import SETTLE_S, make_simple_engine
-from cometmq.client.simple_engine import popped_messages
-from cometmq.client.simple_settings import SimpleSettings
-from cometmq.client.subscriptions import ALL, TAG
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from cometmq._engine import ReceivedMessage
-    from cometmq.client.simple_settings import SimpleOptions
+    from cometmq.client.pop.simple_settings import SimpleOptions
 
 __all__ = ["SimpleConsumer"]
 

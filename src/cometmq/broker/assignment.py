@@ -20,8 +20,8 @@ from cometmq.broker.registry import ConsumerRegistry
 from cometmq.broker.routes import Routes
 from cometmq.broker.topics import BrokerTopics
 from cometmq.broker.writes import SharedWrite
-from cometmq.client.allocation import AllocateStrategy, Averagely, AveragelyByCircle
-from cometmq.client.subscriptions import queue_order, text_order
+from cometmq.client.group.allocation import AllocateStrategy, Averagely, AveragelyByCircle
+from cometmq.client.group.subscriptions import queue_order, text_order
 from cometmq.errors import Error, InvalidArgument
 from cometmq.remoting.answers import Caller, Refusal, Table, ok
 from cometmq.remoting.bodies.assignments import (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cometmq.broker.topics import BrokerTopics
-from cometmq.client.routes import check_route, subscribe_queues
+from cometmq.client.instance.routes import check_route, subscribe_queues
 from cometmq.errors import MalformedBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.routes import QueueData, TopicRouteData

@@ -189,7 +189,7 @@ def _encoder(output: str, delimiter: str, *, with_body: bool) -> Encoder:
 def _name_servers(wanted: Wanted, group: str | None, namesrv: str | None) -> str:
     """Return where the client finds its brokers, once all names are known to be some."""
     from cometmq.admin.addresses import namesrv_of_environment
-    from cometmq.client.subscriptions import make_subscription
+    from cometmq.client.group.subscriptions import make_subscription
     from cometmq.remoting.addresses import parse_addresses
     from cometmq.store_config.names import validate_group, validate_topic
 

@@ -153,7 +153,7 @@ def look_at(admin: Admin, wanted: Wanted) -> Queues:
         InvalidArgument: a topic has no such queue.
     """
     from cometmq.client import MessageQueue
-    from cometmq.client.namespaces import with_namespace
+    from cometmq.client.instance.namespaces import with_namespace
 
     ends: dict[MessageQueue, int] = {}
     begins: dict[MessageQueue, int] = {}
@@ -426,7 +426,7 @@ def be_a_member(
 
 def _has_reached(admin: Admin, consumer: PushConsumer, namespace: str | None, ends: Mapping[MessageQueue, int]) -> bool:
     """Whether the group has come to these ends: this member by what it knows, others by what they committed."""
-    from cometmq.client.namespaces import with_namespace
+    from cometmq.client.instance.namespaces import with_namespace
 
     left = dict(ends)
     for topic in {queue.topic for queue in ends}:

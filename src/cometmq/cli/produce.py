@@ -46,7 +46,7 @@ from cometmq.cli.terminal import bytes_text, count_progress, interruptible, prin
 
 if TYPE_CHECKING:
     from cometmq.client import Producer
-    from cometmq.client.producer_settings import ProducerOptions
+    from cometmq.client.send.producer_settings import ProducerOptions
 
 __all__ = ["produce"]
 
@@ -217,7 +217,7 @@ def _producer(topic: str, namesrv: str | None, group: str, settings: ProducerOpt
     """Make the producer when it is known that there is somebody to send to."""
     from cometmq.admin.addresses import namesrv_of_environment
     from cometmq.client import Producer
-    from cometmq.client.outgoing import check_topic
+    from cometmq.client.send.outgoing import check_topic
 
     with usage():
         check_topic(topic)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from cometmq.client.outgoing import OutgoingMessage
+from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.errors import InvalidArgument
 
 if TYPE_CHECKING:

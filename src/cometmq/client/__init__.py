@@ -65,12 +65,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cometmq._engine import OutgoingMessage, ReceivedMessage, SendFuture
-    from cometmq.client.hooks import Interceptor
-    from cometmq.client.listeners import Outcome
+    from cometmq.client.instance.hooks import Interceptor
     from cometmq.client.producer import Producer
     from cometmq.client.pull_consumer import PullConsumer
+    from cometmq.client.push.listeners import Outcome
     from cometmq.client.push_consumer import PushConsumer
-    from cometmq.client.sending import SendResult
+    from cometmq.client.send.sending import SendResult
     from cometmq.client.simple_consumer import SimpleConsumer
     from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
     from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -93,17 +93,17 @@ __all__ = [
 
 _PLACES = {
     "ConsumeFromWhere": "cometmq.remoting.bodies.heartbeat",
-    "Interceptor": "cometmq.client.hooks",
+    "Interceptor": "cometmq.client.instance.hooks",
     "MessageModel": "cometmq.remoting.bodies.heartbeat",
     "MessageQueue": "cometmq.remoting.bodies.message_queue",
     "OutgoingMessage": "cometmq._engine",
-    "Outcome": "cometmq.client.listeners",
+    "Outcome": "cometmq.client.push.listeners",
     "Producer": "cometmq.client.producer",
     "PullConsumer": "cometmq.client.pull_consumer",
     "PushConsumer": "cometmq.client.push_consumer",
     "ReceivedMessage": "cometmq._engine",
     "SendFuture": "cometmq._engine",
-    "SendResult": "cometmq.client.sending",
+    "SendResult": "cometmq.client.send.sending",
     "SimpleConsumer": "cometmq.client.simple_consumer",
 }
 """Imported when they are first asked for: others use single modules of this package, and should not pay for all."""

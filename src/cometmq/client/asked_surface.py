@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from cometmq.client.background import ClientLoop
-from cometmq.client.service_state import ServiceState
+from cometmq.client.instance.background import ClientLoop
+from cometmq.client.instance.service_state import ServiceState
 
 if TYPE_CHECKING:
     from typing_extensions import Self

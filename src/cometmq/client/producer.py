@@ -6,7 +6,7 @@
         producer.send("orders", b"...", tags="paid", keys="o-17")
 
 All producers of a process share one event loop in a background thread; here is no logic, it is all in
-:mod:`cometmq.client.send_engine`.
+:mod:`cometmq.client.send.send_engine`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cometmq.client.arguments import several
-from cometmq.client.background import ClientLoop
-from cometmq.client.hooks import Interceptor
-from cometmq.client.outgoing import OutgoingMessage, message_of
-from cometmq.client.producer_settings import ProducerSettings
-from cometmq.client.queue_selection import QueueSelector
-from cometmq.client.send_engine import SendEngine
-from cometmq.client.sending import SendFuture, SendResult
-from cometmq.client.sending_many import MANY_UNDER_WAY, SendWindow
-from cometmq.client.service_state import ServiceState, not_startable, require_running
+from cometmq.client.instance.background import ClientLoop
+from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
+from cometmq.client.send.outgoing import OutgoingMessage, message_of
+from cometmq.client.send.producer_settings import ProducerSettings
+from cometmq.client.send.queue_selection import QueueSelector
+from cometmq.client.send.send_engine import SendEngine
+from cometmq.client.send.sending import SendFuture, SendResult
+from cometmq.client.send.sending_many import MANY_UNDER_WAY, SendWindow
 from cometmq.client.settings import settings_of
 from cometmq.errors import Error
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -32,7 +32,7 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from cometmq.client.producer_settings import ProducerOptions
+    from cometmq.client.send.producer_settings import ProducerOptions
 
 __all__ = ["Producer"]
 

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from cometmq.client.arguments import several
 from cometmq.client.asked_surface import AskedConsumer
-from cometmq.client.hooks import Interceptor
-from cometmq.client.offset_stores import OwnOffsetStore
-from cometmq.client.pull_ahead import Reader
-from cometmq.client.pull_engine import QUEUES, PullEngine
-from cometmq.client.pull_kernel import PullResult
-from cometmq.client.service_state import ServiceState
+from cometmq.client.group.offset_stores import OwnOffsetStore
+from cometmq.client.group.subscriptions import ALL, TAG
+from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.pull.pull_ahead import Reader
+from cometmq.client.pull.pull_engine import QUEUES, PullEngine
+from cometmq.client.pull.pull_kernel import PullResult
 from cometmq.client.settings import PullSettings, settings_of
-from cometmq.client.subscriptions import ALL, TAG
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class PullConsumer(AskedConsumer):
             group: the consumer group.
             name_servers: name servers, ``host:port``, several with ``;`` between them or as a list; None for the
                 environment's ``NAMESRV_ADDR``.
-            offset_store: a store of your own for the progress (:class:`~cometmq.client.offset_stores.OwnOffsetStore`).
+            offset_store: a store of your own for the progress (:class:`~cometmq.client.group.offset_stores.OwnOffsetStore`).
             interceptors: see what is handed out.
             **options: :class:`~cometmq.client.settings.PullSettings`.
 

@@ -13,7 +13,7 @@
         input("Enter ends\\n")
 
 All consumers of a process share one event loop in a background thread; here is no logic, it is all in
-:mod:`cometmq.client.push_engine`.
+:mod:`cometmq.client.push.push_engine`.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
-from cometmq.client.background import ClientLoop
-from cometmq.client.hooks import Interceptor
-from cometmq.client.offset_stores import OwnOffsetStore
-from cometmq.client.push_engine import QueueListener
-from cometmq.client.push_surface import PushSurface
-from cometmq.client.service_state import ServiceState
-from cometmq.client.subscriptions import TAG
+from cometmq.client.group.offset_stores import OwnOffsetStore
+from cometmq.client.group.subscriptions import TAG
+from cometmq.client.instance.background import ClientLoop
+from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.push.push_engine import QueueListener
+from cometmq.client.push.push_surface import PushSurface
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from cometmq.client.listeners import BatchListener, Listener
+    from cometmq.client.push.listeners import BatchListener, Listener
     from cometmq.client.settings import PushOptions
     from cometmq.remoting.bodies.message_queue import MessageQueue
 

@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, TypedDict, TypeVar
 
-from cometmq.client.allocation import AllocateFunction, AllocateStrategy, Averagely, as_strategy
+from cometmq.client.group.allocation import AllocateFunction, AllocateStrategy, Averagely, as_strategy
 from cometmq.errors import InvalidArgument
 from cometmq.remoting.addresses import parse_addresses
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
@@ -178,7 +178,7 @@ class ConsumerSettings(ClientSettings):
         consume_timestamp: for ``CONSUME_FROM_TIMESTAMP``: ``yyyyMMddHHmmss`` in local time, or a datetime; None for
             half an hour before the consumer was made.
         allocate_strategy: which member gets which queues: ``AVG``, ``AVG_BY_CIRCLE``, ``CONSISTENT_HASH``, a strategy
-            or a function (:mod:`cometmq.client.allocation`).
+            or a function (:mod:`cometmq.client.group.allocation`).
         broker_suspend_max_time_ms: how long a broker may hold a pull that finds nothing.
         consumer_timeout_when_suspend_ms: how long we wait for such a pull.
         client_rebalance: members share the queues out themselves; False asks the broker.

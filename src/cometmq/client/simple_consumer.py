@@ -21,17 +21,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from cometmq.client.asked_surface import AskedConsumer
-from cometmq.client.service_state import ServiceState
+from cometmq.client.group.subscriptions import ALL, TAG
+from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.pop.simple_engine import SimpleEngine, popped_messages
+from cometmq.client.pop.simple_settings import SimpleSettings
 from cometmq.client.settings import settings_of
-from cometmq.client.simple_engine import SimpleEngine, popped_messages
-from cometmq.client.simple_settings import SimpleSettings
-from cometmq.client.subscriptions import ALL, TAG
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from cometmq._engine import ReceivedMessage
-    from cometmq.client.simple_settings import SimpleOptions
+    from cometmq.client.pop.simple_settings import SimpleOptions
 
 __all__ = ["SETTLE_S", "SimpleConsumer", "make_simple_engine"]
 
@@ -67,7 +67,7 @@ class SimpleConsumer(AskedConsumer):
             group: the consumer group.
             name_servers: name servers, ``host:port``, several with ``;`` between them or as a list; None for the
                 environment's ``NAMESRV_ADDR``.
-            **options: :class:`~cometmq.client.simple_settings.SimpleSettings`.
+            **options: :class:`~cometmq.client.pop.simple_settings.SimpleSettings`.
 
         Raises:
             InvalidArgument: there is no such option, or a name server is no address.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cometmq.admin.sending import SendLimits
-from cometmq.client.outgoing import OutgoingMessage
+from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.errors import InvalidArgument
 from cometmq.spark.staging import RowEncoder, WriteSchema
 from cometmq.spark.wire import Wire

@@ -1,6 +1,6 @@
 """The way to a cluster from Spark's processes: plain calls, and pulls that are under way while Spark does other things.
 
-Connections live on the client's background loop (:mod:`cometmq.client.background`), which a process has once. Spark
+Connections live on the client's background loop (:mod:`cometmq.client.instance.background`), which a process has once. Spark
 forks, keeps and kills its processes as it likes: each makes its own, and nothing has to be ended in order.
 
 A broker or name server that does not answer, or says that it cannot for now, is tried again, with growing pauses, until
@@ -21,8 +21,8 @@ from cometmq._engine import PullRequest
 from cometmq.admin.aio import AsyncAdmin
 from cometmq.admin.channels import Channels
 from cometmq.admin.operation import Call
-from cometmq.client.background import background
-from cometmq.client.pulling import pull_flags, pull_status
+from cometmq.client.instance.background import background
+from cometmq.client.pull.pulling import pull_flags, pull_status
 from cometmq.errors import BrokerError, BrokerNotFound, ConnectionLost, Error, LimitReached, NotFound, RequestTimeout
 from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.command import Command

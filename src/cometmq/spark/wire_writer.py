@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from cometmq.client.outgoing import BODY_BYTES_MAX
+from cometmq.client.send.outgoing import BODY_BYTES_MAX
 from cometmq.errors import Error, InvalidArgument
 from cometmq.spark import wire_journal
 from cometmq.spark.journal import sorted_files

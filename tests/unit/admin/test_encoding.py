@@ -8,7 +8,7 @@ import pytest
 
 from cometmq._engine import decode_properties
 from cometmq.admin.encoding import batch_request, single_request
-from cometmq.client.outgoing import Encoded, OutgoingMessage, encode_message
+from cometmq.client.send.outgoing import Encoded, OutgoingMessage, encode_message
 from cometmq.remoting.codes import RequestCode
 from support.frames import all_frames, exchanges
 

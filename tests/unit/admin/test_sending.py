@@ -11,7 +11,7 @@ import pytest
 from cometmq.admin.results import BrokerRef, QueueRange
 from cometmq.admin.sending import Parcel, Sending, SendLimits, Target, targets_of
 from cometmq.admin.servers import Route, TopicQueues
-from cometmq.client.outgoing import OutgoingMessage, SendStatus
+from cometmq.client.send.outgoing import OutgoingMessage, SendStatus
 from cometmq.errors import (
     BrokerError,
     ConnectionLost,

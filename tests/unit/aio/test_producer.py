@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from cometmq.aio.producer import Producer
-from cometmq.client.hooks import Interceptor, SendContext
-from cometmq.client.outgoing import OutgoingMessage, SendStatus
-from cometmq.client.service_state import ServiceState
+from cometmq.client.instance.hooks import Interceptor, SendContext
+from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.send.outgoing import OutgoingMessage, SendStatus
 from cometmq.errors import ClientStateError, InvalidTopic
 from cometmq.testing.clusters import cluster
 

@@ -8,9 +8,9 @@ import pytest
 
 from cometmq.aio.producer import Producer
 from cometmq.aio.pull import PullConsumer
-from cometmq.client.outgoing import OutgoingMessage
-from cometmq.client.pulling import PullStatus
-from cometmq.client.service_state import ServiceState
+from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.pull.pulling import PullStatus
+from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.errors import ClientStateError
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.testing.clusters import cluster

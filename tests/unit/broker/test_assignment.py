@@ -12,7 +12,7 @@ import pytest
 
 import cometmq.admin
 from cometmq.broker.assignment import ALL_QUEUES, allocate_for_pop, share_out
-from cometmq.client.allocation import Averagely, AveragelyByCircle
+from cometmq.client.group.allocation import Averagely, AveragelyByCircle
 from cometmq.errors import DiskFull, InvalidArgument
 from cometmq.remoting.bodies.assignments import (
     MessageRequestModeSerializeWrapper,

@@ -19,5 +19,5 @@ def test_every_name_leads_to_something() -> None:
 
 
 def test_a_module_of_the_package_does_not_bring_all() -> None:
-    code = "import sys, cometmq.client.outgoing; sys.exit('cometmq.client.push_engine' in sys.modules)"
+    code = "import sys, cometmq.client.send.outgoing; sys.exit('cometmq.client.push.push_engine' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cometmq.client.listeners import Outcome
-from cometmq.client.pull_engine import PullEngine
-from cometmq.client.push_engine import PushEngine
+from cometmq.client.pull.pull_engine import PullEngine
+from cometmq.client.push.listeners import Outcome
+from cometmq.client.push.push_engine import PushEngine
 from cometmq.client.settings import PullSettings
 from cometmq.errors import Error
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from cometmq._compression import decompress_body
-from cometmq.client.outgoing import OutgoingMessage, SendStatus
+from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.producer import Producer
-from cometmq.client.sending import SendFuture, SendResult
-from cometmq.client.service_state import ServiceState
+from cometmq.client.send.outgoing import OutgoingMessage, SendStatus
+from cometmq.client.send.sending import SendFuture, SendResult
 from cometmq.errors import ClientStateError, ConnectionLost, ForkedClient, InvalidArgument, SendFailed
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.testing.clusters import Cluster, cluster

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from cometmq.client.background import _Waiting
-from cometmq.client.hooks import ConsumeContext, Interceptor
-from cometmq.client.outgoing import OutgoingMessage
+from cometmq.client.instance.background import _Waiting
+from cometmq.client.instance.hooks import ConsumeContext, Interceptor
+from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.producer import Producer
-from cometmq.client.pull_ahead import Batch
+from cometmq.client.pull.pull_ahead import Batch
+from cometmq.client.pull.pulling import PullStatus
 from cometmq.client.pull_consumer import PullConsumer
-from cometmq.client.pulling import PullStatus
-from cometmq.client.service_state import ServiceState
+from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.errors import (
     BrokerError,
     ClientStateError,

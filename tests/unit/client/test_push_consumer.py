@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import cometmq.aio.push
-from cometmq.client.background import background
-from cometmq.client.listeners import Outcome
+from cometmq.client.instance.background import background
+from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.producer import Producer
+from cometmq.client.push.listeners import Outcome
 from cometmq.client.push_consumer import PushConsumer
-from cometmq.client.service_state import ServiceState
 from cometmq.errors import ClientStateError, GroupTaken, InvalidArgument
 from cometmq.testing import Cluster, cluster
 

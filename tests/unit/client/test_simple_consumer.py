@@ -15,10 +15,10 @@ import pytest
 import cometmq.testing
 from cometmq import aio
 from cometmq._engine import ReceivedMessage, set_popped
+from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.pop.simple_settings import SimpleOptions, SimpleSettings
 from cometmq.client.producer import Producer
-from cometmq.client.service_state import ServiceState
 from cometmq.client.simple_consumer import SimpleConsumer
-from cometmq.client.simple_settings import SimpleOptions, SimpleSettings
 from cometmq.errors import ClientStateError, InvalidArgument, StaleHandle
 from cometmq.remoting.codes import RequestCode
 from support.fake_cluster import FakeCluster

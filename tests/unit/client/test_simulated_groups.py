@@ -14,10 +14,10 @@ from random import Random
 
 import pytest
 
-from cometmq.client.allocation import AllocateStrategy, as_strategy
-from cometmq.client.instance import ClientInstance
-from cometmq.client.process_queue import ProcessQueue
-from cometmq.client.rebalance import Rebalance
+from cometmq.client.group.allocation import AllocateStrategy, as_strategy
+from cometmq.client.group.process_queue import ProcessQueue
+from cometmq.client.group.rebalance import Rebalance
+from cometmq.client.instance.instance import ClientInstance
 from cometmq.client.settings import ConsumerSettings
 from cometmq.remoting.bodies.heartbeat import MessageModel
 from cometmq.remoting.bodies.message_queue import MessageQueue

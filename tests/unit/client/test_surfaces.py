@@ -21,9 +21,9 @@ import cometmq.aio.simple
 import cometmq.client.pull_consumer
 import cometmq.client.push_consumer
 import cometmq.client.simple_consumer
-from cometmq.client.heart import Heart
+from cometmq.client.instance.heart import Heart
+from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.producer import Producer
-from cometmq.client.service_state import ServiceState
 from cometmq.errors import ClientStateError
 from cometmq.testing import Cluster, cluster
 

@@ -1,0 +1,1 @@
+"""The clients of one id: connections, routes, heartbeats and what servers ask."""

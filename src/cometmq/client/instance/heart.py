@@ -1,0 +1,170 @@
+"""The heart of a client instance: tells brokers who is there, what they subscribe to, and who has left.
+
+What stays true: heartbeats and un-registrations of one broker never overlap, so that none brings a group back that has
+left; a broker that does not answer keeps no other from hearing of us; what a broker was told is forgotten with its
+connection, for whoever answers there next may know nothing.
+
+Threads: the client's loop. Source: consumption specification 1.5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cometmq.client.instance.heartbeats import HeartbeatMemory, heartbeat_data, heartbeat_fingerprint
+from cometmq.errors import Error
+from cometmq.remoting.channel import checked
+from cometmq.remoting.codes import RequestCode
+from cometmq.remoting.members import request
+
+if TYPE_CHECKING:
+    from cometmq.client.instance.parts import ConsumerPart, ProducerPart
+    from cometmq.client.instance.routes import RouteTable
+    from cometmq.client.settings import ClientSettings
+    from cometmq.remoting.command import Command
+    from cometmq.remoting.network import Network
+
+__all__ = ["INNER_PRODUCER_GROUP", "Heart"]
+
+INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+"""The producer group of what consumers put back; every instance has it."""
+
+_log = logging.getLogger(__name__)
+
+
+class Heart:
+    """The heartbeats of one client id.
+
+    Attributes:
+        versions: broker address to the version in its last answer.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        settings: ClientSettings,
+        *,
+        routes: RouteTable,
+        network: Network,
+        consumers: Mapping[str, ConsumerPart],
+        producers: Mapping[str, ProducerPart],
+    ) -> None:
+        """Tell nobody yet.
+
+        Args:
+            client_id: who is there.
+            settings: the client's.
+            routes: say which brokers there are.
+            network: reaches them.
+            consumers, producers: the parts by group, as they are when a heartbeat is made.
+        """
+        self.versions: dict[str, int] = {}
+        self._client_id = client_id
+        self._settings = settings
+        self._routes = routes
+        self._network = network
+        self._consumers = consumers
+        self._producers = producers
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._taken: dict[str, int] = {}
+        """How many heartbeats each broker has taken."""
+        self._is_beating = False
+        self._memory = HeartbeatMemory()
+
+    def __repr__(self) -> str:
+        """Tell whose it is, and how many brokers answer."""
+        return f"Heart({self._client_id}, {len(self.versions)} brokers)"
+
+    def drop_gone_brokers(self) -> None:
+        """Forget the brokers that no route names any more."""
+        for address in self._routes.drop_gone_brokers():
+            _log.info("%s: broker %s is in no route any more", self._client_id, address)
+            self._memory.forget(address)
+            self.versions.pop(address, None)
+            self._taken.pop(address, None)
+            if (lock := self._locks.get(address)) is not None and not lock.locked():
+                del self._locks[address]
+
+    async def beat(self, *, queues_changed: bool = False) -> bool:
+        """Tell every broker; see :meth:`ClientInstance.heartbeat`."""
+        addresses = self._routes.targets(slaves=bool(self._consumers))
+        if queues_changed:
+            await asyncio.gather(*(self._beat(address, in_full=True) for address in addresses))
+            return bool(addresses)
+        if self._is_beating or not addresses:
+            _log.debug("%s: a heartbeat is under way, or there is no broker", self._client_id)
+            return False
+        self._is_beating = True
+        try:
+            await asyncio.gather(*(self._beat(address) for address in addresses))
+        finally:
+            self._is_beating = False
+        return True
+
+    async def greet(self, address: str) -> bool:
+        """Tell one broker, unless the heartbeat that made the connection does; return whether it took this one."""
+        taken = self._taken.get(address, 0)
+        async with self._lock_of(address):
+            if self._taken.get(address, 0) != taken:
+                return False
+            return await self._beat_one(address)
+
+    def _lock_of(self, address: str) -> asyncio.Lock:
+        return self._locks.setdefault(address, asyncio.Lock())
+
+    def lost(self, address: str) -> None:
+        """Take note that the connection with a broker has ended."""
+        # Whoever answers there next may be another process, which knows nothing of us.
+        self._memory.forget(address)
+
+    async def tell_left(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        """Tell every broker that a group of this client has left."""
+        command = request(
+            RequestCode.UNREGISTER_CLIENT,
+            clientID=self._client_id,
+            producerGroup=producer_group,
+            consumerGroup=consumer_group,
+        )
+        await asyncio.gather(*(self._tell_left(address, command) for address in self._routes.targets(slaves=True)))
+
+    async def _tell_left(self, address: str, command: Command) -> None:
+        # Waits for a heartbeat under way: it would bring the group back.
+        async with self._lock_of(address):
+            await self.tell(address, command)
+
+    async def tell(self, address: str, command: Command) -> Command | None:
+        """Return a broker's answer that says success, or None after having logged what came instead."""
+        try:
+            answer = await self._network.invoke(address, command, timeout_ms=self._settings.mq_client_api_timeout_ms)
+            return checked(answer, address=address)
+        except Error as error:
+            _log.info("%s: request %d to %s failed: %s", self._client_id, command.code, address, error)
+            return None
+
+    async def _beat(self, address: str, *, in_full: bool = False) -> None:
+        async with self._lock_of(address):
+            if in_full:
+                self._memory.forget(address)
+            await self._beat_one(address)
+
+    async def _beat_one(self, address: str) -> bool:
+        """Send a heartbeat; tell whether it was taken. With the broker's lock held."""
+        full = heartbeat_data(
+            self._client_id,
+            producers=[INNER_PRODUCER_GROUP, *self._producers],
+            consumers=self._consumers.values(),
+        )
+        fingerprint = heartbeat_fingerprint(full) if self._settings.use_heartbeat_v2 else 0
+        data = self._memory.body_for(address, full, fingerprint) if fingerprint else full
+        answer = await self.tell(address, request(RequestCode.HEART_BEAT, body=data.to_json()))
+        if answer is None:
+            self._memory.forget(address)
+            return False
+        self.versions[address] = answer.version
+        self._taken[address] = self._taken.get(address, 0) + 1
+        if fingerprint:
+            self._memory.answered(address, data, answer)
+        return True

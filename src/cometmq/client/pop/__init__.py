@@ -1,0 +1,1 @@
+"""The simple consumer's engine, and popped messages with their handles."""

@@ -1,0 +1,634 @@
+"""The machine of a simple consumer: it pops messages when it is asked, and finishes or hides them by their handles.
+
+Nobody shares out queues: each receive asks the topic's brokers in turn, another first each time, and each gives from
+all of its queues. Where there is one broker, it holds the request until there is something. Where there are several,
+they are asked to tell when there is something, which takes nothing; so no messages are on their way to somebody who has
+gone on meanwhile.
+
+What stays true: a message that came is handed out, or waits here for the next who asks, or comes again from its broker
+when its invisible time is over. Of each broker and topic one question at a time is under way. What passes by itself
+ends no loop.
+
+Threads: the client's loop. Source: consumption specification 4.4, 4.10, 4.11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from cometmq._engine import ReceivedMessage
+from cometmq.client.arguments import milliseconds, one, several, whole_number
+from cometmq.client.group.consumer_facts import GroupFacts
+from cometmq.client.group.subscriptions import TAG, make_subscription
+from cometmq.client.instance.closing import Closing, to_the_end
+from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
+from cometmq.client.instance.namespaces import with_namespace
+from cometmq.client.instance.outages import Troubles, may_pass, pause_s
+from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
+from cometmq.client.pop.held_messages import HeldMessages
+from cometmq.client.pop.loop_pace import LoopPace
+from cometmq.client.pop.pop_extending import Extender
+from cometmq.client.pop.pop_handles import PopHandle
+from cometmq.client.pop.pop_kernel import PopKernel, PopResult
+from cometmq.client.pop.popping import ALL_QUEUES, MESSAGES_PER_POP_MAX, PopStatus
+from cometmq.client.pop.simple_settings import INVISIBLE_MS_MAX, RECEIVE_MAX, SimpleSettings
+from cometmq.errors import ClientStateError, Error, GroupTaken, InvalidArgument, RouteNotFound
+from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.bodies.running_info import ConsumeMessageDirectlyResult, ConsumeResult, ConsumerRunningInfo
+from cometmq.store_config.fields import INT32_MAX
+from cometmq.store_config.names import validate_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["SimpleEngine", "popped_messages"]
+
+_HOLD_MAX_MS: Final = 15_000
+"""Longest time for which a broker is asked to hold a request; who waits longer asks again."""
+_WAIT_MAX_MS: Final = INT32_MAX
+_BROKER_FAILED_S: Final = 1.0
+_NOT_YET_S: Final = 0.05
+"""Pause before a broker is asked again that holds too many questions to hold one more."""
+_NOTHING_AFTER_ALL_S: Final = (0.02, 0.1, 0.5, 1.0)
+"""How long to wait before brokers are asked again that said there was something, when there was nothing."""
+
+_log = logging.getLogger(__name__)
+
+
+class SimpleEngine(GroupFacts):
+    """One simple consumer."""
+
+    consume_type = ConsumeType.CONSUME_ACTIVELY
+    settings: SimpleSettings
+    message_model = MessageModel.CLUSTERING
+
+    def __init__(
+        self,
+        settings: SimpleSettings,
+        *,
+        now_ms: Callable[[], int] = wall_clock_ms,
+        network_factory: NetworkFactory | None = None,
+    ) -> None:
+        """Connect to nobody yet; any thread.
+
+        Args:
+            settings: what the user wants; checked by :meth:`start`.
+            now_ms: wall clock, milliseconds since 1970.
+            network_factory: makes the network.
+        """
+        self.settings = settings
+        self._now_ms = now_ms
+        self._network_factory = network_factory
+        self._state = ServiceState.CREATE_JUST
+        self._group = with_namespace(settings.namespace, settings.group)
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._instance: ClientInstance | None = None
+        self._kernel: PopKernel
+        self._extender: Extender
+        self._ready: deque[ReceivedMessage] = deque()
+        """What came for somebody who did not wait for it, or who left it."""
+        self._handled: deque[ReceivedMessage] = deque()
+        self._held = HeldMessages()
+        self._turn = 0
+        self._told: dict[MessageQueue, asyncio.Task[bool]] = {}
+        self._skews_ms: dict[str, int] = {}
+        """Broker name to how far its clock is ahead of our steady one."""
+        self._pops: set[asyncio.Task[PopResult]] = set()
+        self._troubles = Troubles(_log, group=self._group)
+        self._missing: set[str] = set()
+        """Topics without a queue to read that were told of."""
+        self._has_closed = asyncio.Event()
+        self._closing = Closing()
+        self._started_ms = 0
+
+    # --- What a client instance asks ----------------------------------------------------------------------------------
+
+    @property
+    def group(self) -> str:
+        """The group as servers know it."""
+        return self._group
+
+    @property
+    def state(self) -> ServiceState:
+        """Whether it runs."""
+        return self._state
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionData]:
+        """What heartbeats say; topics as servers know them."""
+        return self._subscriptions
+
+    async def do_rebalance(self) -> bool:
+        """Nothing is shared out: brokers give each member what nobody has."""
+        return True
+
+    async def persist_offsets(self) -> None:
+        """Nothing: brokers keep the progress."""
+
+    def routes_changed(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Nothing: each receive reads the routes."""
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Nothing: the broker, which keeps the progress, resets it."""
+
+    def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return no progress: brokers keep it."""
+        return {}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return what an administrator may see."""
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+                "invisibleTime": str(self.settings.invisible_time_ms),
+                "receiveMaxMessages": str(self.settings.receive_max_messages),
+            },
+            subscriptions=tuple(self._subscriptions.values()),
+            pop_queues=self._held.infos(now_ms=self._now_ms()),
+        )
+
+    async def consume_directly(self, message: ReceivedMessage, broker_name: str | None) -> ConsumeMessageDirectlyResult:
+        """Refuse: there is no listener to give the message to."""
+        return ConsumeMessageDirectlyResult(
+            consume_result=ConsumeResult.CR_THROW_EXCEPTION,
+            remark=f"group {self._group} is a simple consumer, which has no listener",
+        )
+
+    # --- Life ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _name(self) -> str:
+        return f"the simple consumer of group {self._group}"
+
+    def _running(self) -> ClientInstance:
+        require_running(self._name, self._state)
+        assert self._instance is not None
+        return self._instance
+
+    async def start(self) -> None:
+        """Start.
+
+        Raises:
+            InvalidArgument: a setting cannot be used.
+            ClientStateError: it was started before.
+            GroupTaken: the client instance has a consumer of the group; this one may be started once that is closed.
+        """
+        if self._state is not ServiceState.CREATE_JUST:
+            raise not_startable(self._name, self._state)
+        self._state = ServiceState.START_FAILED
+        settings = replace(self.settings, group=self._group)
+        settings.check()
+        settings = replace(settings, instance_name=own_instance_name(settings.instance_name))
+        instance = ClientInstance.shared(settings, network_factory=self._network_factory, now_ms=self._now_ms)
+        self._kernel = PopKernel(instance, group=self._group, namespace=settings.namespace)
+        self._extender = Extender(self._set_invisible, longest_s=settings.extend_for_ms / 1000)
+        try:
+            instance.register_consumer(self)
+        except GroupTaken:
+            self._state = ServiceState.CREATE_JUST
+            await to_the_end(instance.release())
+            raise
+        self._instance = instance
+        try:
+            await instance.start()
+            self._state = ServiceState.RUNNING
+            self._started_ms = self._now_ms()
+            for topic in list(self._subscriptions):
+                await instance.update_route(topic)
+            await instance.heartbeat()
+        except BaseException:
+            await self._closing.run(lambda: self._leave(instance))
+            raise
+
+    async def close(self) -> None:
+        """Leave the group; what was received and is not acknowledged comes again.
+
+        It is done to its end, also where the caller is cancelled; later calls wait for that.
+        """
+        instance = self._instance
+        if instance is not None and (self._closing.has_begun or self._state is ServiceState.RUNNING):
+            await self._closing.run(lambda: self._leave(instance))
+
+    async def _leave(self, instance: ClientInstance) -> None:
+        self._state = ServiceState.SHUTDOWN_ALREADY
+        self._has_closed.set()
+        try:
+            tasks = [*self._told.values(), *self._pops]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._told.clear()
+            self._ready.clear()
+            await self._settle()
+        finally:
+            try:
+                await self._extender.close()
+            finally:
+                try:
+                    await instance.unregister_consumer(self._group)
+                finally:
+                    await instance.release()
+
+    async def subscribe(self, topic: str, expression: str | None, *, expression_type: str = TAG) -> None:
+        """Subscribe to a topic; see :meth:`SimpleConsumer.subscribe`."""
+        validate_topic(topic)
+        wire = with_namespace(self.settings.namespace, topic)
+        self._subscriptions[wire] = make_subscription(
+            wire, expression, expression_type=expression_type, now_ms=self._now_ms()
+        )
+        if self._state is ServiceState.RUNNING:
+            instance = self._running()
+            await instance.update_route(wire)
+            await instance.heartbeat(queues_changed=True)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """End the subscription to a topic."""
+        gone = self._subscriptions.pop(with_namespace(self.settings.namespace, topic), None)
+        if gone is not None and self._state is ServiceState.RUNNING:
+            await self._running().heartbeat(queues_changed=True)
+
+    # --- Messages -----------------------------------------------------------------------------------------------------
+
+    async def receive(
+        self, max_messages: int | None, *, invisible_s: float | None, wait_s: float | None
+    ) -> list[ReceivedMessage]:
+        """Return messages; see :meth:`SimpleConsumer.receive`."""
+        instance = self._running()
+        settings = self.settings
+        most = settings.receive_max_messages
+        if max_messages is not None:
+            most = whole_number("max_messages", max_messages, minimum=1, maximum=RECEIVE_MAX)
+        invisible_ms = settings.invisible_time_ms if invisible_s is None else invisible_ms_of(invisible_s, minimum_ms=1)
+        wait_ms = settings.receive_wait_ms
+        if wait_s is not None:
+            wait_ms = milliseconds("wait_s", wait_s, maximum_ms=_WAIT_MAX_MS)
+        messages = await self._receive(instance, most, invisible_ms=invisible_ms, wait_ms=wait_ms)
+        if not messages and self._missing and self._state is ServiceState.RUNNING:
+            await self._require_missing(instance)
+        return messages
+
+    async def _receive(
+        self, instance: ClientInstance, most: int, *, invisible_ms: int, wait_ms: int
+    ) -> list[ReceivedMessage]:
+        self._require_subscription()
+        end_s = instance.loop.time() + wait_ms / 1000
+        disappointments = 0
+        while not (messages := self._left(most)):
+            queues = await self._targets(instance)
+            left_ms = int((end_s - instance.loop.time()) * 1000)
+            if len(queues) == 1:
+                poll_ms = max(0, min(left_ms, _HOLD_MAX_MS))
+                result = await self._pop(queues[0], most=most, invisible_ms=invisible_ms, poll_ms=poll_ms)
+                if result.status is PopStatus.POLLING_FULL and left_ms > 0:
+                    await asyncio.sleep(min(left_ms / 1000, _BROKER_FAILED_S))
+                messages = list(result.messages)
+                if result.rest and len(messages) < most:
+                    messages = await self._round(queues, most, invisible_ms, found=messages)
+            else:
+                messages = await self._round(queues, most, invisible_ms)
+                if not messages and (left_s := end_s - instance.loop.time()) > 0:
+                    if disappointments:
+                        pause_s = _NOTHING_AFTER_ALL_S[min(disappointments, len(_NOTHING_AFTER_ALL_S)) - 1]
+                        await asyncio.sleep(min(left_s, pause_s))
+                    disappointments += await self._told_of_any(queues, end_s - instance.loop.time())
+            if messages or instance.loop.time() >= end_s or self._state is not ServiceState.RUNNING:
+                break
+        return messages
+
+    def _require_subscription(self) -> None:
+        if not self._subscriptions:
+            raise ClientStateError(f"{self._name} subscribes to nothing: call subscribe() first")
+
+    def _left(self, most: int) -> list[ReceivedMessage]:
+        """Return what waits here and is still hidden from others."""
+        found: list[ReceivedMessage] = []
+        while self._ready and len(found) < most:
+            message = self._ready.popleft()
+            if self._hidden_ms(message) > 0:
+                found.append(message)
+        return found
+
+    def _hidden_ms(self, message: ReceivedMessage) -> float:
+        """Return for how long a message is still hidden from others, as far as can be told from here."""
+        handle = PopHandle.parse(message.pop_handle or "")
+        steady_ms = _steady_ms()
+        skew_ms = self._skews_ms.get(handle.broker_name, self._now_ms() - steady_ms)
+        return handle.times.pop_ms + handle.times.invisible_ms - skew_ms - steady_ms
+
+    async def _targets(self, instance: ClientInstance) -> list[MessageQueue]:
+        """Return each topic at each of its brokers, another first each time.
+
+        Where some topics have none, it is told once, and the others are received.
+
+        Raises:
+            RouteNotFound: no name server knows any of the topics.
+            ClientStateError: the last subscription has ended meanwhile.
+            Error: no name server could be asked.
+        """
+        queues = self._known_targets(instance)
+        known = {queue.topic for queue in queues}
+        self._missing -= known
+        unknown = [topic for topic in self._subscriptions if topic not in known]
+        if unknown and not (queues and self._missing.issuperset(unknown)):
+            errors = [error for topic in unknown if (error := await self._not_readable(instance, topic)) is not None]
+            queues = self._known_targets(instance)
+            if errors and not queues:
+                # Who did not answer may know the topic.
+                raise next((error for error in errors if not isinstance(error, RouteNotFound)), errors[0])
+            for error in errors:
+                _log.warning("group %s receives the other topics: %s", self._group, error)
+            self._missing = set(self._subscriptions) - {queue.topic for queue in queues}
+        if not queues:
+            # Subscriptions became others while it asked.
+            self._require_subscription()
+            return await self._targets(instance)
+        self._turn += 1
+        first = self._turn % len(queues)
+        return queues[first:] + queues[:first]
+
+    async def _not_readable(self, instance: ClientInstance, topic: str) -> Error | None:
+        """Ask where a topic is; return why it cannot be read, or None."""
+        try:
+            await instance.update_route(topic, must_exist=True)
+        except Error as error:
+            return error
+        if instance.routes.subscribe_queues(topic):
+            return None
+        return RouteNotFound(
+            f"topic {topic} has no queue that can be read: give it read permission: cometmq topic update", topic=topic
+        )
+
+    async def _require_missing(self, instance: ClientInstance) -> None:
+        """Return where the topics that were missing are there by now.
+
+        Raises:
+            RouteNotFound: one is not.
+            Error: no name server could be asked.
+        """
+        for topic in sorted(self._missing.intersection(self._subscriptions)):
+            error = await self._not_readable(instance, topic)
+            if error is not None:
+                raise error
+
+    def _known_targets(self, instance: ClientInstance) -> list[MessageQueue]:
+        found: dict[MessageQueue, None] = {}
+        for topic in self._subscriptions:
+            for queue in instance.routes.subscribe_queues(topic) or ():
+                found[replace(queue, queue_id=ALL_QUEUES)] = None
+        return list(found)
+
+    async def _pop(self, queue: MessageQueue, *, most: int, invisible_ms: int, poll_ms: int) -> PopResult:
+        """Pop once. Who does not wait for it any more leaves what comes to the next who asks."""
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None:
+            return PopResult(status=PopStatus.NO_NEW_MESSAGE)
+        task = asyncio.ensure_future(
+            self._kernel.pop(
+                queue,
+                subscription,
+                max_messages=min(most, MESSAGES_PER_POP_MAX),
+                invisible_ms=invisible_ms,
+                poll_ms=poll_ms,
+                from_first=self.settings.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            )
+        )
+        self._pops.add(task)
+        task.add_done_callback(self._pops.discard)
+        try:
+            result = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # the consumer was closed
+                return PopResult(status=PopStatus.NO_NEW_MESSAGE)
+            task.add_done_callback(self._keep_result)
+            raise
+        if self._troubles:
+            self._troubles.works(queue)
+        if result.messages:
+            self._skews_ms[queue.broker_name] = result.pop_ms - _steady_ms()
+            self._held.came(result.messages, now_ms=self._now_ms())
+        return result
+
+    def _keep_result(self, task: asyncio.Task[PopResult]) -> None:
+        if not task.cancelled() and task.exception() is None and self._state is ServiceState.RUNNING:
+            self._ready.extend(task.result().messages)
+            self._held.came(task.result().messages, now_ms=self._now_ms())
+
+    async def _round(
+        self,
+        queues: Sequence[MessageQueue],
+        most: int,
+        invisible_ms: int,
+        *,
+        found: list[ReceivedMessage] | None = None,
+    ) -> list[ReceivedMessage]:
+        """Pop what is there from one broker after the other, until there is enough.
+
+        Args:
+            queues: where.
+            most: how much is enough.
+            invisible_ms: for how long.
+            found: what there is already; with something, nothing is raised.
+        """
+        found = [] if found is None else found
+        errors: list[tuple[MessageQueue, Error]] = []
+        for queue in queues:
+            try:
+                while len(found) < most:
+                    result = await self._pop(queue, most=most - len(found), invisible_ms=invisible_ms, poll_ms=0)
+                    found += result.messages
+                    if result.status is not PopStatus.FOUND or not result.rest:
+                        break
+            except Error as error:
+                errors.append((queue, error))
+            except asyncio.CancelledError:
+                self._ready.extend(found)
+                raise
+        if errors and len(errors) == len(queues) and not found:
+            raise errors[0][1]
+        for queue, trouble in errors:
+            self._troubles.fails(queue, trouble)
+        return found
+
+    async def _told_of_any(self, queues: Sequence[MessageQueue], longest_s: float) -> bool:
+        """Wait until a broker has something, or it is time to look again; tell whether one said that it has."""
+        if longest_s <= 0:
+            return False
+        for queue in queues:
+            if queue not in self._told:
+                self._told[queue] = asyncio.ensure_future(self._until_told(queue))
+        asked = {self._told[queue]: queue for queue in queues}
+        done, _ = await asyncio.wait(asked, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            self._told.pop(asked[task], None)
+        return any(not task.cancelled() and task.result() for task in done)
+
+    async def _until_told(self, queue: MessageQueue) -> bool:
+        """Return True when there is something to pop; False where a broker has nothing for long, or cannot tell."""
+        try:
+            is_there = await self._kernel.has_messages(queue, poll_ms=_HOLD_MAX_MS)
+        except Error as error:
+            # The pops of the same broker fail, too, and tell of it once.
+            _log.debug("group %s: %s cannot tell of messages: %s", self._group, queue.broker_name, error)
+            await asyncio.sleep(_BROKER_FAILED_S)
+            return False
+        if not is_there:
+            await asyncio.sleep(_NOT_YET_S)
+        return is_there
+
+    # --- Messages that are done, or worked on -------------------------------------------------------------------------
+
+    async def ack(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Finish messages; see :meth:`SimpleConsumer.ack` and :meth:`SimpleConsumer.ack_many`."""
+        self._running()
+        for message in messages:
+            _require_popped("ack", message)
+        await self._extender.let_go(messages)
+        if len(messages) == 1:
+            await self._kernel.ack(messages[0])
+        else:
+            await self._kernel.ack_many(messages)
+        self._held.done(messages)
+
+    async def extend(self, message: ReceivedMessage, *, invisible_s: float) -> str:
+        """Hide a message for another time; see :meth:`SimpleConsumer.extend`."""
+        self._running()
+        _require_popped("extend", message)
+        invisible_ms = invisible_ms_of(invisible_s, minimum_ms=0)
+        await self._extender.let_go([message])
+        return await self._set_invisible(message, invisible_ms)
+
+    async def _set_invisible(self, message: ReceivedMessage, invisible_ms: int) -> str:
+        handle = await self._kernel.set_invisible(message, invisible_ms)
+        self._held.hidden(message, now_ms=self._now_ms(), invisible_ms=invisible_ms)
+        return handle
+
+    def keep(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Keep messages hidden while they are worked on.
+
+        Raises:
+            InvalidArgument: one was not popped.
+        """
+        self._running()
+        for message in messages:
+            handle = _require_popped("handling", message)
+            invisible_ms = max(PopHandle.parse(handle).times.invisible_ms, 1)
+            self._extender.keep(message, invisible_ms=invisible_ms, left_ms=self._hidden_ms(message))
+
+    async def let_go(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Keep messages hidden no longer than their time is."""
+        await self._extender.let_go(messages)
+
+    def note_handled(self, message: ReceivedMessage) -> None:
+        """Take note that a loop has handled a message; :meth:`settle` acknowledges it. Any thread."""
+        self._handled.append(message)
+
+    async def settle(self, *, rest: Iterable[ReceivedMessage] = ()) -> None:
+        """Finish what loops have handled and nobody finished or extended; ``rest`` goes to the next who asks."""
+        unseen = await self._extender.let_go(rest)
+        if self._state is ServiceState.RUNNING:
+            self._ready.extendleft(reversed(unseen))
+            await self._settle()
+
+    async def _settle(self) -> None:
+        handled = [self._handled.popleft() for _ in range(len(self._handled))]
+        if kept := await self._extender.let_go(handled):
+            await self._kernel.ack_quietly(kept)
+            self._held.done(kept)
+
+    def pace(self) -> LoopPace:
+        """Return the pace of a loop that begins.
+
+        Raises:
+            ClientStateError: the consumer was not started.
+        """
+        if self._state is ServiceState.CREATE_JUST:
+            self._running()
+        return LoopPace(self.settings.receive_max_messages)
+
+    async def receive_kept(self, most: int) -> list[ReceivedMessage]:
+        """Return messages for a loop, which are kept hidden; none where the consumer is closed meanwhile.
+
+        What passes by itself is waited for, and told of once. Where it is not known yet whom to ask, the topic may be
+        misspelt, or the name servers' address, and that is raised; but where servers are just coming back it is waited
+        for, too.
+
+        Raises:
+            RouteNotFound: no name server knows any of the topics.
+            Error: no name server answered, the brokers refused, or the consumer cannot be used.
+        """
+        instance, settings = self._running(), self.settings
+        tries, told = 0, set[type[Error]]()
+        while self._state is ServiceState.RUNNING:
+            try:
+                messages = await self._receive(
+                    instance, most, invisible_ms=settings.invisible_time_ms, wait_ms=settings.receive_wait_ms
+                )
+                break
+            except Error as error:
+                if self._has_closed.is_set():
+                    return []
+                if not may_pass(error) or not (tries or self._known_targets(instance)):
+                    raise
+                tries += 1
+                if type(error) not in told:
+                    told.add(type(error))
+                    _log.warning("group %s receives nothing until this is over: %s", self._group, error)
+                await self._pause(pause_s(tries))
+        else:
+            return []
+        if tries:
+            _log.info("group %s receives again", self._group)
+        if self._state is ServiceState.RUNNING:
+            self.keep(messages)
+        return messages
+
+    async def _pause(self, longest_s: float) -> None:
+        """Wait, or until the consumer is closed."""
+        try:
+            await asyncio.wait_for(self._has_closed.wait(), longest_s)
+        except asyncio.TimeoutError:
+            return
+
+
+def _steady_ms() -> int:
+    """Return milliseconds by the loop's clock, which is never set."""
+    return round(asyncio.get_running_loop().time() * 1000)
+
+
+def invisible_ms_of(invisible_s: object, *, minimum_ms: int) -> int:
+    """Return an invisible time in milliseconds.
+
+    Raises:
+        InvalidArgument: it is no number, or outside its range.
+    """
+    return milliseconds(
+        "invisible_s", invisible_s, minimum_ms=minimum_ms, maximum_ms=INVISIBLE_MS_MAX, of_limit=" (12 hours)"
+    )
+
+
+def _require_popped(call: str, message: object) -> str:
+    """Return the handle of a message that was popped.
+
+    Raises:
+        InvalidArgument: it is no message, or was not popped.
+    """
+    takes = "a message that receive() returned" + ("; ack_many() takes several" if call == "ack" else "")
+    handle = one(call, message, ReceivedMessage, takes).pop_handle
+    if handle is None:
+        raise InvalidArgument(f"{message!r} was not popped: it has no handle")
+    return handle
+
+
+def popped_messages(messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
+    """Return what was given to :meth:`SimpleConsumer.ack_many`.
+
+    Raises:
+        InvalidArgument: it is not several messages.
+    """
+    return several("ack_many", messages, ReceivedMessage, "messages that receive() returned; ack() takes one")

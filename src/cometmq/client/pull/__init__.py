@@ -1,0 +1,1 @@
+"""The pull consumer's engine, and one pull."""

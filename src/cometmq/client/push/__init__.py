@@ -1,0 +1,1 @@
+"""The push consumer's engine: pulls, workers, listeners and their outcomes."""

@@ -1,0 +1,815 @@
+"""The push consumer: it brings together rebalance, pulls, listeners, retry and offsets of one group on one loop.
+
+Both surfaces, :class:`cometmq.client.push_consumer.PushConsumer` and :class:`cometmq.aio.push.PushConsumer`, are thin
+layers over it. The client instance sees it as a :class:`~cometmq.client.instance.parts.ConsumerPart`, the rebalance as its
+owner.
+
+Threads: the loop on which it is started; listeners run in their workers. Source: consumption specification 1.1 to 1.3,
+1.6.4 to 1.6.6, 1.15, 1.16.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.client.group.allocation import AllocateStrategy, as_strategy
+from cometmq.client.group.consumer_facts import ConsumerFacts
+from cometmq.client.group.offset_stores import (
+    OffsetStore,
+    OwnOffsetStore,
+    ReadOffset,
+    usual_store,
+)
+from cometmq.client.group.process_queue import UNLOCK_FORCED_MS, ProcessQueue
+from cometmq.client.group.rebalance import Rebalance
+from cometmq.client.group.retrying import most_tries
+from cometmq.client.group.send_backs import SendBacks
+from cometmq.client.group.start_offsets import start_offset
+from cometmq.client.group.subscriptions import TAG, make_subscription
+from cometmq.client.instance.closing import Closing, to_the_end
+from cometmq.client.instance.hooks import Interceptor
+from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name
+from cometmq.client.instance.namespaces import with_namespace
+from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
+from cometmq.client.pop.pop_kernel import PopKernel
+from cometmq.client.pull.pulling import FlowCounters, share_of_topic
+from cometmq.client.push.concurrent_service import ConcurrentService
+from cometmq.client.push.consume_counts import ConsumeCounts
+from cometmq.client.push.consume_service import Surroundings
+from cometmq.client.push.listener_hooks import ListenerHooks
+from cometmq.client.push.listeners import Action, Handled, async_caller, caller, is_async
+from cometmq.client.push.orderly_service import OrderlyService
+from cometmq.client.push.pop_service import PopService
+from cometmq.client.push.push_popping import PushPopping, may_pop
+from cometmq.client.push.push_pops import PushPops
+from cometmq.client.push.push_pulls import PushPulls
+from cometmq.client.push.tasks import Stint, Workers
+from cometmq.client.push.thread_workers import ThreadWorkers
+from cometmq.client.push.workers import ExecutorWorkers, LoopWorkers
+from cometmq.client.settings import PushSettings
+from cometmq.client.trace.trace import consume_tracer
+from cometmq.client.trace.tracing import Tracing
+from cometmq.errors import Error, GroupTaken, InvalidArgument
+from cometmq.remoting.bodies.heartbeat import (
+    CheckClientRequestBody,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.bodies.running_info import (
+    ConsumeMessageDirectlyResult,
+    ConsumeResult,
+    ConsumerRunningInfo,
+)
+from cometmq.remoting.channel import checked
+from cometmq.remoting.codes import RequestCode
+from cometmq.remoting.members import request
+from cometmq.store_config.names import retry_topic
+
+if TYPE_CHECKING:
+    from cometmq._engine import ReceivedMessage
+    from cometmq.client.push.listeners import AnyListener
+
+__all__ = ["ListenerSpec", "PushEngine", "QueueListener"]
+
+_RESET_REST_S: Final = 10.0
+_RESET_COUNTS_S: Final = 15.0
+"""A queue that comes so soon after its reset begins there: whoever had it rested, too, and consumed nothing."""
+_LOCK_FIRST_S: Final = 1.0
+_FINISH_MS: Final = 10_000
+_GROUP_CHARS_IN_NAME = 100
+
+_log = logging.getLogger(__name__)
+
+QueueListener = Callable[[str, Collection[MessageQueue], Collection[MessageQueue]], object]
+"""Is told of other queues: the topic, all of them, and this member's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSpec:
+    """The listener and how it wants to be called.
+
+    Attributes:
+        function: plain or ``async def``; None while there is none.
+        batch: it takes a list of messages.
+        orderly: one call at a time for each queue, in its order.
+        auto_commit: orderly: success is a commit.
+        executor: where a plain one runs instead of in the consumer's own threads.
+    """
+
+    function: AnyListener | None = None
+    batch: bool = False
+    orderly: bool = False
+    auto_commit: bool = True
+    executor: Executor | None = None
+
+
+class PushEngine(ConsumerFacts):
+    """One push consumer on one loop.
+
+    Attributes:
+        settings: the consumer's.
+        group: its group, as brokers know it.
+        subscriptions: topic to subscription, as brokers know them.
+        state: where it is in its life.
+    """
+
+    settings: PushSettings
+    is_push = True
+    consume_type = ConsumeType.CONSUME_PASSIVELY
+
+    def __init__(
+        self,
+        settings: PushSettings,
+        listener: ListenerSpec,
+        *,
+        expressions: Mapping[str, tuple[str | None, str]],
+        offset_store: OwnOffsetStore | None = None,
+        interceptors: Sequence[Interceptor] = (),
+        queue_listener: QueueListener | None = None,
+        network_factory: NetworkFactory | None = None,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        """Do nothing yet. Any thread.
+
+        Args:
+            settings: the consumer's.
+            listener: its listener.
+            expressions: topic to what is wanted of it, and the type of that expression.
+            offset_store: a store of the user's own, or None for the usual one.
+            interceptors: see messages before and after the listener.
+            queue_listener: is told when the consumer's queues change.
+            network_factory: makes the network of a new instance; None for the real one.
+            now_ms: the wall clock; None for the machine's.
+        """
+        self.settings = settings
+        self.state = ServiceState.CREATE_JUST
+        self.group = with_namespace(settings.namespace, settings.group)
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self._listener = listener
+        self._expressions = dict(expressions)
+        self._own_store = offset_store
+        self._interceptors = tuple(interceptors)
+        self._tracing: Tracing | None = None
+        self._queue_listener = queue_listener
+        self._network_factory = network_factory
+        self._clock = now_ms
+        self._made_ms = self._now_ms()
+        self._suspended = False
+        self._resting = 0
+        """Resets that are under way."""
+        self._resets: dict[MessageQueue, tuple[int, float]] = {}
+        """Where queues were reset to lately, whoever had them, and until when that counts, by the loop's clock."""
+        self._started_ms = 0
+        self._start_over = asyncio.Event()  # a close waits for the start
+        self._closing = Closing()
+        self._timers: set[asyncio.Task[None]] = set()
+        self._work: set[asyncio.Task[None]] = set()
+        self._counts = ConsumeCounts()
+        self._instance: ClientInstance
+        self._store: OffsetStore
+        self._rebalance: Rebalance
+        self._pulls: PushPulls
+        self._workers: Workers
+        self._service: ConcurrentService | OrderlyService
+        self._popping: PushPopping | None = None
+        self._call_now: Callable[[list[ReceivedMessage]], Coroutine[Any, Any, Handled]]
+
+    def __repr__(self) -> str:
+        """Tell the group, its state and its queues."""
+        queues = len(self._rebalance.queues) if self.state is ServiceState.RUNNING else 0
+        return f"<PushEngine {self.group} {self.state.value} queues={queues}>"
+
+    def _now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 if self._clock is None else self._clock()
+
+    # --- What instance and rebalance ask ------------------------------------------------------------------------------
+
+    @property
+    def is_orderly(self) -> bool:
+        """Whether the listener is orderly."""
+        return self._listener.orderly
+
+    @property
+    def strategy(self) -> AllocateStrategy:
+        """Who gets which queues."""
+        return as_strategy(self.settings.allocate_strategy)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not closed."""
+        return self.state is ServiceState.RUNNING
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether its user has suspended it, or a reset has."""
+        return self._suspended or self._resting > 0
+
+    @property
+    def flow_counters(self) -> FlowCounters:
+        """How often pulls waited because too much was held."""
+        require_running(self._name, self.state)
+        return self._pulls.counters
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are this member's now; one with id -1 stands for all of its broker, which it pops."""
+        if self.state is not ServiceState.RUNNING:
+            return []
+        pulled = [queue for queue, held in self._rebalance.queues.items() if not held.dropped]
+        return pulled if self._popping is None else pulled + self._popping.queues
+
+    @property
+    def _name(self) -> str:
+        return f"consumer group {self.settings.group}"
+
+    # --- Life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start to consume, in upstream's order of steps.
+
+        Raises:
+            ClientStateError: it was started before.
+            InvalidArgument: a setting, the listener or a subscription cannot be used.
+            GroupTaken: the group runs on the same instance; this consumer can be started again.
+            Error: what kept it from starting; it is closed then.
+        """
+        if self.state is not ServiceState.CREATE_JUST:
+            raise not_startable(self._name, self.state)
+        try:
+            await self._start()
+        finally:
+            self._start_over.set()
+
+    async def _start(self) -> None:
+        self.state = ServiceState.START_FAILED
+        self.settings.check(made_ms=self._made_ms, listeners=[self._listener.function])
+        self._copy_subscriptions()
+        if not self._expressions:
+            _log.warning("%s subscribes to no topic yet: it consumes nothing until subscribe() is called", self._name)
+        if self.settings.message_model is MessageModel.CLUSTERING:
+            own_name = own_instance_name(self.settings.instance_name)
+            self.settings = replace(self.settings, instance_name=own_name)
+        self._instance = ClientInstance.shared(self.settings, network_factory=self._network_factory, now_ms=self._clock)
+        try:
+            await self._start_parts()
+        except GroupTaken:
+            self.state = ServiceState.CREATE_JUST
+            await to_the_end(self._stop_parts())
+            raise
+        except BaseException:
+            await to_the_end(self._stop_parts())
+            raise
+        self.state = ServiceState.RUNNING
+        self._started_ms = self._now_ms()
+        try:
+            await self._greet()
+        except BaseException:
+            self._start_over.set()
+            await self._closing.run(lambda: self._close(_FINISH_MS))
+            raise
+
+    async def _start_parts(self) -> None:
+        settings, instance = self.settings, self._instance
+        if settings.enable_trace:
+            self._tracing = await Tracing.open(
+                settings,
+                group=settings.group,
+                role="CONSUME",
+                network_factory=self._network_factory,
+                now_ms=self._clock,
+            )
+            tracer = consume_tracer(self._tracing.dispatcher, now_ms=self._now_ms)
+            self._interceptors = (*self._interceptors, tracer)
+        self._rebalance = Rebalance(instance, self, now_ms=instance.steady_ms)
+        self._store = usual_store(self._own_store, instance, settings, group=self.group)
+        await self._store.load()
+        self._pulls = PushPulls(
+            instance, self, settings, self._store, group=self.group, counts=self._counts, spawn=self._spawn
+        )
+        self._service = self._make_service()
+        if may_pop(settings, is_orderly=self.is_orderly):
+            self._popping = self._make_popping()
+        on_done = self._service.done if self._popping is None else self._popping.sorted(self._service.done)
+        self._workers = self._service.workers = self._make_workers(on_done)
+        if self._popping is not None:
+            self._popping.service.workers = self._workers
+        instance.register_consumer(self)
+        await instance.start()
+        if self.is_orderly and self.model is MessageModel.CLUSTERING:
+            self._every(_LOCK_FIRST_S, settings.lock_interval_ms / 1000, self._rebalance.lock_all)
+        if not self.is_orderly:
+            timeout_s = settings.consume_timeout_minutes * 60.0
+            self._every(timeout_s, timeout_s, self.give_back_hanging)
+
+    async def _greet(self) -> None:
+        """Learn where the topics are, have expressions compiled, and tell the brokers who is there."""
+        for topic in list(self.subscriptions):
+            await self._instance.update_route(topic)
+        for subscription in list(self.subscriptions.values()):
+            if subscription.expression_type not in (None, TAG):
+                await self._check_expression(subscription)
+        if await self._instance.heartbeat():
+            self._instance.wake_rebalance()
+
+    async def _check_expression(self, subscription: SubscriptionData) -> None:
+        address = self._instance.routes.broker_of_topic(subscription.topic)
+        if address is None:
+            return  # nobody knows the topic yet; the broker refuses the pulls where it does not take the expression
+        body = CheckClientRequestBody(
+            client_id=self._instance.client_id,
+            group=self.group,
+            namespace=self.settings.namespace,
+            subscription=subscription,
+        )
+        answer = await self._instance.network.invoke(
+            address,
+            request(RequestCode.CHECK_CLIENT_CONFIG, body=body.to_json()),
+            timeout_ms=self.settings.mq_client_api_timeout_ms,
+        )
+        checked(answer, address=address)
+
+    def _copy_subscriptions(self) -> None:
+        for topic, (expression, expression_type) in self._expressions.items():
+            self._put_subscription(topic, expression, expression_type)
+        if self.settings.message_model is MessageModel.CLUSTERING:
+            self._put_subscription(retry_topic(self.group), None, TAG)
+
+    def _put_subscription(self, topic: str, expression: str | None, expression_type: str) -> None:
+        name = with_namespace(self.settings.namespace, topic)
+        self.subscriptions[name] = make_subscription(
+            name, expression, expression_type=expression_type, now_ms=self._now_ms()
+        )
+
+    @property
+    def _batch_max(self) -> int:
+        return self.settings.consume_message_batch_max_size if self._listener.batch else 1
+
+    def _make_popping(self) -> PushPopping:
+        settings = self.settings
+        most = most_tries(settings.max_reconsume_times)
+        kernel = PopKernel(
+            self._instance,
+            group=self.group,
+            namespace=settings.namespace,
+            tries_max=most,
+            dead_letters=SendBacks(self._instance, self.group, most=most, unit_mode=settings.unit_mode),
+        )
+        service = PopService(
+            group=self.group,
+            batch_max=self._batch_max,
+            tries_max=most,
+            kernel=kernel,
+            extends=settings.pop_extend,
+            spawn=self._spawn,
+            now_ms=self._now_ms,
+        )
+        pops = PushPops(
+            self._instance, self, settings, kernel, group=self.group, counts=self._counts, consume=service.submit
+        )
+        return PushPopping(
+            pops,
+            service,
+            self.subscriptions,
+            group=self.group,
+            tell=lambda: self._spawn(self._beat()),
+            now_ms=self._now_ms,
+        )
+
+    def _make_service(self) -> ConcurrentService | OrderlyService:
+        settings = self.settings
+        most = most_tries(settings.max_reconsume_times, orderly=self.is_orderly)
+        send_backs = SendBacks(self._instance, self.group, most=most, unit_mode=settings.unit_mode)
+        around = Surroundings(
+            group=self.group,
+            batch_max=self._batch_max,
+            store=self._store,
+            send_backs=send_backs,
+            on_room=self._pulls.room,
+            spawn=self._spawn,
+            now_ms=self._instance.steady_ms,
+        )
+        if not self.is_orderly:
+            return ConcurrentService(around, model=self.model)
+        return OrderlyService(
+            around,
+            needs_lock=self.model is MessageModel.CLUSTERING,
+            auto_commit=self._listener.auto_commit,
+            most=most,
+            suspend_default_ms=settings.suspend_current_queue_time_ms,
+            lock=self._rebalance.lock,
+        )
+
+    def _make_workers(self, on_done: Callable[[list[Stint]], None]) -> Workers:
+        spec, threads_max = self._listener, self.settings.consume_thread_max
+        listener = spec.function
+        assert listener is not None  # checked with the settings
+
+        def done(stints: list[Stint]) -> None:
+            self._counts.add(stints)
+            on_done(stints)
+
+        timeout_s = self.settings.consume_timeout_minutes * 60.0
+        hooks = ListenerHooks(self._interceptors, group=self.group, timeout_s=timeout_s, now_ms=self._now_ms)
+        if is_async(listener):
+            if spec.executor is not None:
+                raise InvalidArgument("the listener is async and runs on the loop: give no executor")
+            awaited = hooks.around_async(async_caller(listener, batch=spec.batch))
+
+            async def call_now(messages: list[ReceivedMessage]) -> Handled:
+                return await awaited(messages)
+
+            self._call_now = call_now
+            return LoopWorkers(awaited, done, at_once_max=threads_max)
+        call = hooks.around(caller(listener, batch=spec.batch))
+
+        async def call_in_thread(messages: list[ReceivedMessage]) -> Handled:
+            return await asyncio.to_thread(call, messages)
+
+        self._call_now = call_in_thread
+        if spec.executor is not None:
+            if self._interceptors:
+                raise InvalidArgument("interceptors see no messages in an executor: give one or the other")
+            return ExecutorWorkers(spec.executor, listener, done, batch=spec.batch, at_once_max=threads_max)
+        name = f"cometmq-consume_{self.group[:_GROUP_CHARS_IN_NAME]}"
+        return ThreadWorkers(call, done, threads_max=threads_max, name=name)
+
+    @property
+    def is_in_listener(self) -> bool:
+        """Whether the caller is a call of this consumer's listener. Any thread."""
+        return hasattr(self, "_workers") and self._workers.is_inside
+
+    def begin_close(self, *, timeout_ms: int = _FINISH_MS) -> None:
+        """Begin to close, as :meth:`close` does, and do not wait for the end."""
+        if self.state is ServiceState.RUNNING:
+            self._closing.begin(lambda: self._close(timeout_ms))
+            if self._start_over.is_set():
+                self.state = ServiceState.SHUTDOWN_ALREADY
+
+    async def close(self, *, timeout_ms: int = _FINISH_MS) -> None:
+        """Stop pulling, let listeners finish what they have begun, commit, give locks back, and leave the group.
+
+        It is done to its end, also where the caller is cancelled; later calls wait for that. Without a start it does
+        nothing. A listener that closes its own consumer does not wait: the close ends behind that call of it.
+
+        Args:
+            timeout_ms: how long listeners may take to finish. What has not begun is not begun any more, except for as
+                long as the setting ``await_termination_when_shutdown_ms`` says.
+        """
+        self.begin_close(timeout_ms=timeout_ms)
+        if self._closing.has_begun and not self.is_in_listener:
+            await self._closing.run(lambda: self._close(timeout_ms))
+
+    async def _close(self, timeout_ms: int) -> None:
+        try:
+            await self._start_over.wait()
+            self.state = ServiceState.SHUTDOWN_ALREADY
+            self._pulls.close()
+            self._service.close()
+            if self._popping is not None:
+                self._popping.close()
+            hanging = await self._workers.close(
+                drain_ms=self.settings.await_termination_when_shutdown_ms, finish_ms=timeout_ms
+            )
+            if hanging:
+                _log.warning("group %s: %d listeners still run; what they have comes again", self.group, hanging)
+            if self._work:
+                # What failed is on its way back to the brokers.
+                await asyncio.wait(set(self._work), timeout=timeout_ms / 1000)
+            for queue in list(self._rebalance.queues):
+                await self._persist(queue)
+            if self.is_orderly and self.model is MessageModel.CLUSTERING:
+                await self._rebalance.unlock_all()
+        finally:
+            self.state = ServiceState.SHUTDOWN_ALREADY
+            await self._stop_parts()
+
+    async def _stop_parts(self) -> None:
+        """Undo what a start has done, as far as it came."""
+        try:
+            await self._stop_work()
+        finally:
+            try:
+                if self._instance.consumers.get(self.group) is self:
+                    await self._instance.unregister_consumer(self.group)
+            finally:
+                await self._let_go()
+
+    async def _stop_work(self) -> None:
+        for task in (*self._timers, *self._work):
+            if task is not asyncio.current_task():
+                task.cancel()
+        if hasattr(self, "_rebalance"):
+            self._rebalance.drop_all()
+        if hasattr(self, "_pulls"):
+            self._pulls.close()
+        if hasattr(self, "_service"):
+            self._service.close()
+        if self._popping is not None:
+            self._popping.close()
+            await self._popping.end()
+        if hasattr(self, "_workers") and self.state is not ServiceState.SHUTDOWN_ALREADY:
+            await self._workers.close(drain_ms=0, finish_ms=0)
+
+    async def _let_go(self) -> None:
+        try:
+            if self._tracing is not None:
+                tracing, self._tracing, self._interceptors = self._tracing, None, self._interceptors[:-1]
+                await tracing.close()
+        finally:
+            await self._instance.release()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._instance.spawn(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        return task
+
+    def _every(self, first_s: float, period_s: float, action: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        async def rounds() -> None:
+            await asyncio.sleep(first_s)
+            while True:
+                try:
+                    await action()
+                except Error as error:
+                    _log.warning("group %s: %s", self.group, error)
+                except Exception as error:  # noqa: BLE001 - locks that are renewed no more would be lost for good
+                    _log.error("group %s: a round failed", self.group, exc_info=error)
+                await asyncio.sleep(period_s)
+
+        task = self._instance.spawn(rounds())
+        self._timers.add(task)
+        task.add_done_callback(self._timers.discard)
+
+    # --- What the user changes while it runs --------------------------------------------------------------------------
+
+    async def subscribe(self, topic: str, expression: str | None, *, expression_type: str = TAG) -> None:
+        """Subscribe to a topic, or to other tags of it; brokers hear of it at once where it runs."""
+        self._put_subscription(topic, expression, expression_type)
+        if self.is_running:
+            await self._instance.update_route(with_namespace(self.settings.namespace, topic))
+            await self._instance.heartbeat(queues_changed=True)
+            self._instance.wake_rebalance()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give a topic up; its queues go with the next rebalance."""
+        self.subscriptions.pop(with_namespace(self.settings.namespace, topic), None)
+        if self.is_running:
+            self._instance.wake_rebalance()
+
+    def suspend(self) -> None:
+        """Pull no more until :meth:`resume`; what is here already is consumed."""
+        self._suspended = True
+
+    async def resume(self) -> None:
+        """Pull again."""
+        self._suspended = False
+        if self.is_running:
+            await self.do_rebalance()
+
+    # --- Queues that come and go --------------------------------------------------------------------------------------
+
+    async def do_rebalance(self) -> bool:
+        """Share out the queues again; a suspended consumer keeps what it has, and is not content."""
+        if self.is_suspended or not self.is_running:
+            return False
+        is_balanced = await self._rebalance.run()
+        if self._popping is not None:
+            self._popping.keep_topics()
+        return is_balanced
+
+    def take_pops(self, topic: str, queues: Sequence[MessageQueue], *, is_pulled: bool) -> bool:
+        """Pop what a broker says is to be popped; tell whether that is something else than before."""
+        assert self._popping is not None  # brokers are asked by those alone that may pop
+        return self._popping.assign(topic, queues, is_pulled=is_pulled)
+
+    def routes_changed(self, topic: str, queues: Sequence[MessageQueue]) -> None:
+        """Nothing is kept here: the rebalance reads the routes when it runs."""
+
+    async def start_offset(self, queue: MessageQueue) -> int:
+        """Return where a queue begins: where the group was or was reset to, or where a new group begins."""
+        reset = self._resets.get(queue)
+        if reset is not None and self._instance.loop.time() < reset[1]:
+            # Whoever had the queue may have stored its progress behind the reset.
+            self._store.update(queue, reset[0], increase_only=False)
+            await self._store.persist(queue, wait=True)
+            return reset[0]
+        return await start_offset(
+            queue,
+            store=self._store,
+            read=ReadOffset.FROM_STORE,
+            instance=self._instance,
+            settings=self.settings,
+            made_ms=self._made_ms,
+        )
+
+    def dispatch(self, queue: MessageQueue, process_queue: ProcessQueue, next_offset: int) -> None:
+        """Begin to pull a queue that came."""
+        self._pulls.begin(process_queue, next_offset)
+
+    async def release(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
+        """Store a queue's progress and give it up; an orderly one only when its listener has ended, or after 20 s."""
+        await self._persist(queue)
+        if isinstance(self._service, OrderlyService):
+            if self.model is MessageModel.CLUSTERING:
+                may_wait = self._instance.steady_ms() <= process_queue.last_lock_ms + UNLOCK_FORCED_MS
+                if may_wait and not await self._service.quiet(process_queue):
+                    process_queue.try_unlock_times += 1
+                    return False
+                await self._persist(queue)
+                process_queue.locked = False
+                await self._rebalance.unlock(queue)
+            self._service.forget(process_queue)
+        self._store.remove(queue)
+        return True
+
+    def forget_offset(self, queue: MessageQueue) -> None:
+        """Forget what memory knows of a queue's progress."""
+        self._store.remove(queue)
+
+    def queues_changed(self, topic: str, all_queues: Collection[MessageQueue], mine: Collection[MessageQueue]) -> None:
+        """Tell the brokers a new version of the subscription, share out a topic's limits anew, tell the user."""
+        subscription = self.subscriptions.get(topic)
+        if all_queues and subscription is not None:
+            self.subscriptions[topic] = replace(subscription, sub_version=self._now_ms())
+            self._share_limits()
+            self._spawn(self._beat())
+        if self._queue_listener is not None:
+            try:
+                self._queue_listener(topic, all_queues, mine)
+            except Exception:  # noqa: BLE001 - the user's: it must not stop the rebalance
+                _log.exception("group %s: the queue listener raised", self.group)
+
+    async def _beat(self) -> None:
+        await self._instance.heartbeat(queues_changed=True)
+
+    def _share_limits(self) -> None:
+        settings, limits, queues = self.settings, self._pulls.limits, len(self._rebalance.queues)
+        if not queues:
+            return
+        if settings.pull_threshold_for_topic != -1:
+            limits.messages = share_of_topic(settings.pull_threshold_for_topic, queues)
+        if settings.pull_threshold_size_for_topic_mib != -1:
+            limits.size_mib = share_of_topic(settings.pull_threshold_size_for_topic_mib, queues)
+
+    # --- Messages -----------------------------------------------------------------------------------------------------
+
+    def consume(self, held: ProcessQueue, messages: list[ReceivedMessage], *, dispatch: bool) -> None:
+        """Have messages of a pull consumed."""
+        if isinstance(self._service, OrderlyService):
+            self._service.submit(held, dispatch=dispatch)
+        else:
+            self._service.submit(held, messages)
+
+    def offset_is_illegal(self, held: ProcessQueue, offset: int) -> None:
+        """Begin a queue again at an offset that exists.
+
+        The offset is frozen, so that what listeners still report cannot move it, and stored; then the queue goes, and
+        the next rebalance brings it anew.
+        """
+        self._spawn(self._begin_again(held, offset, self.settings.offset_illegal_delay_ms / 1000))
+
+    async def _begin_again(self, held: ProcessQueue, offset: int, rest_s: float) -> None:
+        await self._freeze(held, offset)
+        await asyncio.sleep(rest_s)
+        await self._give_up(held)
+        self._instance.wake_rebalance()
+
+    async def _freeze(self, held: ProcessQueue, offset: int) -> None:
+        """Store where a dropped queue is to begin again, at once: it may change hands before its rest is over."""
+        if self._rebalance.queues.get(held.queue) is held:
+            self._store.update_and_freeze(held.queue, offset)
+            await self._persist(held.queue)
+
+    async def _give_up(self, held: ProcessQueue) -> None:
+        queue = held.queue
+        if self._rebalance.queues.get(queue) is not held:
+            return
+        if not await self.release(queue, held):
+            self._rebalance.give_up_later(queue)  # its listener still works
+        elif self._rebalance.queues.get(queue) is held:
+            del self._rebalance.queues[queue]
+
+    async def give_back_hanging(self) -> int:
+        """Send back what listeners have had for longer than the consume time-out; return how many messages."""
+        if not isinstance(self._service, ConcurrentService) or self.model is MessageModel.BROADCASTING:
+            return 0
+        return await self._service.give_back_hanging(
+            list(self._rebalance.queues.values()), longer_than_s=self.settings.consume_timeout_minutes * 60.0
+        )
+
+    # --- Offsets ------------------------------------------------------------------------------------------------------
+
+    async def persist_offsets(self) -> None:
+        """Store the progress of every queue."""
+        await self._store.persist_all(list(self._rebalance.queues))
+
+    async def _persist(self, queue: MessageQueue) -> None:
+        try:
+            await self._store.persist(queue)
+        except Error as error:
+            _log.warning("group %s: the progress of %s could not be stored: %s", self.group, queue, error)
+
+    def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        """Return the progress in memory of one topic's queues."""
+        return self._store.snapshot(topic)
+
+    async def progress(self, topic: str) -> dict[MessageQueue, int]:
+        """Return the same for users; see :meth:`PushConsumer.progress`. A coroutine, to be run on the loop."""
+        known = self.offsets(with_namespace(self.settings.namespace, topic))
+        return {replace(queue, topic=topic): offset for queue, offset in known.items()}
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Begin these queues again at these offsets, because the broker said so: stop, store, rest 10 s, begin."""
+        until_s = self._instance.loop.time() + _RESET_COUNTS_S
+        wanted = {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
+        self._resets.update({queue: (offset, until_s) for queue, offset in wanted.items()})
+        self._resting += 1
+        try:
+            mine = await self._stop_for_reset(wanted)
+            async with self._rebalance.between_rounds():  # which may have begun queues at what was stored before
+                mine |= await self._stop_for_reset(wanted)
+            await asyncio.sleep(_RESET_REST_S)
+            for held in mine:
+                await self._give_up(held)
+        finally:
+            self._resting -= 1
+        if self.is_running and not self.is_suspended:
+            await self.do_rebalance()
+
+    async def _stop_for_reset(self, offsets: Mapping[MessageQueue, int]) -> set[ProcessQueue]:
+        mine = {held for queue, held in self._rebalance.queues.items() if queue in offsets}
+        for held in mine:
+            held.dropped = True
+            held.clear()
+            await self._freeze(held, offsets[held.queue])
+        return mine
+
+    # --- What administrators ask --------------------------------------------------------------------------------------
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return what an administrator may see of this consumer."""
+        settings = self.settings
+        properties = {
+            "consumerGroup": self.group,
+            "messageModel": settings.message_model.value,
+            "consumeFromWhere": settings.consume_from_where.name,
+            "consumeThreadMin": str(settings.consume_thread_min),
+            "consumeThreadMax": str(settings.consume_thread_max),
+            "consumeConcurrentlyMaxSpan": str(settings.consume_concurrently_max_span),
+            "pullThresholdForQueue": str(self._pulls.limits.messages),
+            "pullThresholdSizeForQueue": str(self._pulls.limits.size_mib),
+            "pullThresholdForTopic": str(settings.pull_threshold_for_topic),
+            "pullThresholdSizeForTopic": str(settings.pull_threshold_size_for_topic_mib),
+            "pullInterval": str(settings.pull_interval_ms),
+            "consumeMessageBatchMaxSize": str(settings.consume_message_batch_max_size),
+            "pullBatchSize": str(settings.pull_batch_size),
+            "maxReconsumeTimes": str(settings.max_reconsume_times),
+            "suspendCurrentQueueTimeMillis": str(settings.suspend_current_queue_time_ms),
+            "consumeTimeout": str(settings.consume_timeout_minutes),
+            "PROP_CONSUMEORDERLY": "true" if self.is_orderly else "false",
+            "PROP_THREADPOOL_CORE_SIZE": str(settings.consume_thread_max),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
+        }
+        wall_ahead_ms = self._now_ms() - self._instance.steady_ms()
+        return ConsumerRunningInfo(
+            properties=properties,
+            subscriptions=tuple(self.subscriptions.values()),
+            queues={
+                queue: held.info(commit_offset=self._store.memory(queue), wall_ahead_ms=wall_ahead_ms)
+                for queue, held in self._rebalance.queues.items()
+            },
+            pop_queues={} if self._popping is None else self._popping.infos(wall_ahead_ms=wall_ahead_ms),
+            statuses=self._counts.statuses(
+                self.subscriptions, elapsed_s=max(0.001, (self._now_ms() - self._started_ms) / 1000)
+            ),
+        )
+
+    async def consume_directly(self, message: ReceivedMessage, broker_name: str | None) -> ConsumeMessageDirectlyResult:
+        """Give one message to the listener, outside of any queue."""
+        began = time.perf_counter()
+        handled = await self._call_now([message])
+        return ConsumeMessageDirectlyResult(
+            order=self.is_orderly,
+            auto_commit=self._listener.auto_commit,
+            consume_result=_direct_result(handled),
+            remark=None if handled.problem is None else str(handled.problem) or repr(handled.problem),
+            spent_time_ms=int((time.perf_counter() - began) * 1000),
+        )
+
+
+def _direct_result(handled: Handled) -> ConsumeResult:
+    if isinstance(handled.problem, BaseException):
+        return ConsumeResult.CR_THROW_EXCEPTION
+    if handled.problem is not None:
+        return ConsumeResult.CR_RETURN_NULL
+    if handled.is_success:
+        return ConsumeResult.CR_COMMIT if handled.outcome.action is Action.COMMIT else ConsumeResult.CR_SUCCESS
+    return ConsumeResult.CR_ROLLBACK if handled.outcome.action is Action.ROLLBACK else ConsumeResult.CR_LATER

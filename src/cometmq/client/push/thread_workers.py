@@ -1,0 +1,306 @@
+"""Listeners in threads of the consumer's own.
+
+Threads are woken as work asks for them: quick listeners are served by one or two, which take part after part without
+waking anybody, since each hand-over costs more than such a listener; where parts still wait some milliseconds later, as
+many threads again are woken, until all are. What is done is reported when a thread finds no more to do, and once a
+millisecond while it does.
+
+Threads: everything but the work itself is for the loop. Source: decision 0014, consumption specification 1.10.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from cometmq.client.push.listeners import SUCCEEDED
+from cometmq.client.push.tasks import AtWork, Stint, Task, TaskPool
+
+if TYPE_CHECKING:
+    from cometmq._engine import ReceivedMessage
+    from cometmq.client.push.listeners import Call
+
+__all__ = ["ThreadWorkers"]
+
+_log = logging.getLogger(__name__)
+
+_REPORT_S: Final = 0.001
+"""How long a thread that has more to do keeps what it has done."""
+_LOOK_AGAIN_S: Final = 0.01
+"""How long parts may wait before more threads are woken."""
+_WORTH_A_WAKE_S: Final = 0.0002
+"""How much work a further thread must find. Waking one takes a tenth of it, measured on two cores."""
+_TYPICAL_FIRST_S: Final = 0.000002
+_TYPICAL_MIN_S: Final = 0.0000001
+_SLOWER: Final = 1.25
+_QUICKER: Final = 0.8
+
+
+class _Seat:
+    """One thread's place: what it does now, how many parts it has done, and the lock on which it sleeps."""
+
+    __slots__ = ("begun_s", "done", "part", "sleep", "stint", "task")
+
+    def __init__(self) -> None:
+        self.task: Task | None = None
+        self.part: list[ReceivedMessage] | None = None
+        self.stint: Stint | None = None
+        self.begun_s = 0.0
+        self.done = 0
+        self.sleep = threading.Lock()
+        self.sleep.acquire()
+
+
+class ThreadWorkers(TaskPool):
+    """Runs listeners in daemon threads of its own, which are made when work first asks for them."""
+
+    def __init__(
+        self,
+        call: Call,
+        on_done: Callable[[list[Stint]], None],
+        *,
+        threads_max: int,
+        name: str,
+    ) -> None:
+        """To be made on the loop.
+
+        Args:
+            call: calls the listener; raises nothing.
+            on_done: gets what is done, on the loop.
+            threads_max: most threads.
+            name: their names begin with it.
+        """
+        super().__init__(on_done)
+        self._call = call
+        self._threads_max = threads_max
+        self._name = name
+        self._seats: list[_Seat] = []
+        self._asleep: list[_Seat] = []
+        self._idents: set[int] = set()
+        self._told = False
+        self._closed = False
+        self._typical_s = _TYPICAL_FIRST_S
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_is_due = False
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the caller is one of the threads."""
+        return threading.get_ident() in self._idents
+
+    def submit(self, task: Task) -> None:
+        """Have a task done."""
+        self._take(task)
+        if not self._awake:
+            # At once: while the thread wakes, the loop finishes its turn.
+            self._wake_one()
+        if self._timer is None and not self._closed:
+            self._look_again()
+        if not self._wake_is_due and (task.parts_left > 1 or len(self._ready) > 1 or self._is_slow):
+            # Several queues' tasks often come in one turn of the loop, from one read of a socket.
+            self._wake_is_due = True
+            self._loop.call_soon(self._wake_for_work)
+
+    def running(self) -> list[AtWork]:
+        """Return what listeners have now."""
+        found = []
+        for seat in self._seats:
+            task, part, begun_s = seat.task, seat.part, seat.begun_s
+            if task is not None and part is not None:
+                found.append(AtWork(task, part, begun_s))
+        return found
+
+    async def close(self, *, drain_ms: int, finish_ms: int) -> int:
+        """End the threads; one whose listener hangs stays until that returns."""
+        await self._finish(drain_ms=drain_ms, finish_ms=finish_ms)
+        self.collect()
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake(len(self._asleep))
+        return len(self.running())
+
+    def collect(self) -> None:
+        """Hand back all that is done, also what threads keep whose listeners are at the next part.
+
+        A thread only ever appends to its stint, so what is there can be taken from its front meanwhile.
+        """
+        for seat in self._seats:
+            stint = seat.stint
+            if stint is None or stint.task.is_orderly:
+                continue
+            succeeded, results = stint.succeeded[:], stint.results[:]
+            del stint.succeeded[: len(succeeded)], stint.results[: len(results)]
+            if succeeded or results:
+                self._done.append(Stint(stint.task, stint.begun_s, succeeded, results))
+        self._hand_back()
+
+    @property
+    def _awake(self) -> int:
+        return len(self._seats) - len(self._asleep)
+
+    @property
+    def _is_slow(self) -> bool:
+        """Whether a single part is worth a thread."""
+        return self._typical_s > _WORTH_A_WAKE_S
+
+    def _wake_for_work(self) -> None:
+        """Have as many threads awake as the work is worth; those that are take what comes."""
+        self._wake_is_due = False
+        waiting = self.waiting
+        if self._is_slow:
+            self._wake(waiting)  # whoever is awake is busy for longer than waking one more takes
+        elif waiting:
+            self._wake(max(1, int(waiting * self._typical_s / _WORTH_A_WAKE_S)) - self._awake)
+
+    def _look_again(self) -> None:
+        done = self._done_so_far()
+        self._timer = self._loop.call_later(_LOOK_AGAIN_S, self._look, done)
+
+    def _done_so_far(self) -> int:
+        return sum([seat.done for seat in self._seats])
+
+    def _look(self, done_before: int) -> None:
+        """Wake more threads where tasks wait and those awake do not get on with them."""
+        self._timer = None
+        progress = self._done_so_far() - done_before
+        if self._done:
+            self._hand_back()
+        waiting = self.waiting
+        if waiting and not self._closed:
+            # What is quick and waits all the same waits for the machine: more threads would only be in the way.
+            if not progress or (progress < waiting and waiting * self._typical_s > _LOOK_AGAIN_S):
+                self._wake(max(1, self._awake))
+            self._look_again()
+
+    def _wake(self, count: int) -> None:
+        for _ in range(min(count, self._threads_max)):
+            if not self._wake_one():
+                return
+
+    def _wake_one(self) -> bool:
+        try:
+            seat = self._asleep.pop()
+        except IndexError:
+            if len(self._seats) >= self._threads_max or self._closed:
+                return False
+            seat = _Seat()
+            name = f"{self._name}_{len(self._seats) + 1}"
+            try:
+                threading.Thread(target=self._work, args=(seat,), name=name, daemon=True).start()
+            except RuntimeError as error:
+                # The process may have no more threads now; while parts wait it is tried again every 10 ms.
+                if not self._seats:
+                    _log.warning("no thread for a listener can be started: %s", error)
+                return False
+            self._seats.append(seat)
+        else:
+            seat.sleep.release()
+        return True
+
+    # --- In the threads -----------------------------------------------------------------------------------------------
+
+    def _work(self, seat: _Seat) -> None:
+        ident = threading.get_ident()
+        self._idents.add(ident)
+        try:
+            self._work_on(seat)
+        finally:
+            self._idents.discard(ident)
+
+    def _work_on(self, seat: _Seat) -> None:
+        while True:
+            self._do_all(seat)
+            if self._closed:
+                return
+            self._asleep.append(seat)
+            if self._ready or self._closed:
+                # A task came, or the end, after the last look and before anybody could see that this thread sleeps.
+                try:
+                    self._asleep.remove(seat)
+                except ValueError:
+                    seat.sleep.acquire()  # it was seen: the lock is released, or will be at once
+                continue
+            seat.sleep.acquire()
+
+    def _do_all(self, seat: _Seat) -> None:
+        told = time.monotonic()
+        while (task := self._next_task()) is not None:
+            told = self._do(task, seat, told)
+        if self._done:
+            self._tell()
+
+    def _do(self, task: Task, seat: _Seat, told: float) -> float:
+        """Do what is left of a task, and return when the loop was told of anything last."""
+        call, clock = self._call, time.monotonic
+        held, messages, size, is_orderly = task.held, task.messages, task.part_size, task.is_orderly
+        typical = self._typical_s
+        now = clock()
+        stint = seat.stint = Stint(task, now)
+        succeeded, parts = stint.succeeded, 0
+        seat.task = task
+        for start in task.starts:
+            parts += 1
+            if held.dropped or (is_orderly and not task.is_wanted):
+                if is_orderly:
+                    break
+                continue
+            part = messages[start : start + size]
+            seat.begun_s = begun = now
+            seat.part = part
+            handled = call(part)
+            now = clock()
+            # The median, nearly: the mean would count the times for which another thread had the interpreter, and
+            # wake more threads to fight for it.
+            typical *= _SLOWER if now - begun > typical else _QUICKER
+            if handled is SUCCEEDED and not is_orderly:
+                succeeded += part
+            else:
+                stint.add(part, handled)
+                if is_orderly and not handled.is_success:
+                    break
+            if now - told > _REPORT_S and not is_orderly:
+                seat.part = None
+                stint.parts, stint.ended_s = parts, now
+                self._report(stint, seat)
+                self._tell()
+                told = now
+                stint = seat.stint = Stint(task, now)
+                succeeded, parts = stint.succeeded, 0
+        seat.part = None
+        seat.task = None
+        seat.stint = None
+        self._all_begun(task)
+        self._typical_s = max(typical, _TYPICAL_MIN_S)
+        if is_orderly:
+            parts += task.parts_left
+        if parts:
+            stint.parts, stint.ended_s = parts, now
+            self._report(stint, seat)
+            if now - told > _REPORT_S:
+                self._tell()
+                told = now
+        return told
+
+    def _report(self, stint: Stint, seat: _Seat) -> None:
+        seat.done += stint.parts
+        self._done.append(stint)
+
+    def _tell(self) -> None:
+        if self._told:
+            return
+        self._told = True
+        try:
+            self._loop.call_soon_threadsafe(self._be_told)
+        except RuntimeError:
+            # The loop was closed while a listener hung; nobody is left who could commit what it did.
+            self._closed = True
+
+    def _be_told(self) -> None:
+        # First the flag, then the look: what is done in between is told once more.
+        self._told = False
+        self._hand_back()

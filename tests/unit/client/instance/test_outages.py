@@ -1,0 +1,77 @@
+"""Checks: what may pass by itself, how long is waited for it, and how often it is told of."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from cometmq.client.instance.outages import Troubles, may_pass, pause_s
+from cometmq.errors import (
+    BrokerError,
+    BrokerNotFound,
+    ClientStateError,
+    ConnectionLost,
+    Error,
+    InvalidArgument,
+    LimitReached,
+    RequestTimeout,
+    RouteNotFound,
+)
+from cometmq.remoting.bodies.message_queue import MessageQueue
+
+LOG = logging.getLogger("cometmq.client.test_outages")
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (ConnectionLost("gone"), True),
+        (RequestTimeout("silent"), True),
+        (BrokerNotFound("nobody"), True),
+        (RouteNotFound("nowhere"), True),
+        (LimitReached("full"), True),
+        (BrokerError("busy", code=2), True),
+        (BrokerError("no permission", code=16), False),
+        (BrokerError("no group", code=26), False),
+        (InvalidArgument("wrong"), False),
+        (ClientStateError("closed"), False),
+    ],
+)
+def test_what_may_pass(error: Error, passes: bool) -> None:
+    assert may_pass(error) is passes
+
+
+def test_pauses_grow_to_their_end() -> None:
+    pauses = [pause_s(tries) for tries in range(1, 20)]
+    assert pauses == sorted(pauses)
+    assert pauses[0] < 1
+    assert pauses[-1] == pauses[-2] == 2
+
+
+def test_troubles_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger=LOG.name)
+    one, two = (MessageQueue(topic="t", broker_name="b", queue_id=number) for number in (0, 1))
+    other = MessageQueue(topic="t", broker_name="c", queue_id=-1)
+    troubles = Troubles(LOG, group="g")
+    assert not troubles
+    for queue in (one, two, one, other, two):
+        troubles.fails(queue, ConnectionLost("gone"))
+    troubles.fails(one, BrokerError("refused", code=16))
+    troubles.fails(one, BrokerError("refused", code=16))
+    assert troubles
+    warned = [record.getMessage() for record in caplog.records]
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+    assert [text.split(" until")[0].partition("comes from ")[2] for text in warned] == [
+        "broker b",
+        "broker c",
+        "queue 0 of t at b",
+    ]
+    caplog.clear()
+    troubles.works(two)
+    troubles.works(two)
+    assert [record.getMessage() for record in caplog.records] == ["group g: broker b can be read again"]
+    troubles.works(one)
+    troubles.works(other)
+    assert not troubles
+    assert [record.levelname for record in caplog.records] == ["INFO"] * 3

@@ -1,0 +1,629 @@
+"""Checks: the simple consumer's machine on virtual time, against one and several brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.pop.simple_engine import SimpleEngine
+from cometmq.client.pop.simple_settings import SimpleSettings
+from cometmq.errors import (
+    BrokerError,
+    ClientStateError,
+    ConnectionLost,
+    GroupTaken,
+    InvalidArgument,
+    MalformedCommand,
+    RouteNotFound,
+    StaleHandle,
+)
+from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere
+from cometmq.remoting.codes import RequestCode
+from support.fake_cluster import FakeBroker, FakeCluster
+from support.virtual_loop import VirtualLoop, run_virtual
+
+if TYPE_CHECKING:
+    from cometmq._engine import ReceivedMessage
+
+GROUP, TOPIC = "g", "T"
+
+
+class Scene:
+    """A cluster with the topic, and consumers of it."""
+
+    def __init__(self, loop: VirtualLoop, *, brokers: int = 1, queues: int = 2) -> None:
+        self.loop = loop
+        self.cluster = FakeCluster(loop, brokers=brokers)
+        self.brokers: list[FakeBroker] = self.cluster.brokers
+        for broker in self.brokers:
+            broker.create(TOPIC, queues)
+        self.made = 0
+
+    @property
+    def broker(self) -> FakeBroker:
+        return self.brokers[0]
+
+    def send(self, *bodies: bytes, broker: int = 0, tags: str | None = None) -> None:
+        for number, body in enumerate(bodies):
+            self.brokers[broker].append(TOPIC, number % 2, body, {} if tags is None else {"TAGS": tags})
+
+    def engine(self, *, topic: str | None = TOPIC, **options: Any) -> SimpleEngine:
+        self.made += 1
+        given = {
+            "name_servers": ("ns:9876",),
+            "group": GROUP,
+            "client_ip": f"10.0.0.{self.made}",
+            "consume_from_where": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            **options,
+        }
+        return SimpleEngine(SimpleSettings(**given), now_ms=self.loop.now_ms, network_factory=self.cluster.factory)
+
+    async def started(self, expression: str | None = None, **options: Any) -> SimpleEngine:
+        engine = self.engine(**options)
+        await engine.subscribe(TOPIC, expression)
+        await engine.start()
+        return engine
+
+
+def run(main: Callable[[Scene], Coroutine[Any, Any, None]], **options: Any) -> None:
+    async def of(loop: VirtualLoop) -> None:
+        await main(Scene(loop, **options))
+
+    run_virtual(of)
+
+
+def bodies(messages: list[ReceivedMessage]) -> list[bytes]:
+    return sorted(message.body_bytes for message in messages)
+
+
+async def receive(
+    engine: SimpleEngine, most: int | None = None, *, invisible_s: float | None = None, wait_s: float | None = None
+) -> list[ReceivedMessage]:
+    return await engine.receive(most, invisible_s=invisible_s, wait_s=wait_s)
+
+
+def test_an_administrator_sees_what_is_held_and_since_when() -> None:
+
+    async def main(scene: Scene) -> None:
+        scene.send(b"0", b"1", b"2", b"3")
+        engine = await scene.started(invisible_time_ms=30_000)
+        began_ms = scene.loop.now_ms()
+        messages = await receive(engine, 4)
+        await asyncio.sleep(20)
+        await engine.ack(messages[:1])
+        await engine.extend(messages[1], invisible_s=30)
+        await engine.extend(messages[2], invisible_s=0)
+        held = engine.running_info().pop_queues
+        assert {queue.topic for queue in held} == {TOPIC}
+        assert sum(one.wait_ack_count for one in held.values()) == 2
+        await asyncio.sleep(20)
+        ((queue, one),) = engine.running_info().pop_queues.items()
+        assert (queue.queue_id, one.wait_ack_count) == (messages[1].queue_id, 1)
+        oldest_ms = one.oldest_pop_timestamp_ms
+        assert oldest_ms is not None
+        assert began_ms <= oldest_ms < began_ms + 1_000
+        await engine.ack(messages[1:2])
+        assert engine.running_info().pop_queues == {}
+        await engine.close()
+
+    run(main)
+
+
+def test_what_is_received_is_hidden_until_it_is_acknowledged_or_comes_again() -> None:
+
+    async def main(scene: Scene) -> None:
+        scene.send(b"0", b"1", b"2")
+        one, two = await scene.started(), await scene.started()
+        first = await receive(one, 2)
+        second = await receive(two, wait_s=0)
+        assert bodies(first + second) == [b"0", b"1", b"2"]
+        await one.ack(first)
+        assert scene.broker.pops.acked == [message.body_bytes for message in first]
+        came = await receive(one, wait_s=70)
+        assert bodies(came) == bodies(second)
+        assert came[0].reconsume_times == 1
+        assert came[0].topic == TOPIC
+        await one.ack(came)
+        assert scene.broker.pops.hidden == {}
+        (asked,) = scene.cluster.asked(RequestCode.BATCH_ACK_MESSAGE)
+        assert not asked.fields
+        (asked,) = scene.cluster.asked(RequestCode.ACK_MESSAGE)
+        assert asked.fields["topic"] == "%RETRY%g_T"
+        await one.close()
+        await two.close()
+
+    run(main)
+
+
+def test_a_held_receive_gets_a_message_as_it_comes() -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        scene.loop.call_later(40, scene.send, b"late")
+        began_s = scene.loop.time()
+        assert bodies(await receive(engine, wait_s=60)) == [b"late"]
+        assert 40 <= scene.loop.time() - began_s < 40.1
+        assert await receive(engine, wait_s=1) == []
+        await engine.close()
+
+    run(main)
+
+
+def test_several_brokers_are_asked_in_turn_and_told_of() -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        for number, broker in enumerate(scene.brokers):
+            scene.send(*(b"%d-%d" % (number, each) for each in range(4)), broker=number)
+            assert broker.pops.hidden == {}
+        firsts = [(await receive(engine, 1))[0].broker_name for _ in range(6)]
+        assert {firsts.count(broker.name) for broker in scene.brokers} == {2}, "each gets its turn"
+        assert len(await receive(engine, 100)) == 6, "together they fill it"
+        # Whoever gets something first is heard; nothing is taken by questions alone.
+        scene.loop.call_later(33, scene.send, b"new")
+        began_s = scene.loop.time()
+        assert bodies(await receive(engine, wait_s=40)) == [b"new"]
+        assert 33 <= scene.loop.time() - began_s < 33.1
+        waiting = [broker for broker in scene.brokers if broker.pops._waiting]
+        assert len(waiting) == len(scene.brokers) - 1
+        await engine.close()
+
+    run(main, brokers=3)
+
+
+def test_a_broker_that_is_gone_leaves_the_others() -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        scene.cluster.stop(scene.brokers[1].address)
+        scene.send(b"0", b"1")
+        assert bodies(await receive(engine, 10)) == [b"0", b"1"]
+        scene.loop.call_later(5, scene.send, b"2")
+        assert bodies(await receive(engine, wait_s=20)) == [b"2"]
+        scene.cluster.stop(scene.brokers[0].address)
+        with pytest.raises(ConnectionLost):
+            await receive(engine, wait_s=1)
+        await engine.close()
+
+    run(main, brokers=2)
+
+
+def test_each_broker_that_is_gone_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        gone = scene.cluster.stop(scene.brokers[1].address)
+        assert await receive(engine, wait_s=60) == []
+        assert [text for text in _warnings(caplog) if "comes from" in text] == [
+            "group g: nothing comes from broker b1 until it can be read again: b1:10911 cannot be reached"
+        ]
+        scene.cluster.servers["b1:10911"] = gone
+        scene.send(b"0", broker=1)
+        assert bodies(await receive(engine, wait_s=60)) == [b"0"]
+        assert [text for text in caplog.messages if "b1" in text][-1] == "group g: broker b1 can be read again"
+        assert not any("cannot tell" in text for text in caplog.messages), "not at each try"
+        await engine.close()
+
+    caplog.set_level(logging.INFO, logger="cometmq.client.pop.simple_engine")
+    run(main, brokers=2)
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_without_a_name_server_the_error_says_so() -> None:
+    async def main(scene: Scene) -> None:
+        scene.cluster.stop("ns:9876")
+        engine = await scene.started()
+        with pytest.raises(
+            ConnectionLost, match=r"no name server answered \(ns:9876: ns:9876 cannot be reached"
+        ) as told:
+            await receive(engine, wait_s=0)
+        assert isinstance(told.value.__cause__, ConnectionLost)
+        await engine.close()
+
+    run(main)
+
+
+def test_a_topic_that_is_not_there_beside_one_that_is(caplog: pytest.LogCaptureFixture) -> None:
+    """What there is comes; what is not there is told of once, and raised when nothing else came."""
+
+    async def main(scene: Scene) -> None:
+        engine = scene.engine()
+        await engine.subscribe(TOPIC, None)
+        await engine.subscribe("Nowhere", None)
+        await engine.start()
+        scene.send(b"0", b"1", b"2")
+        for _ in range(3):
+            assert len(await receive(engine, 1)) == 1
+        (told,) = _warnings(caplog)
+        assert "no name server knows topic Nowhere" in told
+        assert "cometmq topic create Nowhere" in told
+        for wait_s in (0, 5):
+            began_s = scene.loop.time()
+            with pytest.raises(RouteNotFound, match=r"topic Nowhere.*cometmq topic create Nowhere") as raised:
+                await receive(engine, wait_s=wait_s)
+            assert raised.value.topic == "Nowhere"
+            assert wait_s <= scene.loop.time() - began_s < wait_s + 0.5
+        scene.send(b"3")
+        assert bodies(await receive_kept(engine)) == [b"3"], "a loop goes on"
+        scene.broker.create("Nowhere", 1)
+        scene.broker.append("Nowhere", 0, b"4", {})
+        assert await receive(engine, wait_s=0) == []
+        assert bodies(await receive(engine, wait_s=5)) == [b"4"]
+        assert len(_warnings(caplog)) == 1
+        await engine.close()
+
+    caplog.set_level(logging.INFO, logger="cometmq.client.pop.simple_engine")
+    run(main)
+
+
+async def receive_kept(engine: SimpleEngine) -> list[ReceivedMessage]:
+    return await engine.receive_kept(32)
+
+
+def test_what_passes_by_itself_ends_no_loop(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        gone = scene.cluster.stop(scene.broker.address)
+        waiting = asyncio.ensure_future(receive_kept(engine))
+        await asyncio.sleep(30)
+        name_server = scene.cluster.stop("ns:9876")
+        await asyncio.sleep(30)
+        told, no_route = _warnings(caplog)
+        assert "receives nothing until this is over: b0:10911 cannot be reached" in told
+        assert "no name server answered" in no_route
+        asked = len(scene.cluster.asked(RequestCode.POP_MESSAGE))
+        assert 20 <= asked <= 35, "it waits longer and longer, and not too long"
+        scene.cluster.servers.update({"ns:9876": name_server, gone.address: gone})  # type: ignore[union-attr]
+        began_s = scene.loop.time()
+        scene.send(b"0")
+        assert bodies(await waiting) == [b"0"]
+        assert scene.loop.time() - began_s <= 2.1
+        assert caplog.messages[-1] == "group g receives again"
+        await engine.close()
+
+    caplog.set_level(logging.INFO, logger="cometmq.client.pop.simple_engine")
+    run(main)
+
+
+def test_a_loop_that_begins_before_its_servers_says_whom_it_asked() -> None:
+    async def main(scene: Scene) -> None:
+        name_server = scene.cluster.stop("ns:9876")
+        engine = await scene.started()
+        with pytest.raises(ConnectionLost, match=r"no name server answered \(ns:9876: .*name_servers has its address"):
+            await receive_kept(engine)
+        scene.cluster.servers["ns:9876"] = name_server
+        scene.send(b"0")
+        assert bodies(await receive_kept(engine)) == [b"0"]
+        scene.cluster.stop("ns:9876")
+        waiting = asyncio.ensure_future(receive_kept(engine))
+        await asyncio.sleep(10)
+        scene.send(b"1")
+        assert bodies(await waiting) == [b"1"], "who knows the brokers needs no name server"
+        await engine.close()
+
+    run(main)
+
+
+def test_a_loop_that_waits_for_servers_ends_with_the_consumer() -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        scene.cluster.stop(scene.broker.address)
+        waiting = asyncio.ensure_future(receive_kept(engine))
+        await asyncio.sleep(31)
+        closed_s = scene.loop.time()
+        await engine.close()
+        assert await waiting == []
+        assert scene.loop.time() - closed_s < 1
+
+    run(main)
+
+
+def test_what_does_not_pass_ends_a_loop() -> None:
+    async def main(scene: Scene) -> None:
+        engine = scene.engine()
+        await engine.subscribe("Nowhere", None)
+        await engine.start()
+        with pytest.raises(RouteNotFound, match="cometmq topic create Nowhere"):
+            await receive_kept(engine)
+        await engine.unsubscribe("Nowhere")
+        with pytest.raises(ClientStateError, match="subscribe"):
+            await receive_kept(engine)
+        await engine.subscribe(TOPIC, None)
+        assert scene.broker.topics.pop(TOPIC)  # the name server was asked before
+        with pytest.raises(BrokerError, match="create the topic"):
+            await receive_kept(engine)
+        await engine.close()
+
+    run(main)
+
+
+def test_extending_hides_for_longer_and_makes_another_handle() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(b"0")
+        engine = await scene.started()
+        (message,) = await receive(engine, invisible_s=10)
+        old = message.pop_handle
+        await asyncio.sleep(8)
+        new = await engine.extend(message, invisible_s=30)
+        assert message.pop_handle == new != old
+        assert await receive(engine, wait_s=25) == []
+        await engine.ack([message])
+        assert scene.broker.pops.acked == [b"0"]
+        assert await receive(engine, wait_s=30) == []
+        with pytest.raises(InvalidArgument, match="invisible_s"):
+            await engine.extend(message, invisible_s=-1)
+        await engine.close()
+
+    run(main)
+
+
+def test_to_give_a_message_back() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(b"0")
+        engine = await scene.started()
+        (message,) = await receive(engine)
+        await engine.extend(message, invisible_s=0)
+        (again,) = await receive(engine, wait_s=1)
+        assert (again.body_bytes, again.reconsume_times) == (b"0", 1)
+        await engine.close()
+
+    run(main)
+
+
+def test_what_is_kept_is_hidden_until_it_is_let_go() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(b"0", b"1", b"2")
+        engine = await scene.started(invisible_time_ms=10_000, extend_for_ms=100_000)
+        kept, gone, hanging = await receive(engine)
+        engine.keep([kept, gone, hanging])
+        engine.keep([kept])
+        await asyncio.sleep(60)
+        assert len(scene.broker.pops.hidden) == 3
+        assert len(scene.cluster.asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)) in (33, 36)
+        await engine.ack([kept])
+        await engine.let_go([gone])
+        (came,) = await receive(engine, wait_s=15)
+        assert came.body_bytes == gone.body_bytes
+        await engine.ack([came])
+        await asyncio.sleep(60)
+        (came,) = await receive(engine, wait_s=0)
+        assert came.body_bytes == hanging.body_bytes, "who hangs keeps it no longer"
+        await engine.close()
+
+    run(main)
+
+
+def test_a_change_that_fails_is_tried_again_or_given_up() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(b"0")
+        engine = await scene.started(invisible_time_ms=10_000)
+        (message,) = await receive(engine)
+        engine.keep([message])
+        await asyncio.sleep(4)
+        gone = scene.cluster.stop(scene.broker.address)
+        await asyncio.sleep(3)
+        scene.cluster.servers[scene.broker.address if scene.cluster.brokers else "b0:10911"] = gone
+        await asyncio.sleep(30)
+        assert len(scene.brokers[0].pops.hidden) == 1
+        scene.brokers[0].topics[TOPIC] = [[], []]
+        await asyncio.sleep(10)
+        asked = len(scene.cluster.asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME))
+        await asyncio.sleep(100)
+        assert len(scene.cluster.asked(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)) == asked
+        with pytest.raises(StaleHandle, match="offset is illegal") as caught:
+            await engine.ack([message])
+        assert (caught.value.handle, caught.value.code) == (message.pop_handle, 208)
+        await engine.close()
+
+    run(main)
+
+
+def test_a_loop_acknowledges_what_it_has_handled() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(*(b"%d" % number for number in range(5)))
+        engine = await scene.started()
+        batch = await engine.receive_kept(32)
+        engine.note_handled(batch[0])
+        await engine.extend(batch[1], invisible_s=300)
+        engine.note_handled(batch[1])
+        await engine.ack([batch[2]])
+        engine.note_handled(batch[2])
+        await engine.let_go([batch[3]])
+        await engine.settle(rest=batch[4:])
+        assert sorted(scene.broker.pops.acked) == sorted([batch[0].body_bytes, batch[2].body_bytes])
+        assert await receive(engine, wait_s=0) == batch[4:], "what nobody has seen goes to the next"
+        again, *_ = await receive(engine, wait_s=61)
+        assert again.body_bytes in (batch[3].body_bytes, batch[4].body_bytes)
+        engine.keep([again])
+        engine.note_handled(again)
+        await engine.close()
+        assert again.body_bytes in scene.broker.pops.acked, "closing acknowledges what was handled"
+
+    run(main)
+
+
+def test_what_waits_here_for_too_long_is_not_handed_out() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(b"0")
+        engine = await scene.started()
+        messages = await receive(engine, invisible_s=10)
+        engine.keep(messages)
+        await engine.settle(rest=messages)
+        await asyncio.sleep(11)
+        (message,) = await receive(engine, wait_s=1)
+        assert message.reconsume_times == 1
+        await engine.close()
+
+    run(main)
+
+
+def test_a_receive_that_is_cancelled_loses_nothing() -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        waiting = asyncio.ensure_future(receive(engine, wait_s=15))
+        await asyncio.sleep(1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        scene.send(b"0")
+        await asyncio.sleep(1)
+        assert bodies(await receive(engine, wait_s=0)) == [b"0"]
+        (asked,) = [one for one in scene.cluster.asked(RequestCode.POP_MESSAGE) if one.fields["pollTime"] != "0"]
+        assert (asked.fields["queueId"], asked.fields["bornTime"], asked.fields["order"]) == ("-1", "0", "false")
+        await engine.close()
+
+    run(main)
+
+
+def test_a_receive_that_is_cancelled_while_it_asks_for_more_loses_nothing() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(*(b"%d" % number for number in range(40)))
+        engine = await scene.started()
+        waiting = asyncio.ensure_future(receive(engine, 40))
+        while not scene.cluster.asked(RequestCode.POP_MESSAGE)[1:]:
+            await asyncio.sleep(0.0005)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await asyncio.sleep(1)
+        assert len(await receive(engine, 40, wait_s=0)) == 40
+        await engine.close()
+
+    run(main)
+
+
+def test_a_receive_ends_with_the_consumer() -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        waiting = asyncio.ensure_future(receive(engine, wait_s=15))
+        await asyncio.sleep(1)
+        await engine.close()
+        assert await waiting == []
+        assert engine.state is ServiceState.SHUTDOWN_ALREADY
+        await engine.close()
+        with pytest.raises(ClientStateError, match="closed"):
+            await receive(engine)
+
+    run(main)
+    run(main, brokers=2)
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_the_last_subscription_ends_while_a_receive_waits(brokers: int) -> None:
+    async def main(scene: Scene) -> None:
+        engine = await scene.started()
+        waiting = asyncio.ensure_future(receive(engine, wait_s=60))
+        await asyncio.sleep(1)
+        await engine.unsubscribe(TOPIC)
+        with pytest.raises(ClientStateError, match="subscribes to nothing"):
+            await waiting
+        await engine.close()
+
+    run(main, brokers=brokers)
+
+
+def test_tags_are_looked_at_again_here() -> None:
+    async def main(scene: Scene) -> None:
+        scene.send(b"0", tags="a")
+        scene.send(b"1", tags="b")
+        engine = await scene.started("a")
+        assert bodies(await receive(engine)) == [b"0"]
+        await asyncio.sleep(1)
+        assert scene.broker.pops.acked == [b"1"], "what has only the hash of a wanted tag is done with"
+        asked = scene.cluster.asked(RequestCode.POP_MESSAGE)[0]
+        assert (asked.fields["exp"], asked.fields["expType"]) == ("a", "TAG")
+        await engine.close()
+
+    run(main)
+
+
+def test_brokers_without_batches_are_told_of_each() -> None:
+    async def main(scene: Scene) -> None:
+        scene.broker.unknown_codes = frozenset({RequestCode.BATCH_ACK_MESSAGE})
+        scene.send(b"0", b"1")
+        engine = await scene.started()
+        await engine.ack(await receive(engine))
+        assert len(scene.broker.pops.acked) == 2
+        scene.send(b"2", b"3")
+        await engine.ack(await receive(engine))
+        assert len(scene.broker.pops.acked) == 4
+        assert len(scene.cluster.asked(RequestCode.BATCH_ACK_MESSAGE)) == 1
+        await engine.close()
+
+    run(main)
+
+
+def test_a_broker_that_holds_too_many_requests_is_asked_again() -> None:
+    async def main(scene: Scene) -> None:
+        scene.broker.pops.is_full = True
+        engine = await scene.started()
+        assert await receive(engine, wait_s=10) == []
+        assert 5 < len(scene.cluster.asked(RequestCode.POP_MESSAGE)) < 20
+        await engine.close()
+
+    run(main)
+
+
+def test_brokers_that_know_no_pop() -> None:
+    async def main(scene: Scene) -> None:
+        scene.broker.unknown_codes = frozenset({RequestCode.POP_MESSAGE})
+        engine = await scene.started()
+        with pytest.raises(BrokerError, match="know no POP") as caught:
+            await receive(engine)
+        assert caught.value.code == 3
+        await engine.close()
+
+    run(main)
+
+
+def test_answers_that_make_no_sense() -> None:
+    async def main(scene: Scene) -> None:
+        scene.broker.pops.spoil = lambda fields: fields.update(msgOffsetInfo="0 0 0;0 0 1")
+        scene.send(b"0")
+        engine = await scene.started()
+        with pytest.raises(MalformedCommand, match="twice"):
+            await receive(engine)
+        await engine.close()
+
+    run(main)
+
+
+def test_wrong_calls() -> None:
+    async def main(scene: Scene) -> None:
+        engine = scene.engine()
+        with pytest.raises(ClientStateError, match="not started"):
+            await receive(engine)
+        await engine.start()
+        with pytest.raises(ClientStateError, match="subscribe"):
+            await receive(engine)
+        await engine.subscribe("Nowhere", None)
+        with pytest.raises(RouteNotFound, match="Nowhere"):
+            await receive(engine)
+        await engine.unsubscribe("Nowhere")
+        await engine.subscribe(TOPIC, None)
+        wrong: list[dict[str, Any]] = [
+            *({"most": value} for value in (0, -1, 1.5, True, "3", math.nan, 1_025)),
+            *({"invisible_s": value} for value in (0, 50_000, math.nan, math.inf, "3", True)),
+            *({"wait_s": value} for value in (-1, math.nan, math.inf, "3")),
+        ]
+        for values in wrong:
+            with pytest.raises(InvalidArgument, match="max_messages" if "most" in values else next(iter(values))):
+                await receive(engine, **values)
+        with pytest.raises(ClientStateError):
+            await engine.start()
+        taken = scene.engine(client_ip="10.0.0.1", instance_name="one")
+        again = scene.engine(client_ip="10.0.0.1", instance_name="one")
+        await taken.start()
+        with pytest.raises(GroupTaken):
+            await again.start()
+        await taken.close()
+        await again.start()
+        await again.close()
+        await engine.close()
+
+    run(main)

@@ -1,0 +1,445 @@
+"""Checks: the pull consumer's machine on virtual time, against a cluster that is a Python object."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.pull.pull_engine import PullEngine
+from cometmq.client.settings import PullSettings
+from cometmq.errors import ClientStateError, ConnectionLost, Error, InvalidArgument, RouteNotFound
+from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
+from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.bodies.running_info import ConsumeResult
+from cometmq.remoting.codes import RequestCode
+from support.fake_cluster import FakeBroker, FakeCluster
+from support.virtual_loop import VirtualLoop, run_virtual
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+
+def _queue(number: int, *, topic: str = "t") -> MessageQueue:
+    return MessageQueue(topic=topic, broker_name="b0", queue_id=number)
+
+
+class _World:
+    """A cluster with a topic of two queues, and consumers."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.cluster = FakeCluster(loop)
+        self.broker: FakeBroker = self.cluster.brokers[0]
+        self.broker.create("t", 2)
+
+    def fill(self, count: int, *, queue_id: int = 0, topic: str = "t") -> None:
+        for number in range(count):
+            self.broker.append(topic, queue_id, b"%d" % number)
+
+    def consumer(self, group: str = "g", **settings: Any) -> PullEngine:
+        given = {"auto_commit": False, "client_ip": "192.0.2.1", **settings}
+        return PullEngine(
+            PullSettings(group=group, name_servers=("ns:9876",), **given),
+            now_ms=self.loop.now_ms,
+            network_factory=self.cluster.factory,
+        )
+
+    async def started(self, *numbers: int, group: str = "g", **settings: Any) -> PullEngine:
+        """Return a running consumer of these queues of the topic."""
+        engine = self.consumer(group, **settings)
+        await engine.assign([_queue(number) for number in numbers], "*", expression_type="TAG")
+        await engine.start()
+        return engine
+
+    async def bodies(self, engine: PullEngine, *, timeout_ms: int = 60_000) -> list[int]:
+        return [int(bytes(message.body)) for message in await engine.poll(timeout_ms)]
+
+
+def _virtually(test: Callable[[_World], Awaitable[None]]) -> None:
+    async def main(loop: VirtualLoop) -> None:
+        await test(_World(loop))
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize(
+    ("where", "topic", "first"),
+    [
+        ("CONSUME_FROM_LAST_OFFSET", "t", 4),
+        ("CONSUME_FROM_FIRST_OFFSET", "t", 0),
+        ("CONSUME_FROM_TIMESTAMP", "t", 2),
+        ("CONSUME_FROM_MAX_OFFSET", "t", 4),
+        ("CONSUME_FROM_LAST_OFFSET", "%RETRY%g", 0),
+        ("CONSUME_FROM_FIRST_OFFSET", "%RETRY%g", 0),
+        ("CONSUME_FROM_TIMESTAMP", "%RETRY%g", 4),
+    ],
+)
+def test_where_a_group_without_progress_begins(where: str, topic: str, first: int) -> None:
+    """Promises 1, 2, 3: and half an hour before the consumer was made is the time that counts."""
+
+    async def test(world: _World) -> None:
+        world.fill(2, topic=topic)
+        await asyncio.sleep(2_000)
+        world.fill(2, topic=topic)
+        engine = world.consumer(consume_from_where=ConsumeFromWhere[where])
+        await engine.start()
+        assert await engine.start_offset(_queue(0, topic=topic)) == first
+        if first:
+            assert world.broker.offsets["g", topic, 0] == first, "the next member begins there, too"
+        world.broker.offsets["g", topic, 0] = 3
+        engine.forget_offset(_queue(0, topic=topic))
+        assert await engine.start_offset(_queue(0, topic=topic)) == 3, "progress wins in every mode"
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_where_the_progress_is_not_known_nothing_begins() -> None:
+    async def test(world: _World) -> None:
+        world.fill(1)
+        world.broker.offsets["g", "t", 0] = 0
+        world.broker.is_silent = True
+        engine = await world.started(0)
+        assert await engine.poll(20_000) == []
+        assert world.cluster.asked(RequestCode.PULL_MESSAGE) == []
+        world.broker.is_silent = False
+        assert await world.bodies(engine) == [0]
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_pulls_stop_where_too_much_waits_and_go_on_when_it_was_handed_out() -> None:
+    """Promise 27's limit for a pull consumer."""
+
+    async def test(world: _World) -> None:
+        world.fill(200)
+        world.broker.offsets["g", "t", 0] = 0
+        engine = await world.started(0, pull_threshold_for_queue=25, pull_batch_size=10)
+        await asyncio.sleep(5)
+        pulls = len(world.cluster.asked(RequestCode.PULL_MESSAGE))
+        assert pulls == 3, "more than 25 wait after the third pull"
+        got: list[int] = []
+        while len(got) < 200:
+            got += await world.bodies(engine)
+        assert got == list(range(200))
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_a_broker_that_is_gone_and_back_is_pulled_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(world: _World) -> None:
+        engine = await world.started(0, 1, consume_from_where=FIRST)
+        world.fill(1)
+        assert await world.bodies(engine) == [0]
+        world.cluster.stop(world.broker.address)
+        await asyncio.sleep(60)
+        assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1, caplog.text
+        assert await engine.poll(1_000) == [], "an outage is no error of a poll"
+        world.cluster.servers[world.broker.address] = world.broker
+        world.fill(1, queue_id=1)
+        assert await world.bodies(engine) == [0]
+        assert "broker b0 can be read again" in caplog.text
+        await engine.close()
+
+    caplog.set_level(logging.INFO, logger="cometmq.client.pull.pull_ahead")
+    _virtually(test)
+
+
+def test_the_queues_of_a_topic_without_a_name_server() -> None:
+    async def test(world: _World) -> None:
+        engine = await world.started(0)
+        with pytest.raises(RouteNotFound, match="cometmq topic create nope"):
+            await engine.queues("nope")
+        world.cluster.stop("ns:9876")
+        assert await engine.queues("t") == [_queue(0), _queue(1)], "as it was last told"
+        with pytest.raises(ConnectionLost, match="no name server answered"):
+            await engine.queues("nope")
+        elsewhere = MessageQueue(topic="nope", broker_name="other", queue_id=0)
+        with pytest.raises(ConnectionLost, match="no name server answered"):
+            await engine.min_offset(elsewhere)
+        await engine.close()
+
+    _virtually(test)
+
+
+@pytest.mark.parametrize(
+    "limit", [{"pull_threshold_for_all": 25}, {"consume_max_span": 25}], ids=["of all queues", "of offsets"]
+)
+def test_the_other_limits(limit: dict[str, int]) -> None:
+    """Promise 29's limit for a pull consumer, and that of all queues."""
+
+    async def test(world: _World) -> None:
+        world.fill(200)
+        world.broker.offsets["g", "t", 0] = 0
+        engine = await world.started(0, pull_batch_size=10, **limit)
+        await asyncio.sleep(5)
+        assert len(world.cluster.asked(RequestCode.PULL_MESSAGE)) == 3
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_what_was_handed_out_is_committed_by_the_next_poll_after_the_interval() -> None:
+    async def test(world: _World) -> None:
+        world.fill(20)
+        world.broker.offsets["g", "t", 0] = 0
+        engine = await world.started(0, auto_commit=True, pull_batch_size=10)
+        assert len(await engine.poll(5_000)) == 10
+        await asyncio.sleep(12)
+        assert world.broker.offsets["g", "t", 0] == 0, "whoever does not come back has not consumed"
+        assert len(await engine.poll(5_000)) == 10
+        await asyncio.sleep(6)
+        assert world.broker.offsets["g", "t", 0] == 10
+        await engine.close()
+        await asyncio.sleep(1)
+        assert world.broker.offsets["g", "t", 0] == 20
+
+    _virtually(test)
+
+
+def test_a_filtered_end_of_a_queue_is_done_with_what_came_before_it() -> None:
+    """Else the progress waited for the next pull, which the broker holds."""
+
+    async def test(world: _World) -> None:
+        for number, tag in enumerate("abab"):
+            world.broker.append("t", 0, b"%d" % number, {"TAGS": tag})
+        engine = world.consumer(consume_from_where=FIRST)
+        await engine.assign([_queue(0)], "a", expression_type="TAG")
+        await engine.start()
+        assert await world.bodies(engine) == [0, 2]
+        assert engine.position(_queue(0)) == 4
+        await engine.commit(None, wait=True)
+        assert world.broker.offsets["g", "t", 0] == 4
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_what_was_not_committed_comes_again() -> None:
+    """At least once."""
+
+    async def test(world: _World) -> None:
+        world.fill(10)
+        world.broker.offsets["g", "t", 0] = 0
+        engine = await world.started(0)
+        assert len(await world.bodies(engine)) == 10
+        await engine.close()
+        engine = await world.started(0)
+        assert await world.bodies(engine) == list(range(10))
+        await engine.commit(None, wait=True)
+        await engine.close()
+        engine = await world.started(0)
+        assert await engine.poll(50_000) == []
+        await engine.close(commit=False)
+
+    _virtually(test)
+
+
+def test_a_broker_that_goes_and_comes_back() -> None:
+    """Promise 42: a pull that failed is tried again after the delay for exceptions."""
+
+    async def test(world: _World) -> None:
+        world.fill(3)
+        world.broker.offsets["g", "t", 0] = 0
+        engine = await world.started(0)
+        assert await world.bodies(engine) == [0, 1, 2]
+        world.cluster.stop(world.broker.address)
+        before = len(world.cluster.asked(RequestCode.PULL_MESSAGE))
+        assert await engine.poll(10_500) == []
+        tries = len(world.cluster.asked(RequestCode.PULL_MESSAGE)) - before
+        assert tries <= 20, f"{tries} in 10 s: no storm"
+        with pytest.raises(Error):
+            await engine.commit(None, wait=True)
+        world.cluster.servers[world.broker.address] = world.broker
+        world.fill(1)
+        assert await world.bodies(engine, timeout_ms=60_000) == [0]
+        await engine.commit(None, wait=True)
+        assert world.broker.offsets["g", "t", 0] == 4
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_closing_without_a_broker_comes_to_an_end() -> None:
+    async def test(world: _World) -> None:
+        engine = await world.started(0)
+        world.cluster.stop(world.broker.address)
+        await asyncio.wait_for(engine.close(), 60)
+        assert engine.state is ServiceState.SHUTDOWN_ALREADY
+        with pytest.raises(ClientStateError):
+            await engine.poll(0)
+
+    _virtually(test)
+
+
+def test_an_offset_that_the_broker_does_not_have_is_mended() -> None:
+    """Promise 41 for a pull consumer: it goes on where the broker says."""
+
+    async def test(world: _World) -> None:
+        world.fill(3)
+        world.broker.offsets["g", "t", 0] = 50
+        engine = await world.started(0)
+        assert await engine.poll(5_000) == []
+        world.fill(1)
+        assert await world.bodies(engine) == [0]
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_members_that_come_and_go_share_every_queue_once() -> None:
+    """Promises 59, 61, 64."""
+
+    async def test(world: _World) -> None:
+        engines = []
+        for number in range(2):
+            engine = world.consumer(instance_name=f"c{number}")
+            await engine.subscribe("t")
+            await engine.start()
+            engines.append(engine)
+        await asyncio.sleep(30)
+        assert [engine.assignment() for engine in engines] == [[_queue(0)], [_queue(1)]]
+        await engines[0].close()
+        await asyncio.sleep(3)
+        assert set(engines[1].assignment()) == {_queue(0), _queue(1)}
+        await engines[1].unsubscribe("t")
+        assert engines[1].assignment() == []
+        await engines[1].subscribe("t")
+        await asyncio.sleep(3)
+        assert len(engines[1].assignment()) == 2, "subscribed again before the next round"
+        await engines[1].close()
+
+    _virtually(test)
+
+
+def test_other_queues_of_a_topic_are_told_of() -> None:
+    async def test(world: _World) -> None:
+        told: list[tuple[str, int]] = []
+        engine = await world.started(0)
+        engine.watch_queues("t", lambda topic, queues: told.append((topic, len(queues))))
+        await asyncio.sleep(60)
+        assert told == []
+        world.broker.create("t", 4)
+        await asyncio.sleep(60)
+        assert told == [("t", 4)]
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_what_is_given_back_comes_again_after_its_delay() -> None:
+    async def test(world: _World) -> None:
+        world.broker.create("%RETRY%g", 1)
+        world.fill(2)
+        engine = world.consumer(consume_from_where=FIRST)
+        await engine.subscribe("t")
+        await engine.subscribe("%RETRY%g")
+        await engine.start()
+        first, second = await engine.poll(60_000)
+        began_ms = world.loop.now_ms()
+        await engine.send_back(second, delay_level=3)
+        (again,) = await engine.poll(60_000)
+        assert world.loop.now_ms() - began_ms >= 10_000
+        assert (again.topic, again.body_bytes, again.reconsume_times) == ("t", b"1", 1)
+        await engine.send_back(first, delay_level=-1)
+        assert [record.body for record in world.broker.topics["%DLQ%g"][0]] == [b"0"]
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_what_nobody_takes_back_is_an_error() -> None:
+    async def test(world: _World) -> None:
+        world.fill(1)
+        engine = await world.started(0, consume_from_where=FIRST)
+        (message,) = await engine.poll(60_000)
+        world.cluster.stop(world.broker.address)
+        with pytest.raises(Error):
+            await engine.send_back(message, delay_level=0)
+        await engine.close()
+        with pytest.raises(ClientStateError):
+            await engine.send_back(message, delay_level=0)
+
+    _virtually(test)
+
+
+def test_broadcast_messages_are_not_given_back() -> None:
+    async def test(world: _World) -> None:
+        world.fill(1)
+        engine = await world.started(0, consume_from_where=FIRST)
+        (message,) = await engine.poll(60_000)
+        await engine.close()
+        with pytest.raises(InvalidArgument):
+            await world.consumer(message_model=MessageModel.BROADCASTING).send_back(message, delay_level=0)
+
+    _virtually(test)
+
+
+def test_a_namespace_is_on_the_wire_alone() -> None:
+    async def test(world: _World) -> None:
+        world.fill(2, topic="ns%t")
+        world.broker.offsets["ns%g", "ns%t", 0] = 0
+        engine = await world.started(0, namespace="ns")
+        assert engine.assignment() == [_queue(0)]
+        messages = await engine.poll(5_000)
+        assert [message.topic for message in messages] == ["t", "t"]
+        await engine.commit({_queue(0): 1}, wait=True)
+        assert world.broker.offsets["ns%g", "ns%t", 0] == 1
+        assert [queue.topic for queue in await engine.queues("t")] == ["t"]
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_what_servers_may_ask() -> None:
+    """Promise 73: a pull consumer has no listener; its offsets are its own."""
+
+    async def test(world: _World) -> None:
+        world.fill(2)
+        world.broker.offsets["g", "t", 0] = 0
+        engine = await world.started(0)
+        messages = await engine.poll(5_000)
+        await engine.commit(None, wait=True)
+        result = await engine.consume_directly(messages[0], "b0")
+        assert result.consume_result is ConsumeResult.CR_THROW_EXCEPTION
+        await engine.reset_offsets("t", {_queue(0): 0})
+        assert engine.offsets("t") == {_queue(0): 2}
+        info = engine.running_info()
+        assert info.queues[_queue(0)].commit_offset == 2
+        assert [subscription.topic for subscription in info.subscriptions] == ["t"]
+        await engine.close()
+
+    _virtually(test)
+
+
+def test_group_that_is_reset_commits_what_it_was_given_again() -> None:
+    """The broker moves the group back; what was handed out before lies behind that place and counts no more."""
+
+    async def test(world: _World) -> None:
+        world.fill(100)
+        engine = await world.started(0, consume_from_where=FIRST, pull_batch_size=10)
+        for _ in range(8):
+            await engine.poll(5_000)
+        await engine.commit(None, wait=True)
+        assert world.broker.offsets["g", "t", 0] == 80
+        await asyncio.sleep(1)
+        world.broker.moved["g", "t", 0] = 20  # the held pull is sent there; messages before it wait to be handed out
+        world.cluster.latency_ms = 1_000
+        await asyncio.sleep(21)
+        seen: list[int] = []
+        while seen[-1:] != [99] or 20 not in seen:
+            batch = await world.bodies(engine)
+            seen += batch
+            if 20 in seen:
+                assert engine.position(_queue(0)) == batch[-1] + 1
+        await engine.commit(None, wait=True)
+        assert world.broker.offsets["g", "t", 0] == 100
+        await engine.close()
+
+    _virtually(test)

@@ -1,0 +1,130 @@
+"""Checks: orderly push consumers on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any
+
+from cometmq.client.push.listeners import Outcome
+from cometmq.remoting.codes import RequestCode
+from support.fake_cluster import FakeCluster
+from support.push_engines import Seen, committed, consumer, fill, on_cluster, until
+
+
+@on_cluster
+async def test_an_orderly_listener_sees_each_queue_in_order_and_waits_for_what_fails(cluster: FakeCluster) -> None:
+    """Promise 92: a failure stops its queue alone; tries are counted; nothing overtakes."""
+    fill(cluster, 100)
+    at_work: set[int] = set()
+    order: dict[int, list[int]] = {0: [], 1: []}
+    tries: list[int] = []
+
+    async def listener(message: Any) -> Outcome | None:
+        number = int(message.body_bytes)
+        assert message.queue_id not in at_work
+        at_work.add(message.queue_id)
+        await asyncio.sleep(0.001)
+        at_work.discard(message.queue_id)
+        if number == 40 and len(tries) < 3:
+            tries.append(message.reconsume_times)
+            return Outcome.suspend(suspend_ms=100)
+        order[message.queue_id].append(number)
+        return None
+
+    engine = consumer(cluster, listener, orderly=True)
+    await engine.start()
+    await until(lambda: sum(map(len, order.values())) == 100)
+    await engine.close()
+    assert order == {0: list(range(0, 100, 2)), 1: list(range(1, 100, 2))}
+    assert tries == [0, 1, 2]
+    assert committed(cluster) == {0: 50, 1: 50}
+    assert cluster.brokers[0].locks == {}
+
+
+@on_cluster
+async def test_orderly_queues_change_hands_without_overlap(cluster: FakeCluster) -> None:
+    """Promises 30, 92: the next owner begins when the listener of the last one has ended and its lock is given back."""
+    at_work: dict[int, str] = {}
+    seen: list[int] = []
+
+    async def work(who: str, message: Any) -> None:
+        assert message.queue_id not in at_work, f"{who} overlaps {at_work}"
+        at_work[message.queue_id] = who
+        await asyncio.sleep(0.2)
+        del at_work[message.queue_id]
+        seen.append(int(message.body_bytes))
+
+    one = consumer(cluster, functools.partial(work, "one"), orderly=True)
+    two = consumer(cluster, functools.partial(work, "two"), orderly=True)
+    await one.start()
+    fill(cluster, 400)
+    await until(lambda: len(seen) > 40)
+    await two.start()
+    await until(lambda: len([queue for queue in two.queues if queue.topic == "T"]) == 1)
+    await until(lambda: len(seen) > 120)
+    await one.close()
+    await until(lambda: len(set(seen)) == 400)
+    await two.close()
+    # What a listener had when its queue went may come twice: at least once.
+    assert len(seen) <= 402
+
+
+@on_cluster
+async def test_orderly_commits_by_hand(cluster: FakeCluster) -> None:
+    fill(cluster, 6, queues=1)
+    seen: list[int] = []
+
+    async def listener(message: Any) -> Outcome | None:
+        number = int(message.body_bytes)
+        seen.append(number)
+        if number == 2:
+            return Outcome.COMMIT
+        if number == 4 and seen.count(4) == 1:
+            return Outcome.ROLLBACK
+        return Outcome.COMMIT if number == 5 else None
+
+    engine = consumer(cluster, listener, orderly=True, auto_commit=False, suspend_current_queue_time_ms=10)
+    await engine.start()
+    await until(lambda: 5 in seen)
+    await engine.close()
+    assert seen == [0, 1, 2, 3, 4, 3, 4, 5]
+    assert committed(cluster)[0] == 6
+
+
+@on_cluster
+async def test_an_orderly_message_that_was_tried_often_enough_is_sent_away(cluster: FakeCluster) -> None:
+    fill(cluster, 2, queues=1)
+    cluster.brokers[0].create("%RETRY%g", 1)
+    seen = Seen(lambda message: Outcome.RETRY if message.body_bytes == b"0" and message.topic == "T" else None)
+    engine = consumer(cluster, seen, orderly=True, max_reconsume_times=2, suspend_current_queue_time_ms=10)
+    await engine.start()
+    await until(lambda: b"1" in seen.bodies)
+    assert seen.bodies[:4] == [b"0", b"0", b"0", b"1"]
+    sent = cluster.asked(RequestCode.SEND_MESSAGE_V2)
+    assert [one.fields["topic"] for one in sent] == ["%RETRY%g"]
+    await engine.close()
+
+
+@on_cluster
+async def test_lock_runs_out_although_the_wall_clock_is_set_back(cluster: FakeCluster) -> None:
+    """Its broker may have given the lock to another member by then."""
+    shift_ms = [0]
+    calls: list[float] = []
+
+    async def listener(message: Any) -> None:
+        calls.append(cluster.loop.time())
+        await asyncio.sleep(1)
+
+    fill(cluster, 200, queues=1)
+    engine = consumer(cluster, listener, orderly=True, more={"now_ms": lambda: cluster.loop.now_ms() + shift_ms[0]})
+    await engine.start()
+    await until(lambda: len(calls) == 5)
+    cluster.brokers[0].is_silent = True
+    shift_ms[0] = -3_600_000
+    begun_s = cluster.loop.time()
+    await asyncio.sleep(100)
+    assert calls[-1] - begun_s < 35
+    cluster.brokers[0].is_silent = False
+    await until(lambda: len(calls) == 200)
+    await engine.close()
