@@ -9,7 +9,7 @@
  * tags says; each look-up finds the message that was asked for.
  */
 #include "cmq_bench_store.h"
-#include "store/queue/cmq_tagscan.h"
+#include "store/queue/cmq_tag_scan.h"
 
 #define TAGS 16u
 #define BATCH 512u

@@ -8,7 +8,7 @@
 #include "cmq_bench.h"
 #include "store/record/cmq_property.h"
 #include "store/record/cmq_record.h"
-#include "store/record/cmq_tagscode.h"
+#include "store/record/cmq_tags_code.h"
 
 #define LOG_BYTES ((size_t)64 << 20)
 #define POOL_BYTES ((size_t)8 << 20)

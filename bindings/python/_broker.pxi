@@ -16,10 +16,10 @@ cdef class BrokerPlane(RequestHandler):
     cdef StoreHandle _handle
     cdef cmq_tables *_tables
     cdef cmq_offsets *_offsets
-    cdef cmq_pop_order *_pop_order
+    cdef cmq_pop_fifo_table *_pop_order
     cdef cmq_delay *_delay
     cdef cmq_timer *_timer           # NULL: timers are off
-    cdef cmq_pops *_pops             # NULL: so are pops
+    cdef cmq_pop_service *_pops             # NULL: so are pops
     cdef bint _pops_run
     cdef cmq_broker *_broker
     cdef bint _entered
@@ -44,7 +44,7 @@ cdef class BrokerPlane(RequestHandler):
         cdef cmq_broker_options options
         cdef cmq_delay_options delay
         cdef cmq_timer_options timer
-        cdef cmq_pops_options popping
+        cdef cmq_pop_service_options popping
         cdef cmq_status status
         cdef bytes raw_cluster = cluster.encode(), raw_region = region.encode(), raw_ip = broker_ip.encode()
         cdef bytes raw_name = None if broker_name is None else broker_name.encode()
@@ -59,7 +59,7 @@ cdef class BrokerPlane(RequestHandler):
         self._host = options.store_host
         _check(cmq_tables_create(&self._tables))
         _check(cmq_offsets_create(&self._offsets, 0))
-        _check(cmq_pop_order_create(&self._pop_order, 0))
+        _check(cmq_pop_fifo_table_create(&self._pop_order, 0))
         delay.store = handle._store
         delay.tables = self._tables
         _check(cmq_delay_create(&self._delay, &delay))
@@ -99,7 +99,7 @@ cdef class BrokerPlane(RequestHandler):
             popping.waits_max = pop_waits_max
             popping.waits_key_max = pop_waits_key_max
             popping.give_up = pop_give_up
-            _check(cmq_pops_create(&self._pops, &popping))
+            _check(cmq_pop_service_create(&self._pops, &popping))
         options.store = handle._store
         options.timer = self._timer
         options.pops = self._pops
@@ -135,14 +135,14 @@ cdef class BrokerPlane(RequestHandler):
             cmq_delay_destroy(self._delay)
             if self._pops_run:
                 # As for the timers below: stop_pops has told of what was not stored.
-                cmq_pops_stop(self._pops)
+                cmq_pop_service_stop(self._pops)
             cmq_broker_destroy(self._broker)
-            cmq_pops_destroy(self._pops)
+            cmq_pop_service_destroy(self._pops)
             if self._timer is not NULL:
                 # Of what was not written, stop_timers has told; the next start finds it in the log.
                 cmq_timer_stop(self._timer)
                 cmq_timer_destroy(self._timer)
-        cmq_pop_order_destroy(self._pop_order)
+        cmq_pop_fifo_table_destroy(self._pop_order)
         cmq_offsets_destroy(self._offsets)
         cmq_tables_destroy(self._tables)
         self._delay = NULL
@@ -346,7 +346,7 @@ cdef class BrokerPlane(RequestHandler):
         self.enter()
         # In this order: a batch that is settled meanwhile would commit what was just removed.
         if self._pops is not NULL:
-            cmq_pops_forget(self._pops, _slice_of_value(topic, "topic"), _slice_of_value(group, "group"))
+            cmq_pop_service_forget(self._pops, _slice_of_value(topic, "topic"), _slice_of_value(group, "group"))
         cdef uint32_t removed = cmq_offsets_remove(self._offsets, _slice_of_value(group, "group"), _slice_of_value(topic, "topic"))
         self.leave()
         return removed
@@ -389,7 +389,7 @@ cdef class BrokerPlane(RequestHandler):
 
     def ordered_batches(self):
         """Return (group, topic, queue id, attempt or None, pop ms, invisible ms, used ms, acked, counted, offsets, visible ms, times) of all."""
-        cdef cmq_pop_order_item *item = <cmq_pop_order_item *>malloc(sizeof(cmq_pop_order_item))
+        cdef cmq_pop_fifo_table_item *item = <cmq_pop_fifo_table_item *>malloc(sizeof(cmq_pop_fifo_table_item))
         cdef uint32_t cursor = 0, i
         cdef list found = []
         if item is NULL:
@@ -397,7 +397,7 @@ cdef class BrokerPlane(RequestHandler):
         try:
             self.enter()
             try:
-                while cmq_pop_order_next(self._pop_order, &cursor, item):
+                while cmq_pop_fifo_table_next(self._pop_order, &cursor, item):
                     found.append((
                         _text(item.group), _text(item.topic), item.queue_id, _text(item.attempt) if item.attempt.bytes else None,
                         item.pop_ms, item.invisible_ms, item.used_ms, item.acked, item.counted, tuple([item.offsets[i] for i in range(item.count)]),
@@ -415,7 +415,7 @@ cdef class BrokerPlane(RequestHandler):
         cdef uint32_t i
         if not len(offsets) == len(visible_ms) == len(times) <= CMQ_POP_ORDER_BATCH_MAX:
             raise _errors.InvalidArgument(f"an ordered batch has 1 to {CMQ_POP_ORDER_BATCH_MAX} messages, not {len(offsets)}")
-        cdef cmq_pop_order_item *item = <cmq_pop_order_item *>calloc(1, sizeof(cmq_pop_order_item))
+        cdef cmq_pop_fifo_table_item *item = <cmq_pop_fifo_table_item *>calloc(1, sizeof(cmq_pop_fifo_table_item))
         if item is NULL:
             raise MemoryError
         try:
@@ -434,7 +434,7 @@ cdef class BrokerPlane(RequestHandler):
                 item.visible_ms[i] = visible_ms[i]
                 item.times[i] = times[i]
             self.enter()
-            status = cmq_pop_order_restore(self._pop_order, item)
+            status = cmq_pop_fifo_table_restore(self._pop_order, item)
             self.leave()
         finally:
             free(item)
@@ -444,14 +444,14 @@ cdef class BrokerPlane(RequestHandler):
         """Forget a queue's batch; tells whether there was one."""
         cdef cmq_offset_key key = _offset_key(group, topic, queue_id)
         self.enter()
-        cdef bint was_there = cmq_pop_order_clear(self._pop_order, &key)
+        cdef bint was_there = cmq_pop_fifo_table_clear(self._pop_order, &key)
         self.leave()
         return was_there
 
     def ordered_version(self):
         """Return a number that rises with every change of a batch."""
         self.enter()
-        cdef uint64_t version = cmq_pop_order_version(self._pop_order)
+        cdef uint64_t version = cmq_pop_fifo_table_version(self._pop_order)
         self.leave()
         return version
 
@@ -562,7 +562,7 @@ cdef class BrokerPlane(RequestHandler):
         cdef cmq_status status = CMQ_OK
         self.enter()
         if self._pops is not NULL and not self._pops_run:
-            status = cmq_pops_start(self._pops)
+            status = cmq_pop_service_start(self._pops)
             self._pops_run = status == CMQ_OK
         self.leave()
         _check(status)
@@ -574,7 +574,7 @@ cdef class BrokerPlane(RequestHandler):
         if self._pops_run:
             self._pops_run = False
             with nogil:
-                status = cmq_pops_stop(self._pops)
+                status = cmq_pop_service_stop(self._pops)
         self.leave()
         _check(status)
 
@@ -584,7 +584,7 @@ cdef class BrokerPlane(RequestHandler):
         cdef size_t name_bytes
         cdef list found = []
         self.enter()
-        while self._pops is not NULL and cmq_pops_take_wanted(self._pops, name, &name_bytes):
+        while self._pops is not NULL and cmq_pop_service_take_wanted(self._pops, name, &name_bytes):
             found.append(name[:name_bytes].decode("utf-8", "replace"))
         self.leave()
         return found
@@ -593,7 +593,7 @@ cdef class BrokerPlane(RequestHandler):
         """Say that the tables have them."""
         self.enter()
         if self._pops is not NULL:
-            cmq_pops_topic_made(self._pops)
+            cmq_pop_service_topic_made(self._pops)
         self.leave()
 
     def pop_offset(self, str group not None, str topic not None, int32_t queue_id):
@@ -605,7 +605,7 @@ cdef class BrokerPlane(RequestHandler):
         key.queue_id = queue_id
         self.enter()
         if self._pops is not NULL:
-            offset = cmq_pop_buffer_next(cmq_pops_buffer(self._pops), &key)
+            offset = cmq_pop_buffer_next(cmq_pop_service_buffer(self._pops), &key)
         self.leave()
         return None if offset < 0 else offset
 
@@ -619,7 +619,7 @@ cdef class BrokerPlane(RequestHandler):
         self.enter()
         try:
             while self._pops is not NULL:
-                count = cmq_pop_buffer_list(cmq_pops_buffer(self._pops), &cursor, items, _LANES_STEP, names, sizeof(names))
+                count = cmq_pop_buffer_list(cmq_pop_service_buffer(self._pops), &cursor, items, _LANES_STEP, names, sizeof(names))
                 if count == 0:
                     break
                 for i in range(count):
@@ -676,7 +676,7 @@ cdef class BrokerPlane(RequestHandler):
         cdef cmq_broker_counters c
         cdef cmq_delay_counters d
         cdef cmq_timer_counters t
-        cdef cmq_pops_counters p
+        cdef cmq_pop_service_counters p
         memset(&t, 0, sizeof(t))
         memset(&p, 0, sizeof(p))
         self.enter()
@@ -685,7 +685,7 @@ cdef class BrokerPlane(RequestHandler):
         if self._timer is not NULL:
             cmq_timer_count(self._timer, &t)
         if self._pops is not NULL:
-            cmq_pops_count(self._pops, &p)
+            cmq_pop_service_count(self._pops, &p)
         self.leave()
         return {
             "sends": c.sends, "send_failures": c.send_failures, "messages_in": c.messages_in, "message_bytes_in": c.message_bytes_in,

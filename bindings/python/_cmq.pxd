@@ -536,40 +536,40 @@ cdef extern from "store/recover/cmq_removed.h" nogil:
 
 # ---- the journal of offsets (_offsetlog.pxi) ----
 
-cdef extern from "store/marks/cmq_offsetlog.h" nogil:
-    ctypedef struct cmq_offsetlog:
+cdef extern from "store/marks/cmq_offset_journal.h" nogil:
+    ctypedef struct cmq_offset_journal:
         pass
 
-    ctypedef struct cmq_offsetlog_basis:
+    ctypedef struct cmq_offset_journal_basis:
         uint32_t crc
         uint64_t bytes
 
-    ctypedef struct cmq_offsetlog_entry:
+    ctypedef struct cmq_offset_journal_entry:
         cmq_slice topic
         int32_t queue_id
         int64_t offset
 
-    ctypedef enum cmq_offsetlog_found:
+    ctypedef enum cmq_offset_journal_found:
         CMQ_OFFSETLOG_NONE
         CMQ_OFFSETLOG_OTHER
         CMQ_OFFSETLOG_READ
 
-    ctypedef struct cmq_offsetlog_cursor:
+    ctypedef struct cmq_offset_journal_cursor:
         uint32_t head_crc
         uint32_t chain
         uint64_t at
 
-    ctypedef cmq_status (*cmq_offsetlog_visit)(void *context, cmq_slice group, const cmq_offsetlog_entry *entry) noexcept
+    ctypedef cmq_status (*cmq_offset_journal_visit)(void *context, cmq_slice group, const cmq_offset_journal_entry *entry) noexcept
 
-    cmq_status cmq_offsetlog_create(cmq_fs *fs, const char *root, const cmq_offsetlog_basis *basis, int64_t now_ms, cbool durable, cmq_offsetlog **log_out)
-    cmq_status cmq_offsetlog_append(cmq_offsetlog *log, cmq_slice group, const cmq_offsetlog_entry *entries, uint32_t count, uint64_t *end_out)
-    cmq_status cmq_offsetlog_wait(cmq_offsetlog *log, uint64_t end)
-    cmq_status cmq_offsetlog_restart(cmq_offsetlog *log, const cmq_offsetlog_basis *basis)
-    cmq_status cmq_offsetlog_remove(cmq_offsetlog *log)
-    void cmq_offsetlog_close(cmq_offsetlog *log)
-    cmq_status cmq_offsetlog_forget(cmq_fs *fs, const char *root)
-    cmq_status cmq_offsetlog_read(cmq_fs *fs, const char *root, const cmq_offsetlog_basis *basis, cmq_offsetlog_cursor *cursor, cmq_offsetlog_visit visit,
-                                  void *context, cmq_offsetlog_found *found_out)
+    cmq_status cmq_offset_journal_create(cmq_fs *fs, const char *root, const cmq_offset_journal_basis *basis, int64_t now_ms, cbool durable, cmq_offset_journal **log_out)
+    cmq_status cmq_offset_journal_append(cmq_offset_journal *log, cmq_slice group, const cmq_offset_journal_entry *entries, uint32_t count, uint64_t *end_out)
+    cmq_status cmq_offset_journal_wait(cmq_offset_journal *log, uint64_t end)
+    cmq_status cmq_offset_journal_restart(cmq_offset_journal *log, const cmq_offset_journal_basis *basis)
+    cmq_status cmq_offset_journal_remove(cmq_offset_journal *log)
+    void cmq_offset_journal_close(cmq_offset_journal *log)
+    cmq_status cmq_offset_journal_forget(cmq_fs *fs, const char *root)
+    cmq_status cmq_offset_journal_read(cmq_fs *fs, const char *root, const cmq_offset_journal_basis *basis, cmq_offset_journal_cursor *cursor, cmq_offset_journal_visit visit,
+                                  void *context, cmq_offset_journal_found *found_out)
 
 
 # ---- columns (_scan.pxi) ----

@@ -116,13 +116,13 @@ cdef extern from "broker/tables/cmq_offsets.h" nogil:
     void cmq_offsets_take_changes(cmq_offsets *offsets, cmq_offset_items *items)
 
 
-cdef extern from "broker/pop/flight/cmq_pop_order.h" nogil:
+cdef extern from "broker/pop/flight/cmq_pop_fifo_table.h" nogil:
     uint32_t CMQ_POP_ORDER_BATCH_MAX
 
-    ctypedef struct cmq_pop_order:
+    ctypedef struct cmq_pop_fifo_table:
         pass
 
-    ctypedef struct cmq_pop_order_item:
+    ctypedef struct cmq_pop_fifo_table_item:
         cmq_slice group, topic
         int32_t queue_id
         cmq_slice attempt
@@ -134,12 +134,12 @@ cdef extern from "broker/pop/flight/cmq_pop_order.h" nogil:
         int64_t visible_ms[64]
         int32_t times[64]
 
-    cmq_status cmq_pop_order_create(cmq_pop_order **order_out, uint32_t queues_max)
-    void cmq_pop_order_destroy(cmq_pop_order *order)
-    cbool cmq_pop_order_clear(cmq_pop_order *order, const cmq_offset_key *key)
-    cbool cmq_pop_order_next(cmq_pop_order *order, uint32_t *cursor, cmq_pop_order_item *item_out)
-    cmq_status cmq_pop_order_restore(cmq_pop_order *order, const cmq_pop_order_item *item)
-    uint64_t cmq_pop_order_version(cmq_pop_order *order)
+    cmq_status cmq_pop_fifo_table_create(cmq_pop_fifo_table **order_out, uint32_t queues_max)
+    void cmq_pop_fifo_table_destroy(cmq_pop_fifo_table *order)
+    cbool cmq_pop_fifo_table_clear(cmq_pop_fifo_table *order, const cmq_offset_key *key)
+    cbool cmq_pop_fifo_table_next(cmq_pop_fifo_table *order, uint32_t *cursor, cmq_pop_fifo_table_item *item_out)
+    cmq_status cmq_pop_fifo_table_restore(cmq_pop_fifo_table *order, const cmq_pop_fifo_table_item *item)
+    uint64_t cmq_pop_fifo_table_version(cmq_pop_fifo_table *order)
 
 
 cdef extern from "broker/delay/cmq_delay.h" nogil:
@@ -249,15 +249,15 @@ cdef extern from "broker/pop/revive/cmq_pop_revive.h" nogil:
         int64_t lag_ms
 
 
-cdef extern from "broker/pop/cmq_pops.h" nogil:
-    ctypedef struct cmq_pops:
+cdef extern from "broker/pop/cmq_pop_service.h" nogil:
+    ctypedef struct cmq_pop_service:
         pass
 
-    ctypedef struct cmq_pops_options:
+    ctypedef struct cmq_pop_service_options:
         cmq_store *store
         cmq_tables *tables
         cmq_offsets *offsets
-        cmq_pop_order *order
+        cmq_pop_fifo_table *order
         cmq_timer *timer
         const char *cluster
         const char *broker
@@ -273,19 +273,19 @@ cdef extern from "broker/pop/cmq_pops.h" nogil:
         uint32_t in_flight_max, waits_max, waits_key_max
         cbool give_up
 
-    ctypedef struct cmq_pops_counters:
+    ctypedef struct cmq_pop_service_counters:
         cmq_pop_buffer_counters buffer
         cmq_pop_revive_counters revive
 
-    cmq_status cmq_pops_create(cmq_pops **pops_out, const cmq_pops_options *options)
-    cmq_status cmq_pops_start(cmq_pops *pops)
-    cmq_status cmq_pops_stop(cmq_pops *pops)
-    void cmq_pops_destroy(cmq_pops *pops)
-    cbool cmq_pops_take_wanted(cmq_pops *pops, uint8_t *name_out, size_t *bytes_out)
-    void cmq_pops_topic_made(cmq_pops *pops)
-    void cmq_pops_forget(cmq_pops *pops, cmq_slice topic, cmq_slice group)
-    void cmq_pops_count(cmq_pops *pops, cmq_pops_counters *counters_out)
-    cmq_pop_buffer *cmq_pops_buffer(cmq_pops *pops)
+    cmq_status cmq_pop_service_create(cmq_pop_service **pops_out, const cmq_pop_service_options *options)
+    cmq_status cmq_pop_service_start(cmq_pop_service *pops)
+    cmq_status cmq_pop_service_stop(cmq_pop_service *pops)
+    void cmq_pop_service_destroy(cmq_pop_service *pops)
+    cbool cmq_pop_service_take_wanted(cmq_pop_service *pops, uint8_t *name_out, size_t *bytes_out)
+    void cmq_pop_service_topic_made(cmq_pop_service *pops)
+    void cmq_pop_service_forget(cmq_pop_service *pops, cmq_slice topic, cmq_slice group)
+    void cmq_pop_service_count(cmq_pop_service *pops, cmq_pop_service_counters *counters_out)
+    cmq_pop_buffer *cmq_pop_service_buffer(cmq_pop_service *pops)
 
 
 cdef extern from "broker/tables/cmq_traffic.h" nogil:
@@ -302,7 +302,7 @@ cdef extern from "broker/cmq_broker.h" nogil:
         cmq_store *store
         cmq_tables *tables
         cmq_offsets *offsets
-        cmq_pops *pops
+        cmq_pop_service *pops
         const char *cluster
         const char *name
         const char *region

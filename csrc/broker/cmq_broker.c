@@ -78,7 +78,7 @@ cmq_status cmq_broker_create(cmq_broker **broker_out, const cmq_broker_options *
     if (status == CMQ_OK) status = make_suffix(broker);
     if (broker->sync) cmq_store_set_staging(broker->store, broker->options.staging_bytes_max);
     if (status == CMQ_OK && broker->sync) status = cmq_flush_wait_start(broker);
-    if (status == CMQ_OK && options->pops != NULL) cmq_pops_on_revived(options->pops, cmq_pop_tell_revived, broker);
+    if (status == CMQ_OK && options->pops != NULL) cmq_pop_service_on_revived(options->pops, cmq_pop_tell_revived, broker);
     if (status != CMQ_OK) {
         cmq_broker_destroy(broker);
         return status;
@@ -115,11 +115,11 @@ static void free_loop(cmq_broker_loop *l)
     cmq_pop_ack_run_destroy(l->ack_run);
     for (uint32_t i = 0; i < l->pop_note_count; i++) free(l->pop_notes[i].names);
     free(l->pop_notes);
-    cmq_pop_tally_free(l->pop_tallies);
+    cmq_pop_poll_count_free(l->pop_tallies);
     free(l->pop_woken);
     cmq_traffic_destroy(l->traffic);
     cmq_tables_reader_destroy(l->reader);
-    cmq_sent_free(&l->sent);
+    cmq_pending_replies_free(&l->sent);
     for (uint32_t i = 0; i < l->changed_count; i++) free(l->changed[i]);
     free(l->changed);
     free(l->arrived);
@@ -138,8 +138,8 @@ static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void
     cmq_status status = cmq_tables_reader_create(broker->options.tables, &l->reader);
     if (status == CMQ_OK) status = cmq_traffic_create(&l->traffic);
     if (status == CMQ_OK) status = cmq_holds_create(&l->holds, broker->options.holds_max);
-    const cmq_pops_options none = {0}, *pops = broker->options.pops != NULL ? cmq_pops_options_of(broker->options.pops) : &none;
-    l->draw = index + (broker->options.pops != NULL ? (uint64_t)cmq_pops_now_ms(broker->options.pops) : 0);   /* by a clock that stands still: the same again */
+    const cmq_pop_service_options none = {0}, *pops = broker->options.pops != NULL ? cmq_pop_service_options_of(broker->options.pops) : &none;
+    l->draw = index + (broker->options.pops != NULL ? (uint64_t)cmq_pop_service_now_ms(broker->options.pops) : 0);   /* by a clock that stands still: the same again */
     if (status == CMQ_OK) status = cmq_pop_waits_create(&l->pop_waits, pops->waits_max, pops->waits_key_max);
     if (status == CMQ_OK) status = cmq_pop_waits_create(&l->notices, pops->waits_max, pops->waits_key_max);
     if (status == CMQ_OK) status = cmq_pop_ack_run_create(&l->ack_run);
@@ -195,17 +195,17 @@ static cmq_net_verdict request(void *state, cmq_conn *conn, const cmq_command *c
     case CMQ_REQUEST_SEARCH_OFFSET_BY_TIMESTAMP:
     case CMQ_REQUEST_GET_MAX_OFFSET:
     case CMQ_REQUEST_GET_MIN_OFFSET:
-        verdict = cmq_progress_request(l, conn, command, again);
+        verdict = cmq_offset_requests_request(l, conn, command, again);
         break;
     case CMQ_REQUEST_POP_MESSAGE:
         verdict = cmq_pop_request(l, conn, command, again);
         break;
     case CMQ_REQUEST_NOTIFICATION:
     case CMQ_REQUEST_PEEK_MESSAGE:
-        verdict = cmq_pop_look_request(l, conn, command, again);
+        verdict = cmq_pop_peek_request(l, conn, command, again);
         break;
     case CMQ_REQUEST_POLLING_INFO:
-        verdict = cmq_pop_tally_request(l, conn, command, again);
+        verdict = cmq_pop_poll_count_request(l, conn, command, again);
         break;
     case CMQ_REQUEST_ACK_MESSAGE:
     case CMQ_REQUEST_BATCH_ACK_MESSAGE:
@@ -234,7 +234,7 @@ static void woken(void *state)
     cmq_wake_changed(l);
     cmq_wake_arrivals(l);
     cmq_pop_wake_notes(l);
-    cmq_pop_tally_go_on(l);
+    cmq_pop_poll_count_go_on(l);
     leave_tables(l);
 }
 

@@ -1,9 +1,9 @@
 /* cmq_broker: what a broker's loops serve themselves: sends, pulls, held pulls, progress and offsets of queues.
  *
- *     cmq_net -> request -+-> cmq_send      -> run of sends -> cmq_store_append -> answers, under sync flush when the disk has them (cmq_sent)
+ *     cmq_net -> request -+-> cmq_send      -> run of sends -> cmq_store_append -> answers, under sync flush when the disk has them (cmq_pending_replies)
  *                         +-> cmq_pull      -> cmq_queue_scan -> records copied into the connection's output
  *                         |     nothing there: cmq_hold, until cmq_watcher, deadline, close or change
- *                         +-> cmq_progress  -> cmq_offsets, cmq_queue
+ *                         +-> cmq_offset_requests  -> cmq_offsets, cmq_queue
  *                         +-> everything else, and what needs a topic or group made first -> the control queue
  *
  * What it may decide by comes from the control plane through cmq_tables; it takes no lock of Python's and waits for nothing.
@@ -24,7 +24,7 @@
 #include "base/cmq_bytes.h"
 #include "base/cmq_status.h"
 #include "broker/delay/cmq_delay.h"
-#include "broker/pop/cmq_pops.h"
+#include "broker/pop/cmq_pop_service.h"
 #include "broker/tables/cmq_offsets.h"
 #include "broker/tables/cmq_tables.h"
 #include "broker/tables/cmq_traffic.h"
@@ -40,7 +40,7 @@ typedef struct cmq_broker_options {
     cmq_store *store;                   /* open for writing; outlives the broker */
     cmq_tables *tables;                 /* outlive the broker, too */
     cmq_offsets *offsets;
-    cmq_pops *pops;                     /* NULL: pops are refused, as without timers; outlive the broker, and are started after it was created, stopped before it goes */
+    cmq_pop_service *pops;                     /* NULL: pops are refused, as without timers; outlive the broker, and are started after it was created, stopped before it goes */
     const char *cluster;                /* brokerClusterName, the property CLUSTER of every message */
     const char *name;                   /* brokerName, in the handles of timers; NULL: none are given */
     const char *region;                 /* regionId [DefaultRegion], MSG_REGION */

@@ -3,7 +3,7 @@
  * Owns:      a cmq_reader, or nothing where records are fed to it, and one batch while it is being made. A batch that was given out owns its buffers and its pins, and nothing of the scan.
  * Invariant: every array is valid Arrow (offsets rise, views lie inside their buffers, strings are UTF-8) whatever the log holds.
  * Threads:   one at a time per scan; a batch may be released by any thread, at any time, also after the store is closed.
- * Way:       cmq_reader, cmq_keyplaces, fed records -> [cmq_scan, cmq_scan_columns] -> ArrowArray -> bindings/python/_scan.pxi -> Arrow, export, Spark
+ * Way:       cmq_reader, cmq_key_places, fed records -> [cmq_scan, cmq_scan_columns] -> ArrowArray -> bindings/python/_scan.pxi -> Arrow, export, Spark
  * Source:    docs/decisions/0008; Arrow's columnar format; spec spark 1, 2.
  */
 #ifndef CMQ_SCAN_H

@@ -2,14 +2,14 @@
  *
  * Invariant: the rows are those that reading every message of the topics, and comparing, would give. So a candidate counts only if its topic's queue
  *            has it at its place (not a prepared transaction, not of a deleted topic), and the row's own keys decide.
- * Way:       cmq_keyplaces -> [cmq_scan_keys] -> rows
+ * Way:       cmq_key_places -> [cmq_scan_keys] -> rows
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "export/cmq_scan_internal.h"
 #include "store/cmq_store_internal.h"
-#include "store/read/cmq_keyplaces.h"
+#include "store/read/cmq_key_places.h"
 #include "store/record/cmq_property.h"
 
 #define GAP_RECORDS 256u

@@ -27,7 +27,7 @@
 
 /* ---- durable points ---- */
 
-static void fill_point(cmq_store *store, int64_t end, int64_t store_ms, int64_t last_phy, cmq_point *point)
+static void fill_point(cmq_store *store, int64_t end, int64_t store_ms, int64_t last_phy, cmq_durable_point *point)
 {
     point->log_end = end;
     point->store_ms = store_ms;
@@ -89,14 +89,14 @@ static cmq_status make_durable(cmq_store *store, int64_t end, int64_t *covered_o
 }
 
 /* The point first: until the checkpoint is written, too, the point before is the true one. */
-static cmq_status store_point(cmq_store *store, const cmq_point *point, const cmq_checkpoint *before)
+static cmq_status store_point(cmq_store *store, const cmq_durable_point *point, const cmq_checkpoint *before)
 {
-    cmq_status status = cmq_point_store(store->points, point);
+    cmq_status status = cmq_durable_point_store(store->points, point);
     if (status == CMQ_OK) {
         status = cmq_checkpoint_store(store->fs, store->root, &store->checkpoint);
         if (status == CMQ_OK) return CMQ_OK;
         const cmq_error error = *cmq_last_error();
-        if (cmq_point_keep(store->points, cmq_checkpoint_crc(before)) == CMQ_OK) status = cmq_fail(status, "%s", error.text);
+        if (cmq_durable_point_keep(store->points, cmq_checkpoint_crc(before)) == CMQ_OK) status = cmq_fail(status, "%s", error.text);
     }
     store->checkpoint = *before;
     return status;
@@ -114,7 +114,7 @@ typedef enum point_queues {
 static cmq_status durable_point(cmq_store *store, bool clean, point_queues queues, leaves without, void *context)
 {
     int64_t end, store_ms, last_phy, covered, full_end_ms = 0;
-    cmq_point point = {.clean = clean, .has_also = queues == QUEUES_NOW_OR_WITHOUT};
+    cmq_durable_point point = {.clean = clean, .has_also = queues == QUEUES_NOW_OR_WITHOUT};
     if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
     read_confirmed(store, &end, &store_ms, &last_phy);
     cmq_status status = make_durable(store, end, &covered, &point.index, &full_end_ms);

@@ -12,18 +12,18 @@
 #include "base/cmq_crc32.h"
 #include "store/cmq_store_internal.h"
 #include "store/marks/cmq_abort.h"
-#include "store/marks/cmq_storepaths.h"
+#include "store/marks/cmq_store_paths.h"
 
 #define FINGERPRINT_BYTES 88u
 
 /* ---- settings ---- */
 
-static cmq_status take_options(cmq_store *store, const cmq_store_options *options, cmq_storepaths *paths)
+static cmq_status take_options(cmq_store *store, const cmq_store_options *options, cmq_store_paths *paths)
 {
     store->options = *options;
     store->fs = options->fs != NULL ? options->fs : cmq_fs_posix();
     store->clock = options->clock.now_ms != NULL ? options->clock : cmq_clock_system();
-    cmq_status status = cmq_storepaths_resolve(paths, store->fs, &store->options);
+    cmq_status status = cmq_store_paths_resolve(paths, store->fs, &store->options);
     if (status != CMQ_OK) return status;
     memcpy(store->root, paths->root, sizeof store->root);
     store->options.path = store->root;
@@ -220,7 +220,7 @@ static void free_store(cmq_store *store)
     cmq_follow_destroy(store->follow);
     free(store->watch);
     cmq_watches_destroy(store->watches);
-    cmq_point_close(store->points);
+    cmq_durable_point_close(store->points);
     cmq_index_destroy(store->index);
     cmq_queues_destroy(store->queues);
     cmq_log_close(store->log, false);
@@ -250,10 +250,10 @@ cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *option
     store->last_phy = -1;
     atomic_init(&store->found_from, -1);
     atomic_init(&store->confirmed_last_phy, -1);
-    cmq_storepaths paths;
+    cmq_store_paths paths;
     cmq_status status = take_options(store, options, &paths);
     if (status == CMQ_OK) status = open_parts(store);
-    cmq_storepaths_free(&paths);
+    cmq_store_paths_free(&paths);
     /* Borrowed for the call only. */
     store->options.commitlog_paths = NULL;
     store->options.batch_topics = NULL;

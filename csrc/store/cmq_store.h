@@ -27,7 +27,7 @@
 #include "store/log/cmq_segment.h"
 #include "store/queue/cmq_queue.h"
 #include "store/record/cmq_record.h"
-#include "store/record/cmq_tagscode.h"
+#include "store/record/cmq_tags_code.h"
 
 typedef struct cmq_store cmq_store;
 

@@ -7,14 +7,14 @@
  *   cmq_dispatch.c   a stored record to its queue units and keys (recovery and followers)
  *   cmq_recover.c    what a writer does when it opens
  *   cmq_follower.c   what a read-only store does when it opens, and when the log grows
- *   cmq_stale.c      records that are older than one before them
+ *   cmq_stale_record.c      records that are older than one before them
  *   cmq_maintain.c   flushes, durable points, the background thread
  *   cmq_retention.c  old segments, dead queues
  *   cmq_watch.c      who waits for units of a queue
  *   cmq_reader.c     iteration
  *   cmq_lookup.c     by offset and time
- *   cmq_keysearch.c  by key
- *   cmq_sound.c      bytes and records where there should be none
+ *   cmq_key_search.c  by key
+ *   cmq_log_tail_scan.c      bytes and records where there should be none
  *   cmq_verify*.c    everything held against everything
  *   cmq_repair*.c    what a store is made whole with
  *
@@ -34,10 +34,10 @@
 #include "store/log/cmq_log.h"
 #include "store/marks/cmq_checkpoint.h"
 #include "store/marks/cmq_layout.h"
-#include "store/marks/cmq_side.h"
+#include "store/marks/cmq_own_files.h"
 #include "store/queue/cmq_watches.h"
 #include "store/record/cmq_property.h"
-#include "store/record/cmq_tagscode.h"
+#include "store/record/cmq_tags_code.h"
 
 #define CMQ_BODY_BYTES_DEFAULT (4u << 20)
 #define CMQ_RECORD_SLACK_BYTES 65536u            /* a record may be so much larger than the largest body (spec store 2.5) */
@@ -84,7 +84,7 @@ struct cmq_store {
     cmq_index *index;                   /* NULL: messageIndexEnable is off */
     cmq_follow *follow;                 /* NULL: a follower without a page */
     cmq_watches *watches;               /* NULL: read-only */
-    cmq_point_file *points;
+    cmq_durable_point_file *points;
     cmq_checkpoint checkpoint;          /* maintain_mutex */
 
     /* The writer seat: whoever holds it is the log's one writer. */
@@ -207,17 +207,17 @@ cmq_status CMQ_MUST_CHECK cmq_store_commit(cmq_store *store, int64_t end);
 cmq_status cmq_store_fence(cmq_store *store);
 cmq_status cmq_store_fail_fenced(const cmq_store *store);
 
-/* ---- cmq_stale.c ---- */
+/* ---- cmq_stale_record.c ---- */
 
 /* Begin to walk; the log is known to have reached this segment. */
-void cmq_stale_begin(cmq_store *store, int64_t newest_segment);
+void cmq_stale_record_begin(cmq_store *store, int64_t newest_segment);
 
 /* Is the whole record at `phy`, which is older than one before it, the log's own? */
-bool cmq_stale_is_live(cmq_store *store, int64_t phy, int64_t limit);
+bool cmq_stale_record_is_live(cmq_store *store, int64_t phy, int64_t limit);
 
 /* Foreign: before walking on, learn from what changed behind the view's end; after it, remember what is there. */
-void cmq_stale_look(cmq_store *store);
-cmq_status CMQ_MUST_CHECK cmq_stale_watch(cmq_store *store);
+void cmq_stale_record_look(cmq_store *store);
+cmq_status CMQ_MUST_CHECK cmq_stale_record_watch(cmq_store *store);
 
 /* ---- the rest ---- */
 
@@ -239,23 +239,23 @@ void cmq_store_announced(cmq_store *store);
 bool cmq_store_is_system_topic(void *context, cmq_slice topic);
 
 /* The durable point of this store's last writer, if that was one of ours. */
-bool cmq_store_last_point(cmq_store *store, cmq_point *point_out);
+bool cmq_store_last_point(cmq_store *store, cmq_durable_point *point_out);
 
 /* CMQ_ERR_CORRUPT when there is no segment at all, but the checkpoint or some durable point knows of messages: this is no empty store. */
 cmq_status CMQ_MUST_CHECK cmq_store_refuse_lost_log(cmq_store *store);
 
 /* Is the durable point of this store's last writer still true of its log? Fills *point_out either way. */
-bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out);
+bool cmq_store_trusted_point(cmq_store *store, cmq_durable_point *point_out);
 
 /* Which folders of queues there are. */
 cmq_status CMQ_MUST_CHECK cmq_store_queue_folders(const cmq_store *store, bool *simple_out, bool *batch_out);
 
 /* Have the queues, cut at this point, other units than it remembers? Then all of the log must be read. */
-bool cmq_store_queues_lost(const cmq_store *store, const cmq_point *point);
+bool cmq_store_queues_lost(const cmq_store *store, const cmq_durable_point *point);
 
 /* Recover the queues of a log that ends at or before `end`; *start_out: where the log must be read from. point: what tells up to where they are whole; NULL: upstream's
  * rules. unclean: their writer was killed, or runs; holes: it is gone, and the power may have gone with it. */
-cmq_status CMQ_MUST_CHECK cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_point *point, bool unclean, bool holes, int64_t *dispatched_end_out,
+cmq_status CMQ_MUST_CHECK cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_durable_point *point, bool unclean, bool holes, int64_t *dispatched_end_out,
                                                    int64_t *start_out);
 
 /* Where recovery must begin to read, by upstream's rules. */
@@ -294,7 +294,7 @@ void cmq_store_learn_bounds(cmq_store *store);
 /* After an unclean end: has this record, sound by its body's CRC, lost a sector of its topic or properties, which that CRC does not cover? */
 bool cmq_store_is_torn(cmq_store *store, const cmq_record_view *view);
 
-/* ---- cmq_queued.c ---- */
+/* ---- cmq_queue_membership.c ---- */
 
 /* Where the queue's first record lies; INT64_MAX: it has none yet. A queue that cannot be read hides nothing: 0. */
 int64_t cmq_store_first_of_queue(cmq_store *store, cmq_queue *queue);

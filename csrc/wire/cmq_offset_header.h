@@ -1,6 +1,6 @@
 /* cmq_offset_header: which progress, or which offset of a queue, is asked for: requests 14, 15, 29, 30 and 31.
  *
- * Way:     cmq_command_parse -> [cmq_offset_header_read] -> cmq_progress
+ * Way:     cmq_command_parse -> [cmq_offset_header_read] -> cmq_offset_requests
  * Threads: any; a pure function. Slices are those of the command.
  * Source:  remoting specification 2.6.
  */

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "base/cmq_crc32.h"
-#include "store/marks/cmq_offsetlog.h"
+#include "store/marks/cmq_offset_journal.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_store_kit.h"
 
@@ -45,9 +45,9 @@ static struct {
     cmq_file_twin *twin;
     cmq_fs *fs;
     cmq_store *store;
-    cmq_offsetlog *log;
+    cmq_offset_journal *log;
     cmq_store_options options;
-    cmq_offsetlog_basis basis;   /* the JSON as it is */
+    cmq_offset_journal_basis basis;   /* the JSON as it is */
     int64_t committed;           /* in memory */
     uint64_t version;            /* no two JSON files are alike, as their dataVersion changes */
     expected expected;
@@ -78,7 +78,7 @@ static const char *config(const char *root, const char *name)
     return into;
 }
 
-static bool read_json(cmq_fs *fs, const char *path, cmq_offsetlog_basis *basis_out, int64_t *offset_out)
+static bool read_json(cmq_fs *fs, const char *path, cmq_offset_journal_basis *basis_out, int64_t *offset_out)
 {
     cmq_file *file;
     cmq_file_info info;
@@ -88,19 +88,19 @@ static bool read_json(cmq_fs *fs, const char *path, cmq_offsetlog_basis *basis_o
     if (info.bytes > 0 && info.bytes <= JSON_BYTES) CHECK_OK(cmq_file_read(file, 0, text, (size_t)info.bytes));
     cmq_file_close(file);
     if (info.bytes == 0 || sscanf(text, "{%" SCNd64 ",", offset_out) != 1) return false;
-    *basis_out = (cmq_offsetlog_basis){.crc = cmq_crc32(text, (size_t)info.bytes), .bytes = info.bytes};
+    *basis_out = (cmq_offset_journal_basis){.crc = cmq_crc32(text, (size_t)info.bytes), .bytes = info.bytes};
     return true;
 }
 
-static void load_json(cmq_fs *fs, const char *root, cmq_offsetlog_basis *basis_out, int64_t *offset_out)
+static void load_json(cmq_fs *fs, const char *root, cmq_offset_journal_basis *basis_out, int64_t *offset_out)
 {
-    *basis_out = (cmq_offsetlog_basis){0};
+    *basis_out = (cmq_offset_journal_basis){0};
     *offset_out = 0;
     if (read_json(fs, config(root, "consumerOffset.json"), basis_out, offset_out)) return;
     if (!read_json(fs, config(root, "consumerOffset.json.bak"), basis_out, offset_out)) *offset_out = 0;
 }
 
-static void put_json(cmq_fs *fs, const char *root, int64_t offset, cmq_offsetlog_basis *basis_out)
+static void put_json(cmq_fs *fs, const char *root, int64_t offset, cmq_offset_journal_basis *basis_out)
 {
     char text[JSON_BYTES];
     cmq_file *file;
@@ -121,12 +121,12 @@ static void put_json(cmq_fs *fs, const char *root, int64_t offset, cmq_offsetlog
     }
     CHECK_OK(cmq_fs_rename(fs, fresh, path));
     CHECK_OK(cmq_fs_sync_directory(fs, folder));
-    *basis_out = (cmq_offsetlog_basis){.crc = cmq_crc32(text, (size_t)bytes), .bytes = (uint64_t)bytes};
+    *basis_out = (cmq_offset_journal_basis){.crc = cmq_crc32(text, (size_t)bytes), .bytes = (uint64_t)bytes};
 }
 
 /* ---- progress_journal.py ---- */
 
-static cmq_status take(void *context, cmq_slice group, const cmq_offsetlog_entry *entry)
+static cmq_status take(void *context, cmq_slice group, const cmq_offset_journal_entry *entry)
 {
     (void)group;
     *(int64_t *)context = entry->offset;
@@ -134,13 +134,13 @@ static cmq_status take(void *context, cmq_slice group, const cmq_offsetlog_entry
 }
 
 /* JSON, then the journal over it. */
-static int64_t find_progress(cmq_fs *fs, const char *root, cmq_offsetlog_basis *basis_out, int64_t *json_out)
+static int64_t find_progress(cmq_fs *fs, const char *root, cmq_offset_journal_basis *basis_out, int64_t *json_out)
 {
-    cmq_offsetlog_cursor cursor = {0};
-    cmq_offsetlog_found found;
+    cmq_offset_journal_cursor cursor = {0};
+    cmq_offset_journal_found found;
     load_json(fs, root, basis_out, json_out);
     int64_t progress = *json_out;
-    CHECK_OK(cmq_offsetlog_read(fs, root, basis_out, &cursor, take, &progress, &found));
+    CHECK_OK(cmq_offset_journal_read(fs, root, basis_out, &cursor, take, &progress, &found));
     return progress;
 }
 
@@ -151,25 +151,25 @@ static void persist(void)
     run.expected.appended = run.ordered ? kit_max(run.store, "T", 0) : run.expected.appended;
     put_json(run.fs, run.root, offset, &run.basis);
     run.expected.written = run.expected.acknowledged = offset;
-    if (run.log != NULL) CHECK_OK(cmq_offsetlog_restart(run.log, &run.basis));
+    if (run.log != NULL) CHECK_OK(cmq_offset_journal_restart(run.log, &run.basis));
 }
 
 static void commit(void)
 {
     const int64_t max = kit_max(run.store, "T", 0);
     if (run.committed >= max) return;
-    if (run.log == NULL) CHECK_OK(cmq_offsetlog_create(run.fs, run.root, &run.basis, atomic_load(&kit_now_ms), is_sync(), &run.log));
+    if (run.log == NULL) CHECK_OK(cmq_offset_journal_create(run.fs, run.root, &run.basis, atomic_load(&kit_now_ms), is_sync(), &run.log));
     run.committed += 1 + (int64_t)cmq_test_random_below((uint64_t)(max - run.committed));
-    const cmq_offsetlog_entry entry = {.topic = kit_slice("T"), .offset = run.committed};
+    const cmq_offset_journal_entry entry = {.topic = kit_slice("T"), .offset = run.committed};
     uint64_t end;
-    const cmq_status status = cmq_offsetlog_append(run.log, kit_slice("g"), &entry, 1, &end);
+    const cmq_status status = cmq_offset_journal_append(run.log, kit_slice("g"), &entry, 1, &end);
     if (status == CMQ_AGAIN) {
         persist();
         return;
     }
     CHECK_OK(status);
     if (!is_sync()) return;
-    CHECK_OK(cmq_offsetlog_wait(run.log, end));
+    CHECK_OK(cmq_offset_journal_wait(run.log, end));
     run.expected.acknowledged = run.committed;
 }
 
@@ -192,7 +192,7 @@ static void check_image(const image *of)
 {
     cmq_store_options options = run.options;
     cmq_store *store;
-    cmq_offsetlog_basis basis;
+    cmq_offset_journal_basis basis;
     int64_t json;
     options.path = of->path;
     options.fs = NULL;
@@ -231,12 +231,12 @@ static void reopen(void)
     int64_t json, must_be = run.committed;
     if (clean) {
         persist();
-        if (run.log != NULL) CHECK_OK(cmq_offsetlog_remove(run.log));
+        if (run.log != NULL) CHECK_OK(cmq_offset_journal_remove(run.log));
         CHECK_OK(cmq_store_close(run.store));
     } else {
         cmq_store_abandon(run.store);
     }
-    cmq_offsetlog_close(run.log);
+    cmq_offset_journal_close(run.log);
     run.log = NULL;
     if (java) {
         load_json(run.fs, run.root, &run.basis, &json);
@@ -249,7 +249,7 @@ static void reopen(void)
     if (found != must_be) violated(java ? "a Java broker's progress was overruled" : "a kill lost a commit", found, must_be);
     run.committed = found;
     persist();
-    CHECK_OK(cmq_offsetlog_forget(run.fs, run.root));
+    CHECK_OK(cmq_offset_journal_forget(run.fs, run.root));
 }
 
 static void work(void)
@@ -272,7 +272,7 @@ static bool run_session(void)
     run.options = kit_options(run.root);
     run.options.fs = run.fs;
     run.options.flush = cmq_test_random_below(2) == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC;
-    run.basis = (cmq_offsetlog_basis){0};
+    run.basis = (cmq_offset_journal_basis){0};
     run.committed = 0;
     run.expected = (expected){0};
     CHECK_OK(cmq_store_open(&run.store, &run.options));
@@ -283,7 +283,7 @@ static bool run_session(void)
         check_images();
     }
     cmq_file_twin_on_call(run.twin, 0, NULL, NULL);
-    cmq_offsetlog_close(run.log);
+    cmq_offset_journal_close(run.log);
     run.log = NULL;
     cmq_store_abandon(run.store);
     cmq_file_twin_close(run.twin);

@@ -66,7 +66,7 @@ static struct {
     const history *history;
     const char *directory;
     char root[CMQ_PATH_BYTES], image[CMQ_PATH_BYTES];
-    cmq_pops_options pops;
+    cmq_pop_service_options pops;
     bool sync, merge;
     cmq_file_twin *twin;
     kit_broker kit;
@@ -143,11 +143,11 @@ static void begin_life(int64_t ended_ms)
     }
     for (int q = 0; q < REVIVE_QUEUES; q++) commit_offset(CMQ_POP_REVIVE_GROUP, REVIVE_TOPIC, q, now_known.persisted.revive[q]);
     for (uint32_t i = 0; i < now_known.persisted.order_count; i++) {
-        cmq_pop_order_item item = now_known.persisted.orders[i];
+        cmq_pop_fifo_table_item item = now_known.persisted.orders[i];
         item.group = kit_slice(reference_groups[REFERENCE_ORDERED]);
         item.topic = kit_slice(REFERENCE_TOPIC);
         item.attempt = CMQ_SLICE_NONE;
-        CHECK_OK(cmq_pop_order_restore(world.kit.order, &item));
+        CHECK_OK(cmq_pop_fifo_table_restore(world.kit.order, &item));
     }
     world.client = kit_client(&world.kit);
     world.asked_ns = world.kit.now_ns;
@@ -175,7 +175,7 @@ static void write_down(void)
                 into->offsets[g][retry][q] = offset_of(reference_groups[g], topic, q);
             }
     for (int q = 0; q < REVIVE_QUEUES; q++) into->revive[q] = offset_of(CMQ_POP_REVIVE_GROUP, REVIVE_TOPIC, q);
-    for (into->order_count = 0; into->order_count < REFERENCE_QUEUES && cmq_pop_order_next(world.kit.order, &cursor, &into->orders[into->order_count]);)
+    for (into->order_count = 0; into->order_count < REFERENCE_QUEUES && cmq_pop_fifo_table_next(world.kit.order, &cursor, &into->orders[into->order_count]);)
         into->order_count++;
     reference_persisted(&now_known);
 }
@@ -226,14 +226,14 @@ static void serve_once(void)
     int64_t due_ms;
     flush();
     CHECK_OK(cmq_timer_step(world.kit.timer, &due_ms));
-    CHECK_OK(cmq_pops_step(world.kit.pops));
-    while (!world.topics_held && cmq_pops_take_wanted(world.kit.pops, name, &bytes)) {
+    CHECK_OK(cmq_pop_service_step(world.kit.pops));
+    while (!world.topics_held && cmq_pop_service_take_wanted(world.kit.pops, name, &bytes)) {
         for (int g = 0; g < REFERENCE_UNORDERED; g++) {
             char topic[64];
             reference_topic(&now_known, g, true, topic);
             if (strlen(topic) == bytes && memcmp(topic, name, bytes) == 0) note_topic(g);
         }
-        cmq_pops_topic_made(world.kit.pops);
+        cmq_pop_service_topic_made(world.kit.pops);
     }
     kit_broker_turn(&world.kit);
 }
@@ -443,7 +443,7 @@ static void restart(void)
     const int64_t at_ms = now();
     look();
     close(world.client);
-    CHECK_OK(cmq_pops_stop(world.kit.pops));
+    CHECK_OK(cmq_pop_service_stop(world.kit.pops));
     write_down();
     reference_stopped(&now_known);
     kit_broker_stop(&world.kit);
@@ -621,7 +621,7 @@ static void run_history(const history *of)
     world.history = of;
     world.sync = throw_dice(&setting, 3) == 0;   /* these take longest */
     world.merge = throw_dice(&setting, 2) == 0;
-    world.pops = (cmq_pops_options){.merge = world.merge, .retry_v2 = throw_dice(&setting, 4) == 0};
+    world.pops = (cmq_pop_service_options){.merge = world.merge, .retry_v2 = throw_dice(&setting, 4) == 0};
     world.pops.retry_v1_off = world.pops.retry_v2;
     reference_begin(&now_known, world.pops.retry_v2);
     CHECK_OK(cmq_path_join(world.root, world.directory, "life-0"));

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "broker/pop/flight/cmq_pop_order.h"
+#include "broker/pop/flight/cmq_pop_fifo_table.h"
 
 #define REFERENCE_TOPIC "P"
 
@@ -85,7 +85,7 @@ typedef struct ordered_queue {
 typedef struct persisted {
     int64_t offsets[REFERENCE_GROUPS][2][REFERENCE_QUEUES];
     int64_t revive[REFERENCE_REVIVE_QUEUES];
-    cmq_pop_order_item orders[REFERENCE_QUEUES];
+    cmq_pop_fifo_table_item orders[REFERENCE_QUEUES];
     uint32_t order_count;
     ordered_queue ordered[REFERENCE_QUEUES];
 } persisted;

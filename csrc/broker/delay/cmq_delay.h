@@ -29,7 +29,7 @@
 #include "base/cmq_status.h"
 #include "broker/tables/cmq_tables.h"
 #include "store/cmq_store.h"
-#include "store/record/cmq_tagscode.h"
+#include "store/record/cmq_tags_code.h"
 
 /* ---- parking: pure ---- */
 

@@ -15,7 +15,7 @@
 #include "base/cmq_status.h"
 #include "store/cmq_store.h"
 #include "store/record/cmq_record.h"
-#include "store/record/cmq_tagscode.h"
+#include "store/record/cmq_tags_code.h"
 
 /* Where a parked record is to be delivered; CMQ_ERR_CORRUPT when it does not say, or names a topic that nothing is delivered to. */
 cmq_status CMQ_MUST_CHECK cmq_delay_target(const cmq_record_view *parked, cmq_slice *topic_out, int32_t *queue_id_out);

@@ -7,8 +7,8 @@
 
 #include "broker/cmq_broker.h"
 #include "broker/loop/cmq_hold.h"
+#include "broker/loop/cmq_pending_replies.h"
 #include "broker/loop/cmq_pop_waits.h"
-#include "broker/loop/cmq_sent.h"
 #include "broker/tables/cmq_traffic.h"
 #include "store/follow/cmq_watch.h"
 #include "wire/cmq_codes.h"
@@ -79,7 +79,7 @@ typedef struct cmq_pop_note {
 } cmq_pop_note;
 #define CMQ_POP_NOTE_ANY INT32_MIN
 
-typedef struct cmq_pop_tally cmq_pop_tally;
+typedef struct cmq_pop_poll_count cmq_pop_poll_count;
 typedef struct cmq_pop_ack_run cmq_pop_ack_run;
 
 typedef struct cmq_broker_loop {
@@ -90,7 +90,7 @@ typedef struct cmq_broker_loop {
     uint32_t next_queue;                  /* for sends that leave the queue to us */
     cmq_watcher *watcher;
     cmq_holds *holds;
-    cmq_sent sent;
+    cmq_pending_replies sent;
     cmq_queue **arrived;                  /* queues that got something, not all of whose holds were looked at yet */
     uint32_t arrived_count, arrived_slots;
     char **changed;                       /* groups whose holds are to be answered; under the broker's changed_mutex */
@@ -100,7 +100,7 @@ typedef struct cmq_broker_loop {
     uint32_t pop_woken_slots;
     cmq_pop_note *pop_notes;              /* under the broker's changed_mutex */
     uint32_t pop_note_count, pop_note_slots;
-    cmq_pop_tally *pop_tallies;           /* to be counted or answered here; under the broker's changed_mutex */
+    cmq_pop_poll_count *pop_tallies;           /* to be counted or answered here; under the broker's changed_mutex */
     cmq_pop_ack_run *ack_run;             /* acks of this turn that are not done yet */
     uint64_t draw;                        /* the state of a pop's chances */
     cmq_loop_counters counters;
@@ -138,14 +138,14 @@ cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_c
 void cmq_send_flush_run(cmq_broker_loop *l);
 void cmq_send_free_batch(cmq_send_batch *batch);
 
-/* ---- cmq_send_answer.c ---- */
+/* ---- cmq_send_reply_write.c ---- */
 /* Answer with success (or 10), now or, under sync flush, when the disk has it. */
 void cmq_send_succeed(cmq_broker_loop *l, const cmq_send_reply *reply, int64_t queue_offset, const int64_t *physical_offsets, uint32_t count, int64_t end,
                       bool inner_batch);
 /* Answer what the store said: reads the thread's last error. */
 void cmq_send_fail(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_status status);
 /* An answer of the send family: with MSG_REGION and TRACE_ON. */
-void cmq_send_answer(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code, const char *remark);
+void cmq_send_reply_write(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code, const char *remark);
 /* Send what the disk has, and what waited too long. */
 void cmq_send_settle(cmq_broker_loop *l, int64_t now_ns);
 int64_t cmq_send_due_ns(const cmq_broker_loop *l);
@@ -202,9 +202,9 @@ void cmq_wake_watch(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id);
 /* Look at the queue in this or the next call of cmq_wake_arrivals. */
 void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue);
 
-/* ---- cmq_pop.c, cmq_pop_look.c, cmq_pop_ack.c ---- */
+/* ---- cmq_pop.c, cmq_pop_peek.c, cmq_pop_ack.c ---- */
 cmq_net_verdict cmq_pop_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
-cmq_net_verdict cmq_pop_look_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
+cmq_net_verdict cmq_pop_peek_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
 cmq_net_verdict cmq_pop_ack_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body);
 cmq_status CMQ_MUST_CHECK cmq_pop_ack_run_create(cmq_pop_ack_run **run_out);
 void cmq_pop_ack_run_destroy(cmq_pop_ack_run *run);   /* NULL is fine */
@@ -222,15 +222,15 @@ void cmq_pop_wake_all(cmq_broker_loop *l);
 /* Any thread: messages were revived. */
 void cmq_pop_tell_revived(void *broker, cmq_slice topic, cmq_slice group);
 
-/* ---- cmq_pop_tally.c: how many pops wait ---- */
-cmq_net_verdict cmq_pop_tally_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
-void cmq_pop_tally_go_on(cmq_broker_loop *l);
-void cmq_pop_tally_free(cmq_pop_tally *first);   /* and those behind it */
+/* ---- cmq_pop_poll_count.c: how many pops wait ---- */
+cmq_net_verdict cmq_pop_poll_count_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
+void cmq_pop_poll_count_go_on(cmq_broker_loop *l);
+void cmq_pop_poll_count_free(cmq_pop_poll_count *first);   /* and those behind it */
 
-/* ---- cmq_progress.c ---- */
+/* ---- cmq_offset_requests.c ---- */
 /* Is the queue young: its first message there, and not long ago? A group that begins there begins at 0, as its consumers were probably started first. */
 bool cmq_broker_is_young(const cmq_broker *broker, cmq_slice topic, int32_t queue_id);
-cmq_net_verdict cmq_progress_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
+cmq_net_verdict cmq_offset_requests_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, bool again);
 
 /* ---- cmq_broker.c ---- */
 /* The tables, from now until the turn ends. */

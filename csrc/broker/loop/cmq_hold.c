@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
-#include "base/cmq_namehash.h"
+#include "base/cmq_name_hash.h"
 
 #define NONE CMQ_HOLD_NONE
 #define CHUNK_BITS 10u
@@ -102,7 +102,7 @@ void cmq_holds_destroy(cmq_holds *holds)
 
 static uint32_t anchor_hash(cmq_slice name, int32_t id)
 {
-    const uint64_t mixed = (cmq_namehash(name) ^ (uint32_t)id) * CMQ_NAMEHASH_MULTIPLIER;
+    const uint64_t mixed = (cmq_name_hash(name) ^ (uint32_t)id) * CMQ_NAMEHASH_MULTIPLIER;
     return (uint32_t)(mixed >> 32);
 }
 

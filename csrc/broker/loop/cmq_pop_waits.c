@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/cmq_assert.h"
-#include "base/cmq_namehash.h"
+#include "base/cmq_name_hash.h"
 
 #define NONE CMQ_POP_WAIT_NONE
 #define TOPIC_ID INT32_MIN   /* a key's queue id when it is a topic: no pop has it */
@@ -104,7 +104,7 @@ static cmq_status grow(void **array, uint32_t *slots, uint32_t count, size_t mem
 
 static uint32_t hash_of(cmq_slice topic, cmq_slice group, int32_t queue_id)
 {
-    const uint64_t mixed = (cmq_namehash(topic) * 31 + cmq_namehash(group)) ^ (uint64_t)(uint32_t)queue_id << 32;
+    const uint64_t mixed = (cmq_name_hash(topic) * 31 + cmq_name_hash(group)) ^ (uint64_t)(uint32_t)queue_id << 32;
     return (uint32_t)((mixed ^ mixed >> 32) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
 }
 

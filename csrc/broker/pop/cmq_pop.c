@@ -65,9 +65,9 @@ bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *a)
     } else if (wait->code == CMQ_REQUEST_POP_MESSAGE && !wait->order && !cmq_pop_has_retry_topic(wait->group, wait->topic)) {
         cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "group and topic have %zu bytes; the retry topic's name takes %u of theirs at most",
                        wait->group.bytes + wait->topic.bytes, CMQ_POP_RETRY_NAMES_BYTES_MAX);
-    } else if (wait->invisible_ms < 0 || wait->invisible_ms > cmq_pops_invisible_ms_max(a->pops)) {
+    } else if (wait->invisible_ms < 0 || wait->invisible_ms > cmq_pop_service_invisible_ms_max(a->pops)) {
         cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "invisibleTime is %lld ms; 0 to %lld are allowed (timerMaxDelaySec)",
-                       (long long)wait->invisible_ms, (long long)cmq_pops_invisible_ms_max(a->pops));
+                       (long long)wait->invisible_ms, (long long)cmq_pop_service_invisible_ms_max(a->pops));
     } else {
         return true;
     }
@@ -81,7 +81,7 @@ static int64_t first_offset(const cmq_broker_loop *l, const cmq_pop_asked *a, cm
 {
     const int64_t min = queue != NULL ? cmq_queue_min(queue) : 0;
     if (a->wait.init == CMQ_POP_INIT_MIN || cmq_pop_retry_of(topic) != CMQ_POP_NORMAL) return min;
-    if (!cmq_pops_options_of(a->pops)->begin_late && cmq_broker_is_young(l->broker, topic, queue_id)) return 0;
+    if (!cmq_pop_service_options_of(a->pops)->begin_late && cmq_broker_is_young(l->broker, topic, queue_id)) return 0;
     return max > 0 ? max - 1 : 0;
 }
 
@@ -92,8 +92,8 @@ static int64_t begin_of(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_lane
     cmq_status status = CMQ_OK;
     const int64_t reset = cmq_offsets_take_reset(offsets, key);
     if (reset != CMQ_OFFSETS_NONE) {
-        cmq_pop_lane_reset(cmq_pops_buffer(a->pops), lane);
-        cmq_pop_order_clear(cmq_pops_ordered(a->pops)->order, key);
+        cmq_pop_lane_reset(cmq_pop_service_buffer(a->pops), lane);
+        cmq_pop_fifo_table_clear(cmq_pop_service_ordered(a->pops)->order, key);
         status = cmq_offsets_commit(offsets, key, reset);
     }
     int64_t begin = cmq_offsets_query(offsets, key);
@@ -102,7 +102,7 @@ static int64_t begin_of(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_lane
     int64_t next = cmq_pop_lane_next(lane);
     if (next > max) {
         /* The queue has begun anew: batches of its former life, of a pop that went on while it was deleted, must not move the group. */
-        cmq_pop_lane_reset(cmq_pops_buffer(a->pops), lane);
+        cmq_pop_lane_reset(cmq_pop_service_buffer(a->pops), lane);
         next = -1;
     }
     return next > begin ? next : begin;
@@ -111,38 +111,38 @@ static int64_t begin_of(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_lane
 /* ---- one queue ---- */
 
 /* Nothing before next_offset is for this group. */
-static void pass(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_pop_lane *lane, const cmq_offset_key *key, int64_t next_offset)
+static void pass(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane, const cmq_offset_key *key, int64_t next_offset)
 {
     cmq_status status;
     if (a->wait.order)
         status = cmq_offsets_commit(l->broker->options.offsets, key, next_offset);
     else
-        status = cmq_pop_lane_pass(cmq_pops_buffer(a->pops), lane, next_offset);
-    if (status != CMQ_OK && status != CMQ_AGAIN) cmq_popped_fail(popped, status);
+        status = cmq_pop_lane_pass(cmq_pop_service_buffer(a->pops), lane, next_offset);
+    if (status != CMQ_OK && status != CMQ_AGAIN) cmq_pop_result_fail(popped, status);
 }
 
-int64_t cmq_pop_look_after_ms(const cmq_pop_asked *a) { return cmq_pops_options_of(a->pops)->merge ? LOOK_AFTER_MS : DISK_MS; }
+int64_t cmq_pop_peek_after_ms(const cmq_pop_asked *a) { return cmq_pop_service_options_of(a->pops)->merge ? LOOK_AFTER_MS : DISK_MS; }
 
 /* Keep what the messages are handed out by; any other status than CMQ_OK: they are not. */
-static cmq_status CMQ_MUST_CHECK keep(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_pop_lane *lane, const cmq_offset_key *key,
+static cmq_status CMQ_MUST_CHECK keep(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane, const cmq_offset_key *key,
                                       cmq_pop_retry retry, uint32_t count, int64_t from, int64_t next)
 {
     int64_t offsets[CMQ_POP_MESSAGES_MAX];
     for (uint32_t i = 0; i < count; i++) offsets[i] = l->units[i].offset;
     if (a->wait.order) {
-        const cmq_pop_order_batch batch = {.attempt = a->wait.attempt, .pop_ms = a->now_ms, .invisible_ms = a->wait.invisible_ms, .offsets = offsets, .count = count};
-        return cmq_pop_ordered_give(cmq_pops_ordered(a->pops), key, &batch, from, retry, a->now_ms, &popped->counts);
+        const cmq_pop_fifo_table_batch batch = {.attempt = a->wait.attempt, .pop_ms = a->now_ms, .invisible_ms = a->wait.invisible_ms, .offsets = offsets, .count = count};
+        return cmq_pop_fifo_give(cmq_pop_service_ordered(a->pops), key, &batch, from, retry, a->now_ms, &popped->counts);
     }
     const cmq_pop_batch batch = {.pop_ms = a->now_ms, .invisible_ms = a->wait.invisible_ms, .next_offset = next, .offsets = offsets, .count = count,
                                  .revive_queue = a->revive_queue};
-    const cmq_status status = cmq_pop_lane_add(cmq_pops_buffer(a->pops), lane, &batch, a->now_ms);
+    const cmq_status status = cmq_pop_lane_add(cmq_pop_service_buffer(a->pops), lane, &batch, a->now_ms);
     if (status == CMQ_OK && cmq_pop_lane_next(lane) >= 0)
-        cmq_pops_wanted_by(a->pops, a->now_ms + cmq_pop_look_after_ms(a));
+        cmq_pop_service_wanted_by(a->pops, a->now_ms + cmq_pop_peek_after_ms(a));
     return status;
 }
 
 /* Take what there is behind `from`. */
-static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_pop_lane *lane, const cmq_offset_key *key, cmq_pop_retry retry,
+static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane, const cmq_offset_key *key, cmq_pop_retry retry,
                  cmq_queue *queue, int64_t from, int64_t confirmed)
 {
     const int64_t max = cmq_queue_max(queue, confirmed);
@@ -160,51 +160,51 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped,
         popped->rest += max - next;
         return;
     }
-    if (status == CMQ_OK && !cmq_popped_has_room(popped, l->units)) {
+    if (status == CMQ_OK && !cmq_pop_result_has_room(popped, l->units)) {
         popped->rest += max - from;
         return;
     }
     uint32_t count = 0;
     if (status == CMQ_OK) {
-        const cmq_transfer fit = cmq_transfer_fit(l, l->units, found, wanted, cmq_popped_bytes_left(popped), confirmed);
-        count = cmq_popped_pin(popped, l, l->units, fit.count);
+        const cmq_transfer fit = cmq_transfer_fit(l, l->units, found, wanted, cmq_pop_result_bytes_left(popped), confirmed);
+        count = cmq_pop_result_pin(popped, l, l->units, fit.count);
         if (count < fit.count) status = cmq_last_error()->status;
         if (count < found) next = l->units[count].offset;
     }
     if (count > 0) status = keep(l, a, popped, lane, key, retry, count, from, next);
     if (count == 0 || status != CMQ_OK) {
-        cmq_popped_fail(popped, status);
+        cmq_pop_result_fail(popped, status);
         if (status != CMQ_ERR_CORRUPT) popped->rest += max - from;   /* what is damaged is there for nobody */
         return;
     }
-    cmq_popped_take(popped, a, l->units, count, retry, key->queue_id);
+    cmq_pop_result_take(popped, a, l->units, count, retry, key->queue_id);
     popped->rest += max - next;
 }
 
-static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_pop_lane *lane, const cmq_offset_key *key, cmq_pop_retry retry,
+static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane, const cmq_offset_key *key, cmq_pop_retry retry,
                         cmq_queue *queue)
 {
     /* Asked for in here: whoever was in the lane before has seen no more. */
     const int64_t confirmed = cmq_store_confirmed(l->broker->store);
     const int64_t max = queue != NULL ? cmq_queue_max(queue, confirmed) : 0;
-    const uint32_t in_flight_max = cmq_pops_options_of(a->pops)->in_flight_max;
+    const uint32_t in_flight_max = cmq_pop_service_options_of(a->pops)->in_flight_max;
     int64_t from = begin_of(l, a, lane, key, queue, max), free_ms;
     if (queue == NULL) return;
     if (a->wait.order && cmq_pop_lane_next(lane) >= 0) {
         /* Its batch would move the group behind messages that were popped without order, and may be in memory alone. */
-        free_ms = a->now_ms + cmq_pop_look_after_ms(a);
+        free_ms = a->now_ms + cmq_pop_peek_after_ms(a);
         if (free_ms < popped->free_ms) popped->free_ms = free_ms;
         return;
     }
-    if (a->wait.order && cmq_pop_order_blocks(cmq_pops_ordered(a->pops)->order, key, a->wait.attempt, a->wait.invisible_ms, a->now_ms, &free_ms)) {
+    if (a->wait.order && cmq_pop_fifo_table_blocks(cmq_pop_service_ordered(a->pops)->order, key, a->wait.attempt, a->wait.invisible_ms, a->now_ms, &free_ms)) {
         if (free_ms < popped->free_ms) popped->free_ms = free_ms;
         return;
     }
     if (from > max) {
         /* What was committed is of no queue that there is: as a pull is told, it goes on with what comes. */
-        cmq_pop_lane_reset(cmq_pops_buffer(a->pops), lane);
+        cmq_pop_lane_reset(cmq_pop_service_buffer(a->pops), lane);
         const cmq_status status = cmq_offsets_commit(l->broker->options.offsets, key, max);
-        if (status != CMQ_OK && status != CMQ_AGAIN) cmq_popped_fail(popped, status);
+        if (status != CMQ_OK && status != CMQ_AGAIN) cmq_pop_result_fail(popped, status);
         return;
     }
     const bool is_limited = !a->wait.order && in_flight_max > 0 && cmq_pop_lane_in_flight(lane) > in_flight_max;
@@ -220,7 +220,7 @@ static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *
     if (from < max) take(l, a, popped, lane, key, retry, queue, from, confirmed);
 }
 
-static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_slice topic, cmq_pop_retry retry, int32_t queue_id)
+static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_slice topic, cmq_pop_retry retry, int32_t queue_id)
 {
     const cmq_pop_key key = {.topic = topic, .group = a->group->name, .queue_id = queue_id};
     const cmq_offset_key progress = {.topic = topic, .group = a->group->name, .queue_id = queue_id};
@@ -231,16 +231,16 @@ static void pop_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *po
     if (cmq_offsets_query(l->broker->options.offsets, &progress) == CMQ_OFFSETS_NONE) {
         /* Nothing is kept for a queue that never had a message: it is young when it has one, and read from its first. */
         const int64_t max = queue != NULL ? cmq_queue_max(queue, a->confirmed) : 0;
-        if (max == 0 && (a->wait.init == CMQ_POP_INIT_MIN || !cmq_pops_options_of(a->pops)->begin_late)) return;
+        if (max == 0 && (a->wait.init == CMQ_POP_INIT_MIN || !cmq_pop_service_options_of(a->pops)->begin_late)) return;
         status = cmq_offsets_begin(l->broker->options.offsets, &progress, first_offset(l, a, topic, queue_id, queue, max));
     }
-    if (status == CMQ_OK) status = cmq_pop_lane_enter(cmq_pops_buffer(a->pops), &key, &lane);
+    if (status == CMQ_OK) status = cmq_pop_lane_enter(cmq_pop_service_buffer(a->pops), &key, &lane);
     if (status != CMQ_OK) {
-        cmq_popped_fail(popped, status);
+        cmq_pop_result_fail(popped, status);
         return;
     }
     pop_in_lane(l, a, popped, lane, &progress, retry, queue);
-    cmq_pop_lane_leave(cmq_pops_buffer(a->pops), lane);
+    cmq_pop_lane_leave(cmq_pop_service_buffer(a->pops), lane);
 }
 
 /* ---- all queues ---- */
@@ -253,13 +253,13 @@ static uint32_t draw_of(cmq_broker_loop *l)
 }
 
 /* Begin anywhere: the first ones alone may have enough for every pop. */
-static void visit_topic(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, const cmq_topic_entry *topic, cmq_pop_retry retry, cmq_pop_visit visit)
+static void visit_topic(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, const cmq_topic_entry *topic, cmq_pop_retry retry, cmq_pop_visit visit)
 {
     const uint32_t queues = topic->read_queues > 0 ? (uint32_t)topic->read_queues : 0, first = queues > 1 ? draw_of(l) % queues : 0;
     for (uint32_t i = 0; i < queues; i++) visit(l, a, popped, topic->name, retry, (int32_t)((first + i) % queues));
 }
 
-static void visit_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_pop_retry retry, cmq_pop_visit visit)
+static void visit_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_retry retry, cmq_pop_visit visit)
 {
     uint8_t room[CMQ_POP_TOPIC_BYTES_MAX];
     cmq_slice name;
@@ -268,9 +268,9 @@ static void visit_retries(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped
     if (topic != NULL) visit_topic(l, a, popped, topic, retry, visit);
 }
 
-void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_popped *popped, cmq_pop_visit visit)
+void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_visit visit)
 {
-    const cmq_pops_options *o = cmq_pops_options_of(a->pops);
+    const cmq_pop_service_options *o = cmq_pop_service_options_of(a->pops);
     const uint32_t draw = draw_of(l) % 100;
     const bool retries_first = (int32_t)draw < o->retry_percent, both = o->retry_v2 && !o->retry_v1_off;
     const cmq_pop_retry retry = o->retry_v2 && !(both && draw % 2 == 0) ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1;
@@ -297,34 +297,34 @@ typedef enum otherwise {
 
 /* A damaged queue is told of at the end: there may be others to wait for. What passes by itself (a full disk, say) is told at once, so that the client comes again
  * then: nothing here would wake it. */
-static bool may_wait(const cmq_pop_asked *a, const cmq_popped *popped)
+static bool may_wait(const cmq_pop_asked *a, const cmq_pop_result *popped)
 {
     return popped->failed == CMQ_OK || (popped->failed == CMQ_ERR_CORRUPT && a->wait.queue_id < 0);
 }
 
-static void answer_nothing(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_popped *popped, cmq_pop_polling polling)
+static void answer_nothing(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_polling polling)
 {
     if (polling == CMQ_POP_HELD) return;
     if (polling == CMQ_POP_TIMEOUT && popped->failed != CMQ_OK)
         cmq_pop_refuse(l, a, cmq_broker_code_of(popped->failed), "%s", popped->failure);
     else
-        cmq_popped_answer(popped, l, a, polling == CMQ_POP_FULL ? CMQ_RESPONSE_POLLING_FULL : CMQ_RESPONSE_POLLING_TIMEOUT);
+        cmq_pop_result_answer(popped, l, a, polling == CMQ_POP_FULL ? CMQ_RESPONSE_POLLING_FULL : CMQ_RESPONSE_POLLING_TIMEOUT);
 }
 
 /* True: answered, or held now. */
 static bool collect(cmq_broker_loop *l, cmq_pop_asked *a, otherwise if_none, int64_t *free_ms_out)
 {
     cmq_conn *conn = cmq_loop_conn(l->loop, a->wait.conn);
-    cmq_popped popped;
+    cmq_pop_result popped;
     *free_ms_out = INT64_MAX;
     if (conn == NULL) return true;   /* nobody is there to be given anything */
-    cmq_popped_begin(&popped, a->wait.max_messages < 1 ? 1 : (uint32_t)a->wait.max_messages);
-    a->revive_queue = a->wait.order ? CMQ_POP_REVIVE_ORDER : cmq_pops_next_revive_queue(a->pops);
+    cmq_pop_result_begin(&popped, a->wait.max_messages < 1 ? 1 : (uint32_t)a->wait.max_messages);
+    a->revive_queue = a->wait.order ? CMQ_POP_REVIVE_ORDER : cmq_pop_service_next_revive_queue(a->pops);
     cmq_pop_walk(l, a, &popped, pop_queue);
     *free_ms_out = popped.free_ms;
     bool done = true;
     if (popped.count > 0) {
-        cmq_popped_answer(&popped, l, a, CMQ_RESPONSE_SUCCESS);
+        cmq_pop_result_answer(&popped, l, a, CMQ_RESPONSE_SUCCESS);
     } else if (if_none == STAY && may_wait(a, &popped)) {
         done = false;
     } else {
@@ -332,7 +332,7 @@ static bool collect(cmq_broker_loop *l, cmq_pop_asked *a, otherwise if_none, int
     }
     const bool may_take = popped.failed == CMQ_OK || popped.failed == CMQ_ERR_CORRUPT;
     if (may_take && popped.rest > popped.limited) cmq_pop_tell_rest(l, a->topic->name, a->group->name, a->wait.queue_id);
-    cmq_popped_end(&popped);
+    cmq_pop_result_end(&popped);
     return done;
 }
 
@@ -370,7 +370,7 @@ void cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *
         .topic = cmq_tables_topic(tables, header->topic),
         .group = cmq_tables_group(tables, header->group),
     };
-    a->now_ms = a->pops != NULL ? cmq_pops_now_ms(a->pops) : 0;
+    a->now_ms = a->pops != NULL ? cmq_pop_service_now_ms(a->pops) : 0;
     /* A client whose clock goes before ours gives up no later than its poll time from now. */
     const int64_t born_ms = header->born_ms <= 0 || header->born_ms > a->now_ms ? a->now_ms : header->born_ms;
     a->wait.expires_ms = born_ms + poll_ms;

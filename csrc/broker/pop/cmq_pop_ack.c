@@ -33,15 +33,15 @@ static cmq_pop_key key_of(const acked *what) { return (cmq_pop_key){.topic = wha
 
 static cmq_status CMQ_MUST_CHECK ack_ordered(cmq_broker_loop *l, const acked *what, int64_t offset)
 {
-    cmq_pops *pops = l->broker->options.pops;
+    cmq_pop_service *pops = l->broker->options.pops;
     const cmq_pop_key key = key_of(what);
     const cmq_offset_key progress = progress_of(what);
     cmq_pop_lane *lane;
     bool is_free;
-    cmq_status status = cmq_pop_lane_enter(cmq_pops_buffer(pops), &key, &lane);
+    cmq_status status = cmq_pop_lane_enter(cmq_pop_service_buffer(pops), &key, &lane);
     if (status != CMQ_OK) return status;
-    status = cmq_pop_ordered_ack(cmq_pops_ordered(pops), &progress, offset, what->handle.pop_ms, what->handle.invisible_ms, cmq_pops_now_ms(pops), &is_free);
-    cmq_pop_lane_leave(cmq_pops_buffer(pops), lane);
+    status = cmq_pop_fifo_ack(cmq_pop_service_ordered(pops), &progress, offset, what->handle.pop_ms, what->handle.invisible_ms, cmq_pop_service_now_ms(pops), &is_free);
+    cmq_pop_lane_leave(cmq_pop_service_buffer(pops), lane);
     if (is_free) cmq_pop_ack_wake(l, what);
     return status;
 }
@@ -62,8 +62,8 @@ static bool bounds_of(const cmq_broker_loop *l, const acked *what, int64_t *min_
 static cmq_status CMQ_MUST_CHECK check_handle(cmq_broker_loop *l, const acked *what)
 {
     const cmq_pop_handle *handle = &what->handle;
-    const cmq_pops *pops = l->broker->options.pops;
-    const cmq_pops_options *o = cmq_pops_options_of(pops);
+    const cmq_pop_service *pops = l->broker->options.pops;
+    const cmq_pop_service_options *o = cmq_pop_service_options_of(pops);
     if (what->group.bytes == 0 || what->group.bytes > CMQ_POP_NAME_BYTES_MAX)
         return cmq_fail(CMQ_ERR_ARGUMENT, "consumerGroup has %zu bytes; 1 to %u are a name", what->group.bytes, CMQ_POP_NAME_BYTES_MAX);
     if (is_ordered(what)) {
@@ -72,7 +72,7 @@ static cmq_status CMQ_MUST_CHECK check_handle(cmq_broker_loop *l, const acked *w
     }
     if (handle->revive_queue < 0 || (uint32_t)handle->revive_queue >= o->revive_queues_read)
         return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo names revive queue %d, and there are %u", handle->revive_queue, o->revive_queues_read);
-    if (handle->pop_ms + handle->invisible_ms - cmq_pops_now_ms(pops) > cmq_pops_invisible_ms_max(pops))
+    if (handle->pop_ms + handle->invisible_ms - cmq_pop_service_now_ms(pops) > cmq_pop_service_invisible_ms_max(pops))
         return cmq_fail(CMQ_ERR_ARGUMENT, "extraInfo is of a message that is invisible for longer than timerMaxDelaySec allows");
     return CMQ_OK;
 }
@@ -152,19 +152,19 @@ static void answer_changed(cmq_conn *conn, const cmq_command *command, int64_t p
 
 static void change_ordered(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header, const acked *what)
 {
-    cmq_pops *pops = l->broker->options.pops;
+    cmq_pop_service *pops = l->broker->options.pops;
     const cmq_pop_key key = key_of(what);
     const cmq_offset_key progress = progress_of(what);
     cmq_pop_lane *lane;
     bool changed;
-    const cmq_status status = cmq_pop_lane_enter(cmq_pops_buffer(pops), &key, &lane);
+    const cmq_status status = cmq_pop_lane_enter(cmq_pop_service_buffer(pops), &key, &lane);
     if (status != CMQ_OK) {
         answer_failure(conn, command, status, cmq_last_error()->text);
         return;
     }
-    const int64_t invisible_ms = cmq_pop_ordered_change(cmq_pops_ordered(pops), &progress, header->offset, what->handle.pop_ms, header->invisible_ms,
-                                                        cmq_pops_now_ms(pops), &changed);
-    cmq_pop_lane_leave(cmq_pops_buffer(pops), lane);
+    const int64_t invisible_ms = cmq_pop_fifo_change(cmq_pop_service_ordered(pops), &progress, header->offset, what->handle.pop_ms, header->invisible_ms,
+                                                        cmq_pop_service_now_ms(pops), &changed);
+    cmq_pop_lane_leave(cmq_pop_service_buffer(pops), lane);
     if (changed) cmq_pop_ack_wake(l, what);
     if (invisible_ms < 0)
         answer_changed(conn, command, 0, 0, 0);   /* it was consumed long ago */
@@ -175,13 +175,13 @@ static void change_ordered(cmq_broker_loop *l, cmq_conn *conn, const cmq_command
 static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header)
 {
     static const int32_t first[] = {0};
-    cmq_pops *pops = l->broker->options.pops;
+    cmq_pop_service *pops = l->broker->options.pops;
     acked what;
     uint32_t stored;
     if (!check(l, conn, command, header, &what)) return;
-    if (header->invisible_ms < 0 || header->invisible_ms > cmq_pops_invisible_ms_max(pops)) {
+    if (header->invisible_ms < 0 || header->invisible_ms > cmq_pop_service_invisible_ms_max(pops)) {
         cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "invisibleTime is %lld ms; 0 to %lld are allowed (timerMaxDelaySec)",
-                          (long long)header->invisible_ms, (long long)cmq_pops_invisible_ms_max(pops));
+                          (long long)header->invisible_ms, (long long)cmq_pop_service_invisible_ms_max(pops));
         return;
     }
     if (is_ordered(&what)) {
@@ -196,15 +196,15 @@ static void change(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *comman
         return;
     }
     /* Later than the old one's, whatever the clock says: else the old one's ack could finish both. */
-    const int64_t now_ms = cmq_pops_now_ms(pops), pop_ms = now_ms > what.handle.pop_ms ? now_ms : what.handle.pop_ms + 1;
+    const int64_t now_ms = cmq_pop_service_now_ms(pops), pop_ms = now_ms > what.handle.pop_ms ? now_ms : what.handle.pop_ms + 1;
     const cmq_pop_store_item item = {
         .revive_queue = what.handle.revive_queue,
         .checkpoint = {.start_offset = header->offset, .pop_ms = pop_ms, .invisible_ms = header->invisible_ms, .num = 1, .queue_id = what.queue_id,
-                       .topic = what.topic, .group = what.group, .broker = cmq_slice_of_text(cmq_pops_options_of(pops)->broker), .diffs = first},
+                       .topic = what.topic, .group = what.group, .broker = cmq_slice_of_text(cmq_pop_service_options_of(pops)->broker), .diffs = first},
     };
     const cmq_pop_key key = key_of(&what);
-    cmq_status status = cmq_pops_store(pops, &item, 1, &stored);
-    if (status == CMQ_OK) cmq_pop_buffer_in_flight_anew(cmq_pops_buffer(pops), &key, header->offset, what.handle.pop_ms, pop_ms, header->invisible_ms);
+    cmq_status status = cmq_pop_service_store(pops, &item, 1, &stored);
+    if (status == CMQ_OK) cmq_pop_buffer_in_flight_anew(cmq_pop_service_buffer(pops), &key, header->offset, what.handle.pop_ms, pop_ms, header->invisible_ms);
     if (status == CMQ_OK) status = cmq_pop_ack_offsets(l, &what, &header->offset, 1);
     if (status != CMQ_OK) {
         answer_failure(conn, command, status, cmq_last_error()->text);
@@ -414,7 +414,7 @@ static void ack_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *com
     cmq_json json;
     cmq_json_begin(&json, body, scratch, body.bytes);
     bool is_read = body.bytes == 0 || find_broker(&json, &of);
-    if (of.broker.bytes == 0) of.broker = cmq_slice_of_text(cmq_pops_options_of(l->broker->options.pops)->broker);
+    if (of.broker.bytes == 0) of.broker = cmq_slice_of_text(cmq_pop_service_options_of(l->broker->options.pops)->broker);
     if (is_read && body.bytes > 0 && of.broker.bytes <= CMQ_POP_BROKER_BYTES_MAX) {
         cmq_json_begin(&json, body, scratch + body.bytes, body.bytes);
         is_read = ack_body(l, &json, &of);

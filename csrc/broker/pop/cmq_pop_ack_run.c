@@ -53,12 +53,12 @@ static void wake_limited(cmq_broker_loop *l, const cmq_pop_acked *what)
         cmq_pop_tell_revived(l->broker, normal, what->group);
 }
 
-bool cmq_pop_ack_is_ours(const cmq_pops *pops, const cmq_pop_handle *handle)
+bool cmq_pop_ack_is_ours(const cmq_pop_service *pops, const cmq_pop_handle *handle)
 {
-    return cmq_slice_equal(handle->broker, cmq_slice_of_text(cmq_pops_options_of(pops)->broker));
+    return cmq_slice_equal(handle->broker, cmq_slice_of_text(cmq_pop_service_options_of(pops)->broker));
 }
 
-static cmq_status CMQ_MUST_CHECK store(cmq_pops *pops, const cmq_pop_acked *what, const int64_t *offsets, uint32_t count)
+static cmq_status CMQ_MUST_CHECK store(cmq_pop_service *pops, const cmq_pop_acked *what, const int64_t *offsets, uint32_t count)
 {
     const cmq_pop_handle *handle = &what->handle;
     const bool is_one = count == 1;
@@ -71,13 +71,13 @@ static cmq_status CMQ_MUST_CHECK store(cmq_pops *pops, const cmq_pop_acked *what
         .offsets = is_one ? NULL : offsets,
         .count = count,
     };
-    return cmq_pops_store(pops, &item, 1, &stored);
+    return cmq_pop_service_store(pops, &item, 1, &stored);
 }
 
 cmq_status cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_acked *what, const int64_t *offsets, uint32_t count)
 {
-    cmq_pops *pops = l->broker->options.pops;
-    cmq_pop_buffer *buffer = cmq_pops_buffer(pops);
+    cmq_pop_service *pops = l->broker->options.pops;
+    cmq_pop_buffer *buffer = cmq_pop_service_buffer(pops);
     const cmq_pop_key key = {.topic = what->topic, .group = what->group, .queue_id = what->queue_id};
     const int64_t pop_ms = what->handle.pop_ms;
     CMQ_ASSERT(count > 0 && count <= CMQ_POP_MESSAGES_MAX);
@@ -85,7 +85,7 @@ cmq_status cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_acked *what, co
     const bool ours = cmq_pop_ack_is_ours(pops, &what->handle);
     cmq_status status = CMQ_AGAIN;
     if (ours)
-        status = cmq_pop_buffer_ack(buffer, &key, what->handle.start_offset, pop_ms, offsets, count, cmq_pops_now_ms(pops));
+        status = cmq_pop_buffer_ack(buffer, &key, what->handle.start_offset, pop_ms, offsets, count, cmq_pop_service_now_ms(pops));
     if (status == CMQ_AGAIN) {
         status = store(pops, what, offsets, count);
         if (status == CMQ_OK && ours)
@@ -94,7 +94,7 @@ cmq_status cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_acked *what, co
             cmq_pop_buffer_in_flight_done(buffer, &key, what->handle.start_offset, count, pop_ms, what->handle.invisible_ms);
     }
     if (status == CMQ_OK) cmq_bump(&l->counters.pop_acks, count);
-    if (cmq_pops_options_of(pops)->in_flight_max > 0) wake_limited(l, what);
+    if (cmq_pop_service_options_of(pops)->in_flight_max > 0) wake_limited(l, what);
     return status;
 }
 

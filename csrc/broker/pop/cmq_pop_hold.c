@@ -93,7 +93,7 @@ cmq_pop_polling cmq_pop_hold(cmq_broker_loop *l, cmq_conn *conn, cmq_pop_asked *
     } else {
         for (int32_t i = 0; i < a->topic->read_queues; i++) watch(l, a, i);
     }
-    if (a->wait.order || cmq_pops_options_of(a->pops)->in_flight_max > 0) look_once_more(l, a);
+    if (a->wait.order || cmq_pop_service_options_of(a->pops)->in_flight_max > 0) look_once_more(l, a);
     return CMQ_POP_HELD;
 }
 
@@ -117,7 +117,7 @@ static void run_again(cmq_broker_loop *l, cmq_pop_waits *from, uint32_t number, 
     cmq_pop_waits_get(from, number, &a.wait);
     a.topic = cmq_tables_topic(tables, a.wait.topic);
     a.group = cmq_tables_group(tables, a.wait.group);
-    a.now_ms = cmq_pops_now_ms(a.pops);
+    a.now_ms = cmq_pop_service_now_ms(a.pops);
     bool (*const run)(cmq_broker_loop *, cmq_pop_asked *, bool, int64_t *) = from == l->notices ? cmq_pop_notify : cmq_pop_run;
     cmq_bump(&l->counters.pops, from == l->pop_waits);
     if (run(l, &a, last, &free_ms)) {
@@ -264,7 +264,7 @@ static void wake_due(cmq_broker_loop *l, cmq_pop_waits *from, int64_t now_ns)
         cmq_pop_wait wait;
         cmq_pop_waits_get(from, number, &wait);
         /* A wait for blocked queues may be due because one is free. */
-        const bool last = !wait.order || cmq_pops_now_ms(l->broker->options.pops) >= wait.expires_ms - CMQ_POP_SLACK_MS - SAME_TIME_MS;
+        const bool last = !wait.order || cmq_pop_service_now_ms(l->broker->options.pops) >= wait.expires_ms - CMQ_POP_SLACK_MS - SAME_TIME_MS;
         cmq_bump(&l->counters.pop_timeouts, last);
         run_again(l, from, number, last);
     }

@@ -4,7 +4,7 @@
 
 #include "broker/loop/cmq_broker_internal.h"
 #include "broker/loop/cmq_pop_waits.h"
-#include "broker/pop/cmq_pops.h"
+#include "broker/pop/cmq_pop_service.h"
 #include "broker/pop/record/cmq_pop_handle.h"
 #include "store/record/cmq_record.h"
 #include "wire/cmq_pop_header.h"
@@ -14,7 +14,7 @@
 
 /* One request, new or held. Names and filter are borrowed from it, or are the wait's own. */
 typedef struct cmq_pop_asked {
-    cmq_pops *pops;
+    cmq_pop_service *pops;
     cmq_pop_wait wait;
     bool oneway;
     const cmq_topic_entry *topic;
@@ -25,7 +25,7 @@ typedef struct cmq_pop_asked {
 } cmq_pop_asked;
 
 /* A message that goes out. */
-typedef struct cmq_popped_item {
+typedef struct cmq_pop_result_item {
     cmq_unit unit;
     const uint8_t *record;             /* pinned */
     int64_t start_offset;              /* of its batch */
@@ -33,10 +33,10 @@ typedef struct cmq_popped_item {
     int32_t queue_id;
     bool anew;                         /* encoded anew, with these sizes: it comes from a retry topic */
     cmq_record_sizes sizes;
-} cmq_popped_item;
+} cmq_pop_result_item;
 
 /* What a request found, in all queues that it looked at. */
-typedef struct cmq_popped {
+typedef struct cmq_pop_result {
     uint32_t count, capacity;
     uint64_t bytes;                    /* of the records, as they go out */
     int64_t rest;                      /* messages that were seen, and not taken */
@@ -46,41 +46,41 @@ typedef struct cmq_popped {
     char failure[CMQ_ERROR_TEXT_BYTES];
     uint32_t place_count;
     cmq_transfer_place places[CMQ_POP_MESSAGES_MAX];
-    cmq_popped_item items[CMQ_POP_MESSAGES_MAX];
+    cmq_pop_result_item items[CMQ_POP_MESSAGES_MAX];
     cmq_text starts, offsets, counts;
     uint8_t starts_room[2048], offsets_room[2048], counts_room[4096];   /* an entry of each for every message fits */
-} cmq_popped;
+} cmq_pop_result;
 
-/* ---- cmq_popped.c ---- */
-void cmq_popped_begin(cmq_popped *popped, uint32_t capacity);
-void cmq_popped_end(cmq_popped *popped);   /* unpin */
-void cmq_popped_fail(cmq_popped *popped, cmq_status status);   /* reads the thread's last error */
+/* ---- cmq_pop_result.c ---- */
+void cmq_pop_result_begin(cmq_pop_result *popped, uint32_t capacity);
+void cmq_pop_result_end(cmq_pop_result *popped);   /* unpin */
+void cmq_pop_result_fail(cmq_pop_result *popped, cmq_status status);   /* reads the thread's last error */
 /* Pin the records of the units, behind those that are there. Returns how many of them can be read; the last error says why not more. */
-uint32_t cmq_popped_pin(cmq_popped *popped, cmq_broker_loop *l, const cmq_unit *units, uint32_t count);
+uint32_t cmq_pop_result_pin(cmq_pop_result *popped, cmq_broker_loop *l, const cmq_unit *units, uint32_t count);
 /* Does the queue whose first unit this is have a share in the answer, and how large may it be? Clients take no frame over CMQ_FRAME_BYTES_MAX, and half of it
  * is plenty; one message always fits. */
-int64_t cmq_popped_bytes_left(const cmq_popped *popped);
-bool cmq_popped_has_room(const cmq_popped *popped, const cmq_unit *first);
+int64_t cmq_pop_result_bytes_left(const cmq_pop_result *popped);
+bool cmq_pop_result_has_room(const cmq_pop_result *popped, const cmq_unit *first);
 /* Take those that were pinned: `count` messages of one queue. */
-void cmq_popped_take(cmq_popped *popped, const cmq_pop_asked *asked, const cmq_unit *units, uint32_t count, cmq_pop_retry retry, int32_t queue_id);
+void cmq_pop_result_take(cmq_pop_result *popped, const cmq_pop_asked *asked, const cmq_unit *units, uint32_t count, cmq_pop_retry retry, int32_t queue_id);
 /* Answer with what was found; with code 209, 210 or 19 when that is nothing. */
-void cmq_popped_answer(cmq_popped *popped, cmq_broker_loop *l, const cmq_pop_asked *asked, int32_t code);
+void cmq_pop_result_answer(cmq_pop_result *popped, cmq_broker_loop *l, const cmq_pop_asked *asked, int32_t code);
 
 /* ---- cmq_pop.c ---- */
 void cmq_pop_refuse(cmq_broker_loop *l, const cmq_pop_asked *asked, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Upstream's checks, in its order. False: refused. */
 bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *asked);
 /* So long a queue's batches may take until something of them is settled. */
-int64_t cmq_pop_look_after_ms(const cmq_pop_asked *asked);
+int64_t cmq_pop_peek_after_ms(const cmq_pop_asked *asked);
 /* Visit the queues that the request is about, those of the group's retry topic first or last by chance. */
-typedef void (*cmq_pop_visit)(cmq_broker_loop *l, const cmq_pop_asked *asked, cmq_popped *popped, cmq_slice topic, cmq_pop_retry retry, int32_t queue_id);
-void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *asked, cmq_popped *popped, cmq_pop_visit visit);
+typedef void (*cmq_pop_visit)(cmq_broker_loop *l, const cmq_pop_asked *asked, cmq_pop_result *popped, cmq_slice topic, cmq_pop_retry retry, int32_t queue_id);
+void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *asked, cmq_pop_result *popped, cmq_pop_visit visit);
 /* Fill in what the request asks for; its filter is NULL. */
 void cmq_pop_asked_begin(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, const cmq_pop_header *header, cmq_pop_asked *asked);
-/* Run a held request again. True: it was answered. False: there is nothing for it; *free_ms_out as in cmq_popped. `last`: answer in any case. */
+/* Run a held request again. True: it was answered. False: there is nothing for it; *free_ms_out as in cmq_pop_result. `last`: answer in any case. */
 bool cmq_pop_run(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t *free_ms_out);
 
-/* ---- cmq_pop_look.c ---- */
+/* ---- cmq_pop_peek.c ---- */
 /* As cmq_pop_run, for a notification. */
 bool cmq_pop_notify(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t *free_ms_out);
 
@@ -95,7 +95,7 @@ typedef struct cmq_pop_acked {
 
 /* Acknowledge at most CMQ_POP_MESSAGES_MAX messages of an unordered pop. CMQ_OK: all of them; else none. */
 cmq_status CMQ_MUST_CHECK cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_acked *what, const int64_t *offsets, uint32_t count);
-bool cmq_pop_ack_is_ours(const cmq_pops *pops, const cmq_pop_handle *handle);   /* of this broker */
+bool cmq_pop_ack_is_ours(const cmq_pop_service *pops, const cmq_pop_handle *handle);   /* of this broker */
 /* A queue is free, or becomes free at another time. */
 void cmq_pop_ack_wake(cmq_broker_loop *l, const cmq_pop_acked *what);
 /* Acknowledge one with its like before the turn ends, and answer then. What it names lives as long. */

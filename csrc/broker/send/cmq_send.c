@@ -183,7 +183,7 @@ static void refuse(cmq_broker_loop *l, const cmq_send_reply *reply, int32_t code
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    cmq_send_answer(l, reply, code, text);
+    cmq_send_reply_write(l, reply, code, text);
 }
 
 static void refuse_reserved(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_slice topic)

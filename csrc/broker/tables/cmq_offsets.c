@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
-#include "base/cmq_namehash.h"
+#include "base/cmq_name_hash.h"
 
 #define CHUNK_ENTRIES 4096u
 #define PLACES_FIRST 64u
@@ -83,7 +83,7 @@ static cmq_slice topic_of(const pair *of) { return (cmq_slice){.data = of->names
 
 static uint64_t pair_hash(cmq_slice group, cmq_slice topic)
 {
-    return (cmq_namehash(group) * 31 + cmq_namehash(topic)) * CMQ_NAMEHASH_MULTIPLIER >> 16;
+    return (cmq_name_hash(group) * 31 + cmq_name_hash(topic)) * CMQ_NAMEHASH_MULTIPLIER >> 16;
 }
 
 static uint64_t entry_hash(uint32_t pair_number, int32_t queue_id)
@@ -244,7 +244,7 @@ static uint32_t free_pair_number(const cmq_offsets *offsets)
     return number;
 }
 
-static uint32_t bucket_of(cmq_slice group) { return (uint32_t)(cmq_namehash(group) >> 40) % GROUP_BUCKETS; }
+static uint32_t bucket_of(cmq_slice group) { return (uint32_t)(cmq_name_hash(group) >> 40) % GROUP_BUCKETS; }
 
 static cmq_status CMQ_MUST_CHECK make_pair(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash, uint32_t *number_out)
 {

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
-#include "base/cmq_namehash.h"
+#include "base/cmq_name_hash.h"
 
 #define SLOTS_FIRST 64u
 
@@ -139,7 +139,7 @@ static slots *make_slots(uint32_t count)
 
 static node *find(const table *in, cmq_slice name)
 {
-    const uint64_t hash = cmq_namehash(name);
+    const uint64_t hash = cmq_name_hash(name);
     const slots *slots_now = atomic_load(&in->slots);
     for (uint64_t at = hash;; at++) {
         node *there = atomic_load(&slots_now->at[at & slots_now->mask]);
@@ -195,7 +195,7 @@ static void put(cmq_tables *tables, table *in, node *made)
 static bool take_out(cmq_tables *tables, table *in, cmq_slice name)
 {
     pthread_mutex_lock(&tables->mutex);
-    _Atomic(node *) *slot = slot_of(atomic_load_explicit(&in->slots, memory_order_relaxed), cmq_namehash(name), name);
+    _Atomic(node *) *slot = slot_of(atomic_load_explicit(&in->slots, memory_order_relaxed), cmq_name_hash(name), name);
     node *old = atomic_load_explicit(slot, memory_order_relaxed);
     if (old != NULL) {
         atomic_store(slot, &tombstone);
@@ -270,7 +270,7 @@ static void begin_node(node *made, cmq_slice name, uint8_t *at, void (*release)(
 {
     memcpy(at, name.data, name.bytes);
     made->name = (cmq_slice){.data = at, .bytes = name.bytes};
-    made->hash = cmq_namehash(name);
+    made->hash = cmq_name_hash(name);
     made->retiring.release = release;
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
-#include "base/cmq_namehash.h"
+#include "base/cmq_name_hash.h"
 
 #define CHUNK_BITS 8u
 #define CHUNK_COUNT (1u << CHUNK_BITS)
@@ -110,7 +110,7 @@ static void bump(_Atomic uint64_t *number, uint64_t by)
 void cmq_traffic_count(cmq_traffic *traffic, cmq_slice topic, cmq_slice group, uint64_t messages, uint64_t bytes)
 {
     CMQ_ASSERT(topic.bytes <= UINT8_MAX && group.bytes <= UINT8_MAX);
-    const uint32_t hash = (uint32_t)((cmq_namehash(topic) * 31 + cmq_namehash(group)) >> 16) * 0x9E3779B1u;
+    const uint32_t hash = (uint32_t)((cmq_name_hash(topic) * 31 + cmq_name_hash(group)) >> 16) * 0x9E3779B1u;
     entry *e = find(traffic, topic, group, hash);
     if (e == NULL) e = make(traffic, topic, group, hash);
     if (e == NULL) return;

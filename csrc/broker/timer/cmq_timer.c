@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
-#include "base/cmq_namehash.h"
+#include "base/cmq_name_hash.h"
 #include "broker/timer/cmq_timer_internal.h"
 
 #define RETRY_MS 1000

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cmq_namehash.h"
+#include "base/cmq_name_hash.h"
 
 static cmq_slice key_at(const cmq_timer_deletes *deletes, uint64_t at)
 {
@@ -15,7 +15,7 @@ static cmq_slice key_at(const cmq_timer_deletes *deletes, uint64_t at)
 /* Where the key is, or would be. */
 static size_t place_of(const cmq_timer_deletes *deletes, cmq_slice key)
 {
-    size_t place = (size_t)cmq_namehash(key) & (deletes->table_slots - 1);
+    size_t place = (size_t)cmq_name_hash(key) & (deletes->table_slots - 1);
     while (deletes->table[place] != 0 && !cmq_slice_equal(key_at(deletes, deletes->table[place] - 1), key)) place = (place + 1) & (deletes->table_slots - 1);
     return place;
 }

@@ -17,7 +17,7 @@
 
 #include "base/cmq_assert.h"
 #include "store/check/cmq_repair_internal.h"
-#include "store/marks/cmq_storepaths.h"
+#include "store/marks/cmq_store_paths.h"
 
 /* ---- the store that is looked at ---- */
 
@@ -105,10 +105,10 @@ static void free_store(cmq_store *store)
 /* ---- looking ---- */
 
 /* Light queues say that the store has multi-dispatch, whoever asks for the repair. */
-static bool has_light_queues(const cmq_rawqueues *raw)
+static bool has_light_queues(const cmq_raw_queues *raw)
 {
-    for (uint32_t i = 0; i < cmq_rawqueues_count(raw); i++)
-        if (cmq_is_lmq(cmq_slice_of_text(cmq_rawqueues_at(raw, i)->topic))) return true;
+    for (uint32_t i = 0; i < cmq_raw_queues_count(raw); i++)
+        if (cmq_is_lmq(cmq_slice_of_text(cmq_raw_queues_at(raw, i)->topic))) return true;
     return false;
 }
 
@@ -161,7 +161,7 @@ static cmq_status CMQ_MUST_CHECK look(cmq_repair *repair)
     if (status == CMQ_OK) status = cmq_repair_exists(repair->fs, path, &repair->has_ext);
     repair->has_ext = repair->has_ext || options->ext_enabled;
     if (status == CMQ_OK) status = check_folders(repair);
-    if (status == CMQ_OK) status = cmq_rawqueues_load(repair->fs, repair->root, layout.sizes.queue_file_bytes, layout.sizes.batch_file_bytes, &repair->raw);
+    if (status == CMQ_OK) status = cmq_raw_queues_load(repair->fs, repair->root, layout.sizes.queue_file_bytes, layout.sizes.batch_file_bytes, &repair->raw);
     if (status == CMQ_OK) status = make_store(repair);
     if (status != CMQ_OK) return status;
     repair->store->options.lmq_enabled = options->lmq_enabled || has_light_queues(repair->raw);
@@ -245,7 +245,7 @@ static void fill_journal(cmq_repair *repair)
 {
     cmq_repair_journal *journal = &repair->journal;
     cmq_store *store = repair->store;
-    cmq_point *point = &journal->point;
+    cmq_durable_point *point = &journal->point;
     const bool tail_stays = repair->report->cut_at < 0 && repair->report->tail_bytes > 0;
     journal->segment_bytes = store->sizes.segment_bytes;
     journal->cut_at = repair->report->cut_at;
@@ -399,7 +399,7 @@ static cmq_status CMQ_MUST_CHECK repair_resolved(cmq_fs *fs, const cmq_repair_op
     if (status == CMQ_OK) status = lock_or_ask(repair, &lock);
     if (status == CMQ_OK) status = repair_locked(repair);
     free_store(repair->store);
-    cmq_rawqueues_free(repair->raw);
+    cmq_raw_queues_free(repair->raw);
     free(repair->pending.keys);
     free(repair->fills);
     cmq_lock_release(lock);
@@ -414,9 +414,9 @@ cmq_status cmq_store_repair(const cmq_repair_options *options, cmq_repair_report
     cmq_store_options store = *options->store;
     cmq_repair_options resolved = *options;
     resolved.store = &store;
-    cmq_storepaths paths;
-    cmq_status status = cmq_storepaths_resolve(&paths, fs, &store);
+    cmq_store_paths paths;
+    cmq_status status = cmq_store_paths_resolve(&paths, fs, &store);
     if (status == CMQ_OK) status = repair_resolved(fs, &resolved, report_out);
-    cmq_storepaths_free(&paths);
+    cmq_store_paths_free(&paths);
     return status;
 }

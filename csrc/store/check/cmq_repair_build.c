@@ -36,7 +36,7 @@ static bool is_wanted(cmq_repair *repair, cmq_slice topic)
 static cmq_status CMQ_MUST_CHECK place_units(cmq_repair *repair, const cmq_record_view *view, const cmq_dispatch_facts *facts)
 {
     if (!facts->in_queue) return CMQ_OK;
-    const cmq_rawqueue *old = cmq_rawqueues_find(repair->raw, view->topic, view->queue_id);
+    const cmq_rawqueue *old = cmq_raw_queues_find(repair->raw, view->topic, view->queue_id);
     if (old == NULL && !is_wanted(repair, view->topic)) {
         repair->report->unwanted++;
         return CMQ_OK;
@@ -175,7 +175,7 @@ static bool report_progress(cmq_repair *repair, int64_t phy, int64_t limit, bool
  * opening would begin to read. */
 static cmq_status CMQ_MUST_CHECK learn_point(cmq_repair *repair)
 {
-    cmq_point point;
+    cmq_durable_point point;
     const bool trusted = cmq_store_trusted_point(repair->store, &point);
     cmq_store_learn_bounds(repair->store);
     repair->known_end = repair->store->known_end;
@@ -213,10 +213,10 @@ static cmq_status CMQ_MUST_CHECK last_expired(cmq_repair *repair, const cmq_rawq
     cmq_status status = CMQ_OK;
     *position_out = -1;
     while (first < end) {
-        status = cmq_rawqueues_next(repair->raw, old, first, &first);
+        status = cmq_raw_queues_next(repair->raw, old, first, &first);
         if (status != CMQ_OK || first >= end) break;
         const int64_t count = end - first < SCAN_UNITS ? end - first : SCAN_UNITS;
-        status = cmq_rawqueues_read(repair->raw, old, first, count, images);
+        status = cmq_raw_queues_read(repair->raw, old, first, count, images);
         if (status != CMQ_OK) break;
         for (int64_t i = 0; i < count; i++) {
             cmq_unit unit;
@@ -275,8 +275,8 @@ static cmq_status CMQ_MUST_CHECK keep_queue(cmq_repair *repair, const cmq_rawque
 /* Every queue that there was and for which the log has no message. */
 static cmq_status CMQ_MUST_CHECK keep_queues(cmq_repair *repair)
 {
-    for (uint32_t i = 0; i < cmq_rawqueues_count(repair->raw); i++) {
-        const cmq_rawqueue *old = cmq_rawqueues_at(repair->raw, i);
+    for (uint32_t i = 0; i < cmq_raw_queues_count(repair->raw); i++) {
+        const cmq_rawqueue *old = cmq_raw_queues_at(repair->raw, i);
         const cmq_queue *queue = cmq_queues_find(repair->store->queues, cmq_slice_of_text(old->topic), old->id);
         if (queue != NULL && cmq_queue_max(queue, repair->end) > cmq_queue_min(queue)) continue;
         const cmq_status status = keep_queue(repair, old);

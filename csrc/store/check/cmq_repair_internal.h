@@ -10,7 +10,7 @@
 #ifndef CMQ_REPAIR_INTERNAL_H
 #define CMQ_REPAIR_INTERNAL_H
 
-#include "store/check/cmq_rawqueues.h"
+#include "store/check/cmq_raw_queues.h"
 #include "store/check/cmq_repair.h"
 #include "store/cmq_store_internal.h"
 
@@ -30,7 +30,7 @@ typedef struct cmq_repair_journal {
     bool remove_abort;
     uint32_t checkpoint_before;           /* crc of `checkpoint` as it was: differs when another program has used the store since */
     cmq_checkpoint checkpoint;            /* the fields that we know */
-    cmq_point point;
+    cmq_durable_point point;
 } cmq_repair_journal;
 
 /* A damaged place, or what of it lies in one segment, that a filler goes to. */
@@ -46,7 +46,7 @@ typedef struct cmq_repair {
     cmq_fs *fs;
     const char *root;
     cmq_store *store;             /* never opened: the log read-only, settings, and the queues and the index that are built */
-    cmq_rawqueues *raw;           /* the queues that there were */
+    cmq_raw_queues *raw;           /* the queues that there were */
     char built[CMQ_PATH_BYTES];
     char side[CMQ_PATH_BYTES];    /* cometmq/removed/<stamp>; empty until it is made */
     bool has_ext;

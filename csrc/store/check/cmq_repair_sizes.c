@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "store/check/cmq_repair_internal.h"
-#include "store/index/cmq_indexfile.h"
+#include "store/index/cmq_index_file.h"
 
 #define LENGTHS_MAX 64
 
@@ -117,12 +117,12 @@ static cmq_status CMQ_MUST_CHECK choose_index(cmq_fs *fs, const char *root, cons
     }
     cmq_fs_free_names(names, count);
     if (status != CMQ_ERR_AMBIGUOUS) return status;
-    if (winner(&of) == cmq_indexfile_bytes(normal->index_slots, normal->index_entries)) {   /* as long as those that were made here before */
+    if (winner(&of) == cmq_index_file_bytes(normal->index_slots, normal->index_entries)) {   /* as long as those that were made here before */
         sizes->index_slots = normal->index_slots;
         sizes->index_entries = normal->index_entries;
         return CMQ_OK;
     }
-    if (winner(&of) == cmq_indexfile_bytes(CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT)) {   /* as long as upstream's are */
+    if (winner(&of) == cmq_index_file_bytes(CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT)) {   /* as long as upstream's are */
         sizes->index_slots = CMQ_INDEX_SLOTS_DEFAULT;
         sizes->index_entries = CMQ_INDEX_ENTRIES_DEFAULT;
         return CMQ_OK;

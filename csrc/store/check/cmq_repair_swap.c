@@ -35,7 +35,7 @@ const char *const cmq_repair_folders[CMQ_REPAIR_FOLDERS] = {"consumequeue", "bat
 
 static void encode(const cmq_repair_journal *journal, uint8_t at[JOURNAL_BYTES])
 {
-    const cmq_point *point = &journal->point;
+    const cmq_durable_point *point = &journal->point;
     memset(at, 0, JOURNAL_BYTES);
     cmq_store_u64(at, MAGIC);
     cmq_store_u32(at + 8, VERSION);
@@ -83,7 +83,7 @@ static bool decode(const uint8_t at[JOURNAL_BYTES], cmq_repair_journal *journal)
     journal->checkpoint.index_ms = cmq_load_i64(at + 56);
     journal->checkpoint.master_flushed = cmq_load_i64(at + 64);
     journal->checkpoint.confirm_phy = cmq_load_i64(at + 72);
-    journal->point = (cmq_point){
+    journal->point = (cmq_durable_point){
         .log_end = cmq_load_i64(at + 80),
         .store_ms = cmq_load_i64(at + 88),
         .index = {.file_name = cmq_load_i64(at + 96),
@@ -268,8 +268,8 @@ static cmq_status CMQ_MUST_CHECK store_marks(const swap *of)
 {
     const cmq_repair_journal *journal = of->journal;
     cmq_checkpoint checkpoint;
-    cmq_point_file *points;
-    cmq_point point = journal->point;
+    cmq_durable_point_file *points;
+    cmq_durable_point point = journal->point;
     point.sizes = cmq_layout_normal(of->fs, of->root);   /* a repair changes none of them */
     cmq_status status = cmq_checkpoint_load(of->fs, of->root, &checkpoint);
     if (status != CMQ_OK) return status;
@@ -278,10 +278,10 @@ static cmq_status CMQ_MUST_CHECK store_marks(const swap *of)
     checkpoint.index_ms = journal->checkpoint.index_ms;
     checkpoint.master_flushed = journal->checkpoint.master_flushed;
     checkpoint.confirm_phy = journal->checkpoint.confirm_phy;
-    status = cmq_point_open(of->fs, of->root, &points);
+    status = cmq_durable_point_open(of->fs, of->root, &points);
     if (status != CMQ_OK) return status;
-    status = cmq_point_store(points, &point);
-    cmq_point_close(points);
+    status = cmq_durable_point_store(points, &point);
+    cmq_durable_point_close(points);
     if (status == CMQ_OK) status = cmq_checkpoint_store(of->fs, of->root, &checkpoint);
     if (status == CMQ_OK && journal->remove_abort) status = cmq_abort_remove(of->fs, of->root);
     return status;
@@ -307,7 +307,7 @@ static cmq_status CMQ_MUST_CHECK carry_out(const swap *of)
     const uint32_t crc = cmq_checkpoint_crc(&now);
     /* A broker has recovered and used the store since: what was decided then is not true any more. What was moved stays kept. */
     if (crc != of->journal->checkpoint_before && crc != of->journal->point.checkpoint_crc) return forget_journal(of);
-    status = cmq_point_forget(of->fs, of->root);
+    status = cmq_durable_point_forget(of->fs, of->root);
     if (status == CMQ_OK) status = cmq_follow_forget(of->fs, of->root);
     for (int i = 0; i < CMQ_REPAIR_FOLDERS && status == CMQ_OK; i++) status = swap_folder(of, cmq_repair_folders[i]);
     if (status == CMQ_OK) status = swap_sums(of);

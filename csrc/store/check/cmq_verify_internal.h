@@ -7,7 +7,7 @@
 #ifndef CMQ_VERIFY_INTERNAL_H
 #define CMQ_VERIFY_INTERNAL_H
 
-#include "store/check/cmq_rawqueues.h"
+#include "store/check/cmq_raw_queues.h"
 #include "store/check/cmq_verify.h"
 #include "store/cmq_store_internal.h"
 
@@ -69,7 +69,7 @@ typedef struct cmq_verification {
     int64_t confirmed;               /* records below are checked … */
     int64_t units_end;               /* … and those that end at or before it have their units in files */
     int64_t completed_from;          /* records from here on get their units at the next opening; INT64_MAX: none */
-    cmq_rawqueues *raw;
+    cmq_raw_queues *raw;
     cmq_verify_queue **queues;       /* by index in raw */
     cmq_verify_missing_queue missing[CMQ_VERIFY_MISSING_QUEUES_MAX];
     uint32_t missing_count;

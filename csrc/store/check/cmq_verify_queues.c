@@ -95,7 +95,7 @@ static cmq_status CMQ_MUST_CHECK image_at(cmq_verification *v, const cmq_rawqueu
     if (position < state->window_first || position - state->window_first >= state->window_count) {
         state->window_first = position;
         state->window_count = CMQ_VERIFY_WINDOW_BYTES / raw->unit_bytes;
-        const cmq_status status = cmq_rawqueues_read(v->raw, raw, position, state->window_count, state->window);
+        const cmq_status status = cmq_raw_queues_read(v->raw, raw, position, state->window_count, state->window);
         if (status != CMQ_OK) {
             state->window_count = 0;
             if (status != CMQ_ERR_NOT_FOUND) return status;
@@ -130,7 +130,7 @@ static cmq_status CMQ_MUST_CHECK unit_at(cmq_verification *v, const cmq_rawqueue
         if (status != CMQ_OK || image == NULL) return status;
         if (!cmq_rawqueue_decode(raw, state->batch_at, image, &unit, &filler)) {
             int64_t next;   /* behind the end lies a hole of millions of units */
-            const cmq_status hop = cmq_rawqueues_next(v->raw, raw, state->batch_at, &next);
+            const cmq_status hop = cmq_raw_queues_next(v->raw, raw, state->batch_at, &next);
             if (hop != CMQ_OK && hop != CMQ_END && hop != CMQ_ERR_NOT_FOUND) return hop;
             if (hop != CMQ_OK) next = cmq_rawqueue_end(raw);
             if (next > state->batch_at) state->batch_at = next - 1;
@@ -186,7 +186,7 @@ static cmq_status CMQ_MUST_CHECK is_displaced(cmq_verification *v, const cmq_raw
         cmq_unit unit;
         bool filler;
         const int64_t middle = low + (high - low) / 2;
-        const cmq_status status = cmq_rawqueues_read(v->raw, raw, middle, 1, image);
+        const cmq_status status = cmq_raw_queues_read(v->raw, raw, middle, 1, image);
         if (status != CMQ_OK) return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
         const bool there = cmq_rawqueue_decode(raw, middle, image, &unit, &filler);
         if (there && unit.phy == view->physical_offset) {
@@ -301,7 +301,7 @@ static cmq_status CMQ_MUST_CHECK check_multi(cmq_verification *v, const cmq_reco
     while (cmq_dispatch_next_name(&names, &name) && cmq_dispatch_next_name(&offsets, &text)) {
         int64_t offset;
         /* Without such a queue the broker may have had multi-dispatch switched off. */
-        const cmq_rawqueue *raw = name.bytes > 0 ? cmq_rawqueues_find(v->raw, name, cmq_is_lmq(name) ? 0 : view->queue_id) : NULL;
+        const cmq_rawqueue *raw = name.bytes > 0 ? cmq_raw_queues_find(v->raw, name, cmq_is_lmq(name) ? 0 : view->queue_id) : NULL;
         if (raw == NULL || !parse_offset(text, &offset)) continue;
         const cmq_status status = check_unit(v, view, raw, offset, facts->tags_code, 1);
         if (status != CMQ_OK) return status;
@@ -312,7 +312,7 @@ static cmq_status CMQ_MUST_CHECK check_multi(cmq_verification *v, const cmq_reco
 cmq_status cmq_verify_units_of(cmq_verification *v, const cmq_record_view *view, const cmq_dispatch_facts *facts)
 {
     if (!facts->in_queue || view->physical_offset + view->record_bytes > v->units_end) return CMQ_OK;
-    const cmq_rawqueue *raw = cmq_rawqueues_find(v->raw, view->topic, view->queue_id);
+    const cmq_rawqueue *raw = cmq_raw_queues_find(v->raw, view->topic, view->queue_id);
     cmq_status status;
     if (raw == NULL) {
         status = note_missing_queue(v, view);
@@ -356,7 +356,7 @@ static cmq_status CMQ_MUST_CHECK scan_units(cmq_verification *v, const cmq_rawqu
 {
     int64_t at = cmq_rawqueue_first(raw);
     while (!v->stopped && !state->gone) {
-        const cmq_status status = cmq_rawqueues_next(v->raw, raw, at, &at);
+        const cmq_status status = cmq_raw_queues_next(v->raw, raw, at, &at);
         if (status == CMQ_END) return CMQ_OK;
         if (status == CMQ_ERR_NOT_FOUND) state->gone = true;
         if (status != CMQ_OK) return state->gone ? CMQ_OK : status;
@@ -427,17 +427,17 @@ static void report_notes(cmq_verification *v)
 cmq_status cmq_verify_load_queues(cmq_verification *v)
 {
     const cmq_layout_sizes *sizes = &v->store->sizes;
-    const cmq_status status = cmq_rawqueues_load(v->store->fs, v->store->root, sizes->queue_file_bytes, sizes->batch_file_bytes, &v->raw);
+    const cmq_status status = cmq_raw_queues_load(v->store->fs, v->store->root, sizes->queue_file_bytes, sizes->batch_file_bytes, &v->raw);
     if (status != CMQ_OK) return status;
-    v->queues = calloc(cmq_rawqueues_count(v->raw) + 1, sizeof(cmq_verify_queue *));
-    return v->queues != NULL ? CMQ_OK : cmq_fail(CMQ_ERR_MEMORY, "no memory to verify %u queues", cmq_rawqueues_count(v->raw));
+    v->queues = calloc(cmq_raw_queues_count(v->raw) + 1, sizeof(cmq_verify_queue *));
+    return v->queues != NULL ? CMQ_OK : cmq_fail(CMQ_ERR_MEMORY, "no memory to verify %u queues", cmq_raw_queues_count(v->raw));
 }
 
 cmq_status cmq_verify_queues(cmq_verification *v)
 {
-    const uint32_t count = cmq_rawqueues_count(v->raw);
+    const uint32_t count = cmq_raw_queues_count(v->raw);
     for (uint32_t i = 0; i < count && cmq_verify_progress(v, v->confirmed, i % 64 == 0); i++) {
-        const cmq_status status = check_queue(v, cmq_rawqueues_at(v->raw, i));
+        const cmq_status status = check_queue(v, cmq_raw_queues_at(v->raw, i));
         if (status != CMQ_OK) return status;
         free(v->queues[i]);
         v->queues[i] = NULL;
@@ -449,8 +449,8 @@ cmq_status cmq_verify_queues(cmq_verification *v)
 void cmq_verify_free_queues(cmq_verification *v)
 {
     if (v->queues != NULL)
-        for (uint32_t i = 0; i < cmq_rawqueues_count(v->raw); i++) free(v->queues[i]);
+        for (uint32_t i = 0; i < cmq_raw_queues_count(v->raw); i++) free(v->queues[i]);
     free(v->queues);
     for (uint32_t i = 0; i < v->missing_count; i++) free(v->missing[i].topic);
-    cmq_rawqueues_free(v->raw);
+    cmq_raw_queues_free(v->raw);
 }

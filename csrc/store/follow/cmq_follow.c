@@ -36,7 +36,7 @@
 #include "base/cmq_assert.h"
 #include "base/cmq_crc32.h"
 #include "base/cmq_host.h"
-#include "store/marks/cmq_side.h"
+#include "store/marks/cmq_own_files.h"
 
 #define MAGIC 0x574F4C4C4F46514Du   /* "MQFOLLOW" in memory */
 #define VERSION 1u

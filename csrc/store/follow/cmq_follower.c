@@ -7,7 +7,7 @@
  *   static    nobody holds the lock: the end is the last whole record.
  *
  * Bytes behind a cut may be whole records of before the cut. Walking starts at a segment's start, which is always a record's, and stops where a store
- * time falls back, unless cmq_stale finds a proof that it is the broker's clock which stepped back.
+ * time falls back, unless cmq_stale_record finds a proof that it is the broker's clock which stepped back.
  *
  * What a writer of ours deletes (a topic, queues that are empty) it announces in the page, with the log's end at that moment. The view forgets those
  * queues when it has come so far, neither before nor after: later records of the same name begin anew.
@@ -141,7 +141,7 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     bool has_unit = true;
     /* Below a page's end each record is confirmed, also one of a time at which a Java broker's clock stepped back. */
     const bool told = store->source == CMQ_FOLLOW_SOURCE_PAGE;
-    if (!told && view.store_timestamp_ms < store->newest_ms && !cmq_stale_is_live(store, store->walked, limit)) status = CMQ_END;
+    if (!told && view.store_timestamp_ms < store->newest_ms && !cmq_stale_record_is_live(store, store->walked, limit)) status = CMQ_END;
     if (!told && store->opening.was_unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
     if (status == CMQ_OK) cmq_dispatch_learn(store, &view, &facts);
     if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = confirm_foreign(store, &view, &facts, limit, &has_unit);
@@ -182,11 +182,11 @@ static int64_t newest_segment(cmq_store *store)
 /* ---- opening ---- */
 
 /* `point`: the last writer's durable point, if it is still true; below it nothing is read, as when a writer opens. */
-static cmq_status find_end(cmq_store *store, const cmq_point *point, int64_t *end_out)
+static cmq_status find_end(cmq_store *store, const cmq_durable_point *point, int64_t *end_out)
 {
     cmq_follow_state page;
     const int64_t newest = newest_segment(store);
-    cmq_stale_begin(store, newest);
+    cmq_stale_record_begin(store, newest);
     if (store->source == CMQ_FOLLOW_SOURCE_PAGE) {
         cmq_follow_snapshot(store->follow, &page);
         store->generation = page.generation;
@@ -216,7 +216,7 @@ static cmq_status check_not_lost(cmq_store *store)
 cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
 {
     int64_t end, dispatched_end, start;
-    cmq_point point;
+    cmq_durable_point point;
     cmq_status status = find_source(store);
     if (status == CMQ_OK) status = check_not_lost(store);
     if (status != CMQ_OK) return status;
@@ -235,7 +235,7 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     store->walked_ms = store->newest_ms = trusted && start == point.log_end ? point.store_ms : 0;
     if (store->source != CMQ_FOLLOW_SOURCE_FOREIGN && end > store->proven_end) store->proven_end = end;   /* as it was found, or is published */
     status = walk_to(store, end, WALK_DISPATCH);
-    if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = cmq_stale_watch(store);
+    if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = cmq_stale_record_watch(store);
     if (status != CMQ_OK) return status;
     store->opening.scanned_to = store->walked;
     store->opening.gaps = cmq_queues_gaps(store->queues);
@@ -379,9 +379,9 @@ static cmq_status refresh_by_walking(cmq_store *store)
     if (status != CMQ_OK) return status;
     if (store->source == CMQ_FOLLOW_SOURCE_PAGE) return refresh_from_page(store);
     const bool foreign = store->source == CMQ_FOLLOW_SOURCE_FOREIGN;
-    if (foreign) cmq_stale_look(store);
+    if (foreign) cmq_stale_record_look(store);
     status = walk_on(store);
-    return status == CMQ_OK && foreign ? cmq_stale_watch(store) : status;
+    return status == CMQ_OK && foreign ? cmq_stale_record_watch(store) : status;
 }
 
 cmq_status cmq_store_refresh(cmq_store *store)

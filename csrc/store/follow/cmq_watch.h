@@ -18,7 +18,7 @@
  *            unit, and two atomic additions per batch. Memory: 1 byte per queue of the store and 16 per watched queue, for each watcher.
  * Threads:   add, take: the watcher's one thread. The signal comes from any thread that appends, deletes or adds, without any lock that add, take or
  *            an append needs; it must be short, and must not call this module. create, destroy: any thread, none of the watcher's calls under way.
- * Way:       cmq_append, cmq_queuedelete -> [cmq_watch] -> cmq_commit (confirmed) -> signal -> loops, delay service
+ * Way:       cmq_append, cmq_queue_delete -> [cmq_watch] -> cmq_commit (confirmed) -> signal -> loops, delay service
  */
 #ifndef CMQ_WATCH_H
 #define CMQ_WATCH_H

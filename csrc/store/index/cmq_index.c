@@ -1,5 +1,5 @@
 /* cmq_index: see cmq_index.h. The list of files: making, loading, dropping, flushing and querying them; one file's
- * bytes are cmq_indexfile's.
+ * bytes are cmq_index_file's.
  *
  * The list is guarded by a mutex that is held for a few loads and stores only, never over a system call or a walk: a
  * reader takes a reference to one file and lets go. A file that is removed while somebody walks it stays mapped until
@@ -17,7 +17,7 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_hash.h"
-#include "store/index/cmq_indexfile.h"
+#include "store/index/cmq_index_file.h"
 
 #define NAME_DIGITS 17
 #define NAME_ATTEMPTS 1000   /* names that other files have already: a clock that stood still that long is a mistake of
@@ -30,11 +30,11 @@ struct cmq_index {
     int32_t slots, entries;
 
     pthread_mutex_t lock;            /* guards files, count, capacity */
-    cmq_indexfile **files;           /* rising names; one reference each */
+    cmq_index_file **files;           /* rising names; one reference each */
     uint32_t count, capacity;
 
-    cmq_indexfile *current;          /* writer: the last file, with a reference of its own; NULL when there is none */
-    cmq_indexfile **pending;         /* writer: files made for room, not in the list yet */
+    cmq_index_file *current;          /* writer: the last file, with a reference of its own; NULL when there is none */
+    cmq_index_file **pending;         /* writer: files made for room, not in the list yet */
     uint32_t pending_count, pending_capacity;
     _Atomic bool names_changed;      /* a file was made since the folder was synced */
 
@@ -44,11 +44,11 @@ struct cmq_index {
 /* ---- the list ---- */
 
 /* Room for `needed` files. */
-static cmq_status grow(cmq_indexfile ***files, uint32_t needed, uint32_t *capacity)
+static cmq_status grow(cmq_index_file ***files, uint32_t needed, uint32_t *capacity)
 {
     if (needed <= *capacity) return CMQ_OK;
     const uint32_t wanted = needed < 8 ? 8 : needed * 2;
-    cmq_indexfile **larger = realloc(*files, wanted * sizeof *larger);
+    cmq_index_file **larger = realloc(*files, wanted * sizeof *larger);
     if (larger == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the list of index files");
     *files = larger;
     *capacity = wanted;
@@ -68,7 +68,7 @@ static uint32_t count_at_most(const cmq_index *index, int64_t name)
 }
 
 /* Take over `file` (its reference) into its place by name; a name that is there already is released and ignored. */
-static cmq_status add(cmq_index *index, cmq_indexfile *file)
+static cmq_status add(cmq_index *index, cmq_index_file *file)
 {
     pthread_mutex_lock(&index->lock);
     const uint32_t at = count_at_most(index, file->name);
@@ -80,14 +80,14 @@ static cmq_status add(cmq_index *index, cmq_indexfile *file)
         index->count++;
     }
     pthread_mutex_unlock(&index->lock);
-    if (known || status != CMQ_OK) cmq_indexfile_release(file);
+    if (known || status != CMQ_OK) cmq_index_file_release(file);
     return status;
 }
 
 /* Take `file` out of the list, if it is in. */
-static void take_out(cmq_index *index, const cmq_indexfile *file)
+static void take_out(cmq_index *index, const cmq_index_file *file)
 {
-    cmq_indexfile *found = NULL;
+    cmq_index_file *found = NULL;
     pthread_mutex_lock(&index->lock);
     for (uint32_t i = 0; i < index->count; i++) {
         if (found != NULL) index->files[i - 1] = index->files[i];
@@ -95,32 +95,32 @@ static void take_out(cmq_index *index, const cmq_indexfile *file)
     }
     if (found != NULL) index->count--;
     pthread_mutex_unlock(&index->lock);
-    cmq_indexfile_release(found);
+    cmq_index_file_release(found);
 }
 
 /* The file at a place, held; NULL when there are not so many. */
-static cmq_indexfile *hold_at(const cmq_index *index, uint32_t at)
+static cmq_index_file *hold_at(const cmq_index *index, uint32_t at)
 {
     cmq_index *mutable = (cmq_index *)(uintptr_t)index;   /* the mutex is no part of what const promises */
-    cmq_indexfile *file = NULL;
+    cmq_index_file *file = NULL;
     pthread_mutex_lock(&mutable->lock);
     if (at < index->count) {
         file = index->files[at];
-        cmq_indexfile_hold(file);
+        cmq_index_file_hold(file);
     }
     pthread_mutex_unlock(&mutable->lock);
     return file;
 }
 
 /* The newest file whose name is at most `name`, held; NULL when there is none. */
-static cmq_indexfile *hold_at_most(cmq_index *index, int64_t name)
+static cmq_index_file *hold_at_most(cmq_index *index, int64_t name)
 {
-    cmq_indexfile *file = NULL;
+    cmq_index_file *file = NULL;
     pthread_mutex_lock(&index->lock);
     const uint32_t at = count_at_most(index, name);
     if (at > 0) {
         file = index->files[at - 1];
-        cmq_indexfile_hold(file);
+        cmq_index_file_hold(file);
     }
     pthread_mutex_unlock(&index->lock);
     return file;
@@ -138,10 +138,10 @@ uint32_t cmq_index_files(const cmq_index *index)
 cmq_status cmq_index_file_at(const cmq_index *index, uint32_t at, cmq_index_file_info *info_out)
 {
     *info_out = (cmq_index_file_info){0};
-    cmq_indexfile *file = hold_at(index, at);
+    cmq_index_file *file = hold_at(index, at);
     if (file == NULL) return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no index file number %" PRIu32, at);
     cmq_index_position position;
-    cmq_indexfile_position(file, &position);
+    cmq_index_file_position(file, &position);
     *info_out = (cmq_index_file_info){.name = file->name,
                                       .count = position.count,
                                       .slots_used = position.slots_used,
@@ -149,21 +149,21 @@ cmq_status cmq_index_file_at(const cmq_index *index, uint32_t at, cmq_index_file
                                       .end_ms = position.end_ms,
                                       .begin_phy = position.begin_phy,
                                       .end_phy = position.end_phy};
-    cmq_indexfile_release(file);
+    cmq_index_file_release(file);
     return CMQ_OK;
 }
 
 cmq_status cmq_index_entry_at(const cmq_index *index, uint32_t at, int32_t entry, cmq_index_key *key_out)
 {
     *key_out = (cmq_index_key){0};
-    cmq_indexfile *file = hold_at(index, at);
+    cmq_index_file *file = hold_at(index, at);
     if (file == NULL) return cmq_fail(CMQ_ERR_NOT_FOUND, "there is no index file number %" PRIu32, at);
     cmq_index_position position;
-    cmq_indexfile_position(file, &position);
+    cmq_index_file_position(file, &position);
     cmq_status status = CMQ_OK;
-    if (entry >= 1 && entry < position.count) cmq_indexfile_entry(file, entry, key_out);
+    if (entry >= 1 && entry < position.count) cmq_index_file_entry(file, entry, key_out);
     else status = cmq_fail(CMQ_ERR_ARGUMENT, "index file %017" PRId64 " has no entry %" PRId32, file->name, entry);
-    cmq_indexfile_release(file);
+    cmq_index_file_release(file);
     return status;
 }
 
@@ -222,9 +222,9 @@ static int64_t new_name(cmq_index *index)
     if (index->pending_count > 0) {
         last = index->pending[index->pending_count - 1]->name;
     } else {
-        cmq_indexfile *newest = hold_at_most(index, INT64_MAX);
+        cmq_index_file *newest = hold_at_most(index, INT64_MAX);
         if (newest != NULL) last = newest->name;
-        cmq_indexfile_release(newest);
+        cmq_index_file_release(newest);
     }
     return name > last ? name : name_after(last);
 }
@@ -234,7 +234,7 @@ static int64_t new_name(cmq_index *index)
 cmq_status cmq_index_create(cmq_index **index_out, const cmq_index_options *options)
 {
     *index_out = NULL;
-    if (cmq_indexfile_bytes(options->slots, options->entries) == 0)
+    if (cmq_index_file_bytes(options->slots, options->entries) == 0)
         return cmq_fail(CMQ_ERR_ARGUMENT, "maxHashSlotNum %d must be at least 1 and maxIndexNum %d at least 2",
                         options->slots, options->entries);
     char folder[CMQ_PATH_BYTES];
@@ -262,7 +262,7 @@ static void drop_pending(cmq_index *index)
         cmq_status status = path_of(index, index->pending[i]->name, path);
         if (status == CMQ_OK) status = cmq_fs_remove(index->fs, path);
         (void)status;
-        cmq_indexfile_release(index->pending[i]);
+        cmq_index_file_release(index->pending[i]);
     }
     index->pending_count = 0;
 }
@@ -277,10 +277,10 @@ void cmq_index_destroy(cmq_index *index)
 void cmq_index_abandon(cmq_index *index)
 {
     if (index == NULL) return;
-    for (uint32_t i = 0; i < index->pending_count; i++) cmq_indexfile_release(index->pending[i]);
+    for (uint32_t i = 0; i < index->pending_count; i++) cmq_index_file_release(index->pending[i]);
     free(index->pending);
-    cmq_indexfile_release(index->current);
-    for (uint32_t i = 0; i < index->count; i++) cmq_indexfile_release(index->files[i]);
+    cmq_index_file_release(index->current);
+    for (uint32_t i = 0; i < index->count; i++) cmq_index_file_release(index->files[i]);
     free(index->files);
     pthread_mutex_destroy(&index->lock);
     free(index);
@@ -289,19 +289,19 @@ void cmq_index_abandon(cmq_index *index)
 /* The writer goes on in the last file. */
 static void take_current(cmq_index *index)
 {
-    cmq_indexfile *last = index->read_only ? NULL : hold_at_most(index, INT64_MAX);
-    cmq_indexfile_release(index->current);
+    cmq_index_file *last = index->read_only ? NULL : hold_at_most(index, INT64_MAX);
+    cmq_index_file_release(index->current);
     index->current = last;
-    if (last != NULL) cmq_indexfile_position(last, &last->at);
+    if (last != NULL) cmq_index_file_position(last, &last->at);
 }
 
 /* ---- load, refresh ---- */
 
 static bool is_listed(cmq_index *index, int64_t name)
 {
-    cmq_indexfile *file = hold_at_most(index, name);
+    cmq_index_file *file = hold_at_most(index, name);
     const bool listed = file != NULL && file->name == name;
-    cmq_indexfile_release(file);
+    cmq_index_file_release(file);
     return listed;
 }
 
@@ -316,9 +316,9 @@ static cmq_status load_name(cmq_index *index, const char *text)
     cmq_file_info info;
     if (status == CMQ_OK) status = cmq_fs_stat(index->fs, path, &info);
     if (status == CMQ_ERR_NOT_FOUND || (status == CMQ_OK && info.is_directory)) return CMQ_OK;
-    cmq_indexfile *file = NULL;
+    cmq_index_file *file = NULL;
     if (status == CMQ_OK)
-        status = cmq_indexfile_open(index->fs, path, name, index->slots, index->entries, !index->read_only, &file);
+        status = cmq_index_file_open(index->fs, path, name, index->slots, index->entries, !index->read_only, &file);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
     if (status == CMQ_END) return index->read_only ? CMQ_OK : cmq_fs_remove(index->fs, path);
     return status != CMQ_OK ? status : add(index, file);
@@ -352,12 +352,12 @@ cmq_status cmq_index_refresh(cmq_index *index)
     const size_t count = left;
     /* Both lists rise by name, so one walk down finds the files that are no longer there. */
     for (uint32_t i = cmq_index_files(index); status == CMQ_OK && i > 0; i--) {
-        cmq_indexfile *file = hold_at(index, i - 1);
+        cmq_index_file *file = hold_at(index, i - 1);
         if (file == NULL) continue;   /* another refresh took it out */
         int64_t name = 0;
         while (left > 0 && (!parse_name(names[left - 1], &name) || name > file->name)) left--;
         if (left == 0 || name != file->name) take_out(index, file);
-        cmq_indexfile_release(file);
+        cmq_index_file_release(file);
     }
     if (names != NULL) cmq_fs_free_names(names, count);
     return status;
@@ -365,7 +365,7 @@ cmq_status cmq_index_refresh(cmq_index *index)
 
 /* ---- removing ---- */
 
-static cmq_status remove_file(cmq_index *index, cmq_indexfile *file)
+static cmq_status remove_file(cmq_index *index, cmq_index_file *file)
 {
     char path[CMQ_PATH_BYTES];
     cmq_status status = path_of(index, file->name, path);
@@ -382,9 +382,9 @@ static cmq_status remove_from(cmq_index *index, uint32_t keep)
     const uint32_t count = cmq_index_files(index);
     cmq_status status = CMQ_OK;
     for (uint32_t i = count; i > keep && status == CMQ_OK; i--) {
-        cmq_indexfile *file = hold_at(index, i - 1);
+        cmq_index_file *file = hold_at(index, i - 1);
         status = remove_file(index, file);
-        cmq_indexfile_release(file);
+        cmq_index_file_release(file);
     }
     if (status == CMQ_OK && count > keep) status = cmq_fs_sync_directory(index->fs, index->folder);
     take_current(index);
@@ -409,9 +409,9 @@ cmq_status cmq_index_rewind(cmq_index *index, const cmq_index_position *position
 {
     drop_pending(index);
     if (position->file_name == 0) return remove_from(index, 0);
-    cmq_indexfile *file = hold_at_most(index, position->file_name);
+    cmq_index_file *file = hold_at_most(index, position->file_name);
     if (file == NULL || file->name != position->file_name) {
-        cmq_indexfile_release(file);
+        cmq_index_file_release(file);
         return cmq_fail(CMQ_ERR_CORRUPT, "there is no index file %017" PRId64 " any more", position->file_name);
     }
     uint32_t keep = 0;
@@ -419,9 +419,9 @@ cmq_status cmq_index_rewind(cmq_index *index, const cmq_index_position *position
         if (cmq_index_file_at(index, keep, &info) != CMQ_OK || info.name > position->file_name) break;
     /* First: when it says that the file is another one, nothing was removed. */
     bool is_at = false;
-    cmq_status status = untouched ? cmq_indexfile_is_at(file, position, &is_at) : CMQ_OK;
-    if (status == CMQ_OK && !is_at) status = cmq_indexfile_rewind(file, position);
-    cmq_indexfile_release(file);
+    cmq_status status = untouched ? cmq_index_file_is_at(file, position, &is_at) : CMQ_OK;
+    if (status == CMQ_OK && !is_at) status = cmq_index_file_rewind(file, position);
+    cmq_index_file_release(file);
     if (status == CMQ_OK) status = remove_from(index, keep);
     return status;
 }
@@ -431,16 +431,16 @@ static cmq_status cut_newest(cmq_index *index, int64_t log_end, bool *more_out)
 {
     *more_out = false;
     const uint32_t count = cmq_index_files(index);
-    cmq_indexfile *newest = count > 0 ? hold_at(index, count - 1) : NULL;
+    cmq_index_file *newest = count > 0 ? hold_at(index, count - 1) : NULL;
     if (newest == NULL) return CMQ_OK;
     cmq_index_position position;
-    cmq_indexfile_position(newest, &position);
+    cmq_index_file_position(newest, &position);
     cmq_status status = CMQ_OK;
     if (position.end_phy >= log_end) {
-        status = cmq_indexfile_cut(newest, log_end, &position);
+        status = cmq_index_file_cut(newest, log_end, &position);
         *more_out = status == CMQ_OK && position.count == 1;
     }
-    cmq_indexfile_release(newest);
+    cmq_index_file_release(newest);
     return *more_out ? remove_from(index, count - 1) : status;
 }
 
@@ -456,12 +456,12 @@ cmq_status cmq_index_cut(cmq_index *index, int64_t log_end)
 cmq_status cmq_index_expire(cmq_index *index, int64_t min_phy)
 {
     while (cmq_index_files(index) > 1) {
-        cmq_indexfile *oldest = hold_at(index, 0);
+        cmq_index_file *oldest = hold_at(index, 0);
         cmq_index_position position;
-        cmq_indexfile_position(oldest, &position);
+        cmq_index_file_position(oldest, &position);
         const bool expired = position.end_phy < min_phy;
         const cmq_status status = expired ? remove_file(index, oldest) : CMQ_OK;
-        cmq_indexfile_release(oldest);
+        cmq_index_file_release(oldest);
         if (!expired || status != CMQ_OK) return status;
     }
     return CMQ_OK;
@@ -484,12 +484,12 @@ static cmq_status make_pending(cmq_index *index)
     cmq_status status = grow(&index->pending, index->pending_count + 1, &index->pending_capacity);
     if (status == CMQ_OK) status = room_in_list(index);
     if (status == CMQ_OK) status = cmq_fs_make_directory(index->fs, index->folder);
-    cmq_indexfile *file = NULL;
+    cmq_index_file *file = NULL;
     int64_t name = new_name(index);
     for (int attempt = 0; status == CMQ_OK && file == NULL; attempt++, name = name_after(name)) {
         char path[CMQ_PATH_BYTES];
         status = path_of(index, name, path);
-        if (status == CMQ_OK) status = cmq_indexfile_create(index->fs, path, name, index->slots, index->entries, &file);
+        if (status == CMQ_OK) status = cmq_index_file_create(index->fs, path, name, index->slots, index->entries, &file);
         if (status == CMQ_ERR_IO && cmq_last_error()->sys_errno == EEXIST && attempt < NAME_ATTEMPTS) status = CMQ_OK;
     }
     if (status != CMQ_OK) return status;
@@ -499,12 +499,12 @@ static cmq_status make_pending(cmq_index *index)
 }
 
 /* How many of `keys` fit the file, reserving their room. */
-static cmq_status reserve_keys(cmq_indexfile *file, uint32_t *keys)
+static cmq_status reserve_keys(cmq_index_file *file, uint32_t *keys)
 {
     const uint32_t room = (uint32_t)(file->entries - file->at.count);
     const uint32_t fit = *keys < room ? *keys : room;
     *keys -= fit;
-    return fit == 0 ? CMQ_OK : cmq_indexfile_reserve(file, file->at.count + (int32_t)fit);
+    return fit == 0 ? CMQ_OK : cmq_index_file_reserve(file, file->at.count + (int32_t)fit);
 }
 
 cmq_status cmq_index_make_room(cmq_index *index, uint32_t keys)
@@ -515,7 +515,7 @@ cmq_status cmq_index_make_room(cmq_index *index, uint32_t keys)
     for (uint32_t i = 0; status == CMQ_OK && keys > 0; i++) {
         if (i == index->pending_count) status = make_pending(index);
         if (status == CMQ_OK) status = reserve_keys(index->pending[i], &keys);
-        if (status == CMQ_OK && keys > 0) cmq_indexfile_close_file(index->pending[i]);   /* its room is made */
+        if (status == CMQ_OK && keys > 0) cmq_index_file_close_file(index->pending[i]);   /* its room is made */
     }
     return status;
 }
@@ -524,7 +524,7 @@ cmq_status cmq_index_make_room(cmq_index *index, uint32_t keys)
 static void roll(cmq_index *index)
 {
     CMQ_ASSERT(index->pending_count > 0);
-    cmq_indexfile *next = index->pending[0];
+    cmq_index_file *next = index->pending[0];
     index->pending_count--;
     for (uint32_t i = 0; i < index->pending_count; i++) index->pending[i] = index->pending[i + 1];
     cmq_index_position first = {.count = 1};
@@ -533,12 +533,12 @@ static void roll(cmq_index *index)
         if (last->end_phy > 0) first.begin_phy = first.end_phy = last->end_phy;
         if (last->end_ms > 0) first.begin_ms = first.end_ms = last->end_ms;
     }
-    cmq_indexfile_set(next, &first);
-    cmq_indexfile_hold(next);
+    cmq_index_file_set(next, &first);
+    cmq_index_file_hold(next);
     const cmq_status status = add(index, next);
     CMQ_ASSERT(status == CMQ_OK);
-    if (index->current != NULL) cmq_indexfile_close_file(index->current);   /* full: nothing is written any more */
-    cmq_indexfile_release(index->current);
+    if (index->current != NULL) cmq_index_file_close_file(index->current);   /* full: nothing is written any more */
+    cmq_index_file_release(index->current);
     index->current = next;
 }
 
@@ -548,7 +548,7 @@ void cmq_index_put(cmq_index *index, const cmq_index_key *keys, uint32_t count)
         if (index->current == NULL || index->current->at.count >= index->entries) roll(index);
         const uint32_t room = (uint32_t)(index->entries - index->current->at.count);
         const uint32_t fit = count < room ? count : room;
-        cmq_indexfile_put(index->current, keys, fit);
+        cmq_index_file_put(index->current, keys, fit);
         keys += fit;
         count -= fit;
     }
@@ -568,12 +568,12 @@ void cmq_index_at(const cmq_index *index, cmq_index_position *position_out)
     *position_out = index->current != NULL ? index->current->at : (cmq_index_position){0};
 }
 
-static cmq_status flush_file(cmq_indexfile *file, int64_t *full_end_ms)
+static cmq_status flush_file(cmq_index_file *file, int64_t *full_end_ms)
 {
     cmq_index_position position;
-    cmq_indexfile_position(file, &position);   /* before the sync: what is put meanwhile may or may not be durable */
+    cmq_index_file_position(file, &position);   /* before the sync: what is put meanwhile may or may not be durable */
     if (file->synced != position.count) {
-        const cmq_status status = cmq_indexfile_sync(file);
+        const cmq_status status = cmq_index_file_sync(file);
         if (status != CMQ_OK) return status;
         file->synced = position.count;
     }
@@ -586,10 +586,10 @@ cmq_status cmq_index_flush(cmq_index *index, int64_t *full_end_ms_out)
     *full_end_ms_out = 0;
     cmq_status status = CMQ_OK;
     for (uint32_t count = cmq_index_files(index), i = 0; i < count && status == CMQ_OK; i++) {
-        cmq_indexfile *file = hold_at(index, i);
+        cmq_index_file *file = hold_at(index, i);
         if (file == NULL) break;   /* expired meanwhile */
         status = flush_file(file, full_end_ms_out);
-        cmq_indexfile_release(file);
+        cmq_index_file_release(file);
     }
     if (status == CMQ_OK && atomic_exchange_explicit(&index->names_changed, false, memory_order_acq_rel)) {
         status = cmq_fs_sync_directory(index->fs, index->folder);
@@ -607,10 +607,10 @@ static uint32_t hash_of(cmq_slice topic, cmq_slice key)
     return (uint32_t)cmq_index_hash(cmq_jhash_extend(hash, key.data, key.bytes));
 }
 
-static bool may_hold(const cmq_indexfile *file, const cmq_indexfile_wanted *wanted)
+static bool may_hold(const cmq_index_file *file, const cmq_index_file_wanted *wanted)
 {
     cmq_index_position position;
-    cmq_indexfile_position(file, &position);
+    cmq_index_file_position(file, &position);
     return position.count > 1 && position.begin_ms <= wanted->end_ms && position.end_ms >= wanted->begin_ms &&
            position.end_phy >= wanted->min_phy;
 }
@@ -620,19 +620,19 @@ cmq_status cmq_index_query(cmq_index *index, cmq_slice topic, cmq_slice key, int
                            uint32_t *count_out)
 {
     *count_out = 0;
-    const cmq_indexfile_wanted wanted = {
+    const cmq_index_file_wanted wanted = {
         .hash = hash_of(topic, key), .begin_ms = begin_ms, .end_ms = end_ms, .min_phy = min_phy};
     while (!cursor->done && *count_out < capacity) {
-        cmq_indexfile *file = hold_at_most(index, cursor->file_name != 0 ? cursor->file_name : INT64_MAX);
+        cmq_index_file *file = hold_at_most(index, cursor->file_name != 0 ? cursor->file_name : INT64_MAX);
         cursor->done = file == NULL;
         if (file == NULL) break;
         if (file->name != cursor->file_name) cursor->entry = 0;
         if (cursor->entry != 0 || may_hold(file, &wanted))
-            *count_out += cmq_indexfile_find(file, &wanted, &cursor->entry, &cursor->last_phy, phy_out + *count_out,
+            *count_out += cmq_index_file_find(file, &wanted, &cursor->entry, &cursor->last_phy, phy_out + *count_out,
                                              capacity - *count_out);
         cursor->file_name = cursor->entry != 0 ? file->name : file->name - 1;
         cursor->done = cursor->file_name <= 0;
-        cmq_indexfile_release(file);
+        cmq_index_file_release(file);
     }
     return CMQ_OK;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "store/index/cmq_index.h"
-#include "store/marks/cmq_side.h"
+#include "store/marks/cmq_own_files.h"
 
 #define QUEUE_FILES_LOOKED_AT 8      /* of each kind of queue */
 #define QUEUE_FOLDERS_LOOKED_AT 256  /* folders without a file do not make us walk 50,000 of them */
@@ -395,7 +395,7 @@ static cmq_status probe_root(probe *look)
     status = list(look->fs, look->root, &names, &count);
     if (status == CMQ_OK) status = look_at_root(look, names, count);
     free_names(names, count);
-    if (status == CMQ_OK) status = cmq_point_refuse_newer(look->fs, look->root);
+    if (status == CMQ_OK) status = cmq_durable_point_refuse_newer(look->fs, look->root);
     return status == CMQ_OK ? refuse_rocksdb_config(look) : status;
 }
 
@@ -411,12 +411,12 @@ static void prefer_i32(int32_t *size, int32_t remembered)
 
 cmq_layout_sizes cmq_layout_normal(cmq_fs *fs, const char *root)
 {
-    cmq_point point;
+    cmq_durable_point point;
     bool found;
     cmq_layout_sizes sizes = {CMQ_SEGMENT_BYTES_DEFAULT, CMQ_QUEUE_FILE_BYTES_DEFAULT, CMQ_BATCH_FILE_BYTES_DEFAULT, CMQ_EXT_FILE_BYTES_DEFAULT,
                               CMQ_INDEX_SLOTS_DEFAULT, CMQ_INDEX_ENTRIES_DEFAULT};
     /* A point that cannot be read remembers nothing. */
-    if (cmq_point_load(fs, root, &point, &found) != CMQ_OK || !found) return sizes;
+    if (cmq_durable_point_load(fs, root, &point, &found) != CMQ_OK || !found) return sizes;
     prefer_i64(&sizes.segment_bytes, point.sizes.segment_bytes);
     prefer_i64(&sizes.queue_file_bytes, point.sizes.queue_file_bytes);
     prefer_i64(&sizes.batch_file_bytes, point.sizes.batch_file_bytes);

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
+#include "store/queue/cmq_queue_extension.h"
+#include "store/queue/cmq_queue_file.h"
 #include "store/queue/cmq_queue_internal.h"
-#include "store/queue/cmq_queueext.h"
-#include "store/queue/cmq_queuefile.h"
-#include "store/record/cmq_tagscode.h"
+#include "store/record/cmq_tags_code.h"
 
 #define FETCH_UNITS 204u              /* units per read of a file: a page of 20-byte units */
 #define BACK_UNITS 64u                /* units per step of a read backwards */
@@ -60,20 +60,20 @@ static inline void store_unit(_Atomic uint32_t *words, int64_t phy, int32_t byte
  * file. */
 static void put_ext(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms)
 {
-    const int64_t place = tags_code == CMQ_GAP_TAGS_CODE ? -1 : cmq_queueext_place(queue);
-    _Atomic uint32_t *words = cmq_queuetail_slot(&queue->tail, CMQ_QUEUE_EXT_WORDS);
-    store_unit(words, phy, bytes, place < 0 ? tags_code : cmq_queueext_address(place));
+    const int64_t place = tags_code == CMQ_GAP_TAGS_CODE ? -1 : cmq_queue_extension_place(queue);
+    _Atomic uint32_t *words = cmq_queue_tail_slot(&queue->tail, CMQ_QUEUE_EXT_WORDS);
+    store_unit(words, phy, bytes, place < 0 ? tags_code : cmq_queue_extension_address(place));
     store_word(words + CMQ_QUEUE_WORDS, (uint32_t)tags_code);
     store_word(words + CMQ_QUEUE_WORDS + 1, (uint32_t)((uint64_t)tags_code >> 32));
     store_word(words + CMQ_QUEUE_WORDS + 2, (uint32_t)store_ms);
     store_word(words + CMQ_QUEUE_WORDS + 3, (uint32_t)((uint64_t)store_ms >> 32));
-    cmq_queuetail_publish(&queue->tail);
+    cmq_queue_tail_publish(&queue->tail);
 }
 
 static void put_batch(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms, int32_t count)
 {
     uint32_t words[CMQ_BATCH_WORDS] = {0};
-    cmq_batchqueue *batch = cmq_queue_batch(queue);
+    cmq_batch_queue *batch = cmq_queue_batch(queue);
     CMQ_ASSERT(count > 0 && count <= BATCH_OFFSETS_MAX);
     const cmq_unit unit = {.offset = batch->next_offset,
                            .phy = phy,
@@ -81,9 +81,9 @@ static void put_batch(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags
                            .store_ms = store_ms,
                            .bytes = bytes,
                            .count = count};
-    cmq_batchqueue_encode((uint8_t *)words, &unit);
+    cmq_batch_queue_encode((uint8_t *)words, &unit);
     batch->next_offset += count;
-    cmq_queuetail_put(&queue->tail, words, CMQ_BATCH_WORDS);
+    cmq_queue_tail_put(&queue->tail, words, CMQ_BATCH_WORDS);
 }
 
 /* The longer units, out of the way of the common one. */
@@ -107,8 +107,8 @@ void cmq_queue_put(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_co
         put_long(queue, phy, bytes, tags_code, store_ms, count);
         return;
     }
-    store_unit(cmq_queuetail_slot(&queue->tail, CMQ_QUEUE_WORDS), phy, bytes, tags_code);
-    cmq_queuetail_publish(&queue->tail);
+    store_unit(cmq_queue_tail_slot(&queue->tail, CMQ_QUEUE_WORDS), phy, bytes, tags_code);
+    cmq_queue_tail_publish(&queue->tail);
     /* After `next`, and a store without a look: a flush that took the mark just before sees the unit or the mark
      * again. */
     cmq_queue_mark_dirty(queue);
@@ -119,7 +119,7 @@ static void set_room(cmq_queue *queue, uint32_t units)
 {
     const cmq_tailring *ring = atomic_load_explicit(&queue->tail.ring, memory_order_relaxed);
     const int64_t next = next_position(queue);
-    const int64_t end = cmq_queuetail_flushed(&queue->tail) + ring->capacity;
+    const int64_t end = cmq_queue_tail_flushed(&queue->tail) + ring->capacity;
     int64_t until = next + (units > ring->capacity / 2 ? units : ring->capacity / 2);
     if (until > end) until = end;
     queue->room_until = until;
@@ -130,7 +130,7 @@ static void set_room(cmq_queue *queue, uint32_t units)
 static bool has_room(const cmq_queue *queue, uint32_t units)
 {
     const cmq_tailring *ring = atomic_load_explicit(&queue->tail.ring, memory_order_relaxed);
-    return ring != NULL && next_position(queue) - cmq_queuetail_flushed(&queue->tail) + units <= ring->capacity;
+    return ring != NULL && next_position(queue) - cmq_queue_tail_flushed(&queue->tail) + units <= ring->capacity;
 }
 
 /* A larger ring, with twice the room that is needed now. */
@@ -138,13 +138,13 @@ static cmq_status CMQ_MUST_CHECK grow_tail(cmq_queue *queue, uint64_t held, uint
 {
     const uint64_t wanted = held + units;
     if (wanted > CMQ_TAIL_UNITS_MAX) return CMQ_AGAIN;
-    cmq_tailring *ring = cmq_tailpool_take(queue->set->pool, queue->tail.unit_words, (uint32_t)wanted);
+    cmq_tailring *ring = cmq_tail_pool_take(queue->set->pool, queue->tail.unit_words, (uint32_t)wanted);
     if (ring == NULL)
         return cmq_fail(CMQ_ERR_MEMORY, "no memory for the tail of queue %s/%d", queue->topic->name, (int)queue->id);
     cmq_queue_lock(queue);
-    cmq_tailring *old = cmq_queuetail_replace(&queue->tail, ring);
+    cmq_tailring *old = cmq_queue_tail_replace(&queue->tail, ring);
     cmq_queue_unlock(queue);
-    cmq_tailpool_give(queue->set->pool, old);
+    cmq_tail_pool_give(queue->set->pool, old);
     return CMQ_OK;
 }
 
@@ -155,7 +155,7 @@ static cmq_status CMQ_MUST_CHECK write_confirmed(cmq_queue *queue, int64_t confi
     cmq_queue_lock(queue);
     const int64_t end = cmq_queue_visible(queue, confirmed_end);
     cmq_status status = CMQ_OK;
-    if (end > cmq_queuetail_flushed(&queue->tail)) status = cmq_queue_write_tail(queue, end);
+    if (end > cmq_queue_tail_flushed(&queue->tail)) status = cmq_queue_write_tail(queue, end);
     cmq_queue_unlock(queue);
     return status;
 }
@@ -170,15 +170,15 @@ static cmq_status CMQ_MUST_CHECK make_room_slowly(cmq_queue *queue, uint32_t uni
     if (set->windows != NULL) cmq_queues_end_reput(set);
     const cmq_tailring *ring = atomic_load_explicit(&queue->tail.ring, memory_order_relaxed);
     const uint32_t capacity = ring == NULL ? 0 : ring->capacity;
-    const uint64_t held = (uint64_t)(next_position(queue) - cmq_queuetail_flushed(&queue->tail));
-    if (cmq_tailpool_used_bytes(set->pool) > CMQ_TAIL_BYTES_SOFT) cmq_queues_cool(set, 64);
+    const uint64_t held = (uint64_t)(next_position(queue) - cmq_queue_tail_flushed(&queue->tail));
+    if (cmq_tail_pool_used_bytes(set->pool) > CMQ_TAIL_BYTES_SOFT) cmq_queues_cool(set, 64);
     const bool may_grow = capacity < CMQ_TAIL_UNITS_HOT && (capacity < CMQ_TAIL_UNITS_ALWAYS ||
-                                                            cmq_tailpool_used_bytes(set->pool) <= CMQ_TAIL_BYTES_SOFT);
+                                                            cmq_tail_pool_used_bytes(set->pool) <= CMQ_TAIL_BYTES_SOFT);
     cmq_status status = CMQ_OK;
     if (!may_grow && held > 0) status = write_confirmed(queue, confirmed_end);
     if (!has_room(queue, units)) {
         /* Not confirmed yet, or the disk is full: the tail takes it as long as it can. */
-        const uint64_t held_now = (uint64_t)(next_position(queue) - cmq_queuetail_flushed(&queue->tail));
+        const uint64_t held_now = (uint64_t)(next_position(queue) - cmq_queue_tail_flushed(&queue->tail));
         const cmq_status grown = grow_tail(queue, held_now, units);
         if (grown != CMQ_OK) return status != CMQ_OK ? cmq_queue_told(status) : grown;
     }
@@ -195,7 +195,7 @@ cmq_status cmq_queue_make_room(cmq_queue *queue, uint32_t units, int64_t confirm
 
 void cmq_queue_reset_tail(cmq_queue *queue, int64_t position)
 {
-    cmq_tailpool_give(queue->set->pool, cmq_queuetail_reset(&queue->tail, position));
+    cmq_tail_pool_give(queue->set->pool, cmq_queue_tail_reset(&queue->tail, position));
     queue->room_until = position;
 }
 
@@ -204,7 +204,7 @@ void cmq_queue_reset_tail(cmq_queue *queue, int64_t position)
 static void decode(const cmq_queue *queue, int64_t position, const uint8_t *image, cmq_unit *unit_out)
 {
     if (queue->tail.kind == CMQ_QUEUE_BATCH) {
-        cmq_batchqueue_decode(image, unit_out);
+        cmq_batch_queue_decode(image, unit_out);
         return;
     }
     *unit_out = (cmq_unit){.offset = position,
@@ -221,7 +221,7 @@ static bool fetch_tail(const cmq_queue *queue, int64_t from, uint32_t count, cmq
     const uint32_t unit_words = queue->tail.unit_words;
     while (count > 0) {
         const uint32_t chunk = count < 16 ? count : 16;
-        if (!cmq_queuetail_copy(&queue->tail, from, chunk, words)) return false;
+        if (!cmq_queue_tail_copy(&queue->tail, from, chunk, words)) return false;
         for (uint32_t i = 0; i < chunk; i++) {
             const uint32_t *unit = words + (size_t)i * unit_words;
             decode(queue, from + i, (const uint8_t *)unit, &units_out[i]);
@@ -239,11 +239,11 @@ static bool fetch_tail(const cmq_queue *queue, int64_t from, uint32_t count, cmq
 /* Replace addresses of the extension by what they say; what is unknown keeps its address. */
 static void resolve_all(const cmq_queue *queue, cmq_unit *units, uint32_t count)
 {
-    cmq_queueext_window window;
+    cmq_queue_extension_window window;
     window.bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
-        cmq_queueext_unit unit;
-        if (cmq_queueext_resolve(queue, units[i].tags_code, &window, &unit) != CMQ_OK) continue;
+        cmq_queue_extension_unit unit;
+        if (cmq_queue_extension_resolve(queue, units[i].tags_code, &window, &unit) != CMQ_OK) continue;
         units[i].tags_code = unit.tags_code;
         units[i].store_ms = unit.store_ms;
     }
@@ -254,7 +254,7 @@ static cmq_status CMQ_MUST_CHECK fetch_files(const cmq_queue *queue, int64_t fro
     uint8_t images[FETCH_UNITS * CMQ_BATCH_UNIT_BYTES];
     const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
     const cmq_status status =
-        cmq_queuefile_read(queue, cmq_queue_folder(queue), from * unit_bytes, images, (size_t)count * unit_bytes);
+        cmq_queue_file_read(queue, cmq_queue_folder(queue), from * unit_bytes, images, (size_t)count * unit_bytes);
     if (status != CMQ_OK) return status;
     bool ext = false;
     for (uint32_t i = 0; i < count; i++) {
@@ -273,7 +273,7 @@ cmq_status cmq_queue_fetch(cmq_queue *queue, int64_t from, int64_t limit, cmq_un
     const int64_t left = limit - from;
     const uint32_t wanted = left < capacity ? (uint32_t)left : capacity;
     for (;;) {
-        const int64_t lowest = cmq_queuetail_lowest(&queue->tail);
+        const int64_t lowest = cmq_queue_tail_lowest(&queue->tail);
         if (from >= lowest) {
             const uint32_t count = wanted < FETCH_UNITS ? wanted : FETCH_UNITS;
             if (fetch_tail(queue, from, count, units_out)) {
@@ -281,9 +281,9 @@ cmq_status cmq_queue_fetch(cmq_queue *queue, int64_t from, int64_t limit, cmq_un
                 return CMQ_OK;
             }
         }
-        const int64_t flushed = cmq_queuetail_flushed(&queue->tail);
+        const int64_t flushed = cmq_queue_tail_flushed(&queue->tail);
         if (from >= flushed) {
-            if (from >= cmq_queuetail_next(&queue->tail)) return CMQ_OK;   /* cut meanwhile: nothing there */
+            if (from >= cmq_queue_tail_next(&queue->tail)) return CMQ_OK;   /* cut meanwhile: nothing there */
             /* the ring was replaced just now: look again */
             continue;
         }
@@ -367,7 +367,7 @@ static int64_t missed_position(const cmq_queue *queue, int64_t position)
     if (!queue->set->read_only || missed <= position) return position;
     const int64_t start = position * cmq_queue_unit_bytes(queue) / file_bytes * file_bytes;
     const cmq_error error = *cmq_last_error();
-    cmq_status status = cmq_queuefile_path(queue, cmq_queue_folder(queue), start, path);
+    cmq_status status = cmq_queue_file_path(queue, cmq_queue_folder(queue), start, path);
     if (status == CMQ_OK) status = cmq_fs_stat(queue->set->fs, path, &info);
     if (status == CMQ_ERR_NOT_FOUND) return missed;
     (void)cmq_fail_at(error.status, error.offset, "%s", error.text);
@@ -380,12 +380,12 @@ bool cmq_queue_was_expired(const cmq_queue *queue, cmq_status status, int64_t po
     _Atomic int64_t *at = (_Atomic int64_t *)&queue->min;
     int64_t min = atomic_load_explicit(at, memory_order_acquire);
     position = missed_position(queue, position);
-    if (min <= position && queue->set->read_only && position < cmq_queuetail_flushed(&queue->tail)) {
+    if (min <= position && queue->set->read_only && position < cmq_queue_tail_flushed(&queue->tail)) {
         /* Another process deletes files here, and nobody else may have noticed yet: the next file, if there is one, is
          * the first. */
         const int64_t file_units = cmq_queue_file_bytes(queue) / cmq_queue_unit_bytes(queue);
         int64_t behind = (position / file_units + 1) * file_units;
-        if (behind > cmq_queuetail_flushed(&queue->tail)) behind = cmq_queuetail_flushed(&queue->tail);
+        if (behind > cmq_queue_tail_flushed(&queue->tail)) behind = cmq_queue_tail_flushed(&queue->tail);
         while (min < behind &&
                !atomic_compare_exchange_weak_explicit(at, &min, behind, memory_order_acq_rel, memory_order_acquire)) {
         }
@@ -398,10 +398,10 @@ bool cmq_queue_was_expired(const cmq_queue *queue, cmq_status status, int64_t po
 
 int64_t cmq_queue_visible(cmq_queue *queue, int64_t confirmed_end)
 {
-    const int64_t next = cmq_queuetail_next(&queue->tail);
+    const int64_t next = cmq_queue_tail_next(&queue->tail);
     if (atomic_load_explicit(&queue->last_end, memory_order_acquire) <= confirmed_end) return next;
     const cmq_queue_probe probe = {.reached = cmq_unit_ends_after, .context = &confirmed_end};
-    const int64_t lowest = cmq_queuetail_lowest(&queue->tail);
+    const int64_t lowest = cmq_queue_tail_lowest(&queue->tail);
     int64_t min = atomic_load_explicit(&queue->min, memory_order_acquire), end;
     /* Most often the border lies in the tail; and there no file can fail. */
     if (lowest > min && lowest < next && cmq_queue_first(queue, lowest, next, &probe, &end) == CMQ_OK && end > lowest)
@@ -416,7 +416,7 @@ int64_t cmq_queue_visible(cmq_queue *queue, int64_t confirmed_end)
 
 /* ---- reader ---- */
 
-bool cmq_queue_begun(const cmq_queue *queue) { return cmq_queuetail_next(&queue->tail) > 0; }
+bool cmq_queue_begun(const cmq_queue *queue) { return cmq_queue_tail_next(&queue->tail) > 0; }
 
 int64_t cmq_queue_min(const cmq_queue *queue)
 {
@@ -454,7 +454,7 @@ static cmq_status CMQ_MUST_CHECK position_of(cmq_queue *queue, int64_t offset, i
     if (queue->tail.kind == CMQ_QUEUE_BATCH) {
         const int64_t min_offset = cmq_queue_min(queue);
         *offset_out = offset < min_offset ? min_offset : offset;
-        return cmq_batchqueue_position_for_read(queue, offset, low, high, position_out);
+        return cmq_batch_queue_position_for_read(queue, offset, low, high, position_out);
     }
     *position_out = offset < low ? low : offset > high ? high : offset;
     *offset_out = offset < low ? low : offset;
@@ -529,7 +529,7 @@ static cmq_status CMQ_MUST_CHECK position_below(cmq_queue *queue, int64_t before
     }
     *position_out = low;
     if (low >= high || before <= cmq_queue_min(queue)) return CMQ_OK;
-    const cmq_status status = cmq_batchqueue_position(queue, before - 1, low, high, position_out);
+    const cmq_status status = cmq_batch_queue_position(queue, before - 1, low, high, position_out);
     if (status == CMQ_OK) *position_out += 1;
     return status;
 }

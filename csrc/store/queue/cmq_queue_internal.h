@@ -3,13 +3,13 @@
  *
  * Parts
  *   cmq_queues        life, table, options, deletion            cmq_queue         put, make room, read
- *   cmq_queueload     folders and files of a directory          cmq_queuescan     scan, search
- *   cmq_queuerecover  recover, cut, truncate                    cmq_batchqueue    offsets of batch units
- *   cmq_queuereput    units that the log says must be there     cmq_queueext      extension units
- *   cmq_queueflush    flush, durability, retention              cmq_queuefile     bytes of a queue's files by position
- *   cmq_queuesums     checksums of the simple queues' files
- *   cmq_queuedelete   deletion                              cmq_queuetail, cmq_tailpool, cmq_filecache
- *   cmq_queuetable    (topic, id) -> queue                      cmq_queuetail, cmq_tailpool, cmq_filecache
+ *   cmq_queue_load     folders and files of a directory          cmq_queue_scan     scan, search
+ *   cmq_queue_recover  recover, cut, truncate                    cmq_batch_queue    offsets of batch units
+ *   cmq_queue_replay    units that the log says must be there     cmq_queue_extension      extension units
+ *   cmq_queue_flush    flush, durability, retention              cmq_queue_file     bytes of a queue's files by position
+ *   cmq_queue_sums     checksums of the simple queues' files
+ *   cmq_queue_delete   deletion                              cmq_queue_tail, cmq_tail_pool, cmq_file_cache
+ *   cmq_queue_table    (topic, id) -> queue                      cmq_queue_tail, cmq_tail_pool, cmq_file_cache
  *
  * Positions: a unit's number in its queue's files, from 0: byte offset / unit size. For a simple queue it is the queue
  * offset; for a batch queue only the order is the same.
@@ -20,10 +20,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "store/queue/cmq_filecache.h"
+#include "store/queue/cmq_file_cache.h"
 #include "store/queue/cmq_queue.h"
-#include "store/queue/cmq_queuetable.h"
-#include "store/queue/cmq_queuetail.h"
+#include "store/queue/cmq_queue_table.h"
+#include "store/queue/cmq_queue_tail.h"
 #include "store/queue/cmq_watches.h"
 
 #define CMQ_QUEUE_LOCKS 64u
@@ -53,24 +53,24 @@ typedef struct cmq_queuefiles {
 } cmq_queuefiles;
 
 /* The extension of one simple queue. Real offsets, not addresses. */
-typedef struct cmq_queueext {
+typedef struct cmq_queue_extension {
     int64_t next;            /* writer: where the next unit goes */
     int64_t written;         /* under the queue's lock: behind the last unit in the files */
     cmq_queuefiles files;
-} cmq_queueext;
+} cmq_queue_extension;
 
-typedef struct cmq_batchqueue {
+typedef struct cmq_batch_queue {
     int64_t next_offset;           /* writer: queue offset of the next message */
     _Atomic int64_t min_offset;    /* queue offset of the first readable message */
-} cmq_batchqueue;
+} cmq_batch_queue;
 
 struct cmq_queue {
     /* The first cache line: what a put and a read of the tail touch. */
-    cmq_queuetail tail;                /* 32 bytes: ring, next, flushed, kind, … */
+    cmq_queue_tail tail;                /* 32 bytes: ring, next, flushed, kind, … */
     _Atomic int64_t last_end;          /* where the last unit's record ends; fillers do not count; 0: none yet */
     int64_t room_until;                /* writer: room was made for positions below */
     _Atomic uint8_t *dirty;            /* set when the tail has what no file has */
-    void *more;                        /* cmq_batchqueue, cmq_queueext, or NULL */
+    void *more;                        /* cmq_batch_queue, cmq_queue_extension, or NULL */
 
     cmq_queues *set;
     const cmq_queuetopic *topic;
@@ -117,10 +117,10 @@ struct cmq_queues {
     bool ext_enabled;                 /* units get an extension */
     bool ext_seen;                    /* the directory has extensions: addresses may be found */
     int64_t file_bytes[CMQ_FOLDER_COUNT];
-    cmq_filecache *files;
-    cmq_filecache *maps;
-    cmq_tailpool *pool;               /* writer */
-    cmq_queuetable table;
+    cmq_file_cache *files;
+    cmq_file_cache *maps;
+    cmq_tail_pool *pool;               /* writer */
+    cmq_queue_table table;
     _Atomic(cmq_queueblock *) blocks[CMQ_BLOCK_COUNT];
     _Atomic uint32_t count;
     _Atomic bool flush_wanted;
@@ -166,11 +166,11 @@ static inline int64_t cmq_queue_file_bytes(const cmq_queue *queue)
     return queue->set->file_bytes[cmq_queue_folder(queue)];
 }
 
-static inline cmq_batchqueue *cmq_queue_batch(const cmq_queue *queue) { return (cmq_batchqueue *)queue->more; }
+static inline cmq_batch_queue *cmq_queue_batch(const cmq_queue *queue) { return (cmq_batch_queue *)queue->more; }
 
-static inline cmq_queueext *cmq_queue_ext_of(const cmq_queue *queue)
+static inline cmq_queue_extension *cmq_queue_ext_of(const cmq_queue *queue)
 {
-    return queue->tail.kind == CMQ_QUEUE_SIMPLE ? (cmq_queueext *)queue->more : NULL;
+    return queue->tail.kind == CMQ_QUEUE_SIMPLE ? (cmq_queue_extension *)queue->more : NULL;
 }
 
 static inline bool cmq_image_is_filler(const uint8_t *image)
@@ -207,13 +207,13 @@ static inline bool cmq_queue_take_watched(cmq_queue *queue)
     return (atomic_fetch_and_explicit(&queue->tail.marks, (uint8_t)~CMQ_MARK_WATCHED, memory_order_acq_rel) & CMQ_MARK_WATCHED) != 0;
 }
 
-/* ---- cmq_queuerecover ---- */
+/* ---- cmq_queue_recover ---- */
 
 /* writer, during recovery: what lies behind the queue's end goes in cmq_queues_end_recover. */
 cmq_status CMQ_MUST_CHECK cmq_queue_cut_later(cmq_queue *queue, cmq_queuefolder folder);
 void cmq_queues_forget_late(cmq_queues *queues);
 
-/* ---- cmq_queuedelete ---- */
+/* ---- cmq_queue_delete ---- */
 
 void cmq_queues_look_for_trash(cmq_queues *queues);
 
@@ -280,19 +280,19 @@ void cmq_queues_cool(cmq_queues *queues, uint32_t look_at);
 /* ---- batch queues ---- */
 
 /* reader: position of the unit that holds `offset`: the last in [low, high) that begins at or before it, or low. */
-cmq_status CMQ_MUST_CHECK cmq_batchqueue_position(cmq_queue *queue, int64_t offset, int64_t low, int64_t high,
+cmq_status CMQ_MUST_CHECK cmq_batch_queue_position(cmq_queue *queue, int64_t offset, int64_t low, int64_t high,
                                                   int64_t *position_out);
 
 /* reader: the same, but high when `offset` lies behind the last unit. */
-cmq_status CMQ_MUST_CHECK cmq_batchqueue_position_for_read(cmq_queue *queue, int64_t offset, int64_t low, int64_t high,
+cmq_status CMQ_MUST_CHECK cmq_batch_queue_position_for_read(cmq_queue *queue, int64_t offset, int64_t low, int64_t high,
                                                            int64_t *position_out);
 
 /* flush or writer: set the min offset that belongs to the min position. */
-cmq_status CMQ_MUST_CHECK cmq_batchqueue_set_min(cmq_queue *queue, int64_t min_position);
+cmq_status CMQ_MUST_CHECK cmq_batch_queue_set_min(cmq_queue *queue, int64_t min_position);
 
-void cmq_batchqueue_encode(uint8_t image[CMQ_BATCH_UNIT_BYTES], const cmq_unit *unit);
-void cmq_batchqueue_decode(const uint8_t image[CMQ_BATCH_UNIT_BYTES], cmq_unit *unit_out);
-bool cmq_batchqueue_valid(const uint8_t image[CMQ_BATCH_UNIT_BYTES]);
+void cmq_batch_queue_encode(uint8_t image[CMQ_BATCH_UNIT_BYTES], const cmq_unit *unit);
+void cmq_batch_queue_decode(const uint8_t image[CMQ_BATCH_UNIT_BYTES], cmq_unit *unit_out);
+bool cmq_batch_queue_valid(const uint8_t image[CMQ_BATCH_UNIT_BYTES]);
 
 /* ---- retention ---- */
 

@@ -10,8 +10,8 @@
 #include <sys/resource.h>
 
 #include "base/cmq_assert.h"
+#include "store/queue/cmq_queue_file.h"
 #include "store/queue/cmq_queue_internal.h"
-#include "store/queue/cmq_queuefile.h"
 
 #define DESCRIPTORS_DEFAULT 4096u
 #define DESCRIPTORS_SHARE 4u           /* of the process's limit, at most this part */
@@ -57,15 +57,15 @@ static cmq_status CMQ_MUST_CHECK check_options(const cmq_queues_options *options
 
 static cmq_status CMQ_MUST_CHECK init_parts(cmq_queues *set, const cmq_queues_options *options)
 {
-    cmq_status status = cmq_queuetable_init(&set->table);
+    cmq_status status = cmq_queue_table_init(&set->table);
     set->root = strdup(options->root);
-    set->pool = cmq_tailpool_create();
+    set->pool = cmq_tail_pool_create();
     if (status == CMQ_OK && (set->root == NULL || set->pool == NULL))
         status = cmq_fail(CMQ_ERR_MEMORY, "no memory for the consume queues");
     if (status == CMQ_OK)
-        status = cmq_filecache_create(&set->files, options->fs, descriptors_of(options->descriptors_max), false);
+        status = cmq_file_cache_create(&set->files, options->fs, descriptors_of(options->descriptors_max), false);
     if (status == CMQ_OK)
-        status = cmq_filecache_create(&set->maps, options->fs,
+        status = cmq_file_cache_create(&set->maps, options->fs,
                                       options->maps_max == 0 ? MAPS_DEFAULT : options->maps_max, true);
     return status;
 }
@@ -108,10 +108,10 @@ void cmq_queues_destroy(cmq_queues *queues)
     }
     cmq_queues_end_reput(queues);
     cmq_queues_forget_late(queues);
-    cmq_filecache_destroy(queues->maps);
-    cmq_filecache_destroy(queues->files);
-    cmq_tailpool_destroy(queues->pool);
-    cmq_queuetable_free(&queues->table);
+    cmq_file_cache_destroy(queues->maps);
+    cmq_file_cache_destroy(queues->files);
+    cmq_tail_pool_destroy(queues->pool);
+    cmq_queue_table_free(&queues->table);
     for (size_t i = 0; i < CMQ_QUEUE_LOCKS; i++) pthread_mutex_destroy(&queues->locks[i]);
     free(queues->root);
     free(queues);
@@ -140,7 +140,7 @@ cmq_queue *cmq_queues_at(const cmq_queues *queues, uint32_t index)
 
 cmq_queue *cmq_queues_find(const cmq_queues *queues, cmq_slice topic, int32_t queue_id)
 {
-    cmq_queue *found = cmq_queuetable_find(&queues->table, topic, queue_id);
+    cmq_queue *found = cmq_queue_table_find(&queues->table, topic, queue_id);
     return found == NULL || cmq_queue_deleted(found) ? NULL : found;
 }
 
@@ -181,9 +181,9 @@ static cmq_status CMQ_MUST_CHECK make_more(const cmq_queues *set, cmq_queue_kind
 {
     *more_out = NULL;
     if (kind == CMQ_QUEUE_BATCH) {
-        *more_out = calloc(1, sizeof(cmq_batchqueue));
+        *more_out = calloc(1, sizeof(cmq_batch_queue));
     } else if ((set->ext_enabled || set->ext_seen) && !topic->lmq) {
-        cmq_queueext *ext = calloc(1, sizeof *ext);
+        cmq_queue_extension *ext = calloc(1, sizeof *ext);
         if (ext != NULL) ext->files = CMQ_QUEUEFILES_NONE;
         *more_out = ext;
     } else {
@@ -198,7 +198,7 @@ cmq_status cmq_queues_add(cmq_queues *queues, cmq_slice topic, int32_t queue_id,
     const uint32_t index = cmq_queues_count(queues);
     const cmq_queuetopic *name;
     uint32_t inside;
-    cmq_status status = cmq_queuetable_topic(&queues->table, topic, &name);
+    cmq_status status = cmq_queue_table_topic(&queues->table, topic, &name);
     if (status != CMQ_OK) return status;
     if (index >= CMQ_BLOCK_FIRST * ((1u << CMQ_BLOCK_COUNT) - 1))
         return cmq_fail(CMQ_ERR_LIMIT, "there are %u queues already", index);
@@ -220,7 +220,7 @@ cmq_status cmq_queues_add(cmq_queues *queues, cmq_slice topic, int32_t queue_id,
     if (status != CMQ_OK) return status;
     /* Counted before it can be found, so that its index is valid for whoever finds it. */
     atomic_store_explicit(&queues->count, index + 1, memory_order_release);
-    status = cmq_queuetable_put(&queues->table, queue);
+    status = cmq_queue_table_put(&queues->table, queue);
     if (status != CMQ_OK) {
         atomic_fetch_or_explicit(&queue->tail.marks, CMQ_MARK_DELETED, memory_order_release);
         return status;
@@ -302,20 +302,20 @@ static void cool(cmq_queue *queue)
 {
     if (atomic_load_explicit(&queue->tail.ring, memory_order_relaxed) == NULL) return;
     const bool hot = (queue->tail.heat & CMQ_HEAT_TOUCHED) != 0;
-    const int64_t next = cmq_queuetail_next(&queue->tail);
+    const int64_t next = cmq_queue_tail_next(&queue->tail);
     queue->tail.heat &= (uint8_t)~CMQ_HEAT_TOUCHED;
-    if (hot || cmq_queuetail_flushed(&queue->tail) != next) return;
+    if (hot || cmq_queue_tail_flushed(&queue->tail) != next) return;
     cmq_queue_lock(queue);
-    cmq_tailring *old = cmq_queuetail_replace(&queue->tail, NULL);
+    cmq_tailring *old = cmq_queue_tail_replace(&queue->tail, NULL);
     cmq_queue_unlock(queue);
-    cmq_tailpool_give(queue->set->pool, old);
+    cmq_tail_pool_give(queue->set->pool, old);
     queue->room_until = next;
 }
 
 void cmq_queues_cool(cmq_queues *queues, uint32_t look_at)
 {
     const uint32_t count = cmq_queues_count(queues);
-    for (uint32_t i = 0; i < look_at && i < count && cmq_tailpool_used_bytes(queues->pool) > CMQ_TAIL_BYTES_SOFT / 2;
+    for (uint32_t i = 0; i < look_at && i < count && cmq_tail_pool_used_bytes(queues->pool) > CMQ_TAIL_BYTES_SOFT / 2;
          i++) {
         if (queues->trim_hand >= count) queues->trim_hand = 0;
         cool(cmq_queues_at(queues, queues->trim_hand++));
@@ -325,6 +325,6 @@ void cmq_queues_cool(cmq_queues *queues, uint32_t look_at)
 void cmq_queues_trim(cmq_queues *queues)
 {
     const uint32_t count = cmq_queues_count(queues);
-    if (cmq_tailpool_used_bytes(queues->pool) == 0) return;
+    if (cmq_tail_pool_used_bytes(queues->pool) == 0) return;
     for (uint32_t i = 0; i < count; i++) cool(cmq_queues_at(queues, i));
 }

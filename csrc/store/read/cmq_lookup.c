@@ -1,4 +1,4 @@
-/* cmq_lookup: single messages: by physical offset, queue offset; queue offsets by time. By key: cmq_keysearch.
+/* cmq_lookup: single messages: by physical offset, queue offset; queue offsets by time. By key: cmq_key_search.
  *
  * Threads: any.
  * Way:     cmq_queue -> [cmq_lookup] -> a found record

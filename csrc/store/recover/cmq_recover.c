@@ -20,7 +20,7 @@
 
 #include "base/cmq_assert.h"
 #include "store/cmq_store_internal.h"
-#include "store/log/cmq_logwalk.h"
+#include "store/log/cmq_log_walk.h"
 #include "store/marks/cmq_abort.h"
 #include "store/marks/cmq_fence.h"
 #include "store/recover/cmq_removed.h"
@@ -32,14 +32,14 @@
 
 /* The point of the last writer, if that was one of ours: what it says was durable. One for another checkpoint is of before a Java broker's visit, or of a
  * moment whose checkpoint a crash took. */
-bool cmq_store_last_point(cmq_store *store, cmq_point *point_out)
+bool cmq_store_last_point(cmq_store *store, cmq_durable_point *point_out)
 {
     bool found;
-    *point_out = (cmq_point){0};
-    return cmq_point_load_for(store->fs, store->root, cmq_checkpoint_crc(&store->checkpoint), point_out, &found) == CMQ_OK && found;
+    *point_out = (cmq_durable_point){0};
+    return cmq_durable_point_load_for(store->fs, store->root, cmq_checkpoint_crc(&store->checkpoint), point_out, &found) == CMQ_OK && found;
 }
 
-bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out)
+bool cmq_store_trusted_point(cmq_store *store, cmq_durable_point *point_out)
 {
     if (!cmq_store_last_point(store, point_out)) return false;
     if (point_out->log_end < cmq_log_min(store->log) || point_out->log_end > cmq_log_last_file_end(store->log)) return false;
@@ -51,11 +51,11 @@ bool cmq_store_trusted_point(cmq_store *store, cmq_point *point_out)
 
 cmq_status cmq_store_refuse_lost_log(cmq_store *store)
 {
-    cmq_point point;
+    cmq_durable_point point;
     bool found;
     if (cmq_log_last_file_end(store->log) > cmq_log_min(store->log)) return CMQ_OK;
     /* Whatever checkpoint it was stored for: no program that uses a store removes its last segment. A point that cannot be read knows of nothing. */
-    if (cmq_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found) point.log_end = 0;
+    if (cmq_durable_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found) point.log_end = 0;
     if (point.log_end == 0 && store->checkpoint.physic_ms == 0) return CMQ_OK;
     return cmq_fail_at(CMQ_ERR_CORRUPT, 0,
                        "the commit log has no segment file, but messages were on disk: all of its files are missing. Put them back (is their disk mounted?). "
@@ -87,7 +87,7 @@ cmq_status cmq_store_scan_start(cmq_store *store, bool unclean, int64_t dispatch
     return CMQ_OK;
 }
 
-cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_point *point, bool unclean, bool holes, int64_t *dispatched_end_out,
+cmq_status cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_durable_point *point, bool unclean, bool holes, int64_t *dispatched_end_out,
                                     int64_t *start_out)
 {
     cmq_status status = CMQ_OK;
@@ -191,21 +191,21 @@ static cmq_status read_log(walk *w)
 {
     const cmq_store *store = w->store;
     const unsigned checks = CMQ_RECORD_CHECK_BODY_CRC | (store->options.check_property_crc ? CMQ_RECORD_CHECK_PROPERTY_CRC : 0);
-    cmq_logwalk *records;
+    cmq_log_walk *records;
     cmq_walklot lot;
-    cmq_status status = cmq_logwalk_open(w->store, w->position, checks, store->opening.was_unclean, &records);
+    cmq_status status = cmq_log_walk_open(w->store, w->position, checks, store->opening.was_unclean, &records);
     if (status != CMQ_OK) return status;
     do {
-        status = cmq_logwalk_next(records, &lot);
+        status = cmq_log_walk_next(records, &lot);
         if (status == CMQ_END) {
             const char *reason;
-            w->position = cmq_logwalk_end(records, &reason);
+            w->position = cmq_log_walk_end(records, &reason);
             (void)end_at(w, reason);
         } else if (status == CMQ_OK) {
             status = take_lot(w, &lot);
         }
     } while (status == CMQ_OK);
-    cmq_logwalk_close(records);
+    cmq_log_walk_close(records);
     return status == CMQ_END ? put_lot(w, 1) : status;
 }
 
@@ -311,14 +311,14 @@ static void miss_keys(cmq_store *store, int64_t from, int64_t end)
 /* What was missing before this opening. Also a point that is not true any more says so: a broker that came between goes on in the same files. */
 static void remember_missing(cmq_store *store)
 {
-    cmq_point point;
+    cmq_durable_point point;
     bool found;
-    if (cmq_point_load(store->fs, store->root, &point, &found) == CMQ_OK && found) miss_keys(store, point.index_missing_from, point.index_missing_end);
+    if (cmq_durable_point_load(store->fs, store->root, &point, &found) == CMQ_OK && found) miss_keys(store, point.index_missing_from, point.index_missing_end);
 }
 
 /* *keys_from: records above it get their keys. *start lowered: the log must be read from there, because index files are gone or damaged that our
  * point says were whole. */
-static cmq_status recover_index(cmq_store *store, const cmq_point *point, bool trusted, bool unclean, int64_t *start, int64_t *keys_from)
+static cmq_status recover_index(cmq_store *store, const cmq_durable_point *point, bool trusted, bool unclean, int64_t *start, int64_t *keys_from)
 {
     *keys_from = -1;
     if (store->index == NULL) return CMQ_OK;
@@ -357,7 +357,7 @@ cmq_status cmq_store_queue_folders(const cmq_store *store, bool *simple_out, boo
 
 /* Somebody removed a folder of queues that our point, or the first message, had made: all of the log must be read. A log of prepared messages alone
  * has none, which a point tells. */
-static cmq_status queues_are_gone(const cmq_store *store, const cmq_point *point, bool trusted, bool *gone_out)
+static cmq_status queues_are_gone(const cmq_store *store, const cmq_durable_point *point, bool trusted, bool *gone_out)
 {
     bool simple, batch;
     const cmq_status status = cmq_store_queue_folders(store, &simple, &batch);
@@ -381,8 +381,8 @@ static cmq_status cut_behind(cmq_store *store, walk *w, bool wait)
 /* The first durable point, or, where that may wait, what cannot. */
 static cmq_status settle_point(cmq_store *store, const walk *w, bool wait)
 {
-    cmq_status status = cmq_point_open(store->fs, store->root, &store->points);
-    if (status == CMQ_OK) status = cmq_point_keep(store->points, w->checkpoint_crc);
+    cmq_status status = cmq_durable_point_open(store->fs, store->root, &store->points);
+    if (status == CMQ_OK) status = cmq_durable_point_keep(store->points, w->checkpoint_crc);
     if (status != CMQ_OK || !wait) return status != CMQ_OK ? status : cmq_store_durable_point(store, false);
     store->findings_wait = true;
     store->durable_end = store->opening.scanned_from;
@@ -415,7 +415,7 @@ static cmq_status settle(cmq_store *store, walk *w)
     return status;
 }
 
-bool cmq_store_queues_lost(const cmq_store *store, const cmq_point *point)
+bool cmq_store_queues_lost(const cmq_store *store, const cmq_durable_point *point)
 {
     if (point->queues == 0) return false;
     const uint64_t found = cmq_queues_fingerprint(store->queues, point->log_end);
@@ -424,7 +424,7 @@ bool cmq_store_queues_lost(const cmq_store *store, const cmq_point *point)
 
 /* Make queues and index ready, and say where the walk begins: at our point if all is there that it speaks of, else where upstream would begin,
  * or before, where something that it speaks of is gone. */
-static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted, bool unclean, walk *w)
+static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool trusted, bool unclean, walk *w)
 {
     bool gone = false;
     int64_t dispatched_end, start;
@@ -454,7 +454,7 @@ static cmq_status prepare(cmq_store *store, const cmq_point *point, bool trusted
  * read: what is found then is what was written. */
 static cmq_status rewrite_findings(cmq_store *store)
 {
-    cmq_point point;
+    cmq_durable_point point;
     const int64_t from = cmq_store_last_point(store, &point) ? point.log_end : cmq_log_min(store->log);
     return cmq_fence_rewrite(store, from, cmq_log_last_file_end(store->log));
 }
@@ -463,13 +463,13 @@ static cmq_status rewrite_findings(cmq_store *store)
  * Durably, before the first point of this opening makes it believed again. */
 static cmq_status forget_foreign_page(cmq_store *store)
 {
-    cmq_point point;
+    cmq_durable_point point;
     return cmq_store_last_point(store, &point) ? CMQ_OK : cmq_follow_forget(store->fs, store->root);
 }
 
 static cmq_status recover(cmq_store *store, const cmq_layout *layout)
 {
-    cmq_point point;
+    cmq_durable_point point;
     const bool trusted = cmq_store_trusted_point(store, &point);
     const bool unclean = layout->has_abort;
     cmq_store_learn_bounds(store);

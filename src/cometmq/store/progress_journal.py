@@ -1,6 +1,6 @@
 """Progress of groups on its way to ``consumerOffset.json``: the journal ``cometmq/progress``, and what rests on it.
 
-A commit is a record in the journal, which ``csrc/store/marks/cmq_offsetlog.h`` describes. The JSON is written every few
+A commit is a record in the journal, which ``csrc/store/marks/cmq_offset_journal.h`` describes. The JSON is written every few
 seconds, when the journal is full, and at close; the journal begins anew with each. Opening reads the JSON and, where
 the journal continues that very file, the commits behind it. Over a JSON that another program wrote since, the journal
 does not count. See docs/decisions/0018-a-journal-of-commits.md.

@@ -96,9 +96,9 @@ void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, c
     kit_broker_serve(kit, open_store(root, flush), extra, false);
 }
 
-static void serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pops_options *extra, uint32_t loops, bool threads)
+static void serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pop_service_options *extra, uint32_t loops, bool threads)
 {
-    cmq_pops_options options = extra != NULL ? *extra : (cmq_pops_options){0};
+    cmq_pop_service_options options = extra != NULL ? *extra : (cmq_pop_service_options){0};
     make_tables(kit, store);
     kit->now_ms = now_ms;
     kit->loops = loops;
@@ -108,7 +108,7 @@ static void serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const 
     const cmq_timer_options timer = {.store = kit->store, .clock = cmq_clock_manual(&kit->now_ms), .manual = true, .log_file_bytes = 16 + 200 * 52};
     CHECK_OK(cmq_timer_create(&kit->timer, &timer));
     CHECK_OK(cmq_timer_start(kit->timer));
-    CHECK_OK(cmq_pop_order_create(&kit->order, 0));
+    CHECK_OK(cmq_pop_fifo_table_create(&kit->order, 0));
     options.store = kit->store;
     options.tables = kit->tables;
     options.offsets = kit->offsets;
@@ -119,29 +119,29 @@ static void serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const 
     options.host = (cmq_record_host){.address = {127, 0, 0, 1}, .port = 10911};
     options.clock = cmq_clock_manual(&kit->now_ms);
     options.manual = true;
-    CHECK_OK(cmq_pops_create(&kit->pops, &options));
+    CHECK_OK(cmq_pop_service_create(&kit->pops, &options));
     make_broker(kit, &(cmq_broker_options){.timer = kit->timer, .name = "broker-a"}, threads);
-    CHECK_OK(cmq_pops_start(kit->pops));
+    CHECK_OK(cmq_pop_service_start(kit->pops));
 }
 
-void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pops_options *extra) { serve_pops(kit, store, now_ms, extra, 1, false); }
+void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pop_service_options *extra) { serve_pops(kit, store, now_ms, extra, 1, false); }
 
-static void start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops, bool threads)
+static void start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra, uint32_t loops, bool threads)
 {
     serve_pops(kit, open_store(root, flush), KIT_BROKER_MS, extra, loops, threads);
 }
 
-void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra)
+void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra)
 {
     start_pops(kit, root, flush, extra, 1, false);
 }
 
-void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops)
+void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra, uint32_t loops)
 {
     start_pops(kit, root, flush, extra, loops, false);
 }
 
-void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pops_options *extra, uint32_t loops)
+void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pop_service_options *extra, uint32_t loops)
 {
     start_pops(kit, root, CMQ_FLUSH_ASYNC, extra, loops, true);
 }
@@ -159,11 +159,11 @@ void kit_broker_pass_pops(kit_broker *kit, int64_t ms)
             int64_t due_ms;
             CHECK_OK(cmq_store_flush(kit->store));
             CHECK_OK(cmq_timer_step(kit->timer, &due_ms));
-            CHECK_OK(cmq_pops_step(kit->pops));
-            while (cmq_pops_take_wanted(kit->pops, name, &bytes)) {
+            CHECK_OK(cmq_pop_service_step(kit->pops));
+            while (cmq_pop_service_take_wanted(kit->pops, name, &bytes)) {
                 name[bytes] = 0;
                 kit_broker_topic(kit, (const char *)name, 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
-                cmq_pops_topic_made(kit->pops);
+                cmq_pop_service_topic_made(kit->pops);
             }
             kit_broker_turn(kit);
         }
@@ -172,13 +172,13 @@ void kit_broker_pass_pops(kit_broker *kit, int64_t ms)
 
 void kit_broker_stop(kit_broker *kit)
 {
-    if (kit->pops != NULL) CHECK_OK(cmq_pops_stop(kit->pops));
+    if (kit->pops != NULL) CHECK_OK(cmq_pop_service_stop(kit->pops));
     cmq_net_destroy(kit->net);
     cmq_broker_destroy(kit->broker);
-    cmq_pops_destroy(kit->pops);
+    cmq_pop_service_destroy(kit->pops);
     if (kit->timer != NULL) CHECK_OK(cmq_timer_stop(kit->timer));
     cmq_timer_destroy(kit->timer);
-    cmq_pop_order_destroy(kit->order);
+    cmq_pop_fifo_table_destroy(kit->order);
     cmq_offsets_destroy(kit->offsets);
     cmq_tables_destroy(kit->tables);
     CHECK_OK(cmq_store_close(kit->store));

@@ -24,9 +24,9 @@ typedef struct kit_broker {
     int64_t now_ns;
     uint32_t loops;                   /* 0: one */
     bool threads;                     /* loops have their own: a turn only lets them run */
-    cmq_pop_order *order;             /* these three: with pops only */
+    cmq_pop_fifo_table *order;             /* these three: with pops only */
     cmq_timer *timer;
-    cmq_pops *pops;
+    cmq_pop_service *pops;
     _Atomic int64_t now_ms;           /* the wall clock of pops and timers, which goes with now_ns */
 } kit_broker;
 
@@ -35,13 +35,13 @@ void kit_broker_start(kit_broker *kit, const char *root, cmq_flush_mode flush, c
 /* The same over a store that is open, with or without threads of the loops (then time is the system's). */
 void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_options *extra, bool threads);
 /* The same as kit_broker_start, with pops; NULL: their defaults. Topics of timers and of the revive log are there, too. */
-void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra);
+void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra);
 /* The same on so many loops, which turn one after another; connections are dealt out among them. */
-void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pops_options *extra, uint32_t loops);
+void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra, uint32_t loops);
 /* The same with loops that run in threads; flush mode is async. Pops' time stands still all the same. */
-void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pops_options *extra, uint32_t loops);
+void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pop_service_options *extra, uint32_t loops);
 /* The same over a store that is open, at this time of its clock; the offsets are empty. */
-void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pops_options *extra);
+void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pop_service_options *extra);
 /* Let `ms` pass, and timers and pops do what is due, retry topics be made, until nothing is. */
 void kit_broker_pass_pops(kit_broker *kit, int64_t ms);
 void kit_broker_stop(kit_broker *kit);

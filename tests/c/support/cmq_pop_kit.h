@@ -19,7 +19,7 @@ enum { OK = 0, NOT_FOUND = 19, NO_MESSAGE = 208, POLLING_FULL = 209, POLLING_TIM
 
 static kit_broker kit;
 
-static inline void start(const cmq_pops_options *extra) { kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, extra); }
+static inline void start(const cmq_pop_service_options *extra) { kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_ASYNC, extra); }
 
 static inline const kit_answer *expect(int client, int32_t opaque, int32_t code)
 {

@@ -36,7 +36,7 @@ static void put_group(const char *name)
 
 static void begin_serving(void)
 {
-    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC, &(cmq_pops_options){.merge = inputs / RESTART_EVERY % 2 == 1});
+    kit_broker_start_pops(&kit, root, CMQ_FLUSH_ASYNC, &(cmq_pop_service_options){.merge = inputs / RESTART_EVERY % 2 == 1});
     put_group(CONTROL_GROUP);
     client = kit_client(&kit);
     popped_ms = kit.now_ms;

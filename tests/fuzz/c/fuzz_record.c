@@ -12,7 +12,7 @@
 #include "store/record/cmq_message_id.h"
 #include "store/record/cmq_property.h"
 #include "store/record/cmq_record.h"
-#include "store/record/cmq_tagscode.h"
+#include "store/record/cmq_tags_code.h"
 #include "store/record/cmq_wire_batch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -11,7 +11,7 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_bitmap.h"
-#include "base/cmq_namehash.h"
+#include "base/cmq_name_hash.h"
 
 #define LEAVES_SOON_MS 1500   /* so long before a checkpoint leaves memory nothing is merged into it any more */
 #define NONE CMQ_POP_NONE
@@ -51,7 +51,7 @@ void cmq_pop_buffer_destroy(cmq_pop_buffer *buffer)
         cmq_pop_shard *s = &buffer->shards[i];
         cmq_pop_checkpoints_free(&s->checkpoints);
         for (uint32_t n = 0; n < s->lane_count; n++) {
-            if (s->lanes[n] != NULL) cmq_pop_firsts_clear(&s->lanes[n]->firsts);
+            if (s->lanes[n] != NULL) cmq_pop_first_times_clear(&s->lanes[n]->firsts);
             free(s->lanes[n]);
         }
         free(s->lanes);
@@ -67,7 +67,7 @@ void cmq_pop_buffer_destroy(cmq_pop_buffer *buffer)
 
 static uint64_t hash_of(const cmq_pop_key *key)
 {
-    const uint64_t topic = cmq_namehash(key->topic), group = cmq_namehash(key->group);
+    const uint64_t topic = cmq_name_hash(key->topic), group = cmq_name_hash(key->group);
     uint64_t mixed = topic * 31 + (group << 1 | group >> 63) + (uint32_t)key->queue_id * UINT64_C(0x9E3779B97F4A7C15);
     mixed ^= mixed >> 32;
     return mixed * UINT64_C(0xD6E8FEB86659FD93);
@@ -318,7 +318,7 @@ cmq_status cmq_pop_lane_add(cmq_pop_buffer *buffer, cmq_pop_lane *lane, const cm
         return status;
     }
     append_to_lane(s, lane, number);
-    cmq_pop_ages_add(&lane->ages, batch->count, batch->pop_ms, batch->invisible_ms);
+    cmq_pop_in_flight_add(&lane->ages, batch->count, batch->pop_ms, batch->invisible_ms);
     settle_or_list(buffer, s, lane);
     return CMQ_OK;
 }
@@ -355,8 +355,8 @@ void cmq_pop_lane_reset(cmq_pop_buffer *buffer, cmq_pop_lane *lane)
     }
     lane->first = lane->last = NONE;
     lane->count = 0;
-    lane->ages = (cmq_pop_ages){0};
-    cmq_pop_firsts_clear(&lane->firsts);
+    lane->ages = (cmq_pop_in_flight){0};
+    cmq_pop_first_times_clear(&lane->firsts);
 }
 
 /* ---- acks ---- */
@@ -391,7 +391,7 @@ cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, in
             uint32_t landed = 0;
             for (uint32_t i = 0; i < count; i++) landed += merge_ack(s, held, offsets[i]);
             s->acks_merged += landed;
-            if (!held->detached) cmq_pop_ages_take(&lane->ages, landed, pop_ms, held->invisible_ms);
+            if (!held->detached) cmq_pop_in_flight_take(&lane->ages, landed, pop_ms, held->invisible_ms);
             if (cmq_pop_held_is_done(held) && held->detached)
                 cmq_pop_shard_drop(buffer, s, number);
             else if (cmq_pop_held_is_done(held) && lane->first == number)
@@ -421,12 +421,12 @@ static void note_stored_acks(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_l
 /* Messages of a pop are in flight no more. */
 static void count_off(cmq_pop_lane *lane, const int64_t *offsets, uint32_t count, int64_t pop_ms, int64_t invisible_ms)
 {
-    cmq_pop_ages_take(&lane->ages, count, pop_ms, invisible_ms);
+    cmq_pop_in_flight_take(&lane->ages, count, pop_ms, invisible_ms);
     for (uint32_t i = 0; i < count && lane->firsts != NULL; i++) {
-        const int64_t first_ms = cmq_pop_firsts_take(&lane->firsts, offsets[i], pop_ms);
+        const int64_t first_ms = cmq_pop_first_times_take(&lane->firsts, offsets[i], pop_ms);
         (void)first_ms;   /* nobody's any more */
     }
-    if (lane->ages.in_flight == 0) cmq_pop_firsts_clear(&lane->firsts);
+    if (lane->ages.in_flight == 0) cmq_pop_first_times_clear(&lane->firsts);
 }
 
 void cmq_pop_buffer_acks_stored(cmq_pop_buffer *buffer, const cmq_pop_key *key, int64_t start_offset, int64_t pop_ms, int64_t invisible_ms,
@@ -452,7 +452,7 @@ void cmq_pop_buffer_in_flight_done(cmq_pop_buffer *buffer, const cmq_pop_key *ke
     if (lane != NULL) {
         /* A changed message is alone in its checkpoint. */
         count_off(lane, &start_offset, 1, pop_ms, invisible_ms);
-        cmq_pop_ages_take(&lane->ages, count - 1, pop_ms, invisible_ms);
+        cmq_pop_in_flight_take(&lane->ages, count - 1, pop_ms, invisible_ms);
     }
     pthread_mutex_unlock(&s->mutex);
 }
@@ -464,9 +464,9 @@ void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *ke
     pthread_mutex_lock(&s->mutex);
     cmq_pop_lane *lane = find_lane(s, key, hash);
     if (lane != NULL) {
-        const int64_t first_ms = cmq_pop_firsts_take(&lane->firsts, offset, before_ms);
-        cmq_pop_firsts_put(&lane->firsts, offset, pop_ms, first_ms >= 0 ? first_ms : before_ms);
-        cmq_pop_ages_add(&lane->ages, 1, pop_ms, invisible_ms);
+        const int64_t first_ms = cmq_pop_first_times_take(&lane->firsts, offset, before_ms);
+        cmq_pop_first_times_put(&lane->firsts, offset, pop_ms, first_ms >= 0 ? first_ms : before_ms);
+        cmq_pop_in_flight_add(&lane->ages, 1, pop_ms, invisible_ms);
     }
     pthread_mutex_unlock(&s->mutex);
 }
@@ -516,7 +516,7 @@ static void forget_lane(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *
     }
     for (uint32_t number = 0; (number = cmq_pop_checkpoints_of_lane(&s->checkpoints, lane->number, number)) != NONE; number++) cmq_pop_shard_drop(buffer, s, number);
     s->lane_bytes -= bytes_of(lane);
-    cmq_pop_firsts_clear(&lane->firsts);
+    cmq_pop_first_times_clear(&lane->firsts);
     s->lanes[lane->number] = NULL;
     s->lanes_live--;
     free(lane);

@@ -152,7 +152,7 @@ typedef struct cmq_pop_lane_item {
     int32_t queue_id;
     uint32_t in_flight;
     int64_t oldest_pop_ms;               /* when the oldest of them was popped, or its invisible time changed: no later than this */
-    int64_t due_ms;                      /* when the first of them comes back: no earlier than this; see cmq_pop_ages.h */
+    int64_t due_ms;                      /* when the first of them comes back: no earlier than this; see cmq_pop_in_flight.h */
 } cmq_pop_lane_item;
 
 /* Lanes with messages in flight, from *cursor (0 at first) on; 0: no more. `text` has room for one item's names at least (512 bytes). */

@@ -20,7 +20,7 @@ void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *count
         for (uint32_t n = 0; n < s->lane_count; n++) {
             if (s->lanes[n] == NULL) continue;
             counters_out->in_flight_now += s->lanes[n]->ages.in_flight;
-            counters_out->bytes_now += cmq_pop_firsts_bytes(s->lanes[n]->firsts);
+            counters_out->bytes_now += cmq_pop_first_times_bytes(s->lanes[n]->firsts);
         }
         pthread_mutex_unlock(&s->mutex);
     }
@@ -28,7 +28,7 @@ void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *count
 
 static int64_t oldest_of(const cmq_pop_lane *lane)
 {
-    const int64_t popped_ms = cmq_pop_ages_oldest_ms(&lane->ages), changed_ms = cmq_pop_firsts_oldest_ms(lane->firsts);
+    const int64_t popped_ms = cmq_pop_in_flight_oldest_ms(&lane->ages), changed_ms = cmq_pop_first_times_oldest_ms(lane->firsts);
     return changed_ms >= 0 && changed_ms < popped_ms ? changed_ms : popped_ms;
 }
 
@@ -54,7 +54,7 @@ uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_l
                 .queue_id = lane->queue_id,
                 .in_flight = lane->ages.in_flight,
                 .oldest_pop_ms = oldest_of(lane),
-                .due_ms = cmq_pop_ages_due_ms(&lane->ages),
+                .due_ms = cmq_pop_in_flight_due_ms(&lane->ages),
             };
             used += bytes;
         }

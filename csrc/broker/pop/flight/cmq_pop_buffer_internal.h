@@ -5,10 +5,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "broker/pop/flight/cmq_pop_ages.h"
 #include "broker/pop/flight/cmq_pop_buffer.h"
 #include "broker/pop/flight/cmq_pop_checkpoints.h"
-#include "broker/pop/flight/cmq_pop_firsts.h"
+#include "broker/pop/flight/cmq_pop_first_times.h"
+#include "broker/pop/flight/cmq_pop_in_flight.h"
 
 #define CMQ_POP_SHARD_BITS 4u
 #define CMQ_POP_SHARDS (1u << CMQ_POP_SHARD_BITS)
@@ -21,8 +21,8 @@ struct cmq_pop_lane {
     int32_t queue_id;
     uint16_t topic_bytes, group_bytes;
     bool waiting;                        /* listed in the shard's waiting */
-    cmq_pop_ages ages;                   /* what is in flight */
-    cmq_pop_firsts *firsts;              /* of that, what had its invisible time changed */
+    cmq_pop_in_flight ages;                   /* what is in flight */
+    cmq_pop_first_times *firsts;              /* of that, what had its invisible time changed */
     char names[];                        /* the topic, then the group */
 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/cmq_bitmap.h"
-#include "base/cmq_namehash.h"
+#include "base/cmq_name_hash.h"
 #include "broker/delay/cmq_parked.h"
 #include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"
@@ -157,10 +157,10 @@ static cmq_status CMQ_MUST_CHECK find_retry_topic(cmq_pop_revive *r, cmq_pop_rev
         const cmq_status status = cmq_pop_retry_topic(of->group, of->topic, r->options.retry_v2 ? CMQ_POP_RETRY_V2 : CMQ_POP_RETRY_V1, into, topic_out);
         if (status != CMQ_OK) return status;
     }
-    cmq_pop_waited_topic *waited = find_waited(s, cmq_namehash(*topic_out));
+    cmq_pop_waited_topic *waited = find_waited(s, cmq_name_hash(*topic_out));
     if (cmq_tables_topic(r->tables, *topic_out) == NULL) {
         want(r, *topic_out);
-        if (waited == NULL) waited = begin_waiting(s, cmq_namehash(*topic_out), now_ms);
+        if (waited == NULL) waited = begin_waiting(s, cmq_name_hash(*topic_out), now_ms);
         if (waited->since_ms > now_ms) waited->since_ms = now_ms;
         if (now_ms - waited->since_ms > TOPIC_WAIT_MS) return cmq_fail(CMQ_ERR_TOPIC, "a retry topic was not made");
         return CMQ_AGAIN;

@@ -9,7 +9,7 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_bitmap.h"
-#include "base/cmq_namehash.h"
+#include "base/cmq_name_hash.h"
 
 #define RING_FIRST 64u
 #define RING_MAX (1u << 30)
@@ -85,7 +85,7 @@ uint32_t cmq_pop_unfinished_count(const cmq_pop_unfinished *u) { return u->count
 
 static uint64_t hash_names(cmq_slice topic, cmq_slice group, cmq_slice broker)
 {
-    return (cmq_namehash(topic) * 3 + cmq_namehash(group)) * 5 + cmq_namehash(broker);
+    return (cmq_name_hash(topic) * 3 + cmq_name_hash(group)) * 5 + cmq_name_hash(broker);
 }
 
 static names *find_names(const cmq_pop_unfinished *u, uint64_t hash, cmq_slice topic, cmq_slice group, cmq_slice broker)

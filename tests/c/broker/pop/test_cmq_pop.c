@@ -9,7 +9,7 @@ static cmq_pop_lane_item in_flight(void)
     static uint8_t names[512];
     cmq_pop_lane_item item;
     uint32_t cursor = 0;
-    CHECK_INT(cmq_pop_buffer_list(cmq_pops_buffer(kit.pops), &cursor, &item, 1, names, sizeof names), 1);
+    CHECK_INT(cmq_pop_buffer_list(cmq_pop_service_buffer(kit.pops), &cursor, &item, 1, names, sizeof names), 1);
     return item;
 }
 
@@ -41,7 +41,7 @@ static void what_is_popped_and_acknowledged_does_not_come_back(void)
     kit_broker_stop(&kit);
 }
 
-static void what_is_not_acknowledged_comes_back_once(const cmq_pops_options *options)
+static void what_is_not_acknowledged_comes_back_once(const cmq_pop_service_options *options)
 {
     start(options);
     const int client = kit_client(&kit);
@@ -75,7 +75,7 @@ static void what_is_not_acknowledged_comes_back_once(const cmq_pops_options *opt
 }
 
 static void it_comes_back_when_all_is_stored(void) { what_is_not_acknowledged_comes_back_once(NULL); }
-static void it_comes_back_when_pops_are_merged(void) { what_is_not_acknowledged_comes_back_once(&(cmq_pops_options){.merge = true}); }
+static void it_comes_back_when_pops_are_merged(void) { what_is_not_acknowledged_comes_back_once(&(cmq_pop_service_options){.merge = true}); }
 
 static void a_change_makes_a_message_come_back_at_another_time(void)
 {
@@ -107,7 +107,7 @@ static void a_change_makes_a_message_come_back_at_another_time(void)
 }
 
 /* A worker that hangs while its message is kept hidden shows, and others that come and go beside it do not hide it. */
-static void a_changed_message_is_as_old_as_its_first_pop(const cmq_pops_options *options, bool finished)
+static void a_changed_message_is_as_old_as_its_first_pop(const cmq_pop_service_options *options, bool finished)
 {
     start(options);
     const int client = kit_client(&kit);
@@ -144,7 +144,7 @@ static void a_changed_message_is_as_old_as_its_first_pop(const cmq_pops_options 
     uint32_t cursor = 0;
     uint8_t names[512];
     cmq_pop_lane_item item;
-    CHECK_INT(cmq_pop_buffer_list(cmq_pops_buffer(kit.pops), &cursor, &item, 1, names, sizeof names), 0);
+    CHECK_INT(cmq_pop_buffer_list(cmq_pop_service_buffer(kit.pops), &cursor, &item, 1, names, sizeof names), 0);
     close(client);
     kit_broker_stop(&kit);
 }
@@ -152,7 +152,7 @@ static void a_changed_message_is_as_old_as_its_first_pop(const cmq_pops_options 
 static void a_changed_message_that_is_acknowledged_is_as_old_as_its_first_pop(void) { a_changed_message_is_as_old_as_its_first_pop(NULL, true); }
 static void a_changed_message_that_comes_back_is_as_old_as_its_first_pop(void)
 {
-    a_changed_message_is_as_old_as_its_first_pop(&(cmq_pops_options){.merge = true}, false);
+    a_changed_message_is_as_old_as_its_first_pop(&(cmq_pop_service_options){.merge = true}, false);
 }
 
 static void many_are_acknowledged_at_once(void)
@@ -323,7 +323,7 @@ static void what_one_leaves_the_next_gets(void)
 
 static void more_than_may_wait_is_told(void)
 {
-    start(&(cmq_pops_options){.waits_max = 1});
+    start(&(cmq_pop_service_options){.waits_max = 1});
     const int first = kit_client(&kit), second = kit_client(&kit);
     pop(first, 1, waiting(15000));
     CHECK(kit_is_silent(&kit, first));
@@ -376,7 +376,7 @@ static void an_ordered_pop_waits_for_the_batch_before_it(void)
 
 static void an_ordered_pop_waits_for_what_was_popped_without_order(void)
 {
-    start(&(cmq_pops_options){.merge = true});
+    start(&(cmq_pop_service_options){.merge = true});
     const int client = kit_client(&kit);
     send_some(client, 4);
     asked two = all;
@@ -496,8 +496,8 @@ static void pops_begin_at_any_queue(void)
 static void a_stop_stores_all_however_little_may_wait_for_the_disk(void)
 {
     enum { POPS = 60, STAGING_BYTES = 4096 };
-    cmq_pops_counters counters;
-    kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, &(cmq_pops_options){.merge = true});
+    cmq_pop_service_counters counters;
+    kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, &(cmq_pop_service_options){.merge = true});
     const int client = kit_client(&kit);
     asked one = all;
     one.queue_id = 0;
@@ -512,11 +512,11 @@ static void a_stop_stores_all_however_little_may_wait_for_the_disk(void)
         pop(client, i, one);
         expect(client, i, OK);
     }
-    cmq_pops_count(kit.pops, &counters);
+    cmq_pop_service_count(kit.pops, &counters);
     CHECK_INT(counters.buffer.checkpoints_now, POPS);
     cmq_store_set_staging(kit.store, STAGING_BYTES);
-    CHECK_OK(cmq_pops_stop(kit.pops));
-    cmq_pops_count(kit.pops, &counters);
+    CHECK_OK(cmq_pop_service_stop(kit.pops));
+    cmq_pop_service_count(kit.pops, &counters);
     CHECK_INT(counters.buffer.checkpoints_now, 0);
     CHECK_INT(committed("T"), POPS);
     close(client);
@@ -527,7 +527,7 @@ static void a_stop_stores_all_however_little_may_wait_for_the_disk(void)
 static void a_stop_settles_what_is_stored_beside_what_is_refused(void)
 {
     enum { BACK_MS = 4 * 24 * 3600 * 1000 };
-    kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, &(cmq_pops_options){.merge = true});
+    kit_broker_start_pops(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, &(cmq_pop_service_options){.merge = true});
     const int client = kit_client(&kit);
     asked one = all;
     one.invisible_ms = 60000;
@@ -543,7 +543,7 @@ static void a_stop_settles_what_is_stored_beside_what_is_refused(void)
     one.queue_id = 0;
     pop(client, 2, one);
     expect(client, 2, OK);
-    CHECK_STATUS(cmq_pops_stop(kit.pops), CMQ_ERR_ARGUMENT);
+    CHECK_STATUS(cmq_pop_service_stop(kit.pops), CMQ_ERR_ARGUMENT);
     CHECK_INT(committed("T"), 1);
     kit.now_ms += BACK_MS;
     close(client);

@@ -100,7 +100,7 @@ static uint64_t refused(void)
 /* MESSAGES of queue 0 are popped, and a broker is there. */
 static void begin(bool merge)
 {
-    start(&(cmq_pops_options){.merge = merge});
+    start(&(cmq_pop_service_options){.merge = merge});
     kit_broker_topic(&kit, "write-only", 1, CMQ_PERM_WRITE);
     client = kit_client(&kit);
     for (int32_t i = 0; i < MESSAGES; i++) {
@@ -214,8 +214,8 @@ static void an_ack_counts_once(void)
     for (int merge = 0; merge < 2; merge++) {
         begin(merge);
         for (int i = 0; i < 3; i++) CHECK_INT(ask(ACK, "extraInfo", "0 $P $I $R 0 broker-a 0 0")->command.code, OK);
-        cmq_pops_counters counters;
-        cmq_pops_count(kit.pops, &counters);
+        cmq_pop_service_counters counters;
+        cmq_pop_service_count(kit.pops, &counters);
         CHECK_INT(counters.buffer.in_flight_now, merge ? MESSAGES - 1 : MESSAGES - 3);   /* the log does not know what it was told before */
         end(MESSAGES - 1);
     }

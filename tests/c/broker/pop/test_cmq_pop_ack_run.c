@@ -48,7 +48,7 @@ static void those_of_one_checkpoint_are_one_record(void)
 
 static void merged_ones_are_no_record(void)
 {
-    start(&(cmq_pops_options){.merge = true});
+    start(&(cmq_pop_service_options){.merge = true});
     const int client = kit_client(&kit);
     send_some(client, 5);
     pop(client, 1, five());
@@ -67,7 +67,7 @@ static void merged_ones_are_no_record(void)
 /* What comes behind them in a turn finds them done. */
 static void a_pop_and_a_change_end_them(void)
 {
-    start(&(cmq_pops_options){.merge = true, .in_flight_max = 4});
+    start(&(cmq_pop_service_options){.merge = true, .in_flight_max = 4});
     const int client = kit_client(&kit);
     send_some(client, 10);
     pop(client, 1, five());

@@ -119,7 +119,7 @@ static void what_others_left_is_told_beside_a_damaged_queue(void)
 
 static void a_pop_that_finds_nothing_is_held_or_one_too_many_or_too_late(void)
 {
-    start(&(cmq_pops_options){.waits_max = 3, .waits_key_max = 2});
+    start(&(cmq_pop_service_options){.waits_max = 3, .waits_key_max = 2});
     int clients[5];
     for (int i = 0; i < 5; i++) clients[i] = kit_client(&kit);
     hold(clients[0], 1, waiting(15000));
@@ -380,7 +380,7 @@ static void a_revived_message_wakes_a_pop_of_any_loop(void)
 
 /* ---- messages in flight ---- */
 
-static void too_many_in_flight_wait_for_acks(const cmq_pops_options *options)
+static void too_many_in_flight_wait_for_acks(const cmq_pop_service_options *options)
 {
     start(options);
     const int client = kit_client(&kit), held = kit_client(&kit);
@@ -411,8 +411,8 @@ static void too_many_in_flight_wait_for_acks(const cmq_pops_options *options)
     kit_broker_stop(&kit);
 }
 
-static void too_many_in_flight_when_all_is_stored(void) { too_many_in_flight_wait_for_acks(&(cmq_pops_options){.in_flight_max = 2}); }
-static void too_many_in_flight_when_pops_are_merged(void) { too_many_in_flight_wait_for_acks(&(cmq_pops_options){.in_flight_max = 2, .merge = true}); }
+static void too_many_in_flight_when_all_is_stored(void) { too_many_in_flight_wait_for_acks(&(cmq_pop_service_options){.in_flight_max = 2}); }
+static void too_many_in_flight_when_pops_are_merged(void) { too_many_in_flight_wait_for_acks(&(cmq_pop_service_options){.in_flight_max = 2, .merge = true}); }
 
 /* ---- the disk ---- */
 
@@ -435,7 +435,7 @@ static void what_is_not_on_disk_is_not_popped(void)
         expect(producer, i, OK);
         ack(client, 100 + i, &b, i);
         CHECK_OK(cmq_store_flush(kit.store));
-        CHECK_OK(cmq_pops_step(kit.pops));
+        CHECK_OK(cmq_pop_service_step(kit.pops));
         CHECK_INT(committed("T"), i + 1);
     }
     close(client);
@@ -485,7 +485,7 @@ static void a_reset_wakes_who_waits(void)
 /* One that is blocked gets another deadline with each batch before it; its place it has already. */
 static void an_ordered_pop_stays_held_where_no_more_may_wait(void)
 {
-    start(&(cmq_pops_options){.waits_key_max = 1});
+    start(&(cmq_pop_service_options){.waits_key_max = 1});
     const int first = kit_client(&kit), second = kit_client(&kit);
     asked ordered = waiting(60000);
     ordered.order = true;

@@ -1,4 +1,4 @@
-/* Tests csrc/broker/pop/cmq_pop.c and cmq_popped.c through a socket: in which order a pop looks at queues and retry topics of both kinds, what a message that comes
+/* Tests csrc/broker/pop/cmq_pop.c and cmq_pop_result.c through a socket: in which order a pop looks at queues and retry topics of both kinds, what a message that comes
  * back looks like, where a group begins. Time is injected. */
 #include <unistd.h>
 
@@ -55,7 +55,7 @@ static void a_fifth_of_the_pops_look_into_the_retry_topic_first(void)
 }
 
 /* What pops of `most` give, in their order, until there is nothing. */
-static void expect_pops(const cmq_pops_options *options, const char *retry_topic, int32_t most, const char *first, const char *second)
+static void expect_pops(const cmq_pop_service_options *options, const char *retry_topic, int32_t most, const char *first, const char *second)
 {
     start(options);
     const int client = kit_client(&kit);
@@ -75,7 +75,7 @@ static void expect_pops(const cmq_pops_options *options, const char *retry_topic
 
 static void queues_come_between_the_two_looks(void)
 {
-    const cmq_pops_options first = {.retry_percent = 100}, last = {.retry_percent = -1};
+    const cmq_pop_service_options first = {.retry_percent = 100}, last = {.retry_percent = -1};
     expect_pops(&first, V1, 32, "1 0 0;0 0 0", NULL);
     expect_pops(&last, V1, 32, "0 0 0;1 0 0", NULL);
     expect_pops(&first, V1, 1, "1 0 0", "0 0 0");
@@ -135,7 +135,7 @@ static void all_queues_are_asked_from_any_on(void)
 
 static void retry_topics_of_the_second_kind(void)
 {
-    start(&(cmq_pops_options){.retry_v2 = true});
+    start(&(cmq_pop_service_options){.retry_v2 = true});
     const int client = kit_client(&kit);
     char handle[512];
     cmq_record_view view;
@@ -163,7 +163,7 @@ static void retry_topics_of_the_second_kind(void)
 /* What came back before the setting was changed is popped too; not together with the second kind's, and not left lying beside a pop that waits. */
 static void messages_of_the_first_kind_are_found_beside_the_second(void)
 {
-    start(&(cmq_pops_options){.retry_v2 = true});
+    start(&(cmq_pop_service_options){.retry_v2 = true});
     const int client = kit_client(&kit);
     kit_broker_topic(&kit, V1, 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
     kit_broker_topic(&kit, V2, 1, CMQ_PERM_READ | CMQ_PERM_WRITE);
@@ -188,7 +188,7 @@ static void messages_of_the_first_kind_are_found_beside_the_second(void)
 
 static void the_first_kind_may_be_left_alone(void)
 {
-    start(&(cmq_pops_options){.retry_v2 = true, .retry_v1_off = true});
+    start(&(cmq_pop_service_options){.retry_v2 = true, .retry_v1_off = true});
     const int client = kit_client(&kit);
     send_both(client, V1);
     for (int i = 0; i < 20; i++) CHECK(!peeks_at_retry_topic(client, i));
@@ -287,7 +287,7 @@ static void ack_two(int client, int32_t opaque, const batch *b, const char *kind
     expect(client, opaque, OK);
 }
 
-static void what_came_back_is_acknowledged_at_once(const cmq_pops_options *options, const char *topic, const char *kind)
+static void what_came_back_is_acknowledged_at_once(const cmq_pop_service_options *options, const char *topic, const char *kind)
 {
     start(options);
     const int client = kit_client(&kit);
@@ -313,8 +313,8 @@ static void what_came_back_is_acknowledged_at_once(const cmq_pops_options *optio
 static void many_of_a_retry_topic_of_either_kind(void)
 {
     for (int merge = 0; merge < 2; merge++) {
-        what_came_back_is_acknowledged_at_once(&(cmq_pops_options){.merge = merge == 1}, V1, "1");
-        what_came_back_is_acknowledged_at_once(&(cmq_pops_options){.merge = merge == 1, .retry_v2 = true}, V2, "2");
+        what_came_back_is_acknowledged_at_once(&(cmq_pop_service_options){.merge = merge == 1}, V1, "1");
+        what_came_back_is_acknowledged_at_once(&(cmq_pop_service_options){.merge = merge == 1, .retry_v2 = true}, V2, "2");
     }
 }
 
@@ -348,7 +348,7 @@ static const char *foreign_handle_of(const batch *b, int64_t offset)
     return text;
 }
 
-static void another_brokers_handle_finishes_nothing_here(const cmq_pops_options *options)
+static void another_brokers_handle_finishes_nothing_here(const cmq_pop_service_options *options)
 {
     start(options);
     const int client = kit_client(&kit);
@@ -367,7 +367,7 @@ static void another_brokers_handle_finishes_nothing_here(const cmq_pops_options 
 }
 
 static void another_brokers_handle_where_all_is_stored(void) { another_brokers_handle_finishes_nothing_here(NULL); }
-static void another_brokers_handle_where_pops_are_merged(void) { another_brokers_handle_finishes_nothing_here(&(cmq_pops_options){.merge = true}); }
+static void another_brokers_handle_where_pops_are_merged(void) { another_brokers_handle_finishes_nothing_here(&(cmq_pop_service_options){.merge = true}); }
 
 /* A list says of which broker its messages are, behind them. */
 static void a_list_of_another_broker_finishes_nothing_here(void)
@@ -379,7 +379,7 @@ static void a_list_of_another_broker_finishes_nothing_here(void)
     } cases[] = {{",\"brokerName\":\"broker-b\"", OK, 1}, {",\"brokerName\":\"broker-a\"", OK, 0}, {"", OK, 0}, {",\"brokerName\":null", OK, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char body[512];
-        start(&(cmq_pops_options){.merge = i % 2 == 0});
+        start(&(cmq_pop_service_options){.merge = i % 2 == 0});
         const int client = kit_client(&kit);
         send_some(client, 1);
         pop(client, 1, all);
@@ -411,7 +411,7 @@ static void a_group_begins_where_it_asks_to(void)
         {true, true, "0 0 4"},    /* the last one that is there, other than a pull's */
     };
     for (int i = 0; i < 3; i++) {
-        start(&(cmq_pops_options){.begin_late = cases[i].off});
+        start(&(cmq_pop_service_options){.begin_late = cases[i].off});
         const int client = kit_client(&kit);
         asked what = all;
         what.begin_late = cases[i].late;
@@ -447,12 +447,12 @@ static void a_queue_that_has_begun_anew_is_read_from_its_beginning(void)
     const int64_t offsets[] = {40};
     cmq_pop_lane *lane;
     for (int settled = 0; settled < 2; settled++) {
-        start(&(cmq_pops_options){.merge = true});
+        start(&(cmq_pop_service_options){.merge = true});
         const int client = kit_client(&kit);
         const cmq_pop_batch late = {.pop_ms = kit.now_ms, .invisible_ms = 60000, .next_offset = 41, .offsets = offsets, .count = 1};
-        CHECK_OK(cmq_pop_lane_enter(cmq_pops_buffer(kit.pops), &key, &lane));
-        CHECK_OK(cmq_pop_lane_add(cmq_pops_buffer(kit.pops), lane, &late, kit.now_ms));
-        cmq_pop_lane_leave(cmq_pops_buffer(kit.pops), lane);
+        CHECK_OK(cmq_pop_lane_enter(cmq_pop_service_buffer(kit.pops), &key, &lane));
+        CHECK_OK(cmq_pop_lane_add(cmq_pop_service_buffer(kit.pops), lane, &late, kit.now_ms));
+        cmq_pop_lane_leave(cmq_pop_service_buffer(kit.pops), lane);
         if (settled) kit_broker_pass_pops(&kit, 11000);   /* the checkpoint leaves memory, and would move the group */
         send_some(client, 2);
         pop(client, 1, all);
@@ -464,7 +464,7 @@ static void a_queue_that_has_begun_anew_is_read_from_its_beginning(void)
 
 /* ---- progress that an administrator set ---- */
 
-static void what_was_passed_over_stays_so(const cmq_pops_options *options, bool order)
+static void what_was_passed_over_stays_so(const cmq_pop_service_options *options, bool order)
 {
     const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
     start(options);
@@ -487,7 +487,7 @@ static void what_was_passed_over_stays_so(const cmq_pops_options *options, bool 
 
 static void a_group_that_was_moved_on_stays_there(void)
 {
-    what_was_passed_over_stays_so(&(cmq_pops_options){.merge = true}, false);
+    what_was_passed_over_stays_so(&(cmq_pop_service_options){.merge = true}, false);
     what_was_passed_over_stays_so(NULL, true);
 }
 

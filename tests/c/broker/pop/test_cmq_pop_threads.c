@@ -28,7 +28,7 @@ static int note(const kit_answer *answer, int64_t *first_out)
     return count;
 }
 
-static void each_message_is_given_once(const cmq_pops_options *options)
+static void each_message_is_given_once(const cmq_pop_service_options *options)
 {
     int clients[MEMBERS], left = MESSAGES;
     memset(given, 0, sizeof given);
@@ -59,20 +59,20 @@ static void each_message_is_given_once(const cmq_pops_options *options)
                 const int64_t offset = batches[i].start_offset + n;
                 settle_to(clients[(i + 1) % MEMBERS], 100 + n, ACK, "T", 0, offset, handle_of(&batches[i], offset), 0);
             }
-        CHECK_OK(cmq_pops_step(kit.pops));
+        CHECK_OK(cmq_pop_service_step(kit.pops));
         for (int i = 0; i < MEMBERS; i++)
             for (int n = 0; n < counts[i]; n++) expect(clients[(i + 1) % MEMBERS], 100 + n, OK);
     }
     for (int i = 0; i < MESSAGES; i++) CHECK(given[i]);
     CHECK_OK(cmq_store_flush(kit.store));
-    CHECK_OK(cmq_pops_step(kit.pops));
+    CHECK_OK(cmq_pop_service_step(kit.pops));
     CHECK_INT(committed("T"), MESSAGES);
     for (int i = 0; i < MEMBERS; i++) close(clients[i]);
     kit_broker_stop(&kit);
 }
 
 static void when_all_is_stored(void) { each_message_is_given_once(NULL); }
-static void when_pops_are_merged(void) { each_message_is_given_once(&(cmq_pops_options){.merge = true}); }
+static void when_pops_are_merged(void) { each_message_is_given_once(&(cmq_pop_service_options){.merge = true}); }
 
 /* Held on every loop, each of them wakes for the same arrival; one has it, nobody loses it. */
 static void who_waits_on_any_loop_gets_each_message_once(void)

@@ -14,7 +14,7 @@
 #include "store/index/cmq_index.h"
 #include "store/marks/cmq_abort.h"
 #include "store/marks/cmq_checkpoint.h"
-#include "store/marks/cmq_point.h"
+#include "store/marks/cmq_durable_point.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_test.h"
 
@@ -77,9 +77,9 @@ static void check_index(cmq_index *index, const char *root, uint32_t end)
 static void recover_image(const char *image)
 {
     cmq_fs *fs = cmq_fs_posix();
-    cmq_point point;
+    cmq_durable_point point;
     bool found, aborted;
-    CHECK_OK(cmq_point_load(fs, image, &point, &found));
+    CHECK_OK(cmq_durable_point_load(fs, image, &point, &found));
     CHECK_OK(cmq_abort_present(fs, image, &aborted));
     CHECK(aborted || !found);   /* it is made durable before anything else */
     CHECK(found || acknowledged == 0);
@@ -121,17 +121,17 @@ static void crash_here(void *context, const cmq_twin_call *call)
     plan->images++;
 }
 
-static void store_point(cmq_fs *fs, const char *root, cmq_index *index, cmq_point_file *points,
+static void store_point(cmq_fs *fs, const char *root, cmq_index *index, cmq_durable_point_file *points,
                         cmq_checkpoint *checkpoint)
 {
-    cmq_point point = {.log_end = (int64_t)put_count * 10, .store_ms = BEGIN_MS + put_count};
+    cmq_durable_point point = {.log_end = (int64_t)put_count * 10, .store_ms = BEGIN_MS + put_count};
     int64_t full_end_ms;
     cmq_index_at(index, &point.index);
     CHECK_OK(cmq_index_flush(index, &full_end_ms));
     checkpoint->index_ms = full_end_ms;
     CHECK_OK(cmq_checkpoint_store(fs, root, checkpoint));
     point.checkpoint_crc = cmq_checkpoint_crc(checkpoint);
-    CHECK_OK(cmq_point_store(points, &point));
+    CHECK_OK(cmq_durable_point_store(points, &point));
     acknowledged = put_count;
 }
 
@@ -148,8 +148,8 @@ static uint32_t work_and_crash(const char *base, int life, unsigned ignored_sync
     cmq_file_twin_on_call(plan.twin, 0, crash_here, &plan);
     cmq_fs *fs = cmq_file_twin_fs(plan.twin);
     CHECK_OK(cmq_abort_create(fs, root, 1));
-    cmq_point_file *points;
-    CHECK_OK(cmq_point_open(fs, root, &points));
+    cmq_durable_point_file *points;
+    CHECK_OK(cmq_durable_point_open(fs, root, &points));
     cmq_index *index = open_index(fs, root);
     cmq_checkpoint checkpoint = {0};
     for (int step = 0; step < 12; step++) {
@@ -160,7 +160,7 @@ static uint32_t work_and_crash(const char *base, int life, unsigned ignored_sync
     }
     cmq_file_twin_on_call(plan.twin, 0, NULL, NULL);
     cmq_index_destroy(index);
-    cmq_point_close(points);
+    cmq_durable_point_close(points);
     CHECK_OK(cmq_abort_remove(fs, root));
     cmq_file_twin_close(plan.twin);
     return plan.images;

@@ -1,4 +1,4 @@
-/* Tests csrc/store/log/cmq_log.c and cmq_queuefile.c on overlayfs, as containers have it. Such a file, opened for reading while it lies in the lower
+/* Tests csrc/store/log/cmq_log.c and cmq_queue_file.c on overlayfs, as containers have it. Such a file, opened for reading while it lies in the lower
  * layer, goes on showing the lower layer's bytes after somebody has opened it for writing, which copies it up.
  *
  * Skipped where this process may not mount.

@@ -1,4 +1,4 @@
-/* Tests csrc/store/recover/cmq_recover.c and cmq_sound.c: what a writer makes of a directory when it opens it. */
+/* Tests csrc/store/recover/cmq_recover.c and cmq_log_tail_scan.c: what a writer makes of a directory when it opens it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

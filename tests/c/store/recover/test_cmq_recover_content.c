@@ -1,4 +1,4 @@
-/* Tests csrc/store/recover/cmq_recover.c, cmq_sound.c and cmq_append.c: no message is taken for torn because of what it holds. */
+/* Tests csrc/store/recover/cmq_recover.c, cmq_log_tail_scan.c and cmq_append.c: no message is taken for torn because of what it holds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

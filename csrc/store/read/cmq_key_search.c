@@ -1,0 +1,166 @@
+/* cmq_key_search: all records of a key, newest first, in steps: from the index, collisions removed by reading the record.
+ *
+ * Between two steps only places are kept: the index file and its entry to go on from (cmq_index_cursor), a lot of offsets that were looked up and not
+ * read yet, and the last offsets that were given. No file is held, so retention goes on, and what it takes is passed over.
+ *
+ * A record may stand in the index twice for one key: the same key twice, or indexed again by a recovery, which puts the last records' keys anew.
+ * Such entries are near each other, so a window of what was given last is enough to give each record once.
+ *
+ * Memory:  1 KiB per search.
+ * Threads: one at a time per search; any number of searches, beside the writer.
+ * Way:     cmq_index -> [cmq_key_search] -> found records
+ * Source:  upstream's DefaultMessageStore.queryMessage; spec store 4.5, 8.4.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/cmq_store_internal.h"
+
+#define LOT 64u
+#define GIVEN 64u
+#define NAME_BYTES_MAX 65536u   /* of a topic or a key: no record has longer ones */
+
+struct cmq_key_search {
+    cmq_store *store;
+    cmq_slice topic, key;
+    int64_t begin_ms, end_ms;
+    uint64_t left;
+    bool only_queued;
+    cmq_index_cursor cursor;
+    int64_t lot[LOT];            /* physical offsets to read */
+    uint32_t lot_at, lot_count;
+    int64_t given[GIVEN];        /* one more than an offset; a ring */
+    uint32_t given_at;
+    uint8_t bytes[];             /* topic and key, where they were copied */
+};
+
+static bool carries_key(const cmq_record_view *view, cmq_slice topic, cmq_slice key)
+{
+    cmq_property_known known;
+    if (!cmq_slice_equal(view->topic, topic)) return false;
+    cmq_property_find_known(view->properties, &known);
+    if (cmq_slice_equal(known.value[CMQ_PROPERTY_UNIQ_KEY], key)) return true;
+    cmq_slice rest = known.value[CMQ_PROPERTY_KEYS], piece;
+    while (cmq_dispatch_next_key(&rest, &piece))
+        if (cmq_slice_equal(piece, key)) return true;
+    return false;
+}
+
+/* Where it was asked for: is the record one of its queue? Half transactions, which no queue has, are found by key. */
+static bool is_kept(const cmq_key_search *search, const cmq_record_view *view)
+{
+    const int32_t transaction = view->sys_flag & CMQ_SYS_TRANSACTION_MASK;
+    if (!search->only_queued || transaction == CMQ_SYS_TRANSACTION_PREPARED || transaction == CMQ_SYS_TRANSACTION_ROLLBACK) return true;
+    return cmq_store_is_queued(search->store, view);
+}
+
+static bool is_wanted(const cmq_key_search *search, const cmq_record_view *view)
+{
+    return carries_key(view, search->topic, search->key) && view->store_timestamp_ms >= search->begin_ms && view->store_timestamp_ms <= search->end_ms &&
+           is_kept(search, view);
+}
+
+static bool was_given(const cmq_key_search *search, int64_t phy)
+{
+    for (uint32_t i = 0; i < GIVEN; i++)
+        if (search->given[i] == phy + 1) return true;
+    return false;
+}
+
+/* Take back the last found record, and its pin if there were so many before. */
+static void drop_last(cmq_found_batch *batch, uint32_t pins_before)
+{
+    batch->count--;
+    while (batch->pin_count > pins_before) cmq_segment_unpin(batch->pins[--batch->pin_count]);
+}
+
+/* Look the next offsets up. */
+static cmq_status fill_lot(cmq_key_search *search)
+{
+    /* An entry's time may be up to 999 ms early. */
+    const int64_t begin = search->begin_ms > INT64_MIN + 1000 ? search->begin_ms - 1000 : search->begin_ms;
+    search->lot_at = 0;
+    return cmq_index_query(search->store->index, search->topic, search->key, begin, search->end_ms, cmq_log_min(search->store->log), &search->cursor,
+                           search->lot, LOT, &search->lot_count);
+}
+
+/* Read the lot's next record. CMQ_AGAIN: the batch has no room for it. */
+static cmq_status read_next(cmq_key_search *search, cmq_found_batch *batch)
+{
+    const int64_t phy = search->lot[search->lot_at];
+    const uint32_t pins_before = batch->pin_count;
+    cmq_record_view view;
+    cmq_status status = was_given(search, phy) ? CMQ_ERR_OFFSET : cmq_store_take(search->store, phy, batch, &view);
+    if (status == CMQ_AGAIN) return status;
+    search->lot_at++;
+    /* An entry of a record that was given already, that expired, was cut or is not confirmed yet. */
+    if (status == CMQ_ERR_OFFSET || status == CMQ_ERR_CORRUPT) return CMQ_OK;
+    if (status != CMQ_OK) return status;
+    if (!is_wanted(search, &view)) {
+        drop_last(batch, pins_before);
+        return CMQ_OK;
+    }
+    search->given[search->given_at++ % GIVEN] = phy + 1;
+    search->left--;
+    return CMQ_OK;
+}
+
+cmq_status cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch)
+{
+    cmq_status status = CMQ_OK;
+    while (status == CMQ_OK && search->left > 0 && batch->count < batch->capacity) {
+        if (search->lot_at < search->lot_count) status = read_next(search, batch);
+        else if (search->cursor.done) break;
+        else status = fill_lot(search);
+    }
+    return status == CMQ_AGAIN ? CMQ_OK : status;   /* the rest comes with the next batch */
+}
+
+/* What both ways of searching begin with. */
+static cmq_status begin(cmq_store *store, cmq_key_search *search, const cmq_key_search_options *options)
+{
+    if (store->index == NULL) return cmq_fail(CMQ_ERR_SETTING, "messageIndexEnable is off: this store keeps no index of keys");
+    search->store = store;
+    search->topic = options->topic;
+    search->key = options->key;
+    search->begin_ms = options->begin_ms;
+    search->end_ms = options->end_ms;
+    search->only_queued = options->only_queued;
+    search->left = options->limit > 0 ? options->limit : UINT64_MAX;
+    const cmq_status status = cmq_store_refresh(store);
+    return status == CMQ_OK && store->options.read_only ? cmq_index_refresh(store->index) : status;
+}
+
+static cmq_slice copy(uint8_t *to, cmq_slice from)
+{
+    if (from.bytes > 0) memcpy(to, from.data, from.bytes);
+    return (cmq_slice){.data = to, .bytes = from.bytes};
+}
+
+cmq_status cmq_key_search_open(cmq_store *store, const cmq_key_search_options *options, cmq_key_search **search_out)
+{
+    *search_out = NULL;
+    if (options->topic.bytes > NAME_BYTES_MAX || options->key.bytes > NAME_BYTES_MAX)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "a topic of %zu and a key of %zu bytes: none is so long", options->topic.bytes, options->key.bytes);
+    cmq_key_search *search = calloc(1, sizeof *search + options->topic.bytes + options->key.bytes);
+    if (search == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a search by key");
+    cmq_status status = begin(store, search, options);
+    search->topic = copy(search->bytes, options->topic);
+    search->key = copy(search->bytes + options->topic.bytes, options->key);
+    if (status == CMQ_OK) status = fill_lot(search);   /* now, so that what is appended later lies behind the place to go on from */
+    if (status != CMQ_OK) {
+        free(search);
+        return status;
+    }
+    *search_out = search;
+    return CMQ_OK;
+}
+
+void cmq_key_search_close(cmq_key_search *search) { free(search); }
+
+cmq_status cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms, cmq_found_batch *batch)
+{
+    cmq_key_search search = {0};
+    const cmq_status status = begin(store, &search, &(cmq_key_search_options){.topic = topic, .key = key, .begin_ms = begin_ms, .end_ms = end_ms});
+    return status == CMQ_OK ? cmq_key_search_next(&search, batch) : status;
+}
