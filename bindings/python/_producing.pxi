@@ -199,7 +199,7 @@ cdef int _write_plain(uint8_t *buffer, size_t *used, object tags, object keys, o
 # ---- one by one ------------------------------------------------------------------------------------------------------
 
 @cython.final
-cdef class PlainLane:
+cdef class FastPath:
     """The short way of plain messages to one topic, one request each. Any thread.
 
     It is there as long as its topic's queues are what they are, and closed by being forgotten.
@@ -319,7 +319,7 @@ cdef struct _id_tail:
 
 
 @cython.final
-cdef class Bunch:
+cdef class PendingBatch:
     """Messages that will be one batch: the batch's bytes, written as they come.
 
     ``future`` is the send that they become; ``messages`` has them where somebody is to see them, else it is None.
@@ -405,7 +405,7 @@ cdef class Bunch:
 
     def __repr__(self):
         """Tell how much it is."""
-        return f"Bunch({self.topic}, {_counted(self._count, 'message')}, {_counted(self._records.end, 'byte')})"
+        return f"PendingBatch({self.topic}, {_counted(self._count, 'message')}, {_counted(self._records.end, 'byte')})"
 
 
 @cython.final
@@ -459,11 +459,11 @@ cdef class Accumulator:
             return False
         return size <= self._total_max_bytes - self._held_bytes
 
-    cdef Bunch _with_room(self, str topic, object queue, str tags, bint wait_stored, size_t size):
+    cdef PendingBatch _with_room(self, str topic, object queue, str tags, bint wait_stored, size_t size):
         """The bunch that a record goes into. No other thread comes between this and what is done to it next, until a Python object is made."""
         cdef str place = "" if queue is None else f"{queue.broker_name}/{queue.queue_id}"
         cdef str name = f"{topic}\x01{tags or ''}\x01{place}\x01{wait_stored}"
-        cdef Bunch bunch, fresh
+        cdef PendingBatch bunch, fresh
         while True:
             bunch = self._bunches.get(name)
             if bunch is None:
@@ -475,8 +475,8 @@ cdef class Accumulator:
             if bunch._is_open and bunch._records.end + size <= self._message_max_bytes:
                 return bunch
 
-    cdef Bunch _new(self, str name, str topic, object queue, str tags, bint wait_stored):
-        cdef Bunch bunch = Bunch.__new__(Bunch)
+    cdef PendingBatch _new(self, str name, str topic, object queue, str tags, bint wait_stored):
+        cdef PendingBatch bunch = PendingBatch.__new__(PendingBatch)
         bunch._name = name
         bunch.topic = topic
         bunch.queue = queue
@@ -490,7 +490,7 @@ cdef class Accumulator:
         bunch._is_open = True
         return bunch
 
-    cdef int _put(self, Bunch bunch, Gathered part, uint32_t in_month, cmq_slice stored, bytes body, int32_t flag, bint is_awaited,
+    cdef int _put(self, PendingBatch bunch, Gathered part, uint32_t in_month, cmq_slice stored, bytes body, int32_t flag, bint is_awaited,
                   object message) except -1:
         """Write a record into a bunch that has just been looked up, and see whether the bunch goes."""
         cdef size_t before = bunch._records.end
@@ -512,7 +512,7 @@ cdef class Accumulator:
                 raise
         return 0
 
-    cdef int _ready(self, Bunch bunch) except -1:
+    cdef int _ready(self, PendingBatch bunch) except -1:
         if self._take(bunch):
             try:
                 self._on_ready(bunch)
@@ -521,7 +521,7 @@ cdef class Accumulator:
                 raise
         return 0
 
-    cdef bint _take(self, Bunch bunch) except -1:
+    cdef bint _take(self, PendingBatch bunch) except -1:
         """Close a bunch; False where another thread has."""
         if not bunch._is_open:
             return False
@@ -533,7 +533,7 @@ cdef class Accumulator:
 
     def take_due(self, double now_s):
         """Return the bunches whose time has come; they are the caller's."""
-        return [bunch for bunch in list(self._bunches.values()) if (<Bunch>bunch).due_s <= now_s and self._take(<Bunch>bunch)]
+        return [bunch for bunch in list(self._bunches.values()) if (<PendingBatch>bunch).due_s <= now_s and self._take(<PendingBatch>bunch)]
 
     def take_all(self):
         """Return all bunches; they are the caller's."""
@@ -542,7 +542,7 @@ cdef class Accumulator:
     @property
     def first_due_s(self):
         """When the next bunch goes; None where there is none."""
-        return min(((<Bunch>bunch).due_s for bunch in list(self._bunches.values())), default=None)
+        return min(((<PendingBatch>bunch).due_s for bunch in list(self._bunches.values())), default=None)
 
     @property
     def held_bytes(self):
@@ -555,16 +555,16 @@ cdef class Accumulator:
 
 
 @cython.final
-cdef class BunchLane:
+cdef class BatchFastPath:
     """The short way of plain messages to one topic into bunches. Any thread."""
     cdef Accumulator _accumulator
     cdef str _topic
     cdef Py_ssize_t _body_bytes_max
     cdef frozenset _special
-    cdef Bunch _last
+    cdef PendingBatch _last
 
     def __init__(self, Accumulator accumulator not None, str topic not None, *, frozenset special not None, Py_ssize_t body_bytes_max):
-        """``topic`` is the name on the wire, checked; ``special`` as a PlainLane's, ``body_bytes_max`` what a body has at most."""
+        """``topic`` is the name on the wire, checked; ``special`` as a FastPath's, ``body_bytes_max`` what a body has at most."""
         self._special = special
         self._accumulator = accumulator
         self._topic = topic
@@ -575,7 +575,7 @@ cdef class BunchLane:
         cdef uint8_t near[_PLAIN_BYTES]
         cdef cmq_slice stored
         cdef Accumulator accumulator = self._accumulator
-        cdef Bunch bunch
+        cdef PendingBatch bunch
         cdef Gathered part
         cdef size_t size
         cdef uint32_t in_month

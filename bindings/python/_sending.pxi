@@ -227,8 +227,8 @@ cdef class SendResult:
         """The id that was given to the message here (``UNIQ_KEY``); of a batch all of them, with commas."""
         if type(self._id_source) is bytes:
             self._id_source = _unique_id_in(<bytes>self._id_source)
-        elif type(self._id_source) is Bunch:
-            self._id_source = (<Bunch>self._id_source)._unique_id(<uint32_t>self._index)
+        elif type(self._id_source) is PendingBatch:
+            self._id_source = (<PendingBatch>self._id_source)._unique_id(<uint32_t>self._index)
         return self._id_source
 
     @property
@@ -366,7 +366,7 @@ cdef class Sending(SendFuture):
             self._value = _result(self._answer, self.queue, self._id_source, self.attempts, -1)
         return self._value
 
-    cdef object _part(self, Bunch bunch, uint32_t index):
+    cdef object _part(self, PendingBatch bunch, uint32_t index):
         """The result of one message of the bunch that this is the send of."""
         if self._answer is not None:
             return _result(self._answer, self.queue, bunch, self.attempts, <int32_t>index)
@@ -395,7 +395,7 @@ cdef class Sending(SendFuture):
 @cython.final
 cdef class Gathered(SendFuture):
     """One message of a bunch: what becomes of it is what becomes of the bunch."""
-    cdef Bunch _bunch
+    cdef PendingBatch _bunch
     cdef uint32_t _index
 
     def __init__(self):

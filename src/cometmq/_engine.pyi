@@ -610,7 +610,7 @@ class UniqueIdCounter:
     def next(self, now_ms: int) -> str: ...
 
 @final
-class PlainLane:
+class FastPath:
     """The short way of plain messages to one topic, one request each. Any thread."""
 
     def __init__(
@@ -642,7 +642,7 @@ class PlainLane:
     ) -> bool: ...
 
 @final
-class Bunch:
+class PendingBatch:
     """Messages that will be one batch: the batch's bytes, written as they come."""
 
     @property
@@ -681,8 +681,8 @@ class Accumulator:
         total_max_bytes: int,
         message_max_bytes: int,
         delay_ms: int,
-        on_fresh: Callable[[Bunch], object],
-        on_ready: Callable[[Bunch], object],
+        on_fresh: Callable[[PendingBatch], object],
+        on_ready: Callable[[PendingBatch], object],
         clock: Callable[[], float],
         now_ms: Callable[[], int] | None = None,
         keeps_messages: bool = False,
@@ -700,15 +700,15 @@ class Accumulator:
         is_awaited: bool = False,
         message: object = None,
     ) -> Gathered | None: ...
-    def take_due(self, now_s: float) -> list[Bunch]: ...
-    def take_all(self) -> list[Bunch]: ...
+    def take_due(self, now_s: float) -> list[PendingBatch]: ...
+    def take_all(self) -> list[PendingBatch]: ...
     @property
     def first_due_s(self) -> float | None: ...
     @property
     def held_bytes(self) -> int: ...
 
 @final
-class BunchLane:
+class BatchFastPath:
     """The short way of plain messages to one topic into bunches. Any thread."""
 
     def __init__(

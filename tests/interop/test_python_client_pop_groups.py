@@ -17,7 +17,7 @@ import pytest
 
 import cometmq.admin
 from cometmq.client import Outcome, PushConsumer
-from cometmq.client.pop.popping import ALL_QUEUES
+from cometmq.client.pop.pop_policy import ALL_QUEUES
 from cometmq.remoting.bodies.assignments import MessageRequestMode
 from interop.landscapes import beside_java
 from interop.members import Seen, as_arguments, await_progress, create_topic, keyed, keys_of, producer, push

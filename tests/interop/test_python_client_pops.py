@@ -19,7 +19,7 @@ import cometmq.admin
 import cometmq.aio
 from cometmq._engine import set_popped
 from cometmq.client import Outcome, PushConsumer, ReceivedMessage, SimpleConsumer
-from cometmq.client.pop.popping import ALL_QUEUES
+from cometmq.client.pop.pop_policy import ALL_QUEUES
 from cometmq.errors import StaleHandle
 from cometmq.remoting.bodies.assignments import MessageRequestMode
 from interop.landscapes import beside_java, on_each_server

@@ -17,11 +17,11 @@ import pytest
 
 from cometmq._engine import (
     Accumulator,
-    Bunch,
-    BunchLane,
+    BatchFastPath,
+    FastPath,
     Gathered,
     Link,
-    PlainLane,
+    PendingBatch,
     Sending,
     SendRequest,
     UniqueIdCounter,
@@ -55,9 +55,9 @@ class Owner:
 
     def __init__(self) -> None:
         self.answers: list[tuple[Sending, object]] = []
-        self.interrupted: list[Bunch] = []
+        self.interrupted: list[PendingBatch] = []
 
-    def was_interrupted(self, bunch: Bunch) -> None:
+    def was_interrupted(self, bunch: PendingBatch) -> None:
         self.interrupted.append(bunch)
 
     def answered(self, send: Sending, answer: object) -> None:
@@ -91,15 +91,15 @@ class Twin:
             "body_bytes_max": 4_095,
             "timeout_ms": 3_000,
         }
-        self.lane = PlainLane(self.owner, TEMPLATE, self.ids, **({"links": None} | self.options | given))
+        self.lane = FastPath(self.owner, TEMPLATE, self.ids, **({"links": None} | self.options | given))
 
     def transmit(self, address: str, request: SendRequest, on_answer: Any, *, timeout_ms: int) -> None:
         self.sent.append((address, request, on_answer, timeout_ms))
 
 
-def accumulator(**given: Any) -> tuple[Accumulator, list[Bunch], list[Bunch]]:
-    fresh: list[Bunch] = []
-    ready: list[Bunch] = []
+def accumulator(**given: Any) -> tuple[Accumulator, list[PendingBatch], list[PendingBatch]]:
+    fresh: list[PendingBatch] = []
+    ready: list[PendingBatch] = []
     options: dict[str, Any] = {"batch_max_bytes": 1_000, "total_max_bytes": 10_000, "message_max_bytes": 1_500} | given
     made = Accumulator(
         Owner(),
@@ -176,7 +176,7 @@ def test_a_bunch_is_the_batch_of_its_messages() -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     made, _, ready = accumulator(batch_max_bytes=100_000, total_max_bytes=10**8, message_max_bytes=120_000)
-    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=4_095)
+    lane = BatchFastPath(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=4_095)
     other = UniqueIdCounter("0" * 20, lambda now_ms: (0, 2**42))
     expected: dict[tuple[str, bool], list[tuple[bytes, bytes, int]]] = {}
     futures: dict[tuple[str, bool], list[Gathered]] = {}
@@ -243,7 +243,9 @@ def test_what_is_not_plain_is_left_to_the_long_way(body: object, tags: object, k
     assert (twin.sent, twin.under_way) == ([], set())
     made, _, _ = accumulator(batch_max_bytes=10**6, total_max_bytes=10**7, message_max_bytes=10**6)
     assert (
-        BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=4_095).send(body, tags, keys, None, None, False)
+        BatchFastPath(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=4_095).send(
+            body, tags, keys, None, None, False
+        )
         is None
     )
     assert made.held_bytes == 0
@@ -277,7 +279,7 @@ def test_properties_that_are_not_plain_are_left_to_the_long_way(properties: obje
     assert twin.lane.send(b"x", None, None, None, properties, False) is None
     assert not twin.lane.send_oneway(b"x", None, None, None, properties)
     made, _, _ = accumulator(batch_max_bytes=10**6, total_max_bytes=10**7, message_max_bytes=10**6)
-    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=4_095)
+    lane = BatchFastPath(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=4_095)
     assert lane.send(b"x", None, None, None, properties, False) is None
     assert (twin.sent, made.held_bytes) == ([], 0)
 
@@ -297,7 +299,7 @@ def test_a_sharding_key_has_its_queue_and_goes_alone() -> None:
     assert twin.lane.send_oneway(b"x", None, None, "four", None)
     assert [request.queue_id for _, request, _, _ in twin.sent] == [4, 4]
     made, _, _ = accumulator()
-    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
+    lane = BatchFastPath(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
     assert lane.send(b"x", None, None, "four", None, False) is None
 
 
@@ -403,7 +405,7 @@ def test_a_connection_that_is_there_is_written_to_at_once(wires: Wires) -> None:
 def test_a_connection_that_cannot_be_written_to_is_the_networks_affair(wires: Wires) -> None:
     twin = Twin(links=wires.links)
     # No frame can hold such a topic.
-    lane = PlainLane(
+    lane = FastPath(
         twin.owner,
         SendRequest(**(SHARED | {"topic": "\ud800"})),
         twin.ids,
@@ -434,7 +436,7 @@ def test_a_bunch_goes_when_it_has_grown_beyond_its_size() -> None:
     assert ready == fresh
     assert (ready[0].size_bytes, len(ready[0]), made.held_bytes, made.first_due_s) == (1_100, 3, 0, None)
     assert made.take_all() == []
-    assert repr(ready[0]) == "Bunch(t, 3 messages, 1,100 bytes)"
+    assert repr(ready[0]) == "PendingBatch(t, 3 messages, 1,100 bytes)"
     assert repr(made) == "Accumulator(bunches: 0, 0 bytes)"
 
 
@@ -547,7 +549,7 @@ def test_each_sender_is_told_of_a_failure() -> None:
 
 def test_what_cannot_be_made() -> None:
     with pytest.raises(TypeError, match="Accumulator"):
-        Bunch()
+        PendingBatch()
     with pytest.raises(TypeError, match="Accumulator"):
         Gathered()
     with pytest.raises(ValueError, match="20 digits, not 3"):
@@ -558,7 +560,7 @@ def test_ctrl_c_loses_no_bunch() -> None:
     """Others may wait for messages of a bunch that one thread begins, or sends away."""
     told: list[str] = []
 
-    def interrupted_once(bunch: Bunch) -> None:
+    def interrupted_once(bunch: PendingBatch) -> None:
         told.append(bunch.topic)
         if len(told) == 1:
             raise KeyboardInterrupt
@@ -587,7 +589,7 @@ def test_ctrl_c_loses_no_bunch() -> None:
 
 def test_threads_lose_and_mix_nothing() -> None:
     made, _, ready = accumulator(total_max_bytes=10**8)
-    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
+    lane = BatchFastPath(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
     tags = ["a", "b", None]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -621,7 +623,7 @@ def test_threads_lose_and_mix_nothing() -> None:
 def spend(count: int) -> None:
     twin = Twin()
     made, _, ready = accumulator(total_max_bytes=10**8)
-    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
+    lane = BatchFastPath(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
     answer = send_answer()
     for at in range(count):
         send = twin.lane.send(b"%d" % at, "tag", "keys", None, None, False)
@@ -673,7 +675,7 @@ BODY = bytes(range(100))
 
 def test_bodies_are_let_go() -> None:
     made, _, _ = accumulator()
-    lane = BunchLane(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
+    lane = BatchFastPath(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
     assert held(lambda: Twin().lane.send(BODY, None, None, None, None, False)) == 0
     # A bunch has a copy, and keeps nothing of what it was made of.
     assert held(lambda: lane.send(BODY, "t", "k", None, None, False)) == 0

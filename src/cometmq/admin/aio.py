@@ -26,7 +26,7 @@ from cometmq.admin.messages import MessageOperations
 from cometmq.admin.offsets import OffsetOperations
 from cometmq.admin.operation import Operation
 from cometmq.admin.results import SendReport
-from cometmq.admin.sending import Parcel, Sending, SendLimits, targets_of
+from cometmq.admin.sending import OutboundBatch, Sending, SendLimits, targets_of
 from cometmq.admin.topics import TopicOperations
 from cometmq.client.send.outgoing import OutgoingMessage
 
@@ -297,9 +297,9 @@ class AsyncSender:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _deliver(self, parcel: Parcel) -> None:
+    async def _deliver(self, parcel: OutboundBatch) -> None:
         sending = self._state()
-        again: Parcel | None = parcel
+        again: OutboundBatch | None = parcel
         while again is not None:
             if again.pause_ms:
                 await asyncio.sleep(again.pause_ms / 1000)

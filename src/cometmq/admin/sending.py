@@ -42,7 +42,7 @@ from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.members import Members
 from cometmq.store_config.topic_config import Perm
 
-__all__ = ["Parcel", "SendLimits", "Sending", "Target", "targets_of"]
+__all__ = ["OutboundBatch", "SendLimits", "Sending", "Target", "targets_of"]
 
 _AGAIN = frozenset(
     {
@@ -139,7 +139,7 @@ class _Lane:
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
+class OutboundBatch:
     """One request, however often it is sent. The driver makes its call, and gives what came to :meth:`Sending.settle`.
 
     Attributes:
@@ -263,9 +263,9 @@ class Sending:
 
     # --- Sending ------------------------------------------------------------------------------------------------------
 
-    def next_parcels(self) -> list[Parcel]:
+    def next_parcels(self) -> list[OutboundBatch]:
         """Return what can be sent now. Each must come back to :meth:`settle`."""
-        parcels: list[Parcel] = []
+        parcels: list[OutboundBatch] = []
         if self.failure is not None:
             return parcels
         for lane in (*self._lanes, self._common):
@@ -274,7 +274,7 @@ class Sending:
                 parcels.append(self._parcel(lane))
         return parcels
 
-    def _parcel(self, lane: _Lane) -> Parcel:
+    def _parcel(self, lane: _Lane) -> OutboundBatch:
         messages = [lane.waiting.popleft()]
         size = messages[0].batch_bytes
         while lane.waiting and len(messages) < self._batch_messages and not messages[0].is_delayed:
@@ -291,7 +291,7 @@ class Sending:
         lane.under_way += 1
         self._under_way += 1
         unique_id = None if self._ids is None else self._ids.next(self._now_ms())
-        return Parcel(lane, target, messages, unique_id, self._call(target, messages, unique_id))
+        return OutboundBatch(lane, target, messages, unique_id, self._call(target, messages, unique_id))
 
     def _call(self, target: Target, messages: list[Encoded], unique_id: str | None) -> Call:
         self._requests += 1
@@ -318,7 +318,7 @@ class Sending:
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 
-    def settle(self, parcel: Parcel, answer: Answer) -> Parcel | None:
+    def settle(self, parcel: OutboundBatch, answer: Answer) -> OutboundBatch | None:
         """Take what became of a parcel; return it when it is to be sent again, after its pause."""
         try:
             if isinstance(answer, Error) or answer.code not in STATUS_OF:
@@ -330,7 +330,7 @@ class Sending:
         self._under_way -= 1
         return None
 
-    def _again(self, parcel: Parcel, answer: Answer) -> Parcel:
+    def _again(self, parcel: OutboundBatch, answer: Answer) -> OutboundBatch:
         """Make a parcel ready for another attempt; raise why there is none."""
         if isinstance(answer, Error):
             if not answer.retriable:
@@ -367,7 +367,7 @@ class Sending:
         elsewhere = [other for other in others if other.broker != target.broker]
         return (elsewhere or others or [target])[0]
 
-    def _take(self, parcel: Parcel, status: SendStatus, members: Members) -> None:
+    def _take(self, parcel: OutboundBatch, status: SendStatus, members: Members) -> None:
         count = len(parcel.messages)
         queue_id = members.required_int32("queueId")
         offset = members.required_int64("queueOffset")

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from cometmq.broker.admin import Admin
 from cometmq.broker.assignment import AssignmentRules, Assignments
+from cometmq.broker.client_forwarding import ClientForwarding
 from cometmq.broker.clients import ClientRules, Clients
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays import BrokerDelays
@@ -30,7 +31,6 @@ from cometmq.broker.ordered import OrderedBatches
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.queries import Queries
 from cometmq.broker.queues import Queues
-from cometmq.broker.relay import Relay
 from cometmq.broker.routes import Routes, RouteSource
 from cometmq.broker.send_back import SendBack
 from cometmq.broker.sends import Sends
@@ -239,7 +239,7 @@ class ControlPlane:
                     unique_max=self._settings.default_query_max_num,
                     batch_max=self._settings.max_msgs_num_batch,
                 ),
-                Relay(
+                ClientForwarding(
                     consumers=self.clients.consumers,
                     topics=self.topics,
                     groups=self.groups,

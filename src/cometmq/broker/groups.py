@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from cometmq.broker.plane import DataPlane
-from cometmq.broker.texts import FAQ
+from cometmq.broker.upstream_messages import FAQ
 from cometmq.broker.writes import SharedWrite
 from cometmq.errors import Error, InvalidArgument
 from cometmq.remoting.answers import Caller, Outcome, Refusal, Table, ok

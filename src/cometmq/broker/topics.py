@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cometmq.broker.plane import DataPlane
-from cometmq.broker.texts import FAQ
+from cometmq.broker.upstream_messages import FAQ
 from cometmq.broker.writes import SharedWrite
 from cometmq.errors import Error, InvalidArgument
 from cometmq.remoting.answers import Caller, Refusal, Table, ok

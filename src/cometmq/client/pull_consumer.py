@@ -21,11 +21,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from cometmq.client.arguments import several
-from cometmq.client.asked_surface import AskedConsumer
 from cometmq.client.group.offset_stores import OwnOffsetStore
 from cometmq.client.group.subscriptions import ALL, TAG
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.polling_consumer import PollingConsumer
 from cometmq.client.pull.pull_ahead import Reader
 from cometmq.client.pull.pull_engine import QUEUES, PullEngine
 from cometmq.client.pull.pull_kernel import PullResult
@@ -62,7 +62,7 @@ def make_pull_engine(
     )
 
 
-class PullConsumer(AskedConsumer):
+class PullConsumer(PollingConsumer):
     """Reads messages of a group when it is asked.
 
     Threads: any, also several at once. Several threads that take messages each have a loop of their own, whose messages

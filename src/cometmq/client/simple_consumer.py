@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from cometmq.client.asked_surface import AskedConsumer
 from cometmq.client.group.subscriptions import ALL, TAG
 from cometmq.client.instance.service_state import ServiceState
+from cometmq.client.polling_consumer import PollingConsumer
 from cometmq.client.pop.simple_engine import SimpleEngine, popped_messages
 from cometmq.client.pop.simple_settings import SimpleSettings
 from cometmq.client.settings import settings_of
@@ -52,7 +52,7 @@ def make_simple_engine(
     return SimpleEngine(settings_of(SimpleSettings, options, name_servers=name_servers, group=group))
 
 
-class SimpleConsumer(AskedConsumer):
+class SimpleConsumer(PollingConsumer):
     """Receives messages of a group when it is asked. Threads: any, also several at once.
 
     The broker has to be of RocketMQ 5 or CometMQ's own.

@@ -22,7 +22,7 @@ from cometmq.admin.aio import AsyncAdmin
 from cometmq.admin.channels import Channels
 from cometmq.admin.operation import Call
 from cometmq.client.instance.background import background
-from cometmq.client.pull.pulling import pull_flags, pull_status
+from cometmq.client.pull.pull_policy import pull_flags, pull_status
 from cometmq.errors import BrokerError, BrokerNotFound, ConnectionLost, Error, LimitReached, NotFound, RequestTimeout
 from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.command import Command

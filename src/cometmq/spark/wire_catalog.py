@@ -8,7 +8,7 @@ from types import TracebackType
 
 from cometmq._engine import decode_pulled
 from cometmq.admin.results import QueueEnds, QueueOffset
-from cometmq.client.pull.pulling import PullStatus, pull_status
+from cometmq.client.pull.pull_policy import PullStatus, pull_status
 from cometmq.errors import BrokerError, ConnectionLost, NotFound, RequestTimeout
 from cometmq.remoting.codes import ResponseCode
 from cometmq.spark.catalog import Ends

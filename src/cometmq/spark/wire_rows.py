@@ -22,7 +22,7 @@ from typing import Final
 import pyarrow as pa
 
 from cometmq._engine import RecordColumns
-from cometmq.client.pull.pulling import PullStatus, pull_status
+from cometmq.client.pull.pull_policy import PullStatus, pull_status
 from cometmq.errors import CorruptRecord, MalformedCommand
 from cometmq.spark.fetch import Capsules, ReadPlan, scan_columns
 from cometmq.spark.offsets import queue_names

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from cometmq.admin.results import BrokerRef, QueueRange
-from cometmq.admin.sending import Parcel, Sending, SendLimits, Target, targets_of
+from cometmq.admin.sending import OutboundBatch, Sending, SendLimits, Target, targets_of
 from cometmq.admin.servers import Route, TopicQueues
 from cometmq.client.send.outgoing import OutgoingMessage, SendStatus
 from cometmq.errors import (
@@ -36,7 +36,7 @@ def message(text: str, **more: object) -> OutgoingMessage:
     return OutgoingMessage(text.encode(), **more)  # type: ignore[arg-type]
 
 
-def stored(parcel: Parcel, offset: int = 0, code: int = 0) -> Command:
+def stored(parcel: OutboundBatch, offset: int = 0, code: int = 0) -> Command:
     count = len(parcel.messages)
     fields = {"queueId": str(parcel.target.queue_id), "queueOffset": str(offset), "msgId": ",".join(["F" * 32] * count)}
     return Command(code=code, fields=fields)
@@ -46,11 +46,11 @@ def refused(code: int, remark: str = "no") -> Command:
     return Command(code=code, remark=remark)
 
 
-def bodies(parcel: Parcel) -> list[bytes]:
+def bodies(parcel: OutboundBatch) -> list[bytes]:
     return [one.body for one in parcel.messages]
 
 
-def drain(state: Sending) -> list[Parcel]:
+def drain(state: Sending) -> list[OutboundBatch]:
     """Answer everything with success, one request after the other."""
     done = []
     while parcels := state.next_parcels():
@@ -99,7 +99,7 @@ def test_messages_of_one_sharding_key_stay_in_order(seed: int) -> None:
     state = sending(batch_messages=3, in_flight=3, retries=100, busy_retries=1000)
     waiting = [(chooser.choice("abcdefgh"), number) for number in range(400)]
     arrived: dict[str, list[int]] = {}
-    under_way: list[Parcel] = []
+    under_way: list[OutboundBatch] = []
     queues: dict[str, Target] = {}
     while waiting or not state.is_idle:
         for key, number in waiting[:5]:

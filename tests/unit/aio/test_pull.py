@@ -9,7 +9,7 @@ import pytest
 from cometmq.aio.producer import Producer
 from cometmq.aio.pull import PullConsumer
 from cometmq.client.instance.service_state import ServiceState
-from cometmq.client.pull.pulling import PullStatus
+from cometmq.client.pull.pull_policy import PullStatus
 from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.errors import ClientStateError
 from cometmq.remoting.bodies.message_queue import MessageQueue

@@ -21,7 +21,7 @@ from cometmq.client.instance.hooks import ConsumeContext, Interceptor
 from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.producer import Producer
 from cometmq.client.pull.pull_ahead import Batch
-from cometmq.client.pull.pulling import PullStatus
+from cometmq.client.pull.pull_policy import PullStatus
 from cometmq.client.pull_consumer import PullConsumer
 from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.errors import (

@@ -21,7 +21,7 @@ import cometmq.aio.simple
 import cometmq.client.pull_consumer
 import cometmq.client.push_consumer
 import cometmq.client.simple_consumer
-from cometmq.client.instance.heart import Heart
+from cometmq.client.instance.heartbeat_sender import HeartbeatSender
 from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.producer import Producer
 from cometmq.errors import ClientStateError
@@ -123,13 +123,13 @@ class Member:
 @pytest.fixture
 def slow_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers take a while to be told that a group has left."""
-    tell_left = Heart.tell_left
+    tell_left = HeartbeatSender.tell_left
 
-    async def slowly(self: Heart, **groups: Any) -> None:
+    async def slowly(self: HeartbeatSender, **groups: Any) -> None:
         await asyncio.sleep(0.5)
         await tell_left(self, **groups)
 
-    monkeypatch.setattr(Heart, "tell_left", slowly)
+    monkeypatch.setattr(HeartbeatSender, "tell_left", slowly)
 
 
 @pytest.mark.usefixtures("slow_end")

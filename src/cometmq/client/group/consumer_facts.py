@@ -16,7 +16,7 @@ __all__ = ["ConsumerFacts", "GroupFacts"]
 
 
 class GroupFacts:
-    """The part of any consumer's engine that its settings say; see :class:`cometmq.client.instance.parts.ConsumerPart`."""
+    """The part of any consumer's engine that its settings say; see :class:`cometmq.client.instance.registrants.ConsumerPart`."""
 
     settings: ConsumerSettings | SimpleSettings
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from cometmq._plural import counted
 from cometmq.client.group.allocation import AllocateStrategy
 from cometmq.client.group.process_queue import ProcessQueue
-from cometmq.client.group.rebalancing import (
+from cometmq.client.group.queue_diff import (
     additions_of,
     allocation_of,
     is_balanced,
@@ -30,7 +30,7 @@ from cometmq.client.group.rebalancing import (
     split_by_mode,
 )
 from cometmq.client.instance.outages import may_pass
-from cometmq.client.pop.popping import ALL_QUEUES
+from cometmq.client.pop.pop_policy import ALL_QUEUES
 from cometmq.errors import BrokerError, BrokerNotFound, Error
 from cometmq.remoting.bodies.assignments import QueryAssignmentRequestBody, QueryAssignmentResponseBody
 from cometmq.remoting.bodies.heartbeat import MessageModel, SubscriptionData

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from cometmq.client.group.retrying import SEND_BACK_TIMEOUT_MS, is_logical_broker, resend_of, send_back_command
+from cometmq.client.group.retry_policy import SEND_BACK_TIMEOUT_MS, is_logical_broker, resend_of, send_back_command
 from cometmq.errors import Error
 from cometmq.remoting.channel import checked
 

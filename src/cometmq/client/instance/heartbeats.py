@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from cometmq._engine import java_hash
-from cometmq.client.instance.parts import ConsumerPart
+from cometmq.client.instance.registrants import ConsumerPart
 from cometmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members

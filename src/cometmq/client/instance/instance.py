@@ -2,7 +2,7 @@
 
 It owns the connections, the routes, the heartbeats and the rhythm: routes are refreshed, brokers hear from us, progress
 is persisted and queues are shared out at their intervals. What belongs to one group is its part's
-(:mod:`cometmq.client.instance.parts`).
+(:mod:`cometmq.client.instance.registrants`).
 
 What stays true: everything happens on one event loop; rounds of one kind never overlap; what a server or a part does
 wrong ends that round alone.
@@ -21,9 +21,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from random import Random
 from typing import Protocol, TypeVar
 
-from cometmq.client.instance.heart import INNER_PRODUCER_GROUP, Heart
+from cometmq.client.instance.heartbeat_sender import INNER_PRODUCER_GROUP, HeartbeatSender
 from cometmq.client.instance.name_servers import NameServers, look_up, look_up_url
-from cometmq.client.instance.parts import ConsumerPart, InnerSender, ProducerPart
+from cometmq.client.instance.registrants import ConsumerPart, InnerSender, ProducerPart
 from cometmq.client.instance.routes import MASTER_ID, RouteTable, clamp_default_route
 from cometmq.client.instance.server_requests import ServerRequests
 from cometmq.client.instance.service_state import ServiceState, not_startable
@@ -192,7 +192,7 @@ class ClientInstance:
         self._told: dict[int, set[str]] = {}
         self._inner_sender: InnerSender | None = None
         self._starting = asyncio.Lock()
-        self._heart = Heart(
+        self._heartbeats = HeartbeatSender(
             self.client_id,
             settings,
             routes=self.routes,
@@ -200,7 +200,7 @@ class ClientInstance:
             consumers=self._consumers,
             producers=self._producers,
         )
-        self.broker_versions: Mapping[str, int] = self._heart.versions
+        self.broker_versions: Mapping[str, int] = self._heartbeats.versions
         self._route_calls: dict[tuple[str, str | None, int], asyncio.Task[bool]] = {}
         self._route_trouble: type[Error] | None = None
         """Why no route could be had last, which was told then."""
@@ -293,7 +293,7 @@ class ClientInstance:
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
             if was_running:
-                await self._heart.tell_left(producer_group=INNER_PRODUCER_GROUP)
+                await self._heartbeats.tell_left(producer_group=INNER_PRODUCER_GROUP)
         finally:
             await self.network.close()
 
@@ -381,14 +381,14 @@ class ClientInstance:
         part = self._consumers.pop(group, None)
         if part is not None:
             del self._told[id(part)]
-            await self._heart.tell_left(consumer_group=group)
+            await self._heartbeats.tell_left(consumer_group=group)
 
     async def unregister_producer(self, group: str) -> None:
         """Take a producer off and tell every broker; nothing where there is none of this group."""
         part = self._producers.pop(group, None)
         if part is not None:
             del self._told[id(part)]
-            await self._heart.tell_left(producer_group=group)
+            await self._heartbeats.tell_left(producer_group=group)
 
     # --- Routes -------------------------------------------------------------------------------------------------------
 
@@ -525,7 +525,7 @@ class ClientInstance:
     # --- Heartbeats ---------------------------------------------------------------------------------------------------
 
     async def _heartbeat_round(self) -> None:
-        self._heart.drop_gone_brokers()
+        self._heartbeats.drop_gone_brokers()
         await self.heartbeat()
 
     async def heartbeat(self, *, queues_changed: bool = False) -> bool:
@@ -539,7 +539,7 @@ class ClientInstance:
         Returns:
             False where nothing was sent: there is nobody to tell or nothing to say, or a heartbeat is under way.
         """
-        return await self._heart.beat(queues_changed=queues_changed)
+        return await self._heartbeats.beat(queues_changed=queues_changed)
 
     def _connected(self, address: str) -> None:
         wanted = self.settings.enable_heartbeat_channel_event_listener
@@ -548,11 +548,11 @@ class ClientInstance:
 
     async def _greet(self, address: str) -> None:
         """Tell a broker who we are as soon as there is a connection: it counts members by their connections."""
-        if await self._heart.greet(address):
+        if await self._heartbeats.greet(address):
             self.wake_rebalance()
 
     def _lost(self, address: str) -> None:
-        self._heart.lost(address)
+        self._heartbeats.lost(address)
 
     # --- Rebalance and progress ---------------------------------------------------------------------------------------
 
@@ -612,7 +612,7 @@ class ClientInstance:
             address = self.routes.broker_of_topic(topic)
         if address is None:
             return None
-        answer = await self._heart.tell(
+        answer = await self._heartbeats.tell(
             self.api_address(address), request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group)
         )
         if answer is None:

@@ -27,7 +27,7 @@ from cometmq.errors import (
 if TYPE_CHECKING:
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
-__all__ = ["Troubles", "may_pass", "pause_s"]
+__all__ = ["OutageLog", "may_pass", "pause_s"]
 
 _PAUSES_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _UNANSWERED: Final = (BrokerNotFound, ConnectionLost, RequestTimeout)
@@ -44,7 +44,7 @@ def pause_s(tries: int) -> float:
     return _PAUSES_S[min(tries, len(_PAUSES_S)) - 1]
 
 
-class Troubles:
+class OutageLog:
     """What gives a group no messages now: brokers that do not answer, and queues that they refuse.
 
     Of each it is told once that it fails, and once that it works again: it is tried many times meanwhile.

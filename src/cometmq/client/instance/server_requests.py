@@ -27,7 +27,7 @@ from cometmq.remoting.members import Members
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
     from cometmq.client.instance.instance import ClientInstance
-    from cometmq.client.instance.parts import ConsumerPart
+    from cometmq.client.instance.registrants import ConsumerPart
 
 __all__ = ["RequestHandler", "ServerRequests", "read_message", "thread_dump"]
 

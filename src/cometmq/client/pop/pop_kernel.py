@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cometmq._engine import decode_pulled, set_popped
-from cometmq.client.group.retrying import GIVE_UP
+from cometmq.client.group.retry_policy import GIVE_UP
 from cometmq.client.instance.namespaces import with_namespace, without_namespace
 from cometmq.client.pop.pop_handles import PopHandle, set_handles
-from cometmq.client.pop.popping import (
+from cometmq.client.pop.pop_policy import (
     PopStatus,
     ack_request,
     batch_ack_requests,
@@ -130,7 +130,7 @@ class PopKernel:
         poll_ms: int,
         from_first: bool,
     ) -> PopResult:
-        """Take messages once; the arguments are those of :func:`~cometmq.client.pop.popping.pop_request`.
+        """Take messages once; the arguments are those of :func:`~cometmq.client.pop.pop_policy.pop_request`.
 
         Raises:
             BrokerError: the broker refused.

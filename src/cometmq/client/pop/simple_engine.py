@@ -28,14 +28,14 @@ from cometmq.client.group.subscriptions import TAG, make_subscription
 from cometmq.client.instance.closing import Closing, to_the_end
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
 from cometmq.client.instance.namespaces import with_namespace
-from cometmq.client.instance.outages import Troubles, may_pass, pause_s
+from cometmq.client.instance.outages import OutageLog, may_pass, pause_s
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
 from cometmq.client.pop.held_messages import HeldMessages
 from cometmq.client.pop.loop_pace import LoopPace
 from cometmq.client.pop.pop_extending import Extender
 from cometmq.client.pop.pop_handles import PopHandle
 from cometmq.client.pop.pop_kernel import PopKernel, PopResult
-from cometmq.client.pop.popping import ALL_QUEUES, MESSAGES_PER_POP_MAX, PopStatus
+from cometmq.client.pop.pop_policy import ALL_QUEUES, MESSAGES_PER_POP_MAX, PopStatus
 from cometmq.client.pop.simple_settings import INVISIBLE_MS_MAX, RECEIVE_MAX, SimpleSettings
 from cometmq.errors import ClientStateError, Error, GroupTaken, InvalidArgument, RouteNotFound
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
@@ -100,7 +100,7 @@ class SimpleEngine(GroupFacts):
         self._skews_ms: dict[str, int] = {}
         """Broker name to how far its clock is ahead of our steady one."""
         self._pops: set[asyncio.Task[PopResult]] = set()
-        self._troubles = Troubles(_log, group=self._group)
+        self._troubles = OutageLog(_log, group=self._group)
         self._missing: set[str] = set()
         """Topics without a queue to read that were told of."""
         self._has_closed = asyncio.Event()

@@ -16,9 +16,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.group.subscriptions import TAG
-from cometmq.client.instance.outages import Troubles
+from cometmq.client.instance.outages import OutageLog
 from cometmq.client.pull.pull_kernel import PullKernel, PullResult
-from cometmq.client.pull.pulling import (
+from cometmq.client.pull.pull_policy import (
     FLOW_CONTROL_DELAY_MS,
     PAUSED_DELAY_MS,
     PullStatus,
@@ -197,7 +197,7 @@ class PullAhead:
         self._ready: deque[tuple[Assigned, list[ReceivedMessage], int]] = deque()
         """What is to be handed out: of which queue, and where the pull that brought it ended."""
         self._arrived = asyncio.Event()
-        self._troubles = Troubles(_log, group=group)
+        self._troubles = OutageLog(_log, group=group)
 
     def __repr__(self) -> str:
         """Tell how many queues there are, and how many pulls wait to be handed out."""

@@ -31,7 +31,7 @@ from cometmq.client.group.offset_stores import (
 )
 from cometmq.client.group.process_queue import ProcessQueue
 from cometmq.client.group.rebalance import Rebalance
-from cometmq.client.group.retrying import most_tries
+from cometmq.client.group.retry_policy import most_tries
 from cometmq.client.group.send_backs import SendBacks
 from cometmq.client.group.start_offsets import start_offset
 from cometmq.client.group.subscriptions import ALL, TAG, make_subscription
@@ -42,7 +42,7 @@ from cometmq.client.instance.namespaces import with_namespace, without_namespace
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
 from cometmq.client.pull.pull_ahead import NONE, Assigned, Batch, PullAhead, Reader
 from cometmq.client.pull.pull_kernel import PullKernel, PullResult
-from cometmq.client.pull.pulling import (
+from cometmq.client.pull.pull_policy import (
     pull_flags,
 )
 from cometmq.client.settings import PullSettings

@@ -21,7 +21,7 @@ from cometmq._engine import PullRequest, decode_pulled
 from cometmq.client.group.subscriptions import TAG
 from cometmq.client.instance.namespaces import without_namespace
 from cometmq.client.pop.pop_handles import TopicKind, pop_retry_topic
-from cometmq.client.pull.pulling import PullFlag, PullStatus, pull_status
+from cometmq.client.pull.pull_policy import PullFlag, PullStatus, pull_status
 from cometmq.errors import BrokerError, BrokerNotFound, Error, InvalidArgument
 from cometmq.remoting.bodies.heartbeat import SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -164,7 +164,7 @@ class PullKernel:
             offset: where to begin.
             max_messages: most messages.
             max_bytes: most bytes, for brokers that know it.
-            sys_flag: :func:`~cometmq.client.pull.pulling.pull_flags`; the bit of the commit offset goes where a slave is
+            sys_flag: :func:`~cometmq.client.pull.pull_policy.pull_flags`; the bit of the commit offset goes where a slave is
                 asked.
             suspend_timeout_ms: how long the broker may hold the request.
             timeout_ms: longest wait.

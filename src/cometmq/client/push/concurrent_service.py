@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cometmq._engine import set_reconsume_times
-from cometmq.client.group.retrying import EXPIRED_DELAY_LEVEL, LOCAL_RETRY_MS
-from cometmq.client.push.consume_service import ConsumeService, Surroundings
-from cometmq.client.push.consuming import failed_messages
+from cometmq.client.group.retry_policy import EXPIRED_DELAY_LEVEL, LOCAL_RETRY_MS
+from cometmq.client.push.consume_service import ConsumeContext, ConsumeService
+from cometmq.client.push.outcome_policy import failed_messages
 from cometmq.client.push.tasks import Task
 from cometmq.remoting.bodies.heartbeat import MessageModel
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
     from cometmq.client.group.process_queue import ProcessQueue
     from cometmq.client.push.listeners import Handled
-    from cometmq.client.push.tasks import Stint
+    from cometmq.client.push.tasks import TaskResult
 
 __all__ = ["ConcurrentService"]
 
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class ConcurrentService(ConsumeService):
     """Consumes a queue's messages in any order, several at a time."""
 
-    def __init__(self, around: Surroundings, *, model: MessageModel) -> None:
+    def __init__(self, around: ConsumeContext, *, model: MessageModel) -> None:
         """Consume nothing yet; :attr:`workers` is to be set first.
 
         Args:
@@ -52,7 +52,7 @@ class ConcurrentService(ConsumeService):
         """Have messages of a pull consumed."""
         self.workers.submit(Task(held, messages, self._batch_max))
 
-    def done(self, stints: list[Stint]) -> None:
+    def done(self, stints: list[TaskResult]) -> None:
         """Take what workers have done."""
         finished: dict[ProcessQueue, list[ReceivedMessage]] = {}
         for stint in stints:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cometmq.remoting.bodies.running_info import ConsumeStatus
 
 if TYPE_CHECKING:
-    from cometmq.client.push.tasks import Stint
+    from cometmq.client.push.tasks import TaskResult
 
 __all__ = ["ConsumeCounts"]
 
@@ -57,7 +57,7 @@ class ConsumeCounts:
             one = self._topics[topic] = _OfTopic()
         return one
 
-    def add(self, stints: Sequence[Stint]) -> None:
+    def add(self, stints: Sequence[TaskResult]) -> None:
         """Count what listeners have done."""
         for stint in stints:
             one = self._of(stint.task.held.queue.topic)

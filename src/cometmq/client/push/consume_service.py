@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from cometmq.client.group.send_backs import SendBacks
     from cometmq.client.push.tasks import Workers
 
-__all__ = ["ConsumeService", "Surroundings"]
+__all__ = ["ConsumeService", "ConsumeContext"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ConsumeContext:
     """What a service needs of its consumer.
 
     Attributes:
@@ -54,7 +54,7 @@ class ConsumeService:
 
     workers: Workers
 
-    def __init__(self, around: Surroundings, *, consequence: str = "") -> None:
+    def __init__(self, around: ConsumeContext, *, consequence: str = "") -> None:
         """Consume nothing yet.
 
         Args:

@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from cometmq._engine import set_reconsume_times
-from cometmq.client.group.retrying import suspend_ms
-from cometmq.client.push.consume_service import ConsumeService, Surroundings
-from cometmq.client.push.consuming import CHAIN_MAX_MS, OrderlyStep, OrderlyVerdict, orderly_verdict
+from cometmq.client.group.retry_policy import suspend_ms
+from cometmq.client.push.consume_service import ConsumeContext, ConsumeService
+from cometmq.client.push.outcome_policy import CHAIN_MAX_MS, OrderlyStep, OrderlyVerdict, orderly_verdict
 from cometmq.client.push.tasks import Task
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cometmq._engine import ReceivedMessage
     from cometmq.client.group.process_queue import ProcessQueue
-    from cometmq.client.push.tasks import Stint
+    from cometmq.client.push.tasks import TaskResult
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
 __all__ = ["OrderlyService"]
@@ -45,7 +45,7 @@ class OrderlyService(ConsumeService):
 
     def __init__(
         self,
-        around: Surroundings,
+        around: ConsumeContext,
         *,
         needs_lock: bool,
         auto_commit: bool,
@@ -136,12 +136,12 @@ class OrderlyService(ConsumeService):
 
     # --- What comes back ----------------------------------------------------------------------------------------------
 
-    def done(self, stints: list[Stint]) -> None:
+    def done(self, stints: list[TaskResult]) -> None:
         """Take what workers have done."""
         for stint in stints:
             self._done(stint)
 
-    def _done(self, stint: Stint) -> None:
+    def _done(self, stint: TaskResult) -> None:
         held, results = stint.task.held, stint.results
         held.listeners -= 1
         if not held.listeners and (quiet := self._quiet.pop(held, None)) is not None and not quiet.done():

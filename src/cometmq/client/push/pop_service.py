@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from cometmq._plural import counted
 from cometmq.client.pop.pop_extending import Extender
 from cometmq.client.pop.pop_handles import PopHandle
-from cometmq.client.pop.popping import invisible_after_failure_ms, invisible_when_tried_out_ms
-from cometmq.client.push.consuming import failed_messages
+from cometmq.client.pop.pop_policy import invisible_after_failure_ms, invisible_when_tried_out_ms
 from cometmq.client.push.listener_failures import ListenerFailures
+from cometmq.client.push.outcome_policy import failed_messages
 from cometmq.client.push.tasks import Task
 from cometmq.errors import Error
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cometmq.client.group.process_queue import ProcessQueue
     from cometmq.client.pop.pop_kernel import PopKernel
     from cometmq.client.push.push_pops import PopQueue
-    from cometmq.client.push.tasks import Stint, Workers
+    from cometmq.client.push.tasks import TaskResult, Workers
     from cometmq.remoting.bodies.message_queue import MessageQueue
 
 __all__ = ["PopBatch", "PopService"]
@@ -172,7 +172,7 @@ class PopService:
         """Whether nobody else has a message yet."""
         return not batch.dropped or (self._extender is not None and self._extender.is_kept(message))
 
-    def done(self, batch: PopBatch, stint: Stint) -> None:
+    def done(self, batch: PopBatch, stint: TaskResult) -> None:
         """Take what a worker has done of a pop."""
         taken = stint.succeeded
         told = len(taken)

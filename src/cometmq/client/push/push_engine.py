@@ -1,7 +1,7 @@
 """The push consumer: it brings together rebalance, pulls, listeners, retry and offsets of one group on one loop.
 
 Both surfaces, :class:`cometmq.client.push_consumer.PushConsumer` and :class:`cometmq.aio.push.PushConsumer`, are thin
-layers over it. The client instance sees it as a :class:`~cometmq.client.instance.parts.ConsumerPart`, the rebalance as its
+layers over it. The client instance sees it as a :class:`~cometmq.client.instance.registrants.ConsumerPart`, the rebalance as its
 owner.
 
 Threads: the loop on which it is started; listeners run in their workers. Source: consumption specification 1.1 to 1.3,
@@ -28,7 +28,7 @@ from cometmq.client.group.offset_stores import (
 )
 from cometmq.client.group.process_queue import UNLOCK_FORCED_MS, ProcessQueue
 from cometmq.client.group.rebalance import Rebalance
-from cometmq.client.group.retrying import most_tries
+from cometmq.client.group.retry_policy import most_tries
 from cometmq.client.group.send_backs import SendBacks
 from cometmq.client.group.start_offsets import start_offset
 from cometmq.client.group.subscriptions import TAG, make_subscription
@@ -38,10 +38,10 @@ from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own
 from cometmq.client.instance.namespaces import with_namespace
 from cometmq.client.instance.service_state import ServiceState, not_startable, require_running
 from cometmq.client.pop.pop_kernel import PopKernel
-from cometmq.client.pull.pulling import FlowCounters, share_of_topic
+from cometmq.client.pull.pull_policy import FlowCounters, share_of_topic
 from cometmq.client.push.concurrent_service import ConcurrentService
 from cometmq.client.push.consume_counts import ConsumeCounts
-from cometmq.client.push.consume_service import Surroundings
+from cometmq.client.push.consume_service import ConsumeContext
 from cometmq.client.push.listener_hooks import ListenerHooks
 from cometmq.client.push.listeners import Action, Handled, async_caller, caller, is_async
 from cometmq.client.push.orderly_service import OrderlyService
@@ -49,7 +49,7 @@ from cometmq.client.push.pop_service import PopService
 from cometmq.client.push.push_popping import PushPopping, may_pop
 from cometmq.client.push.push_pops import PushPops
 from cometmq.client.push.push_pulls import PushPulls
-from cometmq.client.push.tasks import Stint, Workers
+from cometmq.client.push.tasks import TaskResult, Workers
 from cometmq.client.push.thread_workers import ThreadWorkers
 from cometmq.client.push.workers import ExecutorWorkers, LoopWorkers
 from cometmq.client.settings import PushSettings
@@ -387,7 +387,7 @@ class PushEngine(ConsumerFacts):
         settings = self.settings
         most = most_tries(settings.max_reconsume_times, orderly=self.is_orderly)
         send_backs = SendBacks(self._instance, self.group, most=most, unit_mode=settings.unit_mode)
-        around = Surroundings(
+        around = ConsumeContext(
             group=self.group,
             batch_max=self._batch_max,
             store=self._store,
@@ -407,12 +407,12 @@ class PushEngine(ConsumerFacts):
             lock=self._rebalance.lock,
         )
 
-    def _make_workers(self, on_done: Callable[[list[Stint]], None]) -> Workers:
+    def _make_workers(self, on_done: Callable[[list[TaskResult]], None]) -> Workers:
         spec, threads_max = self._listener, self.settings.consume_thread_max
         listener = spec.function
         assert listener is not None  # checked with the settings
 
-        def done(stints: list[Stint]) -> None:
+        def done(stints: list[TaskResult]) -> None:
             self._counts.add(stints)
             on_done(stints)
 

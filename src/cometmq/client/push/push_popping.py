@@ -21,7 +21,7 @@ from cometmq.remoting.bodies.heartbeat import MessageModel
 from cometmq.store_config.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from cometmq.client.push.tasks import Stint
+    from cometmq.client.push.tasks import TaskResult
     from cometmq.client.settings import PushSettings
     from cometmq.remoting.bodies.heartbeat import SubscriptionData
     from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -103,10 +103,10 @@ class PushPopping:
                 del self._subscriptions[topic]
         self._pops.keep_topics(self._subscriptions)
 
-    def sorted(self, on_pulled: Callable[[list[Stint]], None]) -> Callable[[list[Stint]], None]:
+    def sorted(self, on_pulled: Callable[[list[TaskResult]], None]) -> Callable[[list[TaskResult]], None]:
         """Return what takes the work of both kinds, and hands that on which was pulled."""
 
-        def done(stints: Sequence[Stint]) -> None:
+        def done(stints: Sequence[TaskResult]) -> None:
             pulled = []
             for stint in stints:
                 held: object = stint.task.held

@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cometmq.client.group.process_queue import PULL_IDLE_MS
-from cometmq.client.instance.outages import Troubles
+from cometmq.client.instance.outages import OutageLog
 from cometmq.client.pop.pop_kernel import PopKernel
-from cometmq.client.pop.popping import PopStatus, usual_invisible_ms
-from cometmq.client.pull.pulling import FLOW_CONTROL_DELAY_MS, PAUSED_DELAY_MS, delay_after_error_ms
+from cometmq.client.pop.pop_policy import PopStatus, usual_invisible_ms
+from cometmq.client.pull.pull_policy import FLOW_CONTROL_DELAY_MS, PAUSED_DELAY_MS, delay_after_error_ms
 from cometmq.errors import BrokerError, Error
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere
 from cometmq.remoting.bodies.running_info import PopProcessQueueInfo
@@ -128,7 +128,7 @@ class PushPops:
         self._host = host
         self._settings = settings
         self._kernel = kernel
-        self._troubles = Troubles(_log, group=group)
+        self._troubles = OutageLog(_log, group=group)
         self._counts = counts
         self._consume = consume
         self._invisible_ms = usual_invisible_ms(settings.pop_invisible_time_ms)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cometmq._engine import PullRequest
 from cometmq.client.group.process_queue import ProcessQueue
-from cometmq.client.instance.outages import Troubles
+from cometmq.client.instance.outages import OutageLog
 from cometmq.client.pull.pull_kernel import PullKernel
-from cometmq.client.pull.pulling import (
+from cometmq.client.pull.pull_policy import (
     FlowCounters,
     Gate,
     PullFlag,
@@ -181,7 +181,7 @@ class PushPulls:
         self._kernel = PullKernel(instance, namespace=settings.namespace, group=group)
         self._pulls: dict[ProcessQueue, _Pull] = {}
         self._closed = False
-        self._troubles = Troubles(_log, group=group)
+        self._troubles = OutageLog(_log, group=group)
 
     def begin(self, held: ProcessQueue, next_offset: int) -> None:
         """Pull a queue that came; the first time in half a second."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
     from cometmq.client.group.process_queue import ProcessQueue
 
-__all__ = ["PARTS_PER_CALL_MAX", "AtWork", "Stint", "Task", "TaskPool", "Workers"]
+__all__ = ["PARTS_PER_CALL_MAX", "AtWork", "TaskResult", "Task", "TaskPool", "Workers"]
 
 PARTS_PER_CALL_MAX: Final = 64
 """Most parts that go to an executor at a time, and most of an orderly task."""
@@ -87,7 +87,7 @@ class Task:
 
 
 @dataclass(slots=True, eq=False)
-class Stint:
+class TaskResult:
     """What one worker did of a task. Between them the stints of a task have each of its parts once.
 
     Attributes:
@@ -174,12 +174,12 @@ class Workers(Protocol):
 class TaskPool:
     """Tasks that wait, stints that are done, and how both are told: what all workers have in common."""
 
-    def __init__(self, on_done: Callable[[list[Stint]], None]) -> None:
+    def __init__(self, on_done: Callable[[list[TaskResult]], None]) -> None:
         """To be made on the loop, where ``on_done`` gets what is done."""
         self._loop = asyncio.get_running_loop()
         self._on_done = on_done
         self._ready: deque[Task] = deque()
-        self._done: deque[Stint] = deque()
+        self._done: deque[TaskResult] = deque()
         self._outstanding = 0
         self._nothing_left: asyncio.Future[None] | None = None
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.push.listeners import SUCCEEDED
-from cometmq.client.push.tasks import AtWork, Stint, Task, TaskPool
+from cometmq.client.push.tasks import AtWork, Task, TaskPool, TaskResult
 
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
@@ -48,7 +48,7 @@ class _Seat:
     def __init__(self) -> None:
         self.task: Task | None = None
         self.part: list[ReceivedMessage] | None = None
-        self.stint: Stint | None = None
+        self.stint: TaskResult | None = None
         self.begun_s = 0.0
         self.done = 0
         self.sleep = threading.Lock()
@@ -61,7 +61,7 @@ class ThreadWorkers(TaskPool):
     def __init__(
         self,
         call: Call,
-        on_done: Callable[[list[Stint]], None],
+        on_done: Callable[[list[TaskResult]], None],
         *,
         threads_max: int,
         name: str,
@@ -136,7 +136,7 @@ class ThreadWorkers(TaskPool):
             succeeded, results = stint.succeeded[:], stint.results[:]
             del stint.succeeded[: len(succeeded)], stint.results[: len(results)]
             if succeeded or results:
-                self._done.append(Stint(stint.task, stint.begun_s, succeeded, results))
+                self._done.append(TaskResult(stint.task, stint.begun_s, succeeded, results))
         self._hand_back()
 
     @property
@@ -240,7 +240,7 @@ class ThreadWorkers(TaskPool):
         held, messages, size, is_orderly = task.held, task.messages, task.part_size, task.is_orderly
         typical = self._typical_s
         now = clock()
-        stint = seat.stint = Stint(task, now)
+        stint = seat.stint = TaskResult(task, now)
         succeeded, parts = stint.succeeded, 0
         seat.task = task
         for start in task.starts:
@@ -269,7 +269,7 @@ class ThreadWorkers(TaskPool):
                 self._report(stint, seat)
                 self._tell()
                 told = now
-                stint = seat.stint = Stint(task, now)
+                stint = seat.stint = TaskResult(task, now)
                 succeeded, parts = stint.succeeded, 0
         seat.part = None
         seat.task = None
@@ -286,7 +286,7 @@ class ThreadWorkers(TaskPool):
                 told = now
         return told
 
-    def _report(self, stint: Stint, seat: _Seat) -> None:
+    def _report(self, stint: TaskResult, seat: _Seat) -> None:
         seat.done += stint.parts
         self._done.append(stint)
 

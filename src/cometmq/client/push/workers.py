@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 from cometmq.client.push.listeners import Handled, Outcome, call_elsewhere
-from cometmq.client.push.tasks import PARTS_PER_CALL_MAX, AtWork, Stint, Task, TaskPool
+from cometmq.client.push.tasks import PARTS_PER_CALL_MAX, AtWork, Task, TaskPool, TaskResult
 
 if TYPE_CHECKING:
     from cometmq._engine import ReceivedMessage
@@ -46,7 +46,7 @@ class ExecutorWorkers(TaskPool):
         self,
         executor: Executor,
         listener: AnyListener,
-        on_done: Callable[[list[Stint]], None],
+        on_done: Callable[[list[TaskResult]], None],
         *,
         batch: bool,
         at_once_max: int,
@@ -102,7 +102,7 @@ class ExecutorWorkers(TaskPool):
                 if task.is_wanted:
                     tasks.append(task)
                 else:
-                    self._done.append(Stint(task, 0.0, parts=1))
+                    self._done.append(TaskResult(task, 0.0, parts=1))
             if tasks and not self._call(tasks):
                 break
         if self._done:
@@ -140,7 +140,7 @@ class ExecutorWorkers(TaskPool):
         results = [Handled(Outcome.RETRY, problem=error)] * len(tasks) if error is not None else future.result()
         took_s = (self._loop.time() - begun_s) / len(tasks)
         for task, handled in zip(tasks, results, strict=True):
-            stint = Stint(task, begun_s, parts=1, ended_s=begun_s + took_s)
+            stint = TaskResult(task, begun_s, parts=1, ended_s=begun_s + took_s)
             stint.add(task.messages, handled)
             self._done.append(stint)
         self._hand_back()
@@ -154,7 +154,7 @@ class LoopWorkers(TaskPool):
     with more calls, since it could not tell its own end from a listener's failure.
     """
 
-    def __init__(self, call: AsyncCall, on_done: Callable[[list[Stint]], None], *, at_once_max: int) -> None:
+    def __init__(self, call: AsyncCall, on_done: Callable[[list[TaskResult]], None], *, at_once_max: int) -> None:
         """To be made on the loop.
 
         Args:
@@ -228,7 +228,7 @@ class LoopWorkers(TaskPool):
         Raises:
             asyncio.CancelledError: this worker's task was cancelled. What it did is reported.
         """
-        stint = Stint(task, self._loop.time())
+        stint = TaskResult(task, self._loop.time())
         try:
             for start in task.starts:
                 stint.parts += 1
@@ -245,7 +245,7 @@ class LoopWorkers(TaskPool):
                 stint.add(part, handled)
                 if not task.is_orderly:
                     self._report(stint)
-                    stint = Stint(task, self._loop.time())
+                    stint = TaskResult(task, self._loop.time())
                 if is_cancelled:
                     raise asyncio.CancelledError
                 if task.is_orderly and not handled.is_success:
@@ -284,7 +284,7 @@ class LoopWorkers(TaskPool):
                 return handled, me.cancelling() > 0
             return handled, True
 
-    def _report(self, stint: Stint) -> None:
+    def _report(self, stint: TaskResult) -> None:
         self._done.append(stint)
         if not self._told:
             self._told = True

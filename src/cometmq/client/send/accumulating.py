@@ -17,11 +17,11 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cometmq._engine import Accumulator, BunchLane
+from cometmq._engine import Accumulator, BatchFastPath
 from cometmq.client.send.outgoing import SPECIAL_PROPERTIES, can_be_batched
 
 if TYPE_CHECKING:
-    from cometmq._engine import Bunch, SendFuture
+    from cometmq._engine import PendingBatch, SendFuture
     from cometmq.client.send.outgoing import OutgoingMessage
     from cometmq.client.send.producer_settings import ProducerSettings
     from cometmq.client.send.request_making import RequestMaker
@@ -100,7 +100,7 @@ class Accumulation:
             message=message,
         )
 
-    def lane(self, topic: str) -> BunchLane | None:
+    def lane(self, topic: str) -> BatchFastPath | None:
         """Return the short way of plain messages to a topic, or None where it takes no batches.
 
         Raises:
@@ -109,18 +109,18 @@ class Accumulation:
         self._maker.template(topic)
         if not can_be_batched(topic):
             return None
-        return BunchLane(
+        return BatchFastPath(
             self._accumulator,
             topic,
             special=SPECIAL_PROPERTIES,
             body_bytes_max=self._settings.max_message_size_bytes,
         )
 
-    def take_all(self) -> list[Bunch]:
+    def take_all(self) -> list[PendingBatch]:
         """Return all bunches that wait; they are the caller's."""
         return self._accumulator.take_all()
 
-    def _began(self, bunch: Bunch) -> None:
+    def _began(self, bunch: PendingBatch) -> None:
         # The timer is looked at behind the bunch's coming in, and set behind a look at the bunches: one sees the other.
         if self._timer is None:
             self._loop.call_soon_threadsafe(self._watch)

@@ -17,7 +17,7 @@ __all__ = ["InnerProducer"]
 
 
 class InnerProducer:
-    """Sends what consumers put back, each message once (:class:`cometmq.client.instance.parts.InnerSender`)."""
+    """Sends what consumers put back, each message once (:class:`cometmq.client.instance.registrants.InnerSender`)."""
 
     def __init__(self, instance: ClientInstance) -> None:
         """Send through this instance, under its inner group."""

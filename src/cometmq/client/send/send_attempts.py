@@ -41,7 +41,7 @@ from cometmq.errors import (
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from cometmq._engine import Bunch, SendFuture, SendRequest
+    from cometmq._engine import PendingBatch, SendFuture, SendRequest
     from cometmq.client.instance.instance import ClientInstance
     from cometmq.client.send.outgoing import OutgoingMessage
     from cometmq.client.send.producer_settings import ProducerSettings
@@ -248,14 +248,14 @@ class SendAttempts:
             raise
         return send
 
-    def ship(self, bunch: Bunch) -> None:
+    def ship(self, bunch: PendingBatch) -> None:
         """Send a bunch, which nobody adds to any more, as a batch. What keeps it from going is its messages' error."""
         try:
             self._ship(bunch)
         except Exception as error:  # noqa: BLE001 - others wait for its messages than who made it go
             self._fail(bunch.future, error)
 
-    def _ship(self, bunch: Bunch) -> None:
+    def _ship(self, bunch: PendingBatch) -> None:
         request = self._maker.of_records(bunch.topic, bunch.take_records(), wait_stored=bunch.wait_stored)
         send = bunch.future
         ids = None if bunch.messages is None else bunch.unique_ids
@@ -293,11 +293,11 @@ class SendAttempts:
         timer = loop.call_at(send.deadline_s, give_up)
         place = pressure.stand_in_line(len(send.request.body), lambda: loop.call_soon_threadsafe(enter))
 
-    def was_interrupted(self, bunch: Bunch) -> None:
+    def was_interrupted(self, bunch: PendingBatch) -> None:
         """See that a bunch goes, or is told of, where Ctrl-C came while it was shipped. Any thread."""
         self._instance.loop.call_soon_threadsafe(self._see_to, bunch)
 
-    def _see_to(self, bunch: Bunch) -> None:
+    def _see_to(self, bunch: PendingBatch) -> None:
         send = bunch.future
         if bunch.size_bytes:
             self.ship(bunch)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cometmq._engine import PlainLane
+from cometmq._engine import FastPath
 from cometmq.client.instance.closing import Closing, to_the_end
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
@@ -38,7 +38,7 @@ from cometmq.errors import InvalidArgument
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from cometmq._engine import BunchLane, ReceivedMessage, SendFuture
+    from cometmq._engine import BatchFastPath, ReceivedMessage, SendFuture
     from cometmq.client.instance.routes import PublishInfo
     from cometmq.client.trace.tracing import Tracing
     from cometmq.remoting.command import Command
@@ -105,7 +105,7 @@ class SendEngine:
             if settings.accumulate
             else None
         )
-        self._lanes: dict[str, PlainLane | BunchLane] = {}
+        self._lanes: dict[str, FastPath | BatchFastPath] = {}
         self._closing = Closing()
         _engines.add(self)
 
@@ -305,23 +305,23 @@ class SendEngine:
             raise InvalidArgument("many messages are OutgoingMessage, or bodies of a topic that is given")
         return self.send_given(topic, given, None, None, None, 0, None, None, None, None, None, False)
 
-    def _lane(self, topic: object) -> PlainLane | BunchLane | None:
+    def _lane(self, topic: object) -> FastPath | BatchFastPath | None:
         """Return the short way of plain messages to a topic; None where somebody is to see them, or it is not known."""
         if type(topic) is not str:
             return None
         return self._lanes.get(topic) or self._open_lane(topic)
 
-    def _open_lane(self, topic: str) -> PlainLane | BunchLane | None:
+    def _open_lane(self, topic: str) -> FastPath | BatchFastPath | None:
         attempts = self.attempts
         if self._state is not ServiceState.RUNNING or not attempts.is_unwatched:
             return None
         name = with_namespace(self.settings.namespace, topic)
         ring = self._routes.rings.get(name)
-        lane: PlainLane | BunchLane | None = None
+        lane: FastPath | BatchFastPath | None = None
         if self._accumulation is not None:
             lane = self._accumulation.lane(name)
         elif ring is not None and not self.settings.vip_channel_enabled:
-            lane = PlainLane(
+            lane = FastPath(
                 attempts,
                 self._maker.template(name),
                 self._maker.ids,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cometmq.client.group import send_backs
-from cometmq.client.group.retrying import Resend
+from cometmq.client.group.retry_policy import Resend
 from cometmq.client.group.send_backs import SendBacks
 from cometmq.errors import ConnectionLost
 

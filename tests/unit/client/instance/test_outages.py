@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from cometmq.client.instance.outages import Troubles, may_pass, pause_s
+from cometmq.client.instance.outages import OutageLog, may_pass, pause_s
 from cometmq.errors import (
     BrokerError,
     BrokerNotFound,
@@ -53,7 +53,7 @@ def test_troubles_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=LOG.name)
     one, two = (MessageQueue(topic="t", broker_name="b", queue_id=number) for number in (0, 1))
     other = MessageQueue(topic="t", broker_name="c", queue_id=-1)
-    troubles = Troubles(LOG, group="g")
+    troubles = OutageLog(LOG, group="g")
     assert not troubles
     for queue in (one, two, one, other, two):
         troubles.fails(queue, ConnectionLost("gone"))

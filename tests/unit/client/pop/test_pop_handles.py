@@ -18,7 +18,7 @@ from cometmq.client.pop.pop_handles import (
     read_starts,
     set_handles,
 )
-from cometmq.client.pop.popping import popped_times
+from cometmq.client.pop.pop_policy import popped_times
 from cometmq.errors import InvalidArgument, MalformedCommand
 from cometmq.remoting.codes import RequestCode
 from support.fake_cluster import Record

@@ -12,7 +12,7 @@ import pytest
 from cometmq._engine import PullAnswer, PullRequest
 from cometmq.client.group.subscriptions import make_subscription
 from cometmq.client.pull.pull_kernel import PullKernel, PullResult
-from cometmq.client.pull.pulling import PullStatus, pull_flags
+from cometmq.client.pull.pull_policy import PullStatus, pull_flags
 from cometmq.errors import BrokerError, BrokerNotFound, CorruptRecord, Error, InvalidArgument, RequestTimeout
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import ResponseCode

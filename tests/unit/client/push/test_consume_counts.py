@@ -9,14 +9,16 @@ import pytest
 from cometmq.client.group.process_queue import ProcessQueue
 from cometmq.client.push.consume_counts import ConsumeCounts
 from cometmq.client.push.listeners import SUCCEEDED, Handled, Outcome
-from cometmq.client.push.tasks import Stint, Task
+from cometmq.client.push.tasks import Task, TaskResult
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import ConsumeStatus
 
 
-def stint_of(topic: str, messages: list[Any], *, is_orderly: bool = False) -> Stint:
+def stint_of(topic: str, messages: list[Any], *, is_orderly: bool = False) -> TaskResult:
     queue = ProcessQueue(MessageQueue(topic=topic, broker_name="b", queue_id=0))
-    return Stint(Task(queue, messages, 1, may_go_on=(lambda: True) if is_orderly else None), 10.0, parts=len(messages))
+    return TaskResult(
+        Task(queue, messages, 1, may_go_on=(lambda: True) if is_orderly else None), 10.0, parts=len(messages)
+    )
 
 
 def test_figures_are_of_each_topic_since_the_start() -> None:

@@ -6,17 +6,17 @@ import asyncio
 from typing import Any
 
 from cometmq.client.group.process_queue import ProcessQueue
-from cometmq.client.push.consume_service import Surroundings
+from cometmq.client.push.consume_service import ConsumeContext
 from cometmq.client.push.listeners import SUCCEEDED
 from cometmq.client.push.orderly_service import OrderlyService
-from cometmq.client.push.tasks import Stint, Task
+from cometmq.client.push.tasks import Task, TaskResult
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 
 def test_a_queue_that_was_given_up_while_its_listener_ran_is_not_remembered() -> None:
     async def main() -> None:
         nothing: Any = None
-        around = Surroundings(
+        around = ConsumeContext(
             group="g",
             batch_max=1,
             store=nothing,
@@ -33,7 +33,7 @@ def test_a_queue_that_was_given_up_while_its_listener_ran_is_not_remembered() ->
         held.dropped = True
         service.forget(held)
         message: Any = type("Message", (), {"queue_offset": 0, "body_size": 1})()
-        stint = Stint(Task(held, [message], 1, may_go_on=lambda: True), 0.0, parts=1)
+        stint = TaskResult(Task(held, [message], 1, may_go_on=lambda: True), 0.0, parts=1)
         stint.add([message], SUCCEEDED)
         service.done([stint])
         assert held.listeners == 0

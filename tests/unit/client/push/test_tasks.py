@@ -10,7 +10,7 @@ import pytest
 
 from cometmq.client.group.process_queue import ProcessQueue
 from cometmq.client.push.listeners import SUCCEEDED, Handled, Outcome
-from cometmq.client.push.tasks import Stint, Task, TaskPool
+from cometmq.client.push.tasks import Task, TaskPool, TaskResult
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
 
@@ -72,7 +72,7 @@ def test_an_orderly_task_is_taken_whole() -> None:
 
 def test_what_a_stint_notes() -> None:
     failed = Handled(Outcome.RETRY)
-    shared, orderly = Stint(task_of([1, 2, 3]), 0.0), Stint(task_of([1, 2, 3], may_go_on=lambda: True), 0.0)
+    shared, orderly = TaskResult(task_of([1, 2, 3]), 0.0), TaskResult(task_of([1, 2, 3], may_go_on=lambda: True), 0.0)
     for stint in (shared, orderly):
         stint.add([1], SUCCEEDED)  # type: ignore[list-item]
         stint.add([2], failed)  # type: ignore[list-item]

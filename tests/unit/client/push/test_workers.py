@@ -16,7 +16,7 @@ import pytest
 from cometmq.client.group.process_queue import ProcessQueue
 from cometmq.client.push import workers as workers_module
 from cometmq.client.push.listeners import Handled, Outcome, async_caller, caller
-from cometmq.client.push.tasks import Stint, Task, Workers
+from cometmq.client.push.tasks import Task, TaskResult, Workers
 from cometmq.client.push.thread_workers import ThreadWorkers
 from cometmq.client.push.workers import ExecutorWorkers, LoopWorkers
 from cometmq.remoting.bodies.message_queue import MessageQueue
@@ -37,11 +37,11 @@ class Collected:
     """Takes what is done, and lets a test wait for so many parts."""
 
     def __init__(self) -> None:
-        self.stints: list[Stint] = []
+        self.stints: list[TaskResult] = []
         self.parts = 0
         self._waiting: tuple[int, asyncio.Future[None]] | None = None
 
-    def __call__(self, stints: list[Stint]) -> None:
+    def __call__(self, stints: list[TaskResult]) -> None:
         assert threading.current_thread() is threading.main_thread()
         self.stints += stints
         self.parts += sum(stint.parts for stint in stints)
@@ -405,7 +405,7 @@ def test_a_task_that_comes_just_when_the_last_worker_ends_is_done() -> None:
         async def listener(_: object) -> None:
             return
 
-        def then_another(stints: list[Stint]) -> None:
+        def then_another(stints: list[TaskResult]) -> None:
             done(stints)
             if done.parts == 1:
                 workers.submit(task_of(held(), [1]))

@@ -14,7 +14,7 @@ from cometmq.client.instance.service_state import ServiceState
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["AskedConsumer"]
+__all__ = ["PollingConsumer"]
 
 _T = TypeVar("_T")
 
@@ -26,7 +26,7 @@ class _Engine(Protocol):
     async def start(self) -> None: ...
 
 
-class AskedConsumer:
+class PollingConsumer:
     """The blocking surface over an engine; who inherits makes the engine."""
 
     _engine: _Engine

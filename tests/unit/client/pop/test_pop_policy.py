@@ -6,7 +6,7 @@ import pytest
 
 from cometmq.client.group.subscriptions import make_subscription
 from cometmq.client.pop.pop_handles import PopHandle, PopTimes
-from cometmq.client.pop.popping import (
+from cometmq.client.pop.pop_policy import (
     ACKS_PER_REQUEST_MAX,
     PopStatus,
     ack_request,

@@ -21,13 +21,13 @@ from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.members import request
 
 if TYPE_CHECKING:
-    from cometmq.client.instance.parts import ConsumerPart, ProducerPart
+    from cometmq.client.instance.registrants import ConsumerPart, ProducerPart
     from cometmq.client.instance.routes import RouteTable
     from cometmq.client.settings import ClientSettings
     from cometmq.remoting.command import Command
     from cometmq.remoting.network import Network
 
-__all__ = ["INNER_PRODUCER_GROUP", "Heart"]
+__all__ = ["INNER_PRODUCER_GROUP", "HeartbeatSender"]
 
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 """The producer group of what consumers put back; every instance has it."""
@@ -35,7 +35,7 @@ INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 _log = logging.getLogger(__name__)
 
 
-class Heart:
+class HeartbeatSender:
     """The heartbeats of one client id.
 
     Attributes:
@@ -76,7 +76,7 @@ class Heart:
 
     def __repr__(self) -> str:
         """Tell whose it is, and how many brokers answer."""
-        return f"Heart({self._client_id}, {len(self.versions)} brokers)"
+        return f"HeartbeatSender({self._client_id}, {len(self.versions)} brokers)"
 
     def drop_gone_brokers(self) -> None:
         """Forget the brokers that no route names any more."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.client.push.consuming import OrderlyStep, OrderlyVerdict, failed_messages, orderly_verdict
 from cometmq.client.push.listeners import Handled, Outcome, judge
+from cometmq.client.push.outcome_policy import OrderlyStep, OrderlyVerdict, failed_messages, orderly_verdict
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cometmq.client.group.process_queue import ProcessQueue
-from cometmq.client.pull.pulling import (
+from cometmq.client.pull.pull_policy import (
     FlowCounters,
     Gate,
     PullLimits,

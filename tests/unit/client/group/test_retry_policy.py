@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cometmq.client.group.retrying import is_logical_broker, most_tries, resend_of, send_back_command, suspend_ms
+from cometmq.client.group.retry_policy import is_logical_broker, most_tries, resend_of, send_back_command, suspend_ms
 
 
 @dataclass(frozen=True)

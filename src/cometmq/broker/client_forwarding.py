@@ -27,9 +27,9 @@ from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
 from cometmq.store.store import Store
 
-__all__ = ["Relay"]
+__all__ = ["ClientForwarding"]
 
-_log = logging.getLogger("cometmq.broker.relay")
+_log = logging.getLogger("cometmq.broker.client_forwarding")
 
 _ANSWER_MS = 10_000
 _STATUS_MS = 5_000
@@ -39,7 +39,7 @@ _VERSION_WITH_STATUS = 28
 """V3_0_7_SNAPSHOT: from there on they take 221."""
 
 
-class Relay:
+class ClientForwarding:
     """Passes requests on."""
 
     def __init__(

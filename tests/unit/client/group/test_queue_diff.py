@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cometmq.client.group.allocation import Averagely, as_strategy
 from cometmq.client.group.process_queue import PULL_IDLE_MS, ProcessQueue
-from cometmq.client.group.rebalancing import (
+from cometmq.client.group.queue_diff import (
     additions_of,
     allocation_of,
     is_balanced,
