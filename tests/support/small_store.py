@@ -37,7 +37,7 @@ def spoil(path: Path, topic: str, queue: int, offset: int) -> int:
 
 
 def pretend_newer(path: Path, *, older_may_use: bool) -> None:
-    """Let the durable point of a closed store be of a newer version; csrc/store/marks/cmq_durable_point.c says how it lies."""
+    """Give a closed store's durable point a newer version (its layout: csrc/store/marks/cmq_durable_point.c)."""
     with (path / "cometmq" / "point").open("r+b") as file:
         for slot in (0, 4096):
             file.seek(slot)

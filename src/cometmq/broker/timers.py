@@ -1,7 +1,7 @@
 """Timer messages, as far as requests go: their recall (370), and how far the wheel is (60).
 
-The wheel itself is the engine's (``csrc/broker/timer/cmq_timer.h``). A recall is a message that deletes: parked for the same
-slot as the one that it recalls, it is looked at first when the slot is over.
+The engine owns the wheel (``csrc/broker/timer/cmq_timer.h``). A recall is a message that deletes: it is parked for
+the slot of the message that it recalls, and the engine reads it first when that slot is due.
 
 Threads: the event loop's; storing waits for the disk in an executor.
 Source: store specification 9.7, 9.8, remoting specification 2.2; upstream's RecallMessageProcessor.

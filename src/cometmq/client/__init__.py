@@ -1,61 +1,41 @@
 """The client: producers and consumers for CometMQ's broker and Apache RocketMQ's, blocking.
 
-``cometmq.aio`` has the same for asyncio. What decides is plain: functions and small objects, without sockets and
-without a clock. The engines act on one event loop and own all state; the two surfaces have no logic of their own.
+``cometmq.aio`` has the same for asyncio. Decisions are plain functions and small objects, without sockets and without
+a clock. The engines act on one event loop and own all state; the two surfaces have no logic of their own. Each folder
+is a room:
 
-=================================  =================================================================================
-module                             holds
-=================================  =================================================================================
-``producer, push_consumer,``       the blocking surface; ``background`` is the loop behind it, ``push_surface`` what
-``pull_consumer``                  both surfaces of the push consumer share, ``asked_surface`` what pull and simple
-                                   consumers do
-``send_engine, send_attempts``     a producer's ways in; its sends, their attempts and their end. ``sending`` is what
-                                   becomes of one, ``request_making`` its request, ``pressure`` how much may be under
-                                   way, ``sending_many`` what is waited for; the short way of plain messages is
-                                   ``cometmq._engine``'s (``_producing.pxi``)
-``send_routes, fault_detector``    the queues that are sent to, and who waits for them; brokers that failed, asked again
-``accumulating``                   batches made of single sends, and their timer
-``tracing, inner_producer``        producers behind others: for the message trace, for what consumers put back
-``push_engine, push_pulls,``       a push consumer; its pulls; what it tells of both
-``consume_counts``
-``push_popping, push_pops,``       what a push consumer has to pop; its pops, and what happens to what they bring
-``pop_service``
-``consume_service,``               what happens to messages between pull and progress; what is logged of listeners that
-``concurrent_service,``            fail
-``orderly_service,``
-``listener_failures``
-``tasks, thread_workers,``         what workers get and give; who calls the listener
-``workers``
-``pull_engine, pull_ahead,``       a pull consumer; what it pulls before it is asked for; one pull
-``pull_kernel``
-``consumer_facts``                 what the settings of a consumer say to heartbeats and rebalance
-``simple_consumer, simple_engine`` a simple consumer, which pops; ``pop_kernel`` has its requests, and ``pop_extending``
-                                   keeps messages hidden that are worked on, ``held_messages`` counts what it has
-``instance, heart,``               what the clients of one id share: routes, timers; heartbeats; what servers ask
-``server_requests``
-``closing``                        runs a close to its end, whoever waits for it
-``rebalance``                      which queues a member has: asks, locks, releases
-``offset_stores, start_offsets``   progress, at brokers or in a local file; where a new group begins
-**decisions**
-``allocation, rebalancing``        strategies; a member's new queues
-``process_queue, pulling``         what is cached of a queue; when it is pulled and what an answer means
-``consuming, listeners,``          chunks and outcomes; what listeners may answer; messages that come again
-``retrying, send_backs``
-``routes, name_servers, faults,``  where topics are; which name server, broker and queue is taken
-``queue_selection``
-``subscriptions, heartbeats,``     what is told to brokers; names with a namespace
-``namespaces, parts``
-``outgoing, compressing,``         messages on their way out
-``unique_ids``
-``trace``                          upstream's message trace
-``pop_handles, popping``           handles of popped messages; what is asked, and when a failed one comes again
-``settings, producer_settings,``   settings, their checks and defaults
-``simple_settings``
-``arguments, outages``             checks of what methods are given; what passes by itself, and how often it is told of
-``hooks, listener_hooks,``         interceptors, and those around listeners; the states of a service
-``service_state``
-``offset_file``                    upstream's ``offsets.json``
-=================================  =================================================================================
+==============  ========================================================================================================
+room            holds
+==============  ========================================================================================================
+(this folder)   the blocking surfaces: ``producer``, ``push_consumer``, ``pull_consumer``, ``simple_consumer``;
+                ``polling_consumer``, the methods that pull and simple consumers share; ``settings`` and ``arguments``:
+                options with their defaults, and the checks of what methods are given
+``instance/``   everything that the clients of one id share: ``instance`` with its routes, timers and connections;
+                ``background``, the loop's thread; ``heartbeats`` and ``heartbeat_sender``; ``registrants``, the
+                interfaces of the producers and consumers that register; ``server_requests``; ``routes``,
+                ``name_servers``, ``namespaces``, ``unique_ids``; ``service_state``, ``closing``; ``hooks``, the
+                interceptors; ``outages``, transient failures and their rate-limited logging
+``send/``       a producer's engine: ``send_engine``, its entry points; ``send_attempts``, retries and results;
+                ``send_routes``, ``queue_selection``, ``faults`` and ``fault_detector``: queues, and failed brokers;
+                ``request_making``, ``outgoing``, ``compressing``: from a message to a request; ``accumulating``,
+                batches of single sends; ``pressure``, limits on requests in flight; ``sending``, ``sending_many``;
+                ``inner_producer``, for messages that consumers send back; ``producer_settings``. The fast path of plain
+                messages is compiled: ``bindings/python/_producing.pxi``
+``push/``       a push consumer's engine: ``push_engine``, ``push_pulls``, ``push_pops`` with ``push_popping`` and
+                ``pop_service``; ``tasks``, ``thread_workers``, ``workers``: who calls the listener;
+                ``consume_service``, ``concurrent_service``, ``orderly_service``, ``outcome_policy``: from a listener's
+                answer to progress; ``listeners``, ``listener_hooks``, ``listener_failures``; ``consume_counts``;
+                ``push_surface``, shared by both surfaces
+``pull/``       a pull consumer's engine: ``pull_engine``, ``pull_ahead``; ``pull_kernel`` and ``pull_policy``, one pull
+                and when it is made
+``pop/``        a simple consumer's engine: ``simple_engine``, ``simple_settings``, ``held_messages``,
+                ``loop_pace``; ``pop_kernel``, ``pop_policy``, ``pop_handles``, ``pop_extending``: popped messages, here
+                and in ``push/``
+``group/``      a member's part in its group: ``rebalance``, ``queue_diff``, ``allocation``; ``process_queue``;
+                ``offset_stores``, ``offset_file``, ``start_offsets``; ``retry_policy``, ``send_backs``;
+                ``subscriptions``, ``consumer_facts``
+``trace/``      upstream's message trace: ``trace``, ``tracing``
+==============  ========================================================================================================
 """
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ class PullConsumer(PollingConsumer):
             group: the consumer group.
             name_servers: name servers, ``host:port``, several with ``;`` between them or as a list; None for the
                 environment's ``NAMESRV_ADDR``.
-            offset_store: a store of your own for the progress (:class:`~cometmq.client.group.offset_stores.OwnOffsetStore`).
+            offset_store: your own store for the progress
+                (:class:`~cometmq.client.group.offset_stores.OwnOffsetStore`).
             interceptors: see what is handed out.
             **options: :class:`~cometmq.client.settings.PullSettings`.
 

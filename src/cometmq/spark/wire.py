@@ -1,7 +1,7 @@
 """The way to a cluster from Spark's processes: plain calls, and pulls that are under way while Spark does other things.
 
-Connections live on the client's background loop (:mod:`cometmq.client.instance.background`), which a process has once. Spark
-forks, keeps and kills its processes as it likes: each makes its own, and nothing has to be ended in order.
+Connections live on the client's background loop (:mod:`cometmq.client.instance.background`), one in each process.
+Spark forks, keeps and kills its processes as it likes: each makes its own, and nothing has to be ended in order.
 
 A broker or name server that does not answer, or says that it cannot for now, is tried again, with growing pauses, until
 these add up to the time-out.

@@ -5,7 +5,7 @@ The way of a call::
     cometmq.open -> opening.Plan (settings, features) -> _engine.StoreHandle
     Store.append -> topic_book (topics.json first) -> _engine -> csrc/store
     Store.read   -> _engine.Reader -> Message (over the mapped log)
-    Consumer     -> _engine.Reader with starts; commit -> group_book -> progress_journal -> csrc/store/cmq_offset_journal
+    Consumer     -> _engine.Reader with starts; commit -> group_book -> progress_journal -> csrc/store/marks
     mode "r"     -> handoff_client -> files -> the writer's handoff -> append, commit
 
 Who keeps what:

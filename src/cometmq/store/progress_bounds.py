@@ -72,7 +72,10 @@ def bound_progress(offsets: ConsumerOffsets, end_of: QueueEnd) -> int:
 _TIMER_TOPIC = "rmq_sys_wheel_timer"
 _TIMER_OFFSETS = struct.Struct(">qq")
 _TIMER_OFFSETS_AT = 16
-"""In ``config/timercheck``: how far its queue is in the wheel, here and at a master (csrc/broker/timer/cmq_timer_check.c)."""
+"""Offsets in ``config/timercheck`` up to which the wheel holds the timer queue, here and at a master.
+
+``csrc/broker/timer/cmq_timer_check.c`` writes the file.
+"""
 
 
 def bound_broker_files(folder: Path, end_of: QueueEnd) -> None:

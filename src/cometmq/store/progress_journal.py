@@ -1,9 +1,9 @@
 """Progress of groups on its way to ``consumerOffset.json``: the journal ``cometmq/progress``, and what rests on it.
 
-A commit is a record in the journal, which ``csrc/store/marks/cmq_offset_journal.h`` describes. The JSON is written every few
-seconds, when the journal is full, and at close; the journal begins anew with each. Opening reads the JSON and, where
-the journal continues that very file, the commits behind it. Over a JSON that another program wrote since, the journal
-does not count. See docs/decisions/0018-a-journal-of-commits.md.
+A commit is a record in the journal, which ``csrc/store/marks/cmq_offset_journal.h`` describes. The JSON is written
+every few seconds, when the journal is full, and at close; the journal begins anew with each. Opening reads the JSON
+and, where the journal continues that very file, the commits behind it. A JSON that another program wrote since
+overrules the journal. See docs/decisions/0018-a-journal-of-commits.md.
 
 Whatever becomes durable here, the log is durable up to what it covers before.
 

@@ -1,7 +1,7 @@
 """Verification: every record, queue unit and index entry of a store held against each other, without a change.
 
-The engine finds the problems (``csrc/store/check/cmq_verify.h``). Here they get what only ``config/topics.json`` knows: that
-records without a queue are of a topic that was deleted, which is no problem.
+The engine finds the problems (``csrc/store/check/cmq_verify.h``). This module adds the facts of ``config/topics.json``:
+records without a queue belong to a deleted topic, which is not a problem.
 """
 
 from __future__ import annotations

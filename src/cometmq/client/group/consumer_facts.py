@@ -16,7 +16,9 @@ __all__ = ["ConsumerFacts", "GroupFacts"]
 
 
 class GroupFacts:
-    """The part of any consumer's engine that its settings say; see :class:`cometmq.client.instance.registrants.ConsumerPart`."""
+    """Facts of a consumer that follow from its settings; see
+    :class:`~cometmq.client.instance.registrants.ConsumerPart`.
+    """
 
     settings: ConsumerSettings | SimpleSettings
 

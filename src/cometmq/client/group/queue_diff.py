@@ -1,4 +1,4 @@
-"""What a new allocation changes in a consumer's table of queues. Decisions alone; :mod:`cometmq.client.group.rebalance` acts.
+"""The difference between a consumer's queues and a new allocation: decisions that :mod:`.rebalance` carries out.
 
 Threads: any; nothing is kept. Source: consumption specification 1.6.2, 1.6.3.
 """

@@ -164,8 +164,8 @@ class PullKernel:
             offset: where to begin.
             max_messages: most messages.
             max_bytes: most bytes, for brokers that know it.
-            sys_flag: :func:`~cometmq.client.pull.pull_policy.pull_flags`; the bit of the commit offset goes where a slave is
-                asked.
+            sys_flag: :func:`~cometmq.client.pull.pull_policy.pull_flags`; a request to a slave carries no commit
+                offset, and its bit is cleared.
             suspend_timeout_ms: how long the broker may hold the request.
             timeout_ms: longest wait.
             commit_offset: progress that is told along with it.

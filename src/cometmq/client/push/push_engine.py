@@ -1,8 +1,8 @@
 """The push consumer: it brings together rebalance, pulls, listeners, retry and offsets of one group on one loop.
 
 Both surfaces, :class:`cometmq.client.push_consumer.PushConsumer` and :class:`cometmq.aio.push.PushConsumer`, are thin
-layers over it. The client instance sees it as a :class:`~cometmq.client.instance.registrants.ConsumerPart`, the rebalance as its
-owner.
+layers over it. The client instance sees it as a :class:`~cometmq.client.instance.registrants.ConsumerPart`, the
+rebalance as its owner.
 
 Threads: the loop on which it is started; listeners run in their workers. Source: consumption specification 1.1 to 1.3,
 1.6.4 to 1.6.6, 1.15, 1.16.

@@ -1,4 +1,4 @@
-/* Tests csrc/broker/cmq_timer*.c: parking, slots and their order, deletions, rolling, late messages, what cannot be delivered, full and failing disks, recovery
+/* Tests csrc/broker/timer/: parking, slots and their order, deletions, rolling, late messages, what cannot be delivered, full and failing disks, recovery
  * from every state of the files, other precisions, clocks that jump; the thread. What a real broker left: tests/golden/golden_timer.c. Threads: yes. */
 #include "broker/timer/cmq_timer.h"
 
