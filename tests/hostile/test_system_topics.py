@@ -12,11 +12,16 @@ from pathlib import Path
 import pytest
 
 import cometmq
+from cometmq import errors
+from cometmq._engine import encode_properties
 from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
+from cometmq.store.handoff_files import HandoffFolder, MessagesWork, new_work_id
+from hostile.test_staged_files import content_of, honest, leave
+from support.small_store import open_small
 
 TIMEOUT_MS = 10_000
 SETTINGS = {"brokerName": "broker-a", "flushDiskType": "ASYNC_FLUSH", "mappedFileSizeCommitLog": 1 << 20}
@@ -80,6 +85,32 @@ def test_sends_into_them_are_refused(tmp_path: Path, code: int) -> None:
                 assert send(channel, topic).code == ResponseCode.SUCCESS, topic
 
 
+@pytest.mark.parametrize("topic", RESERVED)
+def test_no_other_way_in(tmp_path: Path, topic: str) -> None:
+    """Neither for who opens the store, nor for work that other processes left, which may have come over the wire."""
+    with open_small(tmp_path, background=False) as store:
+        store._topic_book._topics.get_or_create(topic, queue_nums=1)  # a broker has made it
+        with pytest.raises(errors.InvalidTopic):
+            store.append(topic, b"forged")
+        with pytest.raises(errors.InvalidTopic):
+            store.append_many(topic, [b"forged"])
+        work = MessagesWork(
+            work_id=new_work_id(),
+            topic=topic,
+            bodies=[b"forged"],
+            tags=None,
+            keys=None,
+            properties=None,
+            queues=None,
+            flag=0,
+            born_timestamps_ms=[5],
+        )
+        for name in (HandoffFolder(tmp_path).leave(work), leave(tmp_path, content_of(honest()), topic=topic)):
+            assert store.apply_handoffs() == 0
+            assert "RocketMQ's own" in (HandoffFolder(tmp_path).rejection(name) or "")
+        assert list(store.read(topic)) == []
+
+
 def ends(store: cometmq.Store) -> dict[tuple[str, int], int]:
     return {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
 
@@ -107,7 +138,7 @@ def test_what_was_forged_into_the_store_is_not_delivered(tmp_path: Path) -> None
     targets = [("closed", 0), ("nowhere", 0), ("orders", 2**31 - 1), ("rmq_sys_anything", 0), ("orders", 1)]
     with cometmq.open(tmp_path, flush="async", settings=SETTINGS_OF_STORE) as store:
         for topic, queue in targets:
-            store.append("rmq_sys_wheel_timer", b"forged", properties=forged(topic, queue), queue=0)
+            store._handle.append("rmq_sys_wheel_timer", b"forged", properties=encode_properties(forged(topic, queue)))
     with make(tmp_path) as broker, Channel(broker.address) as channel:
         answer = send(channel, "orders", b"honest", properties="TIMER_DELAY_MS\x01100\x02", queue=2)
         assert answer.code == ResponseCode.SUCCESS

@@ -33,15 +33,15 @@ typedef struct send_traits {
     cmq_timer_asked timer;
     int32_t level;        /* of DELAY; 0: not delayed */
     bool half;            /* TRAN_MSG=true */
-    bool rebuild;         /* has POP_CK, or a pair that we add: those go */
+    bool rebuild;         /* has a pair that we add: those go */
     bool no_wait;         /* WAIT=false */
 } send_traits;
 
 static bool is_name(cmq_slice name, const char *text, size_t bytes) { return name.bytes == bytes && memcmp(name.data, text, bytes) == 0; }
 #define IS(name, text) is_name(name, text, sizeof(text) - 1)
 
-/* Pairs that a sender may not give: a handle of POP, and those that the broker adds. */
-static bool is_dropped(cmq_slice name) { return IS(name, "POP_CK") || IS(name, "MSG_REGION") || IS(name, "TRACE_ON") || IS(name, "CLUSTER"); }
+/* Pairs that the broker adds, so that a sender may not give them. */
+static bool is_dropped(cmq_slice name) { return IS(name, "MSG_REGION") || IS(name, "TRACE_ON") || IS(name, "CLUSTER"); }
 
 /* … and what a delay level makes void. */
 static bool is_time(cmq_slice name) { return IS(name, "TIMER_DELAY_SEC") || IS(name, "TIMER_DELAY_MS") || IS(name, "TIMER_DELIVER_MS"); }
@@ -241,6 +241,36 @@ static bool may_carry(cmq_broker_loop *l, const cmq_send_reply *reply, const cmq
     return true;
 }
 
+/* Nobody may bring a handle of a pop, which consumers would acknowledge instead of the broker's. The store drops it from a record's own properties, and
+ * does not look into a batch. What most elements have, and their ids, is without this letter. */
+static bool brings_handle(cmq_slice properties)
+{
+    cmq_slice value;
+    return properties.bytes > 0 && memchr(properties.data, 'P', properties.bytes) != NULL && cmq_property_find(properties, CMQ_NAME("POP_CK"), &value);
+}
+
+static bool has_handles(cmq_slice body)
+{
+    cmq_wire_batch_element element;
+    while (cmq_wire_batch_next(&body, &element) == CMQ_OK)
+        if (brings_handle(element.properties)) return true;
+    return false;
+}
+
+/* Write the elements again without handles; `into` has as much room as the body. */
+static cmq_slice without_handles(cmq_slice body, uint8_t *into)
+{
+    uint8_t properties[CMQ_PROPERTY_BYTES_MAX];
+    uint8_t *at = into;
+    cmq_wire_batch_element element;
+    while (cmq_wire_batch_next(&body, &element) == CMQ_OK) {
+        const size_t kept = cmq_property_copy_without(properties, element.properties, CMQ_NAME("POP_CK"));
+        element.properties = (cmq_slice){.data = properties, .bytes = kept};
+        at = cmq_wire_batch_write(at, &element);
+    }
+    return (cmq_slice){.data = into, .bytes = (size_t)(at - into)};
+}
+
 /* A record of an inner batch is what its readers take apart: sent whole, it must be what its sysFlag and INNER_NUM say, and not compressed, since nobody
  * here could look into it. */
 static cmq_status CMQ_MUST_CHECK check_inner_batch(int32_t sys_flag, cmq_slice properties, cmq_slice body)
@@ -249,10 +279,10 @@ static cmq_status CMQ_MUST_CHECK check_inner_batch(int32_t sys_flag, cmq_slice p
     int32_t number = 0;
     uint32_t count = 0;
     if ((sys_flag & CMQ_SYS_INNER_BATCH) == 0) return CMQ_OK;
-    if ((sys_flag & CMQ_SYS_COMPRESSED) == 0 && cmq_property_find(properties, CMQ_NAME("INNER_NUM"), &text) && cmq_field_i32(text, &number) == CMQ_OK &&
-        cmq_wire_batch_count(body, &count) == CMQ_OK && number > 0 && count == (uint32_t)number)
-        return CMQ_OK;
-    return cmq_fail(CMQ_ERR_ARGUMENT, "the body is no batch of INNER_NUM messages, as the sysFlag says");
+    if ((sys_flag & CMQ_SYS_COMPRESSED) != 0 || !cmq_property_find(properties, CMQ_NAME("INNER_NUM"), &text) || cmq_field_i32(text, &number) != CMQ_OK ||
+        cmq_wire_batch_count(body, &count) != CMQ_OK || number <= 0 || count != (uint32_t)number)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "the body is no batch of INNER_NUM messages, as the sysFlag says");
+    return has_handles(body) ? cmq_fail(CMQ_ERR_ARGUMENT, "a message of the batch has the property POP_CK; remove it") : CMQ_OK;
 }
 
 /* ---- one message ---- */
@@ -450,17 +480,8 @@ static cmq_status require_batch(cmq_send_batch *batch, uint32_t count)
     return CMQ_OK;
 }
 
-/* Whether an element brings a handle of POP, which consumers would take for the broker's. What most have, and their ids, is without this letter. */
-static bool brings_handle(cmq_slice properties)
-{
-    cmq_slice value;
-    return properties.bytes > 0 && memchr(properties.data, 'P', properties.bytes) != NULL && cmq_property_find(properties, CMQ_NAME("POP_CK"), &value);
-}
-
 static cmq_status append_batch(cmq_broker_loop *l, cmq_append *append, cmq_slice body, cmq_appended *appended_out)
 {
-    uint8_t *cleaned = NULL;   /* properties of elements that brought what they may not */
-    size_t cleaned_bytes = 0;
     cmq_send_batch *batch = &l->batch;
     cmq_slice rest = body;
     cmq_wire_batch_element element;
@@ -475,21 +496,13 @@ static cmq_status append_batch(cmq_broker_loop *l, cmq_append *append, cmq_slice
         batch->bodies[i] = element.body;
         batch->properties[i] = element.properties;
         batch->flags[i] = element.flag;
-        if (!brings_handle(element.properties)) continue;
-        if (cleaned == NULL && (cleaned = malloc(body.bytes)) == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the properties of a batch");
-        cmq_slice *kept = &batch->properties[i];
-        *kept = (cmq_slice){.data = cleaned + cleaned_bytes,
-                            .bytes = cmq_property_copy_without(cleaned + cleaned_bytes, element.properties, CMQ_NAME("POP_CK"))};
-        cleaned_bytes += kept->bytes;
     }
     append->bodies = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = batch->bodies};
     append->properties = (cmq_column){.kind = CMQ_COLUMN_SLICES, .slices = batch->properties};
     append->flags = batch->flags;
     append->physical_offsets_out = batch->physical_offsets;
     append->one_segment = true;
-    status = cmq_store_append(l->broker->store, append, appended_out);
-    free(cleaned);
-    return status;
+    return cmq_store_append(l->broker->store, append, appended_out);
 }
 
 /* A topic of inner batches keeps the batch as one record. */
@@ -509,10 +522,15 @@ static cmq_status append_inner_batch(cmq_broker_loop *l, cmq_append *append, cmq
     append->common.sys_flag |= CMQ_SYS_NEED_UNWRAP | CMQ_SYS_INNER_BATCH;
     append->properties = append->properties_more;
     append->count = 1;
+    uint8_t *cleaned = has_handles(body) ? malloc(body.bytes) : NULL;
+    if (cleaned != NULL) body = without_handles(body, cleaned);
+    else if (has_handles(body)) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the properties of a batch");
     append->bodies = (cmq_column){.kind = CMQ_COLUMN_ONE, .one = body};
     append->properties_more.one = (cmq_slice){.data = more, .bytes = used};
     append->physical_offsets_out = physical_offset_out;
-    return cmq_store_append(l->broker->store, append, appended_out);
+    status = cmq_store_append(l->broker->store, append, appended_out);
+    free(cleaned);
+    return status;
 }
 
 static void send_batch(cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *header, const cmq_topic_entry *topic, cmq_send_reply *reply,

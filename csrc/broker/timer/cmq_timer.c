@@ -240,12 +240,21 @@ static bool is_refused(cmq_timer *timer, int64_t number)
     return (double)(dice >> 54) * 1000 / 1024 < 1000.0 * (double)(slot.count - limit) / (double)limit;
 }
 
+/* Is it "topic+id"? A sender may write to the topic, so it may recall what waits for it. Other topics' timers, and the checkpoints of pops, which wait in
+ * the same wheel, are not its own. */
+static bool is_key_of(cmq_slice topic, cmq_slice key)
+{
+    return key.bytes > topic.bytes && memcmp(key.data, topic.data, topic.bytes) == 0 && key.data[topic.bytes] == '+';
+}
+
 cmq_status cmq_timer_admit(cmq_timer *timer, const cmq_timer_asked *asked, cmq_slice topic, int32_t queue_id, cmq_timer_parked *parked_out)
 {
     int64_t deliver_ms;
     if (!cmq_timer_is_asked(asked) || cmq_slice_equal(topic, cmq_timer_topic())) return CMQ_END;
     if (timer == NULL) return cmq_fail(CMQ_ERR_SETTING, "accurate timer message is not enabled, timerWheelEnable is false");
     const int64_t now_ms = cmq_clock_now_ms(&timer->clock), limit = timer->options.slot_messages;
+    if (asked->delete_key.bytes > 0 && !is_key_of(topic, asked->delete_key))
+        return cmq_fail(CMQ_ERR_ARGUMENT, "TIMER_DEL_UNIQKEY must be %.*s+ID: a message deletes timers of its own topic only", (int)topic.bytes, (const char *)topic.data);
     cmq_status status = cmq_timer_deliver_time(&timer->options, asked, now_ms, &deliver_ms);
     if (status == CMQ_OK) status = cmq_timer_park(&timer->options, topic, queue_id, deliver_ms, now_ms, parked_out);
     if (status != CMQ_OK || !is_refused(timer, parked_out->out_ms / timer->options.precision_ms)) return status;

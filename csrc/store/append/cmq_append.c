@@ -94,10 +94,22 @@ static cmq_status load_columns(append_context *c, uint32_t i)
     return status;
 }
 
-/* A property CRC is the store's own: one that a producer sends is dropped, as upstream drops it. All of the properties are in one piece then. */
-static void drop_property_crc(append_context *c)
+/* Properties that no sender sets. The store writes the first two: recovery takes a record with a wrong CRC for torn, and puts units where the offsets
+ * say. The broker makes the third when it answers a pop: a stored one would be acknowledged instead. */
+static const struct {
+    cmq_property_name known;
+    const char *text;
+} reserved_names[] = {
+    {CMQ_PROPERTY_CRC32, "__CRC32#"},
+    {CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET, "INNER_MULTI_QUEUE_OFFSET"},
+    {CMQ_PROPERTY_POP_CK, "POP_CK"},
+};
+#define RESERVED_NAMES (sizeof reserved_names / sizeof *reserved_names)
+
+/* Drop a reserved property, as upstream does. All of the properties are in one piece then. */
+static void drop_property(append_context *c, cmq_slice name)
 {
-    const cmq_slice parts[2] = {c->fields.properties, c->fields.properties_more}, name = cmq_slice_of_text("__CRC32#");
+    const cmq_slice parts[2] = {c->fields.properties, c->fields.properties_more};
     if (parts[0].bytes >= sizeof c->scratch[0] || parts[1].bytes >= sizeof c->scratch[0] - parts[0].bytes) return;   /* too long for a record */
     uint8_t *into = c->scratch[c->scratch_used ^= 1u];   /* the other one may be what is read */
     size_t used = cmq_property_copy_without(into, parts[0], name);
@@ -105,7 +117,6 @@ static void drop_property_crc(append_context *c)
     used += cmq_property_copy_without(into + used, parts[1], name);
     c->fields.properties = (cmq_slice){.data = into, .bytes = used};
     c->fields.properties_more = CMQ_SLICE_NONE;
-    c->known.value[CMQ_PROPERTY_CRC32] = CMQ_SLICE_NONE;
 }
 
 static inline bool has_zero(cmq_slice text) { return text.bytes > 0 && memchr(text.data, 0, text.bytes) != NULL; }
@@ -134,10 +145,14 @@ static void find_properties(append_context *c)
 
 static void learn_properties(append_context *c)
 {
+    bool dropped = false;
     find_properties(c);
-    if (c->known.value[CMQ_PROPERTY_CRC32].bytes == 0) return;
-    drop_property_crc(c);
-    find_properties(c);
+    for (size_t i = 0; i < RESERVED_NAMES; i++) {
+        if (c->known.value[reserved_names[i].known].bytes == 0) continue;
+        drop_property(c, cmq_slice_of_text(reserved_names[i].text));
+        dropped = true;
+    }
+    if (dropped) find_properties(c);
 }
 
 static cmq_slice effective(const append_context *c, cmq_property_name name, cmq_slice column)
@@ -240,7 +255,7 @@ static cmq_status replace_property(append_context *c, const char *name, cmq_slic
     if (status != CMQ_OK) return status;
     c->fields.properties = (cmq_slice){.data = into, .bytes = used};
     c->fields.properties_more = CMQ_SLICE_NONE;
-    learn_properties(c);
+    find_properties(c);   /* reserved names are gone already, but for one that was just set */
     return CMQ_OK;
 }
 

@@ -77,7 +77,11 @@ static uint32_t count_names(cmq_slice names)
     return count;
 }
 
-/* The units of a message in the light queues that its properties name (spec store 2.11). */
+/* A name that no queue can have, or an offset far from the queue's end: an older writer stored them as a sender gave them. The record itself is sound, so
+ * only that unit is left out. */
+static bool is_forged(cmq_status status) { return status == CMQ_ERR_TOPIC || status == CMQ_ERR_CORRUPT; }
+
+/* The units of a message in the light queues that its properties name (spec store 2.11). A writer gives offsets to light queues alone. */
 static cmq_status dispatch_multi(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts)
 {
     cmq_slice names = facts->known.value[CMQ_PROPERTY_INNER_MULTI_DISPATCH];
@@ -87,12 +91,11 @@ static cmq_status dispatch_multi(cmq_store *store, const cmq_record_view *view, 
     while (cmq_dispatch_next_name(&names, &name) && cmq_dispatch_next_name(&offsets, &text)) {
         int64_t offset;
         cmq_queue *queue;
-        if (name.bytes == 0 || memchr(name.data, '/', name.bytes) != NULL || !parse_number(text, &offset)) continue;
-        const int32_t queue_id = cmq_is_lmq(name) ? 0 : view->queue_id;
-        cmq_status status = cmq_queues_require(store->queues, name, queue_id, CMQ_QUEUE_SIMPLE, &queue);
+        if (!cmq_is_lmq(name) || memchr(name.data, '/', name.bytes) != NULL || !parse_number(text, &offset)) continue;
+        cmq_status status = cmq_queues_require(store->queues, name, 0, CMQ_QUEUE_SIMPLE, &queue);
         if (status == CMQ_OK)
             status = cmq_queue_reput(queue, offset, view->physical_offset, (int32_t)view->record_bytes, facts->tags_code, view->store_timestamp_ms, 1);
-        if (status != CMQ_OK) return status;
+        if (status != CMQ_OK && !is_forged(status)) return status;
     }
     return CMQ_OK;
 }

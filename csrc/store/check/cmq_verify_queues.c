@@ -301,7 +301,7 @@ static cmq_status CMQ_MUST_CHECK check_multi(cmq_verification *v, const cmq_reco
     while (cmq_dispatch_next_name(&names, &name) && cmq_dispatch_next_name(&offsets, &text)) {
         int64_t offset;
         /* Without such a queue the broker may have had multi-dispatch switched off. */
-        const cmq_rawqueue *raw = name.bytes > 0 ? cmq_raw_queues_find(v->raw, name, cmq_is_lmq(name) ? 0 : view->queue_id) : NULL;
+        const cmq_rawqueue *raw = cmq_is_lmq(name) ? cmq_raw_queues_find(v->raw, name, 0) : NULL;
         if (raw == NULL || !parse_offset(text, &offset)) continue;
         const cmq_status status = check_unit(v, view, raw, offset, facts->tags_code, 1);
         if (status != CMQ_OK) return status;

@@ -208,6 +208,7 @@ static const known_name known_names[CMQ_PROPERTY_KNOWN_COUNT] = {
     [CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET] = {"INNER_MULTI_QUEUE_OFFSET", 24},
     [CMQ_PROPERTY_DUP_INFO] = {"DUP_INFO", 8},
     [CMQ_PROPERTY_CRC32] = {"__CRC32#", 8},
+    [CMQ_PROPERTY_POP_CK] = {"POP_CK", 6},
 };
 
 static inline cmq_property_name name_by_end(uint32_t last_four)
@@ -223,6 +224,7 @@ static inline cmq_property_name name_by_end(uint32_t last_four)
     case ENDS_WITH('F', 'S', 'E', 'T'): return CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET;
     case ENDS_WITH('I', 'N', 'F', 'O'): return CMQ_PROPERTY_DUP_INFO;
     case ENDS_WITH('C', '3', '2', '#'): return CMQ_PROPERTY_CRC32;
+    case ENDS_WITH('P', '_', 'C', 'K'): return CMQ_PROPERTY_POP_CK;
     default: return CMQ_PROPERTY_OTHER;
     }
 }

@@ -41,6 +41,7 @@ typedef enum cmq_property_name {
     CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET,   /* INNER_MULTI_QUEUE_OFFSET */
     CMQ_PROPERTY_DUP_INFO,                   /* DUP_INFO */
     CMQ_PROPERTY_CRC32,                      /* __CRC32# */
+    CMQ_PROPERTY_POP_CK,                     /* POP_CK */
     CMQ_PROPERTY_KNOWN_COUNT
 } cmq_property_name;
 

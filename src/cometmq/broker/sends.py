@@ -126,7 +126,6 @@ class Sends:
             await self._topics.make_for_group(route.topic, queues=DLQ_QUEUES)
         except InvalidTopic as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
-        properties.pop("POP_CK", None)
         properties["DELAY"] = "-1"
         host, _, port = caller.peer.rpartition(":")
         message = OutgoingMessage(

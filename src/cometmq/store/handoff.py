@@ -44,10 +44,15 @@ _LOOK_EVERY_S = 1.0
 _LOOK_EVERY_WITHOUT_FIFO_S = 0.1
 
 
+_BROKERS_PROPERTY = "MSG_REGION"
+"""A broker gives it to each message that a client sends, so such a message can bring no mark."""
+
+
 def handoff_mark(message: Message) -> tuple[str, int] | None:
     """Return the id and index of a handed-off message, or None for one that was appended directly."""
-    value = message.properties.get(HANDOFF_PROPERTY)
-    if value is None:
+    properties = message.properties
+    value = properties.get(HANDOFF_PROPERTY)
+    if value is None or _BROKERS_PROPERTY in properties:
         return None
     work_id, _, index = value.partition(":")
     return (work_id, int(index)) if index.isdigit() else None

@@ -63,6 +63,7 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 """Upstream's list, as code 305 shows it."""
+_TRACE_PREFIX = "rmq_sys_TRACE_DATA_"
 _NOT_FOR_SENDERS = frozenset(
     {
         "SCHEDULE_TOPIC_XXXX",
@@ -162,7 +163,13 @@ def is_system_topic(topic: str) -> bool:
 
 
 def may_send_to(topic: str) -> bool:
-    """Tell whether a client may send to the topic."""
+    """Tell whether a client may send to the topic.
+
+    The engine has the same rule (``cmq_topic_is_reserved``): timers, checkpoints of pops and undeliverable messages are
+    the broker's own. Traces are the clients'.
+    """
+    if topic.startswith(SYSTEM_TOPIC_PREFIX):
+        return topic.startswith(_TRACE_PREFIX)
     return topic not in _NOT_FOR_SENDERS
 
 

@@ -164,7 +164,7 @@ def retry_send(
     body: bytes = b"body",
     **changes: str,
 ) -> Command:
-    pairs = {"KEYS": "k", "TAGS": "a", "DELAY": "5", "UNIQ_KEY": "U1", "POP_CK": "x"} | dict(more or {})
+    pairs = {"KEYS": "k", "TAGS": "a", "DELAY": "5", "UNIQ_KEY": "U1"} | dict(more or {})
     properties = "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
     fields = members(code, topic="%RETRY%g", properties=properties, **changes)
     answer: Command = rig.run(code, fields, body, version=479)

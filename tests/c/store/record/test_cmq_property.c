@@ -125,6 +125,7 @@ static void test_every_known_name(void)
         [CMQ_PROPERTY_INNER_MULTI_QUEUE_OFFSET] = "INNER_MULTI_QUEUE_OFFSET",
         [CMQ_PROPERTY_DUP_INFO] = "DUP_INFO",
         [CMQ_PROPERTY_CRC32] = "__CRC32#",
+        [CMQ_PROPERTY_POP_CK] = "POP_CK",
     };
     uint8_t buffer[1024];
     size_t used = 0;
