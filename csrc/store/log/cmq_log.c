@@ -363,6 +363,7 @@ static cmq_status set_end(cmq_log *log, int64_t end, bool blank)
     CMQ_ASSERT(!log->read_only);
     CMQ_ASSERT(end >= cmq_log_min(log));
     log->end = log->reserved_end = log->touched_end = end;
+    log->entered_end = end - end % log->segment_bytes + log->segment_bytes;   /* the helper does not run yet */
     log->files_closed = end - end % log->segment_bytes;
     log->current = NULL;
     cmq_status status = CMQ_OK;

@@ -42,7 +42,9 @@ struct cmq_log {
     bool staged;
 
     pthread_mutex_t make_mutex;        /* guards making segments and the table */
-    pthread_mutex_t ahead_mutex;       /* while the helper uses a segment's file: the writer may be through with it sooner */
+    pthread_mutex_t ahead_mutex;       /* the helper holds it while it uses the file of the segment ahead and writes zeros there; the writer takes it
+                                        * to enter a segment, the flush to close files */
+    int64_t entered_end;               /* ahead_mutex: the writer has entered the segments that begin below */
     _Atomic(cmq_log_table *) table;
     _Atomic int64_t min;
     _Atomic int64_t last_file_end;

@@ -2,6 +2,7 @@
 #include "store/log/cmq_log.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -436,21 +437,26 @@ static void made_ahead_without_a_gap(void)
 
 typedef struct overtaking {
     cmq_log *log;
-    bool done;
+    pthread_t writer;
+    bool begun;
 } overtaking;
 
-/* The writer fills the segment that the helper is about to make, it is flushed, and files are closed. */
+static void *fill_the_segment_ahead(void *log)
+{
+    for (int i = 0; i < 3; i++) put(log, 3000, 'b');
+    return NULL;
+}
+
+/* The writer comes to the segment that the helper is about to make. */
 static void overtake(void *context, const cmq_twin_call *call)
 {
     overtaking *of = context;
-    if (of->done || call->kind != CMQ_TWIN_RESERVE) return;
-    of->done = true;
-    for (int i = 0; i < 3; i++) put(of->log, 3000, 'b');
-    write_out(of->log);
-    cmq_log_close_flushed(of->log);
+    if (of->begun || call->kind != CMQ_TWIN_RESERVE) return;
+    of->begun = true;
+    CHECK(pthread_create(&of->writer, NULL, fill_the_segment_ahead, of->log) == 0);
 }
 
-/* Tiny segments, and a helper that does not get a core: it still has the file in its hand when nobody needs that any more. */
+/* Tiny segments, and a helper that does not get a core: it still has the file in its hand when the writer wants to enter. */
 static void overtaken_while_made_ahead(void)
 {
     for (int with_staging = 0; with_staging < 2; with_staging++) {
@@ -462,10 +468,12 @@ static void overtaken_while_made_ahead(void)
         write_out(log);
         overtaking of = {.log = log};
         cmq_file_twin_on_call(twin, 0, overtake, &of);
-        const cmq_status status = cmq_log_prewarm_step(log);
-        CHECK(of.done && (status == CMQ_OK || status == CMQ_END));
+        CHECK_OK(cmq_log_prewarm_step(log));
+        CHECK(of.begun && pthread_join(of.writer, NULL) == 0);
         cmq_file_twin_on_call(twin, 0, NULL, NULL);
+        write_out(log);
         CHECK_INT(byte_at(log, SEGMENT), 'b');
+        cmq_log_close_flushed(log);
         put(log, 3000, 'c');
         write_out(log);
         cmq_log_close_flushed(log);
@@ -474,8 +482,24 @@ static void overtaken_while_made_ahead(void)
     }
 }
 
+/* Messages that are encoded, but not confirmed yet: the helper goes by the confirmed end. */
+static void zeros_keep_off_the_writers_segment(void)
+{
+    start(false);
+    cmq_log *log = open_log(0);
+    put(log, 3000, 'a');
+    write_out(log);
+    CHECK_INT(put(log, 3000, 'b'), SEGMENT);
+    CHECK_INT(cmq_log_confirmed(log), 3000);
+    CHECK_STATUS(cmq_log_prewarm_step(log), CMQ_END);
+    write_out(log);
+    CHECK_INT(byte_at(log, SEGMENT), 'b');
+    cmq_log_close(log, true);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(claims_and_rolls_mapped), CMQ_TEST(claims_and_rolls_staged), CMQ_TEST(blank_takes_the_rest), CMQ_TEST(staging_over_segments),
               CMQ_TEST(full_staging_says_so), CMQ_TEST(batch_is_claimed_at_once), CMQ_TEST(loads_what_is_there), CMQ_TEST(strange_folders_are_refused),
               CMQ_TEST(empty_last_file_is_forgiven), CMQ_TEST(cut_mapped), CMQ_TEST(cut_staged), CMQ_TEST(first_file_stays), CMQ_TEST(deletion_under_pins),
               CMQ_TEST(table_grows_and_forgets), CMQ_TEST(made_ahead_and_given_back), CMQ_TEST(a_follower_sees_files_come_and_go), CMQ_TEST(full_disk), CMQ_TEST(made_ahead_without_a_gap),
+              CMQ_TEST(zeros_keep_off_the_writers_segment),
               CMQ_TEST(overtaken_while_made_ahead))
