@@ -39,6 +39,7 @@ cdef extern from "base/cmq_status.h" nogil:
         char text[512]
 
     const cmq_error *cmq_last_error()
+    enum: CMQ_ERROR_TEXT_BYTES
     const char *cmq_status_name(cmq_status status)
     cmq_status cmq_fail(cmq_status status, const char *format, ...)
 
@@ -383,6 +384,7 @@ cdef extern from "store/cmq_store.h" nogil:
     cmq_status cmq_store_wait(cmq_store *store, int64_t end)
     cmq_status cmq_store_flush(cmq_store *store)
 
+    cbool cmq_store_upkeep_error(cmq_store *store, char *into)
     cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
     const cmq_queues *cmq_store_queues(const cmq_store *store)
     int64_t cmq_store_confirmed(const cmq_store *store)

@@ -593,6 +593,16 @@ cdef class StoreHandle:
             "elapsed_us": opening.elapsed_us,
         }
 
+    def upkeep_error(self):
+        """Why the last round of upkeep failed, or the store is fenced; None when neither is so."""
+        cdef char text[CMQ_ERROR_TEXT_BYTES]
+        cdef cbool failed
+        self.enter()
+        with nogil:
+            failed = cmq_store_upkeep_error(self._store, text)
+        self.leave()
+        return text.decode("utf-8", "replace") if failed else None
+
     def info(self):
         """The state, as a dict."""
         cdef cmq_store_info info

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/cmq_file.h"
+#include "base/cmq_relief.h"
 
 /* Not in the headers of all systems that we build on. */
 #ifndef SYS_openat2
@@ -102,7 +103,7 @@ fail:;
     return -1;
 }
 
-int cmq_nofollow_open(const char *path, int flags, mode_t mode)
+static int open_once(const char *path, int flags, mode_t mode)
 {
     if (atomic_load_explicit(&walks, memory_order_relaxed)) return open_by_walk(path, flags, mode);
     const open_how_0 how = {.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC), .mode = (flags & O_CREAT) != 0 ? mode : 0, .resolve = NO_SYMLINKS};
@@ -114,6 +115,12 @@ int cmq_nofollow_open(const char *path, int flags, mode_t mode)
     if (errno == ENOSYS) cmq_nofollow_walk_always(true);
     /* Containers refuse calls that they do not know with EPERM, which a file may answer as well. */
     return errno == ENOSYS || errno == EPERM ? open_by_walk(path, flags, mode) : -1;
+}
+
+int cmq_nofollow_open(const char *path, int flags, mode_t mode)
+{
+    const int descriptor = open_once(path, flags, mode);
+    return descriptor < 0 && cmq_nofollow_is_exhausted() && cmq_relief_ask() ? open_once(path, flags, mode) : descriptor;
 }
 
 int cmq_nofollow_parent(const char *path, const char **name_out)

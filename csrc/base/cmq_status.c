@@ -86,6 +86,17 @@ cmq_status cmq_fail_context(const char *format, ...)
 
 const cmq_error *cmq_last_error(void) { return &last_error; }
 
+cmq_status cmq_fail_again(const cmq_error *error)
+{
+    last_error = *error;
+    return error->status;
+}
+
+bool cmq_is_exhausted(cmq_status status)
+{
+    return status == CMQ_ERR_IO && last_error.status == status && (last_error.sys_errno == EMFILE || last_error.sys_errno == ENFILE);
+}
+
 const char *cmq_status_name(cmq_status status)
 {
     switch (status) {

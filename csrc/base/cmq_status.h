@@ -8,6 +8,7 @@
 #ifndef CMQ_STATUS_H
 #define CMQ_STATUS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum cmq_status {
@@ -68,6 +69,12 @@ cmq_status cmq_fail_context(const char *format, ...) __attribute__((format(print
 
 /* The thread's last error; static storage of the thread, valid until its next failing call. */
 const cmq_error *cmq_last_error(void);
+
+/* Make a saved error the thread's last one again, after calls that may have failed meanwhile; returns its status. */
+cmq_status cmq_fail_again(const cmq_error *error);
+
+/* Did the call that just failed with `status` find no descriptor left (EMFILE, ENFILE)? Then it did nothing, and may be made again. */
+bool cmq_is_exhausted(cmq_status status);
 
 /* "CMQ_ERR_IO" and so on; static. */
 const char *cmq_status_name(cmq_status status);

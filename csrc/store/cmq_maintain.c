@@ -12,6 +12,7 @@
  * Source:    upstream's FlushRealTimeService, FlushConsumeQueueService, StoreCheckpoint; spec store 1.6, 6.
  */
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/cmq_assert.h"
@@ -53,6 +54,9 @@ static void read_confirmed(cmq_store *store, int64_t *end, int64_t *store_ms, in
     pthread_mutex_unlock(&store->commit_mutex);
 }
 
+/* A write or sync failed: fence. Where only a descriptor was missing, nothing was written or synced, and the next round tries the same again. */
+static cmq_status fence_after(cmq_store *store, cmq_status status) { return cmq_is_exhausted(status) ? status : cmq_store_fence(store); }
+
 /* Async: the log to disk, with what recovery found. */
 static cmq_status sync_log(cmq_store *store, int64_t end)
 {
@@ -61,7 +65,7 @@ static cmq_status sync_log(cmq_store *store, int64_t end)
     if (found_from >= 0) status = cmq_store_sync_found_log(store, found_from, store->opened_end);
     if (status == CMQ_OK) atomic_store_explicit(&store->found_from, -1, memory_order_release);
     if (status == CMQ_OK) status = cmq_log_sync(store->log, end);
-    if (status != CMQ_OK) return cmq_store_fence(store);
+    if (status != CMQ_OK) return fence_after(store, status);
     cmq_log_close_flushed(store->log);
     return CMQ_OK;
 }
@@ -74,7 +78,7 @@ static cmq_status make_durable(cmq_store *store, int64_t end, int64_t *covered_o
     status = cmq_queues_flush(store->queues, end, true, covered_out);
     if (status == CMQ_OK && store->findings_wait) {
         status = cmq_store_sync_findings(store);
-        if (status != CMQ_OK) return cmq_store_fence(store);
+        if (status != CMQ_OK) return fence_after(store, status);
         store->findings_wait = false;
     }
     if (status != CMQ_OK) return cmq_queues_sync_failed(store->queues) ? cmq_store_fence(store) : status;
@@ -85,7 +89,7 @@ static cmq_status make_durable(cmq_store *store, int64_t end, int64_t *covered_o
         status = cmq_index_flush(store->index, full_end_ms_out);
         if (status == CMQ_ERR_LIMIT) return status;   /* no descriptor: no sync was tried, so none failed */
     }
-    return status == CMQ_OK ? CMQ_OK : cmq_store_fence(store);
+    return status == CMQ_OK ? CMQ_OK : fence_after(store, status);
 }
 
 /* The point first: until the checkpoint is written, too, the point before is the true one. */
@@ -217,6 +221,7 @@ static cmq_status maintain(cmq_store *store, bool force)
         store->flushed_at_ms = now_ms;
         status = flush_queues(store);
     }
+    const cmq_error first = status != CMQ_OK ? *cmq_last_error() : (cmq_error){0};
     /* Also after a flush that met a full disk: this is what makes space. */
     if ((status == CMQ_OK || status == CMQ_ERR_DISK_FULL) && store->options.retention.enabled && is_due(now_ms, store->expired_at_ms, EXPIRE_MS)) {
         store->expired_at_ms = now_ms;
@@ -235,7 +240,18 @@ static cmq_status maintain(cmq_store *store, bool force)
         pthread_mutex_unlock(&store->seat);
     }
     settle_dirty(store);
-    return status;
+    return first.status != CMQ_OK ? cmq_fail_again(&first) : status;
+}
+
+/* Keep the reason of a round that failed, for the program to log: nobody sees the background thread's status. */
+static void note_upkeep(cmq_store *store, cmq_status status)
+{
+    if (status == CMQ_OK && !atomic_load_explicit(&store->upkeep_failing, memory_order_relaxed)) return;
+    pthread_mutex_lock(&store->wake_mutex);
+    memset(store->upkeep_error, 0, sizeof store->upkeep_error);
+    if (status != CMQ_OK) memcpy(store->upkeep_error, cmq_last_error()->text, sizeof store->upkeep_error);
+    pthread_mutex_unlock(&store->wake_mutex);
+    atomic_store_explicit(&store->upkeep_failing, status != CMQ_OK, memory_order_release);
 }
 
 cmq_status cmq_store_maintain(cmq_store *store, bool force_durable_point)
@@ -245,8 +261,23 @@ cmq_status cmq_store_maintain(cmq_store *store, bool force_durable_point)
     pthread_mutex_lock(&store->maintain_mutex);
     const cmq_status status = maintain(store, force_durable_point);
     atomic_store_explicit(&store->upkeep_full, status == CMQ_ERR_DISK_FULL, memory_order_relaxed);
+    note_upkeep(store, status);
     pthread_mutex_unlock(&store->maintain_mutex);
     return status;
+}
+
+bool cmq_store_upkeep_error(cmq_store *store, char into[CMQ_ERROR_TEXT_BYTES])
+{
+    into[0] = '\0';
+    if (atomic_load_explicit(&store->fenced, memory_order_acquire)) {
+        (void)cmq_store_fail_fenced(store);
+        memcpy(into, cmq_last_error()->text, CMQ_ERROR_TEXT_BYTES);
+    } else if (atomic_load_explicit(&store->upkeep_failing, memory_order_acquire)) {
+        pthread_mutex_lock(&store->wake_mutex);
+        memcpy(into, store->upkeep_error, CMQ_ERROR_TEXT_BYTES);
+        pthread_mutex_unlock(&store->wake_mutex);
+    }
+    return into[0] != '\0';
 }
 
 bool cmq_store_is_full(cmq_store *store)
@@ -321,7 +352,7 @@ static void *background(void *argument)
         const bool early = store->options.flush == CMQ_FLUSH_ASYNC && now_ms >= log_flushed_ms && now_ms - log_flushed_ms < LOG_FLUSH_MS;
         if (early && !cmq_queues_flush_wanted(store->queues)) continue;
         log_flushed_ms = now_ms;
-        /* A full disk is noted, and shows itself in the store's state; all else that can fail here fenced the store or is tried again at the next look. */
+        /* What failed is noted for cmq_store_upkeep_error; it fenced the store, or is tried again at the next look. */
         const cmq_status status = cmq_store_maintain(store, false);
         (void)status;
     }

@@ -200,6 +200,9 @@ typedef struct cmq_store_info {
 /* Did a write or sync fail, so that nothing more is acknowledged? A load; info_of counts queues. */
 bool cmq_store_is_fenced(const cmq_store *store);
 
+/* Why the last round of upkeep failed, or why the store is fenced; false when neither is so. Upkeep goes on trying. */
+bool cmq_store_upkeep_error(cmq_store *store, char into[CMQ_ERROR_TEXT_BYTES]);
+
 cmq_status CMQ_MUST_CHECK cmq_store_info_of(cmq_store *store, cmq_store_info *info_out);
 
 /* The queue sets and the log, for reading (cmq_queue.h names the functions marked "reader"). */

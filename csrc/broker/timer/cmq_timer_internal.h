@@ -114,7 +114,7 @@ void cmq_timer_walk_free(cmq_timer_walk *walk);
 /* What a failed write or sync of our files leaves on the disk nobody knows, and the next one may not tell: no more then. */
 static inline cmq_status CMQ_MUST_CHECK cmq_timer_fence(cmq_status status)
 {
-    if (status != CMQ_ERR_IO) return status;
+    if (status != CMQ_ERR_IO || cmq_is_exhausted(status)) return status;   /* without a descriptor nothing was written */
     const cmq_error error = *cmq_last_error();
     return cmq_fail(CMQ_ERR_FENCED, "a file of the timers could not be written, so none is delivered until the broker is started again: %s", error.text);
 }

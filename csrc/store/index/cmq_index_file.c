@@ -119,8 +119,7 @@ cmq_status cmq_index_file_sync(const cmq_index_file *file)
 {
     cmq_file *opened;
     cmq_status status = cmq_file_open(file->fs, file->path, CMQ_OPEN_WRITE, &opened);
-    if (status == CMQ_ERR_IO && (cmq_last_error()->sys_errno == EMFILE || cmq_last_error()->sys_errno == ENFILE))
-        return cmq_fail(CMQ_ERR_LIMIT, "no descriptor left to sync %s; raise the limit (ulimit -n)", file->path);
+    if (cmq_is_exhausted(status)) return cmq_fail(CMQ_ERR_LIMIT, "no descriptor left to sync %s; raise the limit (ulimit -n)", file->path);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;   /* expired or removed meanwhile: nothing to keep */
     if (status != CMQ_OK) return status;
     status = cmq_file_sync(opened);

@@ -15,7 +15,7 @@ void cmq_fence_mark(cmq_store *store)
     if (status == CMQ_OK) status = cmq_file_open(store->fs, path, CMQ_OPEN_CREATE, &file);
     if (status == CMQ_OK) cmq_file_close(file);
     /* The failure that led here is the one to report. */
-    if (error.status != CMQ_OK) status = cmq_fail(error.status, "%s", error.text);
+    if (error.status != CMQ_OK) status = cmq_fail_again(&error);
     (void)status;
 }
 

@@ -5,12 +5,12 @@
  */
 #include "store/queue/cmq_file_cache.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 
 #include "base/cmq_assert.h"
+#include "base/cmq_relief.h"
 
 #define PARTS_MAX 16u
 #define PART_ENTRIES_MIN 64u   /* fewer per part and one unlucky part would evict too early */
@@ -34,6 +34,7 @@ typedef struct part {
 } part;
 
 struct cmq_file_cache {
+    cmq_relief relief;
     cmq_fs *fs;
     bool maps;
     uint32_t part_count;
@@ -131,11 +132,28 @@ static void close_all(entry *chained)
     }
 }
 
+/* No descriptor left: close half of the unused ones. */
+static bool close_half(void *context)
+{
+    cmq_file_cache *cache = context;
+    bool closed = false;
+    for (uint32_t i = 0; i < cache->part_count; i++) {
+        part *of = &cache->parts[i];
+        pthread_mutex_lock(&of->lock);
+        entry *evicted = evict(of, of->count / 2);
+        pthread_mutex_unlock(&of->lock);
+        closed |= evicted != NULL;
+        close_all(evicted);
+    }
+    return closed;
+}
+
 cmq_status cmq_file_cache_create(cmq_file_cache **cache_out, cmq_fs *fs, uint32_t entries_max, bool maps)
 {
     cmq_file_cache *cache = calloc(1, sizeof *cache);
     *cache_out = NULL;
     if (cache == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a cache of files");
+    cache->relief = (cmq_relief){.close_some = close_half, .context = cache};
     cache->fs = fs;
     cache->maps = maps;
     cache->part_count = entries_max / PART_ENTRIES_MIN;
@@ -155,6 +173,7 @@ cmq_status cmq_file_cache_create(cmq_file_cache **cache_out, cmq_fs *fs, uint32_
             return cmq_fail(CMQ_ERR_MEMORY, "no memory for a cache of files");
         }
     }
+    cmq_relief_join(&cache->relief);
     *cache_out = cache;
     return CMQ_OK;
 }
@@ -162,6 +181,7 @@ cmq_status cmq_file_cache_create(cmq_file_cache **cache_out, cmq_fs *fs, uint32_
 void cmq_file_cache_destroy(cmq_file_cache *cache)
 {
     if (cache == NULL) return;
+    cmq_relief_leave(&cache->relief);
     for (uint32_t i = 0; i < cache->part_count; i++) {
         part *of = &cache->parts[i];
         /* In a forked child entries may still count users: threads that exist in the parent only. */
@@ -195,26 +215,11 @@ cmq_cachedfile *cmq_file_cache_find(cmq_file_cache *cache, uint64_t owner, int64
     return found == NULL ? NULL : &found->public;
 }
 
-/* No descriptor left: close half of the unused ones. */
-static void close_half(cmq_file_cache *cache)
-{
-    for (uint32_t i = 0; i < cache->part_count; i++) {
-        part *of = &cache->parts[i];
-        pthread_mutex_lock(&of->lock);
-        entry *evicted = evict(of, of->count / 2);
-        pthread_mutex_unlock(&of->lock);
-        close_all(evicted);
-    }
-}
-
 static cmq_status CMQ_MUST_CHECK open_file(cmq_file_cache *cache, const char *path, cmq_open_mode mode, uint64_t bytes,
                                            entry *into)
 {
     cmq_status status = cmq_file_open(cache->fs, path, mode, &into->public.file);
-    if (status == CMQ_ERR_IO && (cmq_last_error()->sys_errno == EMFILE || cmq_last_error()->sys_errno == ENFILE)) {
-        close_half(cache);
-        status = cmq_file_open(cache->fs, path, mode, &into->public.file);
-    }
+    if (cmq_is_exhausted(status) && close_half(cache)) status = cmq_file_open(cache->fs, path, mode, &into->public.file);
     if (status != CMQ_OK || !cache->maps) return status;
     cmq_file_info info;
     status = cmq_file_info_of(into->public.file, &info);

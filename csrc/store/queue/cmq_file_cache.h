@@ -39,7 +39,7 @@ cmq_cachedfile *cmq_file_cache_find(cmq_file_cache *cache, uint64_t owner, int64
 
 /* Open `path` and keep it as (owner, start), for cmq_file_cache_release. In a cache that maps, the first `bytes` bytes
  * are mapped; CMQ_ERR_CORRUPT when the file is shorter. When the process has no descriptor left, unused entries are
- * closed first. */
+ * closed first, of every cache in the process (cmq_relief). */
 cmq_status CMQ_MUST_CHECK cmq_file_cache_open(cmq_file_cache *cache, uint64_t owner, int64_t start, const char *path,
                                              cmq_open_mode mode, uint64_t bytes, cmq_cachedfile **cached_out);
 void cmq_file_cache_release(cmq_file_cache *cache, cmq_cachedfile *cached);

@@ -172,9 +172,10 @@ static cmq_status CMQ_MUST_CHECK make_file(cmq_queue *queue, cmq_queuefolder fol
         status = write_fillers(file, first_unit_at);
     cmq_file_close(file);
     if (status != CMQ_OK) {
-        /* half made: the next try makes it anew; the first failure is the one to tell */
+        /* half made: the next try makes it anew; the first failure is the one to report */
+        const cmq_error error = *cmq_last_error();
         (void)!cmq_fs_remove(queue->set->fs, path);
-        return status;
+        return cmq_fail_again(&error);
     }
     if (files->first < 0) files->first = start;
     files->end = start + file_bytes;

@@ -93,6 +93,7 @@ static cmq_status CMQ_MUST_CHECK for_marked(cmq_queues *queues, bool unsynced,
                                             cmq_status (*each)(cmq_queue *queue, void *context), void *context)
 {
     cmq_status first = CMQ_OK;
+    cmq_error error;
     uint32_t left = cmq_queues_count(queues);
     for (uint32_t number = 0; left > 0; number++) {
         const uint32_t in_block = CMQ_BLOCK_FIRST << number;
@@ -103,11 +104,13 @@ static cmq_status CMQ_MUST_CHECK for_marked(cmq_queues *queues, bool unsynced,
             if (atomic_load_explicit(&marks[i], memory_order_relaxed) == 0) continue;
             if (atomic_exchange_explicit(&marks[i], 0, memory_order_acq_rel) == 0) continue;
             const cmq_status status = each(&block->queues[i], context);
-            if (first == CMQ_OK) first = status;
+            if (first != CMQ_OK || status == CMQ_OK) continue;
+            first = status;
+            error = *cmq_last_error();
         }
         left -= count;
     }
-    return first;
+    return first == CMQ_OK ? CMQ_OK : cmq_fail_again(&error);
 }
 
 static cmq_status flush_each(cmq_queue *queue, void *context) { return flush_queue(queue, *(const int64_t *)context); }
@@ -117,6 +120,7 @@ static cmq_status flush_each(cmq_queue *queue, void *context) { return flush_que
 typedef struct syncing {
     uint32_t files;          /* synced one by one so far */
     bool all;                /* too many: the rest by syncfs, folder by folder */
+    bool failed;             /* a sync failed, and did not only lack a descriptor */
     bool used[CMQ_FOLDER_COUNT];
 } syncing;
 
@@ -180,9 +184,11 @@ static cmq_status sync_each(cmq_queue *queue, void *context)
 {
     syncing *of = context;
     cmq_status status = sync_folder(queue, cmq_queue_folder(queue), &queue->files, of);
+    of->failed |= status != CMQ_OK && !cmq_is_exhausted(status);
     cmq_queue_extension *ext = cmq_queue_ext_of(queue);
     if (ext == NULL) return status;
     const cmq_status ext_status = sync_folder(queue, CMQ_FOLDER_EXT, &ext->files, of);
+    of->failed |= ext_status != CMQ_OK && !cmq_is_exhausted(ext_status);
     return status != CMQ_OK ? status : ext_status;
 }
 
@@ -205,10 +211,16 @@ static cmq_status CMQ_MUST_CHECK make_durable(cmq_queues *queues)
     if (queues->sync_failed)
         return cmq_fail(CMQ_ERR_FENCED, "a sync of the consume queues failed before; open the store anew");
     syncing of = {0};
+    for (int folder = 0; folder < CMQ_FOLDER_COUNT; folder++) {
+        of.used[folder] = queues->sync_due[folder];
+        of.all |= queues->sync_due[folder];
+    }
     cmq_status status = for_marked(queues, true, sync_each, &of);
     if (status == CMQ_OK && of.all) status = sync_all(queues, &of);
     /* The kernel forgets what it could not write: a later sync that succeeds would prove nothing. */
-    if (status != CMQ_OK) queues->sync_failed = true;
+    if (of.failed || (status != CMQ_OK && !cmq_is_exhausted(status))) queues->sync_failed = true;
+    /* Without a descriptor no sync was tried, but the queues' notes are taken. */
+    for (int folder = 0; folder < CMQ_FOLDER_COUNT; folder++) queues->sync_due[folder] = status != CMQ_OK && of.used[folder];
     return status;
 }
 

@@ -133,6 +133,7 @@ struct cmq_queues {
     uint32_t late_count, late_capacity;
     int64_t covered, covered_durable; /* flush */
     bool sync_failed;                 /* flush: an fsync failed; nothing is durable any more */
+    bool sync_due[CMQ_FOLDER_COUNT];  /* flush: no descriptor was left to sync files of these folders: all of their file system is synced next time */
     _Atomic bool has_trash;           /* cometmq/deleted holds something */
     bool trash_made;                  /* writer, with no flush under way */
     uint32_t trash_next;              /* likewise: the next name in it */

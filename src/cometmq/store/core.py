@@ -50,6 +50,7 @@ class StoreCore:
         self._pid = os.getpid()
         self._progress_kept_s = time.monotonic()
         self._watcher: HandoffWatcher | None = None
+        self._upkeep_error: str | None = None
         self._waits_because: StorageError | OSError | None = None
         self._handle = plan.open_handle(read_only=read_only)
         self._log_cut()
@@ -141,6 +142,17 @@ class StoreCore:
             self._progress_kept_s = now_s
             with self._handle.hold():
                 self._group_book.persist()
+
+    def _watch_upkeep(self) -> None:
+        """Log why the background thread's upkeep fails, once per reason, and that it works again."""
+        error = self._handle.upkeep_error()
+        if error == self._upkeep_error:
+            return
+        self._upkeep_error = error
+        if error is None:
+            _log.info("upkeep of the store in %s works again", self._plan.path)
+        else:
+            _log.error("upkeep of the store in %s failed: %s", self._plan.path, error)
 
     def _write_for_a_moment(self) -> None:
         """Open the store for writing, which applies what was handed off, and close it."""

@@ -255,6 +255,10 @@ class AppliesHandoffs(Protocol):
         """Write progress down when it is due."""
         ...
 
+    def _watch_upkeep(self) -> None:
+        """Log what upkeep failed with."""
+        ...
+
 
 class HandoffWatcher(threading.Thread):
     """Waits for work and has the store apply it. Ends with :meth:`stop`, or when the store is gone."""
@@ -299,6 +303,7 @@ class HandoffWatcher(threading.Thread):
         if store is None:
             return False
         try:
+            store._watch_upkeep()
             store._keep_progress()
             if self._folder.waiting():
                 store.apply_handoffs()

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "support/cmq_store_kit.h"
 
@@ -145,5 +146,32 @@ static void many_index_files(rlim_t descriptors)
 static void many_index_files_of_64(void) { many_index_files(64); }
 static void many_index_files_of_256(void) { many_index_files(256); }
 
+/* The program takes every descriptor that is left, and the store needs some: it closes files of queues, also those that another store keeps open. */
+static void queue_files_make_way(void)
+{
+    struct rlimit before, few;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    few = before;
+    few.rlim_cur = DESCRIPTORS;
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    memset(body, 'x', BODY_BYTES);
+    kit_set_clock();
+    cmq_store_options keeping = small_segments(kit_path(kit_directory(), "keeping"), CMQ_FLUSH_SYNC);
+    cmq_store_options needing = small_segments(kit_path(kit_directory(), "needing"), CMQ_FLUSH_SYNC);
+    cmq_store *keeper = kit_open(&keeping), *store = kit_open(&needing);
+    for (int i = 0; i < 60; i++) (void)kit_append(keeper, "T", i, "one", NULL, NULL);
+    CHECK_OK(cmq_store_maintain(keeper, true));
+    int taken[DESCRIPTORS], count = 0;
+    for (int next = dup(0); next >= 0; next = dup(0)) taken[count++] = next;
+    for (int i = 0; i < 10; i++) (void)kit_append(store, "T", 0, body, NULL, "key");   /* segments, an index file */
+    CHECK_OK(cmq_store_maintain(store, true));
+    CHECK_OK(cmq_store_maintain(keeper, true));
+    while (count > 0) close(taken[--count]);
+    check_all(store, 10);
+    kit_close(store);
+    kit_close(keeper);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
 CMQ_TEST_MAIN(CMQ_TEST(many_index_files_of_64), CMQ_TEST(many_index_files_of_256), CMQ_TEST(many_segments_sync),
-              CMQ_TEST(many_segments_async))
+              CMQ_TEST(many_segments_async), CMQ_TEST(queue_files_make_way))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import logging
 import os
 import pickle
 import signal
@@ -568,3 +569,22 @@ def test_a_failed_first_append_leaves_no_queue(tmp_path: Path) -> None:
         assert store.append("t", b"x", queue=1).queue_offset == 0
         assert [queue[1] for queue in store.handle.queues("t")] == [1]
         assert store.info().queue_count == 1
+
+
+def test_upkeep_failures_are_logged_once_and_so_is_their_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "cometmq.store")
+    with cometmq.open(tmp_path, background=False) as store:
+        store.append("orders", b"one")
+        (tmp_path / "consumequeue").mkdir(exist_ok=True)
+        (tmp_path / "consumequeue" / "orders").write_bytes(b"a file where a folder belongs")
+        for _ in range(2):
+            with pytest.raises(cometmq.Error):
+                store.handle.maintain(force_durable_point=True)
+            store._watch_upkeep()
+        (tmp_path / "consumequeue" / "orders").unlink()
+        store.handle.maintain(force_durable_point=True)
+        store._watch_upkeep()
+    assert len(caplog.messages) == 2, caplog.messages
+    assert caplog.messages[0].startswith(f"upkeep of the store in {tmp_path} failed: ")
+    assert "consumequeue/orders" in caplog.messages[0]
+    assert caplog.messages[1] == f"upkeep of the store in {tmp_path} works again"
