@@ -41,7 +41,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="cometmq",
     cls=_Commands,
-    help="Look into, check, mend, use and serve CometMQ stores, which are RocketMQ's.",
+    help="Inspect, verify, repair, query and serve RocketMQ-format stores.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -76,7 +76,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Take the options that stand before a command."""

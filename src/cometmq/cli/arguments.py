@@ -15,18 +15,18 @@ __all__ = ["Config", "Json", "StorePath", "parse_bound", "parse_bytes", "parse_t
 StorePath: TypeAlias = Annotated[
     Path,
     # Whether it can be read is said by the store, with the exit code of a store that cannot be used.
-    typer.Argument(help="The store's directory: the one that holds commitlog.", show_default=False, readable=False),
+    typer.Argument(help="Store directory (the one that contains commitlog).", show_default=False, readable=False),
 ]
 Config: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--config",
         metavar="FILE",
-        help="A broker's broker.properties, or a cometmq.toml: sizes that the directory does not tell.",
+        help="broker.properties or cometmq.toml with the store's file sizes.",
         show_default=False,
     ),
 ]
-Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
@@ -53,7 +53,7 @@ def parse_time(text: str) -> int:
         return int(moment.timestamp() * 1000)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{text!r} is no time: give 2026-11-21T14:00, milliseconds since 1970, or how long ago (10m)"
+            f"{text!r} is not a time: use 2026-11-21T14:00, milliseconds since 1970, or an age such as 10m"
         ) from None
 
 
@@ -69,7 +69,7 @@ def parse_bound(place: str | None, moment: str | None) -> tuple[int | None, int 
     """
     is_offset = place is not None and place.isdecimal()
     if place is not None and not is_offset and moment is not None:
-        raise typer.BadParameter("--start and --end as times are the same as --from-time and --to-time: give one")
+        raise typer.BadParameter("--start and --end with times duplicate --from-time and --to-time: give one")
     time = moment if moment is not None else None if is_offset else place
     return int(place) if place is not None and is_offset else None, None if time is None else parse_time(time)
 
@@ -83,5 +83,5 @@ def parse_bytes(text: str) -> int:
     found = _BYTES.fullmatch(text.strip())
     size = 0 if found is None else int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
     if size < 1:
-        raise typer.BadParameter(f"{text!r} is no size: give bytes, or 256M, 1.5G")
+        raise typer.BadParameter(f"{text!r} is not a size: use bytes, or 256M, 1.5G")
     return size

@@ -46,71 +46,73 @@ class _Acks(enum.Enum):
 @reported()
 def bench(
     namesrv: Annotated[
-        str | None, typer.Option("--namesrv", "-n", metavar="HOST:PORT", help="Name servers, ';' between several.")
+        str | None, typer.Option("--namesrv", "-n", metavar="HOST:PORT", help="Name servers, separated by ';'.")
     ] = None,
     broker: Annotated[
-        str | None, typer.Option("--broker", "-b", metavar="HOST:PORT", help="One broker, instead of a name server.")
+        str | None, typer.Option("--broker", "-b", metavar="HOST:PORT", help="Broker to load, without a name server.")
     ] = None,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Nobody else may write to it meanwhile.")] = _TOPIC,
-    create: Annotated[
-        bool, typer.Option("--create", help="Make the topic where it is not, or has too few queues.")
-    ] = False,
+    topic: Annotated[
+        str, typer.Option("--topic", "-t", help="Topic; must have no other writer during the run.")
+    ] = _TOPIC,
+    create: Annotated[bool, typer.Option("--create", help="Create the topic, or add its missing queues.")] = False,
     queues: Annotated[
-        int | None, typer.Option("--queues", min=1, metavar="N", help="Queues per broker; all of them without.")
+        int | None, typer.Option("--queues", min=1, metavar="N", help="Queues per broker (default: all).")
     ] = None,
-    producers: Annotated[int, typer.Option("--producers", "-p", min=1, metavar="N", help="Sending connections.")] = 1,
-    consumers: Annotated[int, typer.Option("--consumers", "-c", min=0, metavar="N", help="Pulling connections.")] = 0,
-    depth: Annotated[int, typer.Option("--depth", "-d", min=1, metavar="N", help="Sends in flight on each.")] = 1,
-    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Messages of one send.")] = 1,
-    size: Annotated[str, typer.Option("--size", "-s", metavar="BYTES", help="Body of a message: 128, 1K; from 40.")] = (
+    producers: Annotated[int, typer.Option("--producers", "-p", min=1, metavar="N", help="Producer connections.")] = 1,
+    consumers: Annotated[int, typer.Option("--consumers", "-c", min=0, metavar="N", help="Consumer connections.")] = 0,
+    depth: Annotated[
+        int, typer.Option("--depth", "-d", min=1, metavar="N", help="Sends in flight per connection.")
+    ] = 1,
+    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Messages per send.")] = 1,
+    size: Annotated[str, typer.Option("--size", "-s", metavar="BYTES", help="Body size: 128, 1K (at least 40).")] = (
         "128"
     ),
     count: Annotated[
-        int | None, typer.Option("--count", min=1, metavar="N", help="Messages to send, instead of a time.")
+        int | None, typer.Option("--count", min=1, metavar="N", help="Messages to send (overrides --duration).")
     ] = None,
-    duration: Annotated[float, typer.Option("--duration", min=0.001, metavar="SECONDS", help="How long to send.")] = 10,
+    duration: Annotated[float, typer.Option("--duration", min=0.001, metavar="SECONDS", help="Seconds to send.")] = 10,
     rate: Annotated[
-        int | None, typer.Option("--rate", min=1, metavar="N", help="Messages a second; else as fast as they go.")
+        int | None, typer.Option("--rate", min=1, metavar="N", help="Messages per second (default: unlimited).")
     ] = None,
-    oneway: Annotated[bool, typer.Option("--oneway", help="Send without answers.")] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Let answers come before the disk (WAIT=false).")] = False,
+    oneway: Annotated[bool, typer.Option("--oneway", help="Send one-way, without responses.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Acknowledge before the flush (WAIT=false).")] = False,
     consume_after: Annotated[
-        bool, typer.Option("--consume-after", help="Consume when all was sent, for figures of each.")
+        bool, typer.Option("--consume-after", help="Consume after sending, to measure each alone.")
     ] = False,
     headers: Annotated[_Headers, typer.Option("--headers", help="Header format of requests.")] = _Headers.JSON,
     pop: Annotated[
-        _Acks | None, typer.Option("--pop", help="Pop instead of pulling; acknowledge none, each, or many at once.")
+        _Acks | None, typer.Option("--pop", help="Pop instead of pull; ack none, each, or many at once.")
     ] = None,
-    pops: Annotated[int, typer.Option("--pops", min=1, metavar="N", help="Pops in flight on each consumer.")] = 1,
+    pops: Annotated[int, typer.Option("--pops", min=1, metavar="N", help="Pops in flight per consumer.")] = 1,
     invisible: Annotated[
-        float, typer.Option("--invisible", min=0.001, metavar="SECONDS", help="Invisible time of what is popped.")
+        float, typer.Option("--invisible", min=0.001, metavar="SECONDS", help="Invisible time of popped messages.")
     ] = 60,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="Consumer group; else one of its own.")] = None,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="Consumer group (default: a new one).")] = None,
     pull_messages: Annotated[
-        int, typer.Option("--pull-messages", min=1, metavar="N", help="At most so many in a pull or pop.")
+        int, typer.Option("--pull-messages", min=1, metavar="N", help="Messages per pull or pop.")
     ] = 32,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="An answer that takes longer ends the run.")
+        float,
+        typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Response timeout; exceeding it ends the run."),
     ] = 10,
     broker_pid: Annotated[
-        int | None, typer.Option("--broker-pid", metavar="PID", help="The broker's process here, for its CPU time.")
+        int | None, typer.Option("--broker-pid", metavar="PID", help="Local broker process whose CPU time to measure.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Put load on a RocketMQ broker, ours or Java's, and check all that comes back.
+    """Load a CometMQ or Java RocketMQ broker and verify every message.
 
-    One thread sends and pulls, or pops, over many connections. Every accepted message must have an offset of its own,
-    no queue a hole, and with --consumers every message must come once, with the bytes it was sent with. Where popped
-    messages are acknowledged, the group must have reached the end of every queue. A run where that is not so prints no
-    figure.
+    One thread sends and pulls, or pops, over many connections. Each accepted message must have its own offset and no
+    queue may have a gap; with --consumers each message must arrive once and unchanged; with acknowledged pops the group
+    must reach the end of every queue. A run that breaks one of these rules prints no figures.
 
     \b
     Exit codes:
-      0   measured, and everything was right
-      2   the command line cannot be used
-      3   it could not be done; stderr says why
-      4   what came back is not what was sent; stderr says what
-      130 stopped by Ctrl-C; what was measured until then is printed, unverified
+      0   measured and verified
+      2   usage error
+      3   failed; stderr has the reason
+      4   verification failed: consumed messages differ from those sent; stderr names the difference
+      130 stopped by Ctrl-C; prints the figures so far, unverified
 
     \b
     Examples:
@@ -124,12 +126,12 @@ def bench(
     from cometmq.remoting.command import HeaderFormat
 
     if (namesrv is None) == (broker is None):
-        raise typer.BadParameter("give --namesrv, the address of a name server, or --broker, that of a broker")
+        raise typer.BadParameter("give a name server's address (--namesrv) or a broker's (--broker)")
     body_bytes = parse_bytes(size)
     if body_bytes < BODY_BYTES_MIN:
-        raise typer.BadParameter(f"--size is {body_bytes}; a message has at least {BODY_BYTES_MIN} bytes")
+        raise typer.BadParameter(f"--size is {body_bytes}; the smallest body has {BODY_BYTES_MIN} bytes")
     if pop is not None and pull_messages > _POPPED_MAX:
-        raise typer.BadParameter(f"--pull-messages is {pull_messages}; a pop gives {_POPPED_MAX} messages at most")
+        raise typer.BadParameter(f"--pull-messages is {pull_messages}; a pop returns at most {_POPPED_MAX} messages")
     with usage():
         if broker is not None:
             parse_address(broker)
@@ -189,9 +191,9 @@ def _watch(options: LoadOptions, show: Bar, interrupted: Interruption) -> LoadWa
 
 def _end(target: Target, options: LoadOptions, report: LoadReport, *, json: bool) -> None:
     if report.refused:
-        fail(f"{report.refused:,} messages were refused; the first with {report.refusal}")
+        fail(f"{report.refused:,} messages were rejected; first error: {report.refusal}")
     if not report.verified and not report.stopped:
-        fail(f"what came back is not what was sent: {report.problem}")
+        fail(f"verification failed: {report.problem}")
         raise typer.Exit(ExitCode.DAMAGED)
     if json:
         print_json({"topic": target.topic, "brokers": target.addresses, "options": options, "report": report})
@@ -202,7 +204,7 @@ def _end(target: Target, options: LoadOptions, report: LoadReport, *, json: bool
 
 
 def _print_text(target: Target, options: LoadOptions, report: LoadReport) -> None:
-    sends = "one-way" if options.oneway else f"{options.depth} in flight on each"
+    sends = "one-way" if options.oneway else f"{options.depth} in flight per connection"
     each = f"batches of {options.batch}, " if options.batch > 1 else ""
     typer.echo(
         f"{target.topic} at {', '.join(target.addresses)}: {counted(len(target.queues), 'queue')}, "
@@ -222,7 +224,7 @@ def _print_text(target: Target, options: LoadOptions, report: LoadReport) -> Non
         typer.echo(f"consumed    {counted(report.consumed, 'message')}{pace}")
         _print_latency("end to end", report.end_to_end)
     _print_cpu(options, report)
-    typer.echo("stopped: nothing was verified" if report.stopped else "verified    every offset, and all that came")
+    typer.echo("stopped: not verified" if report.stopped else "verified    every offset and every consumed message")
 
 
 def _print_latency(name: str, latency: Latency | None) -> None:
@@ -240,9 +242,9 @@ def _print_latency(name: str, latency: Latency | None) -> None:
 
 def _print_cpu(options: LoadOptions, report: LoadReport) -> None:
     if report.accepted and not options.consumers:
-        typer.echo(f"CPU         {report.own_send_cpu_s / report.accepted * 1e6:.2f} µs a message here")
+        typer.echo(f"CPU         {report.own_send_cpu_s / report.accepted * 1e6:.2f} µs per message, this process")
     if report.broker_send_cpu_s is not None and report.accepted:
         what = "sent and consumed" if options.consumers and not options.consume_after else "sent"
-        typer.echo(f"broker CPU  {report.broker_send_cpu_s / report.accepted * 1e6:.2f} µs a message {what}")
+        typer.echo(f"broker CPU  {report.broker_send_cpu_s / report.accepted * 1e6:.2f} µs per message {what}")
     if report.broker_consume_cpu_s is not None and report.consumed:
-        typer.echo(f"broker CPU  {report.broker_consume_cpu_s / report.consumed * 1e6:.2f} µs a message consumed")
+        typer.echo(f"broker CPU  {report.broker_consume_cpu_s / report.consumed * 1e6:.2f} µs per consumed message")

@@ -22,26 +22,24 @@ __all__ = ["broker", "serve"]
 
 _Listen: TypeAlias = Annotated[
     str | None,
-    typer.Option("--listen", metavar="HOST:PORT", help="Address; 127.0.0.1:10911 without. Port 0 takes a free one."),
+    typer.Option("--listen", metavar="HOST:PORT", help="Address (default 127.0.0.1:10911); port 0: any free port."),
 ]
 _Config: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", help="Upstream's broker.properties, or a cometmq.toml.", show_default=False
+        "--config", metavar="FILE", help="RocketMQ's broker.properties, or a cometmq.toml.", show_default=False
     ),
 ]
 _Name: TypeAlias = Annotated[
-    str | None, typer.Option("--name", help="The broker's name; the host's without.", show_default=False)
+    str | None, typer.Option("--name", help="Broker name (default: the host name).", show_default=False)
 ]
 _Set: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting by upstream's name or ours. May be repeated."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Setting by RocketMQ's or CometMQ's name; repeatable."),
 ]
 _Insecure: TypeAlias = Annotated[
     bool,
-    typer.Option(
-        "--insecure-listen", help="Allow an address that others reach: they can send, read and delete, unasked."
-    ),
+    typer.Option("--insecure-listen", help="Bind a non-loopback address without authentication."),
 ]
 
 
@@ -54,7 +52,7 @@ def _settings(pairs: list[str] | None) -> dict[str, object]:
     for pair in pairs or []:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"{pair!r}: write NAME=VALUE")
+            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE")
         found[name.strip()] = value
     return found
 
@@ -92,7 +90,7 @@ def _loaded(
             raise
         raise typer.BadParameter(str(error)) from None
     for name in loaded.unknown:
-        fail(f"warning: {config}: no RocketMQ broker knows {name}")
+        fail(f"warning: {config}: unknown RocketMQ broker setting {name}")
     return loaded
 
 
@@ -110,14 +108,14 @@ def _started(life: ExitStack, config: BrokerConfig) -> Broker:
     except OSError as error:
         if isinstance(error, Error) or error.errno != errno.EADDRNOTAVAIL:
             raise
-        raise InvalidArgument(f"cannot listen on {config.host}: this machine does not have that address") from error
+        raise InvalidArgument(f"cannot listen on {config.host}: not an address of this machine") from error
 
 
 @reported()
 def broker(
     path: Annotated[
         Path | None,
-        typer.Argument(help="The store's directory, new or a broker's; storePathRootDir without.", show_default=False),
+        typer.Argument(help="Store directory, new or existing (default: storePathRootDir).", show_default=False),
     ] = None,
     listen: _Listen = None,
     namesrv: Annotated[
@@ -130,16 +128,16 @@ def broker(
     insecure_listen: _Insecure = False,
     json: Json = False,
 ) -> None:
-    """Run a broker on a store: RocketMQ's clients and mqadmin use it as they use their own.
+    """Run a broker on a store for RocketMQ clients and mqadmin.
 
-    Messages are acknowledged when they are on disk, unless the settings say flushDiskType=ASYNC_FLUSH. It runs until
-    SIGTERM or Ctrl-C: then it takes nothing new, finishes, writes everything down and leaves the name servers.
+    The broker acknowledges a message once it is on disk, unless flushDiskType=ASYNC_FLUSH is set. It runs until SIGTERM
+    or Ctrl-C, then rejects new requests, completes those in flight, flushes the store and unregisters.
 
     \b
     Exit codes:
       0   stopped by SIGTERM or Ctrl-C
-      2   the command line cannot be used
-      3   it could not start; stderr says why
+      2   usage error
+      3   failed to start; stderr has the reason
 
     \b
     Examples:
@@ -158,17 +156,17 @@ def broker(
     with logs_on_stderr(as_json=json), stopping_by_signals() as stopping, ExitStack() as life:
         running = _started(life, loaded)
         if not json:
-            typer.echo(f"broker {running.name} listening on {running.address}; Ctrl-C stops it")
+            typer.echo(f"broker {running.name} listening on {running.address}; press Ctrl-C to stop")
         stopping.wait()
 
 
 @reported()
 def serve(
-    path: Annotated[Path, typer.Argument(help="The store's directory, new or a broker's.", show_default=False)],
+    path: Annotated[Path, typer.Argument(help="Store directory, new or existing.", show_default=False)],
     listen: _Listen = None,
     namesrv_listen: Annotated[
         str,
-        typer.Option("--namesrv-listen", metavar="HOST:PORT", help="Address of the name server. Port 0: a free one."),
+        typer.Option("--namesrv-listen", metavar="HOST:PORT", help="Name server's address; port 0: any free port."),
     ] = "127.0.0.1:9876",
     name: _Name = None,
     config: _Config = None,
@@ -176,16 +174,16 @@ def serve(
     insecure_listen: _Insecure = False,
     json: Json = False,
 ) -> None:
-    """Run a name server and a broker on a store, in one process: all that RocketMQ's clients need.
+    """Run a name server and a broker in one process: all that RocketMQ clients need.
 
-    Messages are acknowledged when they are on disk, unless the settings say flushDiskType=ASYNC_FLUSH. It runs until
-    SIGTERM or Ctrl-C, and stops as `cometmq broker` does.
+    The broker acknowledges a message once it is on disk, unless flushDiskType=ASYNC_FLUSH is set. It runs until SIGTERM
+    or Ctrl-C and stops as `cometmq broker` does.
 
     \b
     Exit codes:
       0   stopped by SIGTERM or Ctrl-C
-      2   the command line cannot be used
-      3   it could not start; stderr says why
+      2   usage error
+      3   failed to start; stderr has the reason
 
     \b
     Examples:
@@ -219,5 +217,5 @@ def serve(
         running = _started(life, loaded.registered_with(host_port(local_host, name_server.port)))
         if not json:
             typer.echo(f"name server listening on {name_server.address}")
-            typer.echo(f"broker {running.name} listening on {running.address}; Ctrl-C stops both")
+            typer.echo(f"broker {running.name} listening on {running.address}; press Ctrl-C to stop both")
         stopping.wait()

@@ -53,53 +53,57 @@ class _Query:
 @reported()
 def cat(
     path: StorePath,
-    topic: Annotated[str | None, typer.Argument(help="One topic; else all of them.", show_default=False)] = None,
+    topic: Annotated[str | None, typer.Argument(help="Topic (default: all topics).", show_default=False)] = None,
     output: Annotated[
-        Format, typer.Option("--format", "-f", help="text: a line each; json: JSON lines; raw: only the bodies.")
+        Format, typer.Option("--format", "-f", help="text: a line per message; json: JSON lines; raw: bodies.")
     ] = Format.TEXT,
-    tags: Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Only these tags: "A || B".')] = None,
+    tags: Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Filter by tags: "A || B".')] = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option("--key", "--keys", metavar="KEY", help="Only messages with this key; repeatable."),
+        typer.Option("--key", "--keys", metavar="KEY", help="Filter by key; repeatable."),
     ] = None,
     ids: Annotated[
         list[str] | None,
-        typer.Option("--id", metavar="ID", help="The message with this offset id or unique id; repeatable."),
+        typer.Option("--id", metavar="ID", help="Message by offset id or unique id; repeatable."),
     ] = None,
     queues: Annotated[
-        list[int] | None, typer.Option("--queue", "-q", metavar="N", help="Only this queue; repeatable.")
+        list[int] | None, typer.Option("--queue", "-q", metavar="N", help="Read only this queue; repeatable.")
     ] = None,
     start: Annotated[
-        str | None, typer.Option("--start", metavar="OFFSET|TIME", help="Begin at this queue offset, or time.")
+        str | None, typer.Option("--start", metavar="OFFSET|TIME", help="First queue offset or store time.")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--end", metavar="OFFSET|TIME", help="End before this queue offset, or time.")
+        str | None, typer.Option("--end", metavar="OFFSET|TIME", help="End (exclusive): queue offset or store time.")
     ] = None,
     from_time: Annotated[
         str | None,
-        typer.Option("--from-time", metavar="TIME", help="Stored at this time or later: 2026-11-21T14:00, or 10m ago."),
+        typer.Option("--from-time", metavar="TIME", help="Earliest store time: 2026-11-21T14:00, or an age (10m)."),
     ] = None,
-    to_time: Annotated[str | None, typer.Option("--to-time", metavar="TIME", help="Stored before this time.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="At most so many.")] = None,
-    backwards: Annotated[bool, typer.Option("--backwards", help="Newest first.")] = False,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", metavar="TIME", help="End of the store time range (exclusive).")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=0, metavar="N", help="Maximum number of messages.")
+    ] = None,
+    backwards: Annotated[bool, typer.Option("--backwards", help="Print the newest message first.")] = False,
     tail: Annotated[
-        int | None, typer.Option("--tail", min=0, metavar="N", help="The newest so many, oldest of them first.")
+        int | None, typer.Option("--tail", min=0, metavar="N", help="Print the newest N messages, in order.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for new messages, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for new messages until Ctrl-C.")] = False,
     delimiter: Annotated[
-        str, typer.Option("--delimiter", metavar="TEXT", help=r"Behind each raw body; \n, \t, \0 are understood.")
+        str, typer.Option("--delimiter", metavar="TEXT", help=r"Separator after each raw body; accepts \n, \t, \0.")
     ] = r"\n",
     config: Config = None,
 ) -> None:
     """Print messages as text, JSON lines or raw.
 
-    In the order in which they were stored, from the oldest on.
+    Messages come in store order, oldest first.
 
-    Text shows when a message was stored, where it is, its tags and keys, and its body with control characters escaped.
-    JSON lines have every field; a body that is no UTF-8 text is base64 (body_encoding says which).
+    Text shows store time, queue, offset, tags, keys and the body with control characters escaped. JSON lines have every
+    field; a body that is not UTF-8 is base64 (see body_encoding).
 
-    Exit codes: 0 done, 2 usage, 3 it could not be done (stderr says why), 4 damaged records were passed over,
-    130 stopped by Ctrl-C, 141 the reader of the output went away.
+    Exit codes: 0 done, 2 usage error, 3 failed (stderr has the reason), 4 skipped damaged records,
+    130 stopped by Ctrl-C, 141 output closed by its reader.
 
     \b
     Examples:
@@ -109,14 +113,14 @@ def cat(
       cometmq cat data/ orders --format raw > bodies.txt
     """
     if keys and not all(keys):
-        raise typer.BadParameter("a --key is empty")
+        raise typer.BadParameter("--key must not be empty")
     if topic is None and (keys or queues):
         raise typer.BadParameter("--key and --queue need a TOPIC")
     if follow and backwards:
-        raise typer.BadParameter("--follow waits for new messages: it cannot go --backwards")
+        raise typer.BadParameter("--follow and --backwards exclude each other")
     query = _query(topic, tags, queues, (start, end), (from_time, to_time))
     if topic is None and (query.start is not None or query.end is not None):
-        raise typer.BadParameter("--start and --end are offsets of a queue, or times: offsets need a TOPIC")
+        raise typer.BadParameter("--start and --end with offsets need a TOPIC")
     out = _Output(sys.stdout.buffer, encoder_of(output, delimiter=delimiter_of(delimiter)), limit)
     with cometmq.open(path, mode="r", config=config) as store:
         if ids:
@@ -127,7 +131,7 @@ def cat(
             _print_read(store, query, out, backwards=backwards, tail=tail, follow=follow)
         out.flush()
     if out.damaged:
-        fail(f"passed over {counted(out.damaged, 'damaged place')}; `cometmq verify` names all of them")
+        fail(f"skipped {counted(out.damaged, 'damaged place')}; run `cometmq verify` to list them")
         raise typer.Exit(ExitCode.DAMAGED)
 
 
@@ -147,7 +151,7 @@ def _query(
     for place, time in zip(offsets, times, strict=True):
         is_offset = place is not None and place.isdecimal()
         if place is not None and not is_offset and time is not None:
-            raise typer.BadParameter("--start and --end as times are the same as --from-time and --to-time: give one")
+            raise typer.BadParameter("--start and --end with times duplicate --from-time and --to-time: give one")
         bounds.append(int(place) if place is not None and is_offset else None)
         text = time if time is not None else None if is_offset else place
         moments.append(None if text is None else parse_time(text))
@@ -172,7 +176,7 @@ def _by_id(store: cometmq.Store, topic: str | None, message_id: str) -> cometmq.
         found = store.find_unique(name, message_id)
         if found is not None:
             return found
-    raise NotFound(f"no message has the id {message_id}; a unique id is found only while the index has it")
+    raise NotFound(f"no message with id {message_id}; a unique id can be found only while the index holds it")
 
 
 def _by_key(store: cometmq.Store, query: _Query, key: str, *, backwards: bool) -> Iterable[cometmq.Message]:

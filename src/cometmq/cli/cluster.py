@@ -14,7 +14,7 @@ from cometmq.cli.terminal import print_json, safe_text, time_text
 
 __all__ = ["cluster_commands"]
 
-cluster_commands = group_of("cluster", "Brokers and name servers: who is there, how they are, their settings.")
+cluster_commands = group_of("cluster", "Brokers and name servers: members, runtime state, settings.")
 
 
 @cluster_commands.command("show")
@@ -22,7 +22,7 @@ cluster_commands = group_of("cluster", "Brokers and name servers: who is there, 
 def show_cluster(
     namesrv: Namesrv = None, broker: BrokerAddress = None, cluster: ClusterName = None, json: Json = False
 ) -> None:
-    """Show the brokers that are registered.
+    """Show the registered brokers.
 
     \b
     Example:
@@ -50,11 +50,11 @@ def show_status(
     broker: BrokerAddress = None,
     cluster: ClusterName = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Everything that the brokers say, by upstream's names.")
+        bool, typer.Option("--all", help="Print every runtime value under RocketMQ's names.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Ask all brokers how they are. One that does not answer is named, and the exit code is then 3.
+    """Show the runtime state of all brokers; exits with 3 if one does not answer.
 
     \b
     Examples:
@@ -103,14 +103,12 @@ def show_status(
 @reported()
 def show_or_change_config(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Only these settings, by upstream's names.", show_default=False)
+        list[str] | None, typer.Argument(help="Print only these settings (RocketMQ's names).", show_default=False)
     ] = None,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Change one; repeatable.")
+        list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Change a setting; repeatable.")
     ] = None,
-    of_namesrv: Annotated[
-        bool, typer.Option("--of-namesrv", help="The name servers' settings, not the brokers'.")
-    ] = False,
+    of_namesrv: Annotated[bool, typer.Option("--of-namesrv", help="Use the name servers' settings instead.")] = False,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     broker_name: BrokerName = None,
@@ -118,7 +116,7 @@ def show_or_change_config(
 ) -> None:
     """Show the settings of brokers or name servers, or change some while they run.
 
-    Which can be changed so is up to the server; a Java broker passes over names that it does not know.
+    The server decides which settings can change; a Java broker ignores unknown names.
 
     \b
     Examples:
@@ -150,24 +148,24 @@ def show_or_change_config(
         )
     unknown = sorted(name for name in shown if not any(name in settings for settings in found.values()))
     if unknown:
-        fail(f"no server has the setting {', '.join(unknown)}")
+        fail(f"unknown setting: {', '.join(unknown)}")
         raise typer.Exit(ExitCode.FAILED)
 
 
 @cluster_commands.command("kv")
 @reported()
 def key_values(
-    namespace: Annotated[str, typer.Argument(help="Such as ORDER_TOPIC_CONFIG.", show_default=False)],
+    namespace: Annotated[str, typer.Argument(help="Namespace, such as ORDER_TOPIC_CONFIG.", show_default=False)],
     changes: Annotated[
-        list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="Set one; repeatable.")
+        list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="Set a key; repeatable.")
     ] = None,
     deletions: Annotated[
-        list[str] | None, typer.Option("--delete", metavar="KEY", help="Delete one; repeatable.")
+        list[str] | None, typer.Option("--delete", metavar="KEY", help="Delete a key; repeatable.")
     ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show what the name servers keep under a namespace, after setting or deleting what is given.
+    """Show the name servers' keys of a namespace; set or delete keys first.
 
     \b
     Examples:
@@ -188,19 +186,19 @@ def key_values(
         print_table(["key", "value"], found.items())
     missing = [key for key in deletions or [] if key not in there]
     if missing:
-        fail(f"nothing to delete: {namespace} has no {' and no '.join(missing)}")
+        fail(f"cannot delete from {namespace}: no key {' and no key '.join(missing)}")
         raise typer.Exit(ExitCode.FAILED)
 
 
 @cluster_commands.command("write-perm")
 @reported()
 def write_perm(
-    broker_name: Annotated[str, typer.Argument(help="The broker.", show_default=False)],
-    wipe: Annotated[bool, typer.Option("--wipe/--add", help="Producers shall leave it, or may come back.")],
+    broker_name: Annotated[str, typer.Argument(help="Broker name.", show_default=False)],
+    wipe: Annotated[bool, typer.Option("--wipe/--add", help="Remove or restore its write permission.")],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Tell the name servers that producers shall leave a broker before it is stopped, or may come back.
+    """Remove a broker's write permission at the name servers before a stop, or restore it.
 
     \b
     Examples:
@@ -213,34 +211,34 @@ def write_perm(
         # A name server that does not know the broker says 0, too.
         known = [] if topics else sorted({one.broker_name for one in admin.cluster.brokers()})
     if topics == 0 and broker_name not in known:
-        fail(f"no broker {broker_name} is registered; known are: {', '.join(known)}")
+        fail(f"broker {broker_name} is not registered; known brokers: {', '.join(known)}")
         raise typer.Exit(ExitCode.FAILED)
     if json:
         print_json({"broker_name": broker_name, "wiped": wipe, "topics": topics})
         return
-    typer.echo(
-        f"{safe_text(broker_name)}: {topics} topics {'take no more messages' if wipe else 'take messages again'}"
-    )
+    typer.echo(f"{safe_text(broker_name)}: {topics} topics {'are read-only now' if wipe else 'accept messages again'}")
 
 
 @cluster_commands.command("clean")
 @reported()
 def clean(
-    queues: Annotated[bool, typer.Option("--queues", help="Parts of consume queues whose messages expired.")] = False,
-    log: Annotated[bool, typer.Option("--log", help="Segments of the log that have expired.")] = False,
-    unused_topics: Annotated[bool, typer.Option("--unused-topics", help="Queues whose topic was deleted.")] = False,
+    queues: Annotated[bool, typer.Option("--queues", help="Delete queue files whose messages have expired.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Delete expired log segments.")] = False,
+    unused_topics: Annotated[
+        bool, typer.Option("--unused-topics", help="Delete the queues of deleted topics.")
+    ] = False,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     broker_name: BrokerName = None,
 ) -> None:
-    """Let brokers delete now what they would delete by and by.
+    """Run the brokers' retention now.
 
     \b
     Example:
       cometmq cluster clean --queues --unused-topics
     """
     if not (queues or log or unused_topics):
-        raise typer.BadParameter("say what shall be cleaned: --queues, --log, --unused-topics")
+        raise typer.BadParameter("specify what to clean: --queues, --log, --unused-topics")
     with connected(namesrv, broker) as admin:
         told = admin.cluster.clean(queues=queues, log=log, unused_topics=unused_topics, broker_name=broker_name)
-    typer.echo(f"cleaned at {safe_text(', '.join(one.broker_name for one in told))}")
+    typer.echo(f"cleaned on {safe_text(', '.join(one.broker_name for one in told))}")

@@ -25,45 +25,46 @@ __all__ = ["consume"]
 
 @reported()
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics.", show_default=False)],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics.", show_default=False)],
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", metavar="GROUP", help="As a member of it. Without: nobody's progress changes."),
+        typer.Option("--group", "-g", metavar="GROUP", help="Join this group; otherwise no offsets are committed."),
     ] = None,
     start: Annotated[
         str,
         typer.Option(
             "--from",
             metavar="first|last|TIME|offset=N",
-            help="Where to begin; a group that has progress goes on there. TIME: 2026-11-21T14:00, or 10m ago.",
+            help="Start for a group without offsets; TIME is 2026-11-21T14:00 or an age (10m).",
         ),
     ] = "first",
-    tags: Annotated[str, typer.Option("--tags", metavar='"A || B"', help="Only those with one of these tags.")] = "*",
+    tags: Annotated[str, typer.Option("--tags", metavar='"A || B"', help="Filter by tags.")] = "*",
     sql: Annotated[
-        str | None, typer.Option("--sql", metavar="EXPR", help="Only those that the broker finds to fit: a > 5.")
+        str | None, typer.Option("--sql", metavar="EXPR", help="SQL filter evaluated by the broker: a > 5.")
     ] = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option("--key", metavar="KEY", help="Print only those with this key; repeatable."),
+        typer.Option("--key", metavar="KEY", help="Print only messages with this key; repeatable."),
     ] = None,
     queues: Annotated[
-        list[int] | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Only this queue; repeatable.")
+        list[int] | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Read only this queue; repeatable.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-F", help="Wait for more. With a group it does so anyway.")
+        bool, typer.Option("--follow", "-F", help="Wait for new messages (default with --group).")
     ] = False,
     until_end: Annotated[
         bool,
-        typer.Option("--until-end", help="End where the queues ended at the start. Without a group it does so anyway."),
+        typer.Option("--until-end", help="Stop at the current end (default without --group)."),
     ] = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-c", min=0, metavar="N", help="At most so many messages.")
+        int | None, typer.Option("--count", "-c", min=0, metavar="N", help="Maximum number of messages.")
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="End when none came for so long.")
+        float | None,
+        typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Stop after this long without a message."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Messages a second; else as they come.")
+        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Messages per second (default: unlimited).")
     ] = None,
     output: Annotated[
         str,
@@ -71,33 +72,32 @@ def consume(
             "--format",
             "-f",
             metavar="text|json|raw|TEMPLATE",
-            help=r"text: a line each; json: JSON lines; raw: only bodies; or such as '{queue} {keys} {body}\n'.",
+            help=r"text, json (lines), raw (bodies), or a template: '{queue} {keys} {body}\n'.",
         ),
     ] = "text",
     no_body: Annotated[bool, typer.Option("--no-body", help="Leave bodies out of text and JSON.")] = False,
     delimiter: Annotated[
-        str, typer.Option("--delimiter", metavar="TEXT", help=r"Behind each raw body; \n, \t, \0 are understood.")
+        str, typer.Option("--delimiter", metavar="TEXT", help=r"Separator after each raw body; accepts \n, \t, \0.")
     ] = r"\n",
     orderly: Annotated[
-        bool, typer.Option("--orderly", help="With a group: lock queues, so that each is printed in order by one.")
+        bool, typer.Option("--orderly", help="With --group: lock queues and print each in order.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No summary on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no summary on stderr.")] = False,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", metavar="NAME", help="Put before topic and group on the wire.")
+        str | None, typer.Option("--namespace", metavar="NAME", help="Namespace prefix of topic and group.")
     ] = None,
     namesrv: Namesrv = None,
 ) -> None:
-    """Print messages of topics: what is there, what comes, or what a group's member gets.
+    """Print the messages of topics: stored ones, new ones, or those of a group's member.
 
-    Without a group it reads all queues, each in its order, up to where they end now, and leaves nothing behind. With
-    one it shares the messages with the group's other members and waits for more; what was printed is committed, and
-    what failed elsewhere comes to it, too.
+    Without a group it reads all queues, each in order, up to their current ends, and commits nothing. With a group it
+    shares the messages with the other members, waits for more, commits printed messages and also receives retries.
 
     A template's fields: topic, queue, offset, broker, tags, keys, id, time, time_ms, born, born_ms, retries, bytes,
     properties, property.NAME, body.
 
-    Exit codes: 0 done, 2 usage, 3 it could not be done (stderr says why), 130 stopped by Ctrl-C, 141 the reader of the
-    output went away. In all of them what was printed is committed, and nothing else.
+    Exit codes: 0 done, 2 usage error, 3 failed (stderr has the reason), 130 stopped by Ctrl-C, 141 output closed by its
+    reader. In every case exactly the printed messages are committed.
 
     \b
     Examples:
@@ -111,16 +111,14 @@ def consume(
     if follow and until_end:
         raise typer.BadParameter("--follow and --until-end exclude each other: give one")
     if keys and not all(keys):
-        raise typer.BadParameter("a --key is empty")
+        raise typer.BadParameter("--key must not be empty")
     if group is None and orderly:
-        raise typer.BadParameter("--orderly is for members of a --group; without one each queue is in order")
+        raise typer.BadParameter("--orderly needs --group; without a group each queue is in order anyway")
     if group is not None and queues:
-        raise typer.BadParameter("a group's members share the queues: give --queue, or --group")
+        raise typer.BadParameter("--queue and --group exclude each other: a group's members share the queues")
     begin = _start_of(start)
     if group is not None and begin.offset is not None:
-        raise typer.BadParameter(
-            "a group begins at first, last or a time; `cometmq offset reset` moves it to an offset"
-        )
+        raise typer.BadParameter("--from offset=N cannot be used with --group; use `cometmq offset reset`")
     wanted = Wanted(
         topics=tuple(dict.fromkeys(topics)),
         expression=tags if sql is None else sql,
@@ -173,7 +171,7 @@ def _start_of(text: str) -> Start:
     if equals and name == "offset" and number.isdecimal():
         return Start(offset=int(number))
     if equals:
-        raise typer.BadParameter(f"--from is first, last, a time, or offset=N, not {text!r}")
+        raise typer.BadParameter(f"--from {text!r} is not first, last, a time or offset=N")
     return Start(timestamp_ms=parse_time(text))
 
 
@@ -182,7 +180,7 @@ def _encoder(output: str, delimiter: str, *, with_body: bool) -> Encoder:
         return template_of(output)
     known = {one.value: one for one in Format}
     if output not in known:
-        raise typer.BadParameter(f"--format is text, json, raw or a template with fields in braces, not {output!r}")
+        raise typer.BadParameter(f"--format {output!r} is not text, json, raw or a template with fields in braces")
     return encoder_of(known[output], delimiter=delimiter_of(delimiter), with_body=with_body)
 
 
@@ -226,6 +224,6 @@ def _summary(printer: Printer, *, quiet: bool) -> Iterator[None]:
     finally:
         elapsed_s = time.monotonic() - began
         if not quiet and (printer.messages or sys.exc_info()[0] in (None, KeyboardInterrupt)):
-            rate = f", {printer.messages / elapsed_s:,.0f} a second" if printer.messages and elapsed_s >= 1 else ""
+            rate = f", {printer.messages / elapsed_s:,.0f} per second" if printer.messages and elapsed_s >= 1 else ""
             what = f"{counted(printer.messages, 'message')} ({bytes_text(printer.body_bytes)})"
             fail(f"{what} in {elapsed_s:,.1f} s{rate}")

@@ -163,7 +163,9 @@ def look_at(admin: Admin, wanted: Wanted) -> Queues:
         found = admin.topics.queues(wire)
         missing = sorted({*wanted.queue_ids} - {one.queue_id for one in found})
         if missing:
-            raise InvalidArgument(f"topic {topic} has no queue {', '.join(map(str, missing))}: it has {len(found)}")
+            raise InvalidArgument(
+                f"topic {topic} has no queue {', '.join(map(str, missing))}; it has {len(found)} queues"
+            )
         by_time: dict[tuple[str, int], int] = {}
         if wanted.start.timestamp_ms is not None:
             for place in admin.offsets.at_time(wire, wanted.start.timestamp_ms):

@@ -25,70 +25,72 @@ __all__ = ["export"]
 @reported()
 def export(
     path: StorePath,
-    topics: Annotated[list[str] | None, typer.Argument(help="Topics; none: all of them.", show_default=False)] = None,
+    topics: Annotated[list[str] | None, typer.Argument(help="Topics (default: all).", show_default=False)] = None,
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUT", help="A file by its suffix, or a folder of parts.")
+        Path, typer.Option("--output", "-o", metavar="OUT", help="Output file (format by suffix) or folder of parts.")
     ],
     format: Annotated[
         FileFormat | None,
-        typer.Option("--format", "-f", help="Else what the name says; for a folder parquet.", show_default=False),
+        typer.Option("--format", "-f", help="Format (default: by suffix; parquet for a folder).", show_default=False),
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="A,B,…", help="These columns, e.g. queue_offset,body,prop:region."),
+        typer.Option("--columns", metavar="A,B,…", help="Columns, such as queue_offset,body,prop:region."),
     ] = None,
-    tags: Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Only these tags: "A || B".')] = None,
+    tags: Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Filter by tags: "A || B".')] = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option("--key", "--keys", metavar="KEY", help="Only messages with this key; repeatable."),
+        typer.Option("--key", "--keys", metavar="KEY", help="Filter by key; repeatable."),
     ] = None,
     queues: Annotated[
-        list[int] | None, typer.Option("--queue", "-q", metavar="N", help="Only this queue; repeatable.")
+        list[int] | None, typer.Option("--queue", "-q", metavar="N", help="Read only this queue; repeatable.")
     ] = None,
     start: Annotated[
-        str | None, typer.Option("--start", metavar="OFFSET|TIME", help="Begin at this queue offset, or time.")
+        str | None, typer.Option("--start", metavar="OFFSET|TIME", help="First queue offset or store time.")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--end", metavar="OFFSET|TIME", help="End before this queue offset, or time.")
+        str | None, typer.Option("--end", metavar="OFFSET|TIME", help="End (exclusive): queue offset or store time.")
     ] = None,
     from_time: Annotated[
-        str | None, typer.Option("--from-time", metavar="TIME", help="Stored at this time or later, or 10m ago.")
+        str | None, typer.Option("--from-time", metavar="TIME", help="Earliest store time, or an age (10m).")
     ] = None,
-    to_time: Annotated[str | None, typer.Option("--to-time", metavar="TIME", help="Stored before this time.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many.")] = None,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", metavar="TIME", help="End of the store time range (exclusive).")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="Maximum number of messages.")
+    ] = None,
     body: Annotated[
         BytesAs | None,
-        typer.Option("--body", help="Bodies as bytes, as UTF-8 text, or base64. Text in csv and jsonl, else binary."),
+        typer.Option("--body", help="Body type (default: text in csv and jsonl, else binary)."),
     ] = None,
     compression: Annotated[
         str | None,
-        typer.Option("--compression", metavar="NAME", help="none, zstd, gzip, …; parquet: zstd by default."),
+        typer.Option("--compression", metavar="NAME", help="Compression: none, zstd, gzip, … (parquet: zstd)."),
     ] = None,
     part_size: Annotated[
-        str, typer.Option("--part-size", metavar="BYTES", help="In a folder: size at which a file ends.")
+        str, typer.Option("--part-size", metavar="BYTES", help="Maximum size of a part in a folder.")
     ] = "256M",
     raw_bodies: Annotated[
-        bool, typer.Option("--raw-bodies", help="Compressed bodies and inner batches as stored.")
+        bool, typer.Option("--raw-bodies", help="Keep compressed bodies and inner batches as stored.")
     ] = False,
-    check_crc: Annotated[bool, typer.Option("--check-crc", help="Compare every body with its CRC.")] = False,
+    check_crc: Annotated[bool, typer.Option("--check-crc", help="Verify each body's CRC.")] = False,
     skip_damaged: Annotated[
-        bool, typer.Option("--skip-damaged", help="Pass damaged records over, instead of stopping there.")
+        bool, typer.Option("--skip-damaged", help="Skip damaged records instead of stopping.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the export in this folder.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file, or the export in the folder.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the interrupted export in this folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file or export.")] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Write messages into Parquet, Arrow, CSV, JSON lines.
+    """Export messages to Parquet, Arrow, CSV or JSON lines.
 
-    Into a file, or into a folder of files that can be gone on with. A file appears under its name when it is whole. A
-    folder gets parts (part-00000.parquet, …), each whole; after Ctrl-C, a crash or a full disk --resume goes on behind
-    the last one, with each message exactly once. What is exported is what is in the store when the export begins.
+    A file appears under its name once it is complete. A folder gets complete parts (part-00000.parquet, …); after
+    Ctrl-C, a crash or a full disk, --resume continues behind the last part, with each message exactly once. The export
+    covers the messages in the store when it begins.
 
-    Exit codes: 0 done, 2 usage, 3 it could not be done (stderr says why), 4 damaged records were passed over,
+    Exit codes: 0 done, 2 usage error, 3 failed (stderr has the reason), 4 skipped damaged records,
     130 stopped by Ctrl-C.
 
     \b
@@ -142,9 +144,9 @@ def export(
                 report = exporter.to_file(output, overwrite=overwrite)
         except (cometmq.CorruptRecord, OSError) as error:
             if isinstance(error, cometmq.CorruptRecord):
-                fail("a damaged record: --skip-damaged passes such records over")
+                fail("use --skip-damaged to skip damaged records")
             if to_folder and (output / STATE_NAME).exists():
-                fail("the parts that are whole are kept: --resume goes on behind them")
+                fail("complete parts are kept; use --resume to continue")
             raise
     report.elapsed_s = round(time.monotonic() - began, 3)
     _say(report, kind, as_json=json, to_folder=to_folder)
@@ -180,15 +182,17 @@ def _say(report: ExportReport, kind: FileKind, *, as_json: bool, to_folder: bool
             f"{kind.format.value}, compression {kind.compression}, in {report.elapsed_s:.1f} s"
         )
     if report.expired:
-        fail(
-            f"warning: {counted(report.expired, 'message')} expired before the export came to them, and are in no file"
-        )
+        fail(f"warning: {counted(report.expired, 'message')} expired before the export reached them and are in no file")
     if not report.complete:
-        way = "--resume goes on" if to_folder else "nothing was written; an export into a folder can be gone on with"
-        fail(f"the export is not complete: {way}")
+        way = (
+            "use --resume to continue"
+            if to_folder
+            else "nothing was written; only an export to a folder can be resumed"
+        )
+        fail(f"the export is incomplete: {way}")
         raise typer.Exit(ExitCode.INTERRUPTED)
     if report.skipped:
-        fail(f"passed over {counted(report.skipped, 'damaged record')}; `cometmq verify` names all of them")
+        fail(f"skipped {counted(report.skipped, 'damaged record')}; run `cometmq verify` to list them")
         raise typer.Exit(ExitCode.DAMAGED)
 
 

@@ -76,7 +76,7 @@ def reported() -> Iterator[None]:
         except StoreLocked as error:
             fail(str(error))
             if error.holder_pid == os.getpid():
-                fail("this process has it open already")
+                fail("this process already has the store open")
             raise typer.Exit(ExitCode.FAILED) from None
         except Error as error:
             fail(str(error))

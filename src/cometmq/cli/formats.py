@@ -163,7 +163,7 @@ def template_of(text: str) -> Encoder:
     try:
         pieces = [_piece(*parts) for parts in string.Formatter().parse(_with_escapes(text))]
     except ValueError as error:
-        raise typer.BadParameter(f"the template {text!r} cannot be read: {error}") from None
+        raise typer.BadParameter(f"invalid template {text!r}: {error}") from None
     return lambda message: b"".join([piece(message) for piece in pieces])
 
 
@@ -172,10 +172,10 @@ def _piece(literal: str, name: str | None, spec: str | None, conversion: str | N
     if name is None:
         return lambda message: before
     if conversion is not None:
-        raise typer.BadParameter(f"a template has no conversions: {{{name}!{conversion}}}")
+        raise typer.BadParameter(f"templates do not support conversions: {{{name}!{conversion}}}")
     if name == _BODY:
         if spec:
-            raise typer.BadParameter("the body goes out as its bytes: {body} takes no format")
+            raise typer.BadParameter("{body} is written as bytes and takes no format")
         return lambda message: before + _body(message)[0]
     value = _value_of(name)
     form = spec or ""
@@ -186,7 +186,7 @@ def _piece(literal: str, name: str | None, spec: str | None, conversion: str | N
         except ValueError:
             continue
     else:
-        raise typer.BadParameter(f"{{{name}:{form}}} is no format of text or numbers")
+        raise typer.BadParameter(f"{{{name}:{form}}} is not a format for text or numbers")
     return lambda message: before + _formatted(value(message), form)
 
 
@@ -205,5 +205,5 @@ def _value_of(name: str) -> Callable[[cometmq.Message], object]:
     value = _FIELDS.get(name)
     if value is None:
         known = ", ".join([*_FIELDS, _BODY, f"{_PROPERTY}NAME"])
-        raise typer.BadParameter(f"a template has no field {{{name}}}; there are {known}")
+        raise typer.BadParameter(f"unknown template field {{{name}}}; known fields: {known}")
     return value

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["group_commands", "print_progress", "progress_json"]
 
-group_commands = group_of("group", "Consumer groups of a cluster: list, create, describe, change, delete.")
+group_commands = group_of("group", "Consumer groups of a cluster: list, create, describe, update, delete.")
 
 T = TypeVar("T")
 
@@ -37,13 +37,11 @@ class _Mode(str, enum.Enum):
 
 def _named(group: str) -> str:
     if not group.strip():
-        raise typer.BadParameter(
-            "a group has a name, and this one is empty: `cometmq group list` shows which there are"
-        )
+        raise typer.BadParameter("the group name is empty; `cometmq group list` shows the groups")
     return group
 
 
-_Group = Annotated[str, typer.Argument(help="The group.", show_default=False, callback=_named)]
+_Group = Annotated[str, typer.Argument(help="Consumer group.", show_default=False, callback=_named)]
 
 
 def _config_json(config: SubscriptionGroupConfig) -> dict[str, object]:
@@ -79,7 +77,7 @@ def _print_configs(configs: Mapping[str, SubscriptionGroupConfig]) -> None:
 def print_progress(progress: GroupProgress) -> None:
     """Print where a group is, a line for each queue."""
     print_table(
-        ["topic", "broker", "queue", "committed", "end", "behind", "committed message stored"],
+        ["topic", "broker", "queue", "committed", "end", "lag", "committed message stored"],
         (
             [
                 one.topic,
@@ -101,10 +99,10 @@ def list_groups(
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     cluster: ClusterName = None,
-    system: Annotated[bool, typer.Option("--system", help="RocketMQ's own, too.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Include RocketMQ's own groups.")] = False,
     json: Json = False,
 ) -> None:
-    """List consumer groups, and how far each is behind.
+    """List consumer groups with their lag.
 
     \b
     Examples:
@@ -117,7 +115,7 @@ def list_groups(
         print_json(list(found))
         return
     print_table(
-        ["group", "topics", "behind", "per second"],
+        ["group", "topics", "lag", "per second"],
         ([one.group, " ".join(one.topics), one.lag, one.consumed_messages_per_s] for one in found),
         wrapping={"topics"},
     )
@@ -128,19 +126,19 @@ def list_groups(
 def create_group(
     group: _Group,
     retry_max_times: Annotated[
-        int, typer.Option("--retry-max-times", metavar="N", help="Redeliveries before a message is a dead letter.")
+        int, typer.Option("--retry-max-times", metavar="N", help="Redeliveries before a message becomes a dead letter.")
     ] = 16,
-    retry_queues: Annotated[int, typer.Option("--retry-queues", metavar="N", help="Queues of its retry topic.")] = 1,
-    broadcast: Annotated[bool, typer.Option("--broadcast/--no-broadcast", help="May each member get all?")] = True,
-    orderly: Annotated[bool, typer.Option("--orderly/--no-orderly", help="In order, by POP.")] = False,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Fine, and changed to this, when it is there.")] = False,
+    retry_queues: Annotated[int, typer.Option("--retry-queues", metavar="N", help="Queues of the retry topic.")] = 1,
+    broadcast: Annotated[bool, typer.Option("--broadcast/--no-broadcast", help="Allow broadcasting.")] = True,
+    orderly: Annotated[bool, typer.Option("--orderly/--no-orderly", help="Consume in order by POP.")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="If it exists, update it.")] = False,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     cluster: ClusterName = None,
     broker_name: BrokerName = None,
     json: Json = False,
 ) -> None:
-    """Create a consumer group at every master of the cluster.
+    """Create a consumer group on every master of the cluster.
 
     \b
     Example:
@@ -160,7 +158,7 @@ def create_group(
     if json:
         print_json({"group": group, "brokers": list(made)})
         return
-    typer.echo(f"group {group} at {safe_text(', '.join(one.broker_name for one in made))}")
+    typer.echo(f"group {group} on {safe_text(', '.join(one.broker_name for one in made))}")
 
 
 @group_commands.command("update")
@@ -169,29 +167,29 @@ def update_group(
     group: _Group,
     retry_max_times: Annotated[
         int | None,
-        typer.Option("--retry-max-times", metavar="N", help="Redeliveries before a message is a dead letter."),
+        typer.Option("--retry-max-times", metavar="N", help="Redeliveries before a message becomes a dead letter."),
     ] = None,
     retry_queues: Annotated[
-        int | None, typer.Option("--retry-queues", metavar="N", help="Queues of its retry topic.")
+        int | None, typer.Option("--retry-queues", metavar="N", help="Queues of the retry topic.")
     ] = None,
-    consume: Annotated[bool | None, typer.Option("--consume/--no-consume", help="May it consume at all?")] = None,
-    broadcast: Annotated[
-        bool | None, typer.Option("--broadcast/--no-broadcast", help="May each member get all?")
-    ] = None,
-    orderly: Annotated[bool | None, typer.Option("--orderly/--no-orderly", help="In order, by POP.")] = None,
+    consume: Annotated[bool | None, typer.Option("--consume/--no-consume", help="Allow consumption.")] = None,
+    broadcast: Annotated[bool | None, typer.Option("--broadcast/--no-broadcast", help="Allow broadcasting.")] = None,
+    orderly: Annotated[bool | None, typer.Option("--orderly/--no-orderly", help="Consume in order by POP.")] = None,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     broker_name: BrokerName = None,
     json: Json = False,
 ) -> None:
-    """Change what is given; the rest stays as it is.
+    """Change the given settings of a group.
 
     \b
     Example:
       cometmq group update billing --no-consume
     """
     if retry_max_times is retry_queues is consume is broadcast is orderly is None:
-        raise typer.BadParameter("nothing to change: give --retry-max-times, --consume, --broadcast, …")
+        raise typer.BadParameter(
+            "nothing to change: give --retry-max-times, --consume, --broadcast, or another setting"
+        )
     with connected(namesrv, broker) as admin:
         now = admin.groups.update(
             group,
@@ -212,13 +210,11 @@ def update_group(
 @reported()
 def set_consume_mode(
     group: _Group,
-    topic: Annotated[str, typer.Argument(help="Of which topic's messages.", show_default=False)],
-    mode: Annotated[_Mode, typer.Argument(help="pull or pop.", case_sensitive=False, show_default=False)],
+    topic: Annotated[str, typer.Argument(help="Topic.", show_default=False)],
+    mode: Annotated[_Mode, typer.Argument(help="Mode: pull or pop.", case_sensitive=False, show_default=False)],
     share: Annotated[
         int,
-        typer.Option(
-            "--share", metavar="N", help="With pop: a member pops its own queues and those of N others. 0: all queues."
-        ),
+        typer.Option("--share", metavar="N", help="With pop: members whose queues one shares (0: all queues)."),
     ] = 0,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
@@ -226,9 +222,9 @@ def set_consume_mode(
     broker_name: BrokerName = None,
     json: Json = False,
 ) -> None:
-    """Say whether a group pulls or pops a topic, at every master that has it.
+    """Set whether a group pulls or pops a topic, on every master that has it.
 
-    Members that let brokers assign their queues change over while they run; others pull as they did.
+    Members whose queues the brokers assign switch at run time; other members keep pulling.
 
     \b
     Examples:
@@ -240,10 +236,10 @@ def set_consume_mode(
 
     if not -1 <= share <= INT32_MAX:
         raise typer.BadParameter(
-            f"--share is {share}: give of how many other members a member pops the queues, too; 0: all queues"
+            f"--share is {share}; it must be the number of members whose queues one shares (0: all queues)"
         )
     if share and mode is _Mode.PULL:
-        raise typer.BadParameter("--share goes with pop: who pulls shares no queue with others")
+        raise typer.BadParameter("--share needs pop: pulling members share no queues")
     with connected(namesrv, broker) as admin:
         told = admin.groups.set_consume_mode(
             group,
@@ -260,8 +256,8 @@ def set_consume_mode(
         print_json({**shown, "members": count})
         return
     at = safe_text(", ".join(one.broker_name for one in told))
-    nobody = "" if count else "; no member is connected yet"
-    typer.echo(f"group {safe_text(group)} {mode.value}s topic {safe_text(topic)} at {at}{nobody}")
+    nobody = "" if count else "; no members are connected yet"
+    typer.echo(f"group {safe_text(group)} {mode.value}s topic {safe_text(topic)} on {at}{nobody}")
 
 
 def _print_modes(modes: tuple[ConsumeMode, ...]) -> None:
@@ -280,7 +276,7 @@ def _shared(mode: ConsumeMode) -> str | None:
 @group_commands.command("describe")
 @reported()
 def describe_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress = None, json: Json = False) -> None:
-    """Show a group's configuration, its members, what they subscribe to, what it pops, and where it is.
+    """Show a group's configuration, members, subscriptions, popped topics and offsets.
 
     \b
     Example:
@@ -292,8 +288,8 @@ def describe_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress
         print_json(_description_json(found))
         return
     members = found.members
-    online = "nobody is connected" if members is None else f"{counted(len(members.connections), 'member')} connected"
-    typer.echo(f"{safe_text(group)}: {online}, {counted(found.progress.lag, 'message')} behind")
+    online = "no members connected" if members is None else f"{counted(len(members.connections), 'member')} connected"
+    typer.echo(f"{safe_text(group)}: {online}, lag {counted(found.progress.lag, 'message')}")
     typer.echo()
     _print_configs(found.configs)
     if members is not None:
@@ -345,7 +341,7 @@ def _description_json(found: GroupDescription) -> dict[str, object]:
 @group_commands.command("show")
 @reported()
 def show_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress = None, json: Json = False) -> None:
-    """Show what waits for a group, what of it is popped and not acknowledged, since when, and whether it is overdue.
+    """Show a group's backlog: waiting and popped messages, their age, and overdue checkpoints.
 
     \b
     Example:
@@ -357,9 +353,9 @@ def show_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress = N
         print_json(_in_flight_json(found))
         return
     if not found.queues:
-        typer.echo(f"group {safe_text(group)} has no progress: nobody has consumed for it yet")
+        typer.echo(f"group {safe_text(group)} has no offsets: it has not consumed yet")
         return
-    oldest = "" if found.oldest_unacked_ms is None else f", the oldest for {_seconds(found.oldest_unacked_ms)}"
+    oldest = "" if found.oldest_unacked_ms is None else f"; oldest in flight for {_seconds(found.oldest_unacked_ms)}"
     typer.echo(
         f"{safe_text(group)}: {counted(found.waiting, 'message')} waiting, {found.in_flight:,} in flight{oldest}"
     )
@@ -368,8 +364,8 @@ def show_group(group: _Group, namesrv: Namesrv = None, broker: BrokerAddress = N
             since = _seconds(revive.lag_ms)
             to_read = counted(revive.unread, "record")
             typer.echo(
-                f"{safe_text(name)}: revive has {to_read} to read; its first checkpoint has been due for {since} "
-                "(2 to 5 s are normal)"
+                f"{safe_text(name)}: revive backlog {to_read}; its first checkpoint has been due for {since} "
+                "(normal: 2 to 5 s)"
             )
     typer.echo()
     print_table(
@@ -421,17 +417,17 @@ def progress_json(progress: GroupProgress) -> list[dict[str, object]]:
 def delete_group(
     group: _Group,
     keep_offsets: Annotated[
-        bool, typer.Option("--keep-offsets", help="Its progress stays: a group of that name goes on there.")
+        bool, typer.Option("--keep-offsets", help="Keep its offsets for a new group of this name.")
     ] = False,
-    keep_topics: Annotated[bool, typer.Option("--keep-topics", help="Its retry topic and dead letters stay.")] = False,
+    keep_topics: Annotated[bool, typer.Option("--keep-topics", help="Keep its retry topic and dead letters.")] = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     json: Json = False,
 ) -> None:
-    """Delete a group, with its progress, its retry topic and its dead letters.
+    """Delete a group with its offsets, retry topic and dead letters.
 
-    Without a terminal, and with --json, it needs --yes.
+    Needs --yes without a terminal or with --json.
 
     \b
     Example:
@@ -444,20 +440,20 @@ def delete_group(
     if json:
         print_json({"group": group, "brokers": list(had)})
         return
-    typer.echo(f"deleted group {group} at {safe_text(', '.join(one.broker_name for one in had))}")
+    typer.echo(f"deleted group {group} on {safe_text(', '.join(one.broker_name for one in had))}")
 
 
 @group_commands.command("running")
 @reported()
 def show_running(
     group: _Group,
-    client: Annotated[str, typer.Argument(help="A member, as describe shows it.", show_default=False)],
-    stack: Annotated[bool, typer.Option("--stack", help="With its threads' stacks.")] = False,
+    client: Annotated[str, typer.Argument(help="Client id, as `group describe` shows it.", show_default=False)],
+    stack: Annotated[bool, typer.Option("--stack", help="Include thread stacks.")] = False,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     json: Json = False,
 ) -> None:
-    """Ask a connected consumer what it is doing: its queues, what it holds of them, its rates.
+    """Show a connected consumer's queues, cached messages and rates.
 
     \b
     Example:
@@ -489,7 +485,7 @@ def show_running(
     if info.pop_queues:
         typer.echo()
         print_table(
-            ["topic", "broker", "queue", "popped and held", "the oldest since", "last pop"],
+            ["topic", "broker", "queue", "popped and held", "oldest since", "last pop"],
             (
                 [
                     queue.topic,
@@ -543,13 +539,13 @@ def _running_json(info: ConsumerRunningInfo) -> dict[str, object]:
 @reported()
 def list_producers(
     group: Annotated[
-        str | None, typer.Argument(help="A producer group; brokers older than 5.0 need it.", show_default=False)
+        str | None, typer.Argument(help="Producer group (required by brokers before 5.0).", show_default=False)
     ] = None,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     json: Json = False,
 ) -> None:
-    """List who is connected as a producer.
+    """List connected producers.
 
     \b
     Example:

@@ -29,17 +29,17 @@ _QUEUES_SHOWN = 16
 def inspect(
     path: StorePath,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="NAME", help="Only this topic, with all its queues.")
+        str | None, typer.Option("--topic", metavar="NAME", help="Show only this topic, with all its queues.")
     ] = None,
-    no_system: Annotated[bool, typer.Option("--no-system", help="Without RocketMQ's own topics.")] = False,
+    no_system: Annotated[bool, typer.Option("--no-system", help="Hide RocketMQ's own topics.")] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Show what is in a store, and how it is.
+    """Show the contents and health of a store.
 
-    Topics, queues, offsets, sizes, time span, consumer groups and lag, and the store's health.
+    Topics, queues, offsets, sizes, time span, consumer groups, lag and health.
 
-    Disturbs nobody: the store may be open for writing by CometMQ or by a RocketMQ broker, closed, or crashed.
+    Safe at any time: the store may be open in CometMQ or a RocketMQ broker, closed, or crashed.
 
     \b
     Examples:
@@ -119,7 +119,7 @@ def _add_topic(tree: Tree, topic: TopicReport, *, all_queues: bool) -> None:
         branch.add(Text(f"{safe_text(name)} = {safe_text(value)}", style="dim"))
     if len(topic.queues) > _QUEUES_SHOWN and not all_queues:
         queues = counted(len(topic.queues), "queue")
-        branch.add(Text(f"{queues}: --topic {safe_text(topic.name)} shows them", style="dim"))
+        branch.add(Text(f"{queues}; use --topic {safe_text(topic.name)} to list them", style="dim"))
         return
     for queue in topic.queues:
         branch.add(Text(f"queue {queue.queue_id}: {counted(queue.messages, 'message')}, {_range(queue)}"))
@@ -133,27 +133,27 @@ def _add_group(tree: Tree, group: GroupReport, *, all_queues: bool) -> None:
     from rich.text import Text
 
     title = f"{safe_text(group.group)} in {safe_text(group.topic)}: "
-    title += f"{counted(group.lag, 'message')} behind" if group.lag else "has everything"
+    title += f"lag {counted(group.lag, 'message')}" if group.lag else "up to date"
     branch = tree.add(Text(title))
     if len(group.queues) > _QUEUES_SHOWN and not all_queues:
         return
     for queue in group.queues:
-        behind = f", {queue.lag:,} behind" if queue.lag else ""
+        behind = f", lag {queue.lag:,}" if queue.lag else ""
         branch.add(Text(f"queue {queue.queue_id}: at {queue.offset:,}{behind}", style="dim"))
 
 
 def _health_lines(report: StoreReport) -> list[str]:
     health, index = report.health, report.index
     if health.writer_pid == 0:
-        writer = "nobody has it open for writing"
+        writer = "not open for writing"
     else:
         who = "CometMQ" if health.writer_is_ours else "a RocketMQ broker"
         where = f"process {health.writer_pid}" if health.writer_pid > 0 else "another host or container"
-        writer = f"{who} has it open for writing ({where})"
+        writer = f"open for writing by {who} ({where})"
     lines = [writer]
     if health.checkpoint_log_ms is not None:
         lines.append(
-            f"on disk for certain up to: log {time_text(health.checkpoint_log_ms)}, "
+            f"durable up to: log {time_text(health.checkpoint_log_ms)}, "
             f"queues {time_text(health.checkpoint_queues_ms)}"
             + (f", index {time_text(health.checkpoint_index_ms)}" if health.checkpoint_index_ms else "")
         )

@@ -39,39 +39,49 @@ __all__ = [
 ]
 
 Texts: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--text", "-t", metavar="TEXT", help="This as a message; repeatable.")
+    list[str] | None, typer.Option("--text", "-t", metavar="TEXT", help="Text of a message; repeatable.")
 ]
 InputKind: TypeAlias = Annotated[
     InputFormat | None,
     typer.Option(
         "--format",
-        help="lines, csv, jsonl: a message each; messages: JSON of whole messages; file: the whole file. "
-        "Else by the suffix.",
+        help="lines, csv, jsonl (a message each), messages (whole messages as JSON), file (whole file); "
+        "default: by suffix.",
     ),
 ]
 Body: TypeAlias = Annotated[
-    str, typer.Option("--body", metavar="line|json|COLUMN", help="What of a row is the body; json: all of it.")
+    str, typer.Option("--body", metavar="line|json|COLUMN", help="Body column; json: the whole row.")
 ]
-Tags: TypeAlias = Annotated[str | None, typer.Option("--tags", metavar="TAG", help="The tag of all of them.")]
-TagColumn: TypeAlias = Annotated[str | None, typer.Option("--tag-column", metavar="COLUMN", help="A row's tag.")]
-Keys: TypeAlias = Annotated[str | None, typer.Option("--keys", metavar="KEYS", help="Keys of all, blanks between.")]
-KeyColumn: TypeAlias = Annotated[str | None, typer.Option("--key-column", metavar="COLUMN", help="A row's keys.")]
+Tags: TypeAlias = Annotated[str | None, typer.Option("--tags", metavar="TAG", help="Tag of all messages.")]
+TagColumn: TypeAlias = Annotated[
+    str | None, typer.Option("--tag-column", metavar="COLUMN", help="Column with the tag.")
+]
+Keys: TypeAlias = Annotated[
+    str | None, typer.Option("--keys", metavar="KEYS", help="Keys of all messages, separated by spaces.")
+]
+KeyColumn: TypeAlias = Annotated[
+    str | None, typer.Option("--key-column", metavar="COLUMN", help="Column with the keys; repeatable.")
+]
 ShardingKey: TypeAlias = Annotated[
-    str | None, typer.Option("--sharding-key", metavar="KEY", help="All to the one queue that this picks.")
+    str | None, typer.Option("--sharding-key", metavar="KEY", help="Sharding key: all messages to one queue.")
 ]
 ShardColumn: TypeAlias = Annotated[
-    str | None, typer.Option("--shard-column", metavar="COLUMN", help="Rows with the same value: one queue, in order.")
+    str | None,
+    typer.Option("--shard-column", metavar="COLUMN", help="Column with the sharding key (one queue per value)."),
 ]
 Null: TypeAlias = Annotated[
-    str, typer.Option("--null", metavar="TEXT", help="A column's value that counts as none, like the empty one.")
+    str, typer.Option("--null", metavar="TEXT", help="Column value treated as missing, like an empty one.")
 ]
 Header: TypeAlias = Annotated[
     str | None,
-    typer.Option("--header", metavar="NAME,NAME", help="The columns of CSV whose first row does not name them."),
+    typer.Option("--header", metavar="NAME,NAME", help="Column names of CSV without a header row."),
 ]
-Skip: TypeAlias = Annotated[int, typer.Option("--skip", min=0, metavar="N", help="Leave each input's first N lines.")]
+Skip: TypeAlias = Annotated[
+    int, typer.Option("--skip", min=0, metavar="N", help="Skip the first N lines of each input.")
+]
 Properties: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property of all; repeatable.")
+    list[str] | None,
+    typer.Option("--property", "-p", metavar="NAME=VALUE", help="Property of all messages; repeatable."),
 ]
 _DELAY_LEVELS_DEFAULT = 18
 _LEVELS = "1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h"
@@ -81,10 +91,12 @@ DelayLevel: TypeAlias = Annotated[
         "--delay-level",
         min=0,
         metavar="N",
-        help=f"Delivered later: 1 to {_DELAY_LEVELS_DEFAULT} are {_LEVELS} by default.",
+        help=f"Delay level: 1 to {_DELAY_LEVELS_DEFAULT} are {_LEVELS} by default.",
     ),
 ]
-QueueId: TypeAlias = Annotated[int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="All to this queue.")]
+QueueId: TypeAlias = Annotated[
+    int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Send all messages to this queue.")
+]
 
 _READ_LINES = 4096
 
@@ -99,7 +111,7 @@ def columns_of(header: str | None) -> tuple[str, ...] | None:
         return None
     names = tuple(name.strip() for name in header.split(","))
     if not all(names) or len({*names}) < len(names):
-        raise typer.BadParameter(f"--header is different names with commas between them, not {header!r}")
+        raise typer.BadParameter(f"--header {header!r} is not a list of distinct names separated by commas")
     return names
 
 
@@ -108,8 +120,7 @@ def delay_text(level: int) -> str:
     if level <= _DELAY_LEVELS_DEFAULT:
         return f", level {level}" if level else ""
     return (
-        f", level {level}; a broker that has fewer levels takes its last one "
-        f"({_DELAY_LEVELS_DEFAULT} by default: {_LEVELS})"
+        f", level {level}; a broker with fewer levels uses its last one ({_DELAY_LEVELS_DEFAULT} by default: {_LEVELS})"
     )
 
 
@@ -140,10 +151,10 @@ def made_messages(
         InvalidArgument: in the iterator: a broken line; those before it came.
     """
     if texts and (options.columns or options.body != "line"):
-        raise typer.BadParameter("a text has no columns: give a file")
+        raise typer.BadParameter("--text has no columns: give a file")
     sources = [(name, kind or format_of(name)) for name in files or ([] if texts else ["-"])]
     if skip and any(one is InputFormat.FILE for _, one in sources):
-        raise typer.BadParameter("--skip leaves lines out, and --format file has none")
+        raise typer.BadParameter("--skip needs lines; --format file has none")
     for name, _ in sources:
         check_file(name)
     return _made(texts or [], sources, options, interruption, skip)

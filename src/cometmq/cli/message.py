@@ -53,7 +53,7 @@ __all__ = ["message_commands"]
 
 message_commands = group_of("message", "Messages of a cluster: send, get, find, peek.")
 
-_Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
+_Topic = Annotated[str, typer.Argument(help="Topic.", show_default=False)]
 
 
 # --- Sending ----------------------------------------------------------------------------------------------------------
@@ -62,11 +62,11 @@ _Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
 @message_commands.command("send")
 @reported()
 def send(
-    topic: Annotated[str, typer.Argument(help="The topic; brokers that make topics make it.", show_default=False)],
+    topic: Annotated[str, typer.Argument(help="Topic; created if the broker allows it.", show_default=False)],
     texts: Texts = None,
     files: Annotated[
         list[str] | None,
-        typer.Option("--file", "-f", metavar="FILE", help="A file; - or none: standard input. Repeatable."),
+        typer.Option("--file", "-f", metavar="FILE", help="Input file (default or -: stdin); repeatable."),
     ] = None,
     input_format: InputKind = None,
     body: Body = "line",
@@ -84,23 +84,23 @@ def send(
     queue: QueueId = None,
     broker_name: BrokerName = None,
     batch: Annotated[
-        int, typer.Option("--batch", min=1, max=4096, metavar="N", help="Most messages a request.")
+        int, typer.Option("--batch", min=1, max=4096, metavar="N", help="Maximum messages per request.")
     ] = 1000,
     in_flight: Annotated[
-        int, typer.Option("--in-flight", min=1, max=1024, metavar="N", help="Most requests at a time.")
+        int, typer.Option("--in-flight", min=1, max=1024, metavar="N", help="Maximum requests in flight.")
     ] = 8,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     json: Json = False,
 ) -> None:
-    """Send messages: texts, lines, rows of CSV or JSON lines, whole files.
+    """Send messages from texts, lines, CSV rows, JSON lines or whole files.
 
-    Lines that come slowly are sent as they come. A message counts when a broker has acknowledged it: what the broker's
-    flush mode promises holds for it. A request that failed is sent again, up to twice, elsewhere if its messages may go
-    elsewhere; what may be stored twice by that is told.
+    Slow input is sent as it arrives. Only acknowledged messages are counted; the broker's flush mode says how durable
+    they are. A failed request is retried up to twice, on another broker where its messages allow it; the summary names
+    messages that may be stored twice.
 
-    Exit codes: 0 all was acknowledged, 2 usage, 3 it could not be done (stderr says why, and how many were
-    acknowledged), 130 stopped by Ctrl-C: what was counted is acknowledged.
+    Exit codes: 0 all acknowledged, 2 usage error, 3 failed (stderr has the reason and the number acknowledged),
+    130 stopped by Ctrl-C; the counted messages are acknowledged.
 
     \b
     Examples:
@@ -172,13 +172,13 @@ def _reporting(sender: Sender, *, json: bool, bar: Bar, delay_level: int) -> Ite
                 _print_report(report, delay_level=delay_level)
             if counter.put_messages > report.messages:
                 missing = counter.put_messages - report.messages
-                fail(
-                    f"of the messages that were read, {missing:,} {'was' if missing == 1 else 'were'} not acknowledged"
-                )
+                fail(f"{missing:,} of the messages read {'was' if missing == 1 else 'were'} not acknowledged")
 
 
 def _print_report(report: SendReport, *, delay_level: int) -> None:
-    rate = f", {report.messages / report.elapsed_s:,.0f} a second" if report.messages and report.elapsed_s >= 1 else ""
+    rate = (
+        f", {report.messages / report.elapsed_s:,.0f} per second" if report.messages and report.elapsed_s >= 1 else ""
+    )
     size = bytes_text(report.body_bytes)
     requests = counted(report.requests, "request")
     typer.echo(f"sent {counted(report.messages, 'message')} ({size}) to {safe_text(report.topic)} in {requests}{rate}")
@@ -190,9 +190,9 @@ def _print_report(report: SendReport, *, delay_level: int) -> None:
         typer.echo(f"  {counted(report.delayed, 'message')}: delayed{delay_text(delay_level)}")
     if report.maybe_twice:
         twice = counted(report.maybe_twice, "message")
-        typer.echo(f"  {twice} may be stored twice: no answer came to the first attempt")
+        typer.echo(f"  {twice} may be stored twice: the first attempt got no response")
     if report.not_durable:
-        typer.echo(f"  {counted(report.not_durable, 'message')} stored, but not on disk or at a slave in time")
+        typer.echo(f"  {counted(report.not_durable, 'message')} stored, but not flushed or replicated in time")
 
 
 # --- Finding ----------------------------------------------------------------------------------------------------------
@@ -247,19 +247,21 @@ def _print_messages(messages: Iterable[cometmq.Message], *, json: bool, raw: boo
             typer.echo(_line(message))
 
 
-_Raw = Annotated[bool, typer.Option("--raw", help="Only the bodies, each with a line end.")]
+_Raw = Annotated[bool, typer.Option("--raw", help="Print only the body and a line end.")]
 
 
 @message_commands.command("get")
 @reported()
 def get(
     message_id: Annotated[
-        str | None, typer.Argument(help="An offset message id; a unique id needs --topic.", show_default=False)
+        str | None, typer.Argument(help="Offset message id, or a unique id with --topic.", show_default=False)
     ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Its topic.")] = None,
-    queue: Annotated[int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Or its queue")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Topic of the message.")] = None,
+    queue: Annotated[
+        int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Queue id, with --offset.")
+    ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", "-o", min=0, metavar="N", help="and its place there.")
+        int | None, typer.Option("--offset", "-o", min=0, metavar="N", help="Queue offset, with --queue.")
     ] = None,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
@@ -267,9 +269,9 @@ def get(
     json: Json = False,
     raw: _Raw = False,
 ) -> None:
-    """Print the message with an id, or at a place in a queue.
+    """Print a message by id, or by queue and offset.
 
-    Exit codes: 0 it is there, 2 usage, 3 it is not, or could not be asked for.
+    Exit codes: 0 found, 2 usage error, 3 not found, or the look-up failed.
 
     \b
     Examples:
@@ -292,7 +294,7 @@ def get(
 def _print_found(found: tuple[cometmq.Message, ...], *, json: bool, raw: bool, what: str) -> None:
     _print_messages(found, json=json, raw=raw)
     if not found:
-        fail(f"there is no message with the {what}")
+        fail(f"no message with the {what}")
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -300,18 +302,20 @@ def _print_found(found: tuple[cometmq.Message, ...], *, json: bool, raw: bool, w
 @reported()
 def find(
     topic: _Topic,
-    key: Annotated[str, typer.Argument(help="One of their keys.", show_default=False)],
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Most messages of each broker.")] = 64,
-    from_time: Annotated[str | None, typer.Option("--from-time", metavar="TIME", help="Stored then or later.")] = None,
-    to_time: Annotated[str | None, typer.Option("--to-time", metavar="TIME", help="Stored before that.")] = None,
+    key: Annotated[str, typer.Argument(help="Message key.", show_default=False)],
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum messages per broker.")] = 64,
+    from_time: Annotated[str | None, typer.Option("--from-time", metavar="TIME", help="Earliest store time.")] = None,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", metavar="TIME", help="End of the store time range (exclusive).")
+    ] = None,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     json: Json = False,
     raw: _Raw = False,
 ) -> None:
-    """Print the messages of a topic that have a key, oldest first.
+    """Print a topic's messages with a key, oldest first.
 
-    Exit codes: 0 there are some, 2 usage, 3 there are none, or they could not be asked for.
+    Exit codes: 0 found, 2 usage error, 3 none found, or the look-up failed.
 
     \b
     Examples:
@@ -331,19 +335,21 @@ def find(
 @reported()
 def peek(
     topic: _Topic,
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Most messages.")] = 32,
-    newest: Annotated[bool, typer.Option("--newest", help="The newest, not the oldest.")] = False,
-    tags: Annotated[str, typer.Option("--tags", metavar='"A || B"', help="Only those with one of these tags.")] = "*",
-    queue: Annotated[int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Only of this queue.")] = None,
-    start: Annotated[int | None, typer.Option("--start", min=0, metavar="N", help="From this offset on.")] = None,
-    from_time: Annotated[str | None, typer.Option("--from-time", metavar="TIME", help="Stored then or later.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum number of messages.")] = 32,
+    newest: Annotated[bool, typer.Option("--newest", help="Print the newest messages instead of the oldest.")] = False,
+    tags: Annotated[str, typer.Option("--tags", metavar='"A || B"', help="Filter by tags.")] = "*",
+    queue: Annotated[
+        int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Read only this queue.")
+    ] = None,
+    start: Annotated[int | None, typer.Option("--start", min=0, metavar="N", help="First queue offset.")] = None,
+    from_time: Annotated[str | None, typer.Option("--from-time", metavar="TIME", help="Earliest store time.")] = None,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     broker_name: BrokerName = None,
     json: Json = False,
     raw: _Raw = False,
 ) -> None:
-    """Print messages as a consumer would get them; nobody's progress changes.
+    """Print messages as a consumer would receive them, without committing offsets.
 
     \b
     Examples:
@@ -352,7 +358,7 @@ def peek(
     """
     parts = [part.strip() for part in tags.split("||")]
     if not any(parts) or any("&&" in part or "|" in part for part in parts):
-        raise typer.BadParameter(f"--tags is * or tags with || between them, not {tags!r}")
+        raise typer.BadParameter(f"--tags {tags!r} is not * or tags separated by ||")
     with connected(namesrv, broker) as admin:
         found = admin.messages.peek(
             topic,
@@ -370,16 +376,16 @@ def peek(
 @message_commands.command("consume")
 @reported()
 def consume(
-    message_id: Annotated[str, typer.Argument(help="Its offset message id.", show_default=False)],
-    group: Annotated[str, typer.Option("--group", metavar="GROUP", help="The consumer's group.")],
-    client: Annotated[str, typer.Option("--client", metavar="ID", help="The consumer; `group describe` names it.")],
+    message_id: Annotated[str, typer.Argument(help="Offset message id.", show_default=False)],
+    group: Annotated[str, typer.Option("--group", metavar="GROUP", help="Consumer group.")],
+    client: Annotated[str, typer.Option("--client", metavar="ID", help="Client id, as `group describe` shows it.")],
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     json: Json = False,
 ) -> None:
-    """Let a connected consumer consume one message again, now; nobody's progress changes.
+    """Have a connected consumer consume one message again, without committing.
 
-    Exit codes: 0 it consumed the message, 2 usage, 3 it did not, or could not be asked.
+    Exit codes: 0 consumed, 2 usage error, 3 not consumed, or the request failed.
 
     \b
     Example:

@@ -19,39 +19,37 @@ __all__ = ["namesrv"]
 def namesrv(
     listen: Annotated[
         str | None,
-        typer.Option("--listen", metavar="HOST:PORT", help="Address; 127.0.0.1:9876 without. Port 0 takes a free one."),
+        typer.Option("--listen", metavar="HOST:PORT", help="Address (default 127.0.0.1:9876); port 0: any free port."),
     ] = None,
     kv_config: Annotated[
         Path | None,
-        typer.Option("--kv-config", metavar="FILE", help="kvConfig.json. Without, keys are lost when it stops."),
+        typer.Option("--kv-config", metavar="FILE", help="kvConfig.json; without it, keys are lost at exit."),
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
             "--config",
             metavar="FILE",
-            help="Upstream's namesrv.properties, or a cometmq.toml with a table [namesrv].",
+            help="namesrv.properties, or a cometmq.toml with [namesrv].",
             show_default=False,
         ),
     ] = None,
     insecure_listen: Annotated[
         bool,
-        typer.Option(
-            "--insecure-listen", help="Allow an address that others reach: they can change all routes, unasked."
-        ),
+        typer.Option("--insecure-listen", help="Bind a non-loopback address without authentication."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Run a name server: brokers register with it, clients ask it where topics are.
+    """Run a name server: brokers register, clients look up routes.
 
-    RocketMQ's brokers, clients and mqadmin use it as they use their own. It knows what brokers told it and keeps
-    nothing but --kv-config on disk. It runs until SIGTERM or Ctrl-C.
+    Works with RocketMQ's brokers, clients and mqadmin. Routes come from the brokers and live in memory; only the file
+    of --kv-config is on disk. Runs until SIGTERM or Ctrl-C.
 
     \b
     Exit codes:
       0   stopped by SIGTERM or Ctrl-C
-      2   the command line cannot be used
-      3   it could not start; stderr says why
+      2   usage error
+      3   failed to start; stderr has the reason
 
     \b
     Examples:
@@ -77,5 +75,5 @@ def namesrv(
         NamesrvServer(settings, insecure_listen=insecure_listen) as server,
     ):
         if not json:
-            typer.echo(f"name server listening on {server.address}; Ctrl-C stops it")
+            typer.echo(f"name server listening on {server.address}; press Ctrl-C to stop")
         stopping.wait()

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 __all__ = ["offset_commands"]
 
-offset_commands = group_of("offset", "Where consumer groups are, and moving them: show, reset, clone.")
+offset_commands = group_of("offset", "Offsets of consumer groups: show, reset, clone.")
 
-_Group = Annotated[str, typer.Argument(help="The group.", show_default=False)]
-_Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
-_Queue = Annotated[int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Only this queue.")]
+_Group = Annotated[str, typer.Argument(help="Consumer group.", show_default=False)]
+_Topic = Annotated[str, typer.Argument(help="Topic.", show_default=False)]
+_Queue = Annotated[int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="Limit to this queue.")]
 
 
 @offset_commands.command("show")
 @reported()
 def show_offsets(
     group: _Group,
-    topic: Annotated[str | None, typer.Argument(help="Only this topic.", show_default=False)] = None,
+    topic: Annotated[str | None, typer.Argument(help="Limit to this topic.", show_default=False)] = None,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     json: Json = False,
 ) -> None:
-    """Show where a group is in each queue, and how far it is behind.
+    """Show a group's offset and lag in each queue.
 
     \b
     Examples:
@@ -51,12 +51,10 @@ def show_offsets(
         print_json({"group": group, "lag": progress.lag, "queues": progress_json(progress)})
         return
     if not progress.queues:
-        typer.echo(f"{safe_text(group)} has no progress{'' if topic is None else f' in {safe_text(topic)}'}")
+        typer.echo(f"{safe_text(group)} has no offsets{'' if topic is None else f' in {safe_text(topic)}'}")
         return
     print_progress(progress)
-    typer.echo(
-        f"\n{counted(progress.lag, 'message')} behind, {progress.consumed_messages_per_s:,.1f} consumed a second"
-    )
+    typer.echo(f"\nlag {counted(progress.lag, 'message')}, {progress.consumed_messages_per_s:,.1f} consumed per second")
 
 
 @offset_commands.command("reset")
@@ -69,20 +67,20 @@ def reset_offsets(
         typer.Option(
             "--to",
             metavar="WHERE",
-            help="earliest, latest, a time (2026-11-21T14:00, 90s, 10m, 2h, 1d ago), or offset=N with --queue.",
+            help="earliest, latest, a time, an age (10m), or offset=N with --queue.",
         ),
     ],
     queue: _Queue = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show where it would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the new offsets without setting them.")] = False,
     yes: Yes = False,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     broker_name: BrokerName = None,
     json: Json = False,
 ) -> None:
-    """Move a group in a topic: backwards to consume again, forwards to skip.
+    """Reset a group's offsets in a topic: back to consume again, forward to skip.
 
-    Members that are connected go on from there. Without a terminal, and with --json, it needs --yes.
+    Connected members continue from there. Needs --yes without a terminal or with --json.
 
     \b
     Examples:
@@ -92,12 +90,12 @@ def reset_offsets(
     """
     timestamp_ms, offset = _place(to)
     if offset is not None and queue is None:
-        raise typer.BadParameter("--to offset=N is a place in one queue: give --queue")
+        raise typer.BadParameter("--to offset=N needs --queue")
     with connected(namesrv, broker) as admin:
         if dry_run:
             moved = _plan(admin, topic, timestamp_ms, offset, queue, broker_name)
         else:
-            confirmed(f"Move group {group} in topic {topic} to {to}?", yes=yes, json=json)
+            confirmed(f"Reset group {group} in topic {topic} to {to}?", yes=yes, json=json)
             moved = admin.offsets.reset(
                 group, topic, timestamp_ms=timestamp_ms, offset=offset, queue_id=queue, broker_name=broker_name
             )
@@ -117,7 +115,7 @@ def _place(to: str) -> tuple[int | None, int | None]:
     name, equals, number = to.partition("=")
     if name == "offset" and equals:
         if not (number.isascii() and number.isdigit() and len(number) <= 18):
-            raise typer.BadParameter(f"--to offset=N: {number!r} is no offset")
+            raise typer.BadParameter(f"--to offset=N: {number!r} is not an offset")
         return None, int(number)
     return parse_time(to), None
 
@@ -136,24 +134,24 @@ def _plan(
 @offset_commands.command("clone")
 @reported()
 def clone_offsets(
-    source: Annotated[str, typer.Argument(help="The group whose place it is.", show_default=False)],
-    destination: Annotated[str, typer.Argument(help="The group that gets it.", show_default=False)],
-    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Only in this topic.")] = None,
+    source: Annotated[str, typer.Argument(help="Source group.", show_default=False)],
+    destination: Annotated[str, typer.Argument(help="Target group.", show_default=False)],
+    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Limit to this topic.")] = None,
     yes: Yes = False,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     json: Json = False,
 ) -> None:
-    """Give a group the place of another one.
+    """Copy the offsets of one group to another.
 
-    Without a terminal, and with --json, it needs --yes.
+    Needs --yes without a terminal or with --json.
 
     \b
     Example:
       cometmq offset clone billing billing-new --topic orders --yes
     """
     with connected(namesrv, broker) as admin:
-        confirmed(f"Give group {destination} the place of {source}?", yes=yes, json=json)
+        confirmed(f"Copy the offsets of {source} to {destination}?", yes=yes, json=json)
         places = admin.offsets.clone(source, destination, topic=topic)
     if json:
         print_json({"source": source, "destination": destination, "queues": list(places)})

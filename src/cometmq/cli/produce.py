@@ -67,9 +67,9 @@ class Compression(enum.Enum):
 
 @reported()
 def produce(
-    topic: Annotated[str, typer.Argument(help="The topic; brokers that make topics make it.", show_default=False)],
+    topic: Annotated[str, typer.Argument(help="Topic; created if the broker allows it.", show_default=False)],
     files: Annotated[
-        list[str] | None, typer.Argument(help="Files; - or none: standard input.", show_default=False)
+        list[str] | None, typer.Argument(help="Input files (default or -: stdin).", show_default=False)
     ] = None,
     texts: Texts = None,
     input_format: InputKind = None,
@@ -86,58 +86,60 @@ def produce(
     properties: Properties = None,
     delay_level: DelayLevel = 0,
     delay_ms: Annotated[
-        int | None, typer.Option("--delay-ms", min=0, metavar="N", help="Delivered so many milliseconds later.")
+        int | None, typer.Option("--delay-ms", min=0, metavar="N", help="Deliver after this many milliseconds.")
     ] = None,
     deliver_at: Annotated[
-        str | None, typer.Option("--deliver-at", metavar="TIME", help="Delivered then; brokers say how far ahead.")
+        str | None, typer.Option("--deliver-at", metavar="TIME", help="Deliver at this time, or from now (10m).")
     ] = None,
     queue: QueueId = None,
     size: Annotated[
-        str | None, typer.Option("--size", metavar="BYTES", help="Made-up messages of so many bytes: 128, 1K.")
+        str | None, typer.Option("--size", metavar="BYTES", help="Generate messages of this size: 128, 1K.")
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-c", min=0, metavar="N", help="At most so many messages.")
+        int | None, typer.Option("--count", "-c", min=0, metavar="N", help="Maximum number of messages.")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Messages a second; else as fast as they go.")
+        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Messages per second (default: unlimited).")
     ] = None,
     in_flight: Annotated[
         int | None,
-        typer.Option("--in-flight", min=1, max=1_000_000, metavar="N", help="Most unanswered; 1: one after the other."),
+        typer.Option(
+            "--in-flight", min=1, max=1_000_000, metavar="N", help="Maximum requests in flight (1 = sequential)."
+        ),
     ] = None,
     accumulate: Annotated[
-        bool, typer.Option("--accumulate", help="Let messages that follow each other closely go in one request.")
+        bool, typer.Option("--accumulate", help="Batch sends that follow each other closely.")
     ] = False,
     batch: Annotated[
-        int, typer.Option("--batch", min=1, max=4096, metavar="N", help="So many in a request, stored whole or not.")
+        int, typer.Option("--batch", min=1, max=4096, metavar="N", help="Messages per request; stored atomically.")
     ] = 1,
-    one_way: Annotated[bool, typer.Option("--one-way", help="Send and forget: nobody is told what arrives.")] = False,
-    compress: Annotated[Compression, typer.Option("--compress", help="How bodies are compressed.")] = Compression.ZLIB,
+    one_way: Annotated[bool, typer.Option("--one-way", help="Send one-way, without acknowledgement.")] = False,
+    compress: Annotated[Compression, typer.Option("--compress", help="Compression of bodies.")] = Compression.ZLIB,
     compress_over: Annotated[
-        str, typer.Option("--compress-over", metavar="BYTES", help="Only bodies from this length on.")
+        str, typer.Option("--compress-over", metavar="BYTES", help="Smallest body to compress.")
     ] = "4K",
     max_failures: Annotated[
-        int, typer.Option("--max-failures", min=0, metavar="N", help="Stop after so many; 0: go on to the end.")
+        int, typer.Option("--max-failures", min=0, metavar="N", help="Stop after this many failures (0 = never).")
     ] = 1_000,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="For all attempts with one message.")
+        float, typer.Option("--timeout", min=0.001, metavar="SECONDS", help="Timeout for all attempts of one message.")
     ] = 3,
-    group: Annotated[str, typer.Option("--group", "-g", help="The producer group.")] = _GROUP,
+    group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = _GROUP,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", metavar="NAME", help="Put before topic and group on the wire.")
+        str | None, typer.Option("--namespace", metavar="NAME", help="Namespace prefix of topic and group.")
     ] = None,
-    trace: Annotated[bool, typer.Option("--trace", help="Tell upstream's message trace what was sent.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Record sends in RocketMQ's message trace.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Send messages as an application does: texts, lines, rows of CSV or JSON lines, whole messages, or made-up ones.
+    """Send messages through the producer: texts, lines, CSV or JSON rows, whole messages, or generated.
 
-    Lines that come slowly are sent as they come. A message counts when a broker has acknowledged it. One that fails is
-    counted and named, and the others go on. With several in flight a message that had to be sent again may come behind
-    those after it: --in-flight 1, or `cometmq message send`, keeps the order whatever happens.
+    Slow input is sent as it arrives. Only acknowledged messages are counted; failed ones are counted and named, and the
+    rest continue. With several requests in flight a retried message may land behind later ones: --in-flight 1, or
+    `cometmq message send`, keeps the order.
 
-    Exit codes: 0 all was acknowledged, 1 some was not (stderr says how many and why), 2 usage, 3 it could not be done,
-    130 stopped by Ctrl-C: what was read is acknowledged or counted as failed.
+    Exit codes: 0 all acknowledged, 1 some not acknowledged (stderr has number and reason), 2 usage error, 3 failed,
+    130 stopped by Ctrl-C; every message read is acknowledged or counted as failed.
 
     \b
     Examples:
@@ -149,13 +151,13 @@ def produce(
     """
     body_bytes = None if size is None else parse_bytes(size)
     if body_bytes is not None and (files or texts):
-        raise typer.BadParameter("--size makes messages up: give no files and no --text")
+        raise typer.BadParameter("--size generates messages: give no files and no --text")
     is_held_back = bool(delay_level) or delay_ms is not None or deliver_at is not None
     if (bool(delay_level), delay_ms is not None, deliver_at is not None).count(True) > 1:
         raise typer.BadParameter("give one of --delay-level, --delay-ms and --deliver-at")
     if batch > 1 and (accumulate or one_way or sharding_key or shard_column or queue is not None or is_held_back):
         raise typer.BadParameter(
-            "--batch sends its messages to one queue that the producer picks, at once: leave out --accumulate, "
+            "--batch sends to one queue that the producer picks, immediately: remove --accumulate, "
             "--one-way, --queue, sharding keys, --delay-level, --delay-ms and --deliver-at"
         )
     options = RecordOptions(
@@ -176,7 +178,7 @@ def produce(
         deliver_at_ms=None if deliver_at is None else parse_time(deliver_at),
     )
     if body_bytes is not None and (options.columns or options.header or body != "line" or input_format is not None):
-        raise typer.BadParameter("made-up messages have no columns and no format")
+        raise typer.BadParameter("generated messages have no columns and no format")
     settings: ProducerOptions = {
         "send_msg_timeout_ms": max(1, round(timeout * 1000)),
         "accumulate": accumulate,
@@ -208,7 +210,7 @@ def produce(
                 sending.finish()
                 producer.flush()
     if 0 < max_failures <= report.failed:
-        fail(f"stopped after {counted(report.failed, 'failure')}; --max-failures says how many may be")
+        fail(f"stopped after {counted(report.failed, 'failure')}; raise --max-failures to continue")
     if report.failed:
         raise typer.Exit(ExitCode.INCOMPLETE)
 
@@ -248,18 +250,18 @@ def _reporting(report: ProduceReport, *, json: bool, delay_level: int) -> Iterat
             were = "was" if report.failed == 1 else "were"
             fail(f"{counted(report.failed, 'message')} {were} not acknowledged")
             for one in report.failures:
-                which = f"{one.error}, {counted(one.messages, 'message')}, the first is number {one.first_message:,}"
+                which = f"{one.error}, {counted(one.messages, 'message')}, first: message {one.first_message:,}"
                 fail(f"  {which}: {safe_text(one.first_text)}")
 
 
 def _print_report(report: ProduceReport, *, delay_level: int) -> None:
-    rate = f", {report.messages_per_s:,.0f} a second" if report.messages and report.elapsed_s >= 1 else ""
-    how = ", one way: nobody says what arrived" if report.one_way else ""
+    rate = f", {report.messages_per_s:,.0f} per second" if report.messages and report.elapsed_s >= 1 else ""
+    how = ", one-way: delivery is not confirmed" if report.one_way else ""
     what = f"{counted(report.messages, 'message')} ({bytes_text(report.body_bytes)})"
     typer.echo(f"sent {what} to {safe_text(report.topic)} in {report.elapsed_s:,.1f} s{rate}{how}")
     if delay_level and report.messages:
         typer.echo(f"  delayed{delay_text(delay_level)}")
     if report.maybe_twice:
-        typer.echo(f"  {counted(report.maybe_twice, 'message')} may be stored twice: sent again after a failed attempt")
+        typer.echo(f"  {counted(report.maybe_twice, 'message')} may be stored twice: retried after a failed attempt")
     if report.not_durable:
-        typer.echo(f"  {counted(report.not_durable, 'message')} stored, but not on disk or at a slave in time")
+        typer.echo(f"  {counted(report.not_durable, 'message')} stored, but not flushed or replicated in time")

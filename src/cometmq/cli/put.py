@@ -75,41 +75,41 @@ class PutReport:
 @reported()
 def put(
     path: StorePath,
-    topic: Annotated[str, typer.Argument(help="The topic; made when it is new.", show_default=False)],
+    topic: Annotated[str, typer.Argument(help="Topic; created if it does not exist.", show_default=False)],
     files: Annotated[
-        list[str] | None, typer.Argument(help="Files; - or none: standard input.", show_default=False)
+        list[str] | None, typer.Argument(help="Input files (default or -: stdin).", show_default=False)
     ] = None,
-    whole_file: Annotated[bool, typer.Option("--whole-file", help="A message per file, not per line.")] = False,
-    tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="The tag of all of them.")] = None,
+    whole_file: Annotated[bool, typer.Option("--whole-file", help="One message per file instead of per line.")] = False,
+    tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="Tag of all messages.")] = None,
     keys: Annotated[
-        str | None, typer.Option("--keys", metavar="KEYS", help="Keys of all of them, blanks between.")
+        str | None, typer.Option("--keys", metavar="KEYS", help="Keys of all messages, separated by spaces.")
     ] = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property of all; repeatable.")
+        list[str] | None,
+        typer.Option("--property", "-p", metavar="NAME=VALUE", help="Property of all messages; repeatable."),
     ] = None,
     queue: Annotated[
-        int | None, typer.Option("--queue", "-q", min=0, metavar="N", help="All to this queue; else each in turn.")
+        int | None,
+        typer.Option("--queue", "-q", min=0, metavar="N", help="Append all to this queue (default: round-robin)."),
     ] = None,
     topic_queues: Annotated[
-        int, typer.Option("--topic-queues", min=1, metavar="N", help="Queues of the topic, where it is new.")
+        int, typer.Option("--topic-queues", min=1, metavar="N", help="Number of queues of a new topic.")
     ] = 1,
     flush: Annotated[
         cometmq.FlushMode,
-        typer.Option(
-            "--flush", help="sync: each batch is on disk before the next; async: faster, and lost with the power."
-        ),
+        typer.Option("--flush", help="sync: each batch on disk before the next; async: faster, lost in a power loss."),
     ] = cometmq.FlushMode.SYNC,
-    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Most messages of one append.")] = 1024,
+    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Maximum messages per append.")] = 1024,
     json: Json = False,
     config: Config = None,
 ) -> None:
     """Append lines or whole files as messages.
 
-    A line is a message without its line end. Lines that come slowly are appended as they come. Where CometMQ holds the
-    store open in another process, the messages are left to that one, which appends them; a broker is refused.
+    Each line is a message, without its line end. Slow input is appended as it arrives. If another CometMQ process has
+    the store open, that process appends the messages; a store held by a RocketMQ broker is refused.
 
-    Exit codes: 0 all was appended, 2 usage, 3 it could not be done (stderr says why and how many were appended before),
-    130 stopped by Ctrl-C: what was counted is appended.
+    Exit codes: 0 all appended, 2 usage error, 3 failed (stderr has the reason and the number appended),
+    130 stopped by Ctrl-C; the counted messages are appended.
 
     \b
     Examples:
@@ -141,7 +141,9 @@ def put(
 
 
 def _print_text(report: PutReport) -> None:
-    rate = f", {report.messages / report.elapsed_s:,.0f} a second" if report.messages and report.elapsed_s >= 1 else ""
+    rate = (
+        f", {report.messages / report.elapsed_s:,.0f} per second" if report.messages and report.elapsed_s >= 1 else ""
+    )
     how = "by the store's writer" if report.flush == "writer" else f"flush {report.flush}"
     size = bytes_text(report.body_bytes)
     typer.echo(f"appended {counted(report.messages, 'message')} ({size}) to {report.topic}, {how}{rate}")
@@ -155,7 +157,7 @@ def _properties(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"--property is NAME=VALUE, not {text!r}")
+            raise typer.BadParameter(f"--property {text!r} is not NAME=VALUE")
         pairs[name] = value
     return pairs
 
@@ -175,7 +177,7 @@ def _opened(
         return store
     report.flush = flush.value
     if store.opening().created:
-        fail(f"made a new store in {path}")
+        fail(f"created a new store in {path}")
     return store
 
 

@@ -198,9 +198,9 @@ def _object(line: bytes, where: str) -> dict[str, object]:
     try:
         values = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{where}: this is no JSON: {error}") from None
+        raise InvalidArgument(f"{where}: invalid JSON: {error}") from None
     if not isinstance(values, dict):
-        raise InvalidArgument(f"{where}: this is no JSON object")
+        raise InvalidArgument(f"{where}: not a JSON object")
     return values
 
 
@@ -240,7 +240,7 @@ class _Source:
         try:
             return line.decode() + "\n"
         except UnicodeDecodeError as error:
-            raise InvalidArgument(f"{self._name}, line {self.number}: this is not UTF-8: {error.reason}") from None
+            raise InvalidArgument(f"{self._name}, line {self.number}: not UTF-8: {error.reason}") from None
 
     @property
     def is_at_end_of_batch(self) -> bool:
@@ -263,7 +263,7 @@ def _csv_messages(batches: Iterator[list[bytes]], options: RecordOptions, name: 
         try:
             header = next(reader, None)
         except csv.Error as error:
-            raise InvalidArgument(f"{name}, line {source.number}: this is no CSV: {error}") from None
+            raise InvalidArgument(f"{name}, line {source.number}: invalid CSV: {error}") from None
         if header is None:
             return
         source.take()
@@ -296,6 +296,6 @@ def _csv_messages(batches: Iterator[list[bytes]], options: RecordOptions, name: 
         yield messages
         if isinstance(error, InvalidArgument):
             raise
-        raise InvalidArgument(f"{name}, line {source.number}: this is no CSV: {error}") from None
+        raise InvalidArgument(f"{name}, line {source.number}: invalid CSV: {error}") from None
     if messages:
         yield messages

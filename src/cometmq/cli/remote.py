@@ -33,19 +33,19 @@ Namesrv: TypeAlias = Annotated[
         "--namesrv",
         "-n",
         metavar="HOST:PORT",
-        help="Name servers, ';' between. Without: $COMETMQ_NAMESRV, $NAMESRV_ADDR, else 127.0.0.1:9876.",
+        help="Name servers, separated by ';' (default: $COMETMQ_NAMESRV, $NAMESRV_ADDR, 127.0.0.1:9876).",
         show_default=False,
     ),
 ]
 BrokerAddress: TypeAlias = Annotated[
     str | None,
-    typer.Option("--broker", metavar="HOST:PORT", help="Ask this broker alone, without a name server."),
+    typer.Option("--broker", metavar="HOST:PORT", help="Use this broker, without a name server."),
 ]
-ClusterName: TypeAlias = Annotated[
-    str | None, typer.Option("--cluster", metavar="NAME", help="Only this cluster, where name servers know several.")
+ClusterName: TypeAlias = Annotated[str | None, typer.Option("--cluster", metavar="NAME", help="Limit to this cluster.")]
+BrokerName: TypeAlias = Annotated[
+    str | None, typer.Option("--broker-name", metavar="NAME", help="Limit to this broker.")
 ]
-BrokerName: TypeAlias = Annotated[str | None, typer.Option("--broker-name", metavar="NAME", help="Only this broker.")]
-Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def connected(namesrv: str | None, broker: str | None) -> Iterator[Admin]:
             raise
         where = "--broker" if broker is not None else "--namesrv or COMETMQ_NAMESRV"
         raise ConnectionLost(
-            f"{error.message}. Start one there, such as `cometmq serve PATH`, or name another by {where}"
+            f"{error.message}. Start one there (`cometmq serve PATH`) or choose another with {where}"
         ) from error
 
 
@@ -96,14 +96,14 @@ def _what_it_is(address: str, *, wanted_broker: bool) -> str | None:
         if wanted_broker:
             with cometmq.admin.connect(namesrv=address) as admin:
                 admin.cluster.brokers()
-            return f"{address} is a name server, and --broker was to name a broker: give it by --namesrv"
+            return f"{address} is a name server, not a broker: pass it as --namesrv"
         with cometmq.admin.connect(broker=address) as admin:
             admin.cluster.broker_config()
     except Error:  # of neither kind, or gone meanwhile: what was said first says more
         return None
     return (
-        f"{address} is a broker, and --namesrv or COMETMQ_NAMESRV was to name a name server: name the one that the "
-        "broker is registered at, or, where the command has --broker, give it by that"
+        f"{address} is a broker, not a name server: use the name server that the "
+        "broker is registered with, or pass the broker as --broker where the command has that option"
     )
 
 
@@ -121,7 +121,7 @@ def confirmed(question: str, *, yes: bool, json: bool) -> None:
     if yes:
         return
     if json or not sys.stdin.isatty():
-        fail(f"{question} Nobody can be asked: say --yes")
+        fail(f"{question} Not a terminal, cannot prompt: pass --yes")
         raise typer.Exit(ExitCode.USAGE)
     if not typer.confirm(question):
         raise typer.Exit(ExitCode.REPAIRABLE)
@@ -137,6 +137,6 @@ def pairs_of(texts: list[str] | None, option: str) -> Mapping[str, str]:
     for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"{option} is NAME=VALUE, not {text!r}")
+            raise typer.BadParameter(f"{option} {text!r} is not NAME=VALUE")
         pairs[name] = value
     return pairs

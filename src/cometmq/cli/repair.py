@@ -67,45 +67,44 @@ def repair(
         bool,
         typer.Option(
             "--fill",
-            help="Keep damaged bytes aside and put records without a message in their place. With --cut-tail.",
+            help="Replace damaged bytes by filler records and keep them aside; implies --cut-tail.",
         ),
     ] = False,
     cut: Annotated[
         bool,
         typer.Option(
             "--cut",
-            help="End the log at the first damage: what lies behind is kept, but lost to readers. With --cut-tail.",
+            help="Cut the log at the first damage; readers lose the rest; implies --cut-tail.",
         ),
     ] = False,
     cut_tail: Annotated[
         bool,
-        typer.Option(
-            "--cut-tail", help="Keep a torn tail aside and blank it, instead of leaving it to the next opening."
-        ),
+        typer.Option("--cut-tail", help="Cut a torn tail now and keep it aside."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan without changing anything.")] = False,
     restore_removed: Annotated[
         str | None,
         typer.Option(
             "--restore-removed",
             metavar="NAME",
-            help="Append the whole records kept in cometmq/removed/NAME again.",
+            help="Append the records kept in cometmq/removed/NAME again.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Build queues and index anew from the commit log.
+    """Rebuild queues and index from the commit log.
 
-    And extensions, where there are some. Nobody may have the store open.
+    Also rebuilds queue extensions. The store must not be open elsewhere.
 
-    The log is not touched, unless --fill or a cut is asked for: damage in it is passed over, and every whole message
-    stays. --fill makes a store with a damaged log healthy again, for a RocketMQ broker too.
-    What is removed or overwritten is kept under cometmq/removed in the store; delete it when you need it no more.
-    No file's length is changed. An interrupted repair is completed by the next one, or by the next opening for writing.
+    The log stays unchanged unless you ask for --fill or a cut: repair skips damage and keeps every whole message.
+    --fill makes a store with a damaged log healthy again, for a RocketMQ broker too.
+    Removed or overwritten bytes are kept under cometmq/removed in the store; delete them when you no longer need them.
+    No file's length changes. The next repair, or the next writer, completes an interrupted repair.
 
-    Exit codes: 0 done, 1 the answer was no, 2 usage, 3 it could not be done (stderr says why), 130 stopped by Ctrl-C.
+    Exit codes: 0 done, 1 declined at the prompt, 2 usage error, 3 failed (stderr has the reason),
+    130 stopped by Ctrl-C.
 
     \b
     Examples:
@@ -116,14 +115,16 @@ def repair(
     """
     if restore_removed is not None:
         if fill or cut or cut_tail or dry_run:
-            raise typer.BadParameter("--restore-removed goes alone")
+            raise typer.BadParameter("--restore-removed cannot be combined with other options")
         _restore(path, config, restore_removed, json)
         return
     if fill and cut:
-        raise typer.BadParameter("--fill keeps what lies behind damage, --cut does not: give one of them")
+        raise typer.BadParameter(
+            "--fill and --cut exclude each other: --fill keeps the messages behind damage, --cut does not"
+        )
     job = _Job(path=path, config=config, cut_tail=cut_tail or cut or fill, cut_damage=cut, fill_damage=fill)
     if not yes and not dry_run and (json or not _can_ask()):
-        raise typer.BadParameter("nobody can be asked here: give --yes, or --dry-run to see what would be done")
+        raise typer.BadParameter("not a terminal, cannot prompt: pass --yes, or --dry-run to see the plan")
     if not yes or dry_run:
         plan = _completed(job.run(dry_run=True), json)
         if json:
@@ -150,15 +151,15 @@ def _restore(path: Path, config: Path | None, name: str, json: bool) -> None:
         print_json(report)
         return
     if report.already:
-        typer.echo(f"cometmq/removed/{name} was restored before: nothing was done")
+        typer.echo(f"cometmq/removed/{name} has already been restored; nothing to do")
         return
     typer.echo(
         f"appended {counted(report.records, 'record')} of cometmq/removed/{name} again, at the ends of their queues"
     )
     if report.doubtful:
-        typer.echo(f"{counted(report.doubtful, 'record')} left out: topic or properties may have lost a sector")
+        typer.echo(f"{counted(report.doubtful, 'record')} skipped: topic or properties may have lost a sector")
     if report.refused:
-        typer.echo(f"{counted(report.refused, 'record')} left out: {report.refusal}")
+        typer.echo(f"{counted(report.refused, 'record')} skipped: {report.refusal}")
 
 
 def _completed(report: RepairReport, json: bool) -> RepairReport:
@@ -167,7 +168,7 @@ def _completed(report: RepairReport, json: bool) -> RepairReport:
         return report
     if json:
         print_json(report)
-    typer.echo("cometmq: stopped; the store is as it was", err=True)
+    typer.echo("cometmq: stopped; the store is unchanged", err=True)
     raise typer.Exit(ExitCode.INTERRUPTED)
 
 
@@ -179,17 +180,17 @@ def _damage_lines(job: _Job, report: RepairReport) -> list[str]:
     if len(job.places) > _PLACES_SHOWN:
         lines.append(f"{counted(len(job.places) - _PLACES_SHOWN, 'more damaged place')}")
     if report.filled_bytes:
-        tense = "will be put" if report.dry_run else "are"
+        tense = "will replace" if report.dry_run else "replace"
         lines.append(
-            f"records without a message {tense} in the place of {bytes_text(report.filled_bytes)} of damage, which "
+            f"filler records {tense} {bytes_text(report.filled_bytes)} of damage, which "
             f"{'will be' if report.dry_run else 'is'} kept aside"
         )
     if not job.cut_damage and report.damaged_bytes > report.filled_bytes:
         lines.append(
-            f"{bytes_text(report.damaged_bytes - report.filled_bytes)} of damage stay in the log and are passed over: "
-            "`cometmq verify` goes on naming them, and a RocketMQ broker whose recovery reads that far back would cut "
+            f"{bytes_text(report.damaged_bytes - report.filled_bytes)} of damage stay in the log and are skipped: "
+            "`cometmq verify` reports them, and a RocketMQ broker whose recovery reads that far back would cut "
             "the log there"
-            + ("" if job.fill_damage else ". --fill puts records without a message in their place, and nobody does")
+            + ("" if job.fill_damage else "; --fill replaces them by filler records, which prevents both")
         )
     return lines
 
@@ -197,7 +198,7 @@ def _damage_lines(job: _Job, report: RepairReport) -> list[str]:
 def _tail_line(report: RepairReport) -> str:
     return (
         f"{bytes_text(report.tail_bytes)} behind the last whole record, at physical offset {report.tail_at:,}, are a "
-        "torn tail: the next opening for writing blanks them; --cut-tail keeps them aside and blanks them"
+        "torn tail: the next writer blanks them; --cut-tail blanks them now and keeps a copy aside"
     )
 
 
@@ -208,13 +209,13 @@ def _print_plan(job: _Job, plan: RepairReport) -> None:
     )
     for line in _damage_lines(job, plan):
         typer.echo(line)
-    typer.echo("will build queues and index anew, and keep the old ones under cometmq/removed")
+    typer.echo("will rebuild queues and index and keep the old ones under cometmq/removed")
     if plan.unwanted:
-        typer.echo(f"{counted(plan.unwanted, 'record')} of deleted topics: no queue is built for them")
+        typer.echo(f"{counted(plan.unwanted, 'record')} of deleted topics: no queues")
     if plan.finished_earlier:
-        typer.echo("will first complete a repair that was interrupted")
+        typer.echo("will first complete an interrupted repair")
     if plan.cut_at is not None and not plan.cut_messages and not job.cut_damage:
-        typer.echo(f"will keep a torn tail of {bytes_text(plan.cut_bytes)} aside and blank it")
+        typer.echo(f"will cut a torn tail of {bytes_text(plan.cut_bytes)} and keep it aside")
     elif plan.cut_at is not None:
         files = f" and {counted(plan.cut_files, 'log file')}" if plan.cut_files else ""
         typer.echo(
@@ -227,17 +228,17 @@ def _print_plan(job: _Job, plan: RepairReport) -> None:
 
 def _print_done(job: _Job, done: RepairReport) -> None:
     if done.finished_earlier:
-        typer.echo("completed a repair that was interrupted")
+        typer.echo("completed an interrupted repair")
     for line in _damage_lines(job, done):
         typer.echo(line)
     kept = f", kept the offset of {counted(done.queues_kept, 'queue')} without a message" if done.queues_kept else ""
     gaps = f", {counted(done.gaps, 'queue offset')} without a message" if done.gaps else ""
     typer.echo(
-        f"built {counted(done.queues, 'queue')} of {counted(done.messages, 'message')} and an index of "
+        f"rebuilt {counted(done.queues, 'queue')} with {counted(done.messages, 'message')} and an index of "
         f"{counted(done.keys, 'key')}{kept}{gaps}"
     )
     if done.cut_at is not None and not done.cut_messages and not job.cut_damage:
-        typer.echo(f"kept a torn tail of {bytes_text(done.cut_bytes)} aside and blanked it")
+        typer.echo(f"cut a torn tail of {bytes_text(done.cut_bytes)} and kept it aside")
     elif done.cut_at is not None:
         typer.echo(
             f"cut the log at physical offset {done.cut_at:,}: {counted(done.cut_messages, 'message')} behind it cut off"
@@ -245,4 +246,4 @@ def _print_done(job: _Job, done: RepairReport) -> None:
     elif done.tail_bytes:
         typer.echo(_tail_line(done))
     if done.kept is not None:
-        typer.echo(f"what was there before is in {done.kept}")
+        typer.echo(f"the previous files are in {done.kept}")

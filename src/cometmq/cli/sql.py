@@ -28,41 +28,39 @@ _CELL = 60
 @reported()
 def sql(
     path: StorePath,
-    query: Annotated[str, typer.Argument(help='SQL, e.g. "select count(*) from orders"; -: from standard input.')],
+    query: Annotated[str, typer.Argument(help='SQL, such as "select count(*) from orders" (-: stdin).')],
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write a file: .parquet, .arrow, .csv, .jsonl."),
+        typer.Option("--output", "-o", metavar="FILE", help="Output file: .parquet, .arrow, .csv, .jsonl."),
     ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Print at most so many rows.")] = 100,
+    rows: Annotated[int, typer.Option("--rows", min=1, metavar="N", help="Maximum rows to print.")] = 100,
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="A,B,…", help="Columns of the tables, e.g. body,prop:region."),
+        typer.Option("--columns", metavar="A,B,…", help="Table columns, such as body,prop:region."),
     ] = None,
-    tags: Annotated[
-        str | None, typer.Option("--tags", metavar="EXPR", help='Tables hold only these tags: "A || B".')
-    ] = None,
+    tags: Annotated[str | None, typer.Option("--tags", metavar="EXPR", help='Filter tables by tags: "A || B".')] = None,
     from_time: Annotated[
         str | None,
-        typer.Option("--from-time", metavar="TIME", help="Tables hold what was stored since this time."),
+        typer.Option("--from-time", metavar="TIME", help="Earliest store time of the tables."),
     ] = None,
     to_time: Annotated[
-        str | None, typer.Option("--to-time", metavar="TIME", help="Tables hold what was stored before it.")
+        str | None, typer.Option("--to-time", metavar="TIME", help="End of the tables' store time range (exclusive).")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Query topics as tables, by DuckDB.
+    """Query topics as DuckDB tables.
 
-    Needs pip install cometmq[duckdb]. The log itself is read, live and without an export. Each topic is a table;
-    `messages` is all of them. Names with other signs than letters, digits and _ go in double quotes. Columns: topic,
-    queue_id, queue_offset, body, tags, keys, born_timestamp, store_timestamp; a body is a blob, which decode(body)
-    makes text. Only the columns that a query names are read; --tags, --from-time and --to-time keep what they leave out
-    from being read at all, which a WHERE does not.
+    Needs pip install cometmq[duckdb]. Queries read the live log, without an export. Each topic is a table; `messages`
+    holds all topics. Put names with characters other than letters, digits and _ in double quotes. Columns: topic,
+    queue_id, queue_offset, body, tags, keys, born_timestamp, store_timestamp; a body is a blob, decode(body) is its
+    text. A query reads only the columns it names; --tags, --from-time and --to-time skip messages before reading them,
+    a WHERE does not.
 
-    Exit codes: 0 done, 2 usage, 3 it could not be done (stderr says why), 130 stopped by Ctrl-C.
+    Exit codes: 0 done, 2 usage error, 3 failed (stderr has the reason), 130 stopped by Ctrl-C.
 
     \b
     Examples:
@@ -104,9 +102,9 @@ def sql(
 def _kind(path: Path, *, overwrite: bool) -> FileKind:
     kind = file_kind(path, None, None)
     if kind is None:
-        raise typer.BadParameter(f"the suffix of {path} is none of .parquet, .arrow, .csv, .jsonl (also .gz, .zst)")
+        raise typer.BadParameter(f"unsupported suffix of {path}: use .parquet, .arrow, .csv or .jsonl (also .gz, .zst)")
     if path.exists() and not overwrite:
-        raise typer.BadParameter(f"{path} is there already: give another name, or --overwrite")
+        raise typer.BadParameter(f"{path} already exists: choose another name or pass --overwrite")
     return kind
 
 
@@ -157,7 +155,7 @@ def _print_table(answer: Answer, most: int) -> None:
             for cell, width, number in zip(cells, widths, right, strict=True)
         )
         typer.echo(line.rstrip())
-    left_out = f", {len(shown):,} shown: --rows, --csv, --json or -o gives more" if total > len(shown) else ""
+    left_out = f", {len(shown):,} shown; use --rows, --csv, --json or -o for more" if total > len(shown) else ""
     typer.echo(f"({counted(total, 'row')}{left_out})")
 
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["topic_commands"]
 
-topic_commands = group_of("topic", "Topics of a cluster: list, create, describe, change, delete.")
+topic_commands = group_of("topic", "Topics of a cluster: list, create, describe, update, delete.")
 
-_Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
+_Topic = Annotated[str, typer.Argument(help="Topic.", show_default=False)]
 _PERM_NAMES = {0: "none", 2: "w", 4: "r", 6: "rw"}
 
 
@@ -67,12 +67,10 @@ def list_topics(
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     cluster: ClusterName = None,
-    system: Annotated[
-        bool, typer.Option("--system", help="RocketMQ's own, retry topics and dead letters, too.")
-    ] = False,
+    system: Annotated[bool, typer.Option("--system", help="Include system, retry and dead-letter topics.")] = False,
     json: Json = False,
 ) -> None:
-    """List topics, with their queues and permissions at each broker.
+    """List topics with queues and permissions on each broker.
 
     \b
     Examples:
@@ -111,21 +109,23 @@ def list_topics(
 @reported()
 def create_topic(
     topic: _Topic,
-    queues: Annotated[int, typer.Option("--queues", "-q", metavar="N", help="Queues at each broker.")] = 8,
-    perm: Annotated[str, typer.Option("--perm", metavar="PERM", help="r, w, rw or none.")] = "rw",
-    order: Annotated[bool, typer.Option("--order", help="Its order spans queues; name servers keep it.")] = False,
+    queues: Annotated[int, typer.Option("--queues", "-q", metavar="N", help="Queues per broker.")] = 8,
+    perm: Annotated[str, typer.Option("--perm", metavar="PERM", help="Permission: r, w, rw or none.")] = "rw",
+    order: Annotated[bool, typer.Option("--order", help="Ordered across queues (kept by name servers).")] = False,
     attributes: Annotated[
         list[str] | None,
-        typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="Such as message.type=FIFO; repeatable."),
+        typer.Option(
+            "--attribute", "-a", metavar="NAME=VALUE", help="Attribute, such as message.type=FIFO; repeatable."
+        ),
     ] = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Fine, and changed to this, when it is there.")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="If it exists, update it.")] = False,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     cluster: ClusterName = None,
     broker_name: BrokerName = None,
     json: Json = False,
 ) -> None:
-    """Create a topic at every master of the cluster.
+    """Create a topic on every master of the cluster.
 
     \b
     Examples:
@@ -147,35 +147,41 @@ def create_topic(
         print_json({"topic": topic, "brokers": list(made)})
         return
     names = ", ".join(one.broker_name for one in made)
-    typer.echo(f"topic {topic}: {counted(queues, 'queue')} at {safe_text(names)}")
+    typer.echo(f"topic {topic}: {counted(queues, 'queue')} on {safe_text(names)}")
 
 
 @topic_commands.command("update")
 @reported()
 def update_topic(
     topic: _Topic,
-    queues: Annotated[int | None, typer.Option("--queues", "-q", metavar="N", help="Queues at each broker.")] = None,
-    read_queues: Annotated[int | None, typer.Option("--read-queues", metavar="N", help="To read, alone.")] = None,
-    write_queues: Annotated[int | None, typer.Option("--write-queues", metavar="N", help="To write, alone.")] = None,
-    perm: Annotated[str | None, typer.Option("--perm", metavar="PERM", help="r, w, rw or none.")] = None,
+    queues: Annotated[int | None, typer.Option("--queues", "-q", metavar="N", help="Queues per broker.")] = None,
+    read_queues: Annotated[
+        int | None, typer.Option("--read-queues", metavar="N", help="Read queues per broker.")
+    ] = None,
+    write_queues: Annotated[
+        int | None, typer.Option("--write-queues", metavar="N", help="Write queues per broker.")
+    ] = None,
+    perm: Annotated[str | None, typer.Option("--perm", metavar="PERM", help="Permission: r, w, rw or none.")] = None,
     attributes: Annotated[
-        list[str] | None, typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="Set one; repeatable.")
+        list[str] | None, typer.Option("--attribute", "-a", metavar="NAME=VALUE", help="Set an attribute; repeatable.")
     ] = None,
     delete_attributes: Annotated[
-        list[str] | None, typer.Option("--delete-attribute", metavar="NAME", help="Delete one; repeatable.")
+        list[str] | None, typer.Option("--delete-attribute", metavar="NAME", help="Delete an attribute; repeatable.")
     ] = None,
     order_conf: Annotated[
         str | None,
-        typer.Option("--order-conf", metavar="BROKER:N;…", help="Its order at the name servers; empty takes it away."),
+        typer.Option(
+            "--order-conf", metavar="BROKER:N;…", help="Order configuration at the name servers (empty: delete)."
+        ),
     ] = None,
     namesrv: Namesrv = None,
     broker: BrokerAddress = None,
     broker_name: BrokerName = None,
     json: Json = False,
 ) -> None:
-    """Change what is given; the rest stays as it is.
+    """Change the given settings of a topic.
 
-    To take queues away, take away those to write first, and those to read when they have been consumed.
+    To remove queues, remove write queues first, and read queues once they are consumed.
 
     \b
     Examples:
@@ -185,7 +191,9 @@ def update_topic(
     changes: dict[str, str | None] = {**pairs_of(attributes, "--attribute")}
     changes.update(dict.fromkeys(delete_attributes or []))
     if not changes and all(one is None for one in (order_conf, queues, read_queues, write_queues, perm)):
-        raise typer.BadParameter("nothing to change: give --queues, --perm, --attribute, --order-conf, …")
+        raise typer.BadParameter(
+            "nothing to change: give --queues, --perm, --attribute, --order-conf, or another setting"
+        )
     with connected(namesrv, broker) as admin:
         if order_conf is not None:
             admin.topics.set_order(topic, order_conf or None)
@@ -224,7 +232,7 @@ def _print_configs(configs: Mapping[str, TopicConfig]) -> None:
 @topic_commands.command("describe")
 @reported()
 def describe_topic(topic: _Topic, namesrv: Namesrv = None, broker: BrokerAddress = None, json: Json = False) -> None:
-    """Show a topic's configuration, its queues and who consumes it.
+    """Show a topic's configuration, queues and consumer groups.
 
     \b
     Example:
@@ -279,9 +287,9 @@ def delete_topic(
     cluster: ClusterName = None,
     json: Json = False,
 ) -> None:
-    """Delete a topic, and the queues of its messages.
+    """Delete a topic and its queues.
 
-    Without a terminal, and with --json, it needs --yes.
+    Needs --yes without a terminal or with --json.
 
     \b
     Example:
@@ -295,5 +303,5 @@ def delete_topic(
         print_json({"topic": topic, "messages": messages, "brokers": list(had)})
         return
     typer.echo(
-        f"deleted topic {topic} with {counted(messages, 'message')} at {', '.join(one.broker_name for one in had)}"
+        f"deleted topic {topic} with {counted(messages, 'message')} on {', '.join(one.broker_name for one in had)}"
     )

@@ -61,24 +61,24 @@ class _Findings:
 def verify(
     path: StorePath,
     show_all: Annotated[
-        bool, typer.Option("--all", help=f"Name every problem, not only the first {_SHOWN_PER_KIND} of each kind.")
+        bool, typer.Option("--all", help=f"List every problem (default: {_SHOWN_PER_KIND} of each kind).")
     ] = False,
     json: Json = False,
     config: Config = None,
 ) -> None:
-    """Check every record, queue unit and index entry.
+    """Verify every record, queue unit and index entry.
 
-    Every record's CRC, and every queue unit and index entry against the log. Nothing is changed.
-    Also beside a writer: what was confirmed when it began is checked. Each problem is named with its offset.
+    Checks each record's CRC, and each queue unit and index entry against the log. Changes nothing.
+    Works beside a writer, up to the end confirmed at the start. Names the offset of each problem.
 
     \b
     Exit codes:
-      0   healthy (notes may have been printed)
-      1   repairable: the last lines say how; no message is lost
-      2   the command line cannot be used
-      3   the store could not be looked at; stderr says why
-      4   damaged: messages in the log are lost; the last lines say what can be done
-      130 stopped by Ctrl-C; what was found so far is printed
+      0   healthy (may print notes)
+      1   repairable: no message is lost; the last lines name the command
+      2   usage error
+      3   failed; stderr has the reason
+      4   damaged: messages in the log are lost; the last lines name the options
+      130 stopped by Ctrl-C; prints the problems found so far
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def _opened(path: Path, config: Path | None) -> cometmq.Store:
         return cometmq.open(path, mode="r", config=config)
     except (SettingNeeded, SettingConflict) as error:
         fail(str(error))
-        fail("where a queue or index file has become shorter or longer, `cometmq repair` builds all of them anew")
+        fail("if a queue or index file has changed its length, run `cometmq repair` to rebuild all of them")
         raise typer.Exit(ExitCode.FAILED) from None
     except CorruptRecord as error:  # the whole log is gone
         fail(str(error))
@@ -166,7 +166,7 @@ def _print_text(result: Verification, findings: _Findings) -> None:
     for problem in findings.kept:
         typer.echo(_line(problem))
     for kind, count in findings.left_out.items():
-        typer.echo(f"{count:,} more of the kind {kind} (--all names them)")
+        typer.echo(f"{count:,} more of kind {kind} (use --all to list them)")
     looked_at = (
         f"{counted(result.records, 'record')} ({bytes_text(result.log_end - result.log_min)} of log), "
         f"{counted(result.units, 'unit')} in {counted(result.queues, 'queue')}, "
@@ -193,14 +193,14 @@ def _advice(result: Verification, findings: _Findings) -> Iterator[str]:
     """What can be done, by what was found: a repair without options leaves damage and a torn tail in the log."""
     if result.damaged:
         yield (
-            "What is damaged is lost, everything else can be read. `cometmq repair --fill` keeps the damaged bytes "
-            "aside and puts records without a message in their place: the store is healthy then, for a RocketMQ broker "
-            "too. Without --fill they stay in the log and are passed over, and this goes on naming them."
+            "Damaged messages are lost; all others can be read. `cometmq repair --fill` keeps the damaged bytes "
+            "aside and puts filler records in their place, which makes the store healthy for CometMQ and RocketMQ "
+            "brokers. Without --fill they stay in the log: readers skip them, and verify reports them again."
         )
     if findings.repairable - {"tail"}:
-        yield "`cometmq repair` builds what is derived from the log anew; no message is lost by it."
+        yield "`cometmq repair` rebuilds queues and index from the log; no message is lost."
     if "tail" in findings.repairable:
         yield (
-            "The tail is the rest of what was being written when a writer died. The next opening for writing blanks "
-            "it, or `cometmq repair --cut-tail`, which keeps it aside."
+            "The tail is an incomplete write of a writer that died. The next writer blanks "
+            "it; `cometmq repair --cut-tail` blanks it now and keeps a copy aside."
         )

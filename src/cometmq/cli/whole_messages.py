@@ -57,7 +57,7 @@ def whole_message(values: dict[str, object], options: RecordOptions, *, where: s
     unknown = values.keys() - _OF_A_MESSAGE - _OF_A_STORED_ONE
     if unknown:
         raise InvalidArgument(
-            f"{where}: a message has no {', '.join(sorted(unknown))}; it has {', '.join(sorted(_OF_A_MESSAGE))}"
+            f"{where}: unknown field {', '.join(sorted(unknown))}; known fields: {', '.join(sorted(_OF_A_MESSAGE))}"
         )
     stored = _texts_of(values.get("properties"), where)
     own = {name: text for name, text in stored.items() if name not in _OF_THE_SYSTEM}
@@ -76,22 +76,22 @@ def whole_message(values: dict[str, object], options: RecordOptions, *, where: s
 def _body_of(values: dict[str, object], where: str) -> bytes:
     text, encoding = values.get("body"), values.get("body_encoding", "utf-8")
     if not isinstance(text, str):
-        raise InvalidArgument(f"{where}: the body is a text; one of bytes is base64, with body_encoding base64")
+        raise InvalidArgument(f"{where}: body must be a string; for bytes use base64 with body_encoding base64")
     try:
         if encoding == "utf-8":
             return text.encode()
         if encoding == "base64":
             return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise InvalidArgument(f"{where}: the body is no {encoding}: {error}") from None
-    raise InvalidArgument(f"{where}: body_encoding is {encoding!r}; give utf-8 or base64")
+        raise InvalidArgument(f"{where}: body is not valid {encoding}: {error}") from None
+    raise InvalidArgument(f"{where}: body_encoding is {encoding!r}, expected utf-8 or base64")
 
 
 def _text_of(values: dict[str, object], name: str, where: str) -> str | None:
     value = values.get(name)
     if value is None or isinstance(value, str):
         return value
-    raise InvalidArgument(f"{where}: {name} is {value!r}; give a text")
+    raise InvalidArgument(f"{where}: {name} is {value!r}, expected a string")
 
 
 def _number_of(values: dict[str, object], name: str, where: str) -> int:
@@ -100,7 +100,7 @@ def _number_of(values: dict[str, object], name: str, where: str) -> int:
         return 0
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    raise InvalidArgument(f"{where}: {name} is {value!r}; give a number from 0 on")
+    raise InvalidArgument(f"{where}: {name} is {value!r}, expected a number of at least 0")
 
 
 def _keys_of(value: object, where: str) -> str | None:
@@ -109,7 +109,7 @@ def _keys_of(value: object, where: str) -> str | None:
         return value
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return " ".join(value)
-    raise InvalidArgument(f"{where}: keys are {value!r}; give a text, or a list of texts")
+    raise InvalidArgument(f"{where}: keys are {value!r}, expected a string or a list of strings")
 
 
 def _texts_of(value: object, where: str) -> dict[str, str]:
@@ -117,4 +117,4 @@ def _texts_of(value: object, where: str) -> dict[str, str]:
         return {}
     if isinstance(value, dict) and all(isinstance(one, str) for one in value.values()):
         return value
-    raise InvalidArgument(f"{where}: properties are {value!r}; give an object of texts")
+    raise InvalidArgument(f"{where}: properties are {value!r}, expected an object of strings")

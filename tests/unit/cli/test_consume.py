@@ -271,14 +271,14 @@ def test_queues_that_come_while_it_follows(running: Cluster) -> None:
     [
         (["orders", "--tags", "a", "--sql", "b > 1"], "exclude each other"),
         (["orders", "--tags", "||"], "names no tag"),
-        (["orders", "--key", ""], "a --key is empty"),
-        (["orders", "--orderly"], "members of a --group"),
+        (["orders", "--key", ""], "--key must not be empty"),
+        (["orders", "--orderly"], "--orderly needs --group"),
         (["orders", "-g", "g", "-q", "1"], "share the queues"),
         (["orders", "-g", "g", "--from", "offset=3"], "`cometmq offset reset`"),
-        (["orders", "--from", "whenever"], "is no time"),
+        (["orders", "--from", "whenever"], "is not a time"),
         (["orders", "--from", "offset=x"], "offset=N"),
         (["orders", "-f", "yaml"], "text, json, raw or a template"),
-        (["orders", "-f", "{nothing}"], "no field {nothing}"),
+        (["orders", "-f", "{nothing}"], "unknown template field {nothing}"),
         (["a b"], "a b"),
         (["orders", "-g", "no group"], "no group"),
         (["orders", "-n", "nowhere"], "nowhere"),
@@ -298,10 +298,10 @@ def test_what_is_not_there() -> None:
         assert "cometmq topic create nothing" in outcome.err
     outcome = run("consume", "orders", "-q", "7")
     assert outcome.code == ExitCode.FAILED
-    assert "orders has no queue 7: it has 4" in outcome.err
+    assert "orders has no queue 7; it has 4 queues" in outcome.err
     outcome = run("consume", "orders", "--namesrv", "127.0.0.1:1")
     assert outcome.code == ExitCode.FAILED
-    assert "Start one there, such as `cometmq serve PATH`" in outcome.err
+    assert "Start one there (`cometmq serve PATH`)" in outcome.err
 
 
 def test_an_expression_that_the_broker_does_not_take_ends_it() -> None:

@@ -387,7 +387,7 @@ def test_damage(damaged: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     outcome = run("export", damaged, "orders", "-o", folder)
     assert outcome.code == 3
-    assert "--resume goes on" in outcome.err
+    assert "use --resume to continue" in outcome.err
     assert len(all_rows(folder)) == 301
     outcome = run("export", damaged, "orders", "-o", folder, "--resume", "--skip-damaged")
     assert outcome.code == 4
@@ -428,7 +428,7 @@ def test_ended_by_a_signal_it_goes_on(large: Path, tmp_path: Path, kind: signal.
     _, error = process.communicate(timeout=60)
     if kind == signal.SIGINT and process.returncode != 0:
         assert process.returncode == 130
-        assert b"--resume goes on" in error
+        assert b"use --resume to continue" in error
         assert not list(out.glob("*.partial"))
     outcome = run("export", large, "-o", out, "--format", "jsonl", "--part-size", "100K", "--resume", "--json")
     assert json.loads(outcome.out)["messages"] == 40_000
@@ -479,7 +479,7 @@ def test_a_full_disk(path: Path, tmp_path: Path) -> None:
         outcome = run(*arguments)
         assert outcome.code == 3
         assert "No space left" in outcome.err
-        assert "--resume goes on" in outcome.err
+        assert "use --resume to continue" in outcome.err
         assert not list(out.glob("*.partial"))
         subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
         assert run(*arguments, "--resume").code == 0

@@ -51,12 +51,12 @@ def test_times_and_properties_of_a_template(message: cometmq.Message) -> None:
 @pytest.mark.parametrize(
     ("template", "problem"),
     [
-        ("{nothing}", "no field {nothing}; there are topic,"),
-        ("{topic", "cannot be read"),
-        ("{topic!r}", "no conversions"),
+        ("{nothing}", "unknown template field {nothing}; known fields: topic,"),
+        ("{topic", "invalid template"),
+        ("{topic!r}", "do not support conversions"),
         ("{body:>9}", "takes no format"),
-        ("{offset:%}{topic:^%q}", "is no format"),
-        ("{}", "no field {}"),
+        ("{offset:%}{topic:^%q}", "is not a format"),
+        ("{}", "unknown template field {}"),
     ],
 )
 def test_templates_that_cannot_be(template: str, problem: str) -> None:

@@ -65,9 +65,9 @@ def test_the_tree_shows_the_same(path: Path) -> None:
         "31 messages",
         "orders: 30 messages, 3 of 3 queues in use",
         "queue 0: 10 messages, 0 to 10",
-        "billing in orders: 6 messages behind",
-        "queue 0: at 4, 6 behind",
-        "nobody has it open for writing",
+        "billing in orders: lag 6 messages",
+        "queue 0: at 4, lag 6",
+        "not open for writing",
         "mappedFileSizeCommitLog = 1,048,576",
     ):
         assert piece in text
@@ -86,7 +86,7 @@ def test_many_queues_are_summed_up(tmp_path: Path) -> None:
     with open_small(tmp_path / "store") as store:
         store.create_topic("wide", queues=40)
         store.append_many("wide", [b"x"] * 40)
-    assert "40 queues: --topic wide shows them" in run("inspect", tmp_path / "store").out
+    assert "40 queues; use --topic wide to list them" in run("inspect", tmp_path / "store").out
     assert "queue 39: 1 message" in run("inspect", tmp_path / "store", "--topic", "wide").out
 
 

@@ -185,6 +185,6 @@ def test_ctrl_c_in_a_repair_leaves_the_store_alone(path: Path, monkeypatch: pyte
     before = sorted(file.name for file in path.rglob("*"))
     outcome = run("repair", path, "--yes")
     assert outcome.code == 130
-    assert "the store is as it was" in outcome.err
+    assert "the store is unchanged" in outcome.err
     assert sorted(file.name for file in path.rglob("*")) == before
     assert run("verify", path).code == 0

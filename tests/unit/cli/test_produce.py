@@ -75,7 +75,7 @@ def test_a_level_that_brokers_may_not_have_is_told_of() -> None:
     sent = ok("produce", "t-later", "--text", "a", "--delay-level", "17")
     assert "  delayed, level 17\n" in sent.out
     above = ok("produce", "t-later", "--text", "a", "--delay-level", "99")
-    assert "delayed, level 99; a broker that has fewer levels takes its last one (18 by default: 1 s, 5 s" in above.out
+    assert "delayed, level 99; a broker with fewer levels uses its last one (18 by default: 1 s, 5 s" in above.out
     never = run("produce", "t-later", "--text", "a", "--delay-level", "1001")
     assert never.code == ExitCode.INCOMPLETE
     assert "brokers have 18 levels by default, 1 for 1 s to 18 for 2 h" in never.err
@@ -179,17 +179,17 @@ def test_whole_messages_and_copies_of_stored_ones() -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('{"body": "a", "tag": "b"}', "line 1: a message has no tag; it has body,"),
-        ('{"tags": "b"}', "line 1: the body is a text"),
-        ('{"body": "?", "body_encoding": "base64"}', "line 1: the body is no base64"),
-        ('{"body": "\\ud800"}', "line 1: the body is no utf-8"),
+        ('{"body": "a", "tag": "b"}', "line 1: unknown field tag; known fields: body,"),
+        ('{"tags": "b"}', "line 1: body must be a string"),
+        ('{"body": "?", "body_encoding": "base64"}', "line 1: body is not valid base64"),
+        ('{"body": "\\ud800"}', "line 1: body is not valid utf-8"),
         ('{"body": "a", "body_encoding": "latin"}', "body_encoding is 'latin'"),
         ('{"body": "a", "keys": [1]}', "keys are [1]"),
         ('{"body": "a", "tags": 1}', "tags is 1"),
         ('{"body": "a", "properties": {"a": 1}}', "properties are"),
         ('{"body": "a", "delay_level": -1}', "delay_level is -1"),
         ('{"body": "a", "queue": true}', "queue is True"),
-        ("[]", "line 1: this is no JSON object"),
+        ("[]", "line 1: not a JSON object"),
     ],
 )
 def test_whole_messages_that_are_none(line: str, problem: str) -> None:
@@ -198,9 +198,7 @@ def test_whole_messages_that_are_none(line: str, problem: str) -> None:
     assert problem in outcome.err
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"), [("{bad", "line 2: this is no JSON"), ("[1]", "line 2: this is no JSON object")]
-)
+@pytest.mark.parametrize(("line", "problem"), [("{bad", "line 2: invalid JSON"), ("[1]", "line 2: not a JSON object")])
 def test_a_broken_line_of_json_ends_it_though_no_column_is_asked_for(line: str, problem: str) -> None:
     topic = f"p-broken-{len(line)}"
     outcome = run("produce", topic, "--format", "jsonl", input=f'{{"a": 1}}\n{line}\n{{"a": 2}}\n')
@@ -218,7 +216,7 @@ def test_a_message_that_fails_is_counted_and_named_and_the_others_go_on() -> Non
         (failures,) = report["failures"]
         assert (failures["error"], failures["messages"], failures["first_message"]) == ("InvalidArgument", 2, 2)
         assert "cometmq: 2 messages were not acknowledged\n" in outcome.err
-        assert "the first is number 2: the body is empty" in outcome.err
+        assert "first: message 2: the body is empty" in outcome.err
     assert bodies("p-fails") == {"a": 4, "b": 4}
 
 
@@ -226,7 +224,7 @@ def test_too_many_failures_end_it() -> None:
     outcome = run("produce", "p-many", "--max-failures", "3", "--in-flight", "1", "--json", input="\n" * 50 + "late\n")
     assert outcome.code == ExitCode.INCOMPLETE
     assert json.loads(outcome.out)["failed"] == 3
-    assert "stopped after 3 failures; --max-failures" in outcome.err
+    assert "stopped after 3 failures; raise --max-failures" in outcome.err
 
 
 def test_a_broker_that_takes_nothing() -> None:
@@ -294,7 +292,7 @@ def test_what_the_command_line_cannot_say(arguments: list[str]) -> None:
 def test_nobody_is_there() -> None:
     outcome = run("produce", "p", "--text", "a", "--namesrv", "127.0.0.1:1")
     assert (outcome.code, outcome.out) == (ExitCode.FAILED, "")
-    assert "Start one there, such as `cometmq serve PATH`" in outcome.err
+    assert "Start one there (`cometmq serve PATH`)" in outcome.err
     missing = run("produce", "p", "/nowhere/at/all")
     assert (missing.code, missing.out) == (ExitCode.FAILED, "")
 

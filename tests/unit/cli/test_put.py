@@ -93,7 +93,7 @@ def test_batches(path: Path) -> None:
 def test_a_new_store_is_made_and_said(tmp_path: Path) -> None:
     outcome = run("put", tmp_path / "new", "orders", input=b"x\n")
     assert outcome.code == 0
-    assert "made a new store" in outcome.err
+    assert "created a new store" in outcome.err
     assert bodies(tmp_path / "new") == [b"x"]
 
 

@@ -60,7 +60,7 @@ def messages(topic: str) -> list[dict[str, Any]]:
 
 def test_a_topic_from_birth_to_death() -> None:
     outcome = ok("topic", "create", "t-cli", "--queues", "3", "-a", "message.type=FIFO")
-    assert outcome.out == "topic t-cli: 3 queues at broker-a\n"
+    assert outcome.out == "topic t-cli: 3 queues on broker-a\n"
     (row,) = [line.split() for line in ok("topic", "list").lines if line.startswith("t-cli ")]
     assert row == ["t-cli", "broker-a", "3", "3", "rw", "message.type=FIFO"]
     again = run("topic", "create", "t-cli")
@@ -85,7 +85,7 @@ def test_a_topic_from_birth_to_death() -> None:
     assert "0 messages" in ok("topic", "describe", "t-cli").out
     assert run("topic", "delete", "t-cli").code == ExitCode.USAGE  # nobody can be asked
     assert run("topic", "delete", "t-cli", "--json").code == ExitCode.USAGE
-    assert "deleted topic t-cli with 0 messages at broker-a" in ok("topic", "delete", "t-cli", "--yes").out
+    assert "deleted topic t-cli with 0 messages on broker-a" in ok("topic", "delete", "t-cli", "--yes").out
     gone = run("topic", "describe", "t-cli")
     assert gone.code == ExitCode.FAILED
     assert "cometmq topic create t-cli" in gone.err
@@ -128,7 +128,7 @@ def test_a_delayed_message_has_no_place_yet() -> None:
     assert "1 message: delayed, level 17\n" in sent.out
     assert "offset" not in sent.out
     above = ok("message", "send", "t-delayed", "--text", "a", "--delay-level", "25")
-    assert "delayed, level 25; a broker that has fewer levels takes its last one (18 by default: 1 s, 5 s" in above.out
+    assert "delayed, level 25; a broker with fewer levels uses its last one (18 by default: 1 s, 5 s" in above.out
 
 
 def test_texts() -> None:
@@ -147,7 +147,7 @@ def test_texts() -> None:
     assert ok("message", "get", *place, "--raw").out == first["body"] + "\n"
     assert len(ok("message", "find", "t-texts", "b").lines) == 2
     missing = run("message", "find", "t-texts", "c")
-    assert (missing.code, missing.err) == (ExitCode.FAILED, "cometmq: there is no message with the key c\n")
+    assert (missing.code, missing.err) == (ExitCode.FAILED, "cometmq: no message with the key c\n")
     assert "[paid] (a b)" in ok("message", "peek", "t-texts", "--newest", "--limit", "1").out
 
 
@@ -216,10 +216,10 @@ def test_json_lines() -> None:
     ("kind", "text", "problem"),
     [
         ("csv", "a,b\n1,2\n3\n", "line 3: the row has 1 columns, and the first one 2"),
-        ("csv", 'a,b\n1,2\n"x"y,2\n', "line 3: this is no CSV"),
-        ("csv", b"a,b\n1,2\n\xff,2\n", "line 3: this is not UTF-8"),
-        ("jsonl", '{"a": 1}\n[]\n', "line 2: this is no JSON object"),
-        ("jsonl", '{"a": 1}\n{"a"\n', "line 2: this is no JSON"),
+        ("csv", 'a,b\n1,2\n"x"y,2\n', "line 3: invalid CSV"),
+        ("csv", b"a,b\n1,2\n\xff,2\n", "line 3: not UTF-8"),
+        ("jsonl", '{"a": 1}\n[]\n', "line 2: not a JSON object"),
+        ("jsonl", '{"a": 1}\n{"a"\n', "line 2: invalid JSON"),
     ],
 )
 def test_input_that_is_broken_is_sent_up_to_there(kind: str, text: str | bytes, problem: str) -> None:
@@ -282,7 +282,7 @@ def test_a_group_pulls_or_pops() -> None:
     assert ok_json("group", "describe", "g-mode")["consume_modes"] == []
     assert (
         ok("group", "set-consume-mode", "g-mode", "t-mode", "POP").out
-        == "group g-mode pops topic t-mode at broker-a; no member is connected yet\n"
+        == "group g-mode pops topic t-mode on broker-a; no members are connected yet\n"
     )
     assert any(line.split() == ["t-mode", "broker-a", "pop", "all"] for line in ok("group", "describe", "g-mode").lines)
     told = ok_json("group", "set-consume-mode", "g-mode", "t-mode", "pop", "--share", "2")
@@ -297,10 +297,10 @@ def test_a_group_pulls_or_pops() -> None:
     for number in ("-3", "2147483648"):
         refused = run("group", "set-consume-mode", "g-mode", "t-mode", "pop", "--share", number)
         assert refused.code == ExitCode.USAGE
-        assert f"--share is {number}: give of how many other members" in refused.err
+        assert f"--share is {number}; it must be the number of members" in refused.err
     refused = run("group", "set-consume-mode", "g-mode", "t-mode", "pull", "--share", "2")
-    assert (refused.code, "--share goes with pop" in refused.err) == (ExitCode.USAGE, True)
-    assert ok("group", "set-consume-mode", "g-nobody", "t-mode", "pop").out.endswith("; no member is connected yet\n")
+    assert (refused.code, "--share needs pop" in refused.err) == (ExitCode.USAGE, True)
+    assert ok("group", "set-consume-mode", "g-nobody", "t-mode", "pop").out.endswith("; no members are connected yet\n")
     assert ok_json("group", "set-consume-mode", "g-nobody", "t-mode", "pop")["members"] == 0
     assert run("group", "set-consume-mode", "g-mode", "t-nowhere", "pop").code == ExitCode.FAILED
 
@@ -310,7 +310,7 @@ def test_a_group_without_a_name(command: str) -> None:
     more = ("t-mode", "pop") if command == "set-consume-mode" else ()
     refused = run("group", command, "", *more)
     assert (refused.code, refused.out) == (ExitCode.USAGE, "")
-    assert "a group has a name" in refused.err
+    assert "the group name is empty" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_a_broker_that_is_given_for_a_name_server(running: Cluster, command: tup
     address = running.brokers[0].address
     refused = run(*command, "-n", address)
     assert (refused.code, refused.out) == (ExitCode.FAILED, "")
-    assert f"{address} is a broker, and --namesrv" in refused.err
+    assert f"{address} is a broker, not a name server" in refused.err
 
 
 @pytest.mark.parametrize("command", [("group", "show", "g"), ("topic", "list"), ("cluster", "show")])
@@ -328,8 +328,8 @@ def test_a_name_server_that_is_given_for_a_broker(running: Cluster, command: tup
     address = running.name_server_address
     refused = run(*command, "--broker", address)
     assert (refused.code, refused.out) == (ExitCode.FAILED, "")
-    assert f"{address} is a name server, and --broker" in refused.err
-    assert "give it by --namesrv" in refused.err
+    assert f"{address} is a name server, not a broker" in refused.err
+    assert "pass it as --namesrv" in refused.err
 
 
 def test_what_a_group_has_in_flight(running: Cluster) -> None:
@@ -345,7 +345,7 @@ def test_what_a_group_has_in_flight(running: Cluster) -> None:
         assert shown["oldest_unacked_ms"] >= 0
         assert next(one for one in shown["queues"] if one["in_flight"])["next_offset"] == 3
         lines = ok("group", "show", "g-popped").lines
-        assert lines[0].startswith("g-popped: 1 message waiting, 3 in flight, the oldest for ")
+        assert lines[0].startswith("g-popped: 1 message waiting, 3 in flight; oldest in flight for ")
         assert lines[2].split() == [
             "topic",
             "broker",
@@ -368,7 +368,7 @@ def test_what_a_group_has_in_flight(running: Cluster) -> None:
         (at,) = [number for number, line in enumerate(told) if "popped and held" in line]
         assert told[at + 1].split()[:4] == ["t-popped", "broker-a", "0", "3"]
     ok("group", "create", "g-unused")
-    assert ok("group", "show", "g-unused").out == "group g-unused has no progress: nobody has consumed for it yet\n"
+    assert ok("group", "show", "g-unused").out == "group g-unused has no offsets: it has not consumed yet\n"
     nobody = run("group", "show", "g-nope")
     assert (nobody.code, nobody.out) == (ExitCode.FAILED, "")
     assert "cometmq group create g-nope" in nobody.err
@@ -376,21 +376,21 @@ def test_what_a_group_has_in_flight(running: Cluster) -> None:
 
 def test_a_group_from_birth_to_death() -> None:
     ok("message", "send", "t-group", "--queue", "0", input="1\n2\n3\n4\n")
-    assert ok("group", "create", "g-cli", "--retry-max-times", "2").out == "group g-cli at broker-a\n"
+    assert ok("group", "create", "g-cli", "--retry-max-times", "2").out == "group g-cli on broker-a\n"
     assert run("group", "create", "g-cli").code == ExitCode.FAILED
     assert ok_json("group", "update", "g-cli", "--no-consume")["brokers"]["broker-a"]["consume_enable"] is False
     assert run("offset", "reset", "g-cli", "t-group", "--to", "latest").code == ExitCode.USAGE
     planned = ok_json("offset", "reset", "g-cli", "t-group", "--to", "offset=3", "--queue", "0", "--dry-run")
     assert planned["queues"] == [{"broker_name": "broker-a", "queue_id": 0, "offset": 3}]
     assert ok_json("offset", "show", "g-cli")["queues"] == []
-    assert "has no progress" in ok("offset", "show", "g-cli").out
+    assert "has no offsets" in ok("offset", "show", "g-cli").out
     nobody = run("offset", "show", "g-nope", "--json")
     assert (nobody.code, nobody.out) == (ExitCode.FAILED, "")
     assert "cometmq group create g-nope" in nobody.err
     ok("offset", "reset", "g-cli", "t-group", "--to", "offset=3", "--queue", "0", "--yes")
     shown = ok_json("offset", "show", "g-cli", "t-group")
     assert (shown["lag"], [one["consumer_offset"] for one in shown["queues"] if one["queue_id"] == 0]) == (1, [3])
-    assert "1 message behind" in ok("offset", "show", "g-cli").out
+    assert "lag 1 message" in ok("offset", "show", "g-cli").out
     ok("group", "create", "g-clone")
     ok("offset", "clone", "g-cli", "g-clone", "--yes")
     assert ok_json("offset", "show", "g-clone")["lag"] == 1
@@ -399,9 +399,9 @@ def test_a_group_from_birth_to_death() -> None:
     assert any(line.split()[:2] == ["g-cli", "t-group"] for line in ok("group", "list").lines)
     described = ok_json("group", "describe", "g-cli")
     assert (described["lag"], described["members"]) == (0, None)
-    assert "nobody is connected, 0 messages behind" in ok("group", "describe", "g-cli").out
+    assert "no members connected, lag 0 messages" in ok("group", "describe", "g-cli").out
     assert run("group", "delete", "g-cli").code == ExitCode.USAGE
-    assert "deleted group g-cli at broker-a" in ok("group", "delete", "g-cli", "--yes").out
+    assert "deleted group g-cli on broker-a" in ok("group", "delete", "g-cli", "--yes").out
     assert run("group", "describe", "g-cli").code == ExitCode.FAILED
     ok("group", "delete", "g-clone", "--keep-offsets", "--yes")
     assert run("group", "delete", "g-clone", "--keep-offsets", "--yes").code == ExitCode.FAILED
@@ -425,33 +425,33 @@ def test_cluster(running: Cluster) -> None:
     assert ok_json("cluster", "config", "brokerName", "--broker", address) == {"broker-a": {"brokerName": "broker-a"}}
     assert "bindAddress" in ok("cluster", "config", "--of-namesrv").out
     unknown = run("cluster", "config", "noSuchSetting")
-    assert (unknown.code, unknown.err) == (ExitCode.FAILED, "cometmq: no server has the setting noSuchSetting\n")
+    assert (unknown.code, unknown.err) == (ExitCode.FAILED, "cometmq: unknown setting: noSuchSetting\n")
     refused = run("cluster", "config", "--set", "storePathRootDir=/elsewhere")
     assert refused.code == ExitCode.FAILED
     assert "configuration file" in refused.err
     assert ok_json("cluster", "kv", "space", "--set", "a=b", "--set", "c=d") == {"a": "b", "c": "d"}
     assert ok_json("cluster", "kv", "space", "--delete", "a") == {"c": "d"}
     assert ok_json("cluster", "write-perm", "broker-a", "--wipe")["topics"] > 0
-    assert "take messages again" in ok("cluster", "write-perm", "broker-a", "--add").out
+    assert "accept messages again" in ok("cluster", "write-perm", "broker-a", "--add").out
     nothing = run("cluster", "kv", "space", "--delete", "zz", "--delete", "c", "--json")
     assert (nothing.code, nothing.out) == (ExitCode.FAILED, "{}\n")
-    assert "space has no zz" in nothing.err
+    assert "cannot delete from space: no key zz" in nothing.err
     for change in ("--add", "--wipe"):
         nobody = run("cluster", "write-perm", "nope", change)
         assert (nobody.code, nobody.out) == (ExitCode.FAILED, "")
-        assert "no broker nope is registered; known are: broker-a" in nobody.err
-    assert ok("cluster", "clean", "--queues").out == "cleaned at broker-a\n"
+        assert "broker nope is not registered; known brokers: broker-a" in nobody.err
+    assert ok("cluster", "clean", "--queues").out == "cleaned on broker-a\n"
 
 
 def test_nobody_is_there() -> None:
     outcome = run("topic", "list", "--namesrv", "127.0.0.1:1")
     assert (outcome.code, outcome.out) == (ExitCode.FAILED, "")
     assert outcome.err.startswith("cometmq: cannot connect to 127.0.0.1:1: ")
-    assert "`cometmq serve PATH`, or name another by --namesrv or COMETMQ_NAMESRV" in outcome.err
+    assert "`cometmq serve PATH`) or choose another with --namesrv or COMETMQ_NAMESRV" in outcome.err
     two = run("topic", "list", "--namesrv", "127.0.0.1:1;127.0.0.1:2").err
     assert two.count("cannot connect to") == 2
     assert two.count("\n") == 1
-    assert "by --broker" in run("topic", "list", "--broker", "127.0.0.1:1").err
+    assert "with --broker" in run("topic", "list", "--broker", "127.0.0.1:1").err
 
 
 def test_somebody_else_is_there(caplog: pytest.LogCaptureFixture) -> None:
@@ -495,7 +495,7 @@ def test_what_was_not_acknowledged_is_told() -> None:
     assert outcome.code == ExitCode.FAILED
     assert json.loads(outcome.out)["messages"] == 10
     first, second = outcome.err.splitlines()
-    assert first == "cometmq: of the messages that were read, 25 were not acknowledged"
+    assert first == "cometmq: 25 of the messages read were not acknowledged"
     assert second.startswith(f"cometmq: code 13 from {peer.address}: no more")
 
 

@@ -61,7 +61,7 @@ def test_a_filled_log_is_healthy(path: Path, damage: Callable[[Path], None]) -> 
     assert "`cometmq repair --fill` keeps the damaged bytes aside" in found.lines[-1]
     plan = run_json("repair", path, "--fill", "--dry-run", "--json")
     assert plan["filled_bytes"] == plan["damaged_bytes"] > 0
-    assert "records without a message will be put in the place of" in run("repair", path, "--fill", "--dry-run").out
+    assert "filler records will replace" in run("repair", path, "--fill", "--dry-run").out
     report = run_json("repair", path, "--fill", "--yes", "--json")
     assert (report["filled_bytes"], report["cut_at"]) == (plan["filled_bytes"], None)
     assert run("verify", path).code == 0
@@ -80,7 +80,7 @@ def test_damage_that_was_passed_over_is_still_named(path: Path, damage: Callable
     damage(path)
     outcome = run("repair", path, "--yes")
     assert outcome.code == 0
-    assert "stay in the log and are passed over: `cometmq verify` goes on naming them" in outcome.out
+    assert "stay in the log and are skipped: `cometmq verify` reports them" in outcome.out
     after = run("verify", path)
     assert after.code == 4
     assert "--fill" in after.lines[-1]
@@ -95,13 +95,13 @@ def test_a_torn_tail(path: Path) -> None:
         end = store.info().log_end
     poke(path, end, b"\x00\x00\x01\x00\xda\xa3\x20\xa7torn")
     outcome = run("repair", path, "--yes")
-    assert "are a torn tail: the next opening for writing blanks them" in outcome.out
+    assert "are a torn tail: the next writer blanks them" in outcome.out
     found = run("verify", path)
     assert found.code == 1
     assert "`cometmq repair --cut-tail`" in found.lines[-1]
     assert not any(line.startswith("`cometmq repair` builds") for line in found.lines)
-    assert "will keep a torn tail of 12 B aside and blank it" in run("repair", path, "--cut-tail", "--dry-run").out
-    assert "kept a torn tail of 12 B aside and blanked it" in run("repair", path, "--cut-tail", "--yes").out
+    assert "will cut a torn tail of 12 B and keep it aside" in run("repair", path, "--cut-tail", "--dry-run").out
+    assert "cut a torn tail of 12 B and kept it aside" in run("repair", path, "--cut-tail", "--yes").out
     assert run("verify", path).code == 0
 
 
@@ -118,4 +118,4 @@ def test_filling_blanks_a_torn_tail_too(path: Path) -> None:
 def test_fill_or_cut(path: Path) -> None:
     outcome = run("repair", path, "--fill", "--cut", "--yes")
     assert outcome.code == 2
-    assert "give one of them" in outcome.err
+    assert "exclude each other" in outcome.err

@@ -110,7 +110,7 @@ def test_a_table_for_people(path: Path) -> None:
         "-  ----  -----------------------",
         '0  paid  {"id": 1, "city": "c1"}',
         '1  paid  {"id": 3, "city": "c0"}',
-        "(150 rows, 2 shown: --rows, --csv, --json or -o gives more)",
+        "(150 rows, 2 shown; use --rows, --csv, --json or -o for more)",
     ]
     assert run("sql", path, "select null as a, 'x\ty' as b").lines[2] == "NULL  x\\ty"
     assert run("sql", path, "select 1 as a where false").lines == ["a", "-", "(0 rows)"]

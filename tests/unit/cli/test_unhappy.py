@@ -77,7 +77,7 @@ def test_one_queue_where_several_are_meant(path: Path) -> None:
 def test_an_empty_key(path: Path) -> None:
     outcome = run("cat", path, "orders", "--key", "")
     assert outcome.code == 2
-    assert "a --key is empty" in outcome.err
+    assert "--key must not be empty" in outcome.err
 
 
 def test_settings_that_no_broker_knows(path: Path, tmp_path: Path) -> None:

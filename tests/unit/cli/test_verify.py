@@ -91,7 +91,7 @@ def test_many_problems_are_cut_short_unless_asked(path: Path) -> None:
         flip(folder / f"{0:020d}", offset * 20 + 11)
     short, whole = run("verify", path), run("verify", path, "--all")
     assert sum("unit-wrong" in line for line in short.lines) == 21
-    assert "70 more of the kind unit-wrong (--all names them)" in short.out
+    assert "70 more of kind unit-wrong (use --all to list them)" in short.out
     assert sum("unit-wrong" in line for line in whole.lines) == 90
     assert len(run_json("verify", path, "--json")["problems"]) == 90
 
@@ -141,7 +141,7 @@ def test_a_queue_file_of_another_length_leads_to_repair(path: Path) -> None:
         file.truncate(500)
     outcome = run("verify", path)
     assert outcome.code == 3
-    assert "`cometmq repair` builds all of them anew" in outcome.err
+    assert "run `cometmq repair` to rebuild all of them" in outcome.err
     assert run("repair", path, "--yes").code == 0
     assert unit.stat().st_size == 20000
     assert run("verify", path).code == 0
