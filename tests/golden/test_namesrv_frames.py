@@ -25,6 +25,7 @@ from cometmq.remoting.bodies.routes import TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.store_config.java_properties import parse_properties
+from support.callers import DirectCaller, answer_of
 from support.frames import Frame, namesrv_frames
 from support.golden import golden_names
 
@@ -51,14 +52,6 @@ class Replayed:
     ours: Command
 
 
-@dataclass(frozen=True)
-class Caller:
-    """A captured connection."""
-
-    conn: int
-    peer: str = "127.0.0.1:1"
-
-
 def replay(run: str) -> list[Replayed]:
     """Ask everything again; the registrations are the captured ones, so that the routes are too."""
     now_ms = 0
@@ -71,8 +64,7 @@ def replay(run: str) -> list[Replayed]:
         now_ms = frame.time_us // 1000
         key = (frame.connection, command.opaque)
         if frame.to_server:
-            ours = table[command.code](command, Caller(frame.connection))
-            assert isinstance(ours, Command)
+            ours = answer_of(table[command.code](command, DirectCaller(frame.connection)))
             if not command.is_oneway:
                 waiting[key] = (command, ours)
         elif key in waiting:
@@ -176,8 +168,8 @@ def test_damaged_requests_are_answered_and_harm_nobody() -> None:
         if "bodyCrc32" in fields and rng.random() < 0.9:
             fields["bodyCrc32"] = str(body_checksum(bytes(body)))
         code = rng.choice([request.code, rng.choice(list(table))])
-        answer = table[code](replace(request, code=code, fields=fields, body=bytes(body)), Caller(rng.randrange(9)))
-        assert isinstance(answer, Command)
+        changed = replace(request, code=code, fields=fields, body=bytes(body))
+        answer = answer_of(table[code](changed, DirectCaller(rng.randrange(9))))
         assert answer.is_response
         codes[answer.code] += 1
         if rng.random() < 0.05:

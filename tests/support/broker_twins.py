@@ -61,6 +61,13 @@ class Caller:
 
     conn: int = 1
     peer: str = "127.0.0.1:40001"
+    is_busy: bool = False
+
+    async def apart(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    async def store_apart(self, work: Callable[[], T]) -> T:
+        return await self.apart(work)
 
 
 @dataclass

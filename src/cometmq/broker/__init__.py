@@ -13,12 +13,12 @@ module                 holds
 ``locks``              queues locked by orderly consumers
 ``sends, send_back``   sends that the loops hand over; messages to be tried again or given up
 ``offsets, delays``    progress of groups and of delay levels, kept and moved
-``queries, relay``     finding messages; requests passed on to clients
+``queries``            finding messages; ``client_forwarding``: requests passed on to clients
 ``queues``             bounds and times of queues
 ``admin, stats``       state, settings, statistics
 ``registration``       name servers
-``writes``             files written once for all who wait
-``texts``              upstream's texts
+``log_lists``          lists of names in log lines
+``upstream_messages``  upstream's texts
 =====================  ================================================================================================
 """
 

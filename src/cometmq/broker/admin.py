@@ -6,7 +6,6 @@ upstream's AdminBrokerProcessor.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import enum
 import json
@@ -43,7 +42,7 @@ from cometmq.store.store import Store
 from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.errors import SettingError
-from cometmq.store_config.java_properties import parse_properties
+from cometmq.store_config.java_properties import check_config_body, parse_properties
 from cometmq.store_config.names import is_light_queue, is_system_topic
 from cometmq.store_config.setting_names import OPTIONS, find_setting
 from cometmq.store_config.setting_sources import from_mapping
@@ -150,6 +149,7 @@ class Admin:
 
     async def _set_config(self, request: Command, caller: Caller) -> Command:
         try:
+            check_config_body(request.body)
             wanted = parse_properties(request.body)
         except InvalidArgument as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error.message}") from error
@@ -166,14 +166,14 @@ class Admin:
         changes: dict[str, Any] = {name: value.value for name, value in given.items()}
         if changes:
             await self._live.change(dataclasses.replace(self._live.settings, **changes))
-            _log.info("settings changed", extra={"peer": caller.peer, "settings": wanted})
+            shown = ", ".join(f"{OPTIONS[name].upstream_name}={_shown(value)}" for name, value in changes.items())
+            _log.info("settings changed", extra={"peer": caller.peer, "settings": shown})
         return ok(request)
 
     # --- 28: the broker's state
 
     async def _show_runtime(self, request: Command, caller: Caller) -> Command:
-        table = await asyncio.get_running_loop().run_in_executor(None, self._runtime)
-        return ok(request, body=KVTable(table=table).to_json())
+        return ok(request, body=await caller.apart(lambda: KVTable(table=self._runtime()).to_json()))
 
     def _runtime(self) -> dict[str, str]:
         info, counters, now = self._store.info(), self._counters(), self._now_ms()
@@ -262,15 +262,15 @@ class Admin:
         name = topic.topic_name
         count = max(topic.read_queue_nums, topic.write_queue_nums)
 
-        def look() -> dict[MessageQueue, TopicOffset]:
-            return {
+        def look() -> bytes:
+            table = {
                 MessageQueue(topic=name, broker_name=self._broker_name, queue_id=queue_id): self._ends(name, queue_id)
                 for queue_id in range(count)
             }
+            rate = self._stats.minute_rate("TOPIC_PUT_NUMS", name)
+            return TopicStatsTable(offsets=table, topic_put_tps=rate).to_json()
 
-        table = await asyncio.get_running_loop().run_in_executor(None, look)
-        body = TopicStatsTable(offsets=table, topic_put_tps=self._stats.minute_rate("TOPIC_PUT_NUMS", name))
-        return ok(request, body=body.to_json())
+        return ok(request, body=await caller.apart(look))
 
     def _ends(self, topic: str, queue_id: int) -> TopicOffset:
         low, high = self._queues.bounds(topic, queue_id)
@@ -279,7 +279,7 @@ class Admin:
 
     # --- 203, 204, 328, 300, 343, 345: who is there
 
-    def _show_consumers(self, request: Command, caller: Caller) -> Command:
+    async def _show_consumers(self, request: Command, caller: Caller) -> Command:
         name = Members(request.fields).required("consumerGroup")
         group = self._clients.consumers.get(name)
         if group is None:
@@ -291,16 +291,22 @@ class Admin:
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
         )
-        return ok(request, body=body.to_json())
+        return ok(request, body=await caller.apart(body.to_json))
 
-    def _show_producers(self, request: Command, caller: Caller) -> Command:
+    async def _show_producers(self, request: Command, caller: Caller) -> Command:
         name = Members(request.fields).required("producerGroup")
         members = self._clients.producers.get(name)
         if members is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        return ok(request, body=ProducerConnection(connections=_connections(members.values())).to_json())
+        found = tuple(members.values())
+        text = await caller.apart(lambda: ProducerConnection(connections=_connections(found)).to_json())
+        return ok(request, body=text)
 
-    def _show_all_producers(self, request: Command, caller: Caller) -> Command:
+    async def _show_all_producers(self, request: Command, caller: Caller) -> Command:
+        groups = {group: tuple(members.values()) for group, members in self._clients.producers.groups().items()}
+        return ok(request, body=await caller.apart(lambda: self._producers_body(groups)))
+
+    def _producers_body(self, groups: Mapping[str, Iterable[ClientConnection]]) -> bytes:
         now_ms = self._now_ms()
         table = {
             group: tuple(
@@ -311,20 +317,29 @@ class Admin:
                     version=member.version,
                     last_update_timestamp_ms=now_ms - self._clients.silent_ms(member),
                 )
-                for member in members.values()
+                for member in members
             )
-            for group, members in self._clients.producers.groups().items()
+            for group, members in groups.items()
         }
-        return ok(request, body=ProducerTableInfo(groups=table).to_json())
+        return ProducerTableInfo(groups=table).to_json()
 
-    def _show_groups_of_topic(self, request: Command, caller: Caller) -> Command:
+    async def _show_groups_of_topic(self, request: Command, caller: Caller) -> Command:
         topic = Members(request.fields).required("topic")
-        groups = (*self._clients.consumers.groups_of_topic(topic), *self._offsets.groups_of(topic))
-        return ok(request, body=GroupList(groups=tuple(dict.fromkeys(groups))).to_json())
+        online = self._clients.consumers.groups_of_topic(topic)
 
-    def _show_topics_of_group(self, request: Command, caller: Caller) -> Command:
-        topics = self._offsets.topics_of(Members(request.fields).required("group"))
-        return ok(request, body=TopicList(topics=topics, broker_address=self._broker_address()).to_json())
+        def look() -> bytes:
+            return GroupList(groups=tuple(dict.fromkeys((*online, *self._offsets.groups_of(topic))))).to_json()
+
+        return ok(request, body=await caller.apart(look))
+
+    async def _show_topics_of_group(self, request: Command, caller: Caller) -> Command:
+        group = Members(request.fields).required("group")
+
+        def look() -> bytes:
+            topics = self._offsets.topics_of(group)
+            return TopicList(topics=topics, broker_address=self._broker_address()).to_json()
+
+        return ok(request, body=await caller.apart(look))
 
     def _show_subscription(self, request: Command, caller: Caller) -> Command:
         members = Members(request.fields)
@@ -359,7 +374,7 @@ class Admin:
 
     async def _clean(self, action: Callable[[], int], what: str, caller: Caller) -> None:
         try:
-            count = await asyncio.get_running_loop().run_in_executor(None, action)
+            count = await caller.apart(action)
         except Error as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
         _log.info("cleaned up", extra={"what": what, "count": count, "peer": caller.peer})

@@ -19,11 +19,10 @@ from cometmq.broker.groups import BrokerGroups
 from cometmq.broker.registry import ConsumerRegistry
 from cometmq.broker.routes import Routes
 from cometmq.broker.topics import BrokerTopics
-from cometmq.broker.writes import SharedWrite
 from cometmq.client.group.allocation import AllocateStrategy, Averagely, AveragelyByCircle
 from cometmq.client.group.subscriptions import queue_order, text_order
 from cometmq.errors import Error, InvalidArgument
-from cometmq.remoting.answers import Caller, Refusal, Table, ok
+from cometmq.remoting.answers import Caller, Refusal, Table, ok, read_apart
 from cometmq.remoting.bodies.assignments import (
     MessageQueueAssignment,
     QueryAssignmentRequestBody,
@@ -34,6 +33,7 @@ from cometmq.remoting.bodies.heartbeat import MessageModel
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
+from cometmq.remoting.shared_write import SharedWrite
 from cometmq.store_config.fastjson import Layout, encode
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 from cometmq.store_config.names import RETRY_PREFIX, is_light_queue
@@ -42,6 +42,9 @@ from cometmq.store_config.request_modes import MessageRequestMode, RequestMode, 
 __all__ = ["ALL_QUEUES", "AssignmentRules", "Assignments", "allocate_for_pop", "share_out"]
 
 _log = logging.getLogger("cometmq.broker.assignment")
+
+_INLINE_QUEUES = 200
+"""Queues whose answer is written on the event loop."""
 
 ALL_QUEUES = -1
 """As a queue id: all queues of the topic at the broker."""
@@ -191,7 +194,7 @@ class Assignments:
         }
 
     async def _assign(self, request: Command, caller: Caller) -> Command:
-        asked = QueryAssignmentRequestBody.from_json(request.body)
+        asked = await read_apart(request, caller, QueryAssignmentRequestBody.from_request)
         mode = self.mode_of(asked.topic, asked.consumer_group)
         if mode.mode is MessageRequestMode.POP and not self.rules.serves_pops:
             mode = RequestMode()
@@ -199,7 +202,9 @@ class Assignments:
         assignments = (
             None if queues is None else tuple(MessageQueueAssignment(queue=queue, mode=mode.mode) for queue in queues)
         )
-        return ok(request, body=QueryAssignmentResponseBody(assignments=assignments).to_json())
+        body = QueryAssignmentResponseBody(assignments=assignments)
+        is_short = assignments is None or len(assignments) <= _INLINE_QUEUES
+        return ok(request, body=body.to_json() if is_short else await caller.apart(body.to_json))
 
     async def _queues_of(self, asked: QueryAssignmentRequestBody, mode: RequestMode) -> tuple[MessageQueue, ...] | None:
         is_broadcast = asked.message_model is MessageModel.BROADCASTING
@@ -223,7 +228,7 @@ class Assignments:
         )
 
     async def _set_mode(self, request: Command, caller: Caller) -> Command:
-        body = SetMessageRequestModeRequestBody.from_json(request.body)
+        body = await read_apart(request, caller, SetMessageRequestModeRequestBody.from_request)
         topic, group = body.topic, body.consumer_group
         if topic.startswith(RETRY_PREFIX):
             raise Refusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from cometmq._engine import parse_message_id, record_of
 from cometmq.broker.groups import BrokerGroups
@@ -27,9 +29,16 @@ from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
 from cometmq.store.store import Store
 
-__all__ = ["ClientForwarding"]
+__all__ = ["FORWARDED_MAX", "FORWARDED_OF_CALLER_MAX", "FORWARDED_TO_CLIENT_MAX", "ClientForwarding"]
 
 _log = logging.getLogger("cometmq.broker.client_forwarding")
+
+FORWARDED_OF_CALLER_MAX = 16
+"""Requests of one connection that wait for members' answers. A member that never answers holds each for 10 s."""
+FORWARDED_TO_CLIENT_MAX = 64
+"""Requests that wait for one member's answer."""
+FORWARDED_MAX = 1_000
+"""All of them."""
 
 _ANSWER_MS = 10_000
 _STATUS_MS = 5_000
@@ -59,6 +68,8 @@ class ClientForwarding:
         self._store = store
         self._link = link
         self._broker_name = broker_name
+        self._askers: Counter[int] = Counter()
+        self._asked: Counter[int] = Counter()
 
     def handlers(self) -> Table:
         """Return what this part serves."""
@@ -71,7 +82,7 @@ class ClientForwarding:
     async def _running_info(self, request: Command, caller: Caller) -> Command:
         members = Members(request.fields)
         group, client_id = members.required("consumerGroup"), members.required("clientId")
-        return await self._pass_on(request, group, client_id, request.fields, request.body)
+        return await self._pass_on(request, caller, group, client_id, request.fields, request.body)
 
     async def _consume(self, request: Command, caller: Caller) -> Command:
         members = Members(request.fields)
@@ -86,8 +97,8 @@ class ClientForwarding:
         config = self._groups.get(group)
         if config is not None:
             fields["groupSysFlag"] = str(config.group_sys_flag)
-        body = await asyncio.get_running_loop().run_in_executor(None, self._message, message_id)
-        return await self._pass_on(request, group, client_id, fields, body)
+        body = await caller.apart(lambda: self._message(message_id))
+        return await self._pass_on(request, caller, group, client_id, fields, body)
 
     def _message(self, message_id: str) -> bytes:
         _, offset = parse_message_id(message_id)
@@ -106,13 +117,38 @@ class ClientForwarding:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"{text} to V3_1_8_SNAPSHOT")
         return member
 
+    @contextmanager
+    def _asking(self, caller: Caller, members: Sequence[ClientConnection]) -> Iterator[None]:
+        """Count requests to members while the block runs; refuse those beyond a limit."""
+        if self._askers[caller.conn] >= FORWARDED_OF_CALLER_MAX:
+            text = f"{FORWARDED_OF_CALLER_MAX} requests of this connection wait for answers of clients"
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]system busy: {text}")
+        if self._asked.total() + len(members) > FORWARDED_MAX:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]system busy: clients are asked {FORWARDED_MAX} things")
+        for member in members:
+            if self._asked[member.conn] >= FORWARDED_TO_CLIENT_MAX:
+                text = f"{FORWARDED_TO_CLIENT_MAX} requests wait for an answer of client <{member.client_id}>"
+                raise Refusal(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]system busy: {text}")
+        conns = [member.conn for member in members]
+        self._askers[caller.conn] += 1
+        self._asked.update(conns)
+        try:
+            yield
+        finally:
+            for counts, done in ((self._askers, [caller.conn]), (self._asked, conns)):
+                counts.subtract(done)
+                for conn in done:
+                    if not counts[conn]:
+                        del counts[conn]
+
     async def _pass_on(
-        self, request: Command, group: str, client_id: str, fields: Mapping[str, str], body: bytes
+        self, request: Command, caller: Caller, group: str, client_id: str, fields: Mapping[str, str], body: bytes
     ) -> Command:
         member = self._member(group, client_id)
         passed = Command(code=request.code, fields=fields, body=body)
         try:
-            answer = await self._link.invoke(member.conn, passed, timeout_ms=_ANSWER_MS)
+            with self._asking(caller, (member,)):
+                answer = await self._link.invoke(member.conn, passed, timeout_ms=_ANSWER_MS)
         except RequestTimeout as error:
             text = f"consumer <{group}> <{client_id}> Timeout: {error.message}"
             raise Refusal(ResponseCode.CONSUME_MSG_TIMEOUT, text) from error
@@ -136,11 +172,14 @@ class ClientForwarding:
             if member.version < _VERSION_WITH_STATUS:
                 text = f"the client does not support this feature. version={member.version}"
                 raise Refusal(ResponseCode.SYSTEM_ERROR, text)
-        tables = await asyncio.gather(*(self._ask(member, topic, group) for member in asked))
+        with self._asking(caller, asked):
+            tables = await asyncio.gather(*(self._ask(member, topic, group, caller) for member in asked))
         found = {member.client_id: table for member, table in zip(asked, tables, strict=True) if table is not None}
-        return ok(request, body=GetConsumerStatusBody(clients=found).to_json())
+        return ok(request, body=await caller.apart(GetConsumerStatusBody(clients=found).to_json))
 
-    async def _ask(self, member: ClientConnection, topic: str, group: str) -> Mapping[MessageQueue, int] | None:
+    async def _ask(
+        self, member: ClientConnection, topic: str, group: str, caller: Caller
+    ) -> Mapping[MessageQueue, int] | None:
         """Ask one member; None where it does not answer, which is told in the log alone, as upstream does."""
         fields = {"topic": topic, "group": group}
         question = Command(code=RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=fields)
@@ -148,7 +187,7 @@ class ClientForwarding:
             answer = await self._link.invoke(member.conn, question, timeout_ms=_STATUS_MS)
             if answer.code != ResponseCode.SUCCESS or not answer.body:
                 return None
-            return GetConsumerStatusBody.from_json(answer.body).queues
+            return await caller.apart(lambda: GetConsumerStatusBody.from_request(answer.body).queues)
         except (RequestTimeout, ConnectionLost, MalformedBody) as error:
             _log.warning(
                 "member has not said where it is",

@@ -11,7 +11,7 @@ ClientManageProcessor, ConsumerManageProcessor and ClientHousekeepingService.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from cometmq.broker.groups import BrokerGroups
@@ -20,7 +20,7 @@ from cometmq.broker.plane import DataPlane
 from cometmq.broker.registry import ClientConnection, ConsumerGroup, ConsumerRegistry, ProducerRegistry
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import InvalidArgument
-from cometmq.remoting.answers import Caller, Refusal, Table, ok
+from cometmq.remoting.answers import Caller, Refusal, Table, ok, read_apart, with_body
 from cometmq.remoting.bodies.connections import GetConsumerListByGroupResponseBody
 from cometmq.remoting.bodies.heartbeat import (
     CheckClientRequestBody,
@@ -34,7 +34,7 @@ from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members, flag_text
 from cometmq.store_config.names import retry_topic, validate_used_group
 
-__all__ = ["ClientRules", "Clients"]
+__all__ = ["EXPRESSION_CHARS_MAX", "GROUPS_OF_CONNECTION_MAX", "SUBSCRIPTIONS_MAX", "ClientRules", "Clients"]
 
 _log = logging.getLogger("cometmq.broker.clients")
 
@@ -42,6 +42,15 @@ _SUPPORTS_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 _SUB_CHANGED = "IS_SUB_CHANGE"
 _CLIENT_ID_CHARS_MAX = 4_096
 _TOPIC_BYTES_MAX = 255
+_MEMBERS_INLINE = 500
+"""Members whose list is written, or who are notified, on the event loop."""
+
+GROUPS_OF_CONNECTION_MAX = 1_000
+"""Consumer groups that one connection is in, and as many producer groups."""
+SUBSCRIPTIONS_MAX = 2_000
+"""Topics that one group subscribes to."""
+EXPRESSION_CHARS_MAX = 262_144
+"""Length of all expressions of one group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,24 +190,20 @@ class Clients:
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._list,
-            RequestCode.CHECK_CLIENT_CONFIG: self._check,
+            RequestCode.CHECK_CLIENT_CONFIG: with_body(CheckClientRequestBody.from_request, self._check),
         }
 
     def _heartbeat(self, request: Command, caller: Caller) -> Awaitable[Command]:
         """Note at once that a heartbeat is under way: a goodbye or the connection's end may come before its turn."""
-        data = HeartbeatData.from_json(request.body)
-        if not 0 < len(data.client_id) <= _CLIENT_ID_CHARS_MAX:
-            raise Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"a clientID has 1 to {_CLIENT_ID_CHARS_MAX} characters, not {len(data.client_id)}",
-            )
         beat = _Beat()
         self._beats.setdefault(caller.conn, []).append(beat)
-        return self._take_heartbeat(data, beat, request, caller)
+        return self._take_heartbeat(beat, request, caller)
 
-    async def _take_heartbeat(self, data: HeartbeatData, beat: _Beat, request: Command, caller: Caller) -> Command:
-        is_changed = data.fingerprint == 0
+    async def _take_heartbeat(self, beat: _Beat, request: Command, caller: Caller) -> Command:
         try:
+            data = await read_apart(request, caller, HeartbeatData.from_request)
+            self._check_heartbeat(data, caller.conn)
+            is_changed = data.fingerprint == 0
             for consumer in data.consumers:
                 is_changed = await self._register(data, consumer, beat, request, caller) or is_changed
         finally:
@@ -213,6 +218,34 @@ class Clients:
             if name not in beat.left_producers:
                 self.producers.register(name, self._connection(data, request, caller))
         return ok(request, fields={_SUPPORTS_V2: "true", _SUB_CHANGED: flag_text(is_changed)})
+
+    def _check_heartbeat(self, data: HeartbeatData, conn: int) -> None:
+        """Refuse what is more than a connection may have, before anything of the heartbeat is noted."""
+        if not 0 < len(data.client_id) <= _CLIENT_ID_CHARS_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"a clientID has 1 to {_CLIENT_ID_CHARS_MAX} characters, not {len(data.client_id)}",
+            )
+        consumers = {consumer.group_name for consumer in data.consumers} | self.consumers.groups_of_conn(conn)
+        producers = {producer.group_name for producer in data.producers} | self.producers.groups_of_conn(conn)
+        if max(len(consumers), len(producers)) > GROUPS_OF_CONNECTION_MAX:
+            raise Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"a connection is in at most {GROUPS_OF_CONNECTION_MAX} groups of a kind, not "
+                f"{max(len(consumers), len(producers))}",
+            )
+        for consumer in data.consumers:
+            if len(consumer.subscriptions) > SUBSCRIPTIONS_MAX:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"a group subscribes to at most {SUBSCRIPTIONS_MAX} topics, not {len(consumer.subscriptions)}",
+                )
+            length = sum(len(subscription.sub_string) for subscription in consumer.subscriptions)
+            if length > EXPRESSION_CHARS_MAX:
+                raise Refusal(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the expressions of a group have at most {EXPRESSION_CHARS_MAX} characters, not {length}",
+                )
 
     async def _register(
         self, data: HeartbeatData, consumer: ConsumerData, beat: _Beat, request: Command, caller: Caller
@@ -274,20 +307,28 @@ class Clients:
             self.consumers.unregister(consumer, caller.conn, notify=self._wants_notice(consumer))
         return ok(request)
 
-    def _list(self, request: Command, caller: Caller) -> Command:
+    async def _list(self, request: Command, caller: Caller) -> Command:
         name = Members(request.fields).required("consumerGroup")
         group = self.consumers.get(name)
         if group is None:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
-        return ok(request, body=GetConsumerListByGroupResponseBody(consumer_ids=tuple(group.client_ids())).to_json())
+        members = tuple(group.members.values())
+        if len(members) <= _MEMBERS_INLINE:
+            return ok(request, body=_members_body(members))
+        return ok(request, body=await caller.apart(lambda: _members_body(members)))
 
-    def _check(self, request: Command, caller: Caller) -> Command:
-        subscription = CheckClientRequestBody.from_json(request.body).subscription
+    def _check(self, request: Command, caller: Caller, body: CheckClientRequestBody) -> Command:
+        subscription = body.subscription
         if subscription is not None and not _is_by_tag(subscription):
             kind = subscription.expression_type
             text = f"The broker does not support consumer to filter message by {kind}"
             raise Refusal(ResponseCode.SYSTEM_ERROR, text)
         return ok(request)
+
+
+def _members_body(members: Iterable[ClientConnection]) -> bytes:
+    ids = tuple(dict.fromkeys(member.client_id for member in members))
+    return GetConsumerListByGroupResponseBody(consumer_ids=ids).to_json()
 
 
 def _check_subscription(subscription: SubscriptionData) -> None:

@@ -41,6 +41,7 @@ from cometmq.broker.topics import BrokerTopics, TopicRules
 from cometmq.errors import Error, NotFound
 from cometmq.remoting.answers import Table, table_of
 from cometmq.remoting.bodies.config_tables import KVTable
+from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.store.serving import served_parts
 from cometmq.store.store import Store
 from cometmq.store_config.broker_settings import BrokerSettings
@@ -136,7 +137,12 @@ class ControlPlane:
         self._parts = parts
         self.stats = Statistics(now_ms=now_ms)
         self.queues = Queues(store.handle)
-        self.locks = QueueLocks(now_ms=steady_ms, path=store.path / "cometmq" / "locks.json")
+        self.locks = QueueLocks(
+            now_ms=steady_ms,
+            path=store.path / "cometmq" / "locks.json",
+            exists=self._has_queue,
+            is_group=lambda group: self.groups.get(group) is not None,
+        )
         self.topics = BrokerTopics(
             parts.topics,
             plane,
@@ -319,6 +325,12 @@ class ControlPlane:
             share_out=settings.server_load_balancer_enable,
             serves_pops=settings.timer_wheel_enable,
         )
+
+    def _has_queue(self, queue: MessageQueue) -> bool:
+        topic = self.topics.get(queue.topic)
+        if topic is None or queue.broker_name != self._config.broker_name:
+            return False
+        return 0 <= queue.queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
 
     def _answer_fields(self) -> dict[str, str]:
         trace = "true" if self._settings.trace_on else "false"

@@ -13,12 +13,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from cometmq.broker.log_lists import listed_names
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.upstream_messages import FAQ
-from cometmq.broker.writes import SharedWrite
 from cometmq.errors import Error, InvalidArgument
-from cometmq.remoting.answers import Caller, Outcome, Refusal, Table, ok
-from cometmq.remoting.bodies.body import decode_body
+from cometmq.remoting.answers import Caller, Outcome, Refusal, Table, ok, with_body
+from cometmq.remoting.bodies.body import REQUEST_LIMITS, decode_body
 from cometmq.remoting.bodies.config_tables import (
     GroupForbidden,
     SubscriptionGroupList,
@@ -29,14 +29,20 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
 from cometmq.remoting.server import AGAIN
+from cometmq.remoting.shared_write import SharedWrite
 from cometmq.store.group_book import GroupBook
 from cometmq.store_config.fastjson import Layout, encode
-from cometmq.store_config.names import SYSTEM_GROUP_PREFIX, validate_group, validate_used_group
+from cometmq.store_config.names import SYSTEM_GROUP_PREFIX, validate_group, validate_made_topic, validate_used_group
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 
-__all__ = ["BrokerGroups"]
+__all__ = ["FORBIDDEN_TOPICS_MAX", "GROUPS_OF_REQUEST_MAX", "BrokerGroups"]
 
 _log = logging.getLogger("cometmq.broker.groups")
+
+GROUPS_OF_REQUEST_MAX = 10_000
+"""Groups that one request makes or changes."""
+FORBIDDEN_TOPICS_MAX = 1_000
+"""Topics that one group must not read."""
 
 _READ_BIT = 0
 _RETRY_QUEUES_MAX = 65_536
@@ -179,8 +185,10 @@ class BrokerGroups:
             RequestCode.POP_MESSAGE: self._pull,
             RequestCode.NOTIFICATION: self._pull,
             RequestCode.PEEK_MESSAGE: self._pull,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._update_list,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: with_body(_group_of, self._update),
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: with_body(
+                SubscriptionGroupList.from_request, self._update_list
+            ),
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._show_all,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._show,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._remove,
@@ -211,29 +219,31 @@ class BrokerGroups:
         # Upstream drops members that it does not know, too: they would be kept in the file.
         return group.without_unknown()
 
-    async def _update(self, request: Command, caller: Caller) -> Command:
-        group = self._checked(decode_body("SubscriptionGroupConfig", request.body, decode_subscription_group))
-        await self._update_changed([group])
+    async def _update(self, request: Command, caller: Caller, group: SubscriptionGroupConfig) -> Command:
+        await self._update_changed([self._checked(group)])
         return ok(request)
 
-    async def _update_list(self, request: Command, caller: Caller) -> Command:
-        body = SubscriptionGroupList.from_json(request.body)
+    async def _update_list(self, request: Command, caller: Caller, body: SubscriptionGroupList) -> Command:
+        if len(body.groups) > GROUPS_OF_REQUEST_MAX:
+            raise InvalidArgument(
+                f"{len(body.groups)} groups in one request; at most {GROUPS_OF_REQUEST_MAX} are taken"
+            )
         await self._update_changed([self._checked(group) for group in body.groups])
         return ok(request)
 
     async def _update_changed(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
         if groups:
             await self._put(groups)
-            _log.info("groups updated", extra={"groups": ",".join(group.group_name for group in groups)})
+            _log.info("groups updated", extra={"groups": listed_names(group.group_name for group in groups)})
 
-    def _show_all(self, request: Command, caller: Caller) -> Command:
+    async def _show_all(self, request: Command, caller: Caller) -> Command:
         # Without totalGroupNum in the answer a client that would ask page by page is content with the whole table.
         body = SubscriptionGroupWrapper(
             data_version=self._table.data_version,
             groups={group.group_name: group for group in self.all()},
             forbidden=self._table.forbidden_table(),
         )
-        return ok(request, body=body.to_json())
+        return ok(request, body=await caller.apart(body.to_json))
 
     async def _show(self, request: Command, caller: Caller) -> Command:
         found = await self.find_or_make(Members(request.fields).required("group"))
@@ -252,13 +262,32 @@ class BrokerGroups:
         _log.info("group deleted", extra={"group": name})
         return ok(request)
 
+    def _check_forbidden(self, name: str, topic: str) -> None:
+        """Refuse to keep what is of no group and no topic, since anybody may send any names."""
+        if self._table.get(name) is None:
+            raise self._unknown(f"subscription group not exist, {name}")
+        try:
+            validate_made_topic(topic)
+        except InvalidArgument as error:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, error.message) from error
+        if self._table.forbidden_mask(name, topic):
+            return
+        if len(self._table.forbidden_topics(name, _READ_BIT)) >= FORBIDDEN_TOPICS_MAX:
+            text = f"the group {name} must not read {FORBIDDEN_TOPICS_MAX} topics already"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+
     async def _forbid(self, request: Command, caller: Caller) -> Command:
         members = Members(request.fields)
         name, topic = members.required("group"), members.required("topic")
         if members.text("readable") is not None:
+            self._check_forbidden(name, topic)
             self._table.set_forbidden(name, topic, _READ_BIT, forbidden=not members.boolean("readable"))
             await self._write()
             self._forbidden_changed(name)
         readable = not self._table.forbidden_mask(name, topic) & 1 << _READ_BIT
         body = GroupForbidden(group=name, topic=topic, readable=readable)
         return request.response(ResponseCode.SUCCESS, remark="", body=body.to_json())
+
+
+def _group_of(body: bytes) -> SubscriptionGroupConfig:
+    return decode_body("SubscriptionGroupConfig", body, decode_subscription_group, limits=REQUEST_LIMITS)

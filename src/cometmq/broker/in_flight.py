@@ -2,7 +2,7 @@
 
 The loops count what is popped without order; of ordered pops it follows from the batch that each queue has out.
 
-Threads: the event loop's. Source: decision 0016.
+Threads: the event loop's; the looks run apart from it. Source: decision 0016.
 """
 
 from __future__ import annotations
@@ -46,8 +46,11 @@ class InFlight:
         """Return what this part serves."""
         return {RequestCode.GET_GROUP_IN_FLIGHT: self._show}
 
-    def _show(self, request: Command, caller: Caller) -> Command:
+    async def _show(self, request: Command, caller: Caller) -> Command:
         group = Members(request.fields).required("consumerGroup")
+        return ok(request, body=await caller.apart(lambda: self._body(group).to_json()))
+
+    def _body(self, group: str) -> GroupInFlightBody:
         popped = {(queue.topic, queue.queue_id): queue for queue in self._plane.pops_in_flight(group)}
         batches = {
             (queue.topic, queue.queue_id): queue.batch
@@ -61,12 +64,11 @@ class InFlight:
             for queue_id in range(topic.read_queue_nums)
         }
         counters = self._plane.counters()
-        body = GroupInFlightBody(
+        return GroupInFlightBody(
             queues=tuple(self._queue(group, key, popped, batches) for key in sorted(keys | popped.keys())),
             revive_lag_ms=counters.get("pop_revive_lag_ms_now", 0),
             revive_unread=counters.get("pop_revive_behind_now", 0),
         )
-        return ok(request, body=body.to_json())
 
     def _queue(
         self,

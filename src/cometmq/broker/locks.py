@@ -17,23 +17,30 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cometmq.remoting.answers import Caller, Table, ok
+from cometmq.remoting.answers import Caller, Refusal, Table, ok, with_body
 from cometmq.remoting.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
-from cometmq.remoting.codes import RequestCode
+from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.store_config.file_ops import SYSTEM_FILE_OPS, FileOps
 
-__all__ = ["LOCK_MS", "QueueLocks", "monotonic_ms"]
+__all__ = ["LOCKS_MAX", "LOCKS_OF_REQUEST_MAX", "LOCK_MS", "QueueLocks", "monotonic_ms"]
 
 LOCK_MS = 60_000
 """How long a lock lives; upstream's ``rocketmq.broker.rebalance.lockMaxLiveTime``."""
 
 
+LOCKS_OF_REQUEST_MAX = 65_536
+"""Queues that one request locks or unlocks: all of a topic."""
+LOCKS_MAX = 200_000
+"""Locks of all groups; further queues are not locked."""
+
+_CLIENT_ID_CHARS_MAX = 4_096
+_INLINE_QUEUES = 200
 _FILE_BYTES_MAX = 64 << 20
 _VERSION = 1
 
@@ -61,6 +68,8 @@ class QueueLocks:
         lock_ms: int = LOCK_MS,
         path: Path | None = None,
         files: FileOps = SYSTEM_FILE_OPS,
+        exists: Callable[[MessageQueue], bool] = lambda queue: True,
+        is_group: Callable[[str], bool] = lambda group: True,
     ) -> None:
         """Nothing is locked.
 
@@ -69,11 +78,16 @@ class QueueLocks:
             lock_ms: how long a lock lives.
             path: where owners are kept; None keeps them in memory alone.
             files: reaches the file.
+            exists: tells whether the broker has a queue; others are not locked.
+            is_group: tells whether the broker has a group; others lock nothing.
         """
         self._now_ms = now_ms
         self._lock_ms = lock_ms
         self._path = path
         self._files = files
+        self._exists = exists
+        self._is_group = is_group
+        self._count = 0
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
         self._changes = 0
         self._written = 0
@@ -82,14 +96,19 @@ class QueueLocks:
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Lock what is free or expired, renew what the client holds; return those that it holds now."""
         now = self._now_ms()
-        table = self._groups.setdefault(group, {})
+        table = self._groups.get(group, {})
         held = []
         for queue in queues:
             lock = table.get(queue)
+            if lock is None and (self._count >= LOCKS_MAX or not self._exists(queue)):
+                continue
             if lock is None or lock.owner == client_id or self._is_expired(lock, now):
                 self._changes += lock is None or lock.owner != client_id
+                self._count += lock is None
                 table[queue] = _Lock(client_id, now)
                 held.append(queue)
+        if table:
+            self._groups[group] = table
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
@@ -99,6 +118,7 @@ class QueueLocks:
             lock = table.get(queue)
             if lock is not None and lock.owner == client_id:
                 del table[queue]
+                self._count -= 1
                 self._changes += 1  # written with the next lock, or at the end
         if not table:
             self._groups.pop(group, None)
@@ -114,6 +134,7 @@ class QueueLocks:
         for group, table in list(self._groups.items()):
             for queue in [queue for queue, lock in table.items() if self._is_expired(lock, now)]:
                 del table[queue]
+                self._count -= 1
                 self._changes += 1
             if not table:
                 del self._groups[group]
@@ -137,12 +158,13 @@ class QueueLocks:
         self._groups = {
             group: {queue: _Lock(owner, now) for queue, owner in owners.items()} for group, owners in groups.items()
         }
+        self._count = sum(map(len, self._groups.values()))
 
     def persist(self) -> None:
         """Write what is locked, at the end. Blocks."""
         self.drop_expired()
         if self._path is not None and self._written != self._changes:
-            self._write(self._path, self._encoded())
+            self._write(self._path, self._copy())
             self._written = self._changes
 
     async def _store(self) -> None:
@@ -150,19 +172,21 @@ class QueueLocks:
         async with self._writing:
             if self._path is None or self._written == self._changes:
                 return
-            changes, data = self._changes, self._encoded()
-            await asyncio.get_running_loop().run_in_executor(None, self._write, self._path, data)
+            changes, groups = self._changes, self._copy()
+            await asyncio.get_running_loop().run_in_executor(None, self._write, self._path, groups)
             self._written = changes
 
-    def _encoded(self) -> bytes:
+    def _copy(self) -> dict[str, dict[MessageQueue, _Lock]]:
+        """Return what is locked, for a thread to write; a lock is never changed, but replaced."""
+        return {group: dict(table) for group, table in self._groups.items()}
+
+    def _write(self, path: Path, groups: Mapping[str, Mapping[MessageQueue, _Lock]]) -> None:
         locks = [
             [group, queue.topic, queue.broker_name, queue.queue_id, lock.owner]
-            for group, table in self._groups.items()
+            for group, table in groups.items()
             for queue, lock in table.items()
         ]
-        return json.dumps({"version": _VERSION, "locks": locks}).encode()
-
-    def _write(self, path: Path, data: bytes) -> None:
+        data = json.dumps({"version": _VERSION, "locks": locks}).encode()
         fresh = path.with_suffix(".tmp")
         try:
             self._files.make_folder(path.parent)
@@ -179,16 +203,31 @@ class QueueLocks:
 
     def handlers(self) -> Table:
         """Return what this part serves."""
-        return {RequestCode.LOCK_BATCH_MQ: self._serve_lock, RequestCode.UNLOCK_BATCH_MQ: self._serve_unlock}
+        return {
+            RequestCode.LOCK_BATCH_MQ: with_body(LockBatchRequestBody.from_request, self._serve_lock),
+            RequestCode.UNLOCK_BATCH_MQ: with_body(UnlockBatchRequestBody.from_request, self._serve_unlock),
+        }
 
-    async def _serve_lock(self, request: Command, caller: Caller) -> Command:
-        body = LockBatchRequestBody.from_json(request.body)
-        held = self.lock(body.consumer_group, body.client_id, body.queues)
+    @staticmethod
+    def _check(client_id: str, queues: Collection[MessageQueue]) -> None:
+        if len(client_id) > _CLIENT_ID_CHARS_MAX:
+            text = f"a clientId has at most {_CLIENT_ID_CHARS_MAX} characters, not {len(client_id)}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+        if len(queues) > LOCKS_OF_REQUEST_MAX:
+            text = f"a request names at most {LOCKS_OF_REQUEST_MAX} queues, not {len(queues)}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+
+    async def _serve_lock(self, request: Command, caller: Caller, body: LockBatchRequestBody) -> Command:
+        self._check(body.client_id, body.queues)
+        is_known = self._is_group(body.consumer_group)
+        held = tuple(self.lock(body.consumer_group, body.client_id, body.queues)) if is_known else ()
         await self._store()
-        return ok(request, body=LockBatchResponseBody(locked_queues=tuple(held)).to_json())
+        answer = LockBatchResponseBody(locked_queues=held)
+        text = answer.to_json() if len(held) <= _INLINE_QUEUES else await caller.apart(answer.to_json)
+        return ok(request, body=text)
 
-    def _serve_unlock(self, request: Command, caller: Caller) -> Command:
-        body = UnlockBatchRequestBody.from_json(request.body)
+    def _serve_unlock(self, request: Command, caller: Caller, body: UnlockBatchRequestBody) -> Command:
+        self._check(body.client_id, body.queues)
         self.unlock(body.consumer_group, body.client_id, body.queues)
         return ok(request)
 

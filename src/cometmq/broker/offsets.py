@@ -42,9 +42,12 @@ from cometmq.store_config.fastjson import Layout, encode
 from cometmq.store_config.fields import INT64_MAX
 from cometmq.store_config.topic_config import TopicConfig
 
-__all__ = ["BrokerOffsets"]
+__all__ = ["QUEUES_OF_REQUEST_MAX", "BrokerOffsets"]
 
 _log = logging.getLogger("cometmq.broker.offsets")
+
+QUEUES_OF_REQUEST_MAX = 100_000
+"""Queues that one answer is about; as many fit a frame."""
 
 _VERSION_WITH_RESET = 28
 """V3_0_7_SNAPSHOT: from there on clients take code 220."""
@@ -177,14 +180,19 @@ class BrokerOffsets:
             RequestCode.QUERY_CORRECTION_OFFSET: self._show_corrections,
         }
 
-    def _show_table(self, request: Command, caller: Caller) -> Command:
-        self.sync()
-        return ok(request, body=encode(self._table.encode(), layout=Layout.COMPACT))
+    async def _show_table(self, request: Command, caller: Caller) -> Command:
+        def look() -> bytes:
+            self.sync()
+            return encode(self._table.encode(), layout=Layout.COMPACT)
+
+        return ok(request, body=await caller.apart(look))
 
     # --- 208, 317: how far groups are
 
-    def _show_stats(self, request: Command, caller: Caller) -> Command:
-        members = Members(request.fields)
+    async def _show_stats(self, request: Command, caller: Caller) -> Command:
+        return ok(request, body=await caller.apart(lambda: self._stats_of_group(Members(request.fields)).to_json()))
+
+    def _stats_of_group(self, members: Members) -> ConsumeStats:
         group = members.required("consumerGroup")
         named = [name for name in members.text("topicList", "").split(";") if name.strip()]
         one = members.text("topic", "").strip()
@@ -193,12 +201,14 @@ class BrokerOffsets:
             wanted = [topic for topic in wanted if self._is_subscribed(group, topic)]
         table: dict[MessageQueue, OffsetWrapper] = {}
         consume_tps = 0.0
+        queues_left = QUEUES_OF_REQUEST_MAX
         for topic in dict.fromkeys(wanted):
             config = self._topics.get(topic)
             if config is not None:
+                queues_left = _less(queues_left, config.read_queue_nums)
                 table |= self._offsets_of(group, config, config.read_queue_nums, with_pulls=True)
                 consume_tps += self._stats.minute_rate("GROUP_GET_NUMS", f"{topic}@{group}")
-        return ok(request, body=ConsumeStats(offsets=table, consume_tps=consume_tps).to_json())
+        return ConsumeStats(offsets=table, consume_tps=consume_tps)
 
     def _offsets_of(
         self, group: str, topic: TopicConfig, queues: int, *, with_pulls: bool
@@ -223,8 +233,12 @@ class BrokerOffsets:
         pulled = self._plane.pull_offset(group, topic, queue_id) or 0
         return max(pulled, self._plane.pop_offset(group, topic, queue_id) or 0)
 
-    def _show_all_stats(self, request: Command, caller: Caller) -> Command:
+    async def _show_all_stats(self, request: Command, caller: Caller) -> Command:
         only_ordered = Members(request.fields).required_boolean("isOrder")
+        return ok(request, body=await caller.apart(lambda: self._all_stats(only_ordered).to_json()))
+
+    def _all_stats(self, only_ordered: bool) -> ConsumeStatsList:
+        queues_left = QUEUES_OF_REQUEST_MAX
         lines: list[Mapping[str, tuple[ConsumeStats, ...]]] = []
         behind = in_flight = 0
         for group in self._groups.all():
@@ -235,33 +249,39 @@ class BrokerOffsets:
                     continue
                 if not self._is_subscribed(group.group_name, name):
                     continue
+                queues_left = _less(queues_left, topic.write_queue_nums)
                 table = self._offsets_of(group.group_name, topic, topic.write_queue_nums, with_pulls=False)
                 rate = self._stats.minute_rate("GROUP_GET_NUMS", f"{name}@{group.group_name}")
                 found.append(ConsumeStats(offsets=table, consume_tps=rate))
                 behind += sum(queue.broker_offset - queue.consumer_offset for queue in table.values())
                 in_flight += sum(queue.pull_offset - queue.consumer_offset for queue in table.values())
             lines.append({group.group_name: tuple(found)})
-        body = ConsumeStatsList(
+        return ConsumeStatsList(
             groups=tuple(lines),
             broker_address=self._broker_address(),
             total_diff=behind,
             total_inflight_diff=in_flight,
         )
-        return ok(request, body=body.to_json())
 
     # --- 222: moving progress
 
-    def _reset(self, request: Command, caller: Caller) -> Command:
+    async def _reset(self, request: Command, caller: Caller) -> Command:
         members = Members(request.fields)
         topic, group = members.required("topic"), members.required("group")
         time_ms, force = members.required_int64("timestamp"), members.required_boolean("isForce")
         queue_id, offset = members.int32("queueId", -1), members.int64("offset")
         if self.reset_on_server:
-            targets = self._reset_here(topic, group, time_ms, queue_id, offset)
+            targets = await caller.apart(lambda: self._reset_here(topic, group, time_ms, queue_id, offset))
         else:
-            targets = self._reset_at_clients(request, topic, group, time_ms, force)
+            language = request.language
+            targets, order = await caller.apart(lambda: self._targets(language, topic, group, time_ms, force))
+            self._send_order(group, topic, time_ms, order)
+        _log.info("offsets reset", extra={"group": group, "topic": topic, "queues": len(targets)})
+        return ok(request, body=await caller.apart(lambda: self._reset_body(topic, targets)))
+
+    def _reset_body(self, topic: str, targets: Mapping[int, int]) -> bytes:
         table = {self._queue(topic, queue): target for queue, target in targets.items()}
-        return ok(request, body=ResetOffsetBody(offsets=table).to_json())
+        return ResetOffsetBody(offsets=table).to_json()
 
     def _reset_here(self, topic: str, group: str, time_ms: int, queue_id: int, offset: int | None) -> dict[int, int]:
         config = self._topics.get(topic)
@@ -282,7 +302,6 @@ class BrokerOffsets:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         for queue, target in targets.items():
             self._plane.reset_offset(group, topic, queue, target)
-        _log.info("offsets reset", extra={"group": group, "topic": topic, "queues": targets})
         return targets
 
     def _checked_target(self, topic: str, queue_id: int, offset: int) -> int:
@@ -292,8 +311,10 @@ class BrokerOffsets:
             raise Refusal(ResponseCode.SYSTEM_ERROR, text)
         return offset
 
-    def _reset_at_clients(self, request: Command, topic: str, group: str, time_ms: int, force: bool) -> dict[int, int]:
-        """Let the members of a group move their offsets themselves (code 220)."""
+    def _targets(
+        self, language: Language, topic: str, group: str, time_ms: int, force: bool
+    ) -> tuple[dict[int, int], Command]:
+        """Return where a group is to go on, and the request (220) that tells its members. Any thread."""
         config = self._topics.get(topic)
         if config is None:
             text = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
@@ -305,16 +326,17 @@ class BrokerOffsets:
                 raise Refusal(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
             wanted = self._queues.offset_at(topic, queue, time_ms)
             targets[queue] = wanted if force or wanted < consumed else consumed
+        return targets, self._reset_order(language, topic, group, time_ms, targets)
+
+    def _send_order(self, group: str, topic: str, time_ms: int, order: Command) -> None:
+        """Let the members of a group move their offsets themselves."""
         online = self._consumers.get(group)
         if online is None:
             text = f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {time_ms}"
             raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, text)
-        order = self._reset_order(request.language, topic, group, time_ms, targets)
         self._check_versions(online.members.values())
         for conn in list(online.members):
             self._link.send_oneway(conn, order)
-        _log.info("offsets reset at clients", extra={"group": group, "topic": topic, "queues": targets})
-        return targets
 
     @staticmethod
     def _check_versions(members: Iterable[ClientConnection]) -> None:
@@ -341,8 +363,11 @@ class BrokerOffsets:
 
     # --- 314, 303, 308
 
-    def _clone(self, request: Command, caller: Caller) -> Command:
-        members = Members(request.fields)
+    async def _clone(self, request: Command, caller: Caller) -> Command:
+        await caller.apart(lambda: self._copy_progress(Members(request.fields)))
+        return ok(request)
+
+    def _copy_progress(self, members: Members) -> None:
         source, target = members.required("srcGroup"), members.required("destGroup")
         one, offline = members.text("topic", "").strip(), members.boolean("offline")
         for topic in (one,) if one else self.topics_of(source):
@@ -350,17 +375,21 @@ class BrokerOffsets:
                 continue
             for queue_id, offset in self._progress(source, topic).items():
                 self._plane.commit_offset(target, topic, queue_id, offset)
-        return ok(request)
 
     def _progress(self, group: str, topic: str) -> dict[int, int]:
         self.sync()
         return self._table.queues(group, topic)
 
-    def _show_time_span(self, request: Command, caller: Caller) -> Command:
+    async def _show_time_span(self, request: Command, caller: Caller) -> Command:
         members = Members(request.fields)
         topic, group = self._topics.require(members.required("topic")), members.required("group")
-        spans = tuple(self._time_span(topic.topic_name, group, queue_id) for queue_id in range(topic.write_queue_nums))
-        return ok(request, body=QueryConsumeTimeSpanBody(spans=spans).to_json())
+        name, count = topic.topic_name, topic.write_queue_nums
+
+        def look() -> bytes:
+            spans = tuple(self._time_span(name, group, queue_id) for queue_id in range(count))
+            return QueryConsumeTimeSpanBody(spans=spans).to_json()
+
+        return ok(request, body=await caller.apart(look))
 
     def _time_span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
         earliest_ms = self._queues.earliest_ms(topic, queue_id)
@@ -383,9 +412,11 @@ class BrokerOffsets:
             delay_ms=delay_ms,
         )
 
-    def _show_corrections(self, request: Command, caller: Caller) -> Command:
+    async def _show_corrections(self, request: Command, caller: Caller) -> Command:
         """Show the least progress of all groups. Upstream deletes the progress of those to be left out; we do not."""
-        members = Members(request.fields)
+        return ok(request, body=await caller.apart(lambda: self._corrections(Members(request.fields)).to_json()))
+
+    def _corrections(self, members: Members) -> QueryCorrectionOffsetBody:
         topic, compared = members.required("topic"), members.required("compareGroup")
         left_out = set(members.text("filterGroups", "").split(","))
         least: dict[int, int] = {}
@@ -398,7 +429,15 @@ class BrokerOffsets:
         for queue_id, offset in self._table.queues(compared, topic).items():
             if queue_id in least and least[queue_id] > offset:
                 least[queue_id] = INT64_MAX
-        return ok(request, body=QueryCorrectionOffsetBody(offsets=least).to_json())
+        return QueryCorrectionOffsetBody(offsets=least)
+
+
+def _less(queues_left: int, queues: int) -> int:
+    """Return how many queues may be looked at beside those; Refusal where they are too many."""
+    if queues > queues_left:
+        text = f"the request is about more than {QUEUES_OF_REQUEST_MAX} queues; ask for fewer topics at a time"
+        raise Refusal(ResponseCode.SYSTEM_ERROR, text)
+    return queues_left - queues
 
 
 def _text_of(time_ms: int) -> str:

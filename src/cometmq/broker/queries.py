@@ -2,12 +2,10 @@
 
 Answers of 12 hold stored records one behind the other, as upstream's do, and end before a frame would be too long.
 
-Threads: the event loop's; the looks into the log run in its executor. Source: remoting specification 2.8.
+Threads: the event loop's; the looks into the log run apart from it. Source: remoting specification 2.8.
 """
 
 from __future__ import annotations
-
-import asyncio
 
 from cometmq._engine import record_of
 from cometmq.broker.queues import Queues
@@ -20,11 +18,12 @@ from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
 from cometmq.store.store import Store
 
-__all__ = ["Queries"]
+__all__ = ["UNITS_MAX", "Queries"]
 
 _UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _BODY_BYTES_MAX = 15 << 20
-_UNITS_MAX = 65_536
+UNITS_MAX = 65_536
+"""Queue units of one answer."""
 _NOT_THERE = (NotFound, OffsetOutOfRange, CorruptRecord)
 
 
@@ -76,7 +75,7 @@ class Queries:
         def look() -> bytes:
             return self._records(topic, key, begin_ms, end_ms, limit) if limit > 0 else b""
 
-        body = await asyncio.get_running_loop().run_in_executor(None, look)
+        body = await caller.apart(look)
         info = self._store.info()
         fields = {
             "indexLastUpdateTimestamp": str(info.latest_timestamp_ms or 0),
@@ -107,7 +106,7 @@ class Queries:
 
     async def _view(self, request: Command, caller: Caller) -> Command:
         offset = Members(request.fields).required_int64("offset")
-        body = await asyncio.get_running_loop().run_in_executor(None, self._look, offset)
+        body = await caller.apart(lambda: self._look(offset))
         return ok(request, body=body)
 
     def _look(self, offset: int) -> bytes:
@@ -123,7 +122,7 @@ class Queries:
         time_ms = self._queues.earliest_ms(members.required("topic"), members.required_int32("queueId"))
         return ok(request, fields={"timestamp": str(time_ms)})
 
-    def _units(self, request: Command, caller: Caller) -> Command:
+    async def _units(self, request: Command, caller: Caller) -> Command:
         members = Members(request.fields)
         topic, queue_id = members.required("topic"), members.required_int32("queueId")
         index, count = members.required_int64("index"), members.required_int32("count")
@@ -133,21 +132,21 @@ class Queries:
         group = members.text("consumerGroup")
         online = None if group is None else self._consumers.get(group)
         subscription = None if online is None else online.subscriptions.get(topic)
-        remark: str | None = None
-        units: tuple[ConsumeQueueData, ...] = ()
-        if low <= index < high:
-            units = tuple(self._listed(topic, queue_id, index, min(count, _UNITS_MAX)))
-        else:
-            # Upstream's answer has no body here, of which its own command dies.
-            remark = f"Index {index} of {queue_id}@{topic} is not exist!"
-        body = QueryConsumeQueueResponseBody(
-            min_queue_index=low,
-            max_queue_index=high,
-            queue_data=units,
-            subscription=subscription,
-            filter_data=f"{group}@{topic} is not online!" if group is not None and subscription is None else None,
-        )
-        return request.response(ResponseCode.SUCCESS, remark=remark, body=body.to_json())
+        is_there = low <= index < high
+        # Upstream's answer has no body here, of which its own command dies.
+        remark = None if is_there else f"Index {index} of {queue_id}@{topic} is not exist!"
+
+        def look() -> bytes:
+            units = self._listed(topic, queue_id, index, min(count, UNITS_MAX)) if is_there else []
+            return QueryConsumeQueueResponseBody(
+                min_queue_index=low,
+                max_queue_index=high,
+                queue_data=tuple(units),
+                subscription=subscription,
+                filter_data=f"{group}@{topic} is not online!" if group is not None and subscription is None else None,
+            ).to_json()
+
+        return request.response(ResponseCode.SUCCESS, remark=remark, body=await caller.apart(look))
 
     def _listed(self, topic: str, queue_id: int, index: int, count: int) -> list[ConsumeQueueData]:
         if count <= 0:

@@ -11,7 +11,7 @@ Source: consumption specification 3.4, upstream's ConsumerManager and ProducerMa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -100,6 +100,10 @@ class ConsumerRegistry:
     def groups(self) -> Iterator[ConsumerGroup]:
         """Return every group that is online."""
         return iter(list(self._groups.values()))
+
+    def groups_of_conn(self, conn: int) -> Set[str]:
+        """Return the groups that a connection is in."""
+        return self._groups_of.get(conn, frozenset())
 
     def groups_of_topic(self, topic: str) -> list[str]:
         """Return the groups that subscribe to a topic."""
@@ -241,6 +245,7 @@ class ProducerRegistry:
         """Nobody is there. ``now_ms`` is the clock."""
         self._now_ms = now_ms
         self._groups: dict[str, dict[int, ClientConnection]] = {}
+        self._groups_of: dict[int, set[str]] = {}
 
     def get(self, group: str) -> Mapping[int, ClientConnection] | None:
         """Return a group's members by connection, or None where there are none."""
@@ -250,21 +255,30 @@ class ProducerRegistry:
         """Return every group that is online."""
         return self._groups
 
+    def groups_of_conn(self, conn: int) -> Set[str]:
+        """Return the groups that a connection is in."""
+        return self._groups_of.get(conn, frozenset())
+
     def register(self, group: str, client: ClientConnection) -> None:
         """Note a heartbeat."""
         self._groups.setdefault(group, {})[client.conn] = client
+        self._groups_of.setdefault(client.conn, set()).add(group)
 
     def unregister(self, group: str, conn: int) -> None:
         """Take a connection out of a group."""
         members = self._groups.get(group)
-        if members is not None:
-            members.pop(conn, None)
-            if not members:
-                del self._groups[group]
+        if members is None or members.pop(conn, None) is None:
+            return
+        if not members:
+            del self._groups[group]
+        names = self._groups_of[conn]
+        names.discard(group)
+        if not names:
+            del self._groups_of[conn]
 
     def close(self, conn: int) -> None:
         """Take a connection that is gone out of all groups."""
-        for group in [group for group, members in self._groups.items() if conn in members]:
+        for group in sorted(self._groups_of.get(conn, ())):
             self.unregister(group, conn)
 
     def expire(self, timeout_ms: int) -> list[int]:

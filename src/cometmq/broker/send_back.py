@@ -9,7 +9,6 @@ Threads: the event loop's. Source: consumption specification 3.7; upstream's Abs
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
 from cometmq.remoting.properties import properties_that_fit
+from cometmq.store_config.fields import INT32_MAX
 from cometmq.store_config.names import RETRY_PREFIX, dead_letter_topic, retry_topic
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
 from cometmq.store_config.topic_config import TopicConfig
@@ -170,8 +170,11 @@ class SendBack:
         queue_id = self._queue_of(DLQ_QUEUES if route.is_dead else group.retry_queue_nums)
         if route.is_dead:
             await self._make(route.topic, queues=DLQ_QUEUES)
-        await self._store(message, route, queue_id)
+        await self._store(message, route, queue_id, caller)
         origin = message.properties.get("RETRY_TOPIC", message.topic)
+        if self._topics.get(origin) is None:
+            # Its sender may have written anything into the property.
+            origin = message.topic
         self._stats.add("SNDBCK_PUT_NUMS", f"{origin}@{name}", 1)
         if route.is_dead:
             _log.info("message given up", extra={"group": name, "topic": origin, "id": message.message_id})
@@ -189,7 +192,7 @@ class SendBack:
         except _MESSAGES_FAULTS as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}") from error
 
-    async def _store(self, message: Message, route: Route, queue_id: int) -> None:
+    async def _store(self, message: Message, route: Route, queue_id: int, caller: Caller) -> None:
         properties = dict(message.properties)
         properties.setdefault("RETRY_TOPIC", message.topic)
         properties["WAIT"] = "false"
@@ -208,10 +211,10 @@ class SendBack:
             sys_flag=message.sys_flag,
             born_timestamp_ms=message.born_timestamp_ms,
             born_host=message.born_host,
-            reconsume_times=message.reconsume_times + 1,
+            reconsume_times=min(message.reconsume_times + 1, INT32_MAX),
         )
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._plane.put, outgoing)
+            await caller.store_apart(lambda: self._plane.put(outgoing))
         except Error as error:
             _log.warning("message not sent back", extra={"topic": route.topic, "error": str(error)})
             raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error

@@ -8,7 +8,6 @@ Threads: the event loop's. Source: consumption specification 3.7.2, 3.9; upstrea
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -140,7 +139,7 @@ class Sends:
             reconsume_times=members.int32("reconsumeTimes", 0),
         )
         try:
-            place = await asyncio.get_running_loop().run_in_executor(None, self._plane.put, message)
+            place = await caller.store_apart(lambda: self._plane.put(message))
         except Error as error:
             raise _not_stored(error) from error
         _log.info("message given up", extra={"group": route.topic, "id": place.message_id})

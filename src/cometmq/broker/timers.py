@@ -9,7 +9,6 @@ Source: store specification 9.7, 9.8, remoting specification 2.2; upstream's Rec
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import logging
@@ -24,6 +23,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
 from cometmq.store_config.broker_settings import BrokerSettings
+from cometmq.store_config.names import may_send_to
 from cometmq.store_config.topic_config import Perm
 
 __all__ = ["BrokerTimers", "RecallHandle"]
@@ -125,7 +125,7 @@ class BrokerTimers:
     async def _recall(self, request: Command, caller: Caller) -> Command:
         try:
             message = self._deletion(Members(request.fields), caller)
-            await self._store(message)
+            await self._store(message, caller)
         except Refusal as refusal:
             return request.response(refusal.code, remark=refusal.remark, fields=self._fields)
         unique_id = message.properties["UNIQ_KEY"]
@@ -141,6 +141,8 @@ class BrokerTimers:
         if not is_writable and not settings.allow_recall_when_broker_not_writeable:
             raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
         topic = members.required("topic")
+        if not may_send_to(topic):
+            raise Refusal(ResponseCode.NO_PERMISSION, f"recall failed, the topic[{topic}] is the broker's own")
         if self._topics.get(topic) is None:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
         handle = RecallHandle.parse(members.required("recallHandle"))
@@ -172,9 +174,9 @@ class BrokerTimers:
             reconsume_times=0,
         )
 
-    async def _store(self, message: OutgoingMessage) -> None:
+    async def _store(self, message: OutgoingMessage, caller: Caller) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._plane.put, message)
+            await caller.store_apart(lambda: self._plane.put(message))
         except Error as error:
             _log.warning("timer not recalled", extra={"topic": message.topic, "error": str(error)})
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {error.message}") from error

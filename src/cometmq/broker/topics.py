@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from cometmq.broker.log_lists import listed_names
 from cometmq.broker.plane import DataPlane
 from cometmq.broker.upstream_messages import FAQ
-from cometmq.broker.writes import SharedWrite
 from cometmq.errors import Error, InvalidArgument
-from cometmq.remoting.answers import Caller, Refusal, Table, ok
+from cometmq.remoting.answers import Caller, Refusal, Table, ok, with_body
 from cometmq.remoting.bodies.config_tables import (
     CreateTopicListRequestBody,
     TopicConfigAndMappingSerializeWrapper,
@@ -32,6 +32,7 @@ from cometmq.remoting.bodies.config_tables import (
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
+from cometmq.remoting.shared_write import SharedWrite
 from cometmq.store.topic_book import QUEUES_MAX, TopicBook
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.names import (
@@ -46,9 +47,12 @@ from cometmq.store_config.names import (
 )
 from cometmq.store_config.topic_config import Perm, QueueType, TopicConfig, alter_attributes
 
-__all__ = ["Announcer", "BrokerTopics", "TopicRules", "parse_attributes"]
+__all__ = ["TOPICS_OF_REQUEST_MAX", "Announcer", "BrokerTopics", "TopicRules", "parse_attributes"]
 
 _log = logging.getLogger("cometmq.broker.topics")
+
+TOPICS_OF_REQUEST_MAX = 10_000
+"""Topics that one request makes or changes."""
 
 _TEMPLATE = "TBW102"
 _PERM_MAX = 15
@@ -320,7 +324,9 @@ class BrokerTopics:
         """Return what this part serves."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._update,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._update_list,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: with_body(
+                CreateTopicListRequestBody.from_request, self._update_list
+            ),
             RequestCode.DELETE_TOPIC_IN_BROKER: self._remove,
             RequestCode.GET_ALL_TOPIC_CONFIG: self._show_all,
             RequestCode.GET_TOPIC_CONFIG: self._show,
@@ -373,8 +379,9 @@ class BrokerTopics:
         await self._update_changed([config])
         return request.response(ResponseCode.SUCCESS, remark=_NOT_SET)
 
-    async def _update_list(self, request: Command, caller: Caller) -> Command:
-        body = CreateTopicListRequestBody.from_json(request.body)
+    async def _update_list(self, request: Command, caller: Caller, body: CreateTopicListRequestBody) -> Command:
+        if len(body.topics) > TOPICS_OF_REQUEST_MAX:
+            raise InvalidArgument(f"{len(body.topics)} topics in one request; at most {TOPICS_OF_REQUEST_MAX} may be")
         # Members that this version does not know are dropped, as upstream drops them: they would be kept in the file.
         configs = [self._altered(replace(topic, unknown={})) for topic in body.topics]
         await self._update_changed(configs)
@@ -384,7 +391,7 @@ class BrokerTopics:
         changed = [config for config in configs if config != self._table.get(config.topic_name)]
         if changed:
             await self._put(changed)
-            _log.info("topics updated", extra={"topics": ",".join(config.topic_name for config in changed)})
+            _log.info("topics updated", extra={"topics": listed_names(config.topic_name for config in changed)})
 
     async def _remove(self, request: Command, caller: Caller) -> Command:
         name = Members(request.fields).text("topic", "").strip()
@@ -407,7 +414,7 @@ class BrokerTopics:
         await asyncio.get_running_loop().run_in_executor(None, self._delete, name)
         _log.info("topic deleted", extra={"topic": name})
 
-    def _show_all(self, request: Command, caller: Caller) -> Command:
+    async def _show_all(self, request: Command, caller: Caller) -> Command:
         # Without totalTopicNum in the answer a client that would ask page by page is content with the whole table.
         version = self.data_version
         body = TopicConfigAndMappingSerializeWrapper(
@@ -415,7 +422,7 @@ class BrokerTopics:
             mapping_data_version=version,
             topics={topic.topic_name: topic for topic in self.all()},
         )
-        return ok(request, body=body.to_json())
+        return ok(request, body=await caller.apart(body.to_json))
 
     def _show(self, request: Command, caller: Caller) -> Command:
         name = Members(request.fields).required("topic")

@@ -10,15 +10,15 @@ Source:  remoting specification 2.11.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from cometmq.errors import LimitReached
 from cometmq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
 from cometmq.namesrv.routes import Registration, RouteTable
 from cometmq.namesrv.settings import NamesrvSettings, properties_text, with_updates
-from cometmq.remoting.answers import Caller, Refusal, Table, ok, table_of
-from cometmq.remoting.bodies.body import decode_body
+from cometmq.remoting.answers import Caller, Outcome, Refusal, Table, ok, table_of, with_body
+from cometmq.remoting.bodies.body import REQUEST_LIMITS, Body, decode_body
 from cometmq.remoting.bodies.config_tables import KVTable, TopicList, decode_data_version
 from cometmq.remoting.bodies.registration import RegisterBrokerBody, body_checksum
 from cometmq.remoting.bodies.routes import (
@@ -30,8 +30,10 @@ from cometmq.remoting.bodies.routes import (
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members, flag_text
+from cometmq.remoting.shared_write import SharedWrite
+from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.fastjson import Layout, encode
-from cometmq.store_config.java_properties import parse_properties
+from cometmq.store_config.java_properties import check_config_body, parse_properties
 
 __all__ = ["NameServer"]
 
@@ -39,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _ZONE_FIELD = "__ZONE_NAME"
+_LISTED_INLINE = 1_000
 
 
 @contextmanager
@@ -48,6 +51,10 @@ def _limited() -> Iterator[None]:
         yield
     except LimitReached as error:
         raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+
+
+def _version_of(body: bytes) -> DataVersion:
+    return decode_body("DataVersion", body, decode_data_version, limits=REQUEST_LIMITS)
 
 
 def _optional_flag(request: Command, name: str) -> bool | None:
@@ -67,6 +74,7 @@ class NameServer:
         """
         self.settings = settings
         self.kv_config = kv_config
+        self._write_kv_config = SharedWrite(kv_config.persist)
         self._now_ms = now_ms
         self._started_ms = now_ms()
         self.routes = RouteTable(
@@ -79,9 +87,9 @@ class NameServer:
         return table_of(
             [
                 {
-                    RequestCode.REGISTER_BROKER: self._register_broker,
+                    RequestCode.REGISTER_BROKER: self._register,
                     RequestCode.UNREGISTER_BROKER: self._unregister_broker,
-                    RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+                    RequestCode.QUERY_DATA_VERSION: with_body(_version_of, self._query_data_version),
                     RequestCode.BROKER_HEARTBEAT: self._broker_heartbeat,
                     RequestCode.GET_BROKER_MEMBER_GROUP: self._get_broker_member_group,
                     RequestCode.GET_BROKER_CLUSTER_INFO: self._get_broker_cluster_info,
@@ -96,7 +104,7 @@ class NameServer:
                     RequestCode.GET_UNIT_TOPIC_LIST: self._get_unit_topics,
                     RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._get_unit_subscribed_topics,
                     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._get_unit_subscribed_plain_topics,
-                    RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+                    RequestCode.REGISTER_TOPIC_IN_NAMESRV: with_body(TopicRouteData.from_request, self._register_topic),
                     RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
                 },
                 {
@@ -109,6 +117,16 @@ class NameServer:
                 },
             ]
         )
+
+    def _listed(self, request: Command, caller: Caller, body: Body) -> Outcome | Awaitable[Outcome]:
+        """Answer with a list of brokers or topics; many are written apart from the event loop."""
+        if self.routes.broker_count + self.routes.topic_count <= _LISTED_INLINE:
+            return ok(request, body=body.to_json())
+
+        async def later() -> Command:
+            return ok(request, body=await caller.apart(body.to_json))
+
+        return later()
 
     # --- What happens by itself ---------------------------------------------------------------------------------------
 
@@ -128,11 +146,19 @@ class NameServer:
 
     # --- Brokers ------------------------------------------------------------------------------------------------------
 
-    def _register_broker(self, request: Command, caller: Caller) -> Command:
+    def _register(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
+        """Read the registration, which may be long and compressed, apart from the event loop."""
+        checksum = Members(request.fields).int32("bodyCrc32", 0)
+
+        def read(body: bytes) -> RegisterBrokerBody:
+            if checksum != 0 and checksum != body_checksum(body):
+                raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+            return RegisterBrokerBody.from_wire(body, version=request.version) if body else RegisterBrokerBody()
+
+        return with_body(read, self._register_broker)(request, caller)
+
+    def _register_broker(self, request: Command, caller: Caller, body: RegisterBrokerBody) -> Command:
         members = Members(request.fields)
-        checksum = members.int32("bodyCrc32", 0)
-        if checksum != 0 and checksum != body_checksum(request.body):
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         registration = Registration(
             cluster=members.required("clusterName"),
             broker_name=members.required("brokerName"),
@@ -144,11 +170,6 @@ class NameServer:
             enable_acting_master=members.boolean("enableActingMaster")
             if "enableActingMaster" in request.fields
             else None,
-        )
-        body = (
-            RegisterBrokerBody.from_wire(request.body, version=request.version)
-            if request.body
-            else RegisterBrokerBody()
         )
         is_new = self.routes.version_of(registration.cluster, registration.address) is None
         with _limited():
@@ -184,10 +205,9 @@ class NameServer:
             _log.info("broker gone: it unregistered", extra={"cluster": cluster, "address": address})
         return ok(request)
 
-    def _query_data_version(self, request: Command, caller: Caller) -> Command:
+    def _query_data_version(self, request: Command, caller: Caller, asked: DataVersion) -> Command:
         members = Members(request.fields)
         cluster, address = members.required("clusterName"), members.required("brokerAddr")
-        asked = decode_body("DataVersion", request.body, decode_data_version)
         is_changed = self.routes.is_changed(cluster, address, asked)
         self.routes.heard_of(cluster, address, now_ms=self._now_ms())
         known = self.routes.version_of(cluster, address)
@@ -209,8 +229,8 @@ class NameServer:
         )
         return ok(request, body=GetBrokerMemberGroupResponseBody(group=group).to_json())
 
-    def _get_broker_cluster_info(self, request: Command, caller: Caller) -> Command:
-        return ok(request, body=self.routes.cluster_info().to_json())
+    def _get_broker_cluster_info(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
+        return self._listed(request, caller, self.routes.cluster_info())
 
     def _wipe_write_perm(self, request: Command, caller: Caller) -> Command:
         broker_name = Members(request.fields).required("brokerName")
@@ -240,39 +260,38 @@ class NameServer:
         is_standard = request.version >= STANDARD_JSON_VERSION or members.boolean("acceptStandardJsonOnly")
         return ok(request, body=route.to_standard_json() if is_standard else route.to_json())
 
-    def _get_all_topics(self, request: Command, caller: Caller) -> Command:
+    def _get_all_topics(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         if not self.settings.enable_all_topic_list:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "disable")
-        return ok(request, body=TopicList(topics=self.routes.topics()).to_json())
+        return self._listed(request, caller, TopicList(topics=self.routes.topics()))
 
-    def _get_topics_by_cluster(self, request: Command, caller: Caller) -> Command:
+    def _get_topics_by_cluster(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         self._check_topic_list()
         cluster = Members(request.fields).required("cluster")
-        return ok(request, body=TopicList(topics=self.routes.topics_of_cluster(cluster)).to_json())
+        return self._listed(request, caller, TopicList(topics=self.routes.topics_of_cluster(cluster)))
 
-    def _get_system_topics(self, request: Command, caller: Caller) -> Command:
+    def _get_system_topics(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         topics, address = self.routes.system_topics()
-        return ok(request, body=TopicList(topics=topics, broker_address=address).to_json())
+        return self._listed(request, caller, TopicList(topics=topics, broker_address=address))
 
-    def _get_unit_topics(self, request: Command, caller: Caller) -> Command:
+    def _get_unit_topics(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         self._check_topic_list()
-        return ok(request, body=TopicList(topics=self.routes.unit_topics()).to_json())
+        return self._listed(request, caller, TopicList(topics=self.routes.unit_topics()))
 
-    def _get_unit_subscribed_topics(self, request: Command, caller: Caller) -> Command:
+    def _get_unit_subscribed_topics(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         self._check_topic_list()
-        return ok(request, body=TopicList(topics=self.routes.unit_subscribed_topics()).to_json())
+        return self._listed(request, caller, TopicList(topics=self.routes.unit_subscribed_topics()))
 
-    def _get_unit_subscribed_plain_topics(self, request: Command, caller: Caller) -> Command:
+    def _get_unit_subscribed_plain_topics(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         self._check_topic_list()
-        return ok(request, body=TopicList(topics=self.routes.unit_subscribed_plain_topics()).to_json())
+        return self._listed(request, caller, TopicList(topics=self.routes.unit_subscribed_plain_topics()))
 
     def _check_topic_list(self) -> None:
         if not self.settings.enable_topic_list:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "disable")
 
-    def _register_topic(self, request: Command, caller: Caller) -> Command:
+    def _register_topic(self, request: Command, caller: Caller, route: TopicRouteData) -> Command:
         topic = Members(request.fields).required("topic")
-        route = TopicRouteData.from_json(request.body)
         with _limited():
             self.routes.register_topic(topic, route.queue_datas)
         return ok(request)
@@ -284,11 +303,16 @@ class NameServer:
 
     # --- Keys and settings --------------------------------------------------------------------------------------------
 
-    def _put_kv_config(self, request: Command, caller: Caller) -> Command:
+    def _put_kv_config(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         members = Members(request.fields)
         namespace, key = members.required("namespace"), members.required("key")
         with _limited():
-            self.kv_config.put(namespace, key, members.required("value"))
+            self.kv_config.change(namespace, key, members.required("value"))
+        return ok(request) if self.kv_config.is_in_memory else self._written(request)
+
+    async def _written(self, request: Command) -> Command:
+        """Answer when the file has the change; changes that come meanwhile are written together."""
+        await self._write_kv_config()
         return ok(request)
 
     def _get_kv_config(self, request: Command, caller: Caller) -> Command:
@@ -299,10 +323,10 @@ class NameServer:
             raise Refusal(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
         return ok(request, fields={"value": value})
 
-    def _delete_kv_config(self, request: Command, caller: Caller) -> Command:
+    def _delete_kv_config(self, request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
         members = Members(request.fields)
-        self.kv_config.delete(members.required("namespace"), members.required("key"))
-        return ok(request)
+        is_changed = self.kv_config.remove(members.required("namespace"), members.required("key"))
+        return self._written(request) if is_changed and not self.kv_config.is_in_memory else ok(request)
 
     def _get_kv_list(self, request: Command, caller: Caller) -> Command:
         namespace = Members(request.fields).required("namespace")
@@ -313,6 +337,7 @@ class NameServer:
 
     def _update_config(self, request: Command, caller: Caller) -> Command:
         try:
+            check_config_body(request.body)
             self.settings = with_updates(self.settings, parse_properties(request.body))
         except PermissionError as error:
             raise Refusal(ResponseCode.NO_PERMISSION, f"Can not update config in black list: {error}") from error

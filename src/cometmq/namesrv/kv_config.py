@@ -34,6 +34,8 @@ class KVLimits:
     name_chars: int = 1_024
     """Length of a namespace or key."""
     value_chars: int = 65_536
+    total_chars: int = 16 << 20
+    """Length of all names and values: the file is written whole."""
 
 
 DEFAULT_LIMITS = KVLimits()
@@ -63,6 +65,7 @@ class KVConfig(ManagedFile):
 
     def _reset(self) -> None:
         self._namespaces: dict[str, dict[str, str]] = {}
+        self._chars = 0
 
     def _decode(self, fields: Fields) -> Callable[[], None]:
         table = fields.fields("configTable")
@@ -70,11 +73,19 @@ class KVConfig(ManagedFile):
 
         def take_over() -> None:
             self._namespaces = namespaces
+            self._chars = sum(
+                len(name) + len(key) + len(value) for name, keys in namespaces.items() for key, value in keys.items()
+            )
 
         return take_over
 
     def _encode(self) -> JsonObject:
         return {"configTable": cast(JsonObject, {name: dict(keys) for name, keys in self._namespaces.items()})}
+
+    @property
+    def is_in_memory(self) -> bool:
+        """True where nothing is kept on disk."""
+        return self._in_memory
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a key, durably.
@@ -83,17 +94,37 @@ class KVConfig(ManagedFile):
             LimitReached: a limit would be passed; nothing was changed.
             StorageError: the file could not be written; the change holds in memory and is written with the next one.
         """
+        self.change(namespace, key, value)
+        self._write()
+
+    def change(self, namespace: str, key: str, value: str) -> None:
+        """Set a key in memory; :meth:`persist` writes it, together with other changes.
+
+        Raises:
+            LimitReached: a limit would be passed; nothing was changed.
+        """
         with self._lock:
             self._check(namespace, key, value)
-            self._namespaces.setdefault(namespace, {})[key] = value
+            keys = self._namespaces.setdefault(namespace, {})
+            if keys.get(key) == value:
+                return
+            self._chars += self._growth(namespace, key, value)
+            keys[key] = value
             self._changed = True
-        self._write()
+
+    def _growth(self, namespace: str, key: str, value: str) -> int:
+        before = self._namespaces.get(namespace, {}).get(key)
+        return len(value) - len(before) if before is not None else len(namespace) + len(key) + len(value)
 
     def _check(self, namespace: str, key: str, value: str) -> None:
         if max(len(namespace), len(key)) > self._limits.name_chars:
             raise LimitReached(f"a namespace or key has more than {self._limits.name_chars} characters")
         if len(value) > self._limits.value_chars:
             raise LimitReached(f"the value of {key[:40]} has more than {self._limits.value_chars} characters")
+        if self._chars + self._growth(namespace, key, value) > self._limits.total_chars:
+            raise LimitReached(
+                f"this name server keeps {self._limits.total_chars} characters of keys and values at most"
+            )
         # A namespace outlives its keys, and counts as one.
         count = len(self._namespaces) + sum(map(len, self._namespaces.values()))
         new = (namespace not in self._namespaces) + (key not in self._namespaces.get(namespace, {}))
@@ -106,11 +137,18 @@ class KVConfig(ManagedFile):
         Raises:
             StorageError: as :meth:`put`.
         """
+        if self.remove(namespace, key):
+            self._write()
+
+    def remove(self, namespace: str, key: str) -> bool:
+        """Remove a key in memory; :meth:`persist` writes that. Returns False where there was none."""
         with self._lock:
-            if self._namespaces.get(namespace, {}).pop(key, None) is None:
-                return
+            value = self._namespaces.get(namespace, {}).pop(key, None)
+            if value is None:
+                return False
+            self._chars -= len(namespace) + len(key) + len(value)
             self._changed = True
-        self._write()
+            return True
 
     def _write(self) -> None:
         if not self._in_memory:

@@ -8,14 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import isawaitable
-from typing import Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 from cometmq.errors import Error, InvalidArgument, InvalidTopic, MalformedBody, MalformedCommand
 from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.store_config.errors import ConfigError
 
-__all__ = ["Caller", "Handler", "Outcome", "Refusal", "Table", "answering", "ok", "table_of"]
+__all__ = [
+    "INLINE_BODY_BYTES",
+    "Caller",
+    "Handler",
+    "Outcome",
+    "Refusal",
+    "Table",
+    "answering",
+    "ok",
+    "read_apart",
+    "table_of",
+    "with_body",
+]
+
+T = TypeVar("T")
+
+INLINE_BODY_BYTES: Final = 2_048
+"""Longest body that is read on the event loop: its worst content takes 5 ms."""
 
 
 class Caller(Protocol):
@@ -28,6 +45,21 @@ class Caller(Protocol):
     @property
     def peer(self) -> str:
         """The other end, ``ip:port``."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while work of the connection is apart, and its handlers have not gone on."""
+
+    def apart(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Call a function outside the event loop, behind other such work of the connection; return what it returns.
+
+        Raises:
+            Refusal: too much work of the connection waits.
+            Exception: what the function raises.
+        """
+
+    def store_apart(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Do the same with a function that waits for the disk: a connection has a few at a time, in no order."""
 
 
 Outcome: TypeAlias = object
@@ -63,6 +95,33 @@ def _refused(request: Command, error: Error) -> Command:
         return request.response(error.code, remark=error.remark)
     code = ResponseCode.INVALID_PARAMETER if isinstance(error, InvalidTopic) else ResponseCode.SYSTEM_ERROR
     return request.response(code, remark=error.message)
+
+
+async def read_apart(request: Command, caller: Caller, read: Callable[[bytes], T]) -> T:
+    """Read a request's body: a short one at once, a long one outside the event loop.
+
+    A short one that comes behind a long one of its connection waits for it, so that requests stay in order.
+    """
+    if len(request.body) <= INLINE_BODY_BYTES and not caller.is_busy:
+        return read(request.body)
+    return await caller.apart(lambda: read(request.body))
+
+
+def with_body(
+    read: Callable[[bytes], T], serve: Callable[[Command, Caller, T], Outcome | Awaitable[Outcome]]
+) -> Handler:
+    """Return a handler of requests whose body is read as :func:`read_apart` does."""
+
+    async def later(request: Command, caller: Caller) -> Outcome:
+        outcome = serve(request, caller, await read_apart(request, caller, read))
+        return await cast("Awaitable[Outcome]", outcome) if isawaitable(outcome) else outcome
+
+    def handle(request: Command, caller: Caller) -> Outcome | Awaitable[Outcome]:
+        if len(request.body) <= INLINE_BODY_BYTES and not caller.is_busy:
+            return serve(request, caller, read(request.body))
+        return later(request, caller)
+
+    return handle
 
 
 _PEERS_FAULTS = (Refusal, MalformedCommand, MalformedBody, ConfigError, InvalidArgument)

@@ -23,7 +23,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias, TypeVar, final
 
 from typing_extensions import Self
 
@@ -32,6 +32,8 @@ from cometmq._types import Host
 from cometmq.errors import ConnectionLost, Error, MalformedCommand, RequestTimeout
 from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.command import FLAG_RESPONSE, Command
+from cometmq.remoting.lanes import LANE_THREADS, STORE_AT_ONCE, STORE_THREADS, STORE_WAITING_MAX, Lanes
+from cometmq.remoting.watchdog import Watchdog
 
 __all__ = ["AGAIN", "Caller", "Handler", "RemotingServer", "ServerLimits", "Verdict"]
 
@@ -40,6 +42,8 @@ _log = logging.getLogger("cometmq.remoting")
 _OPAQUE_MASK = 0x7FFFFFFF
 _IDLE_POLL_S = 0.002
 _REMARK_CHARS_MAX = 4_000
+
+T = TypeVar("T")
 
 
 class Verdict(enum.Enum):
@@ -74,6 +78,29 @@ class Caller:
         self._server = server
         self._answered = False
         self._closes = False
+
+    @property
+    def is_busy(self) -> bool:
+        """True while work of the connection is apart, and its handlers have not gone on."""
+        return self._server.lanes.is_busy(self.conn)
+
+    def apart(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Call a function outside the event loop, behind other such work of the connection; return what it returns.
+
+        Raises:
+            Refusal: too much work of the connection waits.
+            Exception: what the function raises.
+        """
+        return self._server.lanes.run(self.conn, work)
+
+    def store_apart(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Call a function that waits for the disk outside the event loop; a connection has a few at a time.
+
+        Raises:
+            Refusal: too much work of the connection waits.
+            Exception: what the function raises.
+        """
+        return self._server.store_lanes.run(self.conn, work)
 
     def close(self) -> None:
         """Close the connection, once its request was answered and what is in its output was sent."""
@@ -157,6 +184,9 @@ class RemotingServer:
         self._opaques = itertools.count(1)
         self._answers: dict[int, dict[int, asyncio.Future[Command]]] = {}
         self._on_closed: list[Callable[[int], object]] = []
+        self.lanes = Lanes(threads=LANE_THREADS)
+        self.store_lanes = Lanes(threads=STORE_THREADS, at_once=STORE_AT_ONCE, waiting_max=STORE_WAITING_MAX)
+        self._watchdog = Watchdog()
         self._stopped = threading.Lock()
 
     # --- Life
@@ -174,6 +204,7 @@ class RemotingServer:
             self._thread = threading.Thread(target=_run, args=(loop,), name="cometmq-control", daemon=True)
             self._thread.start()
         self._loop = loop
+        self._watchdog.start()
         loop.call_soon_threadsafe(loop.add_reader, self._net.control_fd, self._readable)
         self._net.start()
 
@@ -225,6 +256,9 @@ class RemotingServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for conn in list(self._answers):
             self._lose(conn)
+        self.lanes.close()
+        self.store_lanes.close()
+        self._watchdog.stop()
         self._net.close()
 
     def stop(self, *, grace_ms: int = 3_000) -> None:
@@ -237,12 +271,18 @@ class RemotingServer:
             if self._thread is None:
                 if not self._net.closed:
                     asyncio.run_coroutine_threadsafe(self.finish(grace_ms=grace_ms), loop).result()
+                self._join_lanes()
                 return
             if not self._thread.is_alive():
                 return
             asyncio.run_coroutine_threadsafe(self.finish(grace_ms=grace_ms), loop).result()
+            self._join_lanes()
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
+
+    def _join_lanes(self) -> None:
+        self.lanes.join()
+        self.store_lanes.join()
 
     def __enter__(self) -> Self:
         """Return the server; the block's end stops it."""
@@ -296,12 +336,18 @@ class RemotingServer:
 
     def _readable(self) -> None:
         for item in self._net.take():
+            self._take(item)
+
+    def _take(self, item: _engine.ControlItem) -> None:
+        try:
             if item.kind == _engine.NetServer.REQUEST:
                 self._serve(item)
             elif item.kind == _engine.NetServer.RESPONSE:
                 self._take_answer(item)
             else:
                 self._forget(item.conn)
+        except Exception:  # noqa: BLE001 - the items behind it are other clients' requests
+            _log.exception("a frame could not be served", extra={"peer": item.peer})
 
     def _take_answer(self, item: _engine.ControlItem) -> None:
         answer = self._decoded(item)
@@ -315,6 +361,8 @@ class RemotingServer:
 
     def _forget(self, conn: int) -> None:
         self._lose(conn)
+        self.lanes.forget(conn)
+        self.store_lanes.forget(conn)
         for callback in self._on_closed:
             _tell(callback, conn)
 
@@ -342,23 +390,36 @@ class RemotingServer:
         if handler is None:
             self._finish(item, request, caller, _unsupported(request))
             return
+        self._watchdog.begin(request.code, caller.peer)
         try:
-            outcome = handler(request, caller)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the server goes on
-            outcome = _failed(request, item.peer, error)
-        if not inspect.isawaitable(outcome):
-            self._finish(item, request, caller, outcome)
-            return
-        task = asyncio.ensure_future(self._serve_later(item, request, caller, outcome))
+            outcome = self._outcome(handler, request, caller)
+            if not inspect.isawaitable(outcome):
+                self._finish(item, request, caller, outcome)
+                return
+        finally:
+            self._watchdog.end()
+        steps = self._watchdog.steps(self._serve_later(item, request, caller, outcome), request.code, caller.peer)
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(steps)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    def _outcome(handler: Handler, request: Command, caller: Caller) -> object:
+        try:
+            return handler(request, caller)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told and the server goes on
+            return _failed(request, caller.peer, error)
 
     async def _serve_later(
         self, item: _engine.ControlItem, request: Command, caller: Caller, outcome: Awaitable[object]
     ) -> None:
         try:
             answer = await outcome
-        except Exception as error:  # noqa: BLE001 - as in _serve
+        except asyncio.CancelledError:
+            # Its client is gone, or the server ends: nobody waits for an answer.
+            self._net.answer(item)
+            raise
+        except Exception as error:  # noqa: BLE001 - as in _outcome
             answer = _failed(request, item.peer, error)
         self._finish(item, request, caller, answer)
 

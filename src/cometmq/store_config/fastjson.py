@@ -7,6 +7,7 @@ from cometmq.store_config.fastjson_writer import bean, dumps, encode
 from cometmq.store_config.json_types import (
     BODY_LIMITS,
     DEFAULT_LIMITS,
+    REQUEST_LIMITS,
     JavaList,
     JsonKey,
     JsonObject,
@@ -19,6 +20,7 @@ from cometmq.store_config.json_types import (
 __all__ = [
     "BODY_LIMITS",
     "DEFAULT_LIMITS",
+    "REQUEST_LIMITS",
     "JavaList",
     "JsonKey",
     "JsonObject",

@@ -92,12 +92,18 @@ def loads(text: str | bytes, *, limits: Limits = DEFAULT_LIMITS, keep_layout: bo
         text = _decode(text)
     if len(text) > limits.text_chars:
         raise ConfigSyntaxError(f"the text is longer than {limits.text_chars} characters", line=1, column=1)
+    if limits.parts < len(text) and sum(map(text.count, ",[{")) > limits.parts:
+        raise ConfigSyntaxError(f"the text has more than {limits.parts} values", line=1, column=1)
     if not (keep_layout and "\n" in text):
         try:
             return _StrictReader(limits).document(text)
         except (ValueError, RecursionError):
             # Not strict JSON, or beyond a limit: the lenient reader decides, and says where it fails.
             pass
+    if len(text) > limits.lenient_chars:
+        raise ConfigSyntaxError(
+            f"the text is longer than {limits.lenient_chars} characters and is not strict JSON", line=1, column=1
+        )
     return _Reader(text, limits).document()
 
 

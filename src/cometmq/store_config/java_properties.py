@@ -12,13 +12,26 @@ from collections.abc import Iterator
 
 from cometmq.errors import InvalidArgument
 
-__all__ = ["parse_properties"]
+__all__ = ["CONFIG_BYTES_MAX", "check_config_body", "parse_properties"]
+
+CONFIG_BYTES_MAX = 65_536
+"""Length of the settings that one request changes."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
 _KEY = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _PLAIN = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def check_config_body(body: bytes) -> None:
+    """Refuse settings in a request that are longer than anybody needs.
+
+    Raises:
+        InvalidArgument: they are.
+    """
+    if len(body) > CONFIG_BYTES_MAX:
+        raise InvalidArgument(f"{len(body)} bytes of settings; a request has at most {CONFIG_BYTES_MAX}")
 
 
 def parse_properties(data: bytes) -> dict[str, str]:

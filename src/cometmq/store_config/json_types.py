@@ -22,6 +22,7 @@ from typing import TypeAlias, Union
 __all__ = [
     "BODY_LIMITS",
     "DEFAULT_LIMITS",
+    "REQUEST_LIMITS",
     "JavaList",
     "JsonKey",
     "JsonObject",
@@ -71,6 +72,10 @@ class Limits:
 
     text_chars: int = 512 * 1024 * 1024
     """Length of the whole text. 50,000 queues read by ten groups take about 30 million characters."""
+    lenient_chars: int = 512 * 1024 * 1024
+    """Length of a text that is not strict JSON: the lenient reader takes 2 µs a character, in Python."""
+    parts: int = 1 << 60
+    """Commas and opening brackets: as many values, at most, which cost memory and time."""
     depth: int = 120
     """Objects and arrays inside each other; upstream's deepest file has six. fastjson itself stops at 512."""
     number_chars: int = 1000
@@ -81,6 +86,11 @@ class Limits:
 
 DEFAULT_LIMITS = Limits()
 """Limits of the files, for the reader and for the writer: what is written can be read."""
+
+REQUEST_LIMITS = Limits(
+    text_chars=16 << 20, lenient_chars=256 << 10, parts=300_000, depth=100, number_chars=900, exponent=8_000
+)
+"""Limits of a request's body, which anybody may send. 65,536 queues to be locked have 262,000 parts."""
 
 BODY_LIMITS = Limits(text_chars=64 << 20, depth=100, number_chars=900, exponent=8_000)
 """Limits of a body on the wire. Stricter than a file's: a file holds the content of a body some levels deeper, and the

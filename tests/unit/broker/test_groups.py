@@ -154,6 +154,11 @@ def test_a_bad_body_is_refused(rig: Rig, body: bytes) -> None:
 
 def test_what_a_group_must_not_read(rig: Rig) -> None:
     fields = {"group": "g", "topic": "t"}
+    answer = rig.run(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, {**fields, "readable": "false"})
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "names of no group would fill the file"
+    run(rig.control.groups.find_or_make("g"))
+    bad = {**fields, "topic": "a b", "readable": "false"}
+    assert rig.run(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, bad).code == ResponseCode.INVALID_PARAMETER
     assert (
         rig.run(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, fields).body == b'{"group":"g","readable":true,"topic":"t"}'
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from cometmq.broker.locks import QueueLocks
 from cometmq.remoting.bodies.locks import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode, ResponseCode
-from support.broker_twins import Clock, Rig
+from cometmq.store_config.topic_config import TopicConfig
+from support.broker_twins import Clock, Rig, run
 
 QUEUES = [MessageQueue(topic="t", broker_name="broker-a", queue_id=queue_id) for queue_id in range(3)]
 
@@ -53,8 +55,16 @@ def test_what_expired_takes_no_room() -> None:
     assert locks.is_group_locked("h")
 
 
+def make(path: Path) -> Rig:
+    """A broker with the topic and the group."""
+    rig = Rig(path)
+    run(rig.make_topics(TopicConfig(topic_name="t", read_queue_nums=4, write_queue_nums=4)))
+    run(rig.control.groups.find_or_make("g"))
+    return rig
+
+
 def test_requests(tmp_path: Path) -> None:
-    with Rig(tmp_path) as rig:
+    with make(tmp_path) as rig:
         body = LockBatchRequestBody(consumer_group="g", client_id="a", queues=tuple(QUEUES))
         answer = rig.run(RequestCode.LOCK_BATCH_MQ, body=body.to_json())
         assert answer.code == ResponseCode.SUCCESS
@@ -83,7 +93,7 @@ def locking(rig: Rig, client_id: str, code: RequestCode = RequestCode.LOCK_BATCH
 
 def test_locks_outlive_a_restart_for_a_lease(tmp_path: Path) -> None:
     """A listener that is at work while the broker restarts is not joined by another."""
-    with Rig(tmp_path) as rig:
+    with make(tmp_path) as rig:
         assert locking(rig, "a") == tuple(QUEUES)
     with Rig(tmp_path) as rig:
         assert locking(rig, "b") == ()
@@ -98,9 +108,33 @@ def test_locks_outlive_a_restart_for_a_lease(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version": 2}', b'{"version": 1, "locks": [["g", 1, "b", 0, "a"]]}'])
 def test_locks_that_cannot_be_read_stop_no_start(tmp_path: Path, content: bytes) -> None:
-    with Rig(tmp_path) as rig:
+    with make(tmp_path) as rig:
         locking(rig, "a")
         path = rig.store.path / "cometmq" / "locks.json"
     path.write_bytes(content)
     with Rig(tmp_path) as rig:
         assert locking(rig, "b") == tuple(QUEUES)
+
+
+def test_queues_and_groups_that_are_none_are_not_locked(tmp_path: Path) -> None:
+    """Each lock was kept, and written down, whatever its names: one request filled the memory of the broker."""
+    queue = QUEUES[0]
+    unknown = (
+        replace(queue, topic="nowhere"),
+        replace(queue, queue_id=4),
+        replace(queue, queue_id=-1),
+        replace(queue, broker_name="other"),
+    )
+    with make(tmp_path) as rig:
+        body = LockBatchRequestBody(consumer_group="g", client_id="a", queues=(*unknown, queue)).to_json()
+        answer = LockBatchResponseBody.from_json(rig.run(RequestCode.LOCK_BATCH_MQ, body=body).body)
+        assert answer.locked_queues == (queue,)
+        body = LockBatchRequestBody(consumer_group="nobody", client_id="a", queues=(queue,)).to_json()
+        answer = LockBatchResponseBody.from_json(rig.run(RequestCode.LOCK_BATCH_MQ, body=body).body)
+        assert answer.locked_queues == ()
+        body = LockBatchRequestBody(consumer_group="g", client_id="a" * 5_000, queues=(queue,)).to_json()
+        assert rig.run(RequestCode.LOCK_BATCH_MQ, body=body).code == ResponseCode.SYSTEM_ERROR
+        many = tuple(replace(queue, queue_id=number) for number in range(65_537))
+        body = LockBatchRequestBody(consumer_group="g", client_id="a", queues=many).to_json()
+        assert "65536 queues" in rig.run(RequestCode.LOCK_BATCH_MQ, body=body).remark
+        assert set(rig.control.locks._groups) == {"g"}

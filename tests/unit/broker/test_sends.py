@@ -14,6 +14,7 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.server import AGAIN
+from cometmq.store_config.topic_config import TopicConfig
 from support.broker_twins import Caller, Rig, consumer, run
 
 LONG = {
@@ -215,6 +216,7 @@ def test_the_groups_maximum_holds_for_clients_that_say_none(rig: Rig) -> None:
 
 def test_a_retry_of_a_locked_group_is_a_dead_letter(rig: Rig) -> None:
     queue = MessageQueue(topic="t", broker_name="broker-a", queue_id=0)
+    run(rig.make_topics(TopicConfig(topic_name="t", read_queue_nums=1, write_queue_nums=1)))
     rig.control.locks.lock("g", "c", [queue])
     assert retry_send(rig).code == ResponseCode.SUCCESS
     rig.clock.move(60_001)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pytest
 
@@ -22,6 +21,7 @@ from cometmq.remoting.codes import NAMESRV_REQUESTS, RequestCode, ResponseCode
 from cometmq.remoting.command import Command, HeaderFormat
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.topic_config import TopicConfig
+from support.callers import DirectCaller, answer_of
 
 BROKER = {
     "clusterName": "c",
@@ -31,12 +31,6 @@ BROKER = {
     "brokerId": "0",
 }
 VERSION = DataVersion(counter=3, timestamp_ms=7)
-
-
-@dataclass(frozen=True)
-class FakeCaller:
-    conn: int = 1
-    peer: str = "10.0.0.9:1"
 
 
 class Asked:
@@ -60,8 +54,7 @@ class Asked:
         request = Command(
             code=code, fields=fields or {}, body=body, version=version, opaque=5, format=HeaderFormat.ROCKETMQ
         )
-        answer = self.table[code](request, FakeCaller(connection))
-        assert isinstance(answer, Command)
+        answer = answer_of(self.table[code](request, DirectCaller(connection)))
         assert (answer.opaque, answer.format, answer.is_response) == (5, HeaderFormat.ROCKETMQ, True)
         return answer
 

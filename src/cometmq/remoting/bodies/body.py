@@ -23,10 +23,12 @@ from cometmq.errors import MalformedBody
 from cometmq.store_config.errors import ConfigError, ConfigValueError
 from cometmq.store_config.fastjson import (
     BODY_LIMITS,
+    REQUEST_LIMITS,
     JsonKey,
     JsonObject,
     JsonValue,
     Layout,
+    Limits,
     ObjectKey,
     dumps,
     encode,
@@ -38,6 +40,7 @@ __all__ = [
     "BODY_LIMITS",
     "INT32",
     "INT64",
+    "REQUEST_LIMITS",
     "TEXT",
     "Body",
     "Codec",
@@ -429,21 +432,30 @@ class Body:
         """
         return decode_body(cls.__name__, data, cls.decode)
 
+    @classmethod
+    def from_request(cls: type[B], data: bytes) -> B:
+        """Read the body of a request, which anybody may have sent.
+
+        Raises:
+            MalformedBody: as :meth:`from_json`, or it is larger than a server reads.
+        """
+        return decode_body(cls.__name__, data, cls.decode, limits=REQUEST_LIMITS)
+
     def to_json(self) -> bytes:
         """Return the body as fastjson writes it: compact, UTF-8."""
         return encode(self.encode(), layout=Layout.COMPACT)
 
 
-def decode_body(what: str, data: bytes, decode: Callable[[Fields], T]) -> T:
+def decode_body(what: str, data: bytes, decode: Callable[[Fields], T], *, limits: Limits = BODY_LIMITS) -> T:
     """Read one JSON object with ``decode``; ``what`` names it in errors.
 
     Raises:
         MalformedBody: as :meth:`Body.from_json`.
     """
     try:
-        value = _loads(data)
+        value = _loads(data, limits)
         if _REFERENCE_BYTES in data:
-            value = _Resolver(value).resolved()
+            value = _Resolver(value, min(_REFERENCED_VALUES_MAX, limits.parts)).resolved()
         return decode(Fields(value))
     except ConfigError as error:
         raise MalformedBody(f"{what}: {error.message}") from error
@@ -456,9 +468,9 @@ class _Resolver:
     reference, are refused: a body would else be read without what they stand for.
     """
 
-    def __init__(self, root: JsonValue) -> None:
+    def __init__(self, root: JsonValue, values_max: int) -> None:
         self._root = root
-        self._values_left = _REFERENCED_VALUES_MAX
+        self._values_max = self._values_left = values_max
 
     def resolved(self) -> JsonValue:
         return self._resolve(self._root, 0)
@@ -498,7 +510,7 @@ class _Resolver:
             value = inside.pop()
             self._values_left -= 1
             if self._values_left < 0:
-                raise _bad_reference(f"all together stand for more than {_REFERENCED_VALUES_MAX} values", path)
+                raise _bad_reference(f"all together stand for more than {self._values_max} values", path)
             if isinstance(value, dict):
                 if _REFERENCE in value:
                     raise _bad_reference("it leads to another one", path)
@@ -511,5 +523,5 @@ def _bad_reference(reason: str, path: str) -> ConfigValueError:
     return ConfigValueError(reason, member=f"{_REFERENCE} {path[:60]}")
 
 
-def _loads(data: bytes | str) -> JsonValue:
-    return loads(data, limits=BODY_LIMITS, keep_layout=False)
+def _loads(data: bytes | str, limits: Limits = BODY_LIMITS) -> JsonValue:
+    return loads(data, limits=limits, keep_layout=False)

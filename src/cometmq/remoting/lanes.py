@@ -1,0 +1,172 @@
+"""Work that takes longer than a control thread may give it, in a few threads that connections share fairly.
+
+    handler -> Caller.apart(work) -> [Lanes] -> a thread -> the handler goes on
+
+A connection has one piece of work running, or a few, and the others waiting in their order; connections take turns.
+So a client that asks for a thousand expensive things delays itself, and another client's expensive request waits for
+at most one piece of work per thread.
+
+Owns:      the threads, and what waits for them.
+Limits:    the threads; pieces of work that wait for one connection. One more is refused with code 2.
+Invariant: pieces of one connection begin in the order in which they came; where one runs at a time they end in it, too.
+Threads:   the event loop's; the work itself runs in threads named ``cometmq-lane``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, TypeVar, final
+
+from cometmq.remoting.answers import Refusal
+from cometmq.remoting.codes import ResponseCode
+
+__all__ = ["LANE_THREADS", "LANE_WAITING_MAX", "STORE_AT_ONCE", "STORE_THREADS", "STORE_WAITING_MAX", "Lanes"]
+
+LANE_THREADS: Final = 2
+"""Threads for looks that take long; a connection has one of them."""
+STORE_THREADS: Final = 8
+"""Threads that wait for the disk; a connection has four of them."""
+STORE_AT_ONCE: Final = 4
+STORE_WAITING_MAX: Final = 1_000
+LANE_WAITING_MAX: Final = 100
+"""Pieces of work of one connection that wait or run."""
+
+T = TypeVar("T")
+
+
+class _Work:
+    """One piece of work and who waits for it."""
+
+    __slots__ = ("call", "done")
+
+    def __init__(self, call: Callable[[], Any], done: asyncio.Future[Any]) -> None:
+        self.call = call
+        self.done = done
+
+
+@final
+class Lanes:
+    """The lanes of one server."""
+
+    def __init__(self, *, threads: int, at_once: int = 1, waiting_max: int = LANE_WAITING_MAX) -> None:
+        """No thread is started before there is work.
+
+        Args:
+            threads: how many pieces of work run at the same time.
+            at_once: of them, how many of one connection.
+            waiting_max: pieces of one connection that wait or run.
+        """
+        self._threads = threads
+        self._at_once = at_once
+        self._waiting_max = waiting_max
+        self._pool: ThreadPoolExecutor | None = None
+        self._lanes: dict[int, deque[_Work]] = {}
+        self._counts: dict[int, int] = {}
+        self._turns: deque[int] = deque()
+        self._running_of: Counter[int] = Counter()
+        self._lined_up: set[int] = set()
+        self._running = 0
+
+    def is_busy(self, conn: int) -> bool:
+        """Tell whether a connection has work that its handlers have not heard the end of."""
+        return conn in self._counts
+
+    async def run(self, conn: int, call: Callable[[], T]) -> T:
+        """Call a function in a thread when it is the connection's turn; return what it returns.
+
+        Raises:
+            Refusal: too much work of the connection waits.
+            Exception: what the function raises.
+        """
+        count = self._counts.get(conn, 0)
+        if count >= self._waiting_max:
+            raise Refusal(
+                ResponseCode.SYSTEM_BUSY,
+                f"[OVERLOAD]system busy: {count} requests of this connection are being worked on; wait for answers",
+            )
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._counts[conn] = count + 1
+        try:
+            lane = self._lanes.setdefault(conn, deque())
+            lane.append(_Work(call, done))
+            self._take_turn(conn)
+            self._begin()
+            return await done
+        finally:
+            self._counts[conn] -= 1
+            if not self._counts[conn]:
+                del self._counts[conn]
+
+    def forget(self, conn: int) -> None:
+        """Drop what waits for a connection that is gone."""
+        for work in self._lanes.get(conn, ()):
+            work.done.cancel()
+
+    def close(self) -> None:
+        """Begin nothing more; the threads end with the work that runs."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def join(self) -> None:
+        """Wait for the threads, from another thread than the event loop's."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+
+    def _take_turn(self, conn: int) -> None:
+        """Line a connection up, once for each piece of work that may begin."""
+        lane = self._lanes.get(conn)
+        while lane and lane[0].done.done():
+            lane.popleft()
+        if not lane:
+            self._lanes.pop(conn, None)
+        elif self._running_of[conn] < self._at_once and conn not in self._lined_up:
+            self._lined_up.add(conn)
+            self._turns.append(conn)
+        if not self._running_of[conn]:
+            del self._running_of[conn]
+
+    def _begin(self) -> None:
+        """Start work while there is a thread for it."""
+        while self._turns and self._running < self._threads:
+            conn = self._turns.popleft()
+            self._lined_up.discard(conn)
+            lane = self._lanes.get(conn)
+            while lane and lane[0].done.done():
+                lane.popleft()
+            if not lane:
+                self._lanes.pop(conn, None)
+                continue
+            work = lane.popleft()
+            self._running_of[conn] += 1
+            self._take_turn(conn)
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="cometmq-lane")
+            self._running += 1
+            tell = partial(_call_on, asyncio.get_running_loop(), self._ended, conn, work)
+            self._pool.submit(work.call).add_done_callback(tell)
+
+    def _ended(self, conn: int, work: _Work, ended: Future[Any]) -> None:
+        self._running -= 1
+        if ended.cancelled():
+            work.done.cancel()
+        elif not work.done.done():
+            error = ended.exception()
+            if error is not None:
+                work.done.set_exception(error)
+            else:
+                work.done.set_result(ended.result())
+        self._running_of[conn] -= 1
+        self._take_turn(conn)
+        self._begin()
+
+
+def _call_on(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *arguments: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(call, *arguments)
+    except RuntimeError:
+        # The loop was closed: nobody waits any more.
+        return
