@@ -1,42 +1,80 @@
-"""A command that runs until it is told to stop: SIGTERM and Ctrl-C end it cleanly, a second one at once."""
+"""A command that runs until a signal stops it.
+
+The first SIGTERM or Ctrl-C begins a clean stop. Later ones do not cut it short: service managers, ``timeout`` and
+impatient people send several. Only a signal that comes ``_FORCE_AFTER_S`` after the first interrupts a stop that hangs.
+
+Threads: signals are handled in the main thread.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 __all__ = ["Stopping", "stopping_by_signals"]
 
 _LOOK_S = 1.0
+_FORCE_AFTER_S = 10.0
+
+
+def _say(text: str) -> None:
+    """Write a line to stderr from a signal handler, which may have interrupted a write to it."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.write(sys.stderr.fileno(), f"cometmq: {text}\n".encode())
 
 
 class Stopping:
-    """Whether somebody wants the end."""
+    """A stop that signals ask for."""
 
-    def __init__(self) -> None:
-        """Nobody does yet."""
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        """Nothing has asked for it yet."""
         self._wanted = threading.Event()
+        self._now_s = now_s
+        self._since_s = 0.0
+
+    @property
+    def is_wanted(self) -> bool:
+        """True once a signal asked for the stop."""
+        return self._wanted.is_set()
 
     def want(self, number: int | None = None, frame: FrameType | None = None) -> None:
-        """Ask for the end; asked again, interrupt whatever is under way."""
-        if self._wanted.is_set():
-            raise KeyboardInterrupt
-        self._wanted.set()
+        """Handle a signal: begin the stop, or interrupt one that has hung for ``_FORCE_AFTER_S``.
+
+        Raises:
+            KeyboardInterrupt: the stop has hung for that long.
+        """
+        if not self._wanted.is_set():
+            self._since_s = self._now_s()
+            self._wanted.set()
+            return
+        left_s = self._since_s + _FORCE_AFTER_S - self._now_s()
+        if left_s > 0:
+            _say(f"already stopping; a signal after {left_s:.0f} s forces the exit")
+            return
+        _say("forcing the exit: the store recovers when it is opened next")
+        raise KeyboardInterrupt
 
     def wait(self) -> None:
-        """Return when the end is wanted."""
-        # The system may give a signal to another thread where this one has one already, as after SIGCONT. Its handler
-        # runs in this one all the same, but not before it wakes.
+        """Return when a signal has asked for the stop."""
+        # The kernel may deliver a signal to another thread, as after SIGCONT. The handler still runs in this thread,
+        # but only once it wakes.
         while not self._wanted.wait(_LOOK_S):
             pass
 
 
 @contextmanager
 def stopping_by_signals() -> Iterator[Stopping]:
-    """Let SIGTERM and SIGINT ask for the end. In another thread than the main one nothing is caught."""
+    """Have SIGTERM and SIGINT ask for the stop; outside the main thread nothing is handled.
+
+    The handlers stay after a stop that a signal began: one that arrives while the interpreter exits must not turn a
+    clean stop into a failure.
+    """
     stopping = Stopping()
     if threading.current_thread() is not threading.main_thread():
         yield stopping
@@ -45,5 +83,6 @@ def stopping_by_signals() -> Iterator[Stopping]:
     try:
         yield stopping
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if not stopping.is_wanted:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,69 @@
+"""Checks: servers stop cleanly however many signals come, and a stop that hangs can be forced."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cometmq.cli.running import Stopping
+from support.command_line import start
+
+
+def test_a_second_signal_does_not_interrupt_a_stop(capfd: pytest.CaptureFixture[str]) -> None:
+    now = [100.0]
+    stopping = Stopping(lambda: now[0])
+    stopping.want()
+    assert stopping.is_wanted
+    now[0] += 9.0
+    stopping.want()
+    assert "already stopping; a signal after 1 s forces the exit" in capfd.readouterr().err
+
+
+def test_a_late_signal_forces_a_stop_that_hangs(capfd: pytest.CaptureFixture[str]) -> None:
+    now = [100.0]
+    stopping = Stopping(lambda: now[0])
+    stopping.want()
+    now[0] += 10.0
+    with pytest.raises(KeyboardInterrupt):
+        stopping.want()
+    assert "forcing the exit" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_burst_of_signals_stops_a_broker_cleanly(number: signal.Signals, tmp_path: Path) -> None:
+    process = start("serve", tmp_path, "--listen", "127.0.0.1:0", "--namesrv-listen", "127.0.0.1:0", "--json")
+    assert process.stderr is not None
+    try:
+        while json.loads(process.stderr.readline())["event"] != "broker started":
+            pass
+        process.send_signal(number)
+        events = []
+        for line in process.stderr:  # each line of the stop is answered with one more signal, the last ones at exit
+            if line.startswith(b"{"):
+                events.append(json.loads(line)["event"])
+                process.send_signal(number)
+        process.wait(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert "broker stopped" in events
+    assert "name server stopped" in events
+    assert process.returncode == 0
+    assert not (tmp_path / "abort").exists()
+
+
+def test_a_signal_during_the_exit_of_the_interpreter_changes_nothing() -> None:
+    program = (
+        "import atexit, os, signal\n"
+        "from cometmq.cli.running import stopping_by_signals\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGTERM)\n"
+        "with stopping_by_signals() as stopping:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    stopping.wait()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
