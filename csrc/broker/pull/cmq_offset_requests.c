@@ -69,7 +69,8 @@ static void update_progress(cmq_broker_loop *l, cmq_conn *conn, const cmq_comman
                           (const char *)header->topic.data, header->queue_id);
         return;
     }
-    const cmq_status status = cmq_offsets_commit(l->broker->options.offsets, &key, header->commit_offset);
+    const cmq_offset_asker asker = {.conn = cmq_conn_id_of(conn), .now_ns = cmq_loop_now_ns(l->loop)};
+    const cmq_status status = cmq_offsets_commit_of(l->broker->options.offsets, &key, header->commit_offset, asker);
     if (status == CMQ_OK)
         cmq_conn_answer(conn, command, CMQ_RESPONSE_SUCCESS, CMQ_SLICE_NONE);
     else if (status == CMQ_AGAIN)

@@ -333,11 +333,16 @@ static bool hold(cmq_broker_loop *l, cmq_conn *conn, pull *p, int64_t suspend_ms
     return true;
 }
 
+static cmq_offset_asker asker_of(const cmq_broker_loop *l, const pull *p)
+{
+    return (cmq_offset_asker){.conn = p->held.conn, .now_ns = cmq_loop_now_ns(l->loop)};
+}
+
 static void note_progress(cmq_broker_loop *l, const pull *p, const pulled *got, int64_t committed)
 {
     const cmq_offset_key key = {.group = p->held.group, .topic = p->held.topic, .queue_id = p->held.queue_id};
     /* Progress that cannot be kept (its table is full, a reset waits) is no reason to keep messages back. */
-    const cmq_status status = cmq_offsets_pulled(l->broker->options.offsets, &key, got->next, committed);
+    const cmq_status status = cmq_offsets_pulled(l->broker->options.offsets, &key, got->next, committed, asker_of(l, p));
     (void)status;
 }
 
@@ -381,7 +386,7 @@ static bool find(cmq_broker_loop *l, const pull *p, pulled *got)
         answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
         return false;
     }
-    const int64_t reset = cmq_offsets_take_reset(l->broker->options.offsets, &key);
+    const int64_t reset = cmq_offsets_tell_reset(l->broker->options.offsets, &key, p->held.from, asker_of(l, p));
     if (reset == CMQ_OFFSETS_NONE) return true;
     got->reset = true;
     got->count = 0;
@@ -394,7 +399,7 @@ static void run_pull(cmq_broker_loop *l, cmq_conn *conn, pull *p, const cmq_pull
 {
     pulled got;
     if (!check(l, p) || !find(l, p, &got)) return;
-    /* What the client says of where it is is from before the reset. Upstream takes it, and the reset is lost if the client ends now. */
+    /* A client that is told of a reset says here where it was before. Upstream takes that, and the reset is lost if the client ends now. */
     const bool commits = (header->sys_flag & PULL_COMMIT) != 0 && !got.reset;
     note_progress(l, p, &got, commits ? header->commit_offset : CMQ_OFFSETS_NONE);
     const bool may_hold = got.code == CMQ_RESPONSE_PULL_NOT_FOUND && (header->sys_flag & PULL_SUSPEND) != 0 && !p->oneway;

@@ -19,6 +19,7 @@
 #define CHUNK_ENTRIES 4096u
 #define PLACES_FIRST 64u
 #define NO_NUMBER UINT32_MAX
+#define TOLD_OFTEN 3u                 /* a client may miss an answer, but one that was told so often has chosen to be elsewhere */
 #define RESET_PENDING (-2)            /* as a pull offset: the next pull is told the committed one */
 
 /* Links of the chain: the number of an entry, or of a pair with this bit. */
@@ -57,6 +58,15 @@ typedef struct places {
     uint32_t mask, used;
 } places;
 
+/* A reset that was told, and who knows of it. */
+typedef struct fence {
+    uint32_t number;                  /* of the entry */
+    uint8_t told;                     /* how often conn was, while the reset was pending */
+    bool known;                       /* by conn; else the reset is pending */
+    uint64_t conn;
+    int64_t until_ns;                 /* known: until then other connections' commits are ignored */
+} fence;
+
 struct cmq_offsets {
     pthread_mutex_t mutex;            /* all that follows */
     entry **chunks;
@@ -71,7 +81,9 @@ struct cmq_offsets {
     int64_t commits;
     bool shared_out;                  /* groups have shares */
     uint32_t group_entries[GROUP_BUCKETS];   /* by the hash of the group's name: as good as by group, which are few beside that, or have few */
-    _Atomic uint32_t resets;          /* that are pending; changed under the mutex, asked without */
+    fence fences[CMQ_OFFSETS_FENCES_MAX];   /* oldest first */
+    uint32_t fence_count;
+    _Atomic uint32_t resets;          /* that are pending, and fences; changed under the mutex, asked without */
 };
 
 /* ---- numbers ---- */
@@ -311,12 +323,66 @@ static cmq_status CMQ_MUST_CHECK require(cmq_offsets *offsets, const cmq_offset_
 
 static bool is_reset(const entry *of) { return of->pull_offset == RESET_PENDING; }
 
+static void count_reset(cmq_offsets *offsets, bool more)
+{
+    if (more) atomic_fetch_add_explicit(&offsets->resets, 1, memory_order_release);
+    else atomic_fetch_sub_explicit(&offsets->resets, 1, memory_order_relaxed);
+}
+
 static void set_reset(cmq_offsets *offsets, entry *of, bool pending)
 {
     if (is_reset(of) == pending) return;
     of->pull_offset = pending ? RESET_PENDING : CMQ_OFFSETS_NONE;
-    if (pending) atomic_fetch_add_explicit(&offsets->resets, 1, memory_order_release);
-    else atomic_fetch_sub_explicit(&offsets->resets, 1, memory_order_relaxed);
+    count_reset(offsets, pending);
+}
+
+static void drop_fence(cmq_offsets *offsets, uint32_t at)
+{
+    memmove(&offsets->fences[at], &offsets->fences[at + 1], (offsets->fence_count - at - 1) * sizeof offsets->fences[0]);
+    offsets->fence_count--;
+    count_reset(offsets, false);
+}
+
+/* NULL: there is none, or none any more. */
+static fence *find_fence(cmq_offsets *offsets, uint32_t number, int64_t now_ns)
+{
+    for (uint32_t i = 0; i < offsets->fence_count; i++) {
+        fence *found = &offsets->fences[i];
+        if (found->number != number) continue;
+        if (!found->known || now_ns < found->until_ns) return found;
+        drop_fence(offsets, i);
+        return NULL;
+    }
+    return NULL;
+}
+
+static void remove_fence(cmq_offsets *offsets, uint32_t number)
+{
+    for (uint32_t i = 0; i < offsets->fence_count; i++)
+        if (offsets->fences[i].number == number) {
+            drop_fence(offsets, i);
+            return;
+        }
+}
+
+static fence *make_fence(cmq_offsets *offsets, uint32_t number)
+{
+    if (offsets->fence_count == CMQ_OFFSETS_FENCES_MAX) {
+        const fence oldest = offsets->fences[0];
+        if (!oldest.known) set_reset(offsets, entry_at(offsets, oldest.number), false);
+        drop_fence(offsets, 0);
+    }
+    count_reset(offsets, true);
+    fence *made = &offsets->fences[offsets->fence_count++];
+    *made = (fence){.number = number};
+    return made;
+}
+
+static void set_known(fence *to, cmq_offset_asker asker)
+{
+    to->known = true;
+    to->conn = asker.conn;
+    to->until_ns = asker.now_ns + CMQ_OFFSETS_FENCE_NS;
 }
 
 /* ---- life ---- */
@@ -374,7 +440,18 @@ static cmq_status CMQ_MUST_CHECK commit(cmq_offsets *offsets, uint32_t number, i
     return CMQ_OK;
 }
 
-static cmq_status CMQ_MUST_CHECK commit_key(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, bool forward)
+#define NOBODY ((cmq_offset_asker){0})
+
+static cmq_status CMQ_MUST_CHECK commit_of(cmq_offsets *offsets, uint32_t number, int64_t offset, cmq_offset_asker asker)
+{
+    if (asker.conn != 0 && offsets->fence_count > 0) {
+        const fence *found = find_fence(offsets, number, asker.now_ns);
+        if (found != NULL && found->conn != asker.conn) return CMQ_AGAIN;
+    }
+    return commit(offsets, number, offset);
+}
+
+static cmq_status CMQ_MUST_CHECK commit_key(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, bool forward, cmq_offset_asker asker)
 {
     uint32_t number;
     cmq_status status = check(key, offset);
@@ -382,13 +459,18 @@ static cmq_status CMQ_MUST_CHECK commit_key(cmq_offsets *offsets, const cmq_offs
     const uint64_t hash = pair_hash(key->group, key->topic);
     pthread_mutex_lock(&offsets->mutex);
     status = require(offsets, key, hash, &number);
-    if (status == CMQ_OK && !(forward && entry_at(offsets, number)->offset > offset)) status = commit(offsets, number, offset);
+    if (status == CMQ_OK && !(forward && entry_at(offsets, number)->offset > offset)) status = commit_of(offsets, number, offset, asker);
     pthread_mutex_unlock(&offsets->mutex);
     return status;
 }
 
-cmq_status cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset) { return commit_key(offsets, key, offset, false); }
-cmq_status cmq_offsets_advance(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset) { return commit_key(offsets, key, offset, true); }
+cmq_status cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset) { return commit_key(offsets, key, offset, false, NOBODY); }
+cmq_status cmq_offsets_advance(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset) { return commit_key(offsets, key, offset, true, NOBODY); }
+
+cmq_status cmq_offsets_commit_of(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, cmq_offset_asker asker)
+{
+    return commit_key(offsets, key, offset, false, asker);
+}
 
 cmq_status cmq_offsets_begin(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset)
 {
@@ -409,7 +491,7 @@ void cmq_offsets_share_out(cmq_offsets *offsets)
     pthread_mutex_unlock(&offsets->mutex);
 }
 
-cmq_status cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, int64_t next_pull, int64_t committed)
+cmq_status cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, int64_t next_pull, int64_t committed, cmq_offset_asker asker)
 {
     uint32_t number;
     cmq_status status = check(key, next_pull);
@@ -420,7 +502,7 @@ cmq_status cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, i
     if (status == CMQ_OK) {
         entry *of = entry_at(offsets, number);
         if (!is_reset(of)) of->pull_offset = next_pull;
-        if (committed >= 0) status = commit(offsets, number, committed);
+        if (committed >= 0) status = commit_of(offsets, number, committed, asker);
     }
     pthread_mutex_unlock(&offsets->mutex);
     return status;
@@ -444,10 +526,12 @@ static int64_t read_offset(cmq_offsets *offsets, const cmq_offset_key *key, bool
 int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key) { return read_offset(offsets, key, false); }
 int64_t cmq_offsets_pull_offset(cmq_offsets *offsets, const cmq_offset_key *key) { return read_offset(offsets, key, true); }
 
+static bool has_resets(cmq_offsets *offsets) { return atomic_load_explicit(&offsets->resets, memory_order_acquire) != 0; }
+
 int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key)
 {
     int64_t offset = CMQ_OFFSETS_NONE;
-    if (atomic_load_explicit(&offsets->resets, memory_order_acquire) == 0 || !is_key(key)) return offset;
+    if (!has_resets(offsets) || !is_key(key)) return offset;
     const uint64_t hash = pair_hash(key->group, key->topic);
     pthread_mutex_lock(&offsets->mutex);
     const uint32_t number = find(offsets, key, hash);
@@ -455,7 +539,37 @@ int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key)
     if (of != NULL && is_reset(of)) {
         offset = of->offset;
         set_reset(offsets, of, false);
+        remove_fence(offsets, number);
     }
+    pthread_mutex_unlock(&offsets->mutex);
+    return offset;
+}
+
+/* The entry's reset is pending, or was lately. */
+static int64_t tell(cmq_offsets *offsets, uint32_t number, int64_t from, cmq_offset_asker asker)
+{
+    entry *of = entry_at(offsets, number);
+    fence *found = find_fence(offsets, number, asker.now_ns);
+    if (!is_reset(of)) {
+        if (found != NULL && from == of->offset) set_known(found, asker);   /* who took the queue over has begun where the reset, or what came of it, is */
+        return CMQ_OFFSETS_NONE;
+    }
+    if (found == NULL) found = make_fence(offsets, number);
+    if (found->conn != asker.conn) found->told = 0;
+    found->conn = asker.conn;
+    if (from != of->offset && found->told++ < TOLD_OFTEN) return of->offset;
+    set_reset(offsets, of, false);
+    set_known(found, asker);
+    return CMQ_OFFSETS_NONE;
+}
+
+int64_t cmq_offsets_tell_reset(cmq_offsets *offsets, const cmq_offset_key *key, int64_t from, cmq_offset_asker asker)
+{
+    if (!has_resets(offsets) || !is_key(key)) return CMQ_OFFSETS_NONE;
+    const uint64_t hash = pair_hash(key->group, key->topic);
+    pthread_mutex_lock(&offsets->mutex);
+    const uint32_t number = find(offsets, key, hash);
+    const int64_t offset = number == NO_NUMBER ? CMQ_OFFSETS_NONE : tell(offsets, number, from, asker);
     pthread_mutex_unlock(&offsets->mutex);
     return offset;
 }
@@ -472,6 +586,7 @@ cmq_status cmq_offsets_reset(cmq_offsets *offsets, const cmq_offset_key *key, in
     status = require(offsets, key, hash, &number);
     if (status == CMQ_OK) {
         set_reset(offsets, entry_at(offsets, number), true);
+        remove_fence(offsets, number);
         entry_at(offsets, number)->offset = offset;
         note_change(offsets, number);
     }
@@ -489,6 +604,7 @@ static uint32_t remove_pair(cmq_offsets *offsets, uint32_t pair_number)
         next = gone->next_of_pair;
         committed += gone->offset != CMQ_OFFSETS_NONE;
         set_reset(offsets, gone, false);
+        remove_fence(offsets, number);
         drop_place(offsets, &offsets->entry_places, hash_of_entry, number);
         offsets->entries_live--;
         offsets->group_entries[of->bucket]--;

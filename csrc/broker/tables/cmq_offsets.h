@@ -3,8 +3,10 @@
  * (group, topic, queue id) -> the offset committed last, the offset pulled last, and a reset that waits to be told to the group's consumer. Names are
  * kept once per (group, topic); a queue more is some 40 bytes.
  *
- * Resets: cmq_offsets_reset sets the committed offset and leaves the reset pending. While it is pending a query answers it and commits are ignored;
- * the next pull takes it.
+ * Resets: cmq_offsets_reset sets the committed offset and leaves the reset pending. While it is pending a query answers it, commits are ignored, and pulls
+ * are told of it. It is over when a pull shows that its connection knows of it: it asks for the offset of the reset, or was told three times. For
+ * CMQ_OFFSETS_FENCE_NS from then on, commits of other connections are still ignored: a member that loses the queue may commit late what it did before.
+ * Another connection that asks for the committed offset has begun there, and commits from then on.
  *
  * Persistence is the control plane's: cmq_offsets_take_changes gives, in small steps, what was committed or removed since it was given last, and the
  * control plane keeps consumerOffset.json from that.
@@ -27,6 +29,8 @@
 #define CMQ_OFFSETS_NAME_BYTES_MAX 512u      /* of a group or a topic */
 #define CMQ_OFFSETS_VERSION_STEP 500u        /* commits per version: upstream's consumerOffsetUpdateVersionStep */
 #define CMQ_OFFSETS_NONE (-1)                /* no offset */
+#define CMQ_OFFSETS_FENCE_NS (INT64_C(60) * 1000000000)
+#define CMQ_OFFSETS_FENCES_MAX 256u          /* of as many resets; of the oldest beyond, the first pull that is told ends it, and nothing is fenced */
 
 typedef struct cmq_offsets cmq_offsets;
 
@@ -34,6 +38,12 @@ typedef struct cmq_offset_key {
     cmq_slice group, topic;
     int32_t queue_id;
 } cmq_offset_key;
+
+/* Who asks, and when, by a clock that is never set. A connection of 0 stands for the broker itself: nothing is fenced from it. */
+typedef struct cmq_offset_asker {
+    uint64_t conn;
+    int64_t now_ns;
+} cmq_offset_asker;
 
 cmq_status CMQ_MUST_CHECK cmq_offsets_create(cmq_offsets **offsets_out, uint32_t entries_max);   /* 0: CMQ_OFFSETS_ENTRIES_MAX */
 void cmq_offsets_destroy(cmq_offsets *offsets);
@@ -48,6 +58,9 @@ void cmq_offsets_share_out(cmq_offsets *offsets);
  * name that is empty or too long. */
 cmq_status CMQ_MUST_CHECK cmq_offsets_commit(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
 
+/* The same for a client. CMQ_AGAIN also where a reset fences it off. */
+cmq_status CMQ_MUST_CHECK cmq_offsets_commit_of(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset, cmq_offset_asker asker);
+
 /* Commit, unless the group is there or further already: somebody may have moved it on. */
 cmq_status CMQ_MUST_CHECK cmq_offsets_advance(cmq_offsets *offsets, const cmq_offset_key *key, int64_t offset);
 
@@ -57,11 +70,16 @@ cmq_status CMQ_MUST_CHECK cmq_offsets_begin(cmq_offsets *offsets, const cmq_offs
 /* The pending reset, else what was committed, else CMQ_OFFSETS_NONE. */
 int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key);
 
-/* A pull: the pending reset, which is pending no more then, or CMQ_OFFSETS_NONE. Costs a load while nothing is pending anywhere. */
+/* A pop, by which the broker itself knows of the reset: the pending one, which is pending no more then, or CMQ_OFFSETS_NONE. Costs a load while no reset is
+ * pending or fenced anywhere. */
 int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key);
 
-/* After a pull: where the next one will begin and, unless `committed` is CMQ_OFFSETS_NONE, a commit, in one look-up. Statuses as for a commit. */
-cmq_status CMQ_MUST_CHECK cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, int64_t next_pull, int64_t committed);
+/* A pull that asks for `from`: the pending reset that it is to be told of, or CMQ_OFFSETS_NONE. Costs as a pop. */
+int64_t cmq_offsets_tell_reset(cmq_offsets *offsets, const cmq_offset_key *key, int64_t from, cmq_offset_asker asker);
+
+/* After a pull: where the next one will begin and, unless `committed` is CMQ_OFFSETS_NONE, a commit, in one look-up. Statuses as for a client's commit. */
+cmq_status CMQ_MUST_CHECK cmq_offsets_pulled(cmq_offsets *offsets, const cmq_offset_key *key, int64_t next_pull, int64_t committed,
+                                             cmq_offset_asker asker);
 
 /* ---- the control plane ---- */
 

@@ -660,6 +660,38 @@ static void a_reset_is_told_by_the_next_pull(void)
     kit_broker_stop(&kit);
 }
 
+/* A held pull is told, and its client goes away without having begun there; the next member begins there, and the first one commits late. */
+static void reset_outlives_a_client_that_did_not_act_on_it(void)
+{
+    start();
+    const int before = kit_client(&kit), producer = kit_client(&kit);
+    for (int i = 0; i < 4; i++) kit_send_message(producer, 10 + i, "T", "a", "x");
+    for (int i = 0; i < 4; i++) expect(producer, 10 + i, FOUND);
+    kit_pull(before, 1, "T", 4, 2, 15000, "");
+    CHECK(kit_is_silent(&kit, before));
+    const cmq_offset_key key = {.group = cmq_slice_of_text("G"), .topic = cmq_slice_of_text("T"), .queue_id = 0};
+    CHECK_OK(cmq_offsets_reset(kit.offsets, &key, 2));
+    kit_send_message(producer, 15, "T", "a", "x");
+    expect(producer, 15, FOUND);
+    CHECK_INT(kit_number(expect(before, 1, MOVED), "nextBeginOffset"), 2);
+    ask(before, 15, 3, 0, "0", "commitOffset", "4");
+    CHECK_INT(cmq_offsets_query(kit.offsets, &key), 2);
+    const int next = kit_client(&kit);
+    kit_pull(next, 4, "T", 2, 2, 15000, "");
+    CHECK_INT(kit_number(expect(next, 4, FOUND), "nextBeginOffset"), 5);
+    ask(before, 15, 5, 0, "0", "commitOffset", "4");
+    CHECK_INT(cmq_offsets_query(kit.offsets, &key), 2);
+    ask(next, 15, 6, 0, "0", "commitOffset", "3");
+    CHECK_INT(cmq_offsets_query(kit.offsets, &key), 3);
+    kit_broker_pass(&kit, 60001);
+    ask(before, 15, 7, 0, "0", "commitOffset", "4");
+    CHECK_INT(cmq_offsets_query(kit.offsets, &key), 4);
+    close(before);
+    close(next);
+    close(producer);
+    kit_broker_stop(&kit);
+}
+
 static void a_pull_commits_once(void)
 {
     start();
@@ -690,4 +722,5 @@ CMQ_TEST_MAIN(CMQ_TEST(a_send_is_stored_and_pulled), CMQ_TEST(a_burst_of_sends_k
               CMQ_TEST(a_hold_ends_with_an_append_of_somebody_else), CMQ_TEST(a_hold_ends_at_its_deadline),
               CMQ_TEST(messages_of_other_tags_move_a_hold_on), CMQ_TEST(a_hold_ends_with_its_connection),
               CMQ_TEST(a_hold_ends_with_a_change_of_subscriptions), CMQ_TEST(more_holds_than_allowed_are_answered_at_once),
-              CMQ_TEST(short_polling_waits_a_second), CMQ_TEST(progress_is_kept), CMQ_TEST(a_reset_is_told_by_the_next_pull), CMQ_TEST(a_pull_commits_once))
+              CMQ_TEST(short_polling_waits_a_second), CMQ_TEST(progress_is_kept), CMQ_TEST(a_reset_is_told_by_the_next_pull),
+              CMQ_TEST(reset_outlives_a_client_that_did_not_act_on_it), CMQ_TEST(a_pull_commits_once))

@@ -9,6 +9,8 @@
 
 #include "support/cmq_test.h"
 
+#define NOBODY ((cmq_offset_asker){0})
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #else
@@ -119,7 +121,7 @@ static void wrong_keys_are_refused(void)
     CHECK_STATUS(cmq_offsets_commit(offsets, &of, 1), CMQ_ERR_ARGUMENT);
     CHECK_INT(cmq_offsets_query(offsets, &of), CMQ_OFFSETS_NONE);
     of = key("", "T", 0);
-    CHECK_STATUS(cmq_offsets_pulled(offsets, &of, 1, 1), CMQ_ERR_ARGUMENT);
+    CHECK_STATUS(cmq_offsets_pulled(offsets, &of, 1, 1, NOBODY), CMQ_ERR_ARGUMENT);
     of = key("g", "T", 0);
     CHECK_STATUS(cmq_offsets_commit(offsets, &of, -5), CMQ_ERR_ARGUMENT);
     CHECK_STATUS(cmq_offsets_reset(offsets, &of, -1), CMQ_ERR_ARGUMENT);
@@ -137,13 +139,13 @@ static void a_reset_waits_for_the_next_pull(void)
 {
     cmq_offsets *offsets = make_offsets(0);
     const cmq_offset_key of = key("g", "T", 3), other = key("g", "T", 4);
-    CHECK_OK(cmq_offsets_pulled(offsets, &of, 120, 100));
+    CHECK_OK(cmq_offsets_pulled(offsets, &of, 120, 100, NOBODY));
     CHECK_INT(cmq_offsets_pull_offset(offsets, &of), 120);
     CHECK_INT(cmq_offsets_take_reset(offsets, &of), CMQ_OFFSETS_NONE);
     CHECK_OK(cmq_offsets_reset(offsets, &of, 7));
     CHECK_OK(cmq_offsets_reset(offsets, &of, 8));
     CHECK_STATUS(cmq_offsets_commit(offsets, &of, 101), CMQ_AGAIN);
-    CHECK_STATUS(cmq_offsets_pulled(offsets, &of, 121, 102), CMQ_AGAIN);
+    CHECK_STATUS(cmq_offsets_pulled(offsets, &of, 121, 102, NOBODY), CMQ_AGAIN);
     CHECK_INT(cmq_offsets_query(offsets, &of), 8);
     CHECK_INT(cmq_offsets_pull_offset(offsets, &of), CMQ_OFFSETS_NONE);
     CHECK_INT(cmq_offsets_take_reset(offsets, &other), CMQ_OFFSETS_NONE);
@@ -151,10 +153,64 @@ static void a_reset_waits_for_the_next_pull(void)
     CHECK_INT(cmq_offsets_take_reset(offsets, &of), 8);
     CHECK_INT(cmq_offsets_take_reset(offsets, &of), CMQ_OFFSETS_NONE);
     CHECK_INT(cmq_offsets_query(offsets, &of), 8);
-    CHECK_OK(cmq_offsets_pulled(offsets, &of, 20, CMQ_OFFSETS_NONE));
+    CHECK_OK(cmq_offsets_pulled(offsets, &of, 20, CMQ_OFFSETS_NONE, NOBODY));
     CHECK_INT(cmq_offsets_pull_offset(offsets, &of), 20);
     CHECK_OK(cmq_offsets_commit(offsets, &of, 20));
     CHECK_INT(cmq_offsets_query(offsets, &of), 20);
+    cmq_offsets_destroy(offsets);
+}
+
+static cmq_offset_asker asker(uint64_t conn, int64_t now_s) { return (cmq_offset_asker){.conn = conn, .now_ns = now_s * INT64_C(1000000000)}; }
+
+/* The member that loses the queue is told, does not act on it, and commits late where it was before. */
+static void former_owner_does_not_undo_a_reset(void)
+{
+    cmq_offsets *offsets = make_offsets(0);
+    const cmq_offset_key of = key("g", "T", 0);
+    CHECK_OK(cmq_offsets_commit_of(offsets, &of, 100, asker(1, 0)));
+    CHECK_OK(cmq_offsets_reset(offsets, &of, 7));
+    CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 120, asker(1, 1)), 7);
+    CHECK_STATUS(cmq_offsets_commit_of(offsets, &of, 110, asker(1, 1)), CMQ_AGAIN);
+    CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 7, asker(2, 2)), CMQ_OFFSETS_NONE);
+    CHECK_STATUS(cmq_offsets_commit_of(offsets, &of, 110, asker(1, 3)), CMQ_AGAIN);
+    CHECK_STATUS(cmq_offsets_pulled(offsets, &of, 130, 111, asker(1, 3)), CMQ_AGAIN);
+    CHECK_OK(cmq_offsets_commit_of(offsets, &of, 9, asker(2, 4)));
+    CHECK_OK(cmq_offsets_commit(offsets, &of, 10));
+    /* The next owner begins where the group is. */
+    CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 10, asker(3, 5)), CMQ_OFFSETS_NONE);
+    CHECK_STATUS(cmq_offsets_commit_of(offsets, &of, 11, asker(2, 6)), CMQ_AGAIN);
+    CHECK_OK(cmq_offsets_commit_of(offsets, &of, 12, asker(3, 6)));
+    CHECK_OK(cmq_offsets_commit_of(offsets, &of, 13, asker(1, 65)));
+    CHECK_OK(cmq_offsets_commit_of(offsets, &of, 14, asker(2, 65)));
+    cmq_offsets_destroy(offsets);
+}
+
+static void reset_is_over_for_a_client_that_chose_to_be_elsewhere(void)
+{
+    cmq_offsets *offsets = make_offsets(0);
+    const cmq_offset_key of = key("g", "T", 0);
+    CHECK_OK(cmq_offsets_reset(offsets, &of, 7));
+    for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(1, i)), 7);
+    CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(2, 3)), 7);   /* another one counts anew */
+    for (int i = 0; i < 3; i++) CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(1, i)), 7);
+    CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(1, 4)), CMQ_OFFSETS_NONE);
+    CHECK_OK(cmq_offsets_commit_of(offsets, &of, 51, asker(1, 4)));
+    cmq_offsets_destroy(offsets);
+}
+
+static void resets_beyond_the_fences_end_with_the_first_that_is_told(void)
+{
+    cmq_offsets *offsets = make_offsets(0);
+    for (int q = 0; q <= (int)CMQ_OFFSETS_FENCES_MAX; q++) {
+        const cmq_offset_key of = key("g", "T", q);
+        CHECK_OK(cmq_offsets_reset(offsets, &of, 7));
+        CHECK_INT(cmq_offsets_tell_reset(offsets, &of, 50, asker(1, 0)), 7);
+    }
+    const cmq_offset_key first = key("g", "T", 0), second = key("g", "T", 1);
+    CHECK_OK(cmq_offsets_commit_of(offsets, &first, 51, asker(1, 0)));
+    CHECK_STATUS(cmq_offsets_commit_of(offsets, &second, 51, asker(1, 0)), CMQ_AGAIN);
+    cmq_offsets_remove(offsets, first.group, first.topic);
+    CHECK_OK(cmq_offsets_commit_of(offsets, &second, 51, asker(2, 0)));
     cmq_offsets_destroy(offsets);
 }
 
@@ -179,7 +235,7 @@ static void changes_come_once_and_in_order(void)
     CHECK_CHANGES(offsets, "");
     commit(offsets, "g", "T", 0, 1);
     commit(offsets, "g", "T", 1, 2);
-    CHECK_OK(cmq_offsets_pulled(offsets, &pulled, 9, CMQ_OFFSETS_NONE));   /* no commit: no change */
+    CHECK_OK(cmq_offsets_pulled(offsets, &pulled, 9, CMQ_OFFSETS_NONE, NOBODY));   /* no commit: no change */
     commit(offsets, "g", "T", 0, 3);
     CHECK_CHANGES(offsets, "g/T/0=3 g/T/1=2");
     CHECK_CHANGES(offsets, "");
@@ -349,7 +405,7 @@ static void *commit_all_the_time(void *argument)
     const worker *w = argument;
     for (int i = 0; i < w->commits; i++) {
         const cmq_offset_key of = key(i % 3 == 0 ? "g" : "h", "T", w->number * 100 + i % 50);
-        CHECK_OK(cmq_offsets_pulled(w->offsets, &of, i + 1, i));
+        CHECK_OK(cmq_offsets_pulled(w->offsets, &of, i + 1, i, NOBODY));
         CHECK_INT(cmq_offsets_query(w->offsets, &of), i);
     }
     return NULL;
@@ -418,6 +474,8 @@ static void no_group_takes_what_all_share(void)
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(no_group_takes_what_all_share), CMQ_TEST(commits_overwrite), CMQ_TEST(an_advance_never_goes_back), CMQ_TEST(names_do_not_run_together), CMQ_TEST(wrong_keys_are_refused),
-              CMQ_TEST(a_reset_waits_for_the_next_pull), CMQ_TEST(removal_takes_pending_resets_along), CMQ_TEST(changes_come_once_and_in_order),
+              CMQ_TEST(a_reset_waits_for_the_next_pull), CMQ_TEST(former_owner_does_not_undo_a_reset),
+              CMQ_TEST(reset_is_over_for_a_client_that_chose_to_be_elsewhere), CMQ_TEST(resets_beyond_the_fences_end_with_the_first_that_is_told),
+              CMQ_TEST(removal_takes_pending_resets_along), CMQ_TEST(changes_come_once_and_in_order),
               CMQ_TEST(removals_are_told_before_what_comes_later), CMQ_TEST(the_version_steps_every_500_commits), CMQ_TEST(entries_are_limited),
               CMQ_TEST(a_hundred_thousand_queues), CMQ_TEST(random_work_as_in_a_model), CMQ_TEST(loops_beside_the_control_thread))
