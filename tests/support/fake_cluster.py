@@ -361,7 +361,11 @@ class FakeBroker:
         """By group and topic, as the last heartbeat of any member has it."""
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.moved: dict[tuple[str, str, int], int] = {}
-        """Where the next pull of a group is sent instead, as after a reset on the broker's side."""
+        """Where the next pull of a group is sent instead, as after a reset on upstream's side."""
+        self.resets: set[tuple[str, str, int]] = set()
+        """Resets of which no pull has shown yet that its sender knows: progress stays where they put it."""
+        self.knowing: dict[tuple[str, str, int], FakeNetwork] = {}
+        """Whose commits count after a reset: who began where the progress is."""
         self.locks: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
         self.delayed = 0
         self.pops = FakePops(self, cluster.loop)
@@ -465,8 +469,35 @@ class FakeBroker:
     def _commit_offset(self, client: FakeNetwork, command: Command) -> Command:
         if self.read_only:
             return command.response(ResponseCode.NO_PERMISSION, remark="read only")
-        self.offsets[self._progress_key(command)] = Members(command.fields).required_int64("commitOffset")
+        self._commit(client, self._progress_key(command), Members(command.fields).required_int64("commitOffset"))
         return command.response(ResponseCode.SUCCESS)
+
+    def _commit(self, client: FakeNetwork, key: tuple[str, str, int], offset: int) -> None:
+        if key not in self.resets and self.knowing.get(key, client) is client:
+            self.offsets[key] = offset
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Move a group's progress, and tell the pulls that begin elsewhere."""
+        key = group, topic, queue_id
+        dict.__setitem__(self.offsets, key, offset)
+        self.resets.add(key)
+        self.knowing.pop(key, None)
+        for held in self._held.pop((topic, queue_id), ()):
+            held.set()
+
+    def _moved_to(self, client: FakeNetwork, asked: PullRequest) -> int | None:
+        """Return where a pull is sent instead."""
+        key = asked.group, asked.topic, asked.queue_id
+        moved = self.moved.pop(key, None)
+        if moved is not None:
+            return moved
+        if key in self.resets or key in self.knowing:
+            if asked.queue_offset == self.offsets.get(key):
+                self.resets.discard(key)
+                self.knowing[key] = client
+            elif key in self.resets:
+                return self.offsets[key]
+        return None
 
     def _progress_key(self, command: Command) -> tuple[str, str, int]:
         members = Members(command.fields)
@@ -603,7 +634,7 @@ class FakeBroker:
         from cometmq._engine import PullAnswer
 
         if asked.sys_flag & _COMMIT_BIT:
-            self.offsets[asked.group, asked.topic, asked.queue_id] = asked.commit_offset
+            self._commit(client, (asked.group, asked.topic, asked.queue_id), asked.commit_offset)
         queues = self.topics.get(asked.topic, [])
         refusal = None if asked.sys_flag & _SUBSCRIPTION_BIT else self._not_subscribed(asked)
         start, records = 0, list[Record]()
@@ -613,10 +644,11 @@ class FakeBroker:
             code = refusal
         else:
             queue, start = queues[asked.queue_id], asked.queue_offset
-            if start == len(queue) and asked.sys_flag & _SUSPEND_BIT:
+            moved = self._moved_to(client, asked)
+            if moved is None and start == len(queue) and asked.sys_flag & _SUSPEND_BIT:
                 await self._hold(asked)
+                moved = self._moved_to(client, asked)
             code = ResponseCode.SUCCESS if start < len(queue) else ResponseCode.PULL_NOT_FOUND
-            moved = self.moved.pop((asked.group, asked.topic, asked.queue_id), None)
             if moved is not None:
                 code, start = ResponseCode.PULL_OFFSET_MOVED, moved
             elif not 0 <= start <= len(queue):

@@ -1,12 +1,17 @@
 """The checker: random histories of a group on virtual time, against a model of what may be delivered and committed.
 
-A history is a list of events made of a seed: members of push, orderly and pull consumers join, leave, have their close
-cancelled, crash, or are cut off with their host; brokers restart and hang; the group is reset; wall clocks step;
-messages come. The model holds these:
+A history is a list of events made of a seed. Members of push, orderly, pull, popping and simple consumers join, leave,
+have their close cancelled, close themselves from their listener, crash, or are cut off with their host; calls and
+listeners are cancelled, fail, hang for a while, give messages up; members are suspended; brokers, one or two, restart
+and hang; the group is reset, by notices to its members or by its pulls, and changes from pulls to pops and back; wall
+clocks step; messages come. The model (:mod:`support.history_model`) holds these:
 
-- progress never passes a message that no listener has finished with and no retry topic has;
+- progress never passes a message that nobody has finished with and no retry topic has, in retry topics too;
 - of an orderly queue one message is at work at a time, and none is skipped;
-- in the end each message was handled, and nobody is a member who has left.
+- a popped message that was acknowledged in time does not come again, and none is a dead letter before it was tried
+  often enough;
+- in the end each message was handled or given up, each that a reset moved back came again, progress is at the queues'
+  ends, and nobody is a member who has left.
 
 A failure names its seed and the shortest history that still fails. ``CMQ_LONG=1`` runs ``CMQ_COUNT`` histories
 (10,000), with ``CMQ_SEED`` for the first.
@@ -17,24 +22,28 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 import pytest
 
+from cometmq.client.pop.simple_engine import SimpleEngine
+from cometmq.client.pop.simple_settings import SimpleSettings
 from cometmq.client.pull.pull_engine import PullEngine
 from cometmq.client.push.listeners import Outcome
 from cometmq.client.push.push_engine import PushEngine
 from cometmq.client.settings import PullSettings
 from cometmq.errors import Error
+from cometmq.remoting.bodies.assignments import MessageRequestMode
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere
+from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.offset_changes import ResetOffsetBody
 from cometmq.remoting.codes import RequestCode
 from cometmq.remoting.members import request
 from support.fake_cluster import FakeBroker, FakeCluster, FakeNetwork, Record
-from support.push_engines import consumer, queue_of
+from support.history_model import GROUP, TOPIC, Model, Place, Progress
+from support.push_engines import consumer
 from support.virtual_loop import VirtualLoop, run_virtual
 
 LONG = bool(os.environ.get("CMQ_LONG"))
@@ -42,18 +51,27 @@ COUNT = int(os.environ.get("CMQ_COUNT", "10000" if LONG else "100"))
 FIRST_SEED = int(os.environ.get("CMQ_SEED", str(time.time_ns() % 1_000_000_000) if LONG else "20261123"))
 QUEUES = 3
 MEMBERS_MAX = 4
+TRIES = 3
 QUIET_S = 400
 """By then locks, members and rests have run out, and what was put back has come again."""
 SHORT_S = 12.0
+KINDS = ("mixed", "push", "orderly", "pull", "pop", "simple")
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 EVENTS = (
-    *["publish"] * 6,
-    *["join"] * 5,
+    *["publish"] * 7,
+    *["join"] * 6,
     *["leave"] * 2,
     "cancelled leave",
+    "own leave",
     "crash",
     "host lost",
-    "reset",
+    "interrupt",
+    "suspend",
+    "notified reset",
+    "pulled reset",
+    "pulled reset",
+    "mode",
     "restart",
     "hang",
     "clock",
@@ -61,7 +79,7 @@ EVENTS = (
 
 
 class Event(NamedTuple):
-    """What happens, so long after the one before; ``pick`` chooses whom it happens to."""
+    """One event, so long after the one before; ``pick`` is for whatever it has to choose."""
 
     after_ms: int
     what: str
@@ -81,67 +99,16 @@ def history_of(seed: int) -> list[Event]:
     return events
 
 
-class Progress(dict[tuple[str, str, int], int]):
-    """The broker's progress; each commit is held against the model."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        self._model = model
-
-    def __setitem__(self, key: tuple[str, str, int], offset: int) -> None:
-        self._model.committed(key, offset)
-        super().__setitem__(key, offset)
-
-
-class Model:
-    """What was delivered and finished, by queue and offset."""
-
-    def __init__(self, *, is_orderly: bool) -> None:
-        self.is_orderly = is_orderly
-        self.troubles: list[str] = []
-        self.finished: dict[int, set[int]] = defaultdict(set)
-        self.at_work: dict[int, str] = {}
-        self.next: dict[int, int] = {}
-
-    def committed(self, key: tuple[str, str, int], offset: int) -> None:
-        _, topic, queue_id = key
-        missing = sorted(set(range(offset)) - self.finished[queue_id]) if topic == "T" else []
-        if missing:
-            self.troubles.append(f"queue {queue_id} was committed to {offset}, and nobody has finished {missing[:5]}")
-
-    def begin(self, who: str, queue_id: int, offset: int) -> None:
-        if self.is_orderly:
-            other = self.at_work.get(queue_id)
-            if other is not None:
-                self.troubles.append(f"{who} is at {offset} of queue {queue_id}, where {other} is at work")
-            if offset > self.next.get(queue_id, 0):
-                self.troubles.append(f"{who} skips from {self.next.get(queue_id, 0)} to {offset} of queue {queue_id}")
-            self.at_work[queue_id] = f"{who} at {offset}"
-
-    def end(self, queue_id: int, offset: int, *, is_finished: bool) -> None:
-        self.at_work.pop(queue_id, None)
-        if is_finished:
-            self.finished[queue_id].add(offset)
-            self.next[queue_id] = max(self.next.get(queue_id, 0), offset + 1)
-
-    def owing(self, sizes: Sequence[int]) -> list[str]:
-        """Return what is not right yet in the end."""
-        return [
-            f"{offset} of queue {queue_id} was never finished"
-            for queue_id, size in enumerate(sizes)
-            for offset in range(size)
-            if offset not in self.finished[queue_id]
-        ]
-
-
 class Member:
     """A consumer, and what a test may do to it."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
-        self.engine: PushEngine | PullEngine
+        self.engine: PushEngine | PullEngine | SimpleEngine
         self.is_gone = False
+        self.is_leaving = False
         self.has_started = asyncio.Event()
+        self.call: asyncio.Task[Any] | None = None
 
     @property
     def network(self) -> FakeNetwork:
@@ -149,34 +116,101 @@ class Member:
         network: FakeNetwork = instance.network
         return network
 
-    async def listen(self, message: Any) -> Outcome | None:
-        world, model = self.world, self.world.model
-        if message.stored_topic != "T":
-            return None
-        queue_id, offset = message.queue_id, message.queue_offset
-        model.begin(self.name, queue_id, offset)
-        is_finished = False
-        try:
-            await asyncio.sleep(world.chooser.choice((0, 0, 0.001, 0.05, 2)))
-            fails = world.chooser.random() < 0.03
-            is_finished = not fails and not self.is_gone
-            return Outcome.RETRY if fails else None
-        finally:
-            model.end(queue_id, offset, is_finished=is_finished)
+    # --- Push ---------------------------------------------------------------------------------------------------------
 
-    async def pull_on(self) -> None:
+    async def listen(self, message: Any) -> Outcome | None:
+        model = self.world.model
+        if self.is_gone:  # its process has ended; what it would do happens nowhere
+            await asyncio.sleep(100_000)
+        model.begin(self.name, message)
+        is_done = False
+        try:
+            outcome = await self._work()
+            is_done = outcome is None and not self.is_gone
+            if outcome is not None and not self.is_gone:
+                model.failed(message, is_given_up=outcome is Outcome.DEAD_LETTER)
+            return outcome
+        except asyncio.CancelledError:
+            if not self.is_gone:
+                model.failed(message, is_given_up=False)
+            raise
+        finally:
+            model.end(self.name, message, is_done=is_done)
+
+    async def _work(self) -> Outcome | None:
+        chooser = self.world.chooser
+        if self.is_leaving and chooser.random() < 0.3:
+            await self.engine.close()
+        await asyncio.sleep(chooser.choice((0, 0, 0, 0.001, 0.05, 2, 2 if chooser.random() < 0.9 else 25)))
+        draw = chooser.random()
+        if draw < 0.005:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+        if draw < 0.01:
+            return Outcome.DEAD_LETTER
+        return Outcome.RETRY if draw < self.world.failing else None
+
+    # --- Those that are asked -----------------------------------------------------------------------------------------
+
+    async def _call(self, work: Any) -> Any:
+        """Await a call that may be interrupted; None where it was."""
+        self.call = asyncio.ensure_future(work)
+        try:
+            return await self.call
+        except asyncio.CancelledError:
+            if not self.call.cancelled():
+                raise
+            return None
+        finally:
+            self.call = None
+
+    async def poll_on(self) -> None:
         """Poll, work on what comes, and come back for more: then it is finished with."""
         world, engine = self.world, self.engine
         assert isinstance(engine, PullEngine)
+        polled: list[Any] = []
         while engine.state.name == "RUNNING":
             # What was polled before counts as finished by this call.
-            messages = await engine.poll(1_000)
-            for message in messages:
-                world.model.begin(self.name, message.queue_id, message.queue_offset)
+            for message in polled:
+                world.model.end(self.name, message, is_done=not self.is_gone)
+            polled = await self._call(engine.poll(1_000)) or []
+            for message in polled:
+                world.model.begin(self.name, message)
                 await asyncio.sleep(world.chooser.choice((0, 0, 0.01)))
-            if not self.is_gone:
-                for message in messages:
-                    world.model.end(message.queue_id, message.queue_offset, is_finished=True)
+
+    async def receive_on(self) -> None:
+        """Receive, work on each message, and acknowledge it or not."""
+        world, engine = self.world, self.engine
+        assert isinstance(engine, SimpleEngine)
+        while engine.state.name == "RUNNING":
+            received = await self._unless_out(self._call(engine.receive(8, invisible_s=30, wait_s=20)))
+            for message in received or ():
+                world.model.begin(self.name, message)
+                await asyncio.sleep(world.chooser.choice((0, 0, 0.01, 1, 2)))
+                await self._unless_out(self._settle(message))
+
+    async def _unless_out(self, work: Any) -> Any:
+        """Await a call; where the broker is out of reach, None, a moment later."""
+        try:
+            return await work
+        except Error:
+            if self.engine.state.name == "RUNNING":
+                await asyncio.sleep(1)
+
+    async def _settle(self, message: Any) -> None:
+        draw, engine = self.world.chooser.random(), self.engine
+        assert isinstance(engine, SimpleEngine)
+        if draw < 0.05 or self.is_gone:
+            return  # it comes again
+        if draw < 0.1:
+            await engine.extend(message, invisible_s=self.world.chooser.choice((0, 3)))
+            return
+        if draw < 0.15:
+            await engine.extend(message, invisible_s=60)
+        self.world.model.end(self.name, message, is_done=True)
+        await engine.ack([message])
 
 
 class World:
@@ -185,28 +219,37 @@ class World:
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         self.loop = loop
         self.chooser = Random(seed)
-        self.kind = self.chooser.choice(("mixed", "push", "orderly", "pull"))
-        self.model = Model(is_orderly=self.kind == "orderly")
-        self.cluster = FakeCluster(loop)
-        self.broker: FakeBroker = self.cluster.brokers[0]
-        self.broker.create("T", QUEUES)
-        self.broker.offsets = Progress(self.model)
+        self.kind = self.chooser.choice(KINDS)
+        self.failing = self.chooser.choice((0.03, 0.03, 0.5))
+        self.model = Model(is_orderly=self.kind == "orderly", tries_max=TRIES)
+        self.cluster = FakeCluster(loop, brokers=self.chooser.choice((1, 1, 2)))
+        self.brokers = self.cluster.brokers
+        self.has_popped = self.kind in ("pop", "simple")
+        for broker in self.brokers:
+            self._watch(broker)
         self.members: list[Member] = []
         self.shift_ms = 0
         self.made = 0
         self.beside: list[asyncio.Task[Any]] = []
-        append = self.broker.append
 
-        def appended(topic: str, queue_id: int, body: bytes, *given: Any, **more: Any) -> Record:
-            if topic != "T":  # it comes again from there, after its delay
-                self.model.finished[int(body.split(b"-")[0])].add(int(body.split(b"-")[1]))
-            return append(topic, queue_id, body, *given, **more)
+    def _watch(self, broker: FakeBroker) -> None:
+        broker.create(TOPIC, QUEUES)
+        broker.offsets = Progress(self.model, broker)
+        model, append = self.model, broker.append
 
-        self.broker.append = appended  # type: ignore[method-assign]
+        def appended(*given: Any, **more: Any) -> Record:
+            record = append(*given, **more)
+            model.stored(record)
+            return record
 
-    @property
-    def sizes(self) -> list[int]:
-        return [len(queue) for queue in self.broker.topics["T"]]
+        class Acknowledged(list[bytes]):
+            def append(self, body: bytes) -> None:
+                model.acknowledged.add(body)
+
+        broker.append = appended  # type: ignore[method-assign]
+        if self.kind in ("pop", "simple"):
+            broker.pops.modes[TOPIC] = MessageRequestMode.POP
+            broker.pops.acked = Acknowledged()
 
     def now_ms(self) -> int:
         return self.loop.now_ms() + self.shift_ms
@@ -214,16 +257,31 @@ class World:
     def pick(self, event: Event) -> Member | None:
         return self.members.pop(event.pick % len(self.members)) if self.members else None
 
+    def broker_of(self, event: Event) -> FakeBroker:
+        return self.brokers[event.pick % len(self.brokers)]
+
     async def happen(self, event: Event) -> None:
         await asyncio.sleep(event.after_ms / 1000)
+        self.require_no_trouble()
+        await getattr(self, "_" + event.what.replace(" ", "_"))(event)
+
+    def require_no_trouble(self) -> None:
         if self.model.troubles:
             raise Broken(self.model.troubles[0])
-        await getattr(self, "_" + event.what.replace(" ", "_"))(event)
+
+    def _beside(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self.beside.append(task)
+        return task
+
+    # --- Messages and members -----------------------------------------------------------------------------------------
 
     async def _publish(self, event: Event) -> None:
         for _ in range(event.pick % 60):
-            queue_id = self.chooser.randrange(QUEUES)
-            self.broker.append("T", queue_id, b"%d-%d" % (queue_id, self.sizes[queue_id]))
+            broker = self.chooser.choice(self.brokers)
+            place = Place(broker.name, self.chooser.randrange(QUEUES))
+            queue = broker.topics[TOPIC][place.queue_id]
+            broker.append(TOPIC, place.queue_id, place.body(len(queue)))
 
     async def _join(self, event: Event) -> None:
         if len(self.members) >= MEMBERS_MAX:
@@ -231,25 +289,36 @@ class World:
         self.made += 1
         kind = ("push", "pull")[event.pick % 2] if self.kind == "mixed" else self.kind
         member = Member(self, f"{kind}-{self.made}")
-        if kind == "pull":
-            member.engine = PullEngine(
-                PullSettings(
-                    group="g",
-                    name_servers=("ns:9876",),
-                    client_ip="10.0.0.9",
-                    consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-                    auto_commit_interval_ms=1_000,
-                ),
-                now_ms=self.now_ms,
-                network_factory=self.cluster.factory,
-            )
-            await member.engine.subscribe("T")
-        else:
-            member.engine = consumer(
-                self.cluster, member.listen, orderly=kind == "orderly", more={"now_ms": self.now_ms}
-            )
-        self.beside.append(asyncio.ensure_future(self._run(member)))
+        member.engine = await self._engine(kind, member)
+        self._beside(self._run(member))
         self.members.append(member)
+
+    async def _engine(self, kind: str, member: Member) -> PushEngine | PullEngine | SimpleEngine:
+        given: Any = {
+            "group": GROUP,
+            "name_servers": ("ns:9876",),
+            "client_ip": "10.0.0.9",
+            "consume_from_where": FIRST,
+        }
+        reach: Any = {"now_ms": self.now_ms, "network_factory": self.cluster.factory}
+        if kind == "pull":
+            pulling = PullEngine(PullSettings(**given, auto_commit_interval_ms=1_000), **reach)
+            await pulling.subscribe(TOPIC)
+            await pulling.subscribe(f"%RETRY%{GROUP}")
+            return pulling
+        if kind == "simple":
+            simple = SimpleEngine(SimpleSettings(**given), **reach)
+            await simple.subscribe(TOPIC, None)
+            return simple
+        return consumer(
+            self.cluster,
+            member.listen,
+            orderly=kind == "orderly",
+            more={"now_ms": self.now_ms},
+            max_reconsume_times=TRIES,
+            client_rebalance=kind != "pop",
+            pop_extend=kind == "pop" and self.chooser.random() < 0.5,
+        )
 
     async def _run(self, member: Member) -> None:
         try:
@@ -258,23 +327,29 @@ class World:
             finally:
                 member.has_started.set()
             if isinstance(member.engine, PullEngine):
-                await member.pull_on()
+                await member.poll_on()
+            elif isinstance(member.engine, SimpleEngine):
+                await member.receive_on()
         except Error:
             if not member.is_gone and member.engine.state.name == "RUNNING":
                 raise
 
     async def _leave(self, event: Event) -> None:
         if (member := self.pick(event)) is not None:
-            self.beside.append(asyncio.ensure_future(self._close(member)))
+            self._beside(self._close(member))
+
+    async def _own_leave(self, event: Event) -> None:
+        """A listener closes its own consumer, sooner or later; the rest is closed at the end."""
+        if self.members:
+            self.members[event.pick % len(self.members)].is_leaving = self.kind in ("push", "orderly", "pop")
 
     async def _cancelled_leave(self, event: Event) -> None:
         if (member := self.pick(event)) is not None:
             await member.has_started.wait()
-            closing = asyncio.ensure_future(self._close(member))
-            for _ in range(event.pick % 20):
+            closing = self._beside(self._close(member))
+            for _ in range(1 + event.pick % 20):  # a call that never began closes nothing
                 await asyncio.sleep(0 if event.pick % 3 else 0.0005)
             closing.cancel()
-            self.beside.append(closing)
 
     @staticmethod
     async def _close(member: Member) -> None:
@@ -301,77 +376,143 @@ class World:
             self.members.append(member)
             return
         member.is_gone = True
-        member.network.crash(host_too=host_too)
-        for queue_id, who in list(self.model.at_work.items()):
-            if who.startswith(f"{member.name} "):
-                del self.model.at_work[queue_id]
-        # Its listeners and loops would go on in this process; nothing that they do counts.
-        member.listen = self._dead  # type: ignore[method-assign]
-        self.beside.append(asyncio.ensure_future(self._bury(member)))
-
-    @staticmethod
-    async def _dead(message: object) -> Outcome:
-        await asyncio.sleep(100_000)
-        return Outcome.RETRY
+        if member.engine.state.name == "RUNNING":
+            member.network.crash(host_too=host_too)
+        self.model.gone(member.name)
+        self._beside(self._bury(member))
 
     @staticmethod
     async def _bury(member: Member) -> None:
         if isinstance(member.engine, PullEngine):
             await member.engine.close(commit=False)
-        else:
+        elif isinstance(member.engine, PushEngine):
             await member.engine.close(timeout_ms=0)
+        else:
+            await member.engine.close()
 
-    async def _reset(self, event: Event) -> None:
-        """As our broker does it: it moves the progress and tells the members."""
-        if self.kind in ("pull", "mixed"):
-            return  # pull consumers keep their places
-        queue_id = event.pick % QUEUES
-        size = self.sizes[queue_id]
-        place = event.pick // QUEUES % (size + 1)
-        if set(range(place)) - self.model.finished[queue_id]:
-            return  # forward resets skip messages on purpose
-        dict.__setitem__(self.broker.offsets, ("g", "T", queue_id), place)
-        body = ResetOffsetBody(offsets={queue_of(queue_id): place}).to_json()
-        command = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, topic="T", group="g", timestamp=1, body=body)
-        known = list(self.broker.groups.get("g", {}).values())
-        if not known:
+    async def _interrupt(self, event: Event) -> None:
+        """Cancel the call that a member waits in."""
+        calls = [member.call for member in self.members if member.call is not None]
+        if calls:
+            calls[event.pick % len(calls)].cancel()
+
+    async def _suspend(self, event: Event) -> None:
+        pushing = [member for member in self.members if isinstance(member.engine, PushEngine)]
+        if not pushing:
             return
+        member = pushing[event.pick % len(pushing)]
+        engine = member.engine
+        assert isinstance(engine, PushEngine)
+
+        async def resume(engine: PushEngine) -> None:
+            await asyncio.sleep(event.pick % 40)
+            await engine.resume()
+
+        if member.has_started.is_set() and engine.state.name == "RUNNING":
+            engine.suspend()
+            self._beside(resume(engine))
+
+    # --- The group ----------------------------------------------------------------------------------------------------
+
+    def _place_to_reset(self, event: Event) -> tuple[FakeBroker, Place, int, int] | None:
+        """Return a queue, and an offset up to which all is finished: a reset beyond skips messages on purpose."""
+        broker, queue_id = self.broker_of(event), event.pick % QUEUES
+        place, queue = Place(broker.name, queue_id), broker.topics[TOPIC][queue_id]
+        offset = event.pick // QUEUES % (len(queue) + 1)
+        if any(record.body not in self.model.done for record in queue[:offset]):
+            return None
+        return broker, place, offset, len(queue)
+
+    async def _notified_reset(self, event: Event) -> None:
+        """As a broker of upstream's does it: it tells the members."""
+        found = self._place_to_reset(event)
+        if found is None or self.kind not in ("push", "orderly"):
+            return  # pull consumers keep their places, and brokers those of popped queues
+        broker, place, offset, end = found
+        known = list(broker.groups.get(GROUP, {}).values())
+        if not known or broker not in self.cluster.brokers or broker.is_silent:
+            return
+        queue = MessageQueue(topic=TOPIC, broker_name=broker.name, queue_id=place.queue_id)
+        body = ResetOffsetBody(offsets={queue: offset}).to_json()
+        command = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, topic=TOPIC, group=GROUP, timestamp=1, body=body)
         for member in known:
-            member.network.receive(self.broker.address, command.as_oneway())
+            member.network.receive(broker.address, command.as_oneway())
+        del end
+
+    async def _pulled_reset(self, event: Event) -> None:
+        """As our broker does it: it moves the progress, and pulls from elsewhere are told."""
+        found = self._place_to_reset(event)
+        if found is None or self.kind in ("pop", "simple"):
+            return
+        broker, place, offset, end = found
+        if broker in self.cluster.brokers:
+            broker.reset(GROUP, TOPIC, place.queue_id, offset)
+            self.model.reset(place, offset, end)
+
+    async def _mode(self, event: Event) -> None:
+        """Have the group pop what it pulled, or the reverse; what was acknowledged may come again then."""
+        if self.kind != "pop":
+            return
+        for broker in self.brokers:
+            is_popped = broker.pops.modes[TOPIC] is MessageRequestMode.POP
+            broker.pops.modes[TOPIC] = MessageRequestMode.PULL if is_popped else MessageRequestMode.POP
+            broker.pops.acked = []
+        self.model.acknowledged.clear()
+
+    # --- The rest of the world ----------------------------------------------------------------------------------------
 
     async def _restart(self, event: Event) -> None:
-        broker = self.cluster.stop(self.broker.address)
-        self.broker.groups.clear()
-        await asyncio.sleep(event.pick % 5)
-        self.cluster.servers[self.broker.address] = broker
+        broker = self.broker_of(event)
+        if broker not in self.cluster.brokers:
+            return
+        self.cluster.stop(broker.address)
+        broker.groups.clear()
+
+        async def start() -> None:
+            await asyncio.sleep(event.pick % 5)
+            self.cluster.servers[broker.address] = broker
+
+        await self._beside(start())
 
     async def _hang(self, event: Event) -> None:
-        self.broker.is_silent = True
+        broker = self.broker_of(event)
+        broker.is_silent = True
         await asyncio.sleep(event.pick % 40)
-        self.broker.is_silent = False
+        broker.is_silent = False
 
     async def _clock(self, event: Event) -> None:
         self.shift_ms += (3_600_000, -3_600_000, 86_400_000)[event.pick % 3]
 
+    # --- The end ------------------------------------------------------------------------------------------------------
+
     async def settle(self) -> None:
         """Let everything come to rest with one member that stays, and hold the end against the model."""
+        for member in self.members:
+            member.is_leaving = False
+        while len(self.members) >= MEMBERS_MAX:
+            await self._close(self.members.pop())
         await self._join(Event(0, "join", 0))
-        end_s = self.loop.time() + 10 * QUIET_S
-        while (owing := self.model.owing(self.sizes)) and self.loop.time() < end_s:
-            await asyncio.sleep(5)
-            if self.model.troubles:
-                raise Broken(self.model.troubles[0])
-        if owing:
-            raise Broken(owing[0])
+        await self._until(lambda: self.model.owing(self.brokers))
+        if self.kind in ("push", "orderly", "pull", "mixed"):
+            await self._until(lambda: self.model.behind(self.brokers))
         while self.members:
             await self._close(self.members.pop())
         await asyncio.gather(*self.beside, return_exceptions=True)
         for ended in self.beside:
             if not ended.cancelled() and isinstance(ended.exception(), AssertionError):
                 raise Broken(str(ended.exception()))
-        left = self.broker.groups.get("g", {})
-        if any(not member.network.is_cut for member in left.values()):
-            raise Broken(f"members stayed: {list(left)}")
+        for broker in self.brokers:
+            left = broker.groups.get(GROUP, {})
+            if any(not member.network.is_cut for member in left.values()):
+                raise Broken(f"members stayed: {list(left)}")
+
+    async def _until(self, owing: Any) -> None:
+        end_s = self.loop.time() + 10 * QUIET_S
+        while (text := owing()) is not None and self.loop.time() < end_s:
+            await asyncio.sleep(5)
+            self.require_no_trouble()
+        if text is not None:
+            raise Broken(text)
 
 
 def run_history(seed: int, events: Sequence[Event]) -> None:

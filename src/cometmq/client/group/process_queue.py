@@ -18,16 +18,13 @@ from cometmq._engine import MessageTable
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import ProcessQueueInfo
 
-__all__ = ["LOCK_LIVES_MS", "NOTHING", "PULL_IDLE_MS", "UNLOCK_FORCED_MS", "HeldMessage", "ProcessQueue"]
+__all__ = ["LOCK_LIVES_MS", "NOTHING", "PULL_IDLE_MS", "HeldMessage", "ProcessQueue"]
 
 LOCK_LIVES_MS: Final = 30_000
 """A lock that was not renewed for longer than this counts as lost."""
 
 PULL_IDLE_MS: Final = 120_000
 """A queue that was not pulled for longer than this is made anew by the next rebalance."""
-
-UNLOCK_FORCED_MS: Final = 20_000
-"""A dropped queue is given back although a listener still has messages of it, this long after its last lock."""
 
 NOTHING: Final = -1
 """Answer of :meth:`ProcessQueue.remove` and :meth:`ProcessQueue.commit` where no offset follows."""

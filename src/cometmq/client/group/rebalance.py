@@ -352,11 +352,13 @@ class Rebalance:
         return queue in await self._lock_queues((queue,))
 
     async def lock_all(self) -> None:
-        """Renew the locks of all queues that are not on their way out; those that are refused are not locked any more.
+        """Renew the locks of all queues; those that are refused are not locked any more.
 
-        Where a broker does not answer, its queues stay as they are: locks that are not renewed run out by themselves.
+        A queue that is on its way out keeps its lock while a listener works on it: the next member would begin beside
+        that. Where a broker does not answer, its queues stay as they are: locks that are not renewed run out.
         """
-        await self._lock_queues([queue for queue, held in self.queues.items() if not held.dropped], renew=True)
+        queues = [queue for queue, held in self.queues.items() if not held.dropped or held.listeners]
+        await self._lock_queues(queues, renew=True)
 
     async def _lock_queues(self, queues: Iterable[MessageQueue], *, renew: bool = False) -> set[MessageQueue]:
         """Ask each master for the locks of its queues; return those that are ours now."""
@@ -402,8 +404,8 @@ class Rebalance:
         await self._unlock_at(queue.broker_name, (queue,), oneway=oneway)
 
     async def unlock_all(self, *, oneway: bool = False) -> None:
-        """Give back the locks of all queues that are not on their way out."""
-        queues = [queue for queue, held in self.queues.items() if not held.dropped]
+        """Give back the locks of all queues. Those whose listener still works run out: nobody is to begin beside it."""
+        queues = [queue for queue, held in self.queues.items() if not held.listeners]
         await asyncio.gather(
             *(self._unlock_at(broker_name, part, oneway=oneway) for broker_name, part in _by_broker(queues).items())
         )

@@ -174,6 +174,7 @@ class PullAhead:
         group: str,
         subscriptions: Callable[[], Mapping[str, SubscriptionData]],
         start_offset: Callable[[MessageQueue], Awaitable[int]],
+        forget_offset: Callable[[MessageQueue], None],
         now_ms: Callable[[], int],
     ) -> None:
         """Pull nothing yet.
@@ -183,6 +184,7 @@ class PullAhead:
             group: its group, as brokers know it.
             subscriptions: tells what is subscribed to, topics as brokers know them.
             start_offset: tells where a new queue begins; below 0 where that is not known.
+            forget_offset: drops the progress in memory of a queue whose place the broker corrected.
             now_ms: the wall clock.
         """
         self.assigned: dict[MessageQueue, Assigned] = {}
@@ -190,6 +192,7 @@ class PullAhead:
         self._group = group
         self._subscriptions = subscriptions
         self._start_offset = start_offset
+        self._forget_offset = forget_offset
         self._now_ms = now_ms
         self._reach: tuple[ClientInstance, PullKernel] | None = None
         self._out: list[Batch] = []
@@ -325,6 +328,8 @@ class PullAhead:
                 queue,
                 result.next_begin_offset,
             )
+            if result.next_begin_offset != assigned.pull_offset:
+                self._forget_offset(queue)  # it would be stored again, and undo a reset
             if result.next_begin_offset < assigned.pull_offset:
                 # The group was reset, or the topic made anew: what was handed out before lies behind this place.
                 self._void(assigned)

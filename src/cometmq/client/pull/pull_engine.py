@@ -129,6 +129,7 @@ class PullEngine(ConsumerFacts):
             group=self._group,
             subscriptions=lambda: self._subscriptions,
             start_offset=self.start_offset,
+            forget_offset=self.forget_offset,
             now_ms=now_ms,
         )
         self._commit_due_ms = 0

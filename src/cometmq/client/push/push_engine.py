@@ -26,7 +26,7 @@ from cometmq.client.group.offset_stores import (
     ReadOffset,
     usual_store,
 )
-from cometmq.client.group.process_queue import UNLOCK_FORCED_MS, ProcessQueue
+from cometmq.client.group.process_queue import ProcessQueue
 from cometmq.client.group.rebalance import Rebalance
 from cometmq.client.group.retry_policy import most_tries
 from cometmq.client.group.send_backs import SendBacks
@@ -544,7 +544,10 @@ class PushEngine(ConsumerFacts):
                     _log.error("group %s: a round failed", self.group, exc_info=error)
                 await asyncio.sleep(period_s)
 
-        task = self._instance.spawn(rounds())
+        self._keep_timer(self._instance.spawn(rounds()))
+
+    def _keep_timer(self, task: asyncio.Task[None]) -> None:
+        """Have the task cancelled by a close."""
         self._timers.add(task)
         task.add_done_callback(self._timers.discard)
 
@@ -595,12 +598,12 @@ class PushEngine(ConsumerFacts):
 
     async def start_offset(self, queue: MessageQueue) -> int:
         """Return where a queue begins: where the group was or was reset to, or where a new group begins."""
-        reset = self._resets.get(queue)
-        if reset is not None and self._instance.loop.time() < reset[1]:
+        reset = self._reset_of(queue)
+        if reset is not None:
             # Whoever had the queue may have stored its progress behind the reset.
-            self._store.update(queue, reset[0], increase_only=False)
+            self._store.update(queue, reset, increase_only=False)
             await self._store.persist(queue, wait=True)
-            return reset[0]
+            return reset
         return await start_offset(
             queue,
             store=self._store,
@@ -610,22 +613,28 @@ class PushEngine(ConsumerFacts):
             made_ms=self._made_ms,
         )
 
+    def _reset_of(self, queue: MessageQueue) -> int | None:
+        """Return where a queue was reset to lately, as far as that counts still."""
+        offset, until_s = self._resets.get(queue, (0, 0.0))
+        return offset if self._instance.loop.time() < until_s else None
+
     def dispatch(self, queue: MessageQueue, process_queue: ProcessQueue, next_offset: int) -> None:
         """Begin to pull a queue that came."""
         self._pulls.begin(process_queue, next_offset)
 
     async def release(self, queue: MessageQueue, process_queue: ProcessQueue) -> bool:
-        """Store a queue's progress and give it up; an orderly one only when its listener has ended, or after 20 s."""
+        """Store a queue's progress and give it up; an orderly one when its listener has ended, or counts as hung."""
         await self._persist(queue)
         if isinstance(self._service, OrderlyService):
             if self.model is MessageModel.CLUSTERING:
-                may_wait = self._instance.steady_ms() <= process_queue.last_lock_ms + UNLOCK_FORCED_MS
+                hangs_ms = process_queue.last_consume_ms + self.settings.consume_timeout_minutes * 60_000
+                may_wait = self._instance.steady_ms() <= hangs_ms
                 if may_wait and not await self._service.quiet(process_queue):
                     process_queue.try_unlock_times += 1
                     return False
                 await self._persist(queue)
                 process_queue.locked = False
-                await self._rebalance.unlock(queue)
+                await self._rebalance.unlock(queue, oneway=False)
             self._service.forget(process_queue)
         self._store.remove(queue)
         return True
@@ -674,10 +683,17 @@ class PushEngine(ConsumerFacts):
         The offset is frozen, so that what listeners still report cannot move it, and stored; then the queue goes, and
         the next rebalance brings it anew.
         """
-        self._spawn(self._begin_again(held, offset, self.settings.offset_illegal_delay_ms / 1000))
+        self._spawn(self._begin_again(held, offset))
 
-    async def _begin_again(self, held: ProcessQueue, offset: int, rest_s: float) -> None:
+    async def _begin_again(self, held: ProcessQueue, offset: int) -> None:
+        if self._reset_of(held.queue) is not None:
+            return  # it is stored where that puts it, and rests
         await self._freeze(held, offset)
+        if self._rebalance.queues.get(held.queue) is held:
+            # A close does not wait for the rest: what is stored is all that the next owner needs.
+            self._keep_timer(self._instance.spawn(self._rest(held, self.settings.offset_illegal_delay_ms / 1000)))
+
+    async def _rest(self, held: ProcessQueue, rest_s: float) -> None:
         await asyncio.sleep(rest_s)
         await self._give_up(held)
         self._instance.wake_rebalance()

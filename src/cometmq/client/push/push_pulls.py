@@ -356,8 +356,10 @@ class PushPulls:
         if status is PullStatus.OFFSET_ILLEGAL:
             if not held.dropped:
                 _log.warning("group %s: %s goes on at %d", self._group, queue, pull.next_offset)
-                held.dropped = True
-                self._host.offset_is_illegal(held, pull.next_offset)
+            # Where the queue is on its way out, the group may have been reset: its progress from before is not to be
+            # stored any more.
+            held.dropped = True
+            self._host.offset_is_illegal(held, pull.next_offset)
             self._end(held)
             return
         # Else a group whose tags never match would never come forward.

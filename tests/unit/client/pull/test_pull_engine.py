@@ -443,3 +443,21 @@ def test_group_that_is_reset_commits_what_it_was_given_again() -> None:
         await engine.close()
 
     _virtually(test)
+
+
+def test_reset_is_not_undone_by_progress_in_memory() -> None:
+    """What was committed before the reset is stored every few seconds, and when the queue goes."""
+
+    async def test(world: _World) -> None:
+        world.fill(100)
+        engine = await world.started(0, consume_from_where=FIRST, pull_batch_size=100)
+        await engine.poll(5_000)
+        await engine.commit(None, wait=True)
+        await asyncio.sleep(1)
+        world.broker.reset("g", "t", 0, 20)
+        await asyncio.sleep(30)
+        assert world.broker.offsets["g", "t", 0] == 20
+        await engine.close(commit=False)
+        assert world.broker.offsets["g", "t", 0] == 20
+
+    _virtually(test)

@@ -6,10 +6,12 @@ import asyncio
 import functools
 from typing import Any
 
+import pytest
+
 from cometmq.client.push.listeners import Outcome
 from cometmq.remoting.codes import RequestCode
 from support.fake_cluster import FakeCluster
-from support.push_engines import Seen, committed, consumer, fill, on_cluster, until
+from support.push_engines import Seen, committed, consumer, fill, on_cluster, queue_of, until
 
 
 @on_cluster
@@ -68,6 +70,59 @@ async def test_orderly_queues_change_hands_without_overlap(cluster: FakeCluster)
     await two.close()
     # What a listener had when its queue went may come twice: at least once.
     assert len(seen) <= 402
+
+
+@pytest.mark.parametrize("how", ["rebalance", "close"])
+def test_nobody_begins_beside_a_listener_that_takes_long(how: str) -> None:
+    """The queue changes hands while a call works for 40 s: the lock is kept for it, or runs out after a close."""
+
+    @on_cluster
+    async def run(cluster: FakeCluster) -> None:
+        at_work: dict[int, str] = {}
+        overlaps: list[str] = []
+        done: list[int] = []
+
+        async def work(who: str, message: Any) -> None:
+            queue_id = message.queue_id
+            if queue_id in at_work:
+                overlaps.append(f"{who} overlaps {at_work[queue_id]} on queue {queue_id}")
+            at_work[queue_id] = who
+            try:
+                await asyncio.sleep(40 if who == "one" else 0.1)
+            finally:
+                at_work.pop(queue_id, None)
+            done.append(int(message.body_bytes))
+
+        one = consumer(cluster, functools.partial(work, "one"), orderly=True)
+        two = consumer(cluster, functools.partial(work, "two"), orderly=True)
+        fill(cluster, 10)
+        await one.start()
+        await until(lambda: len(at_work) == 2)
+        await two.start()
+        if how == "close":
+            await asyncio.sleep(5)
+            await one.close(timeout_ms=1_000)
+        await until(lambda: len(set(done)) == 10)
+        assert not overlaps
+        await one.close()
+        await two.close()
+
+    run()
+
+
+@on_cluster
+async def test_unlock_has_arrived_before_the_queue_is_locked_again(cluster: FakeCluster) -> None:
+    """One that was served behind the next lock gave that away: two members had the queue."""
+    engine = consumer(cluster, Seen(), orderly=True)
+    await engine.start()
+    await until(lambda: len([queue for queue in engine.queues if queue.topic == "T"]) == 2)
+    held = engine._rebalance.queues[queue_of(0)]
+    held.dropped = True
+    cluster.latency_ms = 20
+    assert await engine.release(queue_of(0), held)
+    assert ("g", queue_of(0)) not in cluster.brokers[0].locks
+    cluster.latency_ms = 1
+    await engine.close()
 
 
 @on_cluster

@@ -160,3 +160,38 @@ def test_orderly_queue_goes_on_when_its_listener_outlasts_the_rest(what: str) ->
         assert committed(cluster)[0] == 10
 
     run()
+
+
+@on_cluster
+async def test_close_does_not_wait_for_a_queue_that_rests(cluster: FakeCluster) -> None:
+    fill(cluster, 10, queues=1)
+    seen = Seen()
+    engine = consumer(cluster, seen)
+    await engine.start()
+    await until(lambda: committed(cluster).get(0) == 10)
+    cluster.brokers[0].reset("g", "T", 0, 4)
+    await until(lambda: committed(cluster).get(0) == 4)
+    await asyncio.sleep(1)
+    begun_s = cluster.loop.time()
+    await engine.close()
+    assert cluster.loop.time() - begun_s < 1
+    assert committed(cluster)[0] == 4
+
+
+@on_cluster
+async def test_former_owner_does_not_undo_a_reset_that_its_last_pull_is_told_of(cluster: FakeCluster) -> None:
+    """As with brokers that tell a reset once: the pull that was told belongs to a member that is losing the queue."""
+    fill(cluster, 10, queues=1)
+    engine = consumer(cluster, Seen(), orderly=True)
+    await engine.start()
+    await until(lambda: committed(cluster).get(0) == 10)
+    await asyncio.sleep(1)
+    held = engine._rebalance.queues[queue_of(0)]
+    held.dropped = True
+    cluster.brokers[0].offsets["g", "T", 0] = cluster.brokers[0].moved["g", "T", 0] = 4
+    for arrived in cluster.brokers[0]._held.pop(("T", 0)):
+        arrived.set()
+    await asyncio.sleep(0.1)
+    assert await engine.release(queue_of(0), held)
+    assert committed(cluster)[0] == 4
+    await engine.close()
