@@ -102,34 +102,18 @@ static bool wants_queue(const cmq_reader *reader, const cmq_queue *queue)
 
 /* ---- cursors ---- */
 
-/* Where a cursor begins: by offset, by time, or at an end of the queue. */
-static cmq_status place_cursor(cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed)
+/* Where a cursor begins: by offset, or at an end of the queue. Times are looked for when it is first filled, as its range is known then. */
+static void place_cursor(const cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed)
 {
     const cmq_read_options *options = &reader->options;
     cursor->first = options->has_start ? options->start : 0;
     cursor->end = options->has_end ? options->end : INT64_MAX;
+    cursor->until = INT64_MAX;
     cursor->counts_expired = options->has_start;
-    const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(cursor->queue), .bytes = cmq_queue_topic_bytes(cursor->queue)};
-    const int32_t id = cmq_queue_id(cursor->queue);
-    cmq_status status = CMQ_OK;
-    if (!options->backwards) {
-        cursor->next = cursor->first;
-        if (options->has_start_time) {
-            int64_t at;
-            status = cmq_store_offset_at(reader->store, topic, id, options->start_time_ms, CMQ_BOUNDARY_LOWER, &at);
-            if (status == CMQ_OK && at > cursor->next) cursor->next = at;
-        }
-        return status;
-    }
-    cursor->next = cursor->end;
+    cursor->next = cursor->first;
+    if (!options->backwards) return;
     const int64_t max = cmq_queue_max(cursor->queue, confirmed);
-    if (cursor->next > max) cursor->next = max;
-    if (options->has_end_time) {
-        int64_t at;
-        status = cmq_store_offset_at(reader->store, topic, id, options->end_time_ms, CMQ_BOUNDARY_LOWER, &at);
-        if (status == CMQ_OK && at < cursor->next) cursor->next = at;
-    }
-    return status;
+    cursor->next = cursor->end < max ? cursor->end : max;
 }
 
 static cmq_status add_cursor(cmq_reader *reader, cmq_queue *queue, int64_t confirmed)
@@ -151,11 +135,7 @@ static cmq_status add_cursor(cmq_reader *reader, cmq_queue *queue, int64_t confi
     if (cursor == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a cursor");
     cursor->queue = queue;
     cursor->capacity = units;
-    const cmq_status status = place_cursor(reader, cursor, confirmed);
-    if (status != CMQ_OK) {
-        free(cursor);
-        return status;
-    }
+    place_cursor(reader, cursor, confirmed);
     reader->cursors[reader->cursor_count++] = cursor;
     return CMQ_OK;
 }
@@ -174,12 +154,11 @@ static cmq_status find_queues(cmq_reader *reader, int64_t confirmed)
     return CMQ_OK;
 }
 
-static void place_at(cmq_cursor *cursor, const cmq_read_start *start, bool by_time)
+static void place_at(cmq_cursor *cursor, const cmq_read_start *start)
 {
-    cursor->first = start->offset;
+    cursor->first = cursor->next = start->offset;
     if (start->has_end) cursor->end = start->end;
     cursor->counts_expired = true;
-    if (!by_time || cursor->next < start->offset) cursor->next = start->offset;
 }
 
 /* Queues that are there begin where they were told to; one that comes later, perhaps after a deletion of its topic, begins at its beginning.
@@ -192,7 +171,7 @@ static cmq_status place_at_starts(cmq_reader *reader, const cmq_read_options *op
         const cmq_queue *queue = cmq_queues_find(cmq_store_queues(reader->store), start->topic, start->queue_id);
         for (uint32_t looked = 0; queue != NULL && looked < reader->cursor_count; looked++, at = (at + 1) % reader->cursor_count) {
             if (reader->cursors[at]->queue != queue) continue;
-            place_at(reader->cursors[at], start, options->has_start_time);
+            place_at(reader->cursors[at], start);
             break;
         }
     }
@@ -212,7 +191,7 @@ static cmq_status add_starts(cmq_reader *reader, const cmq_read_options *options
                             (int)(start->topic.bytes < 255 ? start->topic.bytes : 255), (const char *)start->topic.data);
         const cmq_status status = add_cursor(reader, queue, confirmed);
         if (status != CMQ_OK) return status;
-        place_at(reader->cursors[reader->cursor_count - 1], start, options->has_start_time);
+        place_at(reader->cursors[reader->cursor_count - 1], start);
     }
     return CMQ_OK;
 }
@@ -251,6 +230,10 @@ static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirm
     const cmq_read_options *options = &reader->options;
     cmq_status status = CMQ_OK;
     cursor->at = cursor->count = 0;
+    if (!cursor->timed) cmq_reader_bound_times(reader, cursor, confirmed);
+    cursor->timed = true;
+    const int64_t first = cursor->first > cursor->from ? cursor->first : cursor->from;
+    const int64_t end = cursor->end < cursor->until ? cursor->end : cursor->until;
     while (status == CMQ_OK && cursor->count == 0 && !cursor->done && !cmq_queue_deleted(cursor->queue)) {
         const int64_t before = cursor->next;
         if (options->backwards)
@@ -268,13 +251,13 @@ static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirm
     /* Bounds by offset cut the buffer; what lies behind them never comes. */
     for (uint32_t i = 0; i < cursor->count; i++) {
         const cmq_unit *unit = &cursor->units[i];
-        const bool past = options->backwards ? unit->offset + unit->count <= cursor->first : unit->offset >= cursor->end;
+        const bool past = options->backwards ? unit->offset + unit->count <= first : unit->offset >= end;
         if (!past) continue;
         cursor->count = i;
         cursor->done = true;
     }
     if (options->backwards && cursor->count == 0 && cursor->next <= cmq_queue_min(cursor->queue)) cursor->done = true;
-    if (!options->backwards && cursor->next >= cursor->end) cursor->ends = true;
+    if (!options->backwards && cursor->next >= end) cursor->ends = true;
     for (uint32_t i = 0; i < cursor->count && i < reader->fetch_units; i++) fetch(reader, &cursor->units[i]);
     return CMQ_OK;
 }
@@ -434,7 +417,7 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
                            "`cometmq verify`", unit->bytes, (long long)unit->phy, (long long)unit->offset);
     if (reader->options.has_start_time || reader->options.has_end_time) {
         const bool ipv6 = (cmq_load_i32(data + CMQ_RECORD_AT_SYS_FLAG) & CMQ_SYS_BORN_HOST_IPV6) != 0;
-        reader->last_ms = cmq_load_i64(data + CMQ_RECORD_AT_STORE_TIMESTAMP + (ipv6 ? CMQ_RECORD_IPV6_MORE : 0));
+        if (!cmq_reader_in_time(reader, cmq_load_i64(data + CMQ_RECORD_AT_STORE_TIMESTAMP + (ipv6 ? CMQ_RECORD_IPV6_MORE : 0)))) return CMQ_OK;
     }
     if (reader->options.tag_count > 0) {
         cmq_record_view view;
@@ -449,14 +432,6 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
     if (behind > 0) found_out->behind = (int32_t)(behind < unit->count ? behind : unit->count);
     *keep_out = found_out->skip + found_out->behind < unit->count;
     return CMQ_OK;
-}
-
-/* Store times do not fall along the log: past the bound there is nothing more. */
-static bool past_time(const cmq_reader *reader)
-{
-    const cmq_read_options *options = &reader->options;
-    return options->backwards ? options->has_start_time && reader->last_ms < options->start_time_ms
-                              : options->has_end_time && reader->last_ms >= options->end_time_ms;
 }
 
 static bool all_ended(const cmq_reader *reader)
@@ -479,10 +454,6 @@ static cmq_status take_first(cmq_reader *reader, cmq_found_batch *batch)
     if (status == CMQ_AGAIN) return CMQ_END;   /* pins are used up: the rest comes with the next batch */
     if (status == CMQ_ERR_CORRUPT && batch->count == 0) cursor->at++;
     if (status != CMQ_OK) return status;
-    if (past_time(reader)) {
-        reader->ended = true;
-        return CMQ_END;
-    }
     if (keep) batch->count++;
     fetch_ahead(reader, cursor);
     cursor->at++;
@@ -526,7 +497,7 @@ static cmq_status next_of_queues(cmq_reader *reader, cmq_found_batch *batch, int
         status = take_run(reader, batch) > 0 ? settle_first(reader, reader->merged_end) : take_first(reader, batch);
     if (status == CMQ_END) return CMQ_OK;
     if (status != CMQ_OK) reader->merged = false;
-    if (status == CMQ_OK && reader->heap_count == 0) reader->ended = all_ended(reader);
+    if (status == CMQ_OK && reader->heap_count == 0) reader->ended = reader->past || all_ended(reader);
     return status;
 }
 

@@ -1,4 +1,5 @@
-/* cmq_reader_internal: the struct behind cmq_reader, shared by cmq_reader.c (queues) and cmq_reader_log.c (the whole log). */
+/* cmq_reader_internal: the struct behind cmq_reader, shared by cmq_reader.c (queues), cmq_reader_log.c (the whole log) and cmq_reader_time.c (spans of
+ * store times). */
 #ifndef CMQ_READER_INTERNAL_H
 #define CMQ_READER_INTERNAL_H
 
@@ -9,6 +10,8 @@ typedef struct cmq_cursor {
     cmq_queue *queue;
     int64_t next;          /* ordinal to read on from (forwards), or to read below (backwards) */
     int64_t first, end;    /* offsets that are wanted: [first, end) */
+    int64_t from, until;   /* with bounds of time: nothing that is wanted lies outside [from, until) */
+    bool timed;            /* … which have been found */
     uint32_t capacity;
     uint32_t at, count;    /* of units */
     bool done;             /* a bound was met: nothing more will come */
@@ -67,13 +70,22 @@ struct cmq_reader {
     int64_t ahead_until;         /* … from here on */
     int64_t ahead_bytes;         /* of the last piece that was asked for */
 
-    int64_t last_ms;             /* store time of the last record looked at */
+    int64_t log_from, log_until; /* whole log: records within the bounds of time begin in [log_from, log_until) */
+    bool past;                   /* a record at or behind the end time was met: once all that is there has been read, nothing more is waited for */
     bool ended;
 };
 
 /* Pin the segment of `phy` in the batch; CMQ_AGAIN when its pins are used up. */
 cmq_status CMQ_MUST_CHECK cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t phy, const uint8_t **data_out, size_t *available_out);
 bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view);
+
+/* The size of the record at `phy`, and its store time. CMQ_END: blank, or the limit; CMQ_ERR_CORRUPT with the error set. */
+cmq_status CMQ_MUST_CHECK cmq_reader_head_at(cmq_reader *reader, int64_t phy, int64_t limit, cmq_record_head *head_out);
+
+/* Bounds of time (cmq_reader_time.c): find the part of a cursor's queue, of the log; and is a message stored at that time wanted? */
+void cmq_reader_bound_times(cmq_reader *reader, cmq_cursor *cursor, int64_t confirmed);
+void cmq_reader_bound_log(cmq_reader *reader, int64_t confirmed);
+bool cmq_reader_in_time(cmq_reader *reader, int64_t stored_ms);
 
 cmq_status CMQ_MUST_CHECK cmq_reader_begin_log(cmq_reader *reader, int64_t confirmed);
 cmq_status CMQ_MUST_CHECK cmq_reader_next_of_log(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed);

@@ -15,8 +15,7 @@ static int64_t segment_start(const cmq_reader *reader, int64_t phy)
     return phy - phy % cmq_log_segment_bytes(reader->store->log);
 }
 
-/* The size of the record at `phy`, and its store time. CMQ_END: blank, or the limit; CMQ_ERR_CORRUPT with the error set. */
-static cmq_status head_at(cmq_reader *reader, int64_t phy, int64_t limit, cmq_record_head *head_out)
+cmq_status cmq_reader_head_at(cmq_reader *reader, int64_t phy, int64_t limit, cmq_record_head *head_out)
 {
     cmq_segment *segment;
     const uint8_t *data;
@@ -40,34 +39,22 @@ static int64_t behind_damage(cmq_reader *reader, int64_t phy)
     return segment_start(reader, phy) + cmq_log_segment_bytes(reader->store->log);
 }
 
-/* The first segment whose successor does not begin before `time_ms`: records at or after it cannot lie earlier. */
-static int64_t segment_of_time(cmq_reader *reader, int64_t time_ms, int64_t confirmed)
-{
-    const int64_t bytes = cmq_log_segment_bytes(reader->store->log);
-    int64_t found = cmq_log_min(reader->store->log);
-    for (int64_t start = found + bytes; start < confirmed; start += bytes) {
-        cmq_record_head head;
-        if (head_at(reader, start, confirmed, &head) != CMQ_OK || head.store_timestamp_ms >= time_ms) break;
-        found = start;
-    }
-    return found;
-}
-
 cmq_status cmq_reader_begin_log(cmq_reader *reader, int64_t confirmed)
 {
     const cmq_read_options *options = &reader->options;
+    cmq_reader_bound_log(reader, confirmed);
     if (options->backwards) {
         reader->position = options->has_start_physical && options->start_physical < confirmed ? options->start_physical : confirmed;
+        if (reader->position > reader->log_until) reader->position = reader->log_until;
         reader->block = malloc(BLOCK_RECORDS * sizeof *reader->block);
         if (reader->block == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to read backwards");
         return CMQ_OK;
     }
-    reader->position = cmq_log_min(reader->store->log);
-    if (options->has_start_time) reader->position = segment_of_time(reader, options->start_time_ms, confirmed);
+    reader->position = reader->log_from;
     if (options->has_start_physical && options->start_physical > reader->position) {
         cmq_record_head head;
         reader->position = options->start_physical;
-        if (head_at(reader, reader->position, confirmed, &head) == CMQ_ERR_CORRUPT)
+        if (cmq_reader_head_at(reader, reader->position, confirmed, &head) == CMQ_ERR_CORRUPT)
             return cmq_fail_at(CMQ_ERR_ARGUMENT, reader->position, "no record begins at physical offset %lld", (long long)reader->position);
     }
     return CMQ_OK;
@@ -90,9 +77,7 @@ static cmq_status take_record(cmq_reader *reader, cmq_found_batch *batch, int64_
     const cmq_read_options *options = &reader->options;
     const uint8_t *data;
     size_t available;
-    reader->last_ms = head->store_timestamp_ms;
-    if (options->has_start_time && head->store_timestamp_ms < options->start_time_ms) return CMQ_OK;
-    if (options->has_end_time && head->store_timestamp_ms >= options->end_time_ms) return CMQ_OK;
+    if (!cmq_reader_in_time(reader, head->store_timestamp_ms)) return CMQ_OK;
     cmq_status status = cmq_reader_pin(reader, batch, phy, &data, &available);
     if (status != CMQ_OK) return status;
     if (options->tag_count > 0 || options->only_queued) {
@@ -119,9 +104,10 @@ static bool went_meanwhile(cmq_reader *reader, cmq_status status)
 static cmq_status forwards(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
 {
     if (reader->position < cmq_log_min(reader->store->log)) reader->position = cmq_log_min(reader->store->log);   /* expired meanwhile */
-    while (batch->count < batch->capacity && reader->position < confirmed) {
+    const int64_t limit = confirmed < reader->log_until ? confirmed : reader->log_until;
+    while (batch->count < batch->capacity && reader->position < limit) {
         cmq_record_head head;
-        cmq_status status = head_at(reader, reader->position, confirmed, &head);
+        cmq_status status = cmq_reader_head_at(reader, reader->position, confirmed, &head);
         if (went_meanwhile(reader, status)) continue;
         if (status == CMQ_END) {
             const int64_t next = segment_start(reader, reader->position) + cmq_log_segment_bytes(reader->store->log);
@@ -135,10 +121,6 @@ static cmq_status forwards(cmq_reader *reader, cmq_found_batch *batch, int64_t c
             return cmq_fail_context("reading goes on at %lld", (long long)reader->position);
         }
         if (status != CMQ_OK) return status;
-        if (reader->options.has_end_time && head.store_timestamp_ms >= reader->options.end_time_ms) {
-            reader->ended = true;
-            return CMQ_OK;
-        }
         status = take_record(reader, batch, reader->position, &head);
         if (status == CMQ_AGAIN) return CMQ_OK;
         if (went_meanwhile(reader, status)) continue;
@@ -146,6 +128,7 @@ static cmq_status forwards(cmq_reader *reader, cmq_found_batch *batch, int64_t c
         if (status == CMQ_OK || skip) reader->position += head.record_bytes;
         if (status != CMQ_OK) return status;
     }
+    reader->ended = reader->past && reader->position >= limit;
     return CMQ_OK;
 }
 
@@ -171,7 +154,7 @@ static cmq_status walk_segment(cmq_reader *reader, int64_t from, int64_t limit, 
     uint32_t count = 0;
     for (int64_t phy = from; phy < limit;) {
         cmq_record_head head;
-        const cmq_status status = head_at(reader, phy, limit, &head);
+        const cmq_status status = cmq_reader_head_at(reader, phy, limit, &head);
         if (status == CMQ_END) break;
         if (status == CMQ_ERR_CORRUPT) {
             phy = behind_damage(reader, phy);
@@ -226,11 +209,11 @@ static cmq_status backwards(cmq_reader *reader, cmq_found_batch *batch, int64_t 
             return CMQ_OK;
         }
         const int64_t phy = reader->block[reader->block_count - 1];
-        status = head_at(reader, phy, confirmed, &head);
-        if (status == CMQ_OK && reader->options.has_start_time && head.store_timestamp_ms < reader->options.start_time_ms) {
+        if (phy < reader->log_from) {
             reader->ended = true;
             return CMQ_OK;
         }
+        status = cmq_reader_head_at(reader, phy, confirmed, &head);
         if (status == CMQ_OK) status = take_record(reader, batch, phy, &head);
         if (status == CMQ_AGAIN) return CMQ_OK;
         if (status == CMQ_ERR_OFFSET) {

@@ -440,5 +440,84 @@ static void damage_is_passed_over(void)
     }
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(forwards_and_backwards), CMQ_TEST(tags), CMQ_TEST(bounds), CMQ_TEST(ranges), CMQ_TEST(bad_ranges), CMQ_TEST(a_start_in_the_log), CMQ_TEST(many),
+/* ---- store times that fall, as in logs of brokers whose clock was set back ---- */
+
+#define FALLING 3000
+
+static int64_t fallen[FALLING];
+
+/* Give the record at `phy` another store time, as a broker with another clock would have. The store is closed. */
+static void stamp(int64_t phy, int64_t ms)
+{
+    char name[CMQ_PATH_BYTES], path[CMQ_PATH_BYTES];
+    const int64_t segment = phy - phy % kit_options(root).segment_bytes;
+    snprintf(name, sizeof name, "commitlog/%020lld", (long long)segment);
+    CHECK_OK(cmq_path_join(path, root, name));
+    FILE *file = fopen(path, "r+b");
+    uint8_t bytes[8];
+    CHECK(file != NULL);
+    cmq_store_i64(bytes, ms);
+    CHECK(fseek(file, (long)(phy - segment) + CMQ_RECORD_AT_STORE_TIMESTAMP, SEEK_SET) == 0);
+    CHECK(fwrite(bytes, 1, sizeof bytes, file) == sizeof bytes && fclose(file) == 0);
+}
+
+/* `count` messages in queue 0 of A, in order 0, 1, …, with the times of `fallen`. */
+static void fill_falling(int count)
+{
+    static int64_t places[FALLING];
+    start();
+    for (int i = 0; i < count; i++) {
+        char body[16];
+        snprintf(body, sizeof body, "%d", i);
+        places[i] = kit_append(store, "A", 0, body, NULL, NULL).first_physical_offset;
+    }
+    kit_close(store);
+    for (int i = 0; i < count; i++) stamp(places[i], fallen[i]);
+    store = kit_open_at(root);
+}
+
+static void check_falling(int count, const char *topic, int64_t from, int64_t until, bool backwards)
+{
+    cmq_read_options options = {.has_start_time = true, .start_time_ms = from, .has_end_time = true, .end_time_ms = until, .backwards = backwards};
+    const char *text = read_with(options, topic);
+    for (int n = 0; n < count; n++) {
+        const int i = backwards ? count - 1 - n : n;
+        if (fallen[i] < from || fallen[i] >= until) continue;
+        char *end;
+        CHECK_INT(strtol(text, &end, 10), i);
+        CHECK(end != text);
+        text = end;
+    }
+    CHECK_TEXT(text, "");
+}
+
+static void few_messages_whose_times_fall(void)
+{
+    static const int64_t times[] = {1000, 2000, 3000, 4000, 5000, 2500, 3500, 4500, 5500};
+    memcpy(fallen, times, sizeof times);
+    fill_falling(9);
+    for (int64_t from = 0; from <= 6000; from += 500)
+        for (int64_t until = from; until <= 6000; until += 500)
+            for (int way = 0; way < 4; way++) check_falling(9, way % 2 == 0 ? "A" : "", from, until, way >= 2);
+    kit_close(store);
+}
+
+/* The clock was set back twice, by more and by less than lies between two samples, and forward once. */
+static void many_messages_whose_times_fall(void)
+{
+    int64_t now = 1000000;
+    for (int i = 0; i < FALLING; i++) {
+        now += i == 700 ? -400000 : i == 1500 ? 300000 : i == 2200 ? -15000 : i == 2203 ? -4000 : 1000;
+        fallen[i] = now;
+    }
+    fill_falling(FALLING);
+    for (int64_t from = 1000000; from < 3200000; from += 97000)
+        for (int64_t until = from + 500; until < 3200000; until += 211000)
+            for (int way = 0; way < 4; way++) check_falling(FALLING, way % 2 == 0 ? "A" : "", from, until, way >= 2);
+    for (int i = 690; i < 710; i++) check_falling(FALLING, "A", fallen[i], fallen[i] + 1, false);
+    for (int i = 2190; i < 2215; i++) check_falling(FALLING, "A", fallen[i], fallen[i] + 1, false);
+    kit_close(store);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(few_messages_whose_times_fall), CMQ_TEST(many_messages_whose_times_fall), CMQ_TEST(forwards_and_backwards), CMQ_TEST(tags), CMQ_TEST(bounds), CMQ_TEST(ranges), CMQ_TEST(bad_ranges), CMQ_TEST(a_start_in_the_log), CMQ_TEST(many),
               CMQ_TEST(new_messages_and_queues_appear), CMQ_TEST(a_topic_goes), CMQ_TEST(only_what_queues_have), CMQ_TEST(segments_expire), CMQ_TEST(damage_is_passed_over))
