@@ -33,6 +33,7 @@ __all__ = ["RowEncoder", "Sink", "WriteSchema", "stage", "write_rows"]
 _PROPERTIES_BYTES_MAX = 32_767
 _OWN_PROPERTIES_BYTES = 256
 """Room for the properties' names and those that the store adds."""
+_PIECE_BYTES = 64 << 20
 _TEXT = ("string", "binary")
 _FORMS: dict[str, tuple[str, ...]] = {
     "body": _TEXT,
@@ -288,6 +289,18 @@ def _write(batches: Iterator[pa.RecordBatch], encoder: RowEncoder, temporary: Pa
     return staged
 
 
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a batch into pieces that the store's writer, which reads one at a time into memory, has room for."""
+    count = max(min(batch.num_rows, batch.nbytes // _PIECE_BYTES), 1)
+    rows = -(-batch.num_rows // count)
+    for start in range(0, batch.num_rows, rows):
+        piece = batch.slice(start, rows)
+        if piece.nbytes > 2 * _PIECE_BYTES and piece.num_rows > 1:
+            yield from _pieces(piece)  # the long ones stand together
+        else:
+            yield piece
+
+
 def write_rows(batches: Iterator[pa.RecordBatch], encoder: RowEncoder, sink: Sink, name: str) -> StagedFile | None:
     """Write rows as a staged file's content; return what a commit says of it, None where there are no rows.
 
@@ -303,7 +316,8 @@ def write_rows(batches: Iterator[pa.RecordBatch], encoder: RowEncoder, sink: Sin
                 encoded = encoder.encode(batch)
                 if writer is None:
                     writer = pa.ipc.new_file(checksummed, encoded.schema)
-                writer.write_batch(encoded)
+                for piece in _pieces(encoded):
+                    writer.write_batch(piece)
                 rows += encoded.num_rows
     finally:
         if writer is not None:

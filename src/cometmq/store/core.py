@@ -72,7 +72,13 @@ class StoreCore:
             return
         for topic in self._topic_book.batch_topics():
             self._handle.set_batch_topic(topic)
-        self._applier = HandoffApplier(self._handle, self._folder, self._topic_book, self._group_book)
+        self._applier = HandoffApplier(
+            self._handle,
+            self._folder,
+            self._topic_book,
+            self._group_book,
+            full_ratio=1.0 if self._plan.retention is None else self._plan.retention.warning_ratio,
+        )
         self._folder.sweep()
         self._group_book.recover(self._queue_end)
         bound_broker_files(self._plan.config_folder, self._queue_end)
@@ -156,8 +162,12 @@ class StoreCore:
 
     def _write_for_a_moment(self) -> None:
         """Open the store for writing, which applies what was handed off, and close it."""
-        with StoreCore(self._plan.without_background(), read_only=False) as writer:
-            because = writer._waits_because
+        because: StorageError | OSError | None
+        try:
+            with StoreCore(self._plan.without_background(), read_only=False) as writer:
+                because = writer._waits_because
+        except (StorageError, OSError) as error:
+            because = error  # the store cannot be opened for writing, or not be closed in order
         if because is not None:
             raise HandoffWaiting(
                 f"the work is on disk and waits, as it cannot be applied now: {because}. The next writer applies it; "

@@ -57,8 +57,8 @@ def _strange(folder: str, depth: int) -> Iterator[str]:
                     yield from _strange(entry.path, depth - 1)
                 elif not entry.is_file(follow_symlinks=False):
                     yield entry.path
-    except FileNotFoundError:
-        return  # removed meanwhile by its writer
+    except (FileNotFoundError, PermissionError):
+        return  # removed meanwhile by its writer; or another user's, which this process does not enter either
 
 
 def _refused(path: str) -> NotAStore:

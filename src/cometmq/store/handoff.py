@@ -30,7 +30,7 @@ from cometmq.store.handoff_files import (
     Work,
 )
 from cometmq.store.progress_bounds import bounded_offset
-from cometmq.store.staged_apply import apply_staged
+from cometmq.store.staged_apply import StagedAppend, apply_staged
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import TopicBook
 
@@ -61,8 +61,17 @@ def handoff_mark(message: Message) -> tuple[str, int] | None:
 class HandoffApplier:
     """Applies waiting work to a store opened for writing. Threads: any; one round at a time."""
 
-    def __init__(self, handle: StoreHandle, folder: HandoffFolder, topics: TopicBook, groups: GroupBook) -> None:
-        """Nothing is looked at yet."""
+    def __init__(
+        self,
+        handle: StoreHandle,
+        folder: HandoffFolder,
+        topics: TopicBook,
+        groups: GroupBook,
+        *,
+        full_ratio: float = 1.0,
+    ) -> None:
+        """Nothing is looked at yet. ``full_ratio``: share of the disk above which the store refuses appends."""
+        self._full_ratio = full_ratio
         self._handle = handle
         self._folder = folder
         self._topics = topics
@@ -70,11 +79,16 @@ class HandoffApplier:
         self._staged = StagedFolder(folder.root)
         self._applying = threading.Lock()
         self._told: set[str] = set()
+        self._unreadable: set[str] = set()
+        """Work of other users that this process may not read, as the latest look found it."""
         # Work that still waits, of which the log may hold a part. Guarded by _applying.
         self._begun: Journal | None = None
 
     def apply_all(self) -> int:
         """Apply everything that waits; returns the number of pieces.
+
+        Work of other users that this process may not read is logged and stays; work behind it is applied. Where it
+        becomes readable later it is applied then.
 
         Raises:
             Error: the store or the folder failed; what is not applied still waits.
@@ -82,21 +96,24 @@ class HandoffApplier:
         applied = 0
         with self._applying:
             done = self._applied_before_a_crash()
+            unreadable: set[str] = set()
             while True:
-                names = [name for name in self._folder.waiting() if name not in self._told][:ROUND_MAX]
+                passed = self._told | unreadable
+                names = [name for name in self._folder.waiting() if name not in passed][:ROUND_MAX]
                 if not names:
+                    self._unreadable = unreadable
                     return applied
-                applied += self._round(names, done)
+                applied += self._round(names, done, unreadable)
 
-    def _round(self, names: Sequence[str], done: dict[str, Counter[int]]) -> int:
+    def _round(self, names: Sequence[str], done: dict[str, Counter[int]], unreadable: set[str]) -> int:
         works: dict[str, Work] = {}
         for name in names:
-            work = self._read(name)
+            work = self._read(name, unreadable)
             if isinstance(work, StagedWork):
                 # Staged work may take long: commits do not wait for it, and it has a round of its own.
                 if works:
                     break
-                return self._staged_round(name, work, done.get(work.work_id, Counter()))
+                return self._staged_round(name, work, done.get(work.work_id, Counter()), unreadable)
             if work is not None:
                 works[name] = work
         if not works:
@@ -121,15 +138,34 @@ class HandoffApplier:
         self._folder.begin_round(Journal(log_end, names))
 
     def _end_round(self, finished: Sequence[str]) -> None:
-        """Remove finished work; the journal stays for what was begun before and still waits."""
-        if self._begun is not None:
-            left = tuple(name for name in self._begun.names if name not in finished and self._folder.is_waiting(name))
-            self._begun = Journal(self._begun.log_end, left) if left else None
-        self._folder.end_round(finished, self._begun)
+        """Remove finished work; the journal stays for work that was begun before and still waits.
 
-    def _read(self, name: str) -> Work | None:
+        It stays as well for finished work that this process may not remove: nothing else says that it was applied.
+        """
+        kept = self._folder.remove_work(finished)
+        for name in kept:
+            self._told.add(name)
+            _log.warning(
+                "%s was applied and cannot be removed: its user, or %s, does not let this process",
+                name,
+                self._folder.path,
+            )
+        names = kept
+        log_end = self._handle.info()["log_end"]
+        if self._begun is not None:
+            log_end = self._begun.log_end
+            names += tuple(name for name in self._begun.names if name not in names and self._folder.is_waiting(name))
+        elif kept:
+            journal = self._folder.journal()
+            log_end = log_end if journal is None else journal.log_end
+        self._begun = Journal(log_end, names) if names else None
+        self._folder.end_round(self._begun)
+
+    def _read(self, name: str, unreadable: set[str]) -> Work | None:
         try:
             return self._folder.read(name)
+        except PermissionError as error:
+            self._pass_over(name, error, unreadable)
         except NewerWork as error:
             self._told.add(name)
             _log.warning("%s: %s; it is left for a writer of that version", name, error)
@@ -137,11 +173,23 @@ class HandoffApplier:
             self._reject(name, str(error))
         return None
 
-    def _staged_round(self, name: str, work: StagedWork, done: Counter[int]) -> int:
+    def _pass_over(self, name: str, error: OSError, unreadable: set[str]) -> None:
+        if name not in self._unreadable:
+            _log.warning("handed-off work %s waits, as this process may not read it: %s", name, error)
+        unreadable.add(name)
+
+    def _staged_round(self, name: str, work: StagedWork, done: Counter[int], unreadable: set[str]) -> int:
         if not self._staged.is_done(work):
             self._begin_round((name,))
+            append = StagedAppend(self._handle, self._topics, self._staged, work, self._full_ratio)
             try:
-                apply_staged(self._handle, self._topics, self._staged, work, done)
+                try:
+                    append.check_files()
+                except PermissionError as error:
+                    self._pass_over(name, error, unreadable)
+                    self._end_round(())
+                    return 0
+                apply_staged(append, done)
             except (InvalidArgument, CorruptRecord) as error:
                 self._reject(name, str(error))
                 self._end_round(())
@@ -218,10 +266,12 @@ class HandoffApplier:
         waiting = set(self._folder.waiting())
         left = tuple(name for name in journal.names if name in waiting)
         if not left:
-            self._folder.end_round(())
+            self._folder.end_round()
             return {}
         self._begun = Journal(journal.log_end, left)
-        wanted = {name.rpartition("-")[2] for name in left}
+        wanted = {name.rpartition("-")[2] for name in left if name not in self._told}
+        if not wanted:
+            return {}
         found: dict[str, Counter[int]] = {work_id: Counter() for work_id in wanted}
         self._handle.flush()  # where this very process failed half-way, it may not have waited for what it appended
         with self._reader_from(journal.log_end) as reader:
@@ -269,6 +319,7 @@ class HandoffWatcher(threading.Thread):
         self._store: Callable[[], AppliesHandoffs | None] = weakref.ref(store)
         self._folder = folder
         self._wake = folder.open_wake()
+        self._failing = ""
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -302,6 +353,7 @@ class HandoffWatcher(threading.Thread):
         store = self._store()
         if store is None:
             return False
+        failing = ""
         try:
             store._watch_upkeep()
             store._keep_progress()
@@ -310,14 +362,22 @@ class HandoffWatcher(threading.Thread):
         except StoreClosed:
             return False
         except DiskFull as error:
-            _log.warning("handed-off work or progress waits: %s", error)
+            failing = self._told_once(logging.WARNING, "handed-off work or progress waits: %s", error)
         except StorageError as error:
-            _log.error("handed-off work or progress cannot be written: %s", error)
+            failing = self._told_once(logging.ERROR, "handed-off work or progress cannot be written: %s", error)
         except (Error, OSError) as error:
-            _log.error("handed-off work or progress cannot be written now: %s", error)
+            failing = self._told_once(logging.ERROR, "handed-off work or progress cannot be written now: %s", error)
         except Exception:  # noqa: BLE001 - no mistake may keep later work and progress from being written
             _log.exception("handed-off work or progress cannot be written now")
+        self._failing = failing
         return True
+
+    def _told_once(self, level: int, text: str, error: Exception) -> str:
+        """Log a failure, unless the look before failed by the same; return its text."""
+        failing = text % error
+        if failing != self._failing:
+            _log.log(level, "%s", failing)
+        return failing
 
     def stop(self) -> None:
         """End the thread and wait for it. Only while the store's lock is held: the FIFO goes, too."""

@@ -28,6 +28,7 @@ Guarantees, and what they rest on:
 - Progress is set, so that applying it twice changes nothing; no other commit comes between, since the lock of commits
   is held until the file is removed.
 - Order: the work of one process is applied in the order in which it was left; that of two processes by their clocks.
+  Work that the writer may not read, being another user's, waits until it may; work behind it is applied meanwhile.
 
 Not promised: that messages of one piece of work stand next to each other, or in the order of *other* appends.
 """
@@ -456,16 +457,25 @@ class HandoffFolder:
             self._ops.rename(temporary, self.path / "journal")
             self._ops.sync_folder(self.path)
 
-    def end_round(self, names: Sequence[str], left: Journal | None = None) -> None:
-        """Remove the work of a round, durably, and then the journal, or put ``left`` in its place."""
+    def remove_work(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Remove applied work, durably; return the names that this process may not remove."""
+        kept: list[str] = []
         with _as_storage_error(f"cannot remove applied work from {self.path}"):
             for name in names:
-                self._ops.remove(self.path / f"{name}.work")
+                try:
+                    self._ops.remove(self.path / f"{name}.work")
+                except PermissionError:  # noqa: PERF203 - work of other users
+                    kept.append(name)
             self._ops.sync_folder(self.path)
-            if left is None:
-                self._ops.remove(self.path / "journal")
+        return tuple(kept)
+
+    def end_round(self, left: Journal | None = None) -> None:
+        """Remove the journal, or put ``left`` in its place."""
         if left is not None:
             self.begin_round(left)
+            return
+        with _as_storage_error(f"cannot remove applied work from {self.path}"):
+            self._ops.remove(self.path / "journal")
 
     def journal(self) -> Journal | None:
         """Return what a writer that died was applying, or None.

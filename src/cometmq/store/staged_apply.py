@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cometmq._engine import AppendManyResult, StoreHandle, encode_properties
 from cometmq.errors import CorruptRecord, Error, InvalidArgument
-from cometmq.store.handoff_files import HANDOFF_PROPERTY, StagedWork
+from cometmq.store.handoff_files import HANDOFF_PROPERTY, StagedFile, StagedWork
 from cometmq.store.staged_check import check_file, check_room, read_batches
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import READ_WRITE, TopicBook, WriteTarget
@@ -27,10 +28,22 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-__all__ = ["apply_staged"]
+__all__ = ["StagedAppend", "apply_staged"]
 
 _WAIT_EVERY_BYTES = 64 << 20
 """So much is appended before the disk is waited for: what is not on disk yet is held in memory."""
+
+
+# On the disk, for one:
+_RECORD_BYTES = 224
+"""A record without body, tags, keys and topic; CMQ_HANDOFF and the names of properties included."""
+_UNIT_BYTES = 24
+_ENTRY_BYTES = 20
+_SLOT_BYTES = 4
+_BLOCKS_BYTES = 32 << 10
+"""First blocks of a queue's files and folders."""
+_AHEAD_BYTES = 16 << 20
+"""A segment is given its blocks as it fills, at most so many ahead."""
 
 
 @dataclass(slots=True)
@@ -42,20 +55,55 @@ class _Chunk:
     rows: pa.RecordBatch
 
 
-def apply_staged(
-    handle: StoreHandle, topics: TopicBook, folder: StagedFolder, work: StagedWork, done: Counter[int]
-) -> None:
-    """Append the messages of staged work that are not in the log yet.
+@dataclass(frozen=True, slots=True)
+class StagedAppend:
+    """Staged work on its way into a store.
 
-    Every row of every file is checked before the first is appended, so that work is appended whole or not at all: form,
-    lengths, topics, queues, and room on the disk. What can fail behind that is the disk; the work waits then, and the
-    next attempt goes on where this one stopped.
-
-    Args:
+    Attributes:
         handle: the store, open for writing.
         topics: its topics; new ones are made.
         folder: where the files are.
         work: the work.
+        full_ratio: share of the disk above which the store refuses appends.
+    """
+
+    handle: StoreHandle
+    topics: TopicBook
+    folder: StagedFolder
+    work: StagedWork
+    full_ratio: float = 1.0
+
+    def chunks(self) -> Iterator[_Chunk]:
+        """Yield all chunks, numbered in the same way each time."""
+        number = 0
+        for file in self.work.files:
+            left = file.rows
+            for batch in read_batches(self._path(file)):
+                left -= batch.num_rows
+                for topic, rows in _by_topic(batch, self.work.topic):
+                    yield _Chunk(number, topic, rows)
+                    number += 1
+            if left:
+                raise CorruptRecord(f"the staged file {self._path(file)} has {file.rows - left} rows, not {file.rows}")
+
+    def check_files(self) -> None:
+        """Compare all files with the commit's sizes and checksums."""
+        for file in self.work.files:
+            check_file(self._path(file), file)
+
+    def _path(self, file: StagedFile) -> Path:
+        return self.folder.path / self.work.folder / file.name
+
+
+def apply_staged(append: StagedAppend, done: Counter[int]) -> None:
+    """Append the messages of staged work that are not in the log yet. Its files have been checked.
+
+    Every row of every file is checked before the first is appended, and before a topic is made: form, lengths, topics,
+    queues, and room on the disk. So work is appended whole or not at all. Behind that only the disk can fail; the work
+    waits then, and the next attempt goes on where this one stopped.
+
+    Args:
+        append: the work, and the store.
         done: messages of each chunk that the log has already.
 
     Raises:
@@ -64,51 +112,53 @@ def apply_staged(
         DiskFull: there is no room for the rows; the work waits. Nothing was appended where the check found it.
     """
     try:
-        for file in work.files:
-            check_file(folder.path / work.folder / file.name, file)
-        _apply(handle, topics, folder, work, done)
+        needed = _check_rows(append, done)
+        check_room(append.folder.path, needed, append.full_ratio)
+        _append_rows(append, done)
     except Error:
         raise
     except (TypeError, ValueError, KeyError) as error:
         # Whole, by its checksum, but no such file as a task leaves. (Arrow's own errors are ValueErrors.)
         raise CorruptRecord(
-            f"a staged file of {folder.path / work.folder} is not what it should be: {error}"
+            f"a staged file of {append.folder.path / append.work.folder} is not what it should be: {error}"
         ) from error
 
 
-def _apply(handle: StoreHandle, topics: TopicBook, folder: StagedFolder, work: StagedWork, done: Counter[int]) -> None:
-    targets = _prepare_targets(handle, topics, folder, work)
-    check_room(folder.path, sum(file.size_bytes for file in work.files))
+def _append_rows(append: StagedAppend, done: Counter[int]) -> None:
+    targets: dict[str, WriteTarget] = {}
     unsynced = 0
-    for chunk in _chunks(folder, work):
+    for chunk in append.chunks():
+        target = targets.get(chunk.topic)
+        if target is None:
+            target = targets[chunk.topic] = _made_target(append, chunk.topic)
         skip = done[chunk.number]
         if skip < chunk.rows.num_rows:
             rows = chunk.rows.slice(skip)
-            end = _append(handle, chunk, rows, targets[chunk.topic], work)
+            end = _append(append.handle, chunk, rows, target, append.work)
             unsynced += rows.nbytes
             if unsynced >= _WAIT_EVERY_BYTES:
-                handle.wait_durable(end)
+                append.handle.wait_durable(end)
                 unsynced = 0
 
 
-def _prepare_targets(
-    handle: StoreHandle, topics: TopicBook, folder: StagedFolder, work: StagedWork
-) -> dict[str, WriteTarget]:
-    """Check every row, and make what topics are missing, before anything is appended."""
+def _made_target(append: StagedAppend, topic: str) -> WriteTarget:
+    """Return a topic's target; the topic is made where it is new."""
+    work = append.work
+    if append.topics.find(topic) is None:
+        append.topics.create(
+            topic, queues=work.topic_queues, perm=READ_WRITE, batch=False, attributes={}, exist_ok=True
+        )
+    return append.topics.target(topic)
+
+
+def _check_rows(append: StagedAppend, done: Counter[int]) -> int:
+    """Check every row; return the bytes that those need on the disk which are not appended yet."""
     targets: dict[str, WriteTarget] = {}
-    for chunk in _chunks(folder, work):
+    room = _Room(append.handle)
+    for chunk in append.chunks():
         target = targets.get(chunk.topic)
         if target is None:
-            if topics.find(chunk.topic) is None:
-                if work.topic_queues == 0:
-                    raise InvalidArgument(
-                        f"there is no topic {chunk.topic}, and this broker makes none by itself: make it first "
-                        "(cometmq topic create)"
-                    )
-                topics.create(
-                    chunk.topic, queues=work.topic_queues, perm=READ_WRITE, batch=False, attributes={}, exist_ok=True
-                )
-            target = targets[chunk.topic] = topics.target(chunk.topic)
+            target = targets[chunk.topic] = _planned_target(append, chunk.topic)
         queues = _numbers(chunk.rows, "queue")
         if queues is not None:
             wrong = queues[(queues < -1) | (queues >= target.queues)]
@@ -117,21 +167,67 @@ def _prepare_targets(
                     f"the topic {chunk.topic} has the queues 0 to {target.queues - 1}, and no {wrong[0]}; "
                     "set_topic_queues changes their number"
                 )
-        _call(handle, chunk, chunk.rows, target, work, 0, -1, only_check=True)
-    return targets
+        _call(append.handle, chunk, chunk.rows, target, append.work, 0, -1, only_check=True)
+        room.add(chunk.topic, target.queues, chunk.rows.slice(min(done[chunk.number], chunk.rows.num_rows)))
+    return room.bytes_needed
 
 
-def _chunks(folder: StagedFolder, work: StagedWork) -> Iterator[_Chunk]:
-    """Yield all chunks, numbered in the same way each time."""
-    number = 0
-    for file in work.files:
-        for batch in read_batches(folder.path / work.folder / file.name):
-            for topic, rows in _by_topic(batch, work.topic):
-                yield _Chunk(number, topic, rows)
-                number += 1
+def _planned_target(append: StagedAppend, topic: str) -> WriteTarget:
+    """Return the target that a topic has, or will have; nothing is made.
+
+    Raises:
+        InvalidArgument: it takes no messages, or cannot be made.
+    """
+    if append.topics.find(topic) is not None:
+        return append.topics.target(topic)
+    queues = append.work.topic_queues
+    if queues == 0:
+        raise InvalidArgument(
+            f"there is no topic {topic}, and this broker makes none by itself: make it first (cometmq topic create)"
+        )
+    append.topics.check_new(topic, queues)
+    return WriteTarget(queues)
+
+
+class _Room:
+    """Bytes that rows need on the disk: records, units of queues, entries of the index, and what files take ahead."""
+
+    def __init__(self, handle: StoreHandle) -> None:
+        """Begin with no rows."""
+        info = handle.info()
+        self._segment_bytes: int = info["segment_bytes"]
+        self._index_slots: int = info["index_slots"]
+        self._records = 0
+        self._keys = 0
+        self._units: Counter[str] = Counter()
+        self._queues: dict[str, int] = {}
+
+    def add(self, topic: str, queues: int, rows: pa.RecordBatch) -> None:
+        """Count rows of a topic."""
+        import pyarrow.compute as pc
+
+        self._units[topic] += rows.num_rows
+        self._queues[topic] = queues
+        self._records += rows.num_rows * (_RECORD_BYTES + len(topic)) + rows.nbytes
+        for name in ("keys", "properties"):  # among properties there may be an id, which is a key too
+            if name in rows.schema.names:
+                blanks = pc.sum(pc.count_substring(rows.column(name), " ")).as_py() or 0 if name == "keys" else 0
+                self._keys += rows.num_rows + blanks
+
+    @property
+    def bytes_needed(self) -> int:
+        """Return the sum, on the safe side."""
+        rows = sum(self._units.values())
+        if rows == 0:
+            return 0
+        queues = sum(min(self._queues[topic], count) for topic, count in self._units.items())
+        ahead = min(_AHEAD_BYTES, self._segment_bytes, 2 * self._records + _BLOCKS_BYTES)
+        index = self._keys * _ENTRY_BYTES + (self._index_slots * _SLOT_BYTES if self._keys else 0)
+        return self._records + ahead + rows * _UNIT_BYTES + queues * _BLOCKS_BYTES + index
 
 
 def _by_topic(batch: pa.RecordBatch, default: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield each topic's rows, in their order; rows without a topic are of the default one."""
     import pyarrow.compute as pc
 
     if batch.num_rows == 0:
@@ -140,13 +236,11 @@ def _by_topic(batch: pa.RecordBatch, default: str | None) -> Iterator[tuple[str,
         yield _required(default), batch
         return
     column = batch.column("topic")
+    if column.null_count:
+        column = pc.fill_null(column, _required(default))
     found = column.unique().to_pylist()
     for topic in found:
-        if len(found) == 1:
-            yield _required(topic if topic is not None else default), batch
-        else:
-            mask = pc.is_null(column) if topic is None else pc.fill_null(pc.equal(column, topic), False)
-            yield _required(topic if topic is not None else default), batch.filter(mask)
+        yield topic, batch if len(found) == 1 else batch.filter(pc.equal(column, topic))
 
 
 def _required(topic: str | None) -> str:

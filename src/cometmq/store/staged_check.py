@@ -5,21 +5,21 @@ reader checks the metadata of a file; offsets and lengths inside its buffers, wh
 So each record batch
 
 - has the columns and types that a task writes, and no others (:data:`_COLUMNS`);
-- is not compressed, so that its size in memory is bounded by the file's;
+- is not compressed, so that its size in memory is bounded by the file's, and at most :data:`BATCH_BYTES_MAX`;
 - is validated in full, before any other function of Arrow's, or the engine, reads a value.
 
-Files are mapped: a page is in memory when it is read, and no longer than the system likes.
+Batches are read into memory, one at a time. Files are not mapped: a program of the same user that cuts or rewrites one
+could end the process, or change values behind the validation.
 """
 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,10 @@ from cometmq.store.handoff_files import StagedFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_file", "check_room", "read_batches"]
+__all__ = ["BATCH_BYTES_MAX", "check_file", "check_room", "read_batches"]
+
+BATCH_BYTES_MAX = 1 << 30
+"""Most bytes of a record batch. Tasks write batches of some 64 MiB."""
 
 _COLUMNS = {
     "body": ("binary",),
@@ -43,56 +46,96 @@ _COLUMNS = {
 """The types that each column may have. ``body`` is always there."""
 
 _MAGIC = b"ARROW1\0\0"
-_ROOM_FACTOR = 1.25
-"""Room that rows take in the log and its queues, per byte of their file: heads and units for bodies of some size."""
+_READ_BYTES = 1 << 20
 
 
 def check_file(path: Path, file: StagedFile) -> None:
-    """Compare a file with what the commit says of it.
+    """Compare a file with the commit's size and checksum.
 
     Raises:
         CorruptRecord: it is gone, of another size, or its checksum is wrong.
     """
-    with closing(_map(path, file.size_bytes)) as content:
-        checksum = zlib.crc32(content)
+    checksum = 0
+    with _Content(path, file.size_bytes) as content:
+        while data := content.read(_READ_BYTES):
+            checksum = zlib.crc32(data, checksum)
     if checksum != file.crc32:
         raise CorruptRecord(f"the staged file {path} is damaged: its checksum is wrong")
 
 
-def _map(path: Path, size_bytes: int | None = None) -> mmap.mmap:
-    """Map a plain file. Links are not followed, and a FIFO is not waited for."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise CorruptRecord(f"the staged file {path} is gone") from None
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO):
-            raise
-        raise CorruptRecord(f"the staged file {path} is not a plain file") from None
-    try:
+class _Content:
+    """A plain file's bytes, as a file for Arrow that reads no more than the file has. Links are not followed, and a
+    FIFO is not waited for."""
+
+    def __init__(self, path: Path, size_bytes: int | None = None) -> None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise CorruptRecord(f"the staged file {path} is gone") from None
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENXIO):
+                raise
+            raise CorruptRecord(f"the staged file {path} is not a plain file") from None
+        self._path = path
+        self._file = FileIO(descriptor)
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise CorruptRecord(f"the staged file {path} is not a plain file")
-        if status.st_size == 0 or size_bytes not in (None, status.st_size):
+        self._left = status.st_size
+        if not stat.S_ISREG(status.st_mode) or status.st_size == 0 or size_bytes not in (None, status.st_size):
+            self._file.close()
+            if not stat.S_ISREG(status.st_mode):
+                raise CorruptRecord(f"the staged file {path} is not a plain file")
             raise CorruptRecord(f"the staged file {path} has {status.st_size} bytes, not {size_bytes}")
-        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    finally:
-        os.close(descriptor)
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def read(self, size: int = -1) -> bytes:
+        """Return that many bytes, or as many as are left."""
+        wanted = self._left if size < 0 else min(size, self._left)
+        if wanted > BATCH_BYTES_MAX:
+            raise CorruptRecord(
+                f"the staged file {self._path} has a record batch of {wanted:,} bytes; at most {BATCH_BYTES_MAX:,} are "
+                "allowed"
+            )
+        pieces = []
+        while wanted and (data := self._file.read(wanted)):
+            pieces.append(data)
+            wanted -= len(data)
+            self._left -= len(data)
+        if wanted:
+            raise CorruptRecord(f"the staged file {self._path} was cut while it was read")
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> _Content:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def check_room(folder: Path, size_bytes: int) -> None:
-    """Refuse to begin what the disk has no room for.
+def check_room(folder: Path, size_bytes: int, full_ratio: float) -> None:
+    """Refuse to begin an append that the disk has no room for.
+
+    Args:
+        folder: on the disk.
+        size_bytes: bytes that the append needs.
+        full_ratio: share of the disk above which the store refuses appends.
 
     Raises:
-        DiskFull: it has not. The work waits, and is tried again.
+        DiskFull: there is no room. The work waits, and is tried again.
     """
     disk = os.statvfs(folder)
-    free = disk.f_bavail * disk.f_frsize
-    needed = int(size_bytes * _ROOM_FACTOR)
-    if free < needed:
+    used = disk.f_blocks - disk.f_bfree
+    left = min(disk.f_bavail, int(full_ratio * (used + disk.f_bavail)) - used)
+    free = max(left, 0) * disk.f_frsize
+    if free < size_bytes:
         raise DiskFull(
-            f"staged rows need {needed:,} bytes and the disk of {folder} has {free:,} free; they wait, durably, and "
-            "are appended when there is room. Do not write them again"
+            f"staged rows need {size_bytes:,} bytes and the disk of {folder} has {free:,} free; they wait, durably, "
+            "and are appended when there is room. Do not write them again"
         )
 
 
@@ -100,24 +143,42 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
     """Yield a file's record batches, each validated in full.
 
     Raises:
-        CorruptRecord: the file is not one that a task writes. What was yielded before is sound.
+        CorruptRecord: the file is not one that a task writes. Batches that were yielded before are sound.
     """
     import pyarrow as pa
 
-    content = pa.py_buffer(_map(path))
-    try:
-        _check_messages(pa.BufferReader(content), path)
-        # As a stream: the file's footer could name other places than those that were checked.
-        with pa.ipc.open_stream(content.slice(len(_MAGIC))) as reader:
-            _check_schema(reader.schema, path)
-            for batch in reader:
-                batch.validate(full=True)
-                if batch.column("body").null_count:
-                    raise CorruptRecord(f"the staged file {path} has a row without a body")
-                yield batch
-    except (pa.ArrowException, OSError, MemoryError) as error:
-        # Nothing here is read from a disk by a call: Arrow's OSErrors are about the content.
-        raise CorruptRecord(f"the staged file {path} is not what it should be: {error}") from error
+    with _Content(path) as content:
+        try:
+            yield from _batches(content, path)
+        except (pa.ArrowException, OSError, MemoryError) as error:
+            if getattr(error, "errno", None) is not None:
+                raise  # the disk's; Arrow's own OSErrors are about the content and have no number
+            raise CorruptRecord(f"the staged file {path} is not what it should be: {error}") from error
+
+
+def _batches(content: _Content, path: Path) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    if content.read(len(_MAGIC)) != _MAGIC:
+        raise CorruptRecord(f"the staged file {path} does not begin as an Arrow file")
+    schema: pa.Schema | None = None
+    # Message by message, as a stream: the file's footer could name other places than those that were checked.
+    for message in pa.ipc.MessageReader.open_stream(pa.PythonFile(content, mode="r")):
+        if message.type != ("schema" if schema is None else "record batch"):
+            raise CorruptRecord(f"the staged file {path} is not a schema with record batches behind it")
+        if schema is None:
+            schema = pa.ipc.read_schema(message)
+            _check_schema(schema, path)
+            continue
+        if _is_compressed(message.metadata.to_pybytes()):
+            raise CorruptRecord(f"the staged file {path} is compressed; staged files are not")
+        batch = pa.ipc.read_record_batch(message, schema)
+        batch.validate(full=True)
+        if batch.column("body").null_count:
+            raise CorruptRecord(f"the staged file {path} has a row without a body")
+        yield batch
+    if schema is None:
+        raise CorruptRecord(f"the staged file {path} is not a schema with record batches behind it")
 
 
 def _check_schema(schema: pa.Schema, path: Path) -> None:
@@ -130,21 +191,6 @@ def _check_schema(schema: pa.Schema, path: Path) -> None:
             raise CorruptRecord(
                 f"the staged file {path} has a column {field.name[:100]!r} of type {str(field.type)[:100]}"
             )
-
-
-def _check_messages(opened: pa.BufferReader, path: Path) -> None:
-    """Walk over the file's messages: record batches behind a schema, none of them compressed."""
-    import pyarrow as pa
-
-    if opened.read(len(_MAGIC)) != _MAGIC:
-        raise CorruptRecord(f"the staged file {path} does not begin as an Arrow file")
-    kinds: list[str] = []
-    for message in pa.ipc.MessageReader.open_stream(opened):
-        kinds.append(message.type)
-        if message.type == "record batch" and _is_compressed(message.metadata.to_pybytes()):
-            raise CorruptRecord(f"the staged file {path} is compressed; staged files are not")
-    if kinds[:1] != ["schema"] or set(kinds[1:]) - {"record batch"}:
-        raise CorruptRecord(f"the staged file {path} is not a schema with record batches behind it")
 
 
 # Places in Arrow's metadata, a flatbuffer (format/Message.fbs): number of a field in its table.

@@ -114,6 +114,13 @@ def _started(pid: int) -> int:
     return int(stat.rpartition(")")[2].split()[19])
 
 
+def _is_own(folder: Path) -> bool:
+    """Tell whether a folder is this process's user's."""
+    with suppress(FileNotFoundError):
+        return folder.lstat().st_uid == os.geteuid()
+    return False
+
+
 class StagedFolder:
     """The files. Threads and processes: any; a job's folder belongs to the job."""
 
@@ -173,9 +180,14 @@ class StagedFolder:
         A task that is still writing, or only begins, fails then: it finds no folder and makes none.
         """
         doomed = self.path / f".removed-{uuid.uuid4().hex}"
-        with suppress(FileNotFoundError):
+        try:
             (self.path / job).rename(doomed)
-            shutil.rmtree(doomed, ignore_errors=True)
+        except FileNotFoundError:
+            return
+        except OSError as error:  # another user's, or a disk that fails: it is in nobody's way
+            _log.warning("the staged files of %s are not needed any more and cannot be removed: %s", job, error)
+            return
+        shutil.rmtree(doomed, ignore_errors=True)
 
     def abandon(self, job: str) -> None:
         """Remove a job's folder, unless work that waits names it: what was committed stays, and will be applied."""
@@ -200,31 +212,44 @@ class StagedFolder:
         if not stale:
             return
         # Looked at after the owners: whoever is gone by now leaves no more work.
-        kept = {*besides, *self.waiting()}
+        waiting, all_known = self._waiting()
+        kept = {*besides, *waiting}
         for entry in stale:
             if entry.name.startswith(".removed-"):
                 shutil.rmtree(entry, ignore_errors=True)
-            elif entry.name not in kept:
+            elif entry.name not in kept and (all_known or _is_own(entry)):
                 self.remove(entry.name)
 
     def waiting(self) -> set[str]:
-        """Return the jobs that were committed and wait to be applied."""
-        found = set()
+        """Return the jobs that were committed and wait to be applied, as far as this process may read."""
+        return self._waiting()[0]
+
+    def _waiting(self) -> tuple[set[str], bool]:
+        """Return the jobs that wait; and False where some are another user's, whose names cannot be read."""
+        found, all_known = set(), True
         for name in self._handoff.waiting():
             if "-s-" in name:
-                with suppress(CorruptRecord, NewerWork):
+                try:
                     work = self._handoff.read(name)
-                    if isinstance(work, StagedWork):
-                        found.add(work.folder)
-        return found
+                except (CorruptRecord, NewerWork):
+                    continue
+                except PermissionError:
+                    all_known = False
+                    continue
+                if isinstance(work, StagedWork):
+                    found.add(work.folder)
+        return found, all_known
 
     def _is_stale(self, folder: Path) -> bool:
-        gone = is_gone(self._ops.read(folder / "owner.json", bytes_max=_OWNER_BYTES_MAX))
-        if gone is not None:
-            return gone
-        newest = 0.0
-        with suppress(FileNotFoundError):
-            newest = max(entry.lstat().st_mtime for entry in (folder, *folder.iterdir()))
+        try:
+            gone = is_gone(self._ops.read(folder / "owner.json", bytes_max=_OWNER_BYTES_MAX))
+            if gone is not None:
+                return gone
+            newest = 0.0
+            with suppress(FileNotFoundError):
+                newest = max(entry.lstat().st_mtime for entry in (folder, *folder.iterdir()))
+        except PermissionError:
+            return False  # another user's, who sweeps it
         return newest < time.time() - STALE_S
 
     # --- What was applied

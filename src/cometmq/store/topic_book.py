@@ -159,12 +159,7 @@ class TopicBook:
             InvalidTopic, InvalidArgument: the name, a number or an attribute cannot be used, or the topic is there
                 already and ``exist_ok`` is False.
         """
-        validate_topic(topic)
-        if is_system_topic(topic):
-            raise InvalidTopic(f"{topic} is RocketMQ's own name")
-        if is_light_queue(topic):
-            raise InvalidTopic(f"{topic} is the name of a light queue, which is made by its first message")
-        check_queues(queues)
+        self.check_new(topic, queues)
         changes = {f"+{name}": value for name, value in attributes.items()}
         if batch:
             changes["+queue.type"] = QueueType.BATCH.value
@@ -183,6 +178,20 @@ class TopicBook:
             self._topics.put(config)
             self._persist_new(topic)
         self._tell(topic)
+
+    @staticmethod
+    def check_new(topic: str, queues: int) -> None:
+        """Check the name and the queues of a topic that is to be made.
+
+        Raises:
+            InvalidTopic, InvalidArgument: it cannot be made so.
+        """
+        validate_topic(topic)
+        if is_system_topic(topic):
+            raise InvalidTopic(f"{topic} is RocketMQ's own name")
+        if is_light_queue(topic):
+            raise InvalidTopic(f"{topic} is the name of a light queue, which is made by its first message")
+        check_queues(queues)
 
     def resize(self, topic: str, queues: int) -> None:
         """Change a topic's number of queues, durably. Queues that fall away keep their messages for readers."""

@@ -423,3 +423,15 @@ def test_rows_that_cannot_be_written(columns: dict[str, Any], text: str) -> None
     with pytest.raises(InvalidArgument) as caught:
         encode(**columns)
     assert text in str(caught.value)
+
+
+def test_batches_are_cut_to_what_the_writer_reads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cometmq.spark import staging
+
+    monkeypatch.setattr(staging, "_PIECE_BYTES", 10_000)
+    bodies = [b"%03d" % number * (1 if number < 90 else 1000) for number in range(100)]
+    batch = pa.record_batch({"body": pa.array(bodies, pa.binary())})
+    pieces = list(staging._pieces(batch))
+    assert [body for piece in pieces for body in piece.column("body").to_pylist()] == bodies
+    assert max(piece.nbytes for piece in pieces) <= 20_000
+    assert len(list(staging._pieces(batch.slice(0, 5)))) == 1

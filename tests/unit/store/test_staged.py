@@ -11,6 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from cometmq.store.handoff_files import (
 from cometmq.store.staged_client import commit_staged, work_id_of
 from cometmq.store.staged_files import Owner, StagedFolder
 from cometmq.store_config.file_ops import SystemFileOps
-from support.small_store import open_small
+from support.small_store import SMALL, open_small
 
 JOB = "job-1"
 
@@ -313,7 +314,10 @@ def test_a_damaged_file(path: Path, reader: Store) -> None:
         (pa.record_batch({"body": pa.array([b"x"]), "queue": pa.array(["first"])}), "'queue' of type string"),
         (pa.record_batch({"body": pa.array([b"x"]), "more": pa.array(["first"])}), "'more' of type string"),
         (pa.record_batch({"body": pa.array([b"x", None])}), "without a body"),
-        (pa.record_batch({"body": pa.array([b"x"]), "topic": pa.array(["t"]).dictionary_encode()}), "not a schema"),
+        (
+            pa.record_batch({"body": pa.array([b"x"]), "topic": pa.array(["t"]).dictionary_encode()}),
+            "of type dictionary",
+        ),
     ],
 )
 def test_files_that_no_task_leaves(path: Path, batch: pa.RecordBatch, reason: str) -> None:
@@ -404,3 +408,58 @@ def test_a_damaged_note_is_told(path: Path) -> None:
     (path / "cometmq" / "staged" / "done" / "q.json").write_text("{")
     with pytest.raises(errors.CorruptRecord, match="damaged"):
         StagedFolder(path).done_number("q")
+
+
+# --- All or nothing
+
+
+def test_rows_with_and_without_a_topic_keep_their_order(path: Path, reader: Store) -> None:
+    """Null means the job's topic, which other rows of the task name."""
+    batch = rows(*many(6), topic=pa.array([None, "t", None, "t", None, "t"]))
+    assert commit_staged(reader, work(stage(path, batch)), timeout_s=30)
+    assert bodies(reader) == [b"first", *many(6)]
+
+
+def test_rejected_rows_make_no_topic(path: Path, reader: Store) -> None:
+    batch = rows(b"a", b"b", topic=pa.array(["new", "t"]), queue=pa.array([0, 7], pa.int32()))
+    with pytest.raises(errors.HandoffRejected, match="no 7"):
+        commit_staged(reader, work(stage(path, batch)), timeout_s=30)
+    assert reader.topics() == ["t"]
+
+
+def test_a_body_over_the_writers_limit_is_found_before_the_first_row(path: Path, reader: Store) -> None:
+    """The writer was opened with smaller limits than the job knows."""
+    file = stage(path, rows(*many(5)), rows(b"x" * 2000))
+    with open_small(path, settings={**SMALL, "maxMessageSize": 1000}) as writer:
+        with pytest.raises(errors.HandoffRejected, match="2000"):
+            commit_staged(reader, work(file), timeout_s=30)
+        assert bodies(writer) == [b"first"]
+
+
+def test_a_file_that_is_cut_while_it_is_read_ends_no_process(path: Path, reader: Store) -> None:
+    from cometmq.store.staged_check import read_batches
+
+    stage(path, rows(*(b"%d" % n * 3000 for n in range(100))), rows(*many(100)))
+    file = path / "cometmq" / "staged" / JOB / "a.arrow"
+    batches = read_batches(file)
+    first = next(batches)
+    os.truncate(file, 100)
+    assert first.column("body")[99].as_py() == b"99" * 3000
+    with pytest.raises(errors.CorruptRecord, match="was cut while it was read"):
+        list(batches)
+
+
+def test_a_file_has_the_rows_that_the_commit_names(path: Path, reader: Store) -> None:
+    file = replace(stage(path, rows(*many(5))), rows=6)
+    with pytest.raises(errors.HandoffRejected, match="has 5 rows, not 6"):
+        commit_staged(reader, work(file), timeout_s=30)
+    assert bodies(reader) == [b"first"]
+
+
+def test_a_record_batch_above_the_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cometmq.store import staged_check
+
+    monkeypatch.setattr(staged_check, "BATCH_BYTES_MAX", 10_000)
+    stage(path, rows(b"x" * 20_000))
+    with pytest.raises(errors.CorruptRecord, match=r"record batch of 20,\d+ bytes; at most 10,000"):
+        list(staged_check.read_batches(path / "cometmq" / "staged" / JOB / "a.arrow"))
