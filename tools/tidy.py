@@ -27,7 +27,7 @@ _HOSTS = re.compile(
 _REMINDERS = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|HAC[K])\b")
 
 # The file layer: the only places that may ask the operating system about files.
-_FILE_LAYER = re.compile(r"csrc/base/cmq_(?:file\w*|host|lock|nofollow)\.c")
+_FILE_LAYER = re.compile(r"csrc/base/cmq_(?:file\w*|host|lock|map_guard|nofollow)\.c")
 _FILE_CALL = re.compile(
     r"(?<![\w.>])(open|openat|creat|fopen|pread|preadv|pwrite|pwritev|mmap|munmap|mremap|msync|fsync|fdatasync|"
     r"sync_file_range|rename|renameat|unlink|unlinkat|remove|mkdir|rmdir|ftruncate|truncate|fallocate|"

@@ -65,6 +65,10 @@ cdef extern from "base/cmq_crc32.h" nogil:
     const char *cmq_crc32_variant_name()
 
 
+cdef extern from "base/cmq_map_guard.h" nogil:
+    cmq_status cmq_map_guard_check(const void *address, size_t bytes, int64_t physical_offset)
+
+
 cdef extern from "base/cmq_file.h" nogil:
     ctypedef struct cmq_fs:
         pass

@@ -69,7 +69,14 @@ cdef class Message:
             if self._record is NULL:
                 raise TypeError("messages come from a store: read(), get(), find()")
             _check(cmq_record_parse(self._record, self._record_bytes, self._physical_offset, 0, &self._view))
+            self._require_readable(self._view.properties)
             self._parsed = True
+        return 0
+
+    @cython.final
+    cdef int _require_readable(self, cmq_slice part) except -1:
+        """A page of the map that cannot be read is zeros, which are no part of a message."""
+        _check(cmq_map_guard_check(part.data, part.bytes, self._physical_offset))
         return 0
 
     # ---- where it is
@@ -132,6 +139,7 @@ cdef class Message:
         self._parse()
         if self._view.sys_flag & CMQ_SYS_COMPRESSED:
             return self._decompressed()
+        self._require_readable(self._view.body)
         return PyBytes_FromStringAndSize(<const char *>self._view.body.data, <Py_ssize_t>self._view.body.bytes)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
@@ -141,6 +149,7 @@ cdef class Message:
             plain = self._decompressed()
             PyBuffer_FillInfo(buffer, self, PyBytes_AS_STRING(<PyObject *>plain), len(plain), 1, flags)
         else:
+            self._require_readable(self._view.body)
             PyBuffer_FillInfo(buffer, self, <void *>self._view.body.data, <Py_ssize_t>self._view.body.bytes, 1, flags)
 
     @cython.final
@@ -291,6 +300,7 @@ cdef class _RawBody:
     @staticmethod
     cdef _RawBody of(Message message):
         message._parse()
+        message._require_readable(message._view.body)
         cdef _RawBody self = _RawBody.__new__(_RawBody)
         self._message = message
         return self

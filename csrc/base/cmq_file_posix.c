@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/cmq_assert.h"
+#include "base/cmq_map_guard.h"
 #include "base/cmq_nofollow.h"
 
 #define ZERO_CHUNK_BYTES 65536
@@ -299,6 +300,7 @@ static cmq_status posix_map(cmq_file *file, uint64_t offset, size_t bytes, bool 
     uint8_t *mapped = mmap(NULL, bytes + lead, protection, MAP_SHARED, posix(file)->descriptor, (off_t)(offset - lead));
     if (mapped == MAP_FAILED) return fail_file(file, "map (is vm.max_map_count reached?)", offset);
     madvise(mapped, bytes + lead, MADV_RANDOM);   /* advice: without it reads are right, only slower */
+    cmq_map_guard_add(mapped, bytes + lead, writable);
     *address_out = mapped + lead;
     return CMQ_OK;
 }
@@ -307,6 +309,7 @@ static void posix_unmap(cmq_fs *self, uint8_t *address, size_t bytes)
 {
     (void)self;
     const size_t lead = lead_bytes_of((uintptr_t)address);
+    cmq_map_guard_remove(address - lead, bytes + lead);
     const int failed = munmap(address - lead, bytes + lead);
     CMQ_ASSERT(failed == 0);   /* only a range that was never mapped can fail */
 }

@@ -13,6 +13,7 @@
 #include "store/record/cmq_wire_batch.h"
 
 #define AT_BODY_LENGTH (CMQ_RECORD_AT_STORE_HOST + 8 + 4 + 8)   /* behind store host, reconsume times and prepared offset */
+#define TOUCHED_BODY_BYTES (CMQ_MAP_GUARD_STEP / 2)
 #define ROOM_BYTES (UINT32_C(1) << 20)
 
 /* ---- one record ---- */
@@ -57,6 +58,9 @@ static inline bool read_record(const cmq_scan *scan, const cmq_found *found, cmq
     row->flag = cmq_load_i32(at + CMQ_RECORD_AT_FLAG);
     row->sys_flag = sys_flag;
     if (scan->reads_tails && !read_tail(row->body + body, found->record_bytes - fixed - body, v2, row)) return false;
+    /* A page that no head or tail is in; who gets the body reads it without us. */
+    if (scan->reads_bodies && body >= TOUCHED_BODY_BYTES && !cmq_map_guard_touch(row->body, body)) return false;
+    if (cmq_map_guard_is_lost(at, found->record_bytes)) return false;
     return !scan->check_crc || body == 0 || cmq_crc31(row->body, body) == cmq_load_u32(at + CMQ_RECORD_AT_BODY_CRC);
 }
 

@@ -373,6 +373,19 @@ cmq_status cmq_store_info_of(cmq_store *store, cmq_store_info *info_out)
 
 /* ---- records by position ---- */
 
+cmq_status cmq_store_fail_lost(const cmq_store *store, const uint8_t *data, size_t available, int64_t phy)
+{
+    cmq_record_head head;
+    size_t bytes = available < CMQ_RECORD_BYTES_MIN ? available : CMQ_RECORD_BYTES_MIN;
+    if (!cmq_map_guard_is_lost(data, bytes) && cmq_record_peek(data, available, &head) == CMQ_OK) bytes = head.record_bytes;
+    if (!cmq_map_guard_is_lost(data, bytes)) return CMQ_OK;
+    char path[CMQ_PATH_BYTES] = "";
+    const int64_t segment_bytes = cmq_log_segment_bytes(store->log);
+    if (cmq_log_path_of(store->log, phy - phy % segment_bytes, path) != CMQ_OK) path[0] = '\0';
+    return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the bytes at physical offset %lld cannot be read: a bad sector in %s, or the file was cut. Run `cometmq verify`",
+                       (long long)phy, path);
+}
+
 cmq_status cmq_store_record_at(cmq_store *store, int64_t phy, int64_t limit, unsigned checks, cmq_segment **segment_out, cmq_record_view *view_out)
 {
     const uint8_t *data;
@@ -382,6 +395,8 @@ cmq_status cmq_store_record_at(cmq_store *store, int64_t phy, int64_t limit, uns
     if (status != CMQ_OK) return status;
     if (limit - phy < (int64_t)available) available = limit > phy ? (size_t)(limit - phy) : 0;
     status = cmq_record_parse(data, available, phy, checks, view_out);
+    const cmq_status lost = cmq_store_check_lost(store, data, available, phy);
+    if (lost != CMQ_OK) status = lost;
     if (status != CMQ_OK) {
         cmq_segment_unpin(*segment_out);
         *segment_out = NULL;

@@ -29,6 +29,7 @@
 #include <sys/types.h>
 
 #include "base/cmq_lock.h"
+#include "base/cmq_map_guard.h"
 #include "store/cmq_store.h"
 #include "store/index/cmq_index.h"
 #include "store/log/cmq_log.h"
@@ -286,6 +287,13 @@ cmq_status CMQ_MUST_CHECK cmq_store_expire_due(cmq_store *store, int64_t now_ms)
 /* Pin the record at `phy` and parse it up to `checks`; unpin *segment_out. CMQ_END for a blank. */
 cmq_status CMQ_MUST_CHECK cmq_store_record_at(cmq_store *store, int64_t phy, int64_t limit, unsigned checks, cmq_segment **segment_out,
                                               cmq_record_view *view_out);
+
+/* CMQ_ERR_CORRUPT where the record at `data`, or the bytes that should be its head, lie in pages that were found to be lost. Its segment is pinned. */
+cmq_status CMQ_MUST_CHECK cmq_store_fail_lost(const cmq_store *store, const uint8_t *data, size_t available, int64_t phy);
+static inline cmq_status CMQ_MUST_CHECK cmq_store_check_lost(const cmq_store *store, const uint8_t *data, size_t available, int64_t phy)
+{
+    return cmq_map_guard_any() ? cmq_store_fail_lost(store, data, available, phy) : CMQ_OK;
+}
 
 /* Put the record at `phy` into the batch; its segment's pin goes along, once for all records of it. CMQ_AGAIN: no room. */
 cmq_status CMQ_MUST_CHECK cmq_store_take(cmq_store *store, int64_t phy, cmq_found_batch *batch, cmq_record_view *view_out);

@@ -615,6 +615,13 @@ static bool may_hold(const cmq_index_file *file, const cmq_index_file_wanted *wa
            position.end_phy >= wanted->min_phy;
 }
 
+static cmq_status CMQ_MUST_CHECK check_readable(const cmq_index_file *file, const cmq_index_file_wanted *wanted)
+{
+    if (!cmq_index_file_walk_is_lost(file, wanted)) return CMQ_OK;
+    return cmq_fail_at(CMQ_ERR_CORRUPT, file->name, "index file %s cannot be read where the key's entries are: a bad sector, or the file was cut. Run "
+                       "`cometmq repair`", file->path);
+}
+
 cmq_status cmq_index_query(cmq_index *index, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms,
                            int64_t min_phy, cmq_index_cursor *cursor, int64_t *phy_out, uint32_t capacity,
                            uint32_t *count_out)
@@ -632,7 +639,9 @@ cmq_status cmq_index_query(cmq_index *index, cmq_slice topic, cmq_slice key, int
                                              capacity - *count_out);
         cursor->file_name = cursor->entry != 0 ? file->name : file->name - 1;
         cursor->done = cursor->file_name <= 0;
+        const cmq_status status = check_readable(file, &wanted);
         cmq_index_file_release(file);
+        if (status != CMQ_OK) return status;
     }
     return CMQ_OK;
 }

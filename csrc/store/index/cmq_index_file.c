@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/cmq_assert.h"
+#include "base/cmq_map_guard.h"
 
 #define HEADER_SLOTS_USED 32
 #define HEADER_COUNT 36
@@ -539,4 +540,18 @@ uint32_t cmq_index_file_find(const cmq_index_file *file, const cmq_index_file_wa
     }
     *entry = number > 0 && number < file->entries ? number : 0;
     return found;
+}
+
+bool cmq_index_file_walk_is_lost(const cmq_index_file *file, const cmq_index_file_wanted *wanted)
+{
+    if (!cmq_map_guard_is_lost(file->map, (size_t)file->bytes)) return false;
+    const uint8_t *slot = slot_at(file, wanted->hash % (uint32_t)file->slots);
+    bool lost = cmq_map_guard_is_lost(file->map, CMQ_INDEX_HEADER_BYTES) || cmq_map_guard_is_lost(slot, CMQ_INDEX_SLOT_BYTES);
+    for (int32_t number = load_word(slot); number > 0 && number < file->entries && !lost;) {
+        const uint8_t *at = entry_at(file, number);
+        const int32_t previous = cmq_load_i32(at + ENTRY_PREVIOUS);
+        lost = cmq_map_guard_is_lost(at, CMQ_INDEX_ENTRY_BYTES);
+        number = previous < number ? previous : 0;
+    }
+    return lost;
 }

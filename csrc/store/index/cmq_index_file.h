@@ -104,4 +104,7 @@ typedef struct cmq_index_file_wanted {
 uint32_t cmq_index_file_find(const cmq_index_file *file, const cmq_index_file_wanted *wanted, int32_t *entry,
                             int64_t *last_phy, int64_t *phy_out, uint32_t capacity);
 
+/* reader, behind such a walk: does the file have pages that cannot be read where the walk looked? Then it may have missed entries. */
+bool cmq_index_file_walk_is_lost(const cmq_index_file *file, const cmq_index_file_wanted *wanted);
+
 #endif

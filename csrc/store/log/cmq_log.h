@@ -62,6 +62,9 @@ void cmq_log_close(cmq_log *log, bool clean);
 uint32_t cmq_log_path_count(const cmq_log *log);
 const char *cmq_log_path(const cmq_log *log, uint32_t index);
 
+/* The path of the segment that starts at `start`. */
+cmq_status CMQ_MUST_CHECK cmq_log_path_of(const cmq_log *log, int64_t start, char path_out[CMQ_PATH_BYTES]);
+
 /* ---- writer ---- */
 
 /* After recovery: records end here. Later files are deleted, what lies behind in the same file is made zero, durably. Not below min. */

@@ -67,7 +67,6 @@ struct cmq_log {
 };
 
 cmq_segment *cmq_log_segment_at(const cmq_log *log, int64_t phy);
-cmq_status CMQ_MUST_CHECK cmq_log_path_of(const cmq_log *log, int64_t start, char path_out[CMQ_PATH_BYTES]);
 
 /* The segment that starts at `start`, made when it is missing; any of writer and helper. */
 cmq_status CMQ_MUST_CHECK cmq_log_make_segment(cmq_log *log, int64_t start, cmq_segment **segment_out);

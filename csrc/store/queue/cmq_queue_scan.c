@@ -8,11 +8,13 @@
  *         times slower, and is then looked at through what it resolves to; unknown passes. So each mapped file is
  *         looked through for addresses once, and scanned at full speed when it has none.
  * Damage: a block of a mapped file that differs from its sum (cmq_queue_sums) passes whole, empty units too, and so does
- *         what is read, or lies behind the last complete block, where a unit's size is impossible: its
- *         records, which the caller looks at, know their tags. So a damaged unit is an error or a message, never a skip.
+ *         what is read, or lies behind the last complete block, where a unit's size is impossible, and a part of a file with
+ *         a page that cannot be read: its records, which the caller looks at, know their tags. So a damaged unit is an error
+ *         or a message, never a skip.
  */
 #include <stddef.h>
 
+#include "base/cmq_map_guard.h"
 #include "store/queue/cmq_queue_extension.h"
 #include "store/queue/cmq_queue_file.h"
 #include "store/queue/cmq_queue_internal.h"
@@ -176,8 +178,15 @@ static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
     if (mapped != NULL) {
         const bool plain =
             of->hash_count == 0 || (cmq_queue_ext_of(queue) == NULL && is_plain(mapped, (uint64_t)(end - start)));
-        if (cmq_queue_sums_used(queue->set)) *at = take_blocks(of, mapped, start, *at, end, flushed, plain);
-        else *at = take_mapped(of, mapped->map + (*at - start) * CMQ_UNIT_BYTES, *at, end, plain);
+        const int64_t from = *at;
+        const uint8_t *images = mapped->map + (from - start) * CMQ_UNIT_BYTES;
+        const uint32_t before = of->count;
+        if (cmq_queue_sums_used(queue->set)) *at = take_blocks(of, mapped, start, from, end, flushed, plain);
+        else *at = take_mapped(of, images, from, end, plain);
+        if (cmq_map_guard_is_lost(images, (size_t)(*at - from) * CMQ_UNIT_BYTES)) {
+            of->count = before;
+            *at = take_doubtful(of, images, from, *at);
+        }
         cmq_file_cache_release(queue->set->maps, mapped);
         return CMQ_OK;
     }

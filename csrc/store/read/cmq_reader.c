@@ -412,7 +412,10 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
         return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "queue offset %lld points at %lld, which is no place of the log; run `cometmq verify`",
                            (long long)unit->offset, (long long)unit->phy);
     if (status != CMQ_OK) return status;
-    if (!is_record_of(unit, data, available))
+    const bool is_record = is_record_of(unit, data, available);
+    status = cmq_store_check_lost(reader->store, data, available, unit->phy);
+    if (status != CMQ_OK) return status;
+    if (!is_record)
         return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "no record of %d bytes lies at physical offset %lld, where queue offset %lld points; run "
                            "`cometmq verify`", unit->bytes, (long long)unit->phy, (long long)unit->offset);
     if (reader->options.has_start_time || reader->options.has_end_time) {

@@ -26,8 +26,9 @@ cmq_status cmq_reader_head_at(cmq_reader *reader, int64_t phy, int64_t limit, cm
     if ((int64_t)available > limit - phy) available = (size_t)(limit - phy);
     status = cmq_record_peek(data, available, head_out);
     if (status == CMQ_OK && head_out->physical_offset != phy) status = CMQ_ERR_CORRUPT;
+    const cmq_status lost = cmq_store_check_lost(reader->store, data, available, phy);
     cmq_segment_unpin(segment);
-    if (status == CMQ_OK || status == CMQ_END) return status;
+    if (lost != CMQ_OK || status == CMQ_OK || status == CMQ_END) return lost != CMQ_OK ? lost : status;
     return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the bytes at physical offset %lld are no record; run `cometmq verify`", (long long)phy);
 }
 

@@ -162,6 +162,7 @@ int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
     while (next_window(file, end_of_log - cmq_segment_start(segment), available, &at, &end)) {
         const size_t bytes = bytes_to_last(data + at, end - at);
         if (bytes > 0) last = at + bytes;
+        if (cmq_map_guard_is_lost(data + at, end - at)) last = end;   /* whatever it was, zeros are not known */
         at = end;
     }
     cmq_file_close(file);

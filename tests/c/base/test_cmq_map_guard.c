@@ -1,0 +1,207 @@
+/* Tests csrc/base/cmq_map_guard.c: lost pages of guarded mappings read as zeros and are known; every other fault goes where it went before.
+ *
+ * Threads: yes
+ * A page is lost by cutting its file. What ends a process is tried in a child.
+ */
+#include "base/cmq_map_guard.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cmq_file.h"
+#include "support/cmq_test.h"
+
+#define PAGES 8u
+#define READERS 4
+
+static size_t page;
+static cmq_fs *fs;
+
+typedef struct mapping {
+    cmq_file *file;
+    uint8_t *data;
+} mapping;
+
+static char path[CMQ_PATH_BYTES];
+
+static cmq_file *make(const char *name)
+{
+    cmq_file *file;
+    page = (size_t)sysconf(_SC_PAGESIZE);
+    fs = cmq_fs_posix();
+    CHECK_OK(cmq_path_join(path, cmq_test_directory(), name));
+    CHECK_OK(cmq_file_open(fs, path, CMQ_OPEN_CREATE, &file));
+    uint8_t *ones = malloc(PAGES * page);
+    CHECK(ones != NULL);
+    memset(ones, 1, PAGES * page);
+    CHECK_OK(cmq_file_write(file, 0, ones, PAGES * page));
+    free(ones);
+    return file;
+}
+
+static mapping map(const char *name, bool writable)
+{
+    mapping of = {.file = make(name)};
+    CHECK_OK(cmq_file_map(of.file, 0, PAGES * page, writable, &of.data));
+    return of;
+}
+
+static void unmap(mapping *of)
+{
+    cmq_file_unmap(of->file, of->data, PAGES * page);
+    cmq_file_close(of->file);
+}
+
+static uint32_t ones_of(const mapping *of, size_t from_page, size_t end_page)
+{
+    uint32_t sum = 0;
+    for (size_t i = from_page * page; i < end_page * page; i++) sum += ((const volatile uint8_t *)of->data)[i];
+    return sum;
+}
+
+/* What became of a child that runs `what`: its signal, or 0. */
+static int signal_of(void (*what)(void))
+{
+    int status;
+    fflush(NULL);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        what();
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void lost_pages_read_as_zeros_and_are_known(void)
+{
+    mapping of = map("cut", false);
+    CHECK_OK(cmq_file_resize(of.file, 5 * page));
+    CHECK_INT(ones_of(&of, 0, 5), 5 * page);
+    CHECK(!cmq_map_guard_is_lost(of.data, PAGES * page));
+    CHECK_INT(ones_of(&of, 6, 7), 0);
+    CHECK_INT(ones_of(&of, 5, 6), 0);
+    CHECK_INT(ones_of(&of, 7, 8), 0);
+    CHECK(cmq_map_guard_any());
+    CHECK(!cmq_map_guard_is_lost(of.data, 5 * page));
+    CHECK(cmq_map_guard_is_lost(of.data, 5 * page + 1));
+    for (size_t i = 5; i < PAGES; i++) CHECK(cmq_map_guard_is_lost(of.data + i * page + 7, 1));
+    unmap(&of);
+}
+
+static void unmapped_range_forgets_its_lost_pages(void)
+{
+    mapping of = map("cut", false);
+    uint8_t *const place = of.data;
+    CHECK_OK(cmq_file_resize(of.file, page));
+    CHECK_INT(ones_of(&of, 3, 5), 0);
+    CHECK(cmq_map_guard_is_lost(place, PAGES * page));
+    unmap(&of);
+    CHECK(!cmq_map_guard_is_lost(place, PAGES * page));
+}
+
+static void *read_all(void *context)
+{
+    return ones_of(context, 0, PAGES) == 2 * page ? NULL : context;
+}
+
+static void readers_on_many_threads_lose_the_same_pages(void)
+{
+    mapping of = map("cut", false);
+    pthread_t readers[READERS];
+    void *failed;
+    CHECK_OK(cmq_file_resize(of.file, 2 * page));
+    for (int i = 0; i < READERS; i++) CHECK(pthread_create(&readers[i], NULL, read_all, &of) == 0);
+    for (int i = 0; i < READERS; i++) {
+        CHECK(pthread_join(readers[i], &failed) == 0);
+        CHECK(failed == NULL);
+    }
+    CHECK(!cmq_map_guard_is_lost(of.data, 2 * page));
+    CHECK(cmq_map_guard_is_lost(of.data + 2 * page, 1));
+    unmap(&of);
+}
+
+static void write_lost(void)
+{
+    mapping of = map("written", true);
+    CHECK_OK(cmq_file_resize(of.file, page));
+    *(volatile uint8_t *)(of.data + 3 * page) = 1;
+}
+
+static void write_behind_a_read(void)
+{
+    mapping of = map("read", true);
+    CHECK_OK(cmq_file_resize(of.file, page));
+    CHECK_INT(ones_of(&of, 3, 4), 0);
+    *(volatile uint8_t *)(of.data + 3 * page) = 1;
+}
+
+static void stores_into_lost_pages_end_the_process(void)
+{
+    const int first = signal_of(write_lost), second = signal_of(write_behind_a_read);
+    CHECK(first == SIGBUS || first == SIGSEGV);
+    CHECK_INT(second, SIGSEGV);
+}
+
+static void touch_foreign(void)
+{
+    mapping of = map("foreign", false);
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    const volatile uint8_t *mapped = mmap(NULL, page, PROT_READ, MAP_SHARED, fileno(file), 0);
+    CHECK_OK(cmq_file_resize(of.file, 0));
+    (void)*mapped;
+}
+
+static void leave_well(int number)
+{
+    (void)number;
+    _exit(0);
+}
+
+static void touch_foreign_with_handler(void)
+{
+    signal(SIGBUS, leave_well);   /* over ours, which the next mapping puts on top again */
+    touch_foreign();
+    _exit(1);
+}
+
+static void send_to_self(void) { raise(SIGBUS); }
+
+static void foreign_faults_go_to_the_handler_before(void)
+{
+    CHECK_INT(signal_of(touch_foreign), SIGBUS);
+    CHECK_INT(signal_of(touch_foreign_with_handler), 0);
+    CHECK_INT(signal_of(send_to_self), SIGBUS);
+}
+
+static void guards_survive_thousands_of_mappings(void)
+{
+    enum { MAPPINGS = 3000 };
+    static uint8_t *at[MAPPINGS];
+    mapping of = map("many", false);
+    for (int i = 0; i < MAPPINGS; i++) CHECK_OK(cmq_file_map(of.file, 0, PAGES * page, false, &at[i]));
+    CHECK_OK(cmq_file_resize(of.file, 7 * page));
+    for (int i = 0; i < MAPPINGS; i += 3) {
+        CHECK_INT(((const volatile uint8_t *)at[i])[7 * page], 0);
+        CHECK(cmq_map_guard_is_lost(at[i], PAGES * page));
+        cmq_file_unmap(of.file, at[i], PAGES * page);
+    }
+    for (int i = 0; i < MAPPINGS; i++) {
+        if (i % 3 == 0) continue;
+        CHECK(!cmq_map_guard_is_lost(at[i], 7 * page));
+        cmq_file_unmap(of.file, at[i], PAGES * page);
+    }
+    unmap(&of);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(lost_pages_read_as_zeros_and_are_known), CMQ_TEST(unmapped_range_forgets_its_lost_pages),
+              CMQ_TEST(readers_on_many_threads_lose_the_same_pages), CMQ_TEST(stores_into_lost_pages_end_the_process),
+              CMQ_TEST(foreign_faults_go_to_the_handler_before), CMQ_TEST(guards_survive_thousands_of_mappings))
