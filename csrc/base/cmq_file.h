@@ -72,6 +72,7 @@ typedef struct cmq_fs_ops {
     cmq_status (*lock)(cmq_file *file, int64_t *holder_pid_out);
     void (*unlock)(cmq_file *file);
     cmq_status (*lock_holder)(cmq_file *file, int64_t *holder_pid_out);
+    cmq_status (*lock_is_guarded)(cmq_file *file, bool *guarded_out);
 
     cmq_status (*stat)(cmq_fs *self, const char *path, cmq_file_info *info_out);
     cmq_status (*list)(cmq_fs *self, const char *path, char ***names_out, size_t *count_out);
@@ -186,6 +187,12 @@ static inline void cmq_file_unlock(cmq_file *file) { file->fs->ops->unlock(file)
 static inline cmq_status CMQ_MUST_CHECK cmq_file_lock_holder(cmq_file *file, int64_t *holder_pid_out)
 {
     return file->fs->ops->lock_holder(file, holder_pid_out);
+}
+
+/* Does another open file have the second lock, which a Java broker does not take? */
+static inline cmq_status CMQ_MUST_CHECK cmq_file_lock_is_guarded(cmq_file *file, bool *guarded_out)
+{
+    return file->fs->ops->lock_is_guarded(file, guarded_out);
 }
 
 /* Fault every page of a writable mapping in for writing, changing no byte, so that later stores meet no fault (prewarming: see

@@ -347,6 +347,14 @@ static cmq_status posix_lock_holder(cmq_file *file, int64_t *holder_pid_out)
     return status != CMQ_OK || *holder_pid_out != CMQ_LOCK_FREE ? status : byte_holder(file, GUARD_BYTE, holder_pid_out);
 }
 
+static cmq_status posix_lock_is_guarded(cmq_file *file, bool *guarded_out)
+{
+    int64_t holder = CMQ_LOCK_FREE;
+    const cmq_status status = byte_holder(file, GUARD_BYTE, &holder);
+    *guarded_out = holder != CMQ_LOCK_FREE;
+    return status;
+}
+
 /* The guard first: a writer whose record lock was lost must still find it free when it takes it again. */
 static int try_both(cmq_file *file)
 {
@@ -629,6 +637,7 @@ static const cmq_fs_ops posix_ops = {
     .lock = posix_lock,
     .unlock = posix_unlock,
     .lock_holder = posix_lock_holder,
+    .lock_is_guarded = posix_lock_is_guarded,
     .stat = posix_stat,
     .list = posix_list,
     .make_directory = posix_make_directory,

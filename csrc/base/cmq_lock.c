@@ -179,21 +179,25 @@ static cmq_status CMQ_MUST_CHECK acquire(cmq_fs *fs, const char *path, cmq_lock 
     return CMQ_OK;
 }
 
-static cmq_status CMQ_MUST_CHECK probe(cmq_fs *fs, const char *path, int64_t *holder_pid_out)
+static cmq_status CMQ_MUST_CHECK probe(cmq_fs *fs, const char *path, int64_t *holder_pid_out, bool *ours_out)
 {
     bool here;
     cmq_lock *node;
     cmq_status status = held_here(fs, path, &here);
     if (status != CMQ_OK) return status;
     *holder_pid_out = here ? (int64_t)getpid() : CMQ_LOCK_FREE;
+    *ours_out = here;
     if (here) return CMQ_OK;
     status = open_node(fs, path, CMQ_OPEN_READ, &node);
     if (status == CMQ_ERR_NOT_FOUND) return CMQ_OK;
     if (status != CMQ_OK) return status;
-    if (find(node->device, node->inode) != NULL)
+    *ours_out = find(node->device, node->inode) != NULL;
+    if (*ours_out) {
         *holder_pid_out = (int64_t)getpid();
-    else
+    } else {
         status = cmq_file_lock_holder(node->file, holder_pid_out);
+        if (status == CMQ_OK && *holder_pid_out != CMQ_LOCK_FREE) status = cmq_file_lock_is_guarded(node->file, ours_out);
+    }
     let_go(node);
     return status;
 }
@@ -234,10 +238,16 @@ cmq_status cmq_lock_keep(cmq_lock *lock)
 
 bool cmq_lock_is_held(const cmq_lock *lock) { return lock->pid == getpid(); }
 
-cmq_status cmq_lock_probe(cmq_fs *fs, const char *path, int64_t *holder_pid_out)
+cmq_status cmq_lock_probe_writer(cmq_fs *fs, const char *path, int64_t *holder_pid_out, bool *ours_out)
 {
     enter_table();
-    const cmq_status status = probe(fs, path, holder_pid_out);
+    const cmq_status status = probe(fs, path, holder_pid_out, ours_out);
     leave_table();
     return status;
+}
+
+cmq_status cmq_lock_probe(cmq_fs *fs, const char *path, int64_t *holder_pid_out)
+{
+    bool ours;
+    return cmq_lock_probe_writer(fs, path, holder_pid_out, &ours);
 }

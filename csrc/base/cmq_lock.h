@@ -40,4 +40,7 @@ bool cmq_lock_is_held(const cmq_lock *lock);
  * Takes and drops nothing. */
 cmq_status CMQ_MUST_CHECK cmq_lock_probe(cmq_fs *fs, const char *path, int64_t *holder_pid_out);
 
+/* The same, and whether the holder is a CometMQ process: those take the guard before the record lock. */
+cmq_status CMQ_MUST_CHECK cmq_lock_probe_writer(cmq_fs *fs, const char *path, int64_t *holder_pid_out, bool *ours_out);
+
 #endif

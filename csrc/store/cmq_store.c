@@ -15,6 +15,7 @@
 #include "store/marks/cmq_store_paths.h"
 
 #define FINGERPRINT_BYTES 88u
+#define VIEW_ATTEMPTS 16   /* of opening read-only while writers come and go */
 
 /* ---- settings ---- */
 
@@ -174,8 +175,7 @@ static cmq_status open_parts(cmq_store *store)
         if (status == CMQ_OK) status = cmq_layout_probe(store->fs, store->root, &given, &layout);
         store->sizes = layout.sizes;
     }
-    if (status == CMQ_OK) status = cmq_checkpoint_load(store->fs, store->root, &store->checkpoint);
-    if (status == CMQ_OK && store->options.read_only) status = cmq_store_note_deletions(store);
+    if (status == CMQ_OK) status = store->options.read_only ? cmq_store_begin_view(store) : cmq_checkpoint_load(store->fs, store->root, &store->checkpoint);
     if (status == CMQ_OK) status = create_log(store);
     if (status == CMQ_OK) status = create_queues(store);
     if (status == CMQ_OK) status = create_index(store);
@@ -239,10 +239,9 @@ static int64_t monotonic_us(void)
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *options)
+/* *again_out: a view whose parts may be of different moments. */
+static cmq_status open_once(cmq_store **store_out, const cmq_store_options *options, bool *again_out)
 {
-    *store_out = NULL;
-    const int64_t began = monotonic_us();
     cmq_store *store = calloc(1, sizeof *store);
     if (store == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a store");
     init_locks(store);
@@ -258,14 +257,26 @@ cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *option
     store->options.commitlog_paths = NULL;
     store->options.batch_topics = NULL;
     store->options.delay_levels = NULL;
-    if (status != CMQ_OK) {
+    *again_out = store->view_disturbed;
+    if (status != CMQ_OK || store->view_disturbed) {
         cmq_store_stop_threads(store);
         free_store(store);
         return status;
     }
-    store->opening.elapsed_us = monotonic_us() - began;
     *store_out = store;
     return CMQ_OK;
+}
+
+cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *options)
+{
+    const int64_t began = monotonic_us();
+    bool again = true;
+    cmq_status status = CMQ_OK;
+    *store_out = NULL;
+    for (int attempt = 0; again && attempt < VIEW_ATTEMPTS; attempt++) status = open_once(store_out, options, &again);
+    if (again) return cmq_fail(CMQ_ERR_CLOSED, "writers came and went each of the %d times that %s was opened; open it again", VIEW_ATTEMPTS, options->path);
+    if (status == CMQ_OK) (*store_out)->opening.elapsed_us = monotonic_us() - began;
+    return status;
 }
 
 static cmq_status close_writer(cmq_store *store)
@@ -326,7 +337,7 @@ static cmq_status learn_writer(cmq_store *store, cmq_store_info *info_out)
     if (status == CMQ_OK) status = cmq_lock_probe(store->fs, path, &holder);
     if (status != CMQ_OK) return status;
     info_out->writer_alive = holder != CMQ_LOCK_FREE;
-    info_out->writer_is_ours = info_out->writer_alive && store->source == CMQ_FOLLOW_SOURCE_PAGE;
+    info_out->writer_is_ours = info_out->writer_alive && (store->source == CMQ_FOLLOW_SOURCE_PAGE || store->source == CMQ_FOLLOW_SOURCE_OPENING);
     return CMQ_OK;
 }
 

@@ -55,7 +55,8 @@ typedef struct cmq_pending_keys {
 typedef enum cmq_follow_source {
     CMQ_FOLLOW_SOURCE_STATIC,    /* nobody writes: the end was found by walking */
     CMQ_FOLLOW_SOURCE_PAGE,      /* a writer of ours publishes it */
-    CMQ_FOLLOW_SOURCE_FOREIGN    /* a Java broker writes: queue units say what is confirmed */
+    CMQ_FOLLOW_SOURCE_FOREIGN,   /* a Java broker writes: queue units say what is confirmed */
+    CMQ_FOLLOW_SOURCE_OPENING    /* a writer of ours is opening: nothing is confirmed until its page says so */
 } cmq_follow_source;
 
 typedef struct cmq_tail_watch cmq_tail_watch;
@@ -146,6 +147,10 @@ struct cmq_store {
     cmq_tail_watch *watch;              /* NULL: none yet */
     bool watch_taken;
     int64_t generation;                 /* of the page */
+    bool view_began, has_view_point;
+    bool view_disturbed;                /* writers came or went while it was opened: it must be opened anew */
+    cmq_durable_point view_point;               /* with has_view_point: the durable point when opening began */
+    int64_t view_generation;            /* of the page then */
     int64_t deletions;                  /* of the page: so many are known here */
 };
 
@@ -231,8 +236,9 @@ cmq_status CMQ_MUST_CHECK cmq_store_sync_findings(cmq_store *store);
 cmq_status CMQ_MUST_CHECK cmq_store_sync_found_log(cmq_store *store, int64_t from, int64_t end);
 cmq_status CMQ_MUST_CHECK cmq_store_follow(cmq_store *store, const cmq_layout *layout);
 
-/* Read-only: before the queues are loaded, note which deletions their files already show. */
-cmq_status CMQ_MUST_CHECK cmq_store_note_deletions(cmq_store *store);
+/* Read-only, before any file is listed: who writes, checkpoint and durable point, and which deletions the files already show. What is listed afterwards is no
+ * older. */
+cmq_status CMQ_MUST_CHECK cmq_store_begin_view(cmq_store *store);
 
 /* The writer's side: announce a deletion to followers before its files go (under the seat), and say that they are gone. */
 void cmq_store_announce(cmq_store *store, const cmq_slice *topic);   /* NULL: of what has expired */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "support/cmq_ledger.h"
+#include "support/cmq_live_follower.h"
 #include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 
@@ -29,6 +30,7 @@ typedef struct report {
 static cmq_store_options options;
 static ledger book;
 static uint32_t acknowledged;
+static live_follower *follower;
 
 static void tell(int pipe_end, uint32_t count)
 {
@@ -161,6 +163,13 @@ static void begin_store(const char *directory, uint32_t number)
     book.light = options.lmq_enabled;
     book.prepared = true;
     acknowledged = 0;
+    follower = live_follower_start(&options, &book);
+}
+
+static void end_store(void)
+{
+    live_follower_end(follower, acknowledged);
+    kit_remove_tree(options.path);
 }
 
 static void killed(void)
@@ -171,11 +180,13 @@ static void killed(void)
     for (uint32_t round = 0; round < rounds; round++) {
         if (round % ROUNDS_PER_STORE == 0) {
             messages += acknowledged;
-            if (round > 0) kit_remove_tree(options.path);
+            if (round > 0) end_store();
             begin_store(directory, round);
         }
         one_kill();
+        live_follower_check(follower);
     }
+    end_store();
     printf("killed: %" PRIu32 " times over %" PRIu64 " messages\n", rounds, messages + acknowledged);
     ledger_free(&book);
 }

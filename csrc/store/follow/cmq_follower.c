@@ -1,10 +1,11 @@
 /* cmq_follower: a read-only store: where its view ends, and how it grows while somebody else writes.
  *
- * Three sources say how far may be read:
+ * Four sources say how far may be read:
  *   page      a writer of ours publishes its confirmed end in cometmq/follow; units that it has not yet written to files are derived from the log.
  *   foreign   a Java broker holds the lock. It tells nobody what is confirmed, but it makes a queue unit only for a confirmed record: we walk
  *             the log and stop at the first record whose unit is not in its queue file.
  *   static    nobody holds the lock: the end is the last whole record.
+ *   opening   a writer of ours has the lock and recovers: the end is the last whole record, and the view stands still until the page says more.
  *
  * Bytes behind a cut may be whole records of before the cut. Walking starts at a segment's start, which is always a record's, and stops where a store
  * time falls back, unless cmq_stale_record finds a proof that it is the broker's clock which stepped back.
@@ -16,21 +17,23 @@
  * Threads:   refresh_mutex makes one refresher at a time, which is the "writer" of the queues' tails; readers go on beside it.
  * Way:       other process -> page, log -> [cmq_follower] -> queues' tails -> readers
  */
+#include <sched.h>
 #include <time.h>
 
 #include "store/cmq_store_internal.h"
 
+#define PROBES 16
 #define POLL_MS_MIN 1
 #define POLL_MS_MAX 10
 #define LOOK_FOR_WRITER_MS 100
 
 /* ---- who writes ---- */
 
-static cmq_status find_holder(cmq_store *store, int64_t *holder_out)
+static cmq_status find_holder(cmq_store *store, int64_t *holder_out, bool *ours_out)
 {
     char path[CMQ_PATH_BYTES];
     cmq_status status = cmq_path_join(path, store->root, "lock");
-    if (status == CMQ_OK) status = cmq_lock_probe(store->fs, path, holder_out);
+    if (status == CMQ_OK) status = cmq_lock_probe_writer(store->fs, path, holder_out, ours_out);
     return status;
 }
 
@@ -41,31 +44,70 @@ static cmq_status find_page(cmq_store *store)
     return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
 }
 
-cmq_status cmq_store_note_deletions(cmq_store *store)
+/* Who has the lock. A writer of ours takes the guard first: for some microseconds nobody can say which process it is, as otherwise only of another process-id
+ * namespace, whose page is all that tells of it. */
+static cmq_status probe_writer(cmq_store *store, int64_t *holder_out, bool *ours_out)
 {
-    cmq_follow_state page;
-    const cmq_status status = find_page(store);
-    if (status != CMQ_OK || store->follow == NULL) return status;   /* a page that comes later has only later deletions */
-    cmq_follow_snapshot(store->follow, &page);
-    store->deletions = page.completed;
-    return CMQ_OK;
+    cmq_status status = CMQ_OK;
+    for (int attempt = 0; attempt < PROBES; attempt++) {
+        status = find_holder(store, holder_out, ours_out);
+        if (status != CMQ_OK || !*ours_out || *holder_out != CMQ_LOCK_HOLDER_UNKNOWN) return status;
+        if (store->follow != NULL && cmq_follow_life_of(store->follow, *holder_out) != CMQ_FOLLOW_STALE) return status;
+        sched_yield();
+    }
+    *ours_out = false;
+    return status;
 }
 
 static cmq_status find_source(cmq_store *store)
 {
     int64_t holder;
-    cmq_status status = find_holder(store, &holder);
+    bool ours;
+    cmq_status status = find_page(store);
+    if (status == CMQ_OK) status = probe_writer(store, &holder, &ours);
     if (status == CMQ_OK) status = find_page(store);
     if (status != CMQ_OK) return status;
     cmq_follow_state page = {0};
     if (store->follow != NULL) cmq_follow_snapshot(store->follow, &page);
     const cmq_follow_life life = store->follow != NULL ? cmq_follow_life_of(store->follow, holder) : CMQ_FOLLOW_STALE;
-    /* A writer of ours that is recovering has taken the page: a view that follows pages stands still until it says more. */
-    const bool follows = life != CMQ_FOLLOW_STALE && (page.generation != 0 || store->source == CMQ_FOLLOW_SOURCE_PAGE);
     store->page_proven = life == CMQ_FOLLOW_PROVEN;
     if (holder == CMQ_LOCK_FREE) store->source = CMQ_FOLLOW_SOURCE_STATIC;
-    else store->source = follows ? CMQ_FOLLOW_SOURCE_PAGE : CMQ_FOLLOW_SOURCE_FOREIGN;
+    else if (life != CMQ_FOLLOW_STALE && page.generation != 0) store->source = CMQ_FOLLOW_SOURCE_PAGE;
+    /* It has the lock and not yet the page, or has taken the page and recovers the log. */
+    else if (ours || life != CMQ_FOLLOW_STALE) store->source = CMQ_FOLLOW_SOURCE_OPENING;
+    else store->source = CMQ_FOLLOW_SOURCE_FOREIGN;
     return CMQ_OK;
+}
+
+static int64_t page_generation(const cmq_store *store)
+{
+    cmq_follow_state page = {0};
+    if (store->follow != NULL) cmq_follow_snapshot(store->follow, &page);
+    return page.generation;
+}
+
+cmq_status cmq_store_begin_view(cmq_store *store)
+{
+    cmq_follow_state page;
+    cmq_status status = find_source(store);
+    if (status == CMQ_OK) status = cmq_checkpoint_load(store->fs, store->root, &store->checkpoint);
+    if (status != CMQ_OK) return status;
+    store->has_view_point = cmq_store_last_point(store, &store->view_point);
+    store->view_began = true;
+    store->view_generation = page_generation(store);
+    if (store->follow == NULL) return CMQ_OK;   /* a page that comes later has only later deletions */
+    cmq_follow_snapshot(store->follow, &page);
+    store->deletions = page.completed;
+    return CMQ_OK;
+}
+
+/* Did writers come or go, or begin or end their recovery, while the view was opened? Then its parts may be of different moments. */
+static cmq_status check_undisturbed(cmq_store *store)
+{
+    const int source = store->source;
+    const cmq_status status = find_source(store);
+    store->view_disturbed = store->source != source || page_generation(store) != store->view_generation;
+    return status;
 }
 
 /* ---- walking ---- */
@@ -241,7 +283,7 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     store->opening.gaps = cmq_queues_gaps(store->queues);
     atomic_store_explicit(&store->confirmed_ms, store->walked_ms, memory_order_relaxed);
     cmq_log_confirm(store->log, store->walked);
-    return CMQ_OK;
+    return check_undisturbed(store);
 }
 
 /* ---- deletions ---- */
@@ -378,6 +420,7 @@ static cmq_status refresh_by_walking(cmq_store *store)
     cmq_status status = find_source(store);
     if (status != CMQ_OK) return status;
     if (store->source == CMQ_FOLLOW_SOURCE_PAGE) return refresh_from_page(store);
+    if (store->source == CMQ_FOLLOW_SOURCE_OPENING) return CMQ_OK;
     const bool foreign = store->source == CMQ_FOLLOW_SOURCE_FOREIGN;
     if (foreign) cmq_stale_record_look(store);
     status = walk_on(store);

@@ -35,7 +35,8 @@
 bool cmq_store_last_point(cmq_store *store, cmq_durable_point *point_out)
 {
     bool found;
-    *point_out = (cmq_durable_point){0};
+    *point_out = store->view_point;   /* zeros, but in a view */
+    if (store->view_began) return store->has_view_point;
     return cmq_durable_point_load_for(store->fs, store->root, cmq_checkpoint_crc(&store->checkpoint), point_out, &found) == CMQ_OK && found;
 }
 

@@ -233,6 +233,7 @@ static cmq_status twin_lock(cmq_file *file, int64_t *holder_pid_out)
 
 static void twin_unlock(cmq_file *file) { cmq_file_unlock(opened(file)->inner); }
 
+static cmq_status twin_lock_is_guarded(cmq_file *file, bool *guarded_out) { return cmq_file_lock_is_guarded(opened(file)->inner, guarded_out); }
 static cmq_status twin_lock_holder(cmq_file *file, int64_t *holder_pid_out) { return cmq_file_lock_holder(opened(file)->inner, holder_pid_out); }
 
 /* ---- syncs: notes only ---- */
@@ -451,6 +452,7 @@ static const cmq_fs_ops twin_ops = {
     .lock = twin_lock,
     .unlock = twin_unlock,
     .lock_holder = twin_lock_holder,
+    .lock_is_guarded = twin_lock_is_guarded,
     .stat = twin_stat,
     .list = twin_list,
     .make_directory = twin_make_directory,

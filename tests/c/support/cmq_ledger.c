@@ -269,29 +269,53 @@ static bool complain_status(checking *c, const char *what, cmq_status status)
     return complain(c, "%s gave %s (%s)", what, cmq_status_name(status), cmq_last_error()->text);
 }
 
+/* Parse a record and hold it against the plan of its number, in the generation that wrote it. */
+static bool is_whole(const ledger *of, const cmq_found *found, cmq_record_view *view, ledger_stamp *stamp_out, char why[LEDGER_WHY_BYTES])
+{
+    const long long at = found->physical_offset;
+    *stamp_out = (ledger_stamp){.number = UINT32_MAX};
+    const cmq_status status = cmq_record_parse(found->record, found->record_bytes, found->physical_offset, CMQ_RECORD_CHECK_BODY_CRC, view);
+    if (status != CMQ_OK || view->body.bytes < LEDGER_BODY_MIN) {
+        snprintf(why, LEDGER_WHY_BYTES, "no whole message lies at %lld: %.200s", at, status == CMQ_OK ? "its body is too short" : cmq_last_error()->text);
+        return false;
+    }
+    *stamp_out = (ledger_stamp){.number = cmq_load_u32(view->body.data), .generation = cmq_load_u32(view->body.data + 4)};
+    ledger_plan plan;
+    ledger_plan_of(of, stamp_out->number, &plan);
+    uint8_t body[65536];
+    char keys[64];
+    cmq_property_known known;
+    fill_body(body, of->seed, stamp_out->number, stamp_out->generation, plan.body_bytes);
+    cmq_property_find_known(view->properties, &known);
+    join_keys(&plan, keys, sizeof keys);
+    const char *differs = NULL;
+    if (view->body.bytes != plan.body_bytes || memcmp(view->body.data, body, plan.body_bytes) != 0) differs = "body";
+    else if (!cmq_slice_equal(view->topic, cmq_slice_of_text(plan.topic)) || view->queue_id != plan.queue_id) differs = "queue";
+    else if (!cmq_slice_equal(known.value[CMQ_PROPERTY_TAGS], cmq_slice_of_text(plan.tag)) ||
+             !cmq_slice_equal(known.value[CMQ_PROPERTY_KEYS], cmq_slice_of_text(keys)))
+        differs = "tags or keys";
+    if (differs != NULL)
+        snprintf(why, LEDGER_WHY_BYTES, "message %" PRIu32 " of generation %" PRIu32 " at %lld has another %s than it had", stamp_out->number,
+                 stamp_out->generation, at, differs);
+    return differs == NULL;
+}
+
+bool ledger_is_whole(const ledger *of, const cmq_found *found, ledger_stamp *stamp_out, char why[LEDGER_WHY_BYTES])
+{
+    cmq_record_view view;
+    return is_whole(of, found, &view, stamp_out, why);
+}
+
 /* Is the record message `number`, whole? */
 static bool check_record(checking *c, const cmq_found *found, uint32_t number, int64_t expected_offset)
 {
     cmq_record_view view;
-    const cmq_status status = cmq_record_parse(found->record, found->record_bytes, found->physical_offset, CMQ_RECORD_CHECK_BODY_CRC, &view);
-    if (status != CMQ_OK) return complain_status(c, "parsing a record that was read", status);
+    ledger_stamp stamp;
     const ledger_entry *entry = &c->of->entries[number];
-    ledger_plan plan;
-    ledger_plan_of(c->of, number, &plan);
-    uint8_t body[65536];
-    fill_body(body, c->of->seed, number, entry->generation, plan.body_bytes);
-    if (view.body.bytes != plan.body_bytes || memcmp(view.body.data, body, plan.body_bytes) != 0)
+    if (!is_whole(c->of, found, &view, &stamp, c->why)) return false;
+    if (stamp.number != number || stamp.generation != entry->generation)
         return complain(c, "the record at %" PRId64 " is not message %" PRIu32 " of generation %" PRIu32 " but %" PRIu32 " of %" PRIu32, found->physical_offset,
-                        number, entry->generation, cmq_load_u32(view.body.data), cmq_load_u32(view.body.data + 4));
-    if (!cmq_slice_equal(view.topic, cmq_slice_of_text(plan.topic)) || view.queue_id != plan.queue_id)
-        return complain(c, "message %" PRIu32 " is in another queue", number);
-    cmq_property_known known;
-    char keys[64];
-    cmq_property_find_known(view.properties, &known);
-    join_keys(&plan, keys, sizeof keys);
-    if (!cmq_slice_equal(known.value[CMQ_PROPERTY_TAGS], cmq_slice_of_text(plan.tag)) ||
-        !cmq_slice_equal(known.value[CMQ_PROPERTY_KEYS], cmq_slice_of_text(keys)))
-        return complain(c, "message %" PRIu32 " at %" PRId64 " has other tags or keys than it had", number, found->physical_offset);
+                        number, entry->generation, stamp.number, stamp.generation);
     if (view.queue_offset != entry->queue_offset)
         return complain(c, "message %" PRIu32 " has queue offset %" PRId64 ", was promised %" PRId64, number, view.queue_offset, entry->queue_offset);
     if (entry->physical_offset >= 0 && entry->physical_offset != found->physical_offset)

@@ -85,6 +85,12 @@ void ledger_cut(ledger *of, uint32_t count);
 /* Delete a topic of the store. While it is under way (a hook takes an image) either state may be found: ledger_settle finds out which. */
 cmq_status CMQ_MUST_CHECK ledger_delete(ledger *of, cmq_store *store, uint32_t topic);
 
+/* Is a record that was read one of the ledger's messages, whole? Which, and of which generation, its body says; whether it should be there is not asked. */
+typedef struct ledger_stamp {
+    uint32_t number, generation;
+} ledger_stamp;
+bool ledger_is_whole(const ledger *of, const cmq_found *found, ledger_stamp *stamp_out, char why[LEDGER_WHY_BYTES]);
+
 /* What may be found. */
 typedef struct ledger_expected {
     uint32_t acknowledged;      /* messages below this number must be there, if they have not expired */

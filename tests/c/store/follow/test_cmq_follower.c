@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/cmq_crc32.h"
+#include "base/cmq_lock.h"
 #include "store/follow/cmq_follow.h"
 #include "support/cmq_ledger.h"
 #include "support/cmq_store_kit.h"
@@ -632,6 +633,36 @@ static void the_lock_stays_the_writers(void)
     kit_close(kit_open_at(root));
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(a_topic_that_cannot_be), CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life), CMQ_TEST(from_writer_to_writer),
+/* ---- a writer of ours that is opening ---- */
+
+/* It has the lock, and recovers: first without its page, then with it. The units of the killed one are in no file. */
+static void opening_writer_is_no_foreign_one(void)
+{
+    cmq_lock *lock;
+    cmq_follow *page;
+    start();
+    cmq_store *writer = kit_open_at(root);
+    kit_append_many(writer, "T", "m", 5);
+    cmq_store_abandon(writer);
+    cmq_store *before = follow();
+    check_sees(before, "m0 m1 m2 m3 m4");
+    CHECK_OK(cmq_lock_acquire(cmq_fs_posix(), kit_path(root, "lock"), &lock));
+    cmq_store *views[3] = {before, follow(), NULL};
+    for (int i = 0; i < 2; i++) check_sees(views[i], "m0 m1 m2 m3 m4");
+    CHECK_OK(cmq_follow_take(cmq_fs_posix(), root, &page));
+    views[2] = follow();
+    for (int i = 0; i < 3; i++) check_sees(views[i], "m0 m1 m2 m3 m4");
+    cmq_follow_destroy(page);
+    cmq_lock_release(lock);
+    writer = kit_open_at(root);
+    kit_append_many(writer, "T", "n", 2);
+    for (int i = 0; i < 3; i++) {
+        check_sees(views[i], "m0 m1 m2 m3 m4 n0 n1");
+        kit_close(views[i]);
+    }
+    kit_close(writer);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(opening_writer_is_no_foreign_one), CMQ_TEST(a_topic_that_cannot_be), CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life), CMQ_TEST(from_writer_to_writer),
               CMQ_TEST(cut_below_the_view), CMQ_TEST(a_view_stays_whole_while_a_writer_recovers), CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
               CMQ_TEST(stale_bytes_behind_a_cut), CMQ_TEST(the_lock_stays_the_writers))
