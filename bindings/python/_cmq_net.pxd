@@ -74,6 +74,7 @@ cdef extern from "net/cmq_net.h" nogil:
         uint32_t control_count_max
         uint64_t control_bytes_max
         uint32_t control_conn_max
+        uint32_t address_conns_max
         int64_t idle_ms
         int64_t frame_ms
 

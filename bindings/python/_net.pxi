@@ -79,7 +79,8 @@ cdef class NetServer:
 
     def __init__(self, addresses, *, int loops=1, RequestHandler handler=None, uint32_t connections_max=0, uint32_t frame_bytes_max=0,
                  uint64_t unsent_bytes_max=0, uint64_t unsent_bytes_pause=0, uint64_t buffered_bytes_max=0, uint32_t control_count_max=0,
-                 uint64_t control_bytes_max=0, uint32_t control_conn_max=0, int64_t idle_ms=0, int64_t frame_ms=0):
+                 uint64_t control_bytes_max=0, uint32_t control_conn_max=0, uint32_t address_conns_max=0,
+                 int64_t idle_ms=0, int64_t frame_ms=0):
         if self._net is not NULL or self._gone is not None:
             raise RuntimeError("this server was made before")
         cdef cmq_net_options options
@@ -101,6 +102,7 @@ cdef class NetServer:
         options.limits.control_count_max = control_count_max
         options.limits.control_bytes_max = control_bytes_max
         options.limits.control_conn_max = control_conn_max
+        options.limits.address_conns_max = address_conns_max
         options.limits.idle_ms = idle_ms
         options.limits.frame_ms = frame_ms
         if handler is not None:

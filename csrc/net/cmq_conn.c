@@ -128,18 +128,12 @@ static void give_slot(cmq_conn *conn)
     loop->free_slot = slot + 1;
 }
 
-static void leave_counts(cmq_loop *loop)
-{
-    atomic_fetch_sub_explicit(&loop->open, 1, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&loop->net->open, 1, memory_order_relaxed);
-}
-
 void conn_adopt(cmq_loop *loop, int fd, const cmq_record_host *peer, uint16_t local_port)
 {
     cmq_conn *conn = take_slot(loop);
     if (conn == NULL) {
         close(fd);
-        leave_counts(loop);
+        net_leave_counts(loop, peer);
         net_count(&loop->counts.closed_memory, 1);
         return;
     }
@@ -211,7 +205,7 @@ void conn_finish(cmq_conn *conn)
     atomic_store_explicit(&conn->fd, -1, memory_order_relaxed);
     close(fd);
     give_slot(conn);
-    leave_counts(loop);
+    net_leave_counts(loop, &conn->peer);
     net_count(&loop->counts.closed, 1);
     /* Last: who hears of it finds the id gone. */
     if (news != NULL) net_control_tell(loop->net, news);
@@ -259,6 +253,19 @@ int64_t loop_expiry_ns(const cmq_loop *loop)
     if (half_closed != NULL && half_closed->active_ns + NET_HALF_CLOSED_NS < due) due = half_closed->active_ns + NET_HALF_CLOSED_NS;
     if (loop->oldest_input != NULL && frame_until(loop, loop->oldest_input) < due) due = frame_until(loop, loop->oldest_input);
     return due;
+}
+
+bool loop_close_silent(cmq_loop *loop)
+{
+    if (loop->unsent_conns == 0) return false;
+    for (cmq_conn *conn = at_place(loop, loop->idle.oldest); conn != NULL; conn = at_place(loop, conn->newer)) {
+        if (loop->now_ns - conn->active_ns <= loop->net->idle_slack_ns) return false;   /* it takes some, and so do those behind it */
+        if (conn_unsent(conn) == 0) continue;
+        conn_close(conn, &loop->counts.closed_slow_reader);
+        conn_drop_output(conn);
+        return true;
+    }
+    return false;
 }
 
 void loop_expire(cmq_loop *loop)

@@ -37,6 +37,9 @@ static void leave_queue(cmq_net *net, const net_node *node)
     atomic_fetch_sub_explicit(&net->control_bytes, node->bytes, memory_order_relaxed);
 }
 
+#define MODEST_COUNT 16u
+#define MODEST_BYTES 65536u
+
 bool net_control_push(cmq_conn *conn, net_node *node)
 {
     cmq_net *net = conn_loop(conn)->net;
@@ -44,8 +47,11 @@ bool net_control_push(cmq_conn *conn, net_node *node)
     const uint16_t own = atomic_fetch_add_explicit(&conn->at_control, 1, memory_order_relaxed);
     const uint32_t count = atomic_fetch_add_explicit(&net->control_count, 1, memory_order_relaxed);
     const uint64_t bytes = atomic_fetch_add_explicit(&net->control_bytes, node->bytes, memory_order_relaxed);
-    const bool fits = own < net->limits.control_conn_max && count < net->limits.control_count_max && node->bytes <= bytes_max;
-    if (!fits || bytes > bytes_max - node->bytes) {
+    const bool modest = own < MODEST_COUNT && node->bytes <= MODEST_BYTES;
+    const uint32_t count_max = net->limits.control_count_max;
+    const uint64_t bytes_free = modest ? bytes_max : bytes_max - bytes_max / 4;
+    const bool fits = own < net->limits.control_conn_max && count < (modest ? count_max : count_max - count_max / 4) && node->bytes <= bytes_max;
+    if (!fits || (bytes > 0 && bytes > bytes_free - (node->bytes < bytes_free ? node->bytes : bytes_free))) {
         leave_queue(net, node);
         return false;
     }

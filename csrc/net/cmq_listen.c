@@ -6,7 +6,7 @@
  * connection, once.
  *
  * Owns:      the listening sockets, until the server drains or ends.
- * Limits:    64 connections a turn and address. Over limits.connections_max, or without a descriptor left, a connection is accepted and closed at
+ * Limits:    64 connections a turn and address. Over limits.connections_max, or .address_conns_max, or without a descriptor left, a connection is accepted and closed at
  *            once, so that its client knows; for the latter a descriptor is kept in reserve. When even that is taken by somebody else, accepting
  *            pauses for 100 ms.
  */
@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/cmq_name_hash.h"
 #include "net/cmq_net_internal.h"
 
 #define ACCEPTS 64
@@ -131,6 +132,32 @@ void net_listen_end(cmq_loop *loop)
 
 /* ---- accepting ---- */
 
+/* The count of an address's connections. */
+static _Atomic uint32_t *address_conns(cmq_net *net, const cmq_record_host *peer)
+{
+    const cmq_slice network = {.data = peer->address, .bytes = peer->ipv6 ? 8 : 4};   /* who has one IPv6 address has a /64 */
+    return &net->address_conns[cmq_name_hash(network) * CMQ_NAMEHASH_MULTIPLIER >> 52];
+}
+
+/* Count the connection; false: there are too many, and it is not counted. */
+static bool enter_counts(cmq_net *net, const cmq_record_host *peer)
+{
+    _Atomic uint32_t *of_address = address_conns(net, peer);
+    const bool fits = atomic_load_explicit(&net->open, memory_order_relaxed) < net->limits.connections_max &&
+                      atomic_load_explicit(of_address, memory_order_relaxed) < net->limits.address_conns_max;
+    if (!fits) return false;
+    atomic_fetch_add_explicit(&net->open, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(of_address, 1, memory_order_relaxed);
+    return true;
+}
+
+void net_leave_counts(cmq_loop *loop, const cmq_record_host *peer)
+{
+    atomic_fetch_sub_explicit(&loop->open, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&loop->net->open, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(address_conns(loop->net, peer), 1, memory_order_relaxed);
+}
+
 static void give_away(cmq_loop *acceptor, int fd, const cmq_record_host *peer, uint16_t port)
 {
     cmq_net *net = acceptor->net;
@@ -141,7 +168,6 @@ static void give_away(cmq_loop *acceptor, int fd, const cmq_record_host *peer, u
     }
     net_node *node = loop != acceptor ? net_node_make(NET_NODE_ADOPT, 0, NULL, 0) : NULL;
     if (node == NULL) loop = acceptor;
-    atomic_fetch_add_explicit(&net->open, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&loop->open, 1, memory_order_relaxed);
     if (node == NULL) {
         conn_adopt(loop, fd, peer, port);
@@ -187,12 +213,14 @@ void net_accept(cmq_loop *loop, uint32_t listener)
         struct sockaddr_storage peer;
         socklen_t peer_bytes = sizeof peer;
         const int fd = accept4(listener_fd, (struct sockaddr *)&peer, &peer_bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0 && atomic_load_explicit(&net->open, memory_order_relaxed) < net->limits.connections_max) {
+        if (fd >= 0) {
             const cmq_record_host host = host_of(&peer);
-            give_away(loop, fd, &host, net->listeners[listener].port);
-        } else if (fd >= 0) {
-            close(fd);
-            net_count(&loop->counts.refused, 1);
+            if (enter_counts(net, &host)) {
+                give_away(loop, fd, &host, net->listeners[listener].port);
+            } else {
+                close(fd);
+                net_count(&loop->counts.refused, 1);
+            }
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return;
         } else if (errno == EMFILE || errno == ENFILE) {

@@ -23,7 +23,7 @@ int64_t cmq_loop_now_ns(const cmq_loop *loop) { return loop->now_ns; }
 
 /* ---- blocks ---- */
 
-bool loop_account(cmq_loop *loop, size_t bytes)
+static bool account(cmq_loop *loop, size_t bytes)
 {
     cmq_net *net = loop->net;
     const uint64_t used = atomic_load_explicit(&loop->counts.buffered_bytes, memory_order_relaxed);
@@ -38,6 +38,13 @@ bool loop_account(cmq_loop *loop, size_t bytes)
     }
     atomic_store_explicit(&loop->counts.buffered_bytes, used + bytes, memory_order_relaxed);
     return true;
+}
+
+bool loop_account(cmq_loop *loop, size_t bytes)
+{
+    bool accounted = account(loop, bytes);
+    while (!accounted && bytes <= loop->net->limits.buffered_bytes_max && loop_close_silent(loop)) accounted = account(loop, bytes);
+    return accounted;
 }
 
 void loop_unaccount(cmq_loop *loop, size_t bytes)

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,10 +23,33 @@ static int64_t monotonic_ns(void *context)
 
 /* ---- options ---- */
 
+/* What others need: the store's files above all. */
+#define RESERVED_MIN 128u
+#define RESERVED_MAX 4096u
+#define ADDRESS_CONNS_LEAST 64u   /* half of fewer connections is no share worth enforcing */
+
+uint32_t net_connections_that_fit(uint64_t descriptors)
+{
+    uint64_t reserved = descriptors / 4;
+    if (reserved < RESERVED_MIN) reserved = RESERVED_MIN;
+    if (reserved > RESERVED_MAX) reserved = RESERVED_MAX;
+    if (descriptors <= reserved) return 1;
+    return descriptors - reserved > UINT32_MAX ? UINT32_MAX : (uint32_t)(descriptors - reserved);
+}
+
+static void limit_connections(cmq_net_limits *limits)
+{
+    struct rlimit descriptors;
+    const uint32_t fit = getrlimit(RLIMIT_NOFILE, &descriptors) == 0 ? net_connections_that_fit(descriptors.rlim_cur) : UINT32_MAX;
+    if (limits->connections_max == 0) limits->connections_max = 20000;
+    if (limits->connections_max > fit) limits->connections_max = fit;
+    if (limits->address_conns_max != 0) return;
+    limits->address_conns_max = limits->connections_max / 2 >= ADDRESS_CONNS_LEAST ? limits->connections_max / 2 : limits->connections_max;
+}
+
 static cmq_status set_limits(cmq_net *net, const cmq_net_limits *given)
 {
     cmq_net_limits limits = *given;
-    if (limits.connections_max == 0) limits.connections_max = 20000;
     if (limits.frame_bytes_max == 0) limits.frame_bytes_max = CMQ_FRAME_BYTES_MAX;
     if (limits.unsent_bytes_max == 0) limits.unsent_bytes_max = UINT64_C(64) << 20;
     if (limits.unsent_bytes_pause == 0) limits.unsent_bytes_pause = UINT64_C(4) << 20;
@@ -37,6 +61,7 @@ static cmq_status set_limits(cmq_net *net, const cmq_net_limits *given)
     if (limits.frame_ms == 0) limits.frame_ms = 30000;
     if (limits.connections_max > NET_CONNECTIONS_MAX)
         return cmq_fail(CMQ_ERR_ARGUMENT, "connections_max is %u; at most %u", limits.connections_max, NET_CONNECTIONS_MAX);
+    limit_connections(&limits);
     if (limits.frame_bytes_max < CMQ_FRAME_PREFIX_BYTES || limits.frame_bytes_max > INT32_MAX)
         return cmq_fail(CMQ_ERR_ARGUMENT, "frame_bytes_max is %u; a frame has 8 bytes and less than 2 GiB", limits.frame_bytes_max);
     if (limits.control_conn_max > UINT16_MAX)

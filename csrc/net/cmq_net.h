@@ -70,13 +70,17 @@ typedef struct cmq_net_handler {
 
 /* 0 means the default in brackets. */
 typedef struct cmq_net_limits {
-    uint32_t connections_max;        /* of the server [20,000, and less where descriptors run out]; a further one is closed at once */
+    uint32_t connections_max;        /* of the server [20,000], and at most what descriptors allow: a quarter of them, 128 to 4,096, is left to others;
+                                        a further one is closed at once */
+    uint32_t address_conns_max;      /* of one address, of IPv6 one /64 [half of connections_max, or all where that is below 64]; the same */
     uint32_t frame_bytes_max;        /* [CMQ_FRAME_BYTES_MAX]; larger: closed */
     uint64_t unsent_bytes_max;       /* of one connection [64 MiB]: a reader that slow is disconnected */
     uint64_t unsent_bytes_pause;     /* of one connection [4 MiB]: no more of its requests are read until it took some */
-    uint64_t buffered_bytes_max;     /* of all connections, partial frames and output [1 GiB]: the connection that wants more is closed */
+    uint64_t buffered_bytes_max;     /* of all connections, partial frames and output [1 GiB]: whoever has taken no output for the longest time is
+                                        closed, or else the connection that wants more */
     uint32_t control_count_max;      /* requests at the control thread, from entering its queue to cmq_control_item_done [10,000] … */
-    uint64_t control_bytes_max;      /* … and their bytes [256 MiB]: further ones are answered with code 2, further responses are dropped */
+    uint64_t control_bytes_max;      /* … and their bytes [256 MiB]: further ones are answered with code 2, further responses are dropped. The last
+                                        quarter of either is for short requests of connections with fewer than 16 there */
     uint32_t control_conn_max;       /* requests of one connection at the control thread [1,000], at most 65,535: the same answers */
     int64_t idle_ms;                 /* no byte either way for so long [120,000]: closed; upstream's serverChannelMaxIdleTimeSeconds */
     int64_t frame_ms;                /* a frame that began arrives whole within [30,000], or the connection is closed */

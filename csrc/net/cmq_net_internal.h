@@ -234,6 +234,8 @@ struct cmq_loop {
     _Atomic uint32_t open;        /* connections, those on their way here too */
 };
 
+#define NET_ADDRESS_BUCKETS 4096u        /* connections are counted by a hash of their address: as good as by address, which are few beside that, or have few */
+
 struct cmq_net {
     cmq_net_handler handler;
     cmq_net_limits limits;
@@ -254,6 +256,7 @@ struct cmq_net {
     _Atomic uint64_t control_bytes;
     alignas(64) _Atomic uint64_t granted_bytes;
     _Atomic uint32_t open;
+    _Atomic uint32_t address_conns[NET_ADDRESS_BUCKETS];
     _Atomic int64_t outstanding;  /* see cmq_net_is_idle */
 };
 
@@ -280,12 +283,17 @@ static inline cmq_conn *loop_slot(const cmq_loop *loop, uint32_t slot)
     return &table->conns[slot % NET_TABLE_CONNS];
 }
 
+/* ---- cmq_net.c ---- */
+
+uint32_t net_connections_that_fit(uint64_t descriptors);                  /* when a process may have so many */
+
 /* ---- cmq_listen.c ---- */
 
 cmq_status CMQ_MUST_CHECK net_listen(const char *address, net_listener *listener_out);
 cmq_status CMQ_MUST_CHECK net_listen_begin(cmq_net *net);                 /* the first loop accepts from now on */
 void net_accept(cmq_loop *loop, uint32_t listener);
 void net_accept_resume(cmq_loop *loop);                                   /* the pause is over */
+void net_leave_counts(cmq_loop *loop, const cmq_record_host *peer);       /* a connection is gone */
 void net_listen_end(cmq_loop *loop);                                      /* the addresses are free again */
 
 /* ---- cmq_loop.c ---- */
@@ -322,6 +330,7 @@ void conn_half_close(cmq_conn *conn);                                     /* the
 void conn_update(cmq_conn *conn);                                         /* what epoll is asked for; closes what has nothing more to say */
 void loop_expire(cmq_loop *loop);                                         /* idle, slow and half-closed connections whose time is over */
 int64_t loop_expiry_ns(const cmq_loop *loop);
+bool loop_close_silent(cmq_loop *loop);                                   /* who took no output for the longest time; false: nobody has any, or is silent */
 
 /* ---- cmq_input.c ---- */
 

@@ -60,6 +60,10 @@ static net_chunk *append_chunk(cmq_conn *conn, size_t own_bytes)
         conn_close(conn, &loop->counts.closed_memory);
         return NULL;
     }
+    if ((conn->flags & CONN_CLOSING) != 0) {
+        loop_give_block(loop, block);   /* it was the one that made room */
+        return NULL;
+    }
     net_chunk *chunk = (net_chunk *)(void *)block;
     chunk->next = NULL;
     chunk->unsent = 0;

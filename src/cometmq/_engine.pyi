@@ -1184,6 +1184,7 @@ class NetServer:
         control_count_max: int = 0,
         control_bytes_max: int = 0,
         control_conn_max: int = 0,
+        address_conns_max: int = 0,
         idle_ms: int = 0,
         frame_ms: int = 0,
     ) -> None: ...

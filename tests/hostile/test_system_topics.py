@@ -111,6 +111,76 @@ def test_no_other_way_in(tmp_path: Path, topic: str) -> None:
         assert list(store.read(topic)) == []
 
 
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
+
+
+def ask(channel: Channel, code: int, **fields: str) -> Command:
+    return channel.invoke(Command(code=code, fields=fields), timeout_ms=TIMEOUT_MS)
+
+
+def test_progress_of_the_brokers_own_groups_is_not_moved(tmp_path: Path) -> None:
+    """A commit behind the checkpoints of popped messages lost those: nothing brought them back."""
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+        queue = {"topic": REVIVE_TOPIC, "queueId": "0"}
+        commit = {"consumerGroup": REVIVE_GROUP, "commitOffset": "1000", **queue}
+        pull = {
+            **queue,
+            "consumerGroup": REVIVE_GROUP,
+            "queueOffset": "0",
+            "maxMsgNums": "32",
+            "sysFlag": "5",  # commits, and brings its expression
+            "commitOffset": "1000",
+            "suspendTimeoutMillis": "0",
+            "subscription": "*",
+            "subVersion": "0",
+        }
+        pop = {
+            "consumerGroup": REVIVE_GROUP,
+            "topic": "TBW102",
+            "queueId": "-1",
+            "maxMsgNums": "1",
+            "invisibleTime": "1000",
+            "pollTime": "0",
+            "bornTime": str(time.time_ns() // 1_000_000),
+            "initMode": "0",
+        }
+        ask(channel, RequestCode.PULL_MESSAGE, **pull)  # makes the group where the broker has not
+        assert ask(channel, RequestCode.UPDATE_CONSUMER_OFFSET, **commit).code == ResponseCode.NO_PERMISSION
+        assert ask(channel, RequestCode.POP_MESSAGE, **pop).code == ResponseCode.NO_PERMISSION
+        reset = {"topic": REVIVE_TOPIC, "group": REVIVE_GROUP, "timestamp": "-1", "isForce": "true"}
+        assert ask(channel, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **reset).code == ResponseCode.NO_PERMISSION
+        clone = {"srcGroup": "g", "destGroup": REVIVE_GROUP, "topic": REVIVE_TOPIC}
+        assert ask(channel, RequestCode.CLONE_GROUP_OFFSET, **clone).code == ResponseCode.NO_PERMISSION
+        gone = {"groupName": REVIVE_GROUP, "cleanOffset": "true"}
+        assert ask(channel, RequestCode.DELETE_SUBSCRIPTIONGROUP, **gone).code == ResponseCode.NO_PERMISSION
+        offset = ask(channel, RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=REVIVE_GROUP, **queue)
+        assert offset.code == ResponseCode.QUERY_NOT_FOUND or int(offset.fields["offset"]) < 1000
+
+
+def test_topics_that_only_the_broker_writes_are_not_deleted_or_changed(tmp_path: Path) -> None:
+    """Also where `validateSystemTopicWhenUpdateTopic`, which anybody may set, is false."""
+    with make(tmp_path) as broker, Channel(broker.address) as channel:
+        body = b"validateSystemTopicWhenUpdateTopic=false"
+        answer = channel.invoke(Command(code=RequestCode.UPDATE_BROKER_CONFIG, body=body), timeout_ms=TIMEOUT_MS)
+        assert answer.code == ResponseCode.SUCCESS
+        for topic in ("rmq_sys_wheel_timer", REVIVE_TOPIC, "SCHEDULE_TOPIC_XXXX"):
+            answer = ask(channel, RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+            assert answer.code == ResponseCode.INVALID_PARAMETER, topic
+            wanted = {
+                "topic": topic,
+                "defaultTopic": "TBW102",
+                "readQueueNums": "1",
+                "writeQueueNums": "1",
+                "perm": "0",
+                "topicFilterType": "SINGLE_TAG",
+                "topicSysFlag": "0",
+                "order": "false",
+            }
+            answer = ask(channel, RequestCode.UPDATE_AND_CREATE_TOPIC, **wanted)
+            assert answer.code == ResponseCode.INVALID_PARAMETER, topic
+
+
 def ends(store: cometmq.Store) -> dict[tuple[str, int], int]:
     return {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
 

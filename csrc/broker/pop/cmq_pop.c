@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "base/cmq_assert.h"
+#include "broker/tables/cmq_system_topics.h"
 
 #define LATE_MS 500              /* so long behind its poll time a request is of no use to anybody */
 #define DISK_MS 5
@@ -58,7 +59,7 @@ bool cmq_pop_check(cmq_broker_loop *l, const cmq_pop_asked *a)
     } else if (a->group == NULL) {
         cmq_pop_refuse(l, a, CMQ_RESPONSE_SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group [%.*s] does not exist", cmq_shown(wait->group),
                        (const char *)wait->group.data);
-    } else if (!a->group->consume_enable) {
+    } else if (!a->group->consume_enable || cmq_group_is_reserved(wait->group)) {
         cmq_pop_refuse(l, a, CMQ_RESPONSE_NO_PERMISSION, "subscription group no permission, %.*s", cmq_shown(wait->group), (const char *)wait->group.data);
     } else if (wait->attempt.bytes > CMQ_POP_ORDER_ATTEMPT_BYTES_MAX) {
         cmq_pop_refuse(l, a, CMQ_RESPONSE_INVALID_PARAMETER, "attemptId has %zu bytes; %u is the most", wait->attempt.bytes, CMQ_POP_ORDER_ATTEMPT_BYTES_MAX);

@@ -5,6 +5,7 @@
 #include "broker/loop/cmq_broker_internal.h"
 
 #include "base/cmq_assert.h"
+#include "broker/tables/cmq_system_topics.h"
 #include "wire/cmq_offset_header.h"
 
 #define ANSWER_BYTES 256u
@@ -53,6 +54,11 @@ static void update_progress(cmq_broker_loop *l, cmq_conn *conn, const cmq_comman
 {
     cmq_tables_reader *tables = cmq_broker_tables(l);
     const cmq_offset_key key = {.group = header->group, .topic = header->topic, .queue_id = header->queue_id};
+    if (cmq_group_is_reserved(header->group)) {
+        cmq_broker_answer(conn, command, CMQ_RESPONSE_NO_PERMISSION, "the broker alone commits the progress of group %.*s", cmq_shown(header->group),
+                          (const char *)header->group.data);
+        return;
+    }
     if (cmq_tables_group(tables, header->group) == NULL) {
         cmq_broker_answer(conn, command, CMQ_RESPONSE_SUBSCRIPTION_GROUP_NOT_EXIST, "Group %.*s not exist!", cmq_shown(header->group), (const char *)header->group.data);
         return;
@@ -69,6 +75,7 @@ static void update_progress(cmq_broker_loop *l, cmq_conn *conn, const cmq_comman
                           (const char *)header->topic.data, header->queue_id);
         return;
     }
+    /* Also of a queue that never had a message: a group that stopped before the first one came reads it when it comes back. */
     const cmq_offset_asker asker = {.conn = cmq_conn_id_of(conn), .now_ns = cmq_loop_now_ns(l->loop)};
     const cmq_status status = cmq_offsets_commit_of(l->broker->options.offsets, &key, header->commit_offset, asker);
     if (status == CMQ_OK)

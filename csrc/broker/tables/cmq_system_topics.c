@@ -4,6 +4,7 @@
 #include "broker/pop/record/cmq_pop_record.h"
 
 #define SYSTEM_PREFIX "rmq_sys_"
+#define SYSTEM_GROUP_PREFIX "CID_RMQ_SYS_"
 #define REVIVE_QUEUE_MAX 999   /* what a handle may name */
 
 bool cmq_topic_is_reserved(cmq_slice topic)
@@ -18,6 +19,8 @@ bool cmq_topic_is_reserved(cmq_slice topic)
         if (cmq_slice_equal(topic, cmq_slice_of_text(names[i]))) return true;
     return false;
 }
+
+bool cmq_group_is_reserved(cmq_slice group) { return cmq_slice_starts_with(group, SYSTEM_GROUP_PREFIX); }
 
 static bool takes(const cmq_topic_entry *topic, int32_t queue_id)
 {

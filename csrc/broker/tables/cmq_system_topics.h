@@ -24,6 +24,9 @@
 
 bool cmq_topic_is_reserved(cmq_slice topic);
 
+/* Groups whose progress only the broker moves: clients' commits and pops of theirs would pass over popped messages that were not revived. */
+bool cmq_group_is_reserved(cmq_slice group);
+
 /* May a parked message go to this queue? `reader` NULL: nothing is known of topics, and all may. */
 bool cmq_topic_takes(cmq_tables_reader *reader, cmq_slice topic, int32_t queue_id);
 

@@ -254,6 +254,8 @@ class BrokerGroups:
     async def _remove(self, request: Command, caller: Caller) -> Command:
         members = Members(request.fields)
         name = members.required("groupName")
+        if name.startswith(SYSTEM_GROUP_PREFIX):
+            raise Refusal(ResponseCode.NO_PERMISSION, f"the group {name} is the broker's own")
         self._plane.remove_group(name)
         self._table.remove(name)
         if members.boolean("cleanOffset"):

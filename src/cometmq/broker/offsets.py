@@ -40,6 +40,7 @@ from cometmq.remoting.members import Members
 from cometmq.store_config.consumer_offsets import ConsumerOffsets
 from cometmq.store_config.fastjson import Layout, encode
 from cometmq.store_config.fields import INT64_MAX
+from cometmq.store_config.names import SYSTEM_GROUP_PREFIX
 from cometmq.store_config.topic_config import TopicConfig
 
 __all__ = ["QUEUES_OF_REQUEST_MAX", "BrokerOffsets"]
@@ -268,6 +269,7 @@ class BrokerOffsets:
     async def _reset(self, request: Command, caller: Caller) -> Command:
         members = Members(request.fields)
         topic, group = members.required("topic"), members.required("group")
+        _check_group(group)
         time_ms, force = members.required_int64("timestamp"), members.required_boolean("isForce")
         queue_id, offset = members.int32("queueId", -1), members.int64("offset")
         if self.reset_on_server:
@@ -369,6 +371,7 @@ class BrokerOffsets:
 
     def _copy_progress(self, members: Members) -> None:
         source, target = members.required("srcGroup"), members.required("destGroup")
+        _check_group(target)
         one, offline = members.text("topic", "").strip(), members.boolean("offline")
         for topic in (one,) if one else self.topics_of(source):
             if self._topics.get(topic) is None or not (offline or self._is_subscribed(source, topic)):
@@ -430,6 +433,12 @@ class BrokerOffsets:
             if queue_id in least and least[queue_id] > offset:
                 least[queue_id] = INT64_MAX
         return QueryCorrectionOffsetBody(offsets=least)
+
+
+def _check_group(group: str) -> None:
+    """Refuse to move the progress of a group of the broker's own: what was popped would not come back."""
+    if group.startswith(SYSTEM_GROUP_PREFIX):
+        raise Refusal(ResponseCode.NO_PERMISSION, f"the broker alone commits the progress of group {group}")
 
 
 def _less(queues_left: int, queues: int) -> int:

@@ -118,7 +118,11 @@ class Broker:
                 config.addresses(port),
                 loops=settings.server_selector_threads,
                 engine_handler=plane.engine,
-                limits=ServerLimits(idle_ms=settings.server_channel_max_idle_time_seconds * _MS),
+                limits=ServerLimits(
+                    connections_max=settings.connections_max,
+                    address_conns_max=settings.connections_per_address_max,
+                    idle_ms=settings.server_channel_max_idle_time_seconds * _MS,
+                ),
             )
             undo.callback(self.server.stop, grace_ms=settings.shutdown_wait_time_seconds * _MS)
         self._registrar = self._make_registrar()

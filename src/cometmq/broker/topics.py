@@ -341,7 +341,8 @@ class BrokerTopics:
         self._check_system(name)
 
     def _check_system(self, name: str) -> None:
-        if self.rules.refuse_system_names and is_system_topic(name):
+        # Those that only the broker writes are never changed: what lies parked there would be lost.
+        if not may_send_to(name) or (self.rules.refuse_system_names and is_system_topic(name)):
             raise Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
 
     def _altered(self, wanted: TopicConfig) -> TopicConfig:

@@ -123,11 +123,13 @@ class ServerLimits:
     """What a server bears; 0 is the default in brackets. What happens at each limit stands in ``csrc/net/cmq_net.h``.
 
     Attributes:
-        connections_max: open connections [20,000]; a further one is closed at once.
+        connections_max: open connections [20,000], fewer where descriptors are; a further one is closed at once.
+        address_conns_max: those of one address [half of them].
         frame_bytes_max: a request with its length word [16 MiB]; a larger one closes its connection.
         unsent_bytes_max: answers that a connection has not taken [64 MiB]; more disconnect it.
         unsent_bytes_pause: from here on [4 MiB] nothing is read from the connection.
-        buffered_bytes_max: partial frames and answers of all connections [1 GiB]; who wants more is disconnected.
+        buffered_bytes_max: partial frames and answers of all connections [1 GiB]; whoever has taken none for longest is
+            disconnected.
         control_count_max: requests that wait for Python or are being served by it [10,000]; further ones get code 2.
         control_bytes_max: their bytes [256 MiB].
         control_conn_max: those of one connection [1,000, at most 65,535]: so no client alone fills the queue.
@@ -136,6 +138,7 @@ class ServerLimits:
     """
 
     connections_max: int = 0
+    address_conns_max: int = 0
     frame_bytes_max: int = 0
     unsent_bytes_max: int = 0
     unsent_bytes_pause: int = 0

@@ -31,6 +31,12 @@ class BrokerSettings(StoreSettings):
     server_channel_max_idle_time_seconds: int = option(
         "serverChannelMaxIdleTimeSeconds", 120, "silence that ends a connection", minimum=1
     )
+    connections_max: int = option(
+        "connectionsMax", 20_000, "connections, fewer where descriptors are; ours, not upstream's", minimum=1
+    )
+    connections_per_address_max: int = option(
+        "connectionsPerAddressMax", 0, "connections of one address; 0: half of all; ours, not upstream's"
+    )
     server_selector_threads: int = option(
         "serverSelectorThreads", 1, "threads that serve connections; upstream's default is 3", minimum=1, maximum=16
     )

@@ -3,6 +3,8 @@
  * Checks: connections, descriptors, lengths that lie, memory, slow senders, slow readers, idle clients, the control queue, TLS, garbage; fairness
  *         between connections of one loop.
  */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +71,65 @@ static void set_descriptors(rlim_t count)
     CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
     limit.rlim_cur = count;
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+/* A connection from another address of this machine. */
+static int connect_from(const char *source)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0);
+    struct sockaddr_in from = {.sin_family = AF_INET}, to = {.sin_family = AF_INET, .sin_port = htons(server.port), .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+    CHECK(inet_pton(AF_INET, source, &from.sin_addr) == 1);
+    CHECK(bind(fd, (const struct sockaddr *)&from, sizeof from) == 0);
+    CHECK(connect(fd, (const struct sockaddr *)&to, sizeof to) == 0);
+    return fd;
+}
+
+/* One address leaves room for the others. */
+static void connections_of_one_address(void)
+{
+    netkit_prepare(&server);
+    server.options.limits.connections_max = 8;
+    server.options.limits.address_conns_max = 2;
+    server.options.loops = 2;
+    netkit_start(&server);
+    const int first = netkit_connect(&server), second = netkit_connect(&server);
+    expect_served(first, 1);
+    expect_served(second, 2);
+    const int third = netkit_connect(&server);
+    netkit_expect_end(third);
+    close(third);
+    CHECK_INT(netkit_counters(&server).refused, 1);
+    const int other = connect_from("127.0.0.2");
+    expect_served(other, 3);
+    close(second);
+    NETKIT_UNTIL(&server, netkit_counters(&server).open == 2);
+    const int fourth = netkit_connect(&server);
+    expect_served(fourth, 4);
+    close(first);
+    close(fourth);
+    close(other);
+    NETKIT_UNTIL(&server, netkit_counters(&server).open == 0);
+    netkit_stop(&server);
+}
+
+/* A quarter of the descriptors, 128 to 4,096, is the store's. */
+static void descriptors_of_the_store(void)
+{
+    CHECK_INT(net_connections_that_fit(100), 1);
+    CHECK_INT(net_connections_that_fit(256), 128);
+    CHECK_INT(net_connections_that_fit(1024), 768);
+    CHECK_INT(net_connections_that_fit(1 << 20), (1 << 20) - 4096);
+    CHECK_INT(net_connections_that_fit(RLIM_INFINITY), UINT32_MAX);
+    struct rlimit before;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    set_descriptors(300);
+    netkit_prepare(&server);
+    netkit_start(&server);
+    CHECK_INT(server.net->limits.connections_max, 172);
+    CHECK_INT(server.net->limits.address_conns_max, 86);
+    netkit_stop(&server);
+    set_descriptors(before.rlim_cur);
 }
 
 /* Without descriptors clients are told so, and the loop does not turn in vain. */
@@ -226,6 +287,38 @@ static void buffered_output(void)
     expect_served(good, 1);
     close(fd);
     close(good);
+    netkit_stop(&server);
+}
+
+/* Where the memory of all is used up, whoever took nothing for the longest time makes room. */
+static void silent_readers_make_room(void)
+{
+    netkit_prepare(&server);
+    server.options.limits.buffered_bytes_max = 12 << 20;
+    netkit_start(&server);
+    int silent[2];
+    for (int i = 0; i < 2; i++) {
+        silent[i] = netkit_connect(&server);
+        const int small = 16384;
+        CHECK(setsockopt(silent[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
+        netkit_request(silent[i], ASK_BIG, i, CMQ_NAME("8000000"));
+        NETKIT_UNTIL(&server, netkit_counters(&server).buffered_bytes > (uint64_t)(i + 1) * 1000000);
+        for (int turn = 0; turn < 50; turn++) cmq_net_turn(server.net);
+        server.now_ns += 5000 * NETKIT_MS;
+    }
+    /* Two of 8 MB do not fit 12: the first has made room for the second. */
+    CHECK_INT(netkit_counters(&server).closed_slow_reader, 1);
+    CHECK_INT(netkit_counters(&server).closed_memory, 0);
+    const int good = netkit_connect(&server);
+    netkit_request(good, ASK_BIG, 7, CMQ_NAME("6000000"));
+    CHECK_INT(netkit_expect(good, 0, 7).bytes, 6000000);
+    CHECK_INT(netkit_counters(&server).closed_slow_reader, 2);
+    CHECK_INT(netkit_counters(&server).closed_memory, 0);
+    expect_served(good, 8);
+    for (int i = 0; i < 2; i++) close(silent[i]);
+    close(good);
+    NETKIT_UNTIL(&server, netkit_counters(&server).open == 0);
+    CHECK_INT(netkit_counters(&server).buffered_bytes, 0);
     netkit_stop(&server);
 }
 
@@ -510,6 +603,26 @@ static void control_of_one_connection(void)
     netkit_stop(&server);
 }
 
+/* The last quarter of the queue is for connections that have little there. */
+static void control_leaves_room_for_the_modest(void)
+{
+    netkit_prepare(&server);
+    server.options.limits.control_count_max = 40;
+    netkit_start(&server);
+    const int greedy = netkit_connect(&server), modest = netkit_connect(&server);
+    for (int32_t i = 0; i < 30; i++) netkit_request(greedy, ASK_CONTROL, i, CMQ_SLICE_NONE);
+    netkit_request(greedy, ASK_CONTROL, 30, CMQ_SLICE_NONE);
+    (void)netkit_expect(greedy, 2, 30);
+    for (int32_t i = 0; i < 10; i++) netkit_request(modest, ASK_CONTROL, i, CMQ_SLICE_NONE);
+    NETKIT_UNTIL(&server, netkit_counters(&server).control_items == 40);
+    cmq_control_item items[40];
+    CHECK_INT(take_all(items, 40), 40);
+    for (int i = 0; i < 40; i++) cmq_control_item_done(server.net, &items[i]);
+    close(greedy);
+    close(modest);
+    netkit_stop(&server);
+}
+
 static void control_bytes(void)
 {
     netkit_prepare(&server);
@@ -687,4 +800,5 @@ CMQ_TEST_MAIN(CMQ_TEST(connections), CMQ_TEST(descriptors), CMQ_TEST(frames), CM
               CMQ_TEST(buffered_output), CMQ_TEST(pause_and_resume), CMQ_TEST(slow_reader), CMQ_TEST(idle), CMQ_TEST(slow_frames),
               CMQ_TEST(half_a_frame_that_is_not_read), CMQ_TEST(waiting_frames_are_not_slow), CMQ_TEST(full_control_queue),
               CMQ_TEST(control_of_one_connection), CMQ_TEST(control_bytes), CMQ_TEST(strangers), CMQ_TEST(too_many_fields),
-              CMQ_TEST(duplicate_numbers), CMQ_TEST(pipelining_gives_way), CMQ_TEST(many_answers_are_spread), CMQ_TEST(a_child_lets_go))
+              CMQ_TEST(connections_of_one_address), CMQ_TEST(descriptors_of_the_store), CMQ_TEST(silent_readers_make_room),
+              CMQ_TEST(control_leaves_room_for_the_modest), CMQ_TEST(duplicate_numbers), CMQ_TEST(pipelining_gives_way), CMQ_TEST(many_answers_are_spread), CMQ_TEST(a_child_lets_go))

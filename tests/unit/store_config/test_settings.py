@@ -105,6 +105,8 @@ def test_every_setting_has_a_name_that_follows_from_upstreams() -> None:
     ours = {
         "autoCreateTopicMax",
         "autoCreateGroupMax",
+        "connectionsMax",
+        "connectionsPerAddressMax",
         "stagedWritesEnable",
         "stagedBytesMax",
         "stagedJobsMax",
