@@ -21,7 +21,7 @@ from cometmq.arrow.count import offsets_of
 from cometmq.arrow.libraries import library
 from cometmq.arrow.scan import Query, ScanPass
 from cometmq.arrow.writing import PARTIAL, BytesAs, FileKind, OutputFile, texts
-from cometmq.errors import CorruptRecord, InvalidArgument
+from cometmq.errors import CorruptRecord, Error, InvalidArgument
 from cometmq.store_config.names import is_light_queue
 
 if TYPE_CHECKING:
@@ -83,13 +83,18 @@ class ExportReport:
 
 @dataclass(slots=True)
 class _Range:
-    """What of a queue is exported: [start, end), done up to ``next``."""
+    """What of a queue is exported: [start, end), done up to ``next``.
+
+    ``last_physical`` is where the message before ``end`` lies in the log, or None where it could not be read: another
+    number, later, means that the queue was deleted and made again.
+    """
 
     topic: str
     queue_id: int
     start: int
     end: int
     next: int
+    last_physical: int | None = None
 
 
 @dataclass(slots=True)
@@ -302,10 +307,16 @@ class Exporter:
 
     def _ranges(self) -> list[_Range]:
         return [
-            _Range(topic, queue_id, start, end, start)
+            _Range(topic, queue_id, start, end, start, self._physical_offset(topic, queue_id, end - 1))
             for topic, queue_id, start, end in offsets_of(self._store.handle, self._query)
             if start < end
         ]
+
+    def _physical_offset(self, topic: str, queue_id: int, offset: int) -> int | None:
+        try:
+            return self._store.handle.read_offset(topic, queue_id, offset).physical_offset
+        except Error:
+            return None  # a gap, damage, or it expired just now
 
     def _check_ranges(self, state: _State, report: ExportReport) -> None:
         """Count what has expired meanwhile, and refuse another store."""
@@ -315,6 +326,12 @@ class Exporter:
                 raise InvalidArgument(
                     f"{one.topic}/{one.queue_id} has no offset {one.end - 1:,} now: this is not the store that the "
                     "export was begun with, or the topic was deleted; export into another folder"
+                )
+            found = self._physical_offset(one.topic, one.queue_id, one.end - 1)
+            if None not in (one.last_physical, found) and found != one.last_physical:
+                raise InvalidArgument(
+                    f"{one.topic}/{one.queue_id} has another message at offset {one.end - 1:,} than when the export "
+                    "was begun: the topic was deleted and made again; export into another folder"
                 )
             if queue[1] > one.next:
                 report.expired += min(queue[1], one.end) - one.next

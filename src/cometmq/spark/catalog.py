@@ -216,27 +216,34 @@ class StoreCatalog:
         self.close()
 
 
-def selected_topics(catalog: Catalog, subscription: Subscription) -> dict[str, frozenset[int] | None]:
+def selected_topics(
+    catalog: Catalog, subscription: Subscription, *, strict: bool = True
+) -> dict[str, frozenset[int] | None]:
     """Return the topics that a subscription chooses, each with the queues it may be read from, or None for all.
 
     Raises:
-        OptionError: a topic is not there, or the pattern matches none.
+        OptionError: with ``strict``, a topic is not there, or the pattern matches none.
     """
     known = catalog.topics()
+    found = _selected(known, subscription)
+    if not strict:
+        return found
+    if subscription.pattern is not None and not found:
+        raise OptionError("subscribePattern", f"{subscription.pattern!r} matches no topic; there are {_listed(known)}")
+    if subscription.assigned is not None:
+        _require(parse_assigned(subscription.assigned), known, "assign")
+    _require(subscription.topics, known, "topic")
+    return found
+
+
+def _selected(known: list[str], subscription: Subscription) -> dict[str, frozenset[int] | None]:
+    """Return those of the chosen topics that are there."""
     if subscription.pattern is not None:
         pattern = re.compile(subscription.pattern)
-        matching = [topic for topic in known if not is_system_topic(topic) and pattern.fullmatch(topic)]
-        if not matching:
-            raise OptionError(
-                "subscribePattern", f"{subscription.pattern!r} matches no topic; there are {_listed(known)}"
-            )
-        return dict.fromkeys(matching)
+        return dict.fromkeys(topic for topic in known if not is_system_topic(topic) and pattern.fullmatch(topic))
     if subscription.assigned is not None:
-        assigned = parse_assigned(subscription.assigned)
-        _require(assigned, known, "assign")
-        return dict(assigned)
-    _require(subscription.topics, known, "topic")
-    return dict.fromkeys(subscription.topics)
+        return {topic: queues for topic, queues in parse_assigned(subscription.assigned).items() if topic in known}
+    return dict.fromkeys(topic for topic in subscription.topics if topic in known)
 
 
 def _require(topics: Iterable[str], known: list[str], option: str) -> None:
@@ -262,7 +269,12 @@ def selected_queues(
     """
     found: dict[QueueKey, Ends] = {}
     for topic, queues in topics.items():
-        ends = catalog.ends(topic)
+        try:
+            ends = catalog.ends(topic)
+        except NotFound:  # deleted since the topics were listed
+            if strict:
+                raise
+            continue
         there = {key.queue_id for key in ends}
         missing = sorted((queues or frozenset()) - there)
         if missing and strict:

@@ -159,7 +159,9 @@ class StoreRows:
         self._loss = LossPolicy(fail=plan.fail_on_data_loss)
         self._store: cometmq.Store = open_store(plan.path, plan.config, on_executor=True)
 
-    def _check(self, ranges: Sequence[QueueRange]) -> None:
+    def _check(self, ranges: Sequence[QueueRange]) -> int:
+        """Return how many rows the ranges have, where nothing is filtered."""
+        rows = 0
         for one in ranges:
             found = self._store.handle.queue(one.topic, one.queue_id)
             low, high = (0, 0) if found is None else (found[1], found[2])
@@ -168,15 +170,19 @@ class StoreRows:
                     f"the messages {one.start} to {one.end - 1} of {one.key.named} are not all there any more: "
                     f"the queue has {low} to {high}"
                 )
+            rows += max(min(high, one.end) - max(low, one.start), 0)
+        return rows
 
     def batches(self, ranges: Sequence[QueueRange]) -> Iterator[pa.RecordBatch]:
         """See :class:`RowSource`."""
         plan = self._plan
-        self._check(ranges)
+        planned, rows = self._check(ranges), 0
         scan = _open_scan(self._store.handle, plan, ranges)
         try:
             while (capsules := scan.next_batch()) is not None:
-                yield pa.record_batch(Capsules(capsules))
+                batch = pa.record_batch(Capsules(capsules))
+                rows += batch.num_rows
+                yield batch
         except CorruptRecord as error:
             raise CorruptRecord(
                 f"{error}; option onCorrupt=skip goes round damage and reports it, and cometmq verify {plan.path} "
@@ -184,11 +190,13 @@ class StoreRows:
                 offset=error.offset,
             ) from error
         else:
-            self._tell_skipped(scan, ranges)
+            self._account(scan, ranges, planned - rows)
         finally:
             scan.close()
 
-    def _tell_skipped(self, scan: RecordScan, ranges: Sequence[QueueRange]) -> None:
+    def _account(self, scan: RecordScan, ranges: Sequence[QueueRange], missing: int) -> None:
+        """Tell of damage, and of offsets without a row; where rows are filtered nothing can be said of these."""
+        plan = self._plan
         report = scan.skipped()
         queues = ", ".join(sorted({f"{one.topic}/{one.queue_id}" for one in ranges}))
         if report["records"]:
@@ -203,6 +211,10 @@ class StoreRows:
             )
         if report["expired"]:
             self._loss.lost(f"{report['expired']} messages of {queues} expired before they were read")
+        filtered = plan.tags or plan.keys or plan.time_low_ms is not None or plan.time_high_ms is not None
+        missing -= report["expired"]
+        if not filtered and not report["records"] and missing:
+            self._loss.lost(f"{missing} of the planned messages of {queues} did not come: their offsets have none")
 
     def close(self) -> None:
         """Let the store go."""

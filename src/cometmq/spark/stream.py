@@ -8,7 +8,7 @@ something passed over. Nothing is kept in memory that a restart would miss, and 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -45,6 +45,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["StreamReader"]
+
+
+def _other_queue(key: QueueKey, position: int, ends: Ends) -> str:
+    if position > ends.high:
+        what = f"and it ends at {ends.high}: the topic was deleted and made again, or the store was cut"
+    else:
+        what = "and another message lies there now: the topic was deleted and made again"
+    return f"the stream has read {key.named} up to {position}, {what}"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -101,31 +109,47 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             DataLoss: a queue was read further than it reaches, or is gone.
         """
-        begin = decode_stream_offset(start)
-        end = self._ends(begin, decode_marks(start))
+        begin, marks = decode_stream_offset(start), decode_marks(start)
+        end, resumed = self._ends(begin, marks)
+        whole = dict(end)
         if not isinstance(limit, ReadAllAvailable):
             end = self._limited(begin, end, limit)
-        if end == begin:
+        anew = {key for key in resumed if end[key] == whole[key]}
+        if end == begin and not anew:
             return start
         self._advanced_at = time.monotonic()
-        return encode_stream_offset(end, self._marks(begin, decode_marks(start), end))
+        return encode_stream_offset(end, self._marks(begin, marks, end, anew))
 
-    def _marks(self, begin: Position, known: Marks, end: Position) -> Marks:
-        """Return the marks of an end; queues that did not move keep theirs."""
+    def _marks(self, begin: Position, known: Marks, end: Position, anew: Collection[QueueKey]) -> Marks:
+        """Return the marks of an end; queues that did not move keep theirs, but for those that are read anew."""
         marks: Marks = {}
         for key, high in end.items():
-            unmoved = high == begin.get(key) and key in known
+            unmoved = high == begin.get(key) and key in known and key not in anew
             mark = known[key] if unmoved else self._opened().stored_ms(key, high - 1) if high > 0 else None
             if mark is not None:
                 marks[key] = mark
         return marks
 
-    def _is_remade(self, key: QueueKey, position: int, mark: int | None, ends: Ends) -> bool:
-        """Tell whether the queue was deleted and made again since it was read up to a position."""
-        if mark is None or not ends.low < position <= ends.high:
-            return False  # there is nothing to compare with: it never was known, or has expired
-        found = self._opened().stored_ms(key, position - 1)
-        return found is not None and found != mark
+    def _resumed(self, key: QueueKey, position: int, mark: int | None, ends: Ends) -> int | None:
+        """Return where reading goes on in a queue that has other messages now than those that were read up to a
+        position; None where it has the same.
+
+        The queue was deleted and made again: all its messages are younger than the mark. Or it was cut: those that are
+        younger, if any, came since.
+        """
+        if position <= ends.low:
+            return None  # nothing was read, or what was has expired
+        if position > ends.high:
+            if mark is None:
+                return ends.high  # a checkpoint of an earlier version: nothing tells them apart
+        elif mark is None or self._opened().stored_ms(key, position - 1) in (mark, None):
+            return None
+        if ends.low == ends.high:
+            return ends.high
+        catalog = self._opened()
+        # In one millisecond with the mark there may be messages of both; where the first one is not older, all are new.
+        first = catalog.offset_at(key, mark)
+        return min(ends.low if first <= ends.low else catalog.offset_at(key, mark + 1), ends.high)
 
     def _check_form(self, position: Position) -> None:
         """Refuse a checkpoint of the other way of reading: its queues would count as lost, and all be read again."""
@@ -138,31 +162,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "checkpointLocation and startingOffsets",
             )
 
-    def _ends(self, begin: Position, marks: Marks) -> Position:
-        """Return the end of every queue, those of ``begin`` that are gone included."""
+    def _ends(self, begin: Position, marks: Marks) -> tuple[Position, Position]:
+        """Return the end of every queue, those of ``begin`` that are gone included; and of queues that are not the same
+        any more where reading goes on.
+        """
         self._check_form(begin)
-        queues = self._queues()
+        queues = self._queues(begin)
         end: Position = {}
+        resumed: Position = {}
         for key, ends in queues.items():
-            if self._is_remade(key, begin.get(key, 0), marks.get(key), ends):
-                self._loss.lost(
-                    f"the stream has read {key.named} up to {begin[key]}, and what lies there now is another message: "
-                    "the topic was deleted and made again"
-                )
-            high = ends.high if self._target is None else min(ends.high, self._target.get(key, begin.get(key, 0)))
-            if ends.high < begin.get(key, 0):
-                self._loss.lost(
-                    f"the stream has read {key.named} up to {begin[key]}, and it ends at {ends.high}: "
-                    "the store was cut or made anew"
-                )
-                end[key] = ends.high
+            at = begin.get(key, 0)
+            again = self._resumed(key, at, marks.get(key), ends)
+            target = ends.high if self._target is None else min(ends.high, self._target.get(key, at))
+            if again is not None:
+                self._loss.lost(_other_queue(key, at, ends))
+                resumed[key] = again
+                end[key] = max(target, again)
             elif self._target is None or key in self._target or key in begin:
-                end[key] = max(high, begin.get(key, 0))
+                end[key] = max(target, at)
         gone = begin.keys() - queues.keys()
         if gone:
             where = "the brokers" if self._options.name_servers else "the store"
             self._loss.lost(f"the stream has read {queue_names(gone)}, which {where} or the options have no more")
-        return end | {key: begin[key] for key in gone}
+        return end | {key: begin[key] for key in gone}, resumed
 
     def _limited(self, begin: Position, end: Position, limit: ReadLimit) -> Position:
         options = self._options
@@ -191,15 +213,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin, stop = decode_stream_offset(start), decode_stream_offset(end)
         self._check_form(begin | stop)
-        queues = self._queues()
+        queues = self._queues(stop)
         marks, end_marks = decode_marks(start), decode_marks(end)
         ranges = []
         for key, high in sorted(stop.items()):
             low, ends = begin.get(key, 0), queues.get(key, Ends(0, 0))
-            if self._is_remade(key, high, end_marks.get(key), ends):
-                self._loss.lost(f"{key.named} was deleted and made again after the micro-batch was planned")
-            elif self._is_remade(key, low, marks.get(key), ends):
-                low = ends.low  # noticed, and told, when the end was looked up: all of the new queue is new
+            changed = self._resumed(key, high, end_marks.get(key), ends) if key in queues else None
+            if changed is not None and key in end_marks:
+                # The messages from there on are the next micro-batch's, which notices it too.
+                self._loss.lost(
+                    f"{_other_queue(key, high, ends)}; it was so after the micro-batch was planned, which lacks "
+                    "messages"
+                )
+                high = changed
+            again = self._resumed(key, low, marks.get(key), ends) if key in queues else None
+            if again is not None and key in marks:
+                low = again  # noticed, and told, when the end was looked up
             if low < high:
                 ranges.append(self._there(QueueRange.of(key, low, high), ends))
         return partitions_of(self._opened(), [one for one in ranges if one.rows > 0], self._options, self._plan.tags)
@@ -232,11 +261,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._catalog = open_catalog(self._options)
         return self._catalog
 
-    def _queues(self) -> dict[QueueKey, Ends]:
-        """Return the queues as they are now; new ones, and new topics that match a pattern, are among them."""
+    def _queues(self, known: Collection[QueueKey] | None = None) -> dict[QueueKey, Ends]:
+        """Return the queues as they are now; new ones, and new topics that match a pattern, are among them.
+
+        Args:
+            known: queues that the stream has read. Their topics may be gone, which the caller tells; others must be
+                there unless losses are no failure. None: all may be gone.
+        """
         catalog = self._opened()
         catalog.refresh()
-        return selected_queues(catalog, selected_topics(catalog, self._options.subscription), strict=False)
+        topics = selected_topics(catalog, self._options.subscription, strict=False)
+        if known is not None and self._options.fail_on_data_loss:
+            missing = {*self._options.subscription.topics} - topics.keys() - {key.topic for key in known}
+            if missing:
+                selected_topics(catalog, self._options.subscription)
+        return selected_queues(catalog, topics, strict=False)
 
     # --- In tasks
 

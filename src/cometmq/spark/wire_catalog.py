@@ -57,7 +57,12 @@ class WireCatalog:
                     for name in await self._wire.admin.topics.list(system=True)
                     if name in plain or is_system_topic(name) or name.startswith((RETRY_PREFIX, DLQ_PREFIX))
                 ]
-                if self._ends.keys() <= set(known) or not await retry.pause():
+                gone = self._ends.keys() - set(known)
+                if not gone:
+                    return known
+                if not await retry.pause():
+                    for topic in gone:
+                        del self._ends[topic]  # waited for, and not again: it was deleted
                     return known
             except (ConnectionLost, RequestTimeout, NotFound):  # noqa: PERF203 - a pause is between them
                 if not await retry.pause():

@@ -336,6 +336,19 @@ def test_messages_that_came_later_are_not_in_it(path: Path, tmp_path: Path, expo
     assert all_rows(tmp_path / "out") == wanted
 
 
+def test_a_topic_that_was_made_again_is_not_gone_on_with(path: Path, tmp_path: Path, export: Export) -> None:
+    """It has as many messages as before: the parts that are there are of its former life."""
+    out = tmp_path / "out"
+    assert not export(path, out, stop_after(2)).complete
+    with open_small(path) as store:
+        count = store.topic("orders").messages
+        store.delete_topic("orders")
+        store.create_topic("orders", queues=3)
+        store.append_many("orders", [b"new"] * (count + 3))
+    with pytest.raises(cometmq.InvalidArgument, match="deleted and made again; export into another folder"):
+        export(path, out, lambda: False)
+
+
 def test_going_on_with_other_options_is_refused(path: Path, tmp_path: Path, export: Export) -> None:
     out = tmp_path / "out"
     export(path, out, stop_after(4))

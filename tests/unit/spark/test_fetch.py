@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 from cometmq import CorruptRecord
+from cometmq._engine import StoreHandle
+from cometmq.spark import fetch
 from cometmq.spark.catalog import StoreCatalog
 from cometmq.spark.errors import DataLoss, PathMissing
-from cometmq.spark.fetch import ReadPlan, record_batches
+from cometmq.spark.fetch import ReadPlan, RecordScan, record_batches
 from cometmq.spark.options import OptionMap, ReadOptions
 from cometmq.spark.planning import QueueRange
 from cometmq.spark.schema import chosen_columns, spark_arrow_schema
@@ -93,6 +96,24 @@ def test_what_is_gone(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "cometmq.spark"):
         assert len(bodies(list(record_batches(plan(path, failOnDataLoss="false"), beyond)))) == 10
     assert "not all there any more" in caplog.text
+
+
+def test_rows_that_do_not_come_are_counted(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An offset without a message, as a crash or a repair leaves it, or a mistake of ours."""
+    opened = fetch._open_scan
+
+    def without_the_last(handle: StoreHandle, one: ReadPlan, ranges: Sequence[QueueRange]) -> RecordScan:
+        return opened(handle, one, [replace(each, end=each.end - 1) for each in ranges])
+
+    monkeypatch.setattr(fetch, "_open_scan", without_the_last)
+    with pytest.raises(DataLoss, match=r"2 of the planned messages of t/0, t/1 did not come.*failOnDataLoss=false"):
+        list(record_batches(plan(path), BOTH))
+    with caplog.at_level(logging.WARNING, "cometmq.spark"):
+        assert len(bodies(list(record_batches(plan(path, failOnDataLoss="false"), BOTH)))) == 198
+    assert "did not come" in caplog.text
+    assert len(bodies(list(record_batches(plan(path, tags="a"), BOTH)))) == 99
 
 
 def test_no_path(path: Path) -> None:
