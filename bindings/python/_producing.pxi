@@ -1,14 +1,14 @@
 # Messages on their way out, written in one call each: properties, unique id, and the request, or the record of a batch.
 #
-# The short way takes what is plain: a body of bytes that is not compressed, tags, keys, a sharding key, and properties whose names mean nothing to the
-# client. It refuses nothing: for what it does not take it returns None, and the long way (cometmq.client.send.request_making), which knows all there is to
+# The fast path takes what is plain: a body of bytes that is not compressed, tags, keys, a sharding key, and properties whose names mean nothing to the
+# client. It refuses nothing: for what it does not take it returns None, and the slow path (cometmq.client.send.request_making), which knows all there is to
 # a message, encodes or refuses it. Both write the same bytes.
 from posix.time cimport CLOCK_REALTIME
 
 cdef enum:
     _ID_BYTES = 32
     _ID_HEAD_BYTES = 20
-    _PLAIN_BYTES = 2048              # of properties, where they go the short way
+    _PLAIN_BYTES = 2048              # of properties, where they go the fast path
     _OWN_BYTES = 64                  # room for the unique id and WAIT, with their names
     _BATCH_OVERHEAD_BYTES = 22       # of a record of a batch beside its body and properties
     _STORED_BYTES_MAX = 32767        # properties of a record: their length has 15 bits
@@ -36,7 +36,7 @@ cdef int64_t _wall_ms(object now_ms) except -1:
 
 # ---- messages --------------------------------------------------------------------------------------------------------
 
-# Compiled, since a frozen dataclass of Python takes longer to be made than all the rest of the short way.
+# Compiled, since a frozen dataclass of Python takes longer to be made than all the rest of the fast path.
 @cython.auto_pickle(True)
 @cython.dataclasses.dataclass(frozen=True)
 cdef class OutgoingMessage:
@@ -147,7 +147,7 @@ cdef size_t _write_own(uint8_t *into, UniqueIdCounter ids, uint32_t in_month, ui
 
 
 cdef int _add_plain(uint8_t *buffer, size_t *used, cmq_slice name, object value) except -1:
-    """Append a pair to buffer[0, _PLAIN_BYTES), nothing for an empty value; 0 where the long way is to look at it."""
+    """Append a pair to buffer[0, _PLAIN_BYTES), nothing for an empty value; 0 where the slow path is to look at it."""
     cdef cmq_slice text
     if value is None:
         return 1
@@ -200,7 +200,7 @@ cdef int _write_plain(uint8_t *buffer, size_t *used, object tags, object keys, o
 
 @cython.final
 cdef class FastPath:
-    """The short way of plain messages to one topic, one request each. Any thread.
+    """The fast path of plain messages to one topic, one request each. Any thread.
 
     It is there as long as its topic's queues are what they are, and closed by being forgotten.
     """
@@ -218,7 +218,7 @@ cdef class FastPath:
                  asynchronous not None, once not None, frozenset special not None, Py_ssize_t body_bytes_max, int64_t timeout_ms):
         """``next_queue()`` gives the queues in turn, ``queue_of(sharding_key)`` the one of a key, ``masters`` the address of a broker.
         ``transmit(address, request, on_answer, timeout_ms=)`` sends, where ``links`` has no connection that can be written to at once. ``clock()`` is
-        in seconds, ``now_ms()`` since 1970 (None: the machine's). ``special`` names the properties that are not for the short way. Of the policies
+        in seconds, ``now_ms()`` since 1970 (None: the machine's). ``special`` names the properties that are not for the fast path. Of the policies
         ``once`` is for who waits and sends to one queue."""
         self._engine = engine
         self._template = template
@@ -253,8 +253,8 @@ cdef class FastPath:
         return PyBytes_FromStringAndSize(<const char *>near, <Py_ssize_t>used)
 
     def send(self, body, tags, keys, sharding_key, properties, bint is_awaited):
-        """Send a message; the future brings what becomes of it. None where it is to go the long way."""
-        cdef Sending send
+        """Send a message; the future brings what becomes of it. None where it is to go the slow path."""
+        cdef PendingSend send
         cdef int64_t now_ms = 0
         cdef bytes stored = self._stored(body, tags, keys, sharding_key, properties, &now_ms)
         if stored is None:
@@ -264,7 +264,7 @@ cdef class FastPath:
         address = self._masters.get(broker_name)
         if address is None:
             return None
-        send = Sending.__new__(Sending)
+        send = PendingSend.__new__(PendingSend)
         send.engine = self._engine
         send.request = self._template._to(broker_name, queue.queue_id, stored, <bytes>body, now_ms, 0, 0)
         send.queue = queue
@@ -285,7 +285,7 @@ cdef class FastPath:
         return send
 
     def send_oneway(self, body, tags, keys, sharding_key, properties):
-        """Send a message that nobody is told of; False where it is to go the long way."""
+        """Send a message that nobody is told of; False where it is to go the slow path."""
         cdef int64_t now_ms = 0
         cdef bytes stored = self._stored(body, tags, keys, sharding_key, properties, &now_ms)
         if stored is None:
@@ -311,7 +311,7 @@ cdef class FastPath:
         return 0
 
 
-# ---- bunches ---------------------------------------------------------------------------------------------------------
+# ---- batches ---------------------------------------------------------------------------------------------------------
 
 cdef struct _id_tail:
     uint32_t in_month
@@ -328,7 +328,7 @@ cdef class PendingBatch:
     cdef readonly object queue                # they go to this one, or to any
     cdef readonly str tags
     cdef readonly bint wait_stored
-    cdef readonly Sending future
+    cdef readonly PendingSend future
     cdef readonly list messages
     cdef readonly bint is_awaited             # somebody waits for one of them
     cdef readonly double due_s                # when it goes
@@ -340,7 +340,7 @@ cdef class PendingBatch:
     cdef bint _is_open
 
     def __init__(self):
-        raise TypeError("an Accumulator makes bunches")
+        raise TypeError("an Accumulator makes batches")
 
     def __dealloc__(self):
         free(self._records.data)
@@ -410,14 +410,14 @@ cdef class PendingBatch:
 
 @cython.final
 cdef class Accumulator:
-    """The bunches that grow: one per topic, queue, tags, and whether the broker is to wait. Any thread.
+    """The batches that grow: one per topic, queue, tags, and whether the broker is to wait. Any thread.
 
-    A bunch goes when it has grown beyond ``batch_max_bytes`` (``on_ready(bunch)``, in the thread that made it grow), or when its time has come
-    (:meth:`take_due`); ``on_fresh(bunch)`` is called when one has begun. What all hold has a limit, ``total_max_bytes``; beyond it, messages go alone.
+    A batch goes when it has grown beyond ``batch_max_bytes`` (``on_ready(batch)``, in the thread that made it grow), or when its time has come
+    (:meth:`take_due`); ``on_fresh(batch)`` is called when one has begun. What all hold has a limit, ``total_max_bytes``; beyond it, messages go alone.
     """
     cdef object _engine, _on_fresh, _on_ready, _clock, _now_ms
     cdef UniqueIdCounter _ids
-    cdef dict _bunches                        # by names that are exactly str: to look one up runs no Python
+    cdef dict _pending                        # by names that are exactly str: to look one up runs no Python
     cdef size_t _batch_max_bytes, _total_max_bytes, _message_max_bytes, _held_bytes
     cdef double _delay_s
     cdef bint _keeps_messages
@@ -436,11 +436,11 @@ cdef class Accumulator:
         self._clock = clock
         self._now_ms = now_ms
         self._keeps_messages = keeps_messages
-        self._bunches = {}
+        self._pending = {}
 
     def add(self, str topic not None, queue, str tags, bytes body not None, bytes stored not None, *, int32_t flag=0, bint wait_stored=True,
             bint is_awaited=False, message=None):
-        """Put a message, its own properties in the stored form, into its bunch; returns its future, or None where it has to go alone."""
+        """Put a message, its own properties in the stored form, into its batch; returns its future, or None where it has to go alone."""
         cdef Gathered part
         cdef uint32_t in_month
         cdef size_t size = <size_t>len(stored) + <size_t>len(body) + _own_bytes(wait_stored)
@@ -454,109 +454,109 @@ cdef class Accumulator:
         return part
 
     cdef bint _takes(self, size_t size) noexcept:
-        """Whether a record of so many bytes may be part of a bunch now."""
+        """Whether a record of so many bytes may be part of a batch now."""
         if size > self._batch_max_bytes or size > self._message_max_bytes or self._held_bytes > self._total_max_bytes:
             return False
         return size <= self._total_max_bytes - self._held_bytes
 
     cdef PendingBatch _with_room(self, str topic, object queue, str tags, bint wait_stored, size_t size):
-        """The bunch that a record goes into. No other thread comes between this and what is done to it next, until a Python object is made."""
+        """The batch that a record goes into. No other thread comes between this and what is done to it next, until a Python object is made."""
         cdef str place = "" if queue is None else f"{queue.broker_name}/{queue.queue_id}"
         cdef str name = f"{topic}\x01{tags or ''}\x01{place}\x01{wait_stored}"
-        cdef PendingBatch bunch, fresh
+        cdef PendingBatch pending, fresh
         while True:
-            bunch = self._bunches.get(name)
-            if bunch is None:
+            pending = self._pending.get(name)
+            if pending is None:
                 fresh = self._new(name, topic, queue, tags, wait_stored)
-                bunch = self._bunches.setdefault(name, fresh)
-            elif bunch._records.end + size > self._message_max_bytes:
-                self._ready(bunch)
+                pending = self._pending.setdefault(name, fresh)
+            elif pending._records.end + size > self._message_max_bytes:
+                self._ready(pending)
                 continue
-            if bunch._is_open and bunch._records.end + size <= self._message_max_bytes:
-                return bunch
+            if pending._is_open and pending._records.end + size <= self._message_max_bytes:
+                return pending
 
     cdef PendingBatch _new(self, str name, str topic, object queue, str tags, bint wait_stored):
-        cdef PendingBatch bunch = PendingBatch.__new__(PendingBatch)
-        bunch._name = name
-        bunch.topic = topic
-        bunch.queue = queue
-        bunch.tags = tags
-        bunch.wait_stored = wait_stored
-        bunch._ids = self._ids
-        bunch.due_s = self._clock() + self._delay_s
-        bunch.messages = [] if self._keeps_messages else None
-        bunch.future = Sending.__new__(Sending)
-        bunch.future.engine = self._engine
-        bunch._is_open = True
-        return bunch
+        cdef PendingBatch pending = PendingBatch.__new__(PendingBatch)
+        pending._name = name
+        pending.topic = topic
+        pending.queue = queue
+        pending.tags = tags
+        pending.wait_stored = wait_stored
+        pending._ids = self._ids
+        pending.due_s = self._clock() + self._delay_s
+        pending.messages = [] if self._keeps_messages else None
+        pending.future = PendingSend.__new__(PendingSend)
+        pending.future.engine = self._engine
+        pending._is_open = True
+        return pending
 
-    cdef int _put(self, PendingBatch bunch, Gathered part, uint32_t in_month, cmq_slice stored, bytes body, int32_t flag, bint is_awaited,
+    cdef int _put(self, PendingBatch pending, Gathered part, uint32_t in_month, cmq_slice stored, bytes body, int32_t flag, bint is_awaited,
                   object message) except -1:
-        """Write a record into a bunch that has just been looked up, and see whether the bunch goes."""
-        cdef size_t before = bunch._records.end
-        bunch._reserve(_BATCH_OVERHEAD_BYTES + stored.bytes + _OWN_BYTES + <size_t>len(body))
-        part._bunch = bunch
-        part._index = bunch._count
-        bunch._write(in_month, stored, _slice_of_bytes(body), flag)
-        bunch.is_awaited = bunch.is_awaited or is_awaited
-        self._held_bytes += bunch._records.end - before
-        if bunch.messages is not None:
-            bunch.messages.append(message)
-        if bunch._records.end > self._batch_max_bytes:
-            self._ready(bunch)
+        """Write a record into a batch that has just been looked up, and see whether the batch goes."""
+        cdef size_t before = pending._records.end
+        pending._reserve(_BATCH_OVERHEAD_BYTES + stored.bytes + _OWN_BYTES + <size_t>len(body))
+        part._pending = pending
+        part._index = pending._count
+        pending._write(in_month, stored, _slice_of_bytes(body), flag)
+        pending.is_awaited = pending.is_awaited or is_awaited
+        self._held_bytes += pending._records.end - before
+        if pending.messages is not None:
+            pending.messages.append(message)
+        if pending._records.end > self._batch_max_bytes:
+            self._ready(pending)
         elif before == 0:
             try:
-                self._on_fresh(bunch)
+                self._on_fresh(pending)
             except BaseException:
-                self._on_fresh(bunch)         # Ctrl-C came before it; others may wait for this bunch
+                self._on_fresh(pending)         # Ctrl-C came before it; others may wait for this batch
                 raise
         return 0
 
-    cdef int _ready(self, PendingBatch bunch) except -1:
-        if self._take(bunch):
+    cdef int _ready(self, PendingBatch pending) except -1:
+        if self._take(pending):
             try:
-                self._on_ready(bunch)
+                self._on_ready(pending)
             except BaseException:
-                self._engine.was_interrupted(bunch)
+                self._engine.was_interrupted(pending)
                 raise
         return 0
 
-    cdef bint _take(self, PendingBatch bunch) except -1:
-        """Close a bunch; False where another thread has."""
-        if not bunch._is_open:
+    cdef bint _take(self, PendingBatch pending) except -1:
+        """Close a batch; False where another thread has."""
+        if not pending._is_open:
             return False
-        bunch._is_open = False
-        self._held_bytes -= bunch._records.end
-        if self._bunches.get(bunch._name) is bunch:
-            del self._bunches[bunch._name]
+        pending._is_open = False
+        self._held_bytes -= pending._records.end
+        if self._pending.get(pending._name) is pending:
+            del self._pending[pending._name]
         return True
 
     def take_due(self, double now_s):
-        """Return the bunches whose time has come; they are the caller's."""
-        return [bunch for bunch in list(self._bunches.values()) if (<PendingBatch>bunch).due_s <= now_s and self._take(<PendingBatch>bunch)]
+        """Return the batches whose time has come; they are the caller's."""
+        return [pending for pending in list(self._pending.values()) if (<PendingBatch>pending).due_s <= now_s and self._take(<PendingBatch>pending)]
 
     def take_all(self):
-        """Return all bunches; they are the caller's."""
+        """Return all batches; they are the caller's."""
         return self.take_due(float("inf"))
 
     @property
     def first_due_s(self):
-        """When the next bunch goes; None where there is none."""
-        return min(((<PendingBatch>bunch).due_s for bunch in list(self._bunches.values())), default=None)
+        """When the next batch goes; None where there is none."""
+        return min(((<PendingBatch>pending).due_s for pending in list(self._pending.values())), default=None)
 
     @property
     def held_bytes(self):
-        """What all bunches take."""
+        """What all batches take."""
         return self._held_bytes
 
     def __repr__(self):
         """Tell what waits."""
-        return f"Accumulator(bunches: {len(self._bunches)}, {_counted(self._held_bytes, 'byte')})"
+        return f"Accumulator(batches: {len(self._pending)}, {_counted(self._held_bytes, 'byte')})"
 
 
 @cython.final
 cdef class BatchFastPath:
-    """The short way of plain messages to one topic into bunches. Any thread."""
+    """The fast path of plain messages to one topic into batches. Any thread."""
     cdef Accumulator _accumulator
     cdef str _topic
     cdef Py_ssize_t _body_bytes_max
@@ -571,11 +571,11 @@ cdef class BatchFastPath:
         self._body_bytes_max = body_bytes_max
 
     def send(self, body, tags, keys, sharding_key, properties, bint is_awaited):
-        """Put a message into its bunch; its future brings what becomes of it. None where it is to go the long way."""
+        """Put a message into its batch; its future brings what becomes of it. None where it is to go the slow path."""
         cdef uint8_t near[_PLAIN_BYTES]
         cdef cmq_slice stored
         cdef Accumulator accumulator = self._accumulator
-        cdef PendingBatch bunch
+        cdef PendingBatch pending
         cdef Gathered part
         cdef size_t size
         cdef uint32_t in_month
@@ -589,13 +589,13 @@ cdef class BatchFastPath:
             return None
         in_month = accumulator._ids._in_month(_wall_ms(accumulator._now_ms))
         part = Gathered.__new__(Gathered)
-        bunch = self._last
-        if bunch is None or not bunch._is_open or bunch.tags is not tags or bunch._records.end + size > accumulator._message_max_bytes:
-            bunch = accumulator._with_room(self._topic, None, tags, True, size)
-        accumulator._put(bunch, part, in_month, stored, <bytes>body, 0, is_awaited, None)
-        self._last = bunch
+        pending = self._last
+        if pending is None or not pending._is_open or pending.tags is not tags or pending._records.end + size > accumulator._message_max_bytes:
+            pending = accumulator._with_room(self._topic, None, tags, True, size)
+        accumulator._put(pending, part, in_month, stored, <bytes>body, 0, is_awaited, None)
+        self._last = pending
         return part
 
     def send_oneway(self, body, tags, keys, sharding_key, properties):
-        """A message that nobody is told of is not bunched: False."""
+        """A message that nobody is told of is not batched: False."""
         return False

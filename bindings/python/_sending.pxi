@@ -56,7 +56,7 @@ cdef class SendFuture:
             if loop is not None:
                 loop.call_exception_handler({"message": "a callback of a send raised", "exception": error})
             else:
-                # A bunch that cannot go is told of in the thread that filled it.
+                # A batch that cannot go is told of in the thread that filled it.
                 from logging import getLogger
                 getLogger("cometmq.client").error("a callback of a send raised", exc_info=error)
         return 0
@@ -203,7 +203,7 @@ cdef class SendResult:
     cdef int32_t _index                       # its place in a batch, or -1
     cdef SendAnswer _answer
     cdef object _asked                        # the queue that it was sent to
-    cdef object _id_source                    # the id itself, properties that have it, or the bunch of which it is a part
+    cdef object _id_source                    # the id itself, properties that have it, or the batch of which it is a part
 
     def __init__(self, SendAnswer answer not None, asked not None, str unique_id not None, int attempts=1, index=None):
         """Keep the broker's answer and the queue that it was asked for; ``index`` is the place in a batch."""
@@ -309,7 +309,7 @@ cdef SendResult _result(SendAnswer answer, object asked, object id_source, int a
 
 
 @cython.final
-cdef class Sending(SendFuture):
+cdef class PendingSend(SendFuture):
     """One message, or batch, on its way: the future that its sender holds, and what further attempts need.
 
     It is also what the network calls with an answer. One that says "stored", of a send that nobody watches, ends it here; any other goes to its
@@ -344,14 +344,14 @@ cdef class Sending(SendFuture):
         self.brokers = []
         self._id_source = request.properties if unique_id is None else unique_id
 
-    def take_short_way(self, set under_way not None):
+    def take_fast_path(self, set under_way not None):
         """Nobody watches it: the answer "stored" ends it without its engine, and takes it out of ``under_way``."""
         self._under_way = under_way
         self._is_short = True
 
     @property
     def unique_id(self):
-        """The id that its message was given; of a batch all of them, with commas; of a bunch that nobody watches the batch's own."""
+        """The id that its message was given; of a batch all of them, with commas; of a batch that nobody watches the batch's own."""
         if type(self._id_source) is bytes:
             self._id_source = _unique_id_in(<bytes>self._id_source)
         return self._id_source
@@ -366,11 +366,11 @@ cdef class Sending(SendFuture):
             self._value = _result(self._answer, self.queue, self._id_source, self.attempts, -1)
         return self._value
 
-    cdef object _part(self, PendingBatch bunch, uint32_t index):
-        """The result of one message of the bunch that this is the send of."""
+    cdef object _part(self, PendingBatch pending, uint32_t index):
+        """The result of one message of the batch that this is the send of."""
         if self._answer is not None:
-            return _result(self._answer, self.queue, bunch, self.attempts, <int32_t>index)
-        return self._value.part(index, bunch._unique_id(index))
+            return _result(self._answer, self.queue, pending, self.attempts, <int32_t>index)
+        return self._value.part(index, pending._unique_id(index))
 
     cdef int _require_other_thread(self) except -1:
         self.engine.require_other_thread()
@@ -394,53 +394,53 @@ cdef class Sending(SendFuture):
 
 @cython.final
 cdef class Gathered(SendFuture):
-    """One message of a bunch: what becomes of it is what becomes of the bunch."""
-    cdef PendingBatch _bunch
+    """One message of a batch: what becomes of it is what becomes of the batch."""
+    cdef PendingBatch _pending
     cdef uint32_t _index
 
     def __init__(self):
         raise TypeError("an Accumulator makes the futures of its messages")
 
     def set_result(self, value):
-        """Not for a part: its bunch is completed."""
-        raise TypeError("a message of a bunch is done when the bunch is")
+        """Not for a part: its batch is completed."""
+        raise TypeError("a message of a batch is done when the batch is")
 
     def set_error(self, error not None):
-        """Not for a part: its bunch is completed."""
-        raise TypeError("a message of a bunch is done when the bunch is")
+        """Not for a part: its batch is completed."""
+        raise TypeError("a message of a batch is done when the batch is")
 
     @property
     def unique_id(self):
         """The id that the message was given."""
-        return self._bunch._unique_id(self._index)
+        return self._pending._unique_id(self._index)
 
     cdef bint _done(self):
-        return self._bunch.future._is_done
+        return self._pending.future._is_done
 
     cdef object _outcome(self):
         if self._value is None:
-            self._value = self._bunch.future._part(self._bunch, self._index)
+            self._value = self._pending.future._part(self._pending, self._index)
         return self._value
 
     cdef object _why(self):
-        return self._bunch.future._error
+        return self._pending.future._error
 
     cdef object _trace(self):
-        return self._bunch.future._value
+        return self._pending.future._value
 
     cdef int _require_other_thread(self) except -1:
-        return self._bunch.future._require_other_thread()
+        return self._pending.future._require_other_thread()
 
     cdef int _add_waiter(self, waiter) except -1:
-        return self._bunch.future._add_waiter(waiter)
+        return self._pending.future._add_waiter(waiter)
 
     cdef int _add_callback(self, callback) except -1:
-        return self._bunch.future._add_callback(_PartCallback.__new__(_PartCallback, self, callback))
+        return self._pending.future._add_callback(_PartCallback.__new__(_PartCallback, self, callback))
 
 
 @cython.final
 cdef class _PartCallback:
-    """Calls who waits for a message of a bunch with the future of that message."""
+    """Calls who waits for a message of a batch with the future of that message."""
     cdef object _part, _callback
 
     def __cinit__(self, part, callback):

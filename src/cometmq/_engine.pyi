@@ -522,7 +522,7 @@ class SendFuture:
     def __await__(self) -> Generator[Any, None, SendResult]: ...
 
 @final
-class Sending(SendFuture):
+class PendingSend(SendFuture):
     """One message, or batch, on its way: the future that its sender holds, and what further attempts need."""
 
     request: SendRequest | None
@@ -553,7 +553,7 @@ class Sending(SendFuture):
     def begin(
         self, request: SendRequest, unique_id: str | None, policy: SendPolicy, *, began_s: float, timeout_ms: int
     ) -> None: ...
-    def take_short_way(self, under_way: set[Sending]) -> None: ...
+    def take_fast_path(self, under_way: set[PendingSend]) -> None: ...
     @property
     def engine(self) -> Any: ...
     @property
@@ -564,7 +564,7 @@ class Sending(SendFuture):
 
 @final
 class Gathered(SendFuture):
-    """One message of a bunch: what becomes of it is what becomes of the bunch."""
+    """One message of a batch: what becomes of it is what becomes of the batch."""
 
     @property
     def unique_id(self) -> str: ...
@@ -611,7 +611,7 @@ class UniqueIdCounter:
 
 @final
 class FastPath:
-    """The short way of plain messages to one topic, one request each. Any thread."""
+    """The fast path of plain messages to one topic, one request each. Any thread."""
 
     def __init__(
         self,
@@ -622,7 +622,7 @@ class FastPath:
         next_queue: Callable[[], MessageQueue],
         queue_of: Callable[[str], MessageQueue],
         masters: dict[str, str],
-        under_way: set[Sending],
+        under_way: set[PendingSend],
         transmit: Callable[..., object],
         links: dict[str, Link] | None,
         clock: Callable[[], float],
@@ -636,7 +636,7 @@ class FastPath:
     ) -> None: ...
     def send(
         self, body: object, tags: object, keys: object, sharding_key: object, properties: object, is_awaited: bool
-    ) -> Sending | None: ...
+    ) -> PendingSend | None: ...
     def send_oneway(
         self, body: object, tags: object, keys: object, sharding_key: object, properties: object
     ) -> bool: ...
@@ -654,7 +654,7 @@ class PendingBatch:
     @property
     def wait_stored(self) -> bool: ...
     @property
-    def future(self) -> Sending: ...
+    def future(self) -> PendingSend: ...
     @property
     def messages(self) -> list[Any] | None: ...
     @property
@@ -670,7 +670,7 @@ class PendingBatch:
 
 @final
 class Accumulator:
-    """The bunches that grow: one per topic, queue, tags, and whether the broker is to wait. Any thread."""
+    """The batches that grow: one per topic, queue, tags, and whether the broker is to wait. Any thread."""
 
     def __init__(
         self,
@@ -709,7 +709,7 @@ class Accumulator:
 
 @final
 class BatchFastPath:
-    """The short way of plain messages to one topic into bunches. Any thread."""
+    """The fast path of plain messages to one topic into batches. Any thread."""
 
     def __init__(
         self, accumulator: Accumulator, topic: str, *, special: frozenset[str], body_bytes_max: int

@@ -30,7 +30,7 @@ def played(
         use: sends.
         interceptors: the producer's.
         routes: topic to route, where it is not t's.
-        knows_the_way: the queues of t are known from the beginning, so that plain messages take the short way.
+        knows_the_way: the queues of t are known from the beginning, so that plain messages take the fast path.
         options: the producer's settings.
     """
     network = ScriptedNetwork(**({"t": route_of("a", "b", "c")} if routes is None else routes))

@@ -1,4 +1,4 @@
-"""Checks: the short way of messages writes what the long way writes, takes nothing that is not plain, and lets go."""
+"""Checks: the fast path of messages writes what the slow path writes, takes nothing that is not plain, and lets go."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cometmq._engine import (
     Gathered,
     Link,
     PendingBatch,
-    Sending,
+    PendingSend,
     SendRequest,
     UniqueIdCounter,
     decode_properties,
@@ -54,13 +54,13 @@ class Owner:
     """What an engine is to its sends."""
 
     def __init__(self) -> None:
-        self.answers: list[tuple[Sending, object]] = []
+        self.answers: list[tuple[PendingSend, object]] = []
         self.interrupted: list[PendingBatch] = []
 
-    def was_interrupted(self, bunch: PendingBatch) -> None:
-        self.interrupted.append(bunch)
+    def was_interrupted(self, pending: PendingBatch) -> None:
+        self.interrupted.append(pending)
 
-    def answered(self, send: Sending, answer: object) -> None:
+    def answered(self, send: PendingSend, answer: object) -> None:
         self.answers.append((send, answer))
 
     def require_other_thread(self) -> None:
@@ -73,7 +73,7 @@ class Twin:
     def __init__(self, **given: Any) -> None:
         self.owner = Owner()
         self.sent: list[tuple[str, SendRequest, Any, int]] = []
-        self.under_way: set[Sending] = set()
+        self.under_way: set[PendingSend] = set()
         self.ids = UniqueIdCounter("0" * 20, lambda now_ms: (0, 2**42))
         self.masters = {"a": "a:1"}
         self.options: dict[str, Any] = {
@@ -171,7 +171,7 @@ def records_of(batch: bytes) -> list[tuple[bytes, bytes, int]]:
     return found
 
 
-def test_a_bunch_is_the_batch_of_its_messages() -> None:
+def test_a_pending_batch_encodes_its_messages() -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -196,15 +196,15 @@ def test_a_bunch_is_the_batch_of_its_messages() -> None:
         expected.setdefault((tags or "", wait_stored), []).append((body, stored + own, flag))
         futures.setdefault((tags or "", wait_stored), []).append(future)
     got: dict[tuple[str, bool], list[tuple[bytes, bytes, int]]] = {}
-    for bunch in [*ready, *made.take_all()]:
-        ids, count, size = bunch.unique_ids, len(bunch), bunch.size_bytes
-        batch = bunch.take_records()
+    for pending in [*ready, *made.take_all()]:
+        ids, count, size = pending.unique_ids, len(pending), pending.size_bytes
+        batch = pending.take_records()
         assert size == len(batch)
-        assert bunch.size_bytes == 0
+        assert pending.size_bytes == 0
         records = records_of(batch)
         assert [decode_properties(stored)["UNIQ_KEY"] for _, stored, _ in records] == ids
         assert len(records) == count
-        got.setdefault((bunch.tags or "", bunch.wait_stored), []).extend(records)
+        got.setdefault((pending.tags or "", pending.wait_stored), []).extend(records)
     assert got == expected
     for key, many in futures.items():
         assert [one.unique_id for one in many] == [decode_properties(stored)["UNIQ_KEY"] for _, stored, _ in got[key]]
@@ -426,7 +426,7 @@ def part(made: Accumulator, body_bytes: int, **given: Any) -> Gathered | None:
     return made.add(**options, body=b"x" * (body_bytes - 22 - 52), stored=b"")
 
 
-def test_a_bunch_goes_when_it_has_grown_beyond_its_size() -> None:
+def test_a_batch_beyond_its_size_is_sent() -> None:
     made, fresh, ready = accumulator()
     part(made, 600)
     assert (len(fresh), ready, made.first_due_s) == (1, [], 5.010)
@@ -437,10 +437,10 @@ def test_a_bunch_goes_when_it_has_grown_beyond_its_size() -> None:
     assert (ready[0].size_bytes, len(ready[0]), made.held_bytes, made.first_due_s) == (1_100, 3, 0, None)
     assert made.take_all() == []
     assert repr(ready[0]) == "PendingBatch(t, 3 messages, 1,100 bytes)"
-    assert repr(made) == "Accumulator(bunches: 0, 0 bytes)"
+    assert repr(made) == "Accumulator(batches: 0, 0 bytes)"
 
 
-def test_a_bunch_that_would_be_longer_than_brokers_take_goes_before() -> None:
+def test_a_batch_is_sent_before_it_exceeds_the_broker_limit() -> None:
     made, fresh, ready = accumulator()
     part(made, 900)
     part(made, 900)
@@ -458,7 +458,7 @@ def test_what_is_too_long_or_too_much_goes_alone() -> None:
         made.add("t", None, None, b"x", b"x" * 32_704)
 
 
-def test_messages_are_bunched_by_what_they_have_in_common() -> None:
+def test_messages_are_batched_by_topic_queue_tags_and_wait() -> None:
     made, fresh, _ = accumulator()
     for _ in range(2):
         part(made, 100)
@@ -475,10 +475,10 @@ def test_messages_are_bunched_by_what_they_have_in_common() -> None:
         ("t", None, "x", True),
         ("t", None, None, False),
     ]
-    assert all(len(bunch) == 2 for bunch in taken)
+    assert all(len(pending) == 2 for pending in taken)
 
 
-def test_bunches_whose_time_has_come() -> None:
+def test_due_batches_are_taken() -> None:
     made, fresh, _ = accumulator()
     part(made, 100)
     assert made.take_due(5.009) == []
@@ -496,10 +496,10 @@ def test_messages_are_kept_where_somebody_is_to_see_them() -> None:
     assert (began[0].messages, began[0].is_awaited) == (None, False)
 
 
-def shipped(made: Accumulator) -> Sending:
-    (bunch,) = made.take_all()
-    send = bunch.future
-    request = TEMPLATE.message("a", 3, b"UNIQ_KEY\x01AB\x02", bunch.take_records(), NOW_MS)
+def shipped(made: Accumulator) -> PendingSend:
+    (pending,) = made.take_all()
+    send = pending.future
+    request = TEMPLATE.message("a", 3, b"UNIQ_KEY\x01AB\x02", pending.take_records(), NOW_MS)
     send.begin(request, None, POLICY, began_s=5.0, timeout_ms=3_000)
     send.queue = QUEUE
     return send
@@ -517,7 +517,7 @@ def test_each_sender_gets_its_part(is_short: bool) -> None:
         one.add_done_callback(called.append)
     answer = send_answer(queue_id=3, queue_offset=40, message_id="M0,M1,M2")
     if is_short:
-        send.take_short_way(set())
+        send.take_fast_path(set())
         send(answer)
     else:
         send.set_result(SendResult(answer, QUEUE, send.unique_id))
@@ -541,9 +541,9 @@ def test_each_sender_is_told_of_a_failure() -> None:
     assert isinstance(waited[0], ConnectionLost)
     with pytest.raises(ConnectionLost):
         one.result()
-    with pytest.raises(TypeError, match="bunch is"):
+    with pytest.raises(TypeError, match="batch is"):
         one.set_result(None)
-    with pytest.raises(TypeError, match="bunch is"):
+    with pytest.raises(TypeError, match="batch is"):
         one.set_error(ConnectionLost("?"))
 
 
@@ -556,12 +556,12 @@ def test_what_cannot_be_made() -> None:
         UniqueIdCounter("ABC", lambda now_ms: (0, 1))
 
 
-def test_ctrl_c_loses_no_bunch() -> None:
-    """Others may wait for messages of a bunch that one thread begins, or sends away."""
+def test_ctrl_c_loses_no_batch() -> None:
+    """Others may wait for messages of a batch that one thread begins, or sends away."""
     told: list[str] = []
 
-    def interrupted_once(bunch: PendingBatch) -> None:
-        told.append(bunch.topic)
+    def interrupted_once(pending: PendingBatch) -> None:
+        told.append(pending.topic)
         if len(told) == 1:
             raise KeyboardInterrupt
 
@@ -583,7 +583,7 @@ def test_ctrl_c_loses_no_bunch() -> None:
     told.clear()
     with pytest.raises(KeyboardInterrupt):
         made.add("t", None, None, b"x" * 200, b"")
-    assert [len(bunch) for bunch in owner.interrupted] == [2]
+    assert [len(pending) for pending in owner.interrupted] == [2]
     assert made.take_all() == []
 
 
@@ -609,9 +609,9 @@ def test_threads_lose_and_mix_nothing() -> None:
         sys.setswitchinterval(interval)
     found: list[bytes] = []
     ids: list[str] = []
-    for bunch in [*ready, *made.take_all()]:
-        ids += bunch.unique_ids
-        for body, stored, _ in records_of(bunch.take_records()):
+    for pending in [*ready, *made.take_all()]:
+        ids += pending.unique_ids
+        for body, stored, _ in records_of(pending.take_records()):
             assert decode_properties(stored).get("TAGS", "").encode() == body.split(b" ")[0]
             found.append(body)
     assert sorted(found) == sorted(
@@ -636,9 +636,9 @@ def spend(count: int) -> None:
         assert future is not None
         assert lane.send(b"", None, None, None, None, False) is None
         future.add_done_callback(lambda one: None)
-        for bunch in ready:
-            bunch.take_records()
-            bunch.future.set_error(ConnectionLost("gone"))
+        for pending in ready:
+            pending.take_records()
+            pending.future.set_error(ConnectionLost("gone"))
         ready.clear()
     made.take_all()
 
@@ -677,7 +677,7 @@ def test_bodies_are_let_go() -> None:
     made, _, _ = accumulator()
     lane = BatchFastPath(made, "t", special=SPECIAL_PROPERTIES, body_bytes_max=100)
     assert held(lambda: Twin().lane.send(BODY, None, None, None, None, False)) == 0
-    # A bunch has a copy, and keeps nothing of what it was made of.
+    # A batch has a copy, and keeps nothing of what it was made of.
     assert held(lambda: lane.send(BODY, "t", "k", None, None, False)) == 0
     assert held(lambda: lane.send(BODY, "\ud800", None, None, None, False)) == 0
 

@@ -26,7 +26,7 @@ from cometmq.admin.messages import MessageOperations
 from cometmq.admin.offsets import OffsetOperations
 from cometmq.admin.operation import Operation
 from cometmq.admin.results import SendReport
-from cometmq.admin.sending import OutboundBatch, Sending, SendLimits, targets_of
+from cometmq.admin.sending import OutboundBatch, SendLimits, SendState, targets_of
 from cometmq.admin.topics import TopicOperations
 from cometmq.client.send.outgoing import OutgoingMessage
 
@@ -194,7 +194,7 @@ class AsyncSender:
         self._broker_name = broker_name
         self._limits = limits
         self._own_ids = own_ids
-        self._sending: Sending | None = None
+        self._sending: SendState | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._progress = asyncio.Event()
 
@@ -206,7 +206,7 @@ class AsyncSender:
             InvalidArgument: it has no queue that takes messages.
         """
         route = await self._channels.run(self._core.send_route(self._topic))
-        self._sending = Sending(
+        self._sending = SendState(
             self._topic,
             targets_of(route, broker_name=self._broker_name),
             limits=self._limits,
@@ -230,7 +230,7 @@ class AsyncSender:
         if error is None:
             self._check()
 
-    def _state(self) -> Sending:
+    def _state(self) -> SendState:
         if self._sending is None:
             raise RuntimeError("use the sender with 'async with': async with admin.messages.sender(topic) as sender")
         return self._sending
@@ -292,14 +292,14 @@ class AsyncSender:
         await self._progress.wait()
 
     def _start(self) -> None:
-        for parcel in self._state().next_parcels():
-            task = asyncio.get_running_loop().create_task(self._deliver(parcel))
+        for batch in self._state().next_batches():
+            task = asyncio.get_running_loop().create_task(self._deliver(batch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _deliver(self, parcel: OutboundBatch) -> None:
+    async def _deliver(self, batch: OutboundBatch) -> None:
         sending = self._state()
-        again: OutboundBatch | None = parcel
+        again: OutboundBatch | None = batch
         while again is not None:
             if again.pause_ms:
                 await asyncio.sleep(again.pause_ms / 1000)

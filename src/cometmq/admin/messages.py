@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from cometmq._engine import Message, decode_messages, parse_message_id
 from cometmq.admin.operation import Operation, accepted, ask_all, succeeded
 from cometmq.admin.results import SendResult
-from cometmq.admin.sending import Sending, SendLimits, targets_of
+from cometmq.admin.sending import SendLimits, SendState, targets_of
 from cometmq.admin.servers import Route, Servers, TopicQueues, request
 from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.errors import InvalidArgument, NotFound
@@ -337,7 +337,7 @@ class MessageOperations:
             ConnectionLost, RequestTimeout: no answer came; it may be stored.
         """
         route = yield from self.send_route(topic)
-        sending = Sending(
+        sending = SendState(
             topic,
             targets_of(route, broker_name=broker_name),
             # Nothing here waits between two attempts, so that a busy broker gets no more of them than others.
@@ -356,12 +356,12 @@ class MessageOperations:
                 )
             ]
         )
-        parcels = sending.next_parcels()
-        while parcels:
-            (parcel,) = parcels
-            ((_, answer),) = yield from ask_all([parcel.call])
-            again = sending.settle(parcel, answer)
-            parcels = [again] if again is not None else []
+        batches = sending.next_batches()
+        while batches:
+            (batch,) = batches
+            ((_, answer),) = yield from ask_all([batch.call])
+            again = sending.settle(batch, answer)
+            batches = [again] if again is not None else []
         if sending.failure is not None:
             raise sending.failure
         assert sending.last_result is not None

@@ -42,7 +42,7 @@ from cometmq.remoting.codes import ResponseCode
 from cometmq.remoting.members import Members
 from cometmq.store_config.topic_config import Perm
 
-__all__ = ["OutboundBatch", "SendLimits", "Sending", "Target", "targets_of"]
+__all__ = ["OutboundBatch", "SendLimits", "SendState", "Target", "targets_of"]
 
 _AGAIN = frozenset(
     {
@@ -165,7 +165,7 @@ class _Range:
     messages: int
 
 
-class Sending:
+class SendState:
     """The state of one sender."""
 
     def __init__(
@@ -263,18 +263,18 @@ class Sending:
 
     # --- Sending ------------------------------------------------------------------------------------------------------
 
-    def next_parcels(self) -> list[OutboundBatch]:
+    def next_batches(self) -> list[OutboundBatch]:
         """Return what can be sent now. Each must come back to :meth:`settle`."""
-        parcels: list[OutboundBatch] = []
+        batches: list[OutboundBatch] = []
         if self.failure is not None:
-            return parcels
+            return batches
         for lane in (*self._lanes, self._common):
             width = 1 if lane.target is not None else len(self._targets)
             while lane.waiting and lane.under_way < width and self._under_way < self.limits.in_flight:
-                parcels.append(self._parcel(lane))
-        return parcels
+                batches.append(self._next_batch(lane))
+        return batches
 
-    def _parcel(self, lane: _Lane) -> OutboundBatch:
+    def _next_batch(self, lane: _Lane) -> OutboundBatch:
         messages = [lane.waiting.popleft()]
         size = messages[0].batch_bytes
         while lane.waiting and len(messages) < self._batch_messages and not messages[0].is_delayed:
@@ -318,47 +318,47 @@ class Sending:
 
     # --- Answers ------------------------------------------------------------------------------------------------------
 
-    def settle(self, parcel: OutboundBatch, answer: Answer) -> OutboundBatch | None:
-        """Take what became of a parcel; return it when it is to be sent again, after its pause."""
+    def settle(self, batch: OutboundBatch, answer: Answer) -> OutboundBatch | None:
+        """Take what became of a batch; return it when it is to be sent again, after its pause."""
         try:
             if isinstance(answer, Error) or answer.code not in STATUS_OF:
-                return self._again(parcel, answer)
-            self._take(parcel, STATUS_OF[answer.code], Members(answer.fields))
+                return self._again(batch, answer)
+            self._take(batch, STATUS_OF[answer.code], Members(answer.fields))
         except Error as error:
             self.failure = self.failure or error
-        parcel.lane.under_way -= 1
+        batch.lane.under_way -= 1
         self._under_way -= 1
         return None
 
-    def _again(self, parcel: OutboundBatch, answer: Answer) -> OutboundBatch:
-        """Make a parcel ready for another attempt; raise why there is none."""
+    def _again(self, batch: OutboundBatch, answer: Answer) -> OutboundBatch:
+        """Make a batch ready for another attempt; raise why there is none."""
         if isinstance(answer, Error):
             if not answer.retriable:
                 raise answer
-            parcel.is_uncertain = True
+            batch.is_uncertain = True
             error = answer
             is_busy = False
         else:
             error = BrokerError(
                 answer.remark,
                 code=answer.code,
-                address=parcel.call.address,
-                advice=advice_for(answer.code, request_code=parcel.call.request.code),
+                address=batch.call.address,
+                advice=advice_for(answer.code, request_code=batch.call.request.code),
             )
             if answer.code not in _AGAIN:
                 raise error
             is_busy = answer.code == ResponseCode.SYSTEM_BUSY
-        parcel.refusals += is_busy
-        parcel.failures += not is_busy
-        is_over = parcel.failures > self.limits.retries or parcel.refusals > self.limits.busy_retries
+        batch.refusals += is_busy
+        batch.failures += not is_busy
+        is_over = batch.failures > self.limits.retries or batch.refusals > self.limits.busy_retries
         if is_over or self.failure is not None:
             raise error
-        parcel.pause_ms = min(_PAUSE_MS << min(parcel.failures + parcel.refusals - 1, 16), _PAUSE_MS_MAX)
+        batch.pause_ms = min(_PAUSE_MS << min(batch.failures + batch.refusals - 1, 16), _PAUSE_MS_MAX)
         self._retried += 1
-        if parcel.lane.target is None:
-            parcel.target = self._another(parcel.target)
-        parcel.call = self._call(parcel.target, parcel.messages, parcel.unique_id)
-        return parcel
+        if batch.lane.target is None:
+            batch.target = self._another(batch.target)
+        batch.call = self._call(batch.target, batch.messages, batch.unique_id)
+        return batch
 
     def _another(self, target: Target) -> Target:
         """The next queue in turn, of another broker if there is one."""
@@ -367,21 +367,21 @@ class Sending:
         elsewhere = [other for other in others if other.broker != target.broker]
         return (elsewhere or others or [target])[0]
 
-    def _take(self, parcel: OutboundBatch, status: SendStatus, members: Members) -> None:
-        count = len(parcel.messages)
+    def _take(self, batch: OutboundBatch, status: SendStatus, members: Members) -> None:
+        count = len(batch.messages)
         queue_id = members.required_int32("queueId")
         offset = members.required_int64("queueOffset")
         message_ids = members.required("msgId")
         # A topic of inner batches has one id for all.
         told = message_ids.count(",") + 1
         if count > 1 and told not in (1, count):
-            raise MalformedCommand(f"{parcel.call.address} acknowledged {told} messages of {count}", member="msgId")
+            raise MalformedCommand(f"{batch.call.address} acknowledged {told} messages of {count}", member="msgId")
         self._messages += count
-        self._body_bytes += sum(len(message.body) for message in parcel.messages)
+        self._body_bytes += sum(len(message.body) for message in batch.messages)
         self._not_durable += count if status is not SendStatus.SEND_OK else 0
-        self._maybe_twice += count if parcel.is_uncertain else 0
-        place = Target(parcel.target.broker, queue_id)
-        if parcel.messages[0].is_delayed:
+        self._maybe_twice += count if batch.is_uncertain else 0
+        place = Target(batch.target.broker, queue_id)
+        if batch.messages[0].is_delayed:
             # The offset is that of the place where it waits, which is in no queue of the topic.
             self._delayed += count
         else:
@@ -392,9 +392,9 @@ class Sending:
             queue_id=queue_id,
             queue_offset=offset,
             message_id=message_ids.partition(",")[0],
-            unique_id=parcel.unique_id or "",
+            unique_id=batch.unique_id or "",
             status=status,
-            attempts=1 + parcel.failures + parcel.refusals,
+            attempts=1 + batch.failures + batch.refusals,
         )
 
     def _extend(self, place: Target, first: int, last: int, messages: int) -> None:

@@ -39,7 +39,7 @@ from cometmq.cli.making import (
     delay_text,
     made_messages,
 )
-from cometmq.cli.producing import Course, ProduceReport, Sending, made_up, send_all
+from cometmq.cli.producing import ProduceReport, SendPlan, SendWindow, made_up, send_all
 from cometmq.cli.records import RecordOptions
 from cometmq.cli.remote import Namesrv, connected, pairs_of
 from cometmq.cli.terminal import bytes_text, count_progress, interruptible, print_json, safe_text
@@ -191,7 +191,7 @@ def produce(
     if in_flight is None:
         in_flight = _IN_FLIGHT_ACCUMULATED if accumulate else _IN_FLIGHT
     report = ProduceReport(topic=topic, one_way=one_way)
-    course = Course(count=count, failures_max=max_failures, rate=rate)
+    plan = SendPlan(count=count, failures_max=max_failures, rate=rate)
     with interruptible() as interruption:
         if body_bytes is None:
             made = made_messages(texts, files, input_format, options, interruption, skip=skip)
@@ -203,9 +203,9 @@ def produce(
             _reporting(report, json=json, delay_level=delay_level),
             count_progress("sent", "messages") as bar,
         ):
-            sending = Sending(producer, report, in_flight=in_flight, batch=batch)
+            sending = SendWindow(producer, report, in_flight=in_flight, batch=batch)
             try:
-                send_all(made, sending, course, interruption, bar)
+                send_all(made, sending, plan, interruption, bar)
             finally:
                 sending.finish()
                 producer.flush()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cometmq.cli.terminal import Bar, Interruption
     from cometmq.client import OutgoingMessage, Producer, SendFuture, SendResult
 
-__all__ = ["Course", "Failures", "ProduceReport", "Sending", "made_up", "send_all"]
+__all__ = ["Failures", "ProduceReport", "SendPlan", "SendWindow", "made_up", "send_all"]
 
 _SEND_OK = "SEND_OK"
 _IN_FLIGHT_BYTES = 64 << 20
@@ -94,7 +94,7 @@ class ProduceReport:
 # --- Sending ----------------------------------------------------------------------------------------------------------
 
 
-class Sending:
+class SendWindow:
     """Gives messages to a producer, keeps a limited number under way, and counts what becomes of each."""
 
     def __init__(self, producer: Producer, report: ProduceReport, *, in_flight: int, batch: int) -> None:
@@ -236,7 +236,7 @@ def made_up(size: int, options: RecordOptions) -> Iterator[list[OutgoingMessage]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class SendPlan:
     """How a run goes on and when it ends.
 
     Attributes:
@@ -251,7 +251,7 @@ class Course:
 
 
 def send_all(
-    made: Iterator[list[OutgoingMessage]], sending: Sending, course: Course, interruption: Interruption, bar: Bar
+    made: Iterator[list[OutgoingMessage]], sending: SendWindow, plan: SendPlan, interruption: Interruption, bar: Bar
 ) -> None:
     """Send messages until there are none, or enough, or too many have failed."""
 
@@ -260,8 +260,8 @@ def send_all(
         with interruption.waiting():
             time.sleep(seconds)
 
-    pace = Pace(course.rate, sleep=sleep)
-    left = math.inf if course.count is None else course.count
+    pace = Pace(plan.rate, sleep=sleep)
+    left = math.inf if plan.count is None else plan.count
     shown_s = 0.0
     for messages in made if left else ():
         for message in messages:
@@ -274,7 +274,7 @@ def send_all(
                 shown_s = time.monotonic()
             if interruption.is_set():
                 raise KeyboardInterrupt
-            if not left or 0 < course.failures_max <= sending.failed:
+            if not left or 0 < plan.failures_max <= sending.failed:
                 return
         sending.flush()
         sending.look()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from cometmq.admin.results import BrokerRef, QueueRange
-from cometmq.admin.sending import OutboundBatch, Sending, SendLimits, Target, targets_of
+from cometmq.admin.sending import OutboundBatch, SendLimits, SendState, Target, targets_of
 from cometmq.admin.servers import Route, TopicQueues
 from cometmq.client.send.outgoing import OutgoingMessage, SendStatus
 from cometmq.errors import (
@@ -28,17 +28,17 @@ B = BrokerRef(cluster="c", broker_name="b", broker_id=0, address="10.0.0.2:10911
 FOUR = tuple(Target(broker, queue) for queue in range(2) for broker in (A, B))
 
 
-def sending(targets: tuple[Target, ...] = FOUR, **limits: int) -> Sending:
-    return Sending("orders", targets, limits=SendLimits(**limits), first_target=0, now_ms=lambda: 1_795_263_390_948)
+def sending(targets: tuple[Target, ...] = FOUR, **limits: int) -> SendState:
+    return SendState("orders", targets, limits=SendLimits(**limits), first_target=0, now_ms=lambda: 1_795_263_390_948)
 
 
 def message(text: str, **more: object) -> OutgoingMessage:
     return OutgoingMessage(text.encode(), **more)  # type: ignore[arg-type]
 
 
-def stored(parcel: OutboundBatch, offset: int = 0, code: int = 0) -> Command:
-    count = len(parcel.messages)
-    fields = {"queueId": str(parcel.target.queue_id), "queueOffset": str(offset), "msgId": ",".join(["F" * 32] * count)}
+def stored(batch: OutboundBatch, offset: int = 0, code: int = 0) -> Command:
+    count = len(batch.messages)
+    fields = {"queueId": str(batch.target.queue_id), "queueOffset": str(offset), "msgId": ",".join(["F" * 32] * count)}
     return Command(code=code, fields=fields)
 
 
@@ -46,29 +46,29 @@ def refused(code: int, remark: str = "no") -> Command:
     return Command(code=code, remark=remark)
 
 
-def bodies(parcel: OutboundBatch) -> list[bytes]:
-    return [one.body for one in parcel.messages]
+def bodies(batch: OutboundBatch) -> list[bytes]:
+    return [one.body for one in batch.messages]
 
 
-def drain(state: Sending) -> list[OutboundBatch]:
+def drain(state: SendState) -> list[OutboundBatch]:
     """Answer everything with success, one request after the other."""
     done = []
-    while parcels := state.next_parcels():
-        for parcel in parcels:
-            assert state.settle(parcel, stored(parcel)) is None
-            done.append(parcel)
+    while batches := state.next_batches():
+        for batch in batches:
+            assert state.settle(batch, stored(batch)) is None
+            done.append(batch)
     return done
 
 
 def test_what_waits_goes_together() -> None:
     state = sending(in_flight=1)
     state.add([message("1")])
-    (first,) = state.next_parcels()
+    (first,) = state.next_batches()
     state.add([message("2"), message("3")])
-    assert state.next_parcels() == []  # one request at a time
+    assert state.next_batches() == []  # one request at a time
     assert (bodies(first), first.call.request.code) == ([b"1"], RequestCode.SEND_MESSAGE_V2)
     state.settle(first, stored(first))
-    (second,) = state.next_parcels()
+    (second,) = state.next_batches()
     assert (bodies(second), second.call.request.code) == ([b"2", b"3"], RequestCode.SEND_BATCH_MESSAGE)
     assert not state.is_idle
     state.settle(second, stored(second))
@@ -78,18 +78,18 @@ def test_what_waits_goes_together() -> None:
 def test_queues_in_turn() -> None:
     state = sending(batch_messages=1)
     state.add(message(str(number)) for number in range(6))
-    parcels = state.next_parcels()
-    assert [parcel.target for parcel in parcels] == list(FOUR)  # as many at a time as there are queues
-    state.settle(parcels[2], stored(parcels[2]))
-    (more,) = state.next_parcels()
+    batches = state.next_batches()
+    assert [batch.target for batch in batches] == list(FOUR)  # as many at a time as there are queues
+    state.settle(batches[2], stored(batches[2]))
+    (more,) = state.next_batches()
     assert (more.target, more.call.address) == (FOUR[0], A.address)
 
 
 def test_chance_picks_the_first_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cometmq.admin.sending.random.randrange", lambda stop: stop - 2)
-    state = Sending("orders", FOUR, limits=SendLimits(batch_messages=1))
+    state = SendState("orders", FOUR, limits=SendLimits(batch_messages=1))
     state.add(message(text) for text in "123")
-    assert [parcel.target for parcel in state.next_parcels()] == [FOUR[2], FOUR[3], FOUR[0]]
+    assert [batch.target for batch in state.next_batches()] == [FOUR[2], FOUR[3], FOUR[0]]
 
 
 @pytest.mark.parametrize("seed", range(20261122, 20261126))
@@ -105,19 +105,19 @@ def test_messages_of_one_sharding_key_stay_in_order(seed: int) -> None:
         for key, number in waiting[:5]:
             state.add([message(f"{key}{number}", sharding_key=key)])
         del waiting[:5]
-        under_way += state.next_parcels()
-        parcel = under_way.pop(chooser.randrange(len(under_way)))
+        under_way += state.next_batches()
+        batch = under_way.pop(chooser.randrange(len(under_way)))
         if chooser.random() < 0.3:
             answer = chooser.choice([refused(ResponseCode.SYSTEM_BUSY), refused(ResponseCode.SERVICE_NOT_AVAILABLE)])
-            again = state.settle(parcel, answer)
+            again = state.settle(batch, answer)
             assert again is not None, f"seed {seed}"
             under_way.append(again)
             continue
-        for one in parcel.messages:
+        for one in batch.messages:
             key = one.body[:1].decode()
             arrived.setdefault(key, []).append(int(one.body[1:]))
-            assert queues.setdefault(key, parcel.target) == parcel.target, f"seed {seed}"
-        state.settle(parcel, stored(parcel))
+            assert queues.setdefault(key, batch.target) == batch.target, f"seed {seed}"
+        state.settle(batch, stored(batch))
     assert all(numbers == sorted(numbers) for numbers in arrived.values()), f"seed {seed}"
     assert sum(map(len, arrived.values())) == 400 == state.report().messages
 
@@ -125,7 +125,7 @@ def test_messages_of_one_sharding_key_stay_in_order(seed: int) -> None:
 def test_a_batch_has_limits() -> None:
     state = sending((FOUR[0],), batch_messages=3, batch_bytes=200)
     state.add(message(text) for text in ("1", "2", "3", "4", "x" * 150, "y" * 150, "z" * 300))
-    assert [bodies(parcel) for parcel in drain(state)] == [
+    assert [bodies(batch) for batch in drain(state)] == [
         [b"1", b"2", b"3"],
         [b"4", b"x" * 150],
         [b"y" * 150],
@@ -136,22 +136,22 @@ def test_a_batch_has_limits() -> None:
 def test_delayed_messages_and_retry_topics_go_alone() -> None:
     state = sending((FOUR[0],))
     state.add([message("1"), message("2"), message("later", delay_level=3), message("3"), message("4")])
-    parcels = drain(state)
-    assert [bodies(parcel) for parcel in parcels] == [[b"1", b"2"], [b"later"], [b"3", b"4"]]
-    assert "DELAY\x013\x02" in parcels[1].call.request.fields["i"]
+    batches = drain(state)
+    assert [bodies(batch) for batch in batches] == [[b"1", b"2"], [b"later"], [b"3", b"4"]]
+    assert "DELAY\x013\x02" in batches[1].call.request.fields["i"]
     report = state.report()  # the delayed one is in no queue yet
     assert (report.messages, report.delayed, [one.messages for one in report.queues]) == (5, 1, [4])
-    retry = Sending("%RETRY%g", (FOUR[0],))
+    retry = SendState("%RETRY%g", (FOUR[0],))
     retry.add([message("1"), message("2")])
-    assert [bodies(parcel) for parcel in drain(retry)] == [[b"1"], [b"2"]]
+    assert [bodies(batch) for batch in drain(retry)] == [[b"1"], [b"2"]]
 
 
 def test_what_may_go_anywhere_is_sent_again_to_another_broker() -> None:
     state = sending()
     state.add([message("1"), message("2")])
-    (parcel,) = state.next_parcels()
-    unique_id = parcel.unique_id
-    again = state.settle(parcel, refused(ResponseCode.SERVICE_NOT_AVAILABLE))
+    (batch,) = state.next_batches()
+    unique_id = batch.unique_id
+    again = state.settle(batch, refused(ResponseCode.SERVICE_NOT_AVAILABLE))
     assert again is not None
     assert (again.call.address, again.pause_ms, again.unique_id) == (B.address, 50, unique_id)
     assert unique_id in again.call.request.fields["i"]
@@ -166,9 +166,9 @@ def test_what_may_go_anywhere_is_sent_again_to_another_broker() -> None:
 def test_what_has_its_queue_is_sent_again_there() -> None:
     state = sending()
     state.add([message("1", sharding_key="k")])
-    (parcel,) = state.next_parcels()
-    target = parcel.target
-    again = state.settle(parcel, RequestTimeout("late"))
+    (batch,) = state.next_batches()
+    target = batch.target
+    again = state.settle(batch, RequestTimeout("late"))
     assert again is not None
     assert again.target == target
 
@@ -177,16 +177,16 @@ def test_what_has_its_queue_is_sent_again_there() -> None:
 def test_a_refusal_that_stays_ends_the_sender(code: int) -> None:
     state = sending(batch_messages=1)
     state.add(message(text) for text in "12345")
-    parcels = state.next_parcels()
-    assert state.settle(parcels[0], refused(code, "never")) is None
+    batches = state.next_batches()
+    assert state.settle(batches[0], refused(code, "never")) is None
     assert isinstance(state.failure, BrokerError)
     assert (state.failure.code, state.failure.address, state.failure.remark) == (code, A.address, "never")
-    assert state.next_parcels() == []  # "5" is not begun
+    assert state.next_batches() == []  # "5" is not begun
     assert not state.is_idle
-    for parcel in parcels[1:3]:
-        state.settle(parcel, stored(parcel))
+    for batch in batches[1:3]:
+        state.settle(batch, stored(batch))
     # Once one has failed, nothing is sent again.
-    assert state.settle(parcels[3], refused(ResponseCode.SYSTEM_BUSY)) is None
+    assert state.settle(batches[3], refused(ResponseCode.SYSTEM_BUSY)) is None
     assert state.failure.code == code
     assert state.is_idle
     assert state.report().messages == 2
@@ -195,10 +195,10 @@ def test_a_refusal_that_stays_ends_the_sender(code: int) -> None:
 def test_retries_are_counted() -> None:
     state = sending(retries=2)
     state.add([message("1")])
-    (parcel,) = state.next_parcels()
+    (batch,) = state.next_batches()
     attempts = 1
-    while (again := state.settle(parcel, ConnectionLost("gone"))) is not None:
-        parcel, attempts = again, attempts + 1
+    while (again := state.settle(batch, ConnectionLost("gone"))) is not None:
+        batch, attempts = again, attempts + 1
     assert attempts == 3
     assert isinstance(state.failure, ConnectionLost)
     assert state.is_idle
@@ -207,10 +207,10 @@ def test_retries_are_counted() -> None:
 def test_a_busy_broker_is_given_time() -> None:
     state = sending(retries=0, busy_retries=8)
     state.add([message("1")])
-    (parcel,) = state.next_parcels()
+    (batch,) = state.next_batches()
     pauses = []
-    while (again := state.settle(parcel, refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy"))) is not None:
-        parcel = again
+    while (again := state.settle(batch, refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy"))) is not None:
+        batch = again
         pauses.append(again.pause_ms)
     assert pauses == [50, 100, 200, 400, 800, 1600, 2000, 2000]
     assert isinstance(state.failure, BrokerError)
@@ -220,8 +220,8 @@ def test_a_busy_broker_is_given_time() -> None:
 def test_stored_but_not_safe_is_told() -> None:
     state = sending()
     state.add([message("1"), message("2")])
-    (parcel,) = state.next_parcels()
-    assert state.settle(parcel, stored(parcel, 5, ResponseCode.FLUSH_DISK_TIMEOUT)) is None
+    (batch,) = state.next_batches()
+    assert state.settle(batch, stored(batch, 5, ResponseCode.FLUSH_DISK_TIMEOUT)) is None
     assert state.failure is None
     assert (state.report().messages, state.report().not_durable) == (2, 2)
     assert state.last_result is not None
@@ -240,8 +240,8 @@ def test_stored_but_not_safe_is_told() -> None:
 def test_an_answer_that_says_too_little_or_something_else(fields: dict[str, str]) -> None:
     state = sending()
     state.add(message(text) for text in "123")
-    (parcel,) = state.next_parcels()
-    assert state.settle(parcel, Command(code=0, fields=fields)) is None
+    (batch,) = state.next_batches()
+    assert state.settle(batch, Command(code=0, fields=fields)) is None
     assert isinstance(state.failure, MalformedCommand)
     assert state.report().messages == 0
 
@@ -249,17 +249,17 @@ def test_an_answer_that_says_too_little_or_something_else(fields: dict[str, str]
 def test_one_id_for_an_inner_batch() -> None:
     state = sending()
     state.add(message(text) for text in "123")
-    (parcel,) = state.next_parcels()
-    state.settle(parcel, Command(code=0, fields={"queueId": "0", "queueOffset": "10", "msgId": "F" * 32}))
+    (batch,) = state.next_batches()
+    state.settle(batch, Command(code=0, fields={"queueId": "0", "queueOffset": "10", "msgId": "F" * 32}))
     assert state.report().queues == (QueueRange(broker_name="a", queue_id=0, first=10, last=12, messages=3),)
 
 
 def test_the_report_says_where_messages_are() -> None:
     state = sending((FOUR[0], FOUR[1]), batch_messages=2)
     state.add(message(text) for text in "123456")
-    first, second = state.next_parcels()
+    first, second = state.next_batches()
     state.settle(second, stored(second, 40))
-    (third,) = state.next_parcels()
+    (third,) = state.next_batches()
     state.settle(third, stored(third, 102))
     state.settle(first, stored(first, 100))
     report = state.report()
@@ -274,19 +274,19 @@ def test_room() -> None:
     state = sending((FOUR[0],), waiting_bytes=100, in_flight=1)
     state.add([message("x" * 50)])
     assert state.has_room
-    (parcel,) = state.next_parcels()
+    (batch,) = state.next_batches()
     state.add([message("y" * 50), message("z" * 50)])
     assert not state.has_room
-    state.settle(parcel, stored(parcel))
-    state.next_parcels()
+    state.settle(batch, stored(batch))
+    state.next_batches()
     assert state.has_room
 
 
 def test_a_queue_by_number() -> None:
     state = sending((Target(A, 0), Target(A, 1)))
     state.add([message("1", queue_id=1)])
-    (parcel,) = state.next_parcels()
-    assert parcel.call.request.fields["e"] == "1"
+    (batch,) = state.next_batches()
+    assert batch.call.request.fields["e"] == "1"
     with pytest.raises(InvalidArgument, match="queue 2 of topic orders does not take messages"):
         state.add([message("2", queue_id=2)])
     with pytest.raises(InvalidArgument, match="several brokers"):
@@ -297,8 +297,8 @@ def test_what_cannot_be_sent_is_refused_before() -> None:
     state = sending()
     with pytest.raises(MessageTooLarge, match="4,194,305"):
         state.add([message("first"), message("x" * ((4 << 20) + 1))])
-    (parcel,) = state.next_parcels()
-    assert bodies(parcel) == [b"first"]
+    (batch,) = state.next_batches()
+    assert bodies(batch) == [b"first"]
     for bad in (message("1", tags="a\x02b"), message("1", keys="\x01"), message("1", delay_level=-1)):
         with pytest.raises(InvalidArgument):
             state.add([bad])
@@ -329,8 +329,8 @@ def test_targets() -> None:
 def test_sharding_keys_spread_as_upstream_spreads_them() -> None:
     """SelectMessageQueueByHash: Java's hash of the key modulo the queues; that of "polygenelubricants" is the least."""
     targets = tuple(Target(A, queue) for queue in range(7))
-    state = Sending("orders", targets)
+    state = SendState("orders", targets)
     state.add([message("1", sharding_key="N14228"), message("2", sharding_key="polygenelubricants")])
-    assert Counter(parcel.target.queue_id for parcel in state.next_parcels()) == Counter(
+    assert Counter(batch.target.queue_id for batch in state.next_batches()) == Counter(
         [abs(-2_015_042_201) % 7, 2**31 % 7]
     )

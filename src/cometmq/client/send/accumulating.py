@@ -1,11 +1,11 @@
 """Accumulation: messages of a topic that follow each other closely become batches (upstream's ``autoBatch``).
 
-Messages are bunched by topic, queue, tag and whether the broker is to wait; the bunches themselves, with the batch's
-bytes in them, are the engine's (:class:`cometmq._engine.Accumulator`). A bunch goes when it has grown beyond
+Messages are batched by topic, queue, tag and whether the broker is to wait; the batches themselves, with the batch's
+bytes in them, are the engine's (:class:`cometmq._engine.Accumulator`). A batch goes when it has grown beyond
 ``batch_max_bytes``, in the thread that made it grow, or when its first message has waited ``batch_max_delay_ms``, by
-one timer for all. What all bunches hold has a limit; beyond it, messages go alone.
+one timer for all. What all batches hold has a limit; beyond it, messages go alone.
 
-Thread safety: any thread adds; the timer is the loop's. What stays true: while a bunch is open, either the timer runs,
+Thread safety: any thread adds; the timer is the loop's. What stays true: while a batch is open, either the timer runs,
 or the loop has been asked to set it.
 
 Source: consumption specification 2.7.
@@ -52,7 +52,7 @@ class Accumulation:
             maker: makes records and ids.
             loop: where the timer runs.
             now_ms: the wall clock; None for the machine's.
-            keeps_messages: True where somebody is to see the messages of a bunch.
+            keeps_messages: True where somebody is to see the messages of a batch.
         """
         self._settings = settings
         self._maker = maker
@@ -76,7 +76,7 @@ class Accumulation:
     def add(
         self, message: OutgoingMessage, topic: str, queue: MessageQueue | None, *, is_awaited: bool
     ) -> SendFuture | None:
-        """Put a message into its bunch; None where it must go alone. Any thread.
+        """Put a message into its batch; None where it must go alone. Any thread.
 
         Raises:
             InvalidArgument, InvalidTopic, MessageTooLarge: it cannot be sent at all.
@@ -101,7 +101,7 @@ class Accumulation:
         )
 
     def lane(self, topic: str) -> BatchFastPath | None:
-        """Return the short way of plain messages to a topic, or None where it takes no batches.
+        """Return the fast path of plain messages to a topic, or None where it takes no batches.
 
         Raises:
             InvalidTopic: messages cannot go there.
@@ -117,11 +117,11 @@ class Accumulation:
         )
 
     def take_all(self) -> list[PendingBatch]:
-        """Return all bunches that wait; they are the caller's."""
+        """Return all batches that wait; they are the caller's."""
         return self._accumulator.take_all()
 
-    def _began(self, bunch: PendingBatch) -> None:
-        # The timer is looked at behind the bunch's coming in, and set behind a look at the bunches: one sees the other.
+    def _began(self, pending: PendingBatch) -> None:
+        # The timer is looked at behind the batch's coming in, and set behind a look at the batches: one sees the other.
         if self._timer is None:
             self._loop.call_soon_threadsafe(self._watch)
 
@@ -132,8 +132,8 @@ class Accumulation:
 
     def _due(self) -> None:
         self._timer = None
-        for bunch in self._accumulator.take_due(self._loop.time()):
-            self._ship(bunch)
+        for pending in self._accumulator.take_due(self._loop.time()):
+            self._ship(pending)
         self._watch()
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cometmq._engine import SendAnswer, Sending
+from cometmq._engine import PendingSend, SendAnswer
 from cometmq.client.arguments import whole_number
 from cometmq.client.instance.hooks import Interceptor, SendContext, run_hooks
 from cometmq.client.instance.namespaces import with_namespace
@@ -77,7 +77,7 @@ class SendAttempts:
         Args:
             instance: knows and reaches the brokers.
             settings: the producer's.
-            maker: makes the requests of bunches.
+            maker: makes the requests of batches.
             group: the producer's group as it stands on the wire.
             interceptors: see every message before and after.
         """
@@ -85,7 +85,7 @@ class SendAttempts:
         self.is_forked = False
         self.policies = policies_of(settings)
         self.routes = SendRoutes(instance, settings, attempt=self.first_attempt, fail=self._fail)
-        self.under_way: set[Sending] = set()
+        self.under_way: set[PendingSend] = set()
         self._instance = instance
         self._settings = settings
         self._maker = maker
@@ -147,7 +147,9 @@ class SendAttempts:
 
     # --- A send begins, any thread ------------------------------------------------------------------------------------
 
-    def new(self, request: SendRequest, unique_id: str, *, is_awaited: bool, timeout_ms: int | None = None) -> Sending:
+    def new(
+        self, request: SendRequest, unique_id: str, *, is_awaited: bool, timeout_ms: int | None = None
+    ) -> PendingSend:
         """Return a send that may go to any queue; :meth:`begin` sends it.
 
         Args:
@@ -164,11 +166,11 @@ class SendAttempts:
         else:
             whole_number("timeout_ms", timeout_ms, minimum=1)
         policy = self.policies.blocking if is_awaited else self.policies.asynchronous
-        return Sending(self, request, unique_id, policy, began_s=self._clock(), timeout_ms=timeout_ms)
+        return PendingSend(self, request, unique_id, policy, began_s=self._clock(), timeout_ms=timeout_ms)
 
     def place(
         self,
-        send: Sending,
+        send: PendingSend,
         message: OutgoingMessage | None,
         queue: MessageQueue | None,
         selector: QueueSelector | None = None,
@@ -210,7 +212,7 @@ class SendAttempts:
         if with_namespace(self._settings.namespace, queue.topic) != topic:
             raise InvalidArgument(f"the queue is of topic {queue.topic}, and the message goes to {topic}")
 
-    def observe(self, send: Sending, messages: Sequence[OutgoingMessage], unique_ids: Sequence[str]) -> None:
+    def observe(self, send: PendingSend, messages: Sequence[OutgoingMessage], unique_ids: Sequence[str]) -> None:
         """Let the interceptors see a send that has not begun yet."""
         send.context = SendContext(
             group=self._group,
@@ -222,7 +224,7 @@ class SendAttempts:
             began_ms=self._instance.now_ms(),
         )
 
-    def begin(self, send: Sending, *, is_awaited: bool) -> SendFuture:
+    def begin(self, send: PendingSend, *, is_awaited: bool) -> SendFuture:
         """Send it; the future brings what becomes of it. Waits for room where back-pressure is on.
 
         Args:
@@ -239,7 +241,7 @@ class SendAttempts:
                 send.set_error(error)
                 return send
         elif self.is_unwatched:
-            send.take_short_way(self.under_way)
+            send.take_fast_path(self.under_way)
         try:
             self.under_way.add(send)
             self.first_attempt(send)
@@ -248,34 +250,34 @@ class SendAttempts:
             raise
         return send
 
-    def ship(self, bunch: PendingBatch) -> None:
-        """Send a bunch, which nobody adds to any more, as a batch. What keeps it from going is its messages' error."""
+    def ship(self, pending: PendingBatch) -> None:
+        """Send a batch, which nobody adds to any more, as a batch. What keeps it from going is its messages' error."""
         try:
-            self._ship(bunch)
+            self._ship(pending)
         except Exception as error:  # noqa: BLE001 - others wait for its messages than who made it go
-            self._fail(bunch.future, error)
+            self._fail(pending.future, error)
 
-    def _ship(self, bunch: PendingBatch) -> None:
-        request = self._maker.of_records(bunch.topic, bunch.take_records(), wait_stored=bunch.wait_stored)
-        send = bunch.future
-        ids = None if bunch.messages is None else bunch.unique_ids
+    def _ship(self, pending: PendingBatch) -> None:
+        request = self._maker.of_records(pending.topic, pending.take_records(), wait_stored=pending.wait_stored)
+        send = pending.future
+        ids = None if pending.messages is None else pending.unique_ids
         send.begin(
             request,
             None if ids is None else ",".join(ids),
-            self.policies.blocking if bunch.is_awaited else self.policies.asynchronous,
+            self.policies.blocking if pending.is_awaited else self.policies.asynchronous,
             began_s=self._clock(),
             timeout_ms=self._settings.send_msg_timeout_ms,
         )
-        self.place(send, None, bunch.queue)
-        if ids is not None and bunch.messages is not None:
-            self.observe(send, bunch.messages, ids)
-        if self._pressure is not None and not bunch.is_awaited and threading.get_ident() == self._loop_thread:
+        self.place(send, None, pending.queue)
+        if ids is not None and pending.messages is not None:
+            self.observe(send, pending.messages, ids)
+        if self._pressure is not None and not pending.is_awaited and threading.get_ident() == self._loop_thread:
             self._begin_when_there_is_room(send, self._pressure)
         else:
-            self.begin(send, is_awaited=bunch.is_awaited)
+            self.begin(send, is_awaited=pending.is_awaited)
 
-    def _begin_when_there_is_room(self, send: Sending, pressure: BackPressure) -> None:
-        """Begin without holding up the loop: the messages of a bunch were taken, and wait as long as they may."""
+    def _begin_when_there_is_room(self, send: PendingSend, pressure: BackPressure) -> None:
+        """Begin without holding up the loop: the messages of a batch were taken, and wait as long as they may."""
         loop = self._instance.loop
         waits_s = send.deadline_s - send.began_s
 
@@ -293,27 +295,27 @@ class SendAttempts:
         timer = loop.call_at(send.deadline_s, give_up)
         place = pressure.stand_in_line(len(send.request.body), lambda: loop.call_soon_threadsafe(enter))
 
-    def was_interrupted(self, bunch: PendingBatch) -> None:
-        """See that a bunch goes, or is told of, where Ctrl-C came while it was shipped. Any thread."""
-        self._instance.loop.call_soon_threadsafe(self._see_to, bunch)
+    def was_interrupted(self, pending: PendingBatch) -> None:
+        """See that a batch goes, or is told of, where Ctrl-C came while it was shipped. Any thread."""
+        self._instance.loop.call_soon_threadsafe(self._see_to, pending)
 
-    def _see_to(self, bunch: PendingBatch) -> None:
-        send = bunch.future
-        if bunch.size_bytes:
-            self.ship(bunch)
+    def _see_to(self, pending: PendingBatch) -> None:
+        send = pending.future
+        if pending.size_bytes:
+            self.ship(pending)
         elif not send.done():
             # Nobody knows how far it came. When its time is over nothing more can come to it.
             self.under_way.add(send)
             self._instance.loop.call_at(send.deadline_s, self._interrupted, send)
 
-    def _interrupted(self, send: Sending) -> None:
+    def _interrupted(self, send: PendingSend) -> None:
         if not send.done():
             send.is_uncertain = send.attempts > 0
             self._fail(send, RequestTimeout("sending was interrupted, and no answer came"))
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
-    def first_attempt(self, send: Sending, ring: QueueRing | None = None) -> None:
+    def first_attempt(self, send: PendingSend, ring: QueueRing | None = None) -> None:
         """Make the first attempt, now or when the topic's queues are known; ``ring`` has them. Any thread."""
         try:
             if send.queue is None:
@@ -339,7 +341,7 @@ class SendAttempts:
         address = self._instance.master_address(queue.broker_name)
         return None if address is None else self._instance.api_address(address)
 
-    def _attempt(self, send: Sending) -> None:
+    def _attempt(self, send: PendingSend) -> None:
         """Send it to its queue; the answer comes to :meth:`answered`, or the message is one that gets none."""
         queue = send.queue
         assert queue is not None
@@ -365,7 +367,7 @@ class SendAttempts:
 
     # --- Answers and further attempts, on the loop --------------------------------------------------------------------
 
-    def answered(self, send: Sending, answer: SendAnswer | Error) -> None:
+    def answered(self, send: PendingSend, answer: SendAnswer | Error) -> None:
         """Take what came to an attempt."""
         queue = send.queue
         assert queue is not None
@@ -395,18 +397,18 @@ class SendAttempts:
         else:
             self._fail(send, self._error_of(send, answer))
 
-    def _error_of(self, send: Sending, answer: SendAnswer | Error) -> Error:
+    def _error_of(self, send: PendingSend, answer: SendAnswer | Error) -> Error:
         if not isinstance(answer, SendAnswer):
             return answer
         assert send.queue is not None
         return BrokerError(answer.remark, code=answer.code, address=self._address(send.queue))
 
-    def _again(self, send: Sending) -> None:
+    def _again(self, send: PendingSend) -> None:
         if not send.is_fixed and (ring := self.routes.rings.get(send.topic)) is not None:
             send.queue = self._select(ring, send.brokers[-1] if send.brokers else None)
         self._attempt(send)
 
-    def _no_broker(self, send: Sending) -> None:
+    def _no_broker(self, send: PendingSend) -> None:
         """Ask the name servers again, once; then it is an attempt that failed."""
         assert send.queue is not None
         if not send.asked_route:
@@ -418,7 +420,7 @@ class SendAttempts:
         name = send.queue.broker_name
         self.answered(send, BrokerNotFound(f"no name server knows a master of broker {name}", broker_name=name))
 
-    async def _refresh_and_attempt(self, send: Sending) -> None:
+    async def _refresh_and_attempt(self, send: PendingSend) -> None:
         try:
             await self._instance.update_route(send.topic)
         except BaseException as error:
@@ -428,13 +430,13 @@ class SendAttempts:
 
     # --- Ends ---------------------------------------------------------------------------------------------------------
 
-    def _fail_late(self, send: Sending, error: Error) -> None:
+    def _fail_late(self, send: PendingSend, error: Error) -> None:
         if send.stored is not None:
             self._end(send, result=send.stored)
         else:
             self._fail(send, error)
 
-    def _fail(self, send: Sending, error: BaseException) -> None:
+    def _fail(self, send: PendingSend, error: BaseException) -> None:
         if isinstance(error, Error) and send.attempts:
             elapsed_ms = (self._clock() - send.began_s) * 1000
             error = send_failed(
@@ -447,7 +449,7 @@ class SendAttempts:
             )
         self._end(send, error=error)
 
-    def _end(self, send: Sending, *, result: SendResult | None = None, error: BaseException | None = None) -> None:
+    def _end(self, send: PendingSend, *, result: SendResult | None = None, error: BaseException | None = None) -> None:
         self._leave(send)
         send.request = None
         context = send.context
@@ -460,7 +462,7 @@ class SendAttempts:
         else:
             send.set_result(result)
 
-    def _leave(self, send: Sending) -> None:
+    def _leave(self, send: PendingSend) -> None:
         self.under_way.discard(send)
         if send.pressure_bytes and self._pressure is not None:
             self._pressure.leave(send.pressure_bytes)

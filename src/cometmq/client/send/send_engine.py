@@ -1,6 +1,6 @@
 """The engine of producers: its life, and the ways in, which choose how a message goes out.
 
-A plain message goes the short way, through the lane of its topic; one that may wait for others goes into a bunch; any
+A plain message goes the fast path, through the lane of its topic; one that may wait for others goes into a batch; any
 other becomes a request of its own. What follows is :mod:`cometmq.client.send.send_attempts`'s.
 
 What stays true: after :meth:`SendEngine.close` began, and in a fork, nothing is taken any more; what was taken before
@@ -232,8 +232,8 @@ class SendEngine:
 
     async def drain(self) -> None:
         """Wait until all that is under way now has ended, well or not."""
-        for bunch in self._accumulation.take_all() if self._accumulation is not None else ():
-            self.attempts.ship(bunch)
+        for pending in self._accumulation.take_all() if self._accumulation is not None else ():
+            self.attempts.ship(pending)
         for send in list(self.attempts.under_way):
             await asyncio.shield(arrival(send, self.instance.loop))
 
@@ -284,7 +284,7 @@ class SendEngine:
         timeout_ms: int | None,
         is_awaited: bool,
     ) -> SendFuture:
-        """Send what the arguments of a producer's ``send`` are, the short way where that will do; as :meth:`send`."""
+        """Send what the arguments of a producer's ``send`` are, the fast path where that will do; as :meth:`send`."""
         if queue is None and selector is None and timeout_ms is None and not delay_level:
             lane = self._lanes.get(topic) if type(topic) is str else None
             if lane is None:
@@ -306,7 +306,7 @@ class SendEngine:
         return self.send_given(topic, given, None, None, None, 0, None, None, None, None, None, False)
 
     def _lane(self, topic: object) -> FastPath | BatchFastPath | None:
-        """Return the short way of plain messages to a topic; None where somebody is to see them, or it is not known."""
+        """Return the fast path of plain messages to a topic; None where somebody is to see them, or it is not known."""
         if type(topic) is not str:
             return None
         return self._lanes.get(topic) or self._open_lane(topic)

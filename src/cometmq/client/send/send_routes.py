@@ -21,7 +21,7 @@ from cometmq.client.send.sending import arrival
 from cometmq.errors import Error, RouteNotFound
 
 if TYPE_CHECKING:
-    from cometmq._engine import Sending
+    from cometmq._engine import PendingSend
     from cometmq.client.instance.instance import ClientInstance
     from cometmq.client.instance.routes import PublishInfo
     from cometmq.client.send.producer_settings import ProducerSettings
@@ -42,8 +42,8 @@ class SendRoutes:
         instance: ClientInstance,
         settings: ProducerSettings,
         *,
-        attempt: Callable[[Sending, QueueRing], None],
-        fail: Callable[[Sending, BaseException], None],
+        attempt: Callable[[PendingSend, QueueRing], None],
+        fail: Callable[[PendingSend, BaseException], None],
     ) -> None:
         """Nothing is known yet.
 
@@ -60,7 +60,7 @@ class SendRoutes:
         self._attempt = attempt
         self._fail = fail
         # Of a topic with a line the queues are kept back in _found, until nobody stands there any more.
-        self._lines: dict[str, deque[Sending]] = {}
+        self._lines: dict[str, deque[PendingSend]] = {}
         self._found: dict[str, QueueRing] = {}
         self._unborn: set[str] = set()
         self._lock = threading.Lock()
@@ -115,7 +115,7 @@ class SendRoutes:
 
     # --- The line -----------------------------------------------------------------------------------------------------
 
-    def stand_in_line(self, send: Sending) -> QueueRing | None:
+    def stand_in_line(self, send: PendingSend) -> QueueRing | None:
         """Let a send wait for the queues of its topic, behind those that do; return them where they have just come."""
         topic = send.topic
         with self._lock:
@@ -163,7 +163,7 @@ class SendRoutes:
         if error is not None and not isinstance(error, Error):
             raise error
 
-    def _next(self, topic: str) -> tuple[Sending, QueueRing | None] | None:
+    def _next(self, topic: str) -> tuple[PendingSend, QueueRing | None] | None:
         """Return who is next, and the queues; where there is nobody, others may send without a line."""
         with self._lock:
             line = self._lines.get(topic)

@@ -411,25 +411,25 @@ def test_the_first_of_a_topic_that_is_not_there_goes_alone(is_made: bool) -> Non
     played(use, routes={"TBW102": route_of("a")})
 
 
-def test_a_bunch_waits_for_room_as_long_as_it_may() -> None:
+def test_a_batch_waits_for_room_until_its_deadline() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         await engine.send(message())
         network.is_held = True
         # What has a sharding key goes alone.
         under_way = [engine.send(message(sharding_key="k")) for _ in range(10)]
-        bunched = [engine.send(message()) for _ in range(2)]
+        batched = [engine.send(message()) for _ in range(2)]
         began_s = loop.time()
-        for one in bunched:
+        for one in batched:
             with pytest.raises(LimitReached, match="within 3000 ms"):
                 await one
         assert loop.time() - began_s == pytest.approx(3, abs=0.1)
-        bunched = [engine.send(message()) for _ in range(2)]
+        batched = [engine.send(message()) for _ in range(2)]
         await asyncio.sleep(1)
-        assert not any(one.done() for one in bunched)
+        assert not any(one.done() for one in batched)
         sent = len(network.sent)
         network.is_held = False
         network.let_go()
-        for one in [*under_way, *bunched]:
+        for one in [*under_way, *batched]:
             assert (await one).status.name == "SEND_OK"
         assert len(network.sent) == sent + 1
         assert "10 messages" in repr(engine.attempts)
@@ -529,7 +529,7 @@ def test_messages_that_follow_closely_become_a_batch() -> None:
         await engine.drain()
         assert waiting.done()
         assert loop.time() - began_s < 0.009
-        # A long bunch goes at once.
+        # A long batch goes at once.
         long = [engine.send(message(b"x" * 12_000)) for _ in range(3)]
         assert sum(request.batch for _, request, _ in network.sent) == 3
         await long[0]

@@ -1,4 +1,4 @@
-"""Checks: a producer's plain messages take the short way where they may, and are what the long way makes of them."""
+"""Checks: a producer's plain messages take the fast path where they may, and are what the slow path makes of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cometmq._engine import Gathered, SendFuture, Sending, SendRequest, decode_properties
+from cometmq._engine import Gathered, PendingSend, SendFuture, SendRequest, decode_properties
 from cometmq.client.instance.hooks import Interceptor, SendContext
 from cometmq.client.send.outgoing import OutgoingMessage
 from cometmq.client.send.send_engine import SendEngine
@@ -65,7 +65,7 @@ def test_plain_messages_are_what_the_long_way_makes_of_them() -> None:
             given["properties"] = chance.choice([None, {}, {"a": "b", "c": ""}, {"INNER_MULTI_DISPATCH": "q"}])
             given["sharding_key"] = chance.choice([None, "", "one", "two"])
             await send(engine, "t", body, **given)
-            # Who says how long it may take sends the long way.
+            # Who says how long it may take sends the slow path.
             await send(engine, "t", body, **given, timeout_ms=3_000)
             short, long = (request for _, request, _ in network.sent[-2:])
             assert shape(short) == shape(long)
@@ -90,7 +90,7 @@ def test_attempts_that_fail_go_on_as_on_the_long_way() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         network.script.extend([ConnectionLost("gone"), ConnectionLost("gone")])
         future = send(engine, "t", b"x")
-        assert type(future) is Sending
+        assert type(future) is PendingSend
         result = await future
         assert (result.attempts, len(network.brokers)) == (3, 3)
         assert all(one != other for one, other in zip(network.brokers, network.brokers[1:], strict=False))
@@ -234,7 +234,7 @@ def test_plain_messages_are_gathered() -> None:
         began_s = loop.time()
         futures = [send(engine, "t", b"%d" % at, tags="T", keys="k") for at in range(5)]
         assert {type(one) for one in futures} == {Gathered}
-        # One that must go the long way goes into the same bunch.
+        # One that must go the slow path goes into the same batch.
         futures.append(engine.send(OutgoingMessage(b"5", "T", flag=7, topic="t")))
         results = [await one for one in futures]
         assert loop.time() - began_s < 0.020
@@ -283,7 +283,7 @@ def test_a_queue_of_another_topic_is_refused_before_anything_is_gathered() -> No
     played(use, accumulate=True)
 
 
-def test_a_bunch_that_cannot_go_is_told_of_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_fails_reports_it_and_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         made = engine._maker.of_records
 
@@ -303,11 +303,11 @@ def test_a_bunch_that_cannot_go_is_told_of_and_holds_up_no_other(monkeypatch: py
 
 
 @pytest.mark.parametrize("how_far", ["not begun", "made", "sent"])
-def test_a_bunch_is_told_of_that_ctrl_c_has_stopped(how_far: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_stopped_by_ctrl_c_reports_it(how_far: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         future = send(engine, "t", b"x")
         assert engine._accumulation is not None
-        (bunch,) = engine._accumulation.take_all()
+        (pending,) = engine._accumulation.take_all()
 
         def interrupted(*given: Any, **named: Any) -> None:
             raise KeyboardInterrupt
@@ -316,10 +316,10 @@ def test_a_bunch_is_told_of_that_ctrl_c_has_stopped(how_far: str, monkeypatch: p
             where: tuple[Any, str] = (engine._maker, "of_records") if how_far == "made" else (network, "send")
             monkeypatch.setattr(*where, interrupted)
             with pytest.raises(KeyboardInterrupt):
-                engine.attempts.ship(bunch)
+                engine.attempts.ship(pending)
             assert not engine.attempts.under_way
             monkeypatch.undo()
-        engine.attempts.was_interrupted(bunch)
+        engine.attempts.was_interrupted(pending)
         await asyncio.sleep(0)
         if how_far == "not begun":
             assert (await future).queue_offset == 0
@@ -331,7 +331,7 @@ def test_a_bunch_is_told_of_that_ctrl_c_has_stopped(how_far: str, monkeypatch: p
         assert isinstance(raised.value, SendFailed) is (how_far == "sent")
         assert loop.time() - began_s == pytest.approx(0 if how_far == "made" else 3, abs=0.1)
         # An answer that comes all the same ends nothing twice.
-        bunch.future(send_answer())
+        pending.future(send_answer())
         assert future.exception() is raised.value
 
     played(use, accumulate=True)
@@ -397,7 +397,7 @@ def test_a_fork_waits_for_nothing_of_its_parent() -> None:
     played(use)
 
 
-def test_bunches_are_retried_as_who_waits_needs_it() -> None:
+def test_batches_are_retried_by_the_policy_of_their_waiters() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         network.script.append(send_answer(code=14))
         futures = [send(engine, "t", b"0"), send(engine, "t", b"1", is_awaited=True)]
