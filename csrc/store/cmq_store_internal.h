@@ -147,6 +147,8 @@ struct cmq_store {
     cmq_tail_watch *watch;              /* NULL: none yet */
     bool watch_taken;
     int64_t generation;                 /* of the page */
+    _Atomic bool view_ended;            /* it cannot go on and must be opened again, for the reason in view_end_error, which was written before */
+    cmq_error view_end_error;
     bool view_began, has_view_point;
     bool view_disturbed;                /* writers came or went while it was opened: it must be opened anew */
     cmq_durable_point view_point;               /* with has_view_point: the durable point when opening began */
@@ -239,6 +241,9 @@ cmq_status CMQ_MUST_CHECK cmq_store_follow(cmq_store *store, const cmq_layout *l
 /* Read-only, before any file is listed: who writes, checkpoint and durable point, and which deletions the files already show. What is listed afterwards is no
  * older. */
 cmq_status CMQ_MUST_CHECK cmq_store_begin_view(cmq_store *store);
+
+/* CMQ_ERR_CLOSED for a view that has found out that it cannot go on. */
+cmq_status CMQ_MUST_CHECK cmq_store_check_view(cmq_store *store);
 
 /* The writer's side: announce a deletion to followers before its files go (under the seat), and say that they are gone. */
 void cmq_store_announce(cmq_store *store, const cmq_slice *topic);   /* NULL: of what has expired */

@@ -427,11 +427,29 @@ static cmq_status refresh_by_walking(cmq_store *store)
     return status == CMQ_OK && foreign ? cmq_stale_record_watch(store) : status;
 }
 
+cmq_status cmq_store_check_view(cmq_store *store)
+{
+    if (!atomic_load_explicit(&store->view_ended, memory_order_acquire)) return CMQ_OK;
+    return cmq_fail_at(CMQ_ERR_CLOSED, store->view_end_error.offset, "%s", store->view_end_error.text);
+}
+
+/* With refresh_mutex. A view that cannot go on says so from then on: bytes and units that it knows may be others' by now. */
+static cmq_status refresh(cmq_store *store)
+{
+    cmq_status status = cmq_store_check_view(store);
+    if (status != CMQ_OK) return status;
+    status = store->source == CMQ_FOLLOW_SOURCE_PAGE ? refresh_from_page(store) : refresh_by_walking(store);
+    if (status != CMQ_ERR_CLOSED) return status;
+    store->view_end_error = *cmq_last_error();
+    atomic_store_explicit(&store->view_ended, true, memory_order_release);
+    return status;
+}
+
 cmq_status cmq_store_refresh(cmq_store *store)
 {
     if (!store->options.read_only) return CMQ_OK;
     pthread_mutex_lock(&store->refresh_mutex);
-    const cmq_status status = store->source == CMQ_FOLLOW_SOURCE_PAGE ? refresh_from_page(store) : refresh_by_walking(store);
+    const cmq_status status = refresh(store);
     pthread_mutex_unlock(&store->refresh_mutex);
     return status;
 }

@@ -107,7 +107,7 @@ static cmq_status read_next(cmq_key_search *search, cmq_found_batch *batch)
 
 cmq_status cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch)
 {
-    cmq_status status = CMQ_OK;
+    cmq_status status = cmq_store_check_view(search->store);
     while (status == CMQ_OK && search->left > 0 && batch->count < batch->capacity) {
         if (search->lot_at < search->lot_count) status = read_next(search, batch);
         else if (search->cursor.done) break;

@@ -218,7 +218,7 @@ static void count_expired(cmq_reader *reader, cmq_cursor *cursor, int64_t from)
 static bool was_deleted(cmq_reader *reader, const cmq_queue *queue)
 {
     const cmq_error error = *cmq_last_error();
-    if (reader->store->options.read_only && cmq_store_refresh(reader->store) != CMQ_OK) return false;
+    if (reader->store->options.read_only && cmq_store_refresh(reader->store) == CMQ_ERR_CLOSED) return false;   /* and the last error says why */
     if (cmq_queue_deleted(queue)) return true;
     (void)cmq_fail_at(error.status, error.offset, "%s", error.text);
     return false;
@@ -247,7 +247,7 @@ static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirm
         if (cursor->count == 0 && cursor->next == before) break;
     }
     if (status == CMQ_ERR_CORRUPT && was_deleted(reader, cursor->queue)) return CMQ_OK;
-    if (status != CMQ_OK) return status;
+    if (status != CMQ_OK) return cmq_last_error()->status == CMQ_ERR_CLOSED ? CMQ_ERR_CLOSED : status;
     /* Bounds by offset cut the buffer; what lies behind them never comes. */
     for (uint32_t i = 0; i < cursor->count; i++) {
         const cmq_unit *unit = &cursor->units[i];
@@ -448,12 +448,30 @@ static bool all_ended(const cmq_reader *reader)
     return true;
 }
 
+/* In a view: what looks damaged may be a unit or a record that another process changed since the unit was read, or that was cut. Once more, as it is now. */
+static cmq_status look_again(cmq_reader *reader, cmq_found_batch *batch, cmq_cursor *cursor, cmq_found *found_out, bool *keep_out)
+{
+    const cmq_error error = *cmq_last_error();
+    cmq_unit *unit = &cursor->units[cursor->at], now;
+    uint32_t count = 0;
+    int64_t next;
+    cmq_status status = cmq_store_refresh(reader->store);
+    if (status == CMQ_ERR_CLOSED) return status;
+    if (status == CMQ_OK) status = cmq_queue_read(cursor->queue, unit->offset, reader->merged_end, &now, 1, &count, &next);
+    if (status == CMQ_OK && count == 1 && now.offset == unit->offset) {
+        *unit = now;
+        return look_at_unit(reader, batch, cursor, found_out, keep_out);
+    }
+    return cmq_fail_at(error.status, error.offset, "%s", error.text);
+}
+
 /* Take the first cursor's record. CMQ_END: there is nothing more for this call. */
 static cmq_status take_first(cmq_reader *reader, cmq_found_batch *batch)
 {
     cmq_cursor *cursor = reader->cursors[reader->heap[0].cursor];
     bool keep;
     cmq_status status = look_at_unit(reader, batch, cursor, &batch->items[batch->count], &keep);
+    if (status == CMQ_ERR_CORRUPT && reader->store->options.read_only) status = look_again(reader, batch, cursor, &batch->items[batch->count], &keep);
     if (status == CMQ_AGAIN) return CMQ_END;   /* pins are used up: the rest comes with the next batch */
     if (status == CMQ_ERR_CORRUPT && batch->count == 0) cursor->at++;
     if (status != CMQ_OK) return status;
@@ -561,7 +579,8 @@ cmq_status cmq_reader_next(cmq_reader *reader, cmq_found_batch *batch, bool *end
     *end_out = reader->ended;
     if (reader->ended || batch->capacity == 0) return CMQ_OK;
     const int64_t confirmed = cmq_log_confirmed(reader->store->log);
-    cmq_status status = next_of(reader, batch, confirmed);
+    cmq_status status = cmq_store_check_view(reader->store);
+    if (status == CMQ_OK) status = next_of(reader, batch, confirmed);
     if (status == CMQ_OK && batch->count == 0 && !reader->ended && reader->store->options.read_only) {
         status = cmq_store_refresh(reader->store);   /* at the end of the view: has it grown? */
         const int64_t grown = cmq_log_confirmed(reader->store->log);

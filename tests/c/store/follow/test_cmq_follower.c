@@ -247,11 +247,24 @@ static void cut_below_the_view(void)
     kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), b.first_physical_offset, zeros, sizeof zeros);
     CHECK_OK(cmq_store_refresh(follower));
     CHECK_OK(cmq_follow_forget(cmq_fs_posix(), root));   /* it proves that "b" was acknowledged; a repair that cuts does this */
+    cmq_reader *reader;
+    bool end;
+    kit_found *found = kit_found_make(8);
+    CHECK_OK(cmq_reader_open(follower, &(cmq_read_options){0}, &reader));
     writer = kit_open_at(root);
     CHECK_STATUS(cmq_store_refresh(follower), CMQ_ERR_CLOSED);
+    /* For good: also once the log has grown past the view's end, and for readers that were there before. */
+    kit_append(writer, "T", 0, "c, which is longer", NULL, NULL);
+    CHECK_STATUS(cmq_store_refresh(follower), CMQ_ERR_CLOSED);
+    CHECK_STATUS(cmq_store_read_offset(follower, kit_slice("T"), 0, 1, &found->batch), CMQ_ERR_CLOSED);
+    CHECK_STATUS(cmq_reader_next(reader, &found->batch, &end), CMQ_ERR_CLOSED);
+    CHECK_STATUS(cmq_store_wait_more(follower, 0, 5), CMQ_ERR_CLOSED);
+    CHECK(strstr(cmq_last_error()->text, "cut its log") != NULL);
+    cmq_reader_close(reader);
+    kit_found_free(found);
     kit_close(follower);
     follower = follow();
-    check_sees(follower, "a");
+    CHECK_TEXT(kit_read_topic(follower, "T"), "a c, which is longer");
     kit_close(follower);
     kit_close(writer);
 }
