@@ -199,6 +199,7 @@ cdef extern from "store/record/cmq_wire_batch.h" nogil:
         cmq_slice body
         cmq_slice properties
 
+    cmq_status cmq_wire_batch_count(cmq_slice body, uint32_t *count_out) nogil
     cmq_status cmq_wire_batch_next(cmq_slice *rest, cmq_wire_batch_element *element_out)
 
 
@@ -409,6 +410,7 @@ cdef extern from "store/cmq_store.h" nogil:
         int64_t begin_ms
         int64_t end_ms
         uint64_t limit
+        uint64_t misses_max
         cbool only_queued
 
     ctypedef struct cmq_key_search:

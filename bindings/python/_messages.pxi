@@ -313,13 +313,13 @@ cdef class _RawBody:
 cdef object _decompress_body = None
 
 
-cdef bytes _decompress(int sys_flag, object stored):
-    """Through cometmq._compression, which is imported by the first body that needs it."""
+cdef bytes _decompress(int sys_flag, object stored, object limit_bytes=None):
+    """Through cometmq._compression, which is imported by the first body that needs it; up to its own limit, or to the one that is given."""
     global _decompress_body
     if _decompress_body is None:
         from cometmq._compression import decompress_body as function
         _decompress_body = function
-    return _decompress_body(sys_flag, stored)
+    return _decompress_body(sys_flag, stored) if limit_bytes is None else _decompress_body(sys_flag, stored, limit_bytes)
 
 
 cdef inline Message _message_of(_Batch batch, const cmq_found *found):

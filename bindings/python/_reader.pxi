@@ -353,7 +353,7 @@ cdef class KeySearch:
     cdef bint _busy
 
     def __init__(self, StoreHandle handle not None, str topic not None, str key not None, *, int64_t begin_ms=0,
-                 int64_t end_ms=0x7FFFFFFFFFFFFFFF, uint64_t limit=0, bint only_queued=False):
+                 int64_t end_ms=0x7FFFFFFFFFFFFFFF, uint64_t limit=0, uint64_t misses_max=0, bint only_queued=False):
         if self._handle is not None:
             raise RuntimeError("this search was made before")
         cdef cmq_key_search_options options
@@ -363,6 +363,7 @@ cdef class KeySearch:
         options.begin_ms = begin_ms
         options.end_ms = end_ms
         options.limit = limit
+        options.misses_max = misses_max
         options.only_queued = only_queued
         self._step = DEF_KEY_BATCH
         self._handle = handle

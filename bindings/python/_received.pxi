@@ -2,6 +2,8 @@
 
 cdef enum:
     _PULL_NOGIL_BYTES = 65536        # an answer that is parsed within some microseconds is not worth waiting for the GIL again
+    _UNFOLDED_BYTES_MAX = 16777216   # of all compressed inner batches of an answer; no client compresses batches, so none is refused for it
+    _UNFOLDED_COUNT_MAX = 65536      # … and of their messages: 43 KB could become 800,000 objects
 
 cdef bytes _RETRY_PREFIX_BYTES = b"%RETRY%"
 
@@ -276,13 +278,17 @@ cdef cmq_status _parse_answer(const uint8_t *data, size_t bytes, const _wanted_t
     return CMQ_OK
 
 
-cdef int _add_inner_batch(PulledMessages pulled, ReceivedMessage record, const _wanted_tags *wanted) except -1:
+cdef struct _unfold_budget:
+    int64_t bytes, count             # what compressed inner batches of this answer may still come to
+
+
+cdef int _add_inner_batch(PulledMessages pulled, ReceivedMessage record, const _wanted_tags *wanted, _unfold_budget *left) except -1:
     """All of an inner batch, or nothing of it where it cannot be read: what is beside it does not suffer."""
     cdef Py_ssize_t messages = len(pulled.messages), decoded = pulled.decoded
     cdef int64_t body_bytes = pulled.body_bytes
     try:
-        _add_elements(pulled, record, wanted)
-    except _errors.CorruptRecord as error:
+        _add_elements(pulled, record, wanted, left)
+    except (_errors.CorruptRecord, _errors.DecompressionError, _errors.LimitReached) as error:
         del pulled.messages[messages:]
         pulled.decoded = decoded
         pulled.body_bytes = body_bytes
@@ -290,7 +296,20 @@ cdef int _add_inner_batch(PulledMessages pulled, ReceivedMessage record, const _
     return 0
 
 
-cdef int _add_elements(PulledMessages pulled, ReceivedMessage record, const _wanted_tags *wanted) except -1:
+cdef bytes _unfold(ReceivedMessage record, _unfold_budget *left):
+    """The body of a compressed inner batch, within what is left for the answer."""
+    cdef bytes body = _decompress(record._view.sys_flag, PyMemoryView_FromObject(_RawBody.of(record)), left.bytes)
+    cdef uint32_t count = 0
+    if len(body) > 0:
+        _check(cmq_wire_batch_count(_slice_of_bytes(body), &count))
+    if count > left.count:
+        raise _errors.LimitReached(f"the compressed batches of an answer unfold to more than {_UNFOLDED_COUNT_MAX} messages")
+    left.bytes -= len(body)
+    left.count -= count
+    return body
+
+
+cdef int _add_elements(PulledMessages pulled, ReceivedMessage record, const _wanted_tags *wanted, _unfold_budget *left) except -1:
     """The wanted elements of an inner batch; their offsets count on from the record's."""
     cdef cmq_wire_batch_element element
     cdef cmq_slice rest = record._view.body
@@ -300,7 +319,7 @@ cdef int _add_elements(PulledMessages pulled, ReceivedMessage record, const _wan
     cdef int64_t offset = record._queue_offset
     cdef int64_t stored = record._view.queue_offset
     if record._view.sys_flag & CMQ_SYS_COMPRESSED:
-        owner = record._decompressed()
+        owner = _unfold(record, left)
         rest = _slice_of_bytes(owner)
     while True:
         status = cmq_wire_batch_next(&rest, &element)
@@ -330,7 +349,7 @@ def decode_pulled(bytes body not None, *, str broker_name not None, str topic no
 
     ``topic`` is the name that users know; ``namespace`` is taken from the name that a retried message was published under. ``offset_delta`` is
     added to their queue offsets. Bodies are not copied: each message keeps ``body``. A record that cannot be read, but says where it ends, is passed
-    over, and is in ``unreadable``. CorruptRecord where the bytes are not whole records; nothing is returned then.
+    over, and is in ``unreadable``, as are compressed batches beyond the answer's budget. CorruptRecord where the bytes are not whole records; nothing is returned then.
     """
     cdef PulledMessages pulled = PulledMessages.__new__(PulledMessages)
     cdef _Pull pull = _pull_of(broker_name, topic, queue_id, namespace, min_offset, max_offset)
@@ -340,9 +359,12 @@ def decode_pulled(bytes body not None, *, str broker_name not None, str topic no
     cdef _wanted_tags wanted
     cdef list names = [] if tags is None else list(tags)
     cdef ReceivedMessage message
+    cdef _unfold_budget left
     cdef cmq_status status
     cdef size_t i
     memset(&answer, 0, sizeof(answer))
+    left.bytes = _UNFOLDED_BYTES_MAX
+    left.count = _UNFOLDED_COUNT_MAX
     wanted.tags = NULL
     wanted.count = <size_t>len(names)
     pulled.messages = []
@@ -372,7 +394,7 @@ def decode_pulled(bytes body not None, *, str broker_name not None, str topic no
             message = _received_of(pull, body, answer.items[i].record, &answer.items[i].view)
             message._queue_offset = answer.items[i].view.queue_offset + offset_delta
             if message._view.sys_flag & CMQ_SYS_INNER_BATCH:
-                _add_inner_batch(pulled, message, &wanted)
+                _add_inner_batch(pulled, message, &wanted, &left)
             else:
                 pulled.messages.append(message)
                 pulled.body_bytes += <int64_t>message._view.body.bytes

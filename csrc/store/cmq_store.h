@@ -323,6 +323,7 @@ typedef struct cmq_key_search_options {
     cmq_slice topic, key;           /* copied */
     int64_t begin_ms, end_ms;       /* store times, both inclusive */
     uint64_t limit;                 /* at most so many records; 0: all */
+    uint64_t misses_max;            /* records of other keys with the same hash that may be read; 0: all. Anybody can make such keys ("Aa", "BB") */
     bool only_queued;               /* nothing that its queue does not have any more: of a deleted topic, or of before it was made again */
 } cmq_key_search_options;
 
@@ -332,7 +333,8 @@ typedef struct cmq_key_search cmq_key_search;
 cmq_status CMQ_MUST_CHECK cmq_key_search_open(cmq_store *store, const cmq_key_search_options *options, cmq_key_search **search_out);
 void cmq_key_search_close(cmq_key_search *search);   /* NULL is fine */
 
-/* Fill the batch (release it before), newest first, going on where the last call stopped. Count 0: there are no more. */
+/* Fill the batch (release it before), newest first, going on where the last call stopped. Count 0: there are no more. CMQ_ERR_LIMIT, with an empty
+ * batch: misses_max records were read in vain. */
 cmq_status CMQ_MUST_CHECK cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch);
 
 /* The queue offset for a store time (spec store 8.3), clamped to [min, max]. */

@@ -83,14 +83,14 @@ def decompress(kind: CompressionType, data: BytesLike, *, limit_bytes: int) -> b
     return bytes(result)
 
 
-def decompress_body(sys_flag: int, data: BytesLike) -> bytes:
-    """Return the body of a record with this system flag, up to :data:`BODY_BYTES_MAX`.
+def decompress_body(sys_flag: int, data: BytesLike, limit_bytes: int = BODY_BYTES_MAX) -> bytes:
+    """Return the body of a record with this system flag, up to ``limit_bytes``.
 
     Raises:
         DecompressionError, LimitReached: as :func:`decompress`; also for a compression that upstream does not have.
     """
     kind = CompressionType.of_sys_flag(sys_flag)
-    return bytes(data) if kind is None else decompress(kind, data, limit_bytes=BODY_BYTES_MAX)
+    return bytes(data) if kind is None else decompress(kind, data, limit_bytes=limit_bytes)
 
 
 def _inflate(data: BytesLike) -> Iterator[bytes]:

@@ -951,6 +951,7 @@ class KeySearch:
         begin_ms: int = 0,
         end_ms: int = ...,
         limit: int = 0,
+        misses_max: int = 0,
         only_queued: bool = False,
     ) -> None: ...
     def __iter__(self) -> Iterator[Message]: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,44 @@ def test_a_damaged_record_that_says_where_it_ends_is_passed_over() -> None:
     pulled = decode_pulled(answer, broker_name="b", topic=TOPIC, queue_id=0)
     assert [one.queue_offset for one in pulled.messages] == [0, 1, 4, 5]
     assert [offset for offset, _ in pulled.unreadable] == [2]
+
+
+# --- Compressed batches, which no broker of ours takes: from another broker, or a store that somebody gave away
+
+
+@pytest.mark.parametrize("bad", [b"garbage", b"", zlib.compress(BATCH)[:-4], zlib.compress(BATCH[:-1])])
+def test_a_client_passes_over_what_it_cannot_inflate(bad: bytes) -> None:
+    answer = (
+        record(0, BATCH)
+        + record(2, bad, INNER_BATCH | COMPRESSED)
+        + record(4, zlib.compress(BATCH), INNER_BATCH | COMPRESSED)
+    )
+    pulled = decode_pulled(answer, broker_name="b", topic=TOPIC, queue_id=0)
+    assert [(one.queue_offset, one.body_bytes) for one in pulled.messages] == [
+        (0, b"one"),
+        (1, b"two"),
+        (4, b"one"),
+        (5, b"two"),
+    ]
+    assert [offset for offset, _ in pulled.unreadable] == [2]
+
+
+@pytest.mark.parametrize("elements", [32_767, 1_000_000])
+def test_compressed_batches_of_an_answer_have_one_budget(elements: int) -> None:
+    """43 KB became 800,000 objects; the honest batches beside them are read."""
+    bomb = zlib.compress(element(b"") * elements, 9)
+    answer = b"".join(record(40_000 * number, bomb, INNER_BATCH | COMPRESSED) for number in range(20)) + record(
+        10**6, BATCH
+    )
+    pulled = decode_pulled(answer, broker_name="b", topic=TOPIC, queue_id=0)
+    assert len(pulled.messages) == (2 if elements > 65_536 else 2 * elements + 2)
+    assert [one.body_bytes for one in pulled.messages[-2:]] == [b"one", b"two"]
+    assert len(pulled.unreadable) == (20 if elements > 65_536 else 18)
+
+
+def test_inflated_bytes_of_an_answer_have_one_budget() -> None:
+    bomb = zlib.compress(element(b"\0" * (9 << 20)), 9)
+    answer = b"".join(record(number, bomb, INNER_BATCH | COMPRESSED) for number in range(20))
+    pulled = decode_pulled(answer, broker_name="b", topic=TOPIC, queue_id=0)
+    assert [one.body_size for one in pulled.messages] == [9 << 20]
+    assert [offset for offset, _ in pulled.unreadable] == list(range(1, 20))

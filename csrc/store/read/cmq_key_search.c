@@ -25,6 +25,7 @@ struct cmq_key_search {
     cmq_slice topic, key;
     int64_t begin_ms, end_ms;
     uint64_t left;
+    uint64_t misses, misses_max;   /* records that were read in vain */
     bool only_queued;
     cmq_index_cursor cursor;
     int64_t lot[LOT];            /* physical offsets to read */
@@ -97,6 +98,7 @@ static cmq_status read_next(cmq_key_search *search, cmq_found_batch *batch)
     if (status == CMQ_ERR_OFFSET || status == CMQ_ERR_CORRUPT) return CMQ_OK;
     if (status != CMQ_OK) return status;
     if (!is_wanted(search, &view)) {
+        search->misses++;
         drop_last(batch, pins_before);
         return CMQ_OK;
     }
@@ -105,10 +107,17 @@ static cmq_status read_next(cmq_key_search *search, cmq_found_batch *batch)
     return CMQ_OK;
 }
 
+static cmq_status fail_misses(const cmq_key_search *search)
+{
+    return cmq_fail(CMQ_ERR_LIMIT, "the search by key read %llu messages of other keys with the same hash; search in a shorter time",
+                    (unsigned long long)search->misses);
+}
+
 cmq_status cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch)
 {
     cmq_status status = cmq_store_check_view(search->store);
     while (status == CMQ_OK && search->left > 0 && batch->count < batch->capacity) {
+        if (search->misses >= search->misses_max) return batch->count > 0 ? CMQ_OK : fail_misses(search);
         if (search->lot_at < search->lot_count) status = read_next(search, batch);
         else if (search->cursor.done) break;
         else status = fill_lot(search);
@@ -126,6 +135,7 @@ static cmq_status begin(cmq_store *store, cmq_key_search *search, const cmq_key_
     search->begin_ms = options->begin_ms;
     search->end_ms = options->end_ms;
     search->only_queued = options->only_queued;
+    search->misses_max = options->misses_max > 0 ? options->misses_max : UINT64_MAX;
     search->left = options->limit > 0 ? options->limit : UINT64_MAX;
     const cmq_status status = cmq_store_refresh(store);
     return status == CMQ_OK && store->options.read_only ? cmq_index_refresh(store->index) : status;

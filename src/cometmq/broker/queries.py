@@ -7,10 +7,12 @@ Threads: the event loop's; the looks into the log run apart from it. Source: rem
 
 from __future__ import annotations
 
-from cometmq._engine import record_of
+import logging
+
+from cometmq._engine import KeySearch, record_of
 from cometmq.broker.queues import Queues
 from cometmq.broker.registry import ConsumerRegistry
-from cometmq.errors import CorruptRecord, NotFound, OffsetOutOfRange
+from cometmq.errors import CorruptRecord, LimitReached, NotFound, OffsetOutOfRange
 from cometmq.remoting.answers import Caller, Refusal, Table, ok
 from cometmq.remoting.bodies.queries import ConsumeQueueData, QueryConsumeQueueResponseBody
 from cometmq.remoting.codes import RequestCode, ResponseCode
@@ -18,12 +20,16 @@ from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members
 from cometmq.store.store import Store
 
-__all__ = ["UNITS_MAX", "Queries"]
+__all__ = ["MISSES_MAX", "UNITS_MAX", "Queries"]
+
+_log = logging.getLogger("cometmq.broker.queries")
 
 _UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _BODY_BYTES_MAX = 15 << 20
 UNITS_MAX = 65_536
 """Queue units of one answer."""
+MISSES_MAX = 10_000
+"""Messages of other keys with the same hash that a query reads; anybody can send such keys."""
 _NOT_THERE = (NotFound, OffsetOutOfRange, CorruptRecord)
 
 
@@ -93,7 +99,17 @@ class Queries:
         found: list[bytes] = []
         size = 0
         try:
-            for message in self._store.find(topic, key, start_time=max(begin_ms, 0), end_time=end_ms, limit=limit):
+            search = KeySearch(
+                self._store.handle,
+                topic,
+                key,
+                begin_ms=max(begin_ms, 0),
+                end_ms=end_ms,
+                limit=limit,
+                misses_max=MISSES_MAX,
+                only_queued=True,
+            )
+            for message in search:
                 record = record_of(message)
                 size += len(record)
                 if size > _BODY_BYTES_MAX and found:
@@ -101,6 +117,12 @@ class Queries:
                 found.append(record)
         except NotFound:
             return b""
+        except LimitReached as error:
+            if not found:
+                raise Refusal(ResponseCode.SYSTEM_ERROR, error.message) from error
+            _log.warning(
+                "search by key ended early", extra={"topic": topic, "found": len(found), "error": error.message}
+            )
         # By place in the log, as upstream sorts what the index gave newest first.
         return b"".join(reversed(found))
 

@@ -140,14 +140,16 @@ def read_message(body: bytes, *, broker_name: str | None, namespace: str | None 
     stored = _engine.decode_messages(body)
     if len(stored) != 1:
         raise CorruptRecord(f"{len(stored)} messages where one belongs")
-    (message,) = _engine.decode_pulled(
+    messages = _engine.decode_pulled(
         body,
         broker_name=broker_name or "",
         topic=without_namespace(namespace, stored[0].topic),
         queue_id=stored[0].queue_id,
         namespace=namespace,
     ).messages
-    return message
+    if len(messages) != 1:  # an inner batch, or one that cannot be read
+        raise CorruptRecord(f"the record holds {len(messages)} messages where one belongs")
+    return messages[0]
 
 
 def _no_group(command: Command, group: str) -> Command:
