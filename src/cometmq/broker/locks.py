@@ -3,7 +3,7 @@
 A lock lives for 60 seconds unless its owner renews it. It keeps no message from anybody: clients ask for it and honour
 it, and a send to the group's retry topic goes to the dead letters while one is held.
 
-Owners are written to ``cometmq/locks.json`` before they are told. A broker that starts knows them from there, each with
+Locks and unlocks are written to ``cometmq/locks.json`` before they are answered. A broker that starts knows them from there, each with
 60 seconds to renew, so that no listener begins beside one that was at work when the broker ended. (Upstream forgets.)
 
 Invariant: a queue of a group has at most one owner whose lock has not expired.
@@ -119,7 +119,7 @@ class QueueLocks:
             if lock is not None and lock.owner == client_id:
                 del table[queue]
                 self._count -= 1
-                self._changes += 1  # written with the next lock, or at the end
+                self._changes += 1
         if not table:
             self._groups.pop(group, None)
 
@@ -163,9 +163,9 @@ class QueueLocks:
     def persist(self) -> None:
         """Write what is locked, at the end. Blocks."""
         self.drop_expired()
-        if self._path is not None and self._written != self._changes:
-            self._write(self._path, self._copy())
-            self._written = self._changes
+        changes = self._changes
+        if self._path is not None and self._written != changes and self._write(self._path, self._copy()):
+            self._written = changes
 
     async def _store(self) -> None:
         """Have the owners in the file, where they changed since it was written."""
@@ -173,14 +173,15 @@ class QueueLocks:
             if self._path is None or self._written == self._changes:
                 return
             changes, groups = self._changes, self._copy()
-            await asyncio.get_running_loop().run_in_executor(None, self._write, self._path, groups)
-            self._written = changes
+            if await asyncio.get_running_loop().run_in_executor(None, self._write, self._path, groups):
+                self._written = changes
 
     def _copy(self) -> dict[str, dict[MessageQueue, _Lock]]:
         """Return what is locked, for a thread to write; a lock is never changed, but replaced."""
         return {group: dict(table) for group, table in self._groups.items()}
 
-    def _write(self, path: Path, groups: Mapping[str, Mapping[MessageQueue, _Lock]]) -> None:
+    def _write(self, path: Path, groups: Mapping[str, Mapping[MessageQueue, _Lock]]) -> bool:
+        """Write the file; False, and the log says why, where that failed: the next change tries again."""
         locks = [
             [group, queue.topic, queue.broker_name, queue.queue_id, lock.owner]
             for group, table in groups.items()
@@ -198,6 +199,8 @@ class QueueLocks:
                 "locks are in memory alone: after a restart listeners may overlap",
                 extra={"path": path, "error": str(error)},
             )
+            return False
+        return True
 
     # --- Requests
 
@@ -226,9 +229,10 @@ class QueueLocks:
         text = answer.to_json() if len(held) <= _INLINE_QUEUES else await caller.apart(answer.to_json)
         return ok(request, body=text)
 
-    def _serve_unlock(self, request: Command, caller: Caller, body: UnlockBatchRequestBody) -> Command:
+    async def _serve_unlock(self, request: Command, caller: Caller, body: UnlockBatchRequestBody) -> Command:
         self._check(body.client_id, body.queues)
         self.unlock(body.consumer_group, body.client_id, body.queues)
+        await self._store()  # else a broker that is killed would keep the queue from its next owner for a lease
         return ok(request)
 
 

@@ -106,6 +106,29 @@ def test_locks_outlive_a_restart_for_a_lease(tmp_path: Path) -> None:
         assert locking(rig, "a") == tuple(QUEUES)
 
 
+def test_unlock_is_written_before_it_is_answered(tmp_path: Path) -> None:
+    """A broker that is killed then does not keep the queue for a member that has left."""
+    with make(tmp_path) as rig:
+        locking(rig, "a")
+        path = rig.store.path / "cometmq" / "locks.json"
+        assert b'"a"' in path.read_bytes()
+        locking(rig, "a", RequestCode.UNLOCK_BATCH_MQ)
+        assert b'"a"' not in path.read_bytes()
+
+
+def test_failed_write_of_locks_is_tried_again(tmp_path: Path) -> None:
+    with make(tmp_path) as rig:
+        locking(rig, "a")
+        path = rig.store.path / "cometmq" / "locks.json"
+        blocked = path.with_suffix(".tmp")
+        blocked.mkdir()
+        locking(rig, "a", RequestCode.UNLOCK_BATCH_MQ)
+        assert b'"a"' in path.read_bytes()
+        blocked.rmdir()
+        locking(rig, "a", RequestCode.UNLOCK_BATCH_MQ)
+        assert b'"a"' not in path.read_bytes()
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version": 2}', b'{"version": 1, "locks": [["g", 1, "b", 0, "a"]]}'])
 def test_locks_that_cannot_be_read_stop_no_start(tmp_path: Path, content: bytes) -> None:
     with make(tmp_path) as rig:

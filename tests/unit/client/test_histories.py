@@ -13,8 +13,8 @@ clocks step; messages come. The model (:mod:`support.history_model`) holds these
 - in the end each message was handled or given up, each that a reset moved back came again, progress is at the queues'
   ends, and nobody is a member who has left.
 
-A failure names its seed and the shortest history that still fails. ``CMQ_LONG=1`` runs ``CMQ_COUNT`` histories
-(10,000), with ``CMQ_SEED`` for the first.
+A failure names its seed and the shortest history that still fails; ``PYTHONHASHSEED=0`` makes it the same each time.
+``CMQ_LONG=1`` runs ``CMQ_COUNT`` histories (10,000), with ``CMQ_SEED`` for the first.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from random import Random
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 
+from cometmq.client.instance import name_servers, routes
 from cometmq.client.pop.simple_engine import SimpleEngine
 from cometmq.client.pop.simple_settings import SimpleSettings
 from cometmq.client.pull.pull_engine import PullEngine
@@ -531,7 +534,10 @@ def run_history(seed: int, events: Sequence[Event]) -> None:
             await world.happen(event)
         await world.settle()
 
-    run_virtual(main, limit_s=1_000_000)
+    with ExitStack() as patches:
+        for module in (name_servers, routes):
+            patches.enter_context(patch.object(module, "Random", lambda: Random(seed)))
+        run_virtual(main, limit_s=1_000_000)
 
 
 def trouble_of(seed: int, events: Sequence[Event]) -> str | None:
