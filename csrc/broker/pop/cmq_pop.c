@@ -197,7 +197,9 @@ static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_resu
         if (free_ms < popped->free_ms) popped->free_ms = free_ms;
         return;
     }
-    if (a->wait.order && cmq_pop_fifo_table_blocks(cmq_pop_service_ordered(a->pops)->order, key, a->wait.attempt, a->wait.invisible_ms, a->now_ms, &free_ms)) {
+    const bool is_blocked = a->wait.order && cmq_pop_fifo_table_blocks(cmq_pop_service_ordered(a->pops)->order, key, a->wait.attempt, a->wait.invisible_ms,
+                                                                       from, a->now_ms, &free_ms);
+    if (is_blocked) {
         if (free_ms < popped->free_ms) popped->free_ms = free_ms;
         return;
     }

@@ -129,6 +129,8 @@ class Member:
         is_done = False
         try:
             outcome = await self._work()
+            if model.failures[message.body_bytes] >= 2 * TRIES:
+                outcome = None  # an orderly queue's retries take longer each time
             is_done = outcome is None and not self.is_gone
             if outcome is not None and not self.is_gone:
                 model.failed(message, is_given_up=outcome is Outcome.DEAD_LETTER)

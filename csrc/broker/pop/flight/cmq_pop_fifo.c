@@ -35,7 +35,7 @@ cmq_status cmq_pop_fifo_ack(const cmq_pop_fifo *to, const cmq_offset_key *key, i
         status = CMQ_OK;
     }
     if (status == CMQ_OK) status = commit(to, key, next);
-    if (status == CMQ_OK) *wake_out = !cmq_pop_fifo_table_blocks(to->order, key, CMQ_SLICE_NONE, invisible_ms, now_ms, &free_ms);
+    if (status == CMQ_OK) *wake_out = !cmq_pop_fifo_table_blocks(to->order, key, CMQ_SLICE_NONE, invisible_ms, committed, now_ms, &free_ms);
     return status;
 }
 

@@ -177,12 +177,12 @@ static int64_t visible_of(const batch *of, uint32_t number)
     return of->invisible_ms < INT64_MAX - of->pop_ms ? of->pop_ms + of->invisible_ms : INT64_MAX;
 }
 
-/* When nothing of it is invisible any more; INT64_MIN: all is acked. */
-static int64_t free_ms_of(const batch *of)
+/* When nothing of it from `committed` on is invisible any more; INT64_MIN: all is acked. */
+static int64_t free_ms_of(const batch *of, int64_t committed)
 {
     int64_t latest = INT64_MIN;
     for (uint32_t i = 0; i < of->count; i++)
-        if (!is_acked(of, i) && visible_of(of, i) > latest) latest = visible_of(of, i);
+        if (!is_acked(of, i) && of->messages[i].offset >= committed && visible_of(of, i) > latest) latest = visible_of(of, i);
     return latest;
 }
 
@@ -262,7 +262,8 @@ static cmq_status CMQ_MUST_CHECK put_batch(cmq_pop_fifo_table *order, const cmq_
 
 /* ---- the loops ---- */
 
-bool cmq_pop_fifo_table_blocks(cmq_pop_fifo_table *order, const cmq_offset_key *key, cmq_slice attempt, int64_t invisible_ms, int64_t now_ms, int64_t *free_ms_out)
+bool cmq_pop_fifo_table_blocks(cmq_pop_fifo_table *order, const cmq_offset_key *key, cmq_slice attempt, int64_t invisible_ms, int64_t committed, int64_t now_ms,
+                               int64_t *free_ms_out)
 {
     const uint64_t hash = key_hash(key);
     bool blocked = false;
@@ -270,7 +271,7 @@ bool cmq_pop_fifo_table_blocks(cmq_pop_fifo_table *order, const cmq_offset_key *
     const entry *of = find(order, key, hash);
     if (of != NULL && !(attempt.bytes > 0 && cmq_slice_equal(attempt_of(of), attempt))) {
         if (of->out->invisible_ms <= 0) of->out->invisible_ms = invisible_ms;
-        const int64_t free_ms = free_ms_of(of->out);
+        const int64_t free_ms = free_ms_of(of->out, committed);
         blocked = free_ms > now_ms;
         if (blocked) *free_ms_out = free_ms;
     }

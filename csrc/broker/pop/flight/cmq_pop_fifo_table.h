@@ -43,8 +43,10 @@ void cmq_pop_fifo_table_destroy(cmq_pop_fifo_table *order);
 /* ---- the loops ---- */
 
 /* May a batch of this queue not be given out now? Then *free_ms_out is when it may without a further ack. `attempt` is empty where the client gave none;
- * `invisible_ms` is the pop's, for a batch from a file that does not say its own. */
-bool cmq_pop_fifo_table_blocks(cmq_pop_fifo_table *order, const cmq_offset_key *key, cmq_slice attempt, int64_t invisible_ms, int64_t now_ms, int64_t *free_ms_out);
+ * `invisible_ms` is the pop's, for a batch from a file that does not say its own. Messages before `committed` block nothing: acks of them change nothing
+ * any more, as after a restart, whose batch may be older than its progress. */
+bool cmq_pop_fifo_table_blocks(cmq_pop_fifo_table *order, const cmq_offset_key *key, cmq_slice attempt, int64_t invisible_ms, int64_t committed, int64_t now_ms,
+                               int64_t *free_ms_out);
 
 typedef struct cmq_pop_fifo_table_batch {
     cmq_slice attempt;           /* empty: none */

@@ -121,7 +121,7 @@ static void a_change_is_counted_from_the_pop(void)
     CHECK(wake);
     CHECK(ack(&to, 11, NOW, NOW + 100) == false);
     CHECK(ack(&to, 15, NOW, NOW + 100) == false);
-    CHECK(cmq_pop_fifo_table_blocks(to.order, &key, CMQ_SLICE_NONE, INVISIBLE, NOW, &free_ms));
+    CHECK(cmq_pop_fifo_table_blocks(to.order, &key, CMQ_SLICE_NONE, INVISIBLE, 0, NOW, &free_ms));
     CHECK_INT(free_ms, NOW + 7000);
     CHECK_INT(cmq_pop_fifo_change(&to, &key, 10, NOW - 1, 5000, NOW + 2000, &wake), 7001);   /* of another pop: told, and nothing done */
     CHECK(!wake);
@@ -143,6 +143,20 @@ static void a_pending_reset_stays(void)
     destroy(&to);
 }
 
+/* After a kill the batch may be older than the progress: its acks were not written down, and come too late to be taken again. */
+static void batch_that_progress_has_passed_blocks_nothing(void)
+{
+    cmq_pop_fifo to = make();
+    int64_t free_ms = 0;
+    give(&to, "", 10, NOW);
+    CHECK_OK(cmq_offsets_commit(to.offsets, &key, 11));
+    CHECK(cmq_pop_fifo_table_blocks(to.order, &key, CMQ_SLICE_NONE, INVISIBLE, 11, NOW, &free_ms));
+    CHECK_OK(cmq_offsets_commit(to.offsets, &key, 16));
+    CHECK(!ack(&to, 10, NOW, NOW + 1));
+    CHECK(!cmq_pop_fifo_table_blocks(to.order, &key, CMQ_SLICE_NONE, INVISIBLE, 16, NOW, &free_ms));
+    destroy(&to);
+}
+
 static void what_cannot_be_given_changes_no_batch(void)
 {
     cmq_pop_fifo to = make();
@@ -158,4 +172,5 @@ static void what_cannot_be_given_changes_no_batch(void)
 CMQ_TEST_MAIN(CMQ_TEST(progress_follows_the_acks), CMQ_TEST(the_last_message_that_time_freed_wakes_too), CMQ_TEST(messages_that_come_again_are_counted),
               CMQ_TEST(strangers_and_latecomers), CMQ_TEST(without_a_batch_only_the_next_message_moves_the_group),
               CMQ_TEST(a_change_is_counted_from_the_pop), CMQ_TEST(a_pending_reset_stays),
+              CMQ_TEST(batch_that_progress_has_passed_blocks_nothing),
               CMQ_TEST(what_cannot_be_given_changes_no_batch))

@@ -40,7 +40,7 @@ static cmq_pop_fifo_table_counts pop(cmq_pop_fifo_table *order, const cmq_offset
 static int64_t blocked_until(cmq_pop_fifo_table *order, const cmq_offset_key *key, const char *attempt, int64_t now_ms)
 {
     int64_t free_ms = 0;
-    const bool blocked = cmq_pop_fifo_table_blocks(order, key, cmq_slice_of_text(attempt), INVISIBLE, now_ms, &free_ms);
+    const bool blocked = cmq_pop_fifo_table_blocks(order, key, cmq_slice_of_text(attempt), INVISIBLE, 0, now_ms, &free_ms);
     CHECK_INT(blocked, free_ms > now_ms);
     return free_ms;
 }
@@ -272,7 +272,7 @@ static void random_pop(cmq_pop_fifo_table *order, const cmq_offset_key *key, mod
     const bool same = of->has_batch && attempt > 0 && attempt == of->attempt;
     const int64_t free_ms = same ? 0 : model_free_ms(of);
     int64_t found_ms = 0, offsets[8];
-    CHECK_INT(cmq_pop_fifo_table_blocks(order, key, cmq_slice_of_text(attempt_texts[attempt]), 1, now_ms, &found_ms), free_ms > now_ms);
+    CHECK_INT(cmq_pop_fifo_table_blocks(order, key, cmq_slice_of_text(attempt_texts[attempt]), 1, 0, now_ms, &found_ms), free_ms > now_ms);
     if (free_ms > now_ms) {
         CHECK_INT(found_ms, free_ms);
         return;
@@ -380,7 +380,7 @@ static void *consume(void *given)
     for (int64_t i = 0; i < 20000; i++) {
         const cmq_offset_key key = key_of((int32_t)(i % 7));
         int64_t free_ms, next;
-        if (!cmq_pop_fifo_table_blocks(order, &key, CMQ_SLICE_NONE, INVISIBLE, NOW + i, &free_ms)) pop(order, &key, "", i, 2, NOW + i);
+        if (!cmq_pop_fifo_table_blocks(order, &key, CMQ_SLICE_NONE, INVISIBLE, 0, NOW + i, &free_ms)) pop(order, &key, "", i, 2, NOW + i);
         else if (i % 3 == 0) cmq_pop_fifo_table_clear(order, &key);
         else if (cmq_pop_fifo_table_ack(order, &key, i - 7, NOW + i - 7, &next) == CMQ_OK) CHECK(next >= i - 7);
     }
