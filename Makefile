@@ -187,6 +187,10 @@ model-long: $(SETUP) ## 30,000 histories of pops against a reference (CMQ_HISTOR
 	$(call configure_and_build,release,)
 	@CMQ_LONG=1 build/release/tests/model_pop
 
+.PHONY: histories-long
+histories-long: $(BUILT) ## 100,000 histories of consumer groups against a model (CMQ_COUNT=n; CMQ_SEED=n repeats from one)
+	@CMQ_LONG=1 PYTHONHASHSEED=0 CMQ_COUNT=$${CMQ_COUNT:-100000} $(BIN)/python -m pytest -q -s tests/unit/client/test_histories.py
+
 FUZZ_MUTATIONS ?= 20000000
 .PHONY: fuzz
 fuzz: $(SETUP) ## mutate corpora for minutes under AddressSanitizer; FUZZ_MUTATIONS=n; CMQ_SEED=n repeats a run

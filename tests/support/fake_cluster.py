@@ -39,6 +39,7 @@ __all__ = ["Asked", "FakeBroker", "FakeCluster", "FakeNetwork", "Record", "tag_c
 MEMBER_LIVES_MS = 120_000
 EXPIRY_SCAN_MS = 10_000
 LOCK_LIVES_MS = 60_000
+RESET_FENCE_MS = 60_000
 DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 TRIES = 16
 PROPERTIES_MAX = 32_767
@@ -364,8 +365,8 @@ class FakeBroker:
         """Where the next pull of a group is sent instead, as after a reset on upstream's side."""
         self.resets: set[tuple[str, str, int]] = set()
         """Resets of which no pull has shown yet that its sender knows: progress stays where they put it."""
-        self.knowing: dict[tuple[str, str, int], FakeNetwork] = {}
-        """Whose commits count after a reset: who began where the progress is."""
+        self.knowing: dict[tuple[str, str, int], tuple[FakeNetwork, int]] = {}
+        """Whose commits alone count after a reset, who began where the progress is, and until when."""
         self.locks: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
         self.delayed = 0
         self.pops = FakePops(self, cluster.loop)
@@ -473,7 +474,8 @@ class FakeBroker:
         return command.response(ResponseCode.SUCCESS)
 
     def _commit(self, client: FakeNetwork, key: tuple[str, str, int], offset: int) -> None:
-        if key not in self.resets and self.knowing.get(key, client) is client:
+        knowing, until_ms = self.knowing.get(key, (client, 0))
+        if key not in self.resets and (knowing is client or self._loop.now_ms() >= until_ms):
             self.offsets[key] = offset
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -494,7 +496,7 @@ class FakeBroker:
         if key in self.resets or key in self.knowing:
             if asked.queue_offset == self.offsets.get(key):
                 self.resets.discard(key)
-                self.knowing[key] = client
+                self.knowing[key] = client, self._loop.now_ms() + RESET_FENCE_MS
             elif key in self.resets:
                 return self.offsets[key]
         return None

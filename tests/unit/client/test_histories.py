@@ -13,8 +13,8 @@ clocks step; messages come. The model (:mod:`support.history_model`) holds these
 - in the end each message was handled or given up, each that a reset moved back came again, progress is at the queues'
   ends, and nobody is a member who has left.
 
-A failure names its seed and the shortest history that still fails; ``PYTHONHASHSEED=0`` makes it the same each time.
-``CMQ_LONG=1`` runs ``CMQ_COUNT`` histories (10,000), with ``CMQ_SEED`` for the first.
+A failure names its seed and the shortest history that still fails; ``PYTHONHASHSEED=0`` makes it nearly the same each
+time. ``CMQ_LONG=1`` (``make histories-long``) runs ``CMQ_COUNT`` histories, with ``CMQ_SEED`` for the first.
 """
 
 from __future__ import annotations
@@ -575,6 +575,8 @@ def test_random_histories() -> None:
             break
         events = history_of(seed)
         trouble = trouble_of(seed, events)
+        if LONG and (seed - FIRST_SEED) % 1_000 == 999:
+            print(f"{seed - FIRST_SEED + 1} histories, the first of seed {FIRST_SEED}", flush=True)  # noqa: T201
         if trouble is not None:
             found = shortest(seed, events)
             lines = "\n".join(f"  {event}" for event in found)
