@@ -251,14 +251,37 @@ def _python_map(name: str, what: str, requests: list[Request]) -> list[str]:
 # --- People -----------------------------------------------------------------------------------------------------------
 
 _INTRODUCTION = """\
-CometMQ speaks the remoting protocol of Apache RocketMQ 5.3.3, in both header formats (JSON and ROCKETMQ), and says
-version 479 (5.3.3) of itself. Clients, `mqadmin`, brokers and name servers of the 4.9 and 5.x lines are what it is
-tested with. What is here was compared with the frames that real 4.9.7 and 5.3.3 servers and clients exchanged.
+CometMQ speaks the remoting protocol of Apache RocketMQ 5.3.3, in both header formats (JSON and ROCKETMQ), and reports
+version 479 (5.3.3). It is tested with clients, `mqadmin`, brokers and name servers of the 4.9 and 5.x lines, and compared
+with the frames that real 4.9.7 and 5.3.3 servers and clients exchanged.
 
 *Since* is upstream's first release that knows the code; 4.2 stands for it and everything before, and *ours* for codes
 that no release of upstream's has, which its clients never send and its brokers answer with code 3. *Served in* says
 which part answers: the engine's socket loops (C), or the control plane (Python). A code may move between the two
 without a client noticing. Every code that is not served is answered with code 3 (`REQUEST_CODE_NOT_SUPPORTED`).
+"""
+_STORE_FILES = """\
+## Store files
+
+The directory is RocketMQ's format byte for byte: commit log, consume queues, index, checkpoint, and the JSON files under
+`config/`. It is tested against stores that RocketMQ 4.9.7 and 5.3.3 wrote and, both ways, against their real brokers with
+the official Java client: a broker opens a store that CometMQ wrote, and the reverse, after clean stops and crashes of
+either. Both take the same lock, so only one of them writes at a time.
+"""
+_FEATURES = """\
+## Features beside the request codes
+
+| feature of upstream's | here |
+|---|---|
+| gRPC API and proxy (the `rocketmq-clients` of 5.x) | not served; such clients cannot connect. Apache's proxy in front of a CometMQ broker is not tested |
+| TLS | neither broker, name server nor client speaks it. A connection that begins with a TLS hello is closed and counted |
+| signed requests and access control (of 4.9 and 5.x) | settings that switch access control on are refused at the start; the broker ignores signatures and serves every client. `cometmq.client` signs nothing, so brokers with access control reject it |
+| tiered storage (`messageStorePlugIn`) | not supported; the setting is accepted and has no effect. Messages live in the local commit log until retention deletes them |
+| COMPACTION topics (`cleanup.policy=COMPACTION`) | not compacted: the attribute is stored, and the topic behaves as one with `DELETE`; consumers get every version of a key until retention deletes it. Files under `compaction/` are not read |
+| RocksDB queues and configuration (`storeType`, `popConsumerKVServiceEnable`) | refused at the start |
+| DLedger, slaves | refused at the start; there is no replication |
+| SQL92 filters | refused with code 1, as by a broker with `enablePropertyFilter=false` |
+| transactions, request-reply | not served; see [Not yet](#not-yet) |
 """
 _SERVED_BY = {"c": "C", "python": "Python"}
 _SECTIONS = (
@@ -277,6 +300,10 @@ def document(table: Table) -> str:
         f"Made from `{TABLE}` by `make codes`; do not edit.",
         "",
         *_INTRODUCTION.splitlines(),
+        "",
+        *_STORE_FILES.splitlines(),
+        "",
+        *_FEATURES.splitlines(),
         "",
     ]
     for title, server, text in _SECTIONS:

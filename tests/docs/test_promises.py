@@ -1,4 +1,4 @@
-"""docs/promises.md names all promises once, and tests that exist."""
+"""tests/PROMISES.md names all promises once, and tests that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "tests" / "PROMISES.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (\d+) \| (.+?) \| (.+?) \|$", PAGE, flags=re.MULTILINE)
 PROMISES = 130
 

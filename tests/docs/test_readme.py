@@ -25,7 +25,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "PROMISES.md"])
 BLOCK = re.compile(r"^```python(?P<mark>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 SHELL_BLOCK = re.compile(r"^```sh run\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN = re.compile(r" run(?: needs=(?P<needs>[\w.]+))?")
@@ -92,7 +92,7 @@ def test_block(block: Block, tmp_path: Path) -> None:
     run_program(block, tmp_path)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/arrow.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/arrow.md", "docs/embed.md"])
 def test_blocks_one_after_another_in_one_directory(page: str, tmp_path: Path) -> None:
     for block in blocks():
         run = RUN.fullmatch(block.mark)
