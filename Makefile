@@ -133,6 +133,30 @@ test-install: $(BUILT) ## build a wheel, install it into an environment of its o
 	@cd build && venv-install/bin/python -c 'import importlib.util as u; s = u.find_spec("pyspark_cometmq"); assert s and "venv-install" in s.origin, s'
 	@cd build && printf 'the installed wheel answers: cometmq ' && venv-install/bin/cometmq --version
 
+# Programs that only packaging and the site need, installed into .venv where they are missing: $(1) the extra, $(2) a package of it.
+define with_extra
+	@$(BIN)/python -c 'import importlib.metadata as m; m.version("$(2)")' 2>/dev/null || { echo "installing the extra $(1)"; $(PIP_INSTALL) -e '.[$(1)]'; }
+endef
+
+.PHONY: wheel
+wheel: $(BUILT) ## a manylinux wheel in dist/, for systems with this machine's C library or a newer one
+	$(call with_extra,packaging,auditwheel)
+	@rm -rf build/wheel-plain && mkdir -p dist
+	@$(BIN)/python -m pip wheel -q --no-build-isolation --no-deps -w build/wheel-plain \
+		-C cmake.define.CMQ_WERROR=$(CMQ_WERROR) -C install.strip=true .
+	@$(BIN)/auditwheel repair -w dist build/wheel-plain/*.whl > build/wheel.log 2>&1 || { cat build/wheel.log; exit 1; }
+	@ls dist/*manylinux*.whl
+
+.PHONY: sdist
+sdist: $(SETUP) ## a source distribution in dist/, then built, installed and used in an environment of its own (needs PyPI)
+	$(call with_extra,packaging,build)
+	@rm -rf build/venv-sdist dist/*.tar.gz && mkdir -p dist
+	@$(BIN)/python -m build --sdist -o dist . > build/sdist.log 2>&1 || { cat build/sdist.log; exit 1; }
+	@$(BIN)/python -m venv build/venv-sdist
+	@build/venv-sdist/bin/python -m pip install -q dist/*.tar.gz
+	@cd build && venv-sdist/bin/python -W error ../tools/check_installed.py
+	@ls dist/*.tar.gz
+
 .PHONY: test-py-asan
 test-py-asan: $(BUILT) ## pytest with the extension built under AddressSanitizer (slow; not part of `make test`)
 	@rm -rf build/wheel-asan
@@ -265,6 +289,11 @@ bench-query: $(BUILT) ## DuckDB, Polars and Spark over the live log against Parq
 bench-100m: $(BUILT) ## the store with 1 million against 100 million messages (26 GiB of disk; goes on where it stopped; --keep)
 	$(call configure_and_build,release,)
 	@$(BIN)/python benchmarks/run_store.py --scale $(BENCH_ARGS)
+
+.PHONY: plots
+plots: $(SETUP) ## draw the pictures of README and docs/performance.md (PLOTS='RESULT.json --to DIR' draws your own runs)
+	@$(BIN)/python tools/draw_path.py
+	@$(BIN)/python tools/draw_plots.py $(PLOTS)
 
 # test-java and test-java-short come with tests/interop/java/java.mk.
 -include tests/interop/java/java.mk

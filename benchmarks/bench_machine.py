@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
@@ -19,6 +20,7 @@ def load() -> float:
     return os.getloadavg()[0]
 
 
+@functools.cache
 def commit() -> str:
     """Return the short commit, with a ``+`` where files have changes beside it; "unknown" without git."""
     try:

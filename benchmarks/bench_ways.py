@@ -7,6 +7,7 @@ import json
 import os
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from bench_machine import ROOT, load
+from bench_machine import ROOT, facts, load
+from bench_results import figures_of_rows, save_result
 from bench_table import number, table_console
 
 __all__ = ["medians", "parser_of", "run_and_print"]
@@ -41,6 +43,10 @@ def medians(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> list[dict[str,
     ]
 
 
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in row.items() if name != "way"}
+
+
 def run_and_print(
     parser: argparse.ArgumentParser,
     run: Callable[[Path, argparse.Namespace], list[dict[str, Any]]],
@@ -59,9 +65,13 @@ def run_and_print(
         parser.error(f"a body has at least {_BODY_BYTES_MIN} bytes")
     parent = Path(os.environ.get("CMQ_BENCH_DIR", ROOT / "build" / "bench" / "data"))
     parent.mkdir(parents=True, exist_ok=True)
-    before = load()
+    before, when, machine = load(), time.strftime("%Y-%m-%d-%H%M%S"), facts(parent)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=parent) as home:
         rows = run(Path(home), arguments)
+    benchmark, program = prefix.rstrip("-"), Path(parser.prog).name
+    named = [{"name": f"{arguments.body_bytes}B", row["way"]: _numbers(row)} for row in rows]
+    figures = figures_of_rows(benchmark, named)
+    save_result(benchmark, when, machine, list(figures), command=f"python benchmarks/{program}", flush=arguments.flush)
     if arguments.json:
         print(json.dumps({"load": before, "flush": arguments.flush, "rows": rows}, indent=1))
         return 0

@@ -8,8 +8,8 @@ one and then to the other, as many times as there are rounds, so that a noisy ma
 its bytes) and prints no figure for a run that is not right. CPU is the broker's process, all threads. Where Java or
 Maven is missing, ours is measured alone, and one line says so.
 
-Figures are medians over the rounds, saved in ``CMQ_BENCH_RESULTS``, by default ``build/bench``. Stores are made in
-``CMQ_BENCH_DIR``, by default ``build/bench/data``.
+Figures are medians over the rounds, saved in ``CMQ_BENCH_RESULTS``, by default ``benchmarks/results``. Stores are made
+in ``CMQ_BENCH_DIR``, by default ``build/bench/data``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench_machine import ROOT, commit, facts, load
+from bench_machine import ROOT, facts, load
+from bench_results import figures_of_rows, save_result
 from bench_support import Figure
 from bench_table import goal_cells, number, table_console
 from system.peers import OURS, PEER_VERSION, PeerMissing, Server, busy_broker, java_broker, our_broker, prepare_java
@@ -259,17 +260,16 @@ def main() -> int:
     except PeerMissing as missing:
         console.print(f"ours alone, as there is no Java broker: {missing}", markup=False)
         with_java = False
-    results = Path(os.environ.get("CMQ_BENCH_RESULTS", ROOT / "build" / "bench"))
-    parent = Path(os.environ.get("CMQ_BENCH_DIR", results / "data"))
+    parent = Path(os.environ.get("CMQ_BENCH_DIR", ROOT / "build" / "bench" / "data"))
     parent.mkdir(parents=True, exist_ok=True)
-    results.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    saved = results / f"broker-{time.strftime('%Y-%m-%d-%H%M%S')}-{commit()}.json"
-    head = {"facts": facts(parent), "java": PEER_VERSION if with_java else None}
+    when, machine, saved = time.strftime("%Y-%m-%d-%H%M%S"), facts(parent), Path()
+    java = PEER_VERSION if with_java else None
     # Saved after each scenario: a run that ends early has not measured for nothing.
     for row in run_all(console, parent, with_java=with_java, arguments=arguments):
         rows.append(row)
-        saved.write_text(json.dumps({**head, "rows": rows}, indent=1))
+        found = list(figures_of_rows("broker", rows))
+        saved = save_result("broker", when, machine, found, is_quick=arguments.quick, java=java)
     if arguments.json:
         print(json.dumps(rows, indent=1))
     else:

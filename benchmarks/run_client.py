@@ -14,15 +14,14 @@ order. What a consumer got is checked likewise, in order where one call gets a q
 gives no figure, says why, and the command ends with 1. A rival that cannot be had on this machine is left out with the
 reason. CPU is the client's process, all threads; its server's beside it.
 
-Figures are medians over the rounds, saved after each scenario in ``CMQ_BENCH_RESULTS``, by default ``build/bench``.
-Servers keep their files in ``CMQ_BENCH_DIR``, by default ``build/bench/data``.
+Figures are medians over the rounds, saved after each scenario in ``CMQ_BENCH_RESULTS``, by default
+``benchmarks/results``. Servers keep their files in ``CMQ_BENCH_DIR``, by default ``build/bench/data``.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -40,6 +39,7 @@ from rich.table import Table
 
 from bench_goals import goal_of
 from bench_machine import ROOT, commit, facts, load
+from bench_results import save_result
 from bench_support import Figure, figure
 from bench_table import number, table_console
 from clients.jobs import LATENCY, SCENARIOS, SYSTEMS, Kind, Scenario, System, why_not
@@ -407,14 +407,10 @@ def main() -> int:
     # Whoever ends this run ends the servers with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = table_console(stderr=arguments.json)
-    results = Path(os.environ.get("CMQ_BENCH_RESULTS", ROOT / "build" / "bench"))
     parent = Path(os.environ.get("CMQ_BENCH_DIR", ROOT / "build" / "bench" / "data"))
-    for folder in (results, parent):
-        folder.mkdir(parents=True, exist_ok=True)
+    parent.mkdir(parents=True, exist_ok=True)
     when, machine, figures = time.strftime("%Y-%m-%d-%H%M%S"), facts(parent), list[Figure]()
-    at_commit, begin = commit(), time.monotonic()
-    name = f"client-{when}-{at_commit.replace('+', '-changed')}{'-quick' if arguments.quick else ''}.json"
-    head = {"when": when, "commit": at_commit, "quick": arguments.quick, "machine": machine}
+    begin, saved = time.monotonic(), Path()
     home = Path(tempfile.mkdtemp(prefix="client-", dir=parent))
     try:
         with Rig(home, console, arguments) as rig:
@@ -425,21 +421,21 @@ def main() -> int:
             for found in run.figures():
                 figures += found
                 add_ratios(found)
-                document = {**head, "settings": lines, "failed": run.failed, "figures": figures}
-                (results / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+                more = {"settings": lines, "failed": run.failed}
+                saved = save_result("client", when, machine, figures, is_quick=arguments.quick, **more)
     finally:
         shutil.rmtree(home)
     if not figures:
         raise SystemExit("nothing was measured: no scenario or no client has that in its name, or all failed")
     if arguments.json:
-        print((results / name).read_text(encoding="utf-8"))
+        print(saved.read_text(encoding="utf-8"))
     else:
-        title = f"{when}, commit {at_commit}, {machine['processor']}, {machine['processors']} cores"
+        title = f"{when}, commit {commit()}, {machine['processor']}, {machine['processors']} cores"
         print_figures(console, figures, title + (": QUICK, these figures mean nothing" if arguments.quick else ""))
         for line in lines:
             console.print(line, highlight=False, markup=False)
         took = f"{time.monotonic() - begin:.0f} s; load was {machine['load_at_start']:.1f} at the start"
-        console.print(f"saved as {results / name}; took {took}", highlight=False)
+        console.print(f"saved as {saved}; took {took}", highlight=False)
     if run.failed:
         console.print(f"failed, with traces in that file: {'; '.join(run.failed)}", highlight=False, markup=False)
     return 1 if run.failed else 0

@@ -16,7 +16,7 @@ Nothing unverified is printed. Each message was popped once with its bytes, each
 reached the end of every queue; behind the invisible time of what was acknowledged, nothing of it had come back. What
 was not acknowledged came back, each message once. CPU is the broker's process, all threads. What this machine lacks is
 left out, with the reason. Figures are medians over the rounds, saved in ``CMQ_BENCH_RESULTS``, by default
-``build/bench``; servers keep their files in ``CMQ_BENCH_DIR``, by default ``build/bench/data``.
+``benchmarks/results``; servers keep their files in ``CMQ_BENCH_DIR``, by default ``build/bench/data``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ import numpy as np
 from rich.console import Console
 
 import cometmq
-from bench_machine import ROOT, commit, facts, load
+from bench_machine import ROOT, facts, load
+from bench_results import figures_of_rows, save_result
 from bench_support import Figure
 from bench_table import table_console
 from clients.jobs import SHARED_SCENARIOS, SHARED_SYSTEMS
@@ -385,36 +386,35 @@ def main() -> int:
     except PeerMissing as missing:
         console.print(f"ours alone, as there is no Java broker: {missing}", markup=False)
         with_java = False
-    results = Path(os.environ.get("CMQ_BENCH_RESULTS", ROOT / "build" / "bench"))
-    parent = Path(os.environ.get("CMQ_BENCH_DIR", results / "data"))
-    for folder in (results, parent):
-        folder.mkdir(parents=True, exist_ok=True)
-    begin, machine = time.monotonic(), facts(parent)
-    saved = results / f"pop-{time.strftime('%Y-%m-%d-%H%M%S')}-{commit()}{'-quick' if arguments.quick else ''}.json"
-    document: dict[str, Any] = {
-        "machine": machine,
-        "java": PEER_VERSION if with_java else None,
-        "quick": arguments.quick,
-    }
+    parent = Path(os.environ.get("CMQ_BENCH_DIR", ROOT / "build" / "bench" / "data"))
+    parent.mkdir(parents=True, exist_ok=True)
+    begin, machine, when = time.monotonic(), facts(parent), time.strftime("%Y-%m-%d-%H%M%S")
+    document: dict[str, Any] = {"java": PEER_VERSION if with_java else None}
     rows: list[Row] = []
+    figures: list[Figure] = []
+
+    def save() -> Path:
+        found = [*figures_of_rows("pop", rows), *figures]
+        return save_result("pop", when, machine, found, is_quick=arguments.quick, **document)
+
     home = Path(tempfile.mkdtemp(prefix="pop-", dir=parent))
     python = PythonRuns(console, arguments)
     try:
         # Saved after each row: a run that ends early has not measured for nothing.
         for row in wire_rows(console, home, arguments, with_java=with_java):
             rows.append(row)
-            saved.write_text(json.dumps({**document, "rows": rows}, indent=1) + "\n", encoding="utf-8")
-        figures = python.figures(home / "python")
+            save()
+        figures += python.figures(home / "python")
     finally:
         shutil.rmtree(home)
-    document |= {"rows": rows, "figures": figures, "settings": python.lines, "failed": python.failed}
-    saved.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    document |= {"settings": python.lines, "failed": python.failed}
+    saved = save()
     if not rows and not figures:
         raise SystemExit("nothing was measured: no row has that in its name, or all failed")
     if arguments.json:
         print(saved.read_text(encoding="utf-8"))
     else:
-        print_document(console, document)
+        print_document(console, {**document, "quick": arguments.quick, "rows": rows, "figures": figures})
         took = f"{time.monotonic() - begin:.0f} s; load was {machine['load_at_start']:.1f} at the start"
         console.print(f"saved as {saved}; took {took}", highlight=False)
     if python.failed:

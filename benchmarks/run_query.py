@@ -24,11 +24,12 @@ from rich.table import Table
 
 from bench_goals import goal_of
 from bench_machine import ROOT, commit, facts
+from bench_results import save_result
 from bench_support import Figure
 from bench_table import number, table_console
 from cometmq.spark.requirements import missing
 from query.data import FULL, ROW_GROUP_ROWS
-from run_store import Run, Step, save, wanted_steps
+from run_store import Run, Step, wanted_steps
 
 
 def local_steps(quick: bool) -> Iterator[Step]:
@@ -150,8 +151,12 @@ def main() -> None:
     if lacking is not None:
         console.print(f"Spark's part is left out: {lacking}", highlight=False)
         steps = [step for step in steps if not step.name.startswith("spark/")]
-    run.all(steps, lambda: save(run, f"query-{when}", machine, arguments.quick))
-    path = save(run, f"query-{when}", machine, arguments.quick)
+
+    def save() -> Path:
+        return save_result("query", when, machine, run.figures, is_quick=arguments.quick)
+
+    run.all(steps, save)
+    path = save()
     if arguments.json:
         print(path.read_text(encoding="utf-8"))
         raise SystemExit(1 if run.failed else 0)

@@ -6,7 +6,7 @@
 ``--only`` takes parts of steps' names (bench_append, api, rivals/lmdb); ``bench_append=async warm`` also passes
 ``--only`` to the C program. Every step verifies its own results and fails rather than print a wrong figure; the others
 go on, and the command ends with 1. The figures are saved after each step in ``CMQ_BENCH_RESULTS``, by default
-``build/bench``, with the machine's facts and the load.
+``benchmarks/results``, with the machine's facts and the load.
 Stores are made in ``CMQ_BENCH_DIR``, by default ``build/bench/data``: it should lie on the disk that is to be measured.
 """
 
@@ -28,6 +28,7 @@ from typing import Any
 from rich.console import Console
 
 from bench_machine import ROOT, commit, facts, load
+from bench_results import save_result
 from bench_support import Figure, figure
 from bench_table import print_table, table_console
 
@@ -206,17 +207,6 @@ def add_ratios(figures: list[Figure]) -> None:
                 one |= {"floor": "cometmq", "floor_value": ours["value"], "ratio": one["value"] / ours["value"]}
 
 
-def save(run: Run, when: str, machine: dict[str, Any], quick: bool) -> Path:
-    """Write <date>-<commit>.json."""
-    folder = Path(os.environ.get("CMQ_BENCH_RESULTS", ROOT / "build" / "bench"))
-    folder.mkdir(parents=True, exist_ok=True)
-    at_commit = commit()
-    path = folder / f"{when}-{at_commit.replace('+', '-changed')}{'-quick' if quick else ''}.json"
-    document = {"when": when, "commit": at_commit, "quick": quick, "machine": machine, "figures": run.figures}
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    return path
-
-
 # --- 100 million ------------------------------------------------------------------------------------------------------
 
 
@@ -286,16 +276,21 @@ def main() -> None:
     build = arguments.build_dir / "benchmarks"
     machine, when = facts(directory), time.strftime("%Y-%m-%d-%H%M%S")
     run = Run(console, environment)
+
+    def save() -> Path:
+        name = "100m" if arguments.scale else "store"
+        return save_result(name, when, machine, run.figures, is_quick=arguments.quick)
+
     with tempfile.TemporaryDirectory() as folder:
         if arguments.scale:
             steps = scale_steps(build, arguments.quick, directory, arguments.keep, console)
         else:
             steps = wanted_steps(all_steps(arguments, build, directory, Path(folder)), arguments.only)
         # After each step: a run that is interrupted keeps what it has.
-        run.all(steps, lambda: save(run, when, machine, arguments.quick))
+        run.all(steps, save)
     run.figures = join_rounds(run.figures)
     add_ratios(run.figures)
-    path = save(run, when, machine, arguments.quick)
+    path = save()
     if arguments.json:
         print(path.read_text(encoding="utf-8"))
         report_failures(run)
@@ -304,9 +299,7 @@ def main() -> None:
         f"{when}, commit {commit()}, {machine['processor']}, {machine['processors']} cores, {machine['file_system']}"
     )
     print_table(console, run.figures, title + (": QUICK, these figures mean nothing" if arguments.quick else ""))
-    console.print(
-        f"saved as {path.relative_to(ROOT)}; load was {machine['load_at_start']:.1f} at the start", highlight=False
-    )
+    console.print(f"saved as {path}; load was {machine['load_at_start']:.1f} at the start", highlight=False)
     report_failures(run)
 
 

@@ -70,11 +70,20 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """A feature of upstream's that no request code shows, and its state here."""
+
+    feature: str
+    here: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """The whole table, in the order of the codes."""
 
     requests: tuple[Request, ...]
     responses: tuple[Response, ...]
+    features: tuple[Feature, ...]
     differences: tuple[Difference, ...]
 
 
@@ -85,13 +94,16 @@ def read_table(text: str) -> Table:
         TableError: an unknown key, a wrong value, or a code that comes twice.
     """
     document = tomllib.loads(text)
-    if set(document) != {"request", "response", "difference"}:
-        raise TableError(f"the table has {', '.join(sorted(document))}, not request, response and difference")
+    if set(document) != {"request", "response", "feature", "difference"}:
+        raise TableError(f"the table has {', '.join(sorted(document))}, not request, response, feature and difference")
     requests = [_request(name, entry) for name, entry in document["request"].items()]
     responses = [_response(name, entry) for name, entry in document["response"].items()]
     differences = [Difference(what=entry["what"], why=entry["why"]) for entry in document["difference"]]
     return Table(
-        requests=tuple(_by_code(requests)), responses=tuple(_by_code(responses)), differences=tuple(differences)
+        requests=tuple(_by_code(requests)),
+        responses=tuple(_by_code(responses)),
+        features=tuple(Feature(feature=entry["feature"], here=entry["here"]) for entry in document["feature"]),
+        differences=tuple(differences),
     )
 
 
@@ -252,8 +264,8 @@ def _python_map(name: str, what: str, requests: list[Request]) -> list[str]:
 
 _INTRODUCTION = """\
 CometMQ speaks the remoting protocol of Apache RocketMQ 5.3.3, in both header formats (JSON and ROCKETMQ), and reports
-version 479 (5.3.3). It is tested with clients, `mqadmin`, brokers and name servers of the 4.9 and 5.x lines, and compared
-with the frames that real 4.9.7 and 5.3.3 servers and clients exchanged.
+version 479 (5.3.3). It is tested with clients, `mqadmin`, brokers and name servers of the 4.9 and 5.x lines, and its
+frames were compared with those that real 4.9.7 and 5.3.3 servers and clients exchanged.
 
 *Since* is upstream's first release that knows the code; 4.2 stands for it and everything before, and *ours* for codes
 that no release of upstream's has, which its clients never send and its brokers answer with code 3. *Served in* says
@@ -263,25 +275,10 @@ without a client noticing. Every code that is not served is answered with code 3
 _STORE_FILES = """\
 ## Store files
 
-The directory is RocketMQ's format byte for byte: commit log, consume queues, index, checkpoint, and the JSON files under
-`config/`. It is tested against stores that RocketMQ 4.9.7 and 5.3.3 wrote and, both ways, against their real brokers with
-the official Java client: a broker opens a store that CometMQ wrote, and the reverse, after clean stops and crashes of
-either. Both take the same lock, so only one of them writes at a time.
-"""
-_FEATURES = """\
-## Features beside the request codes
-
-| feature of upstream's | here |
-|---|---|
-| gRPC API and proxy (the `rocketmq-clients` of 5.x) | not served; such clients cannot connect. Apache's proxy in front of a CometMQ broker is not tested |
-| TLS | neither broker, name server nor client speaks it. A connection that begins with a TLS hello is closed and counted |
-| signed requests and access control (of 4.9 and 5.x) | settings that switch access control on are refused at the start; the broker ignores signatures and serves every client. `cometmq.client` signs nothing, so brokers with access control reject it |
-| tiered storage (`messageStorePlugIn`) | not supported; the setting is accepted and has no effect. Messages live in the local commit log until retention deletes them |
-| COMPACTION topics (`cleanup.policy=COMPACTION`) | not compacted: the attribute is stored, and the topic behaves as one with `DELETE`; consumers get every version of a key until retention deletes it. Files under `compaction/` are not read |
-| RocksDB queues and configuration (`storeType`, `popConsumerKVServiceEnable`) | refused at the start |
-| DLedger, slaves | refused at the start; there is no replication |
-| SQL92 filters | refused with code 1, as by a broker with `enablePropertyFilter=false` |
-| transactions, request-reply | not served; see [Not yet](#not-yet) |
+The directory is RocketMQ's format byte for byte: commit log, consume queues, index, checkpoint, and the JSON files
+under `config/`. It is tested against stores that RocketMQ 4.9.7 and 5.3.3 wrote and, both ways, against their real
+brokers with the official Java client: a broker opens a store that CometMQ wrote, and the reverse, after clean stops and
+crashes of either. Both take the same lock, so only one of them writes at a time.
 """
 _SERVED_BY = {"c": "C", "python": "Python"}
 _SECTIONS = (
@@ -303,7 +300,11 @@ def document(table: Table) -> str:
         "",
         *_STORE_FILES.splitlines(),
         "",
-        *_FEATURES.splitlines(),
+        "## Features beside the request codes",
+        "",
+        "| feature of upstream's | here |",
+        "|---|---|",
+        *(f"| {feature.feature} | {feature.here} |" for feature in table.features),
         "",
     ]
     for title, server, text in _SECTIONS:

@@ -39,14 +39,13 @@ class Page:
     """Collects shapes; ``text()`` returns the file."""
 
     def __init__(self, width: int, height: int, title: str, description: str) -> None:
+        """Begin an empty page; title and description are for readers who cannot see it."""
         self._shapes: list[str] = []
         self._head = (width, height, title, description)
 
     def box(self, x: float, y: float, width: float, height: float, style: str = "box") -> None:
         """Draw a rounded rectangle."""
-        self._shapes.append(
-            f'<rect class="{style}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6"/>'
-        )
+        self._shapes.append(f'<rect class="{style}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6"/>')
 
     def bar(self, x: float, y: float, width: float, height: float, series: int) -> None:
         """Draw a bar in the colour of a series."""

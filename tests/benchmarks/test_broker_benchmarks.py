@@ -39,4 +39,7 @@ def test_scenarios_are_measured(tmp_path: Path, flush: str, only: list[str], sce
     names = [row["name"] for row in rows]
     assert len(names) == len(set(names)) == scenarios
     assert all(value >= 0 for row in rows for value in row["ours"].values())
-    assert len(list((tmp_path / "results").glob("broker-*.json"))) == 1
+    (saved,) = (tmp_path / "results").glob("broker-*-quick.json")
+    figures = {figure["name"]: figure["value"] for figure in json.loads(saved.read_text())["figures"]}
+    expected = {f"broker/{row['name']}/{name}/ours": value for row in rows for name, value in row["ours"].items()}
+    assert figures == expected

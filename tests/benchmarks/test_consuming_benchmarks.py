@@ -21,7 +21,7 @@ def test_every_way_is_measured(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"CMQ_BENCH_DIR": str(tmp_path)},
+        env=os.environ | {"CMQ_BENCH_DIR": str(tmp_path), "CMQ_BENCH_RESULTS": str(tmp_path / "results")},
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
