@@ -3,6 +3,8 @@
 # All state is touched with the GIL held, which is the lock. The one thing done without it is a write by another thread than the loop's: _writing
 # says so, and then others only put their frames behind. The loop's own reads and writes keep the GIL: they do not wait, and to get it back beside
 # a thread that computes would take 5 ms.
+#
+# Why this logic stands in a binding: docs/decisions/0027-logic-in-two-binding-files.md.
 from os import strerror as _os_strerror
 
 from libc.errno cimport EAGAIN, EINTR, errno

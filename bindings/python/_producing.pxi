@@ -3,6 +3,8 @@
 # The fast path takes what is plain: a body of bytes that is not compressed, tags, keys, a sharding key, and properties whose names mean nothing to the
 # client. It refuses nothing: for what it does not take it returns None, and the slow path (cometmq.client.send.request_making), which knows all there is to
 # a message, encodes or refuses it. Both write the same bytes.
+#
+# Why this logic stands in a binding: docs/decisions/0027-logic-in-two-binding-files.md.
 from posix.time cimport CLOCK_REALTIME
 
 cdef enum:
