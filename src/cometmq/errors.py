@@ -29,6 +29,7 @@ __all__ = [
     "GroupTaken",
     "HandoffRejected",
     "HandoffWaiting",
+    "HookFailed",
     "InvalidArgument",
     "InvalidTopic",
     "LimitReached",
@@ -508,6 +509,13 @@ class GroupTaken(Error):
         """``group`` is the group that is taken."""
         super().__init__(message, status=status)
         self.group = group
+
+
+class HookFailed(Error):
+    """A hook of the caller's own (``rpc_hooks``) raised; ``__cause__`` is its exception.
+
+    The text names the hook. After ``before_request`` nothing was sent, after ``after_answer`` the server has answered.
+    """
 
 
 class StaleHandle(Error, LookupError):

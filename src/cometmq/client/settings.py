@@ -22,6 +22,7 @@ from cometmq.errors import InvalidArgument
 from cometmq.remoting.addresses import parse_addresses
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere, MessageModel
 from cometmq.remoting.command import HeaderFormat
+from cometmq.remoting.network import RpcHook
 from cometmq.store_config.fields import INT32_MAX, INT64_MAX
 from cometmq.store_config.names import validate_group
 
@@ -117,6 +118,8 @@ class ClientSettings:
         enable_trace: tell upstream's message trace what is sent and consumed.
         trace_topic: where to.
         trace_message_batch_num: how many messages one trace record tells of.
+        rpc_hooks: see every request to a server and every answer, to sign or to count them
+            (:class:`~cometmq.remoting.network.RpcHook`). With hooks, sends and pulls take a slower path.
         rebalance_wait_interval_ms: how often queues are shared out when nothing happens.
         rebalance_min_interval_ms: how close two rounds of that may be.
     """
@@ -148,6 +151,7 @@ class ClientSettings:
     enable_trace: bool = False
     trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
     trace_message_batch_num: int = number(10, minimum=1, maximum=1024)
+    rpc_hooks: Sequence[RpcHook] = ()
     rebalance_wait_interval_ms: int = number(20_000, minimum=1)
     rebalance_min_interval_ms: int = number(1_000)
 
@@ -440,6 +444,18 @@ def check_fields(settings: ClientSettings) -> None:
             _check_enum(settings, known.name)
         elif isinstance(known.default, str) and (not isinstance(value, str) or not value.strip()):
             raise InvalidArgument(f"{known.name} is {value!r}: it is a text that is not empty")
+    _check_hooks(settings.rpc_hooks)
+
+
+def _check_hooks(hooks: object) -> None:
+    if not isinstance(hooks, Sequence) or not all(_is_hook(hook) for hook in hooks):
+        raise InvalidArgument(
+            f"rpc_hooks is {hooks!r}: give a list of hooks, each with the methods before_request and after_answer"
+        )
+
+
+def _is_hook(hook: object) -> bool:
+    return all(callable(getattr(hook, name, None)) for name in ("before_request", "after_answer"))
 
 
 def _enum_kinds(kind: type[ClientSettings]) -> dict[str, type[Enum]]:
@@ -524,6 +540,7 @@ class ClientOptions(TypedDict, total=False):
     enable_trace: bool
     trace_topic: str
     trace_message_batch_num: int
+    rpc_hooks: Sequence[RpcHook]
     rebalance_wait_interval_ms: int
     rebalance_min_interval_ms: int
 

@@ -34,6 +34,7 @@ from cometmq.errors import (
     ConnectionLost,
     Error,
     ForkedClient,
+    HookFailed,
     InvalidArgument,
     LimitReached,
     MalformedCommand,
@@ -321,12 +322,11 @@ class Hub:
             else:
                 future.set_result(outcome)
 
-        for hook in self._hooks:
-            request = hook.before_request(address, request)
+        if self._hooks:
+            request, timeout_ms = self._before(address, request, timeout_ms)
         self._begin(address, request, on_answer, timeout_ms)
         answer = Command.of_parts(await future)
-        for hook in self._hooks:
-            hook.after_answer(address, request, answer)
+        self._after(address, request, answer)
         return answer
 
     def send(
@@ -353,9 +353,36 @@ class Hub:
 
     def oneway(self, address: str, request: Command) -> None:
         """Send a request that gets no answer. Any thread; a failure is logged."""
-        for hook in self._hooks:
-            request = hook.before_request(address, request)
-        self._begin(address, request, None, self._connect_timeout_ms)
+        timeout_ms = self._connect_timeout_ms
+        if self._hooks:
+            try:
+                request, timeout_ms = self._before(address, request, timeout_ms)
+            except (HookFailed, RequestTimeout) as error:
+                _log.info("a one-way request was not sent", exc_info=error, extra={"address": address})
+                return
+        self._begin(address, request, None, timeout_ms)
+
+    def _before(self, address: str, request: Command, timeout_ms: int) -> tuple[Command, int]:
+        """Return the request as the hooks want it sent, and the time that they left of its time-out."""
+        deadline_ms = _now_ms() + timeout_ms
+        hook = None
+        try:
+            for hook in self._hooks:
+                request = hook.before_request(address, request)
+        except Exception as error:
+            raise HookFailed(f"{hook!r} failed before request {request.code} to {address}: {error}") from error
+        left_ms = deadline_ms - _now_ms()
+        if left_ms <= 0:
+            raise RequestTimeout(f"request {request.code} to {address} was not sent: hooks took its {timeout_ms} ms")
+        return request, left_ms
+
+    def _after(self, address: str, request: Command, answer: Command) -> None:
+        hook = None
+        try:
+            for hook in self._hooks:
+                hook.after_answer(address, request, answer)
+        except Exception as error:
+            raise HookFailed(f"{hook!r} failed after {address} answered request {request.code}: {error}") from error
 
     def _begin_native(
         self, address: str, request: SendRequest | PullRequest, on_answer: _OnAnswer | None, timeout_ms: int
@@ -379,9 +406,12 @@ class Hub:
     def _begin_hooked(
         self, address: str, request: SendRequest | PullRequest, on_answer: _OnAnswer | None, timeout_ms: int
     ) -> None:
-        command = Command.decode(encode_request(request, format=int(self.header_format)))
-        for hook in self._hooks:
-            command = hook.before_request(address, command)
+        try:
+            plain = Command.decode(encode_request(request, format=int(self.header_format)))
+            command, timeout_ms = self._before(address, plain, timeout_ms)
+        except Error as error:
+            self._tell_soon(on_answer, error)
+            return
 
         def on_parts(outcome: CommandParts | Error) -> None:
             assert on_answer is not None
@@ -390,8 +420,7 @@ class Hub:
                 return
             answer = Command.of_parts(outcome)
             try:
-                for hook in self._hooks:
-                    hook.after_answer(address, command, answer)
+                self._after(address, command, answer)
                 native: SendAnswer | PullAnswer | Error = read_native_answer(request, answer.encode())
             except Error as error:
                 native = error

@@ -73,7 +73,11 @@ class Network(Protocol):
 
 
 class RpcHook(Protocol):
-    """Sees every request before it is numbered and every answer, for example to sign requests. Called on any thread."""
+    """Sees every request before it is numbered and every answer, for example to sign requests. Called on any thread.
+
+    An exception of a hook fails its request with :class:`cometmq.errors.HookFailed`. The time that ``before_request``
+    takes counts against the request's time-out.
+    """
 
     def before_request(self, address: str, request: Command) -> Command:
         """Return the request as it shall be sent."""

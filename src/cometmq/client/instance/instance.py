@@ -164,7 +164,7 @@ class ClientInstance:
             settings: the client's.
             network_factory: makes the network.
             now_ms: the wall clock; None for the machine's.
-            hooks: see every request and answer.
+            hooks: see every request and answer, behind those of the settings.
             random: chooses among name servers and brokers.
             look_up_name_servers: asks a web server (URL, timeout in ms) for the name servers; None asks by HTTP.
         """
@@ -179,7 +179,7 @@ class ClientInstance:
             on_request=self.requests.answer,
             on_connected=self._connected,
             on_lost=self._lost,
-            hooks=hooks,
+            hooks=(*settings.rpc_hooks, *hooks),
         )
         self.name_servers = NameServers(self.network, settings.name_servers, random=random)
         self._look_up = self._look_up_by_http if look_up_name_servers is None else look_up_name_servers

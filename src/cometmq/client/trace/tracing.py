@@ -66,6 +66,7 @@ class Tracing:
             instance_name="PID_CLIENT_INNER_TRACE_PRODUCER_" + ";".join(settings.name_servers),
             vip_channel_enabled=settings.vip_channel_enabled,
             header_format=settings.header_format,
+            rpc_hooks=settings.rpc_hooks,
             send_msg_timeout_ms=5_000,
             max_message_size_bytes=_TRACE_BYTES_MAX,
         )
