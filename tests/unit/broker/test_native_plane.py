@@ -9,13 +9,16 @@ import pytest
 
 import cometmq
 from cometmq import errors
-from cometmq._engine import BrokerPlane, NetServer
+from cometmq._engine import BrokerPlane, NetServer, decode_messages
 from cometmq.broker.native_plane import NativePlane
 from cometmq.broker.plane import OffsetChange, OutgoingMessage
 from cometmq.remoting.bodies.heartbeat import ConsumeType, MessageModel, SubscriptionData
+from cometmq.remoting.codes import RequestCode, ResponseCode
+from cometmq.remoting.command import Command
+from cometmq.remoting.sync_channel import Channel
 from cometmq.store_config.order_info import OrderedBatch, OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
-from cometmq.store_config.topic_config import TopicConfig
+from cometmq.store_config.topic_config import Perm, TopicConfig
 
 
 @pytest.fixture
@@ -105,25 +108,76 @@ def test_thousands_of_changes_come_all(plane: NativePlane) -> None:
     }
 
 
-def test_tables_take_what_the_configuration_has(plane: NativePlane) -> None:
-    plane.put_topic(TopicConfig(topic_name="T"))
-    plane.put_topic(TopicConfig(topic_name="B", attributes={"queue.type": "BatchCQ"}))
+class Asked:
+    """The plane's loops behind a socket."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def pull(self, topic: str, *, group: str = "g", version: int = 1) -> tuple[int, list[bytes]]:
+        """Pull without a subscription of its own: the group's counts."""
+        fields = {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": "0",
+            "queueOffset": "0",
+            "maxMsgNums": "32",
+            "sysFlag": "0",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subVersion": str(version),
+        }
+        answer = self._channel.invoke(Command(code=RequestCode.PULL_MESSAGE, fields=fields), timeout_ms=10_000)
+        found = decode_messages(answer.body) if answer.code == ResponseCode.SUCCESS else []
+        return answer.code, [bytes(each.body) for each in found]
+
+
+@pytest.fixture
+def asked(plane: NativePlane) -> Iterator[Asked]:
+    server = NetServer(["127.0.0.1:0"], handler=plane.engine)
+    server.start()
+    with Channel(f"127.0.0.1:{server.ports()[0]}") as channel:
+        yield Asked(channel)
+    server.close()
+
+
+def test_loops_serve_by_the_tables(store: cometmq.Store, plane: NativePlane, asked: Asked) -> None:
+    """Each entry of the tables decides what a pull gets, and its removal undoes that."""
+    for topic, tag in (("T", "a"), ("T", "b"), ("T", "c"), ("U", "x"), ("V", "a")):
+        store.append(topic, tag.encode(), queue=0, tags=tag)
     plane.put_group(SubscriptionGroupConfig(group_name="g"))
+    for topic in ("T", "U", "V"):
+        plane.put_topic(TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1))
+    assert asked.pull("T")[0] == ResponseCode.SUBSCRIPTION_NOT_EXIST
     plane.put_consumer(
         "g",
         MessageModel.CLUSTERING,
         ConsumeType.CONSUME_PASSIVELY,
         [
-            SubscriptionData(topic="T", sub_string="a || b", sub_version=1),
-            SubscriptionData(topic="U", sub_string="x > 3", expression_type="SQL92", sub_version=1),
+            SubscriptionData(topic="T", sub_string="a || b", sub_version=3),
+            SubscriptionData(topic="U", sub_string="*", sub_version=3),
         ],
         {"U"},
         end_holds=True,
     )
+    assert asked.pull("T", version=3) == (ResponseCode.SUCCESS, [b"a", b"b"])
+    assert asked.pull("T", version=4)[0] == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    assert asked.pull("U")[0] == ResponseCode.NO_PERMISSION, "the group may not read it"
+    assert asked.pull("V")[0] == ResponseCode.SUBSCRIPTION_NOT_EXIST
+    plane.put_topic(TopicConfig(topic_name="T", perm=Perm.WRITE))
+    assert asked.pull("T")[0] == ResponseCode.NO_PERMISSION
+    plane.put_topic(TopicConfig(topic_name="T"))
+    assert asked.pull("T")[0] == ResponseCode.SUCCESS
+    plane.set_broker_perm(Perm.WRITE)
+    assert asked.pull("T")[0] == ResponseCode.NO_PERMISSION
+    plane.set_broker_perm(Perm.READ | Perm.WRITE)
     plane.remove_consumer("g")
-    plane.remove_group("g")
-    plane.remove_topic("T")
-    plane.set_broker_perm(4)
+    assert asked.pull("T")[0] == ResponseCode.SUBSCRIPTION_NOT_EXIST
+    plane.put_group(SubscriptionGroupConfig(group_name="g", consume_enable=False))
+    assert asked.pull("T")[0] == ResponseCode.NO_PERMISSION
+    plane.put_group(SubscriptionGroupConfig(group_name="g"))
+    plane.remove_topic("V")
+    assert asked.pull("V")[0] == ResponseCode.TOPIC_NOT_EXIST
 
 
 def test_an_expression_that_is_none_is_refused(plane: NativePlane) -> None:

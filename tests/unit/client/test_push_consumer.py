@@ -279,16 +279,28 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 def test_suspend_and_resume(servers: Cluster, producer: Producer) -> None:
-    seen = Seen()
-    send(producer, "Paused", 4)
-    consumer = PushConsumer("g-paused", name_servers=servers.name_server_address, listener=seen, **FIRST)
-    with consumer.subscribe("Paused"):
-        seen.wait_for(4)
+    """A suspended consumer gets nothing that another group gets; what it missed comes when it resumes."""
+    at = servers.name_server_address
+    producer.send("Paused", b"first")
+    others = Seen()
+    seen = Seen(beside=others)
+    consumer = PushConsumer("g-paused", name_servers=at, listener=seen, **FIRST)
+    other = PushConsumer("g-not-paused", name_servers=at, listener=others, **FIRST)
+    with other.subscribe("Paused"), consumer.subscribe("Paused"):
+        seen.wait_for(1)
+        queues = [queue for queue in consumer.queues if queue.topic == "Paused"]
         consumer.suspend()
-        # A pull that a broker holds brings what comes first; after that there are none.
-        send(producer, "Paused", 40, first=4)
+        # The pull that the broker holds for each queue brings one message more.
+        for number, queue in enumerate(queues):
+            producer.send("Paused", b"held %d" % number, queue=queue)
+            seen.wait_for(2 + number)
+        for number in range(40):
+            producer.send("Paused", b"%d" % number, queue=queues[number % len(queues)])
+            others.wait_for(2 + len(queues) + number)
+        assert len(seen.bodies) == 1 + len(queues)
         consumer.resume()
-        seen.wait_for(44)
+        seen.wait_for(1 + len(queues) + 40)
+    assert sorted(seen.bodies) == sorted(others.bodies)
 
 
 def test_states_of_the_surface(servers: Cluster) -> None:

@@ -450,6 +450,44 @@ static void strangers_and_what_is_gone_are_passed_over(void)
     end();
 }
 
+/* Deliver a checkpoint of T's first message and let its time come. */
+static void let_first_message_come_due(cmq_pop_revive *revive)
+{
+    deliver_checkpoint(0, 1, now() - 5000, 0);
+    pass(4000);
+    (void)step(revive);
+}
+
+static void unknown_topics_and_groups_revive_nothing(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 1);
+    cmq_pop_revive *revive = make(true);
+    CHECK(cmq_tables_remove_topic(tables, kit_slice("T")));
+    let_first_message_come_due(revive);
+    CHECK_INT(counters_of(revive).skipped, 1);
+    CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);
+    CHECK_INT(told, 1);   /* nobody has it in flight any more */
+    CHECK_INT(committed(0), 0);   /* the last record that is done with */
+    put_topic("T");
+    CHECK(cmq_tables_remove_group(tables, kit_slice("g")));
+    let_first_message_come_due(revive);
+    CHECK_INT(counters_of(revive).skipped, 2);
+    CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);
+    CHECK_INT(told, 2);
+    CHECK_INT(committed(0), 1);
+    /* With both known the same checkpoint revives its message. */
+    const cmq_group_entry group = {.name = kit_slice("g"), .consume_enable = true, .retry_queues = 1, .retry_max = 16};
+    CHECK_OK(cmq_tables_put_group(tables, &group));
+    let_first_message_come_due(revive);
+    CHECK_INT(counters_of(revive).skipped, 2);
+    CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 1);
+    CHECK_INT(committed(0), 2);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
 /* ---- a revive topic that is damaged, or gone ---- */
 
 static void what_cannot_be_a_record_is_passed_over(void)
@@ -727,7 +765,7 @@ CMQ_TEST_MAIN(CMQ_TEST(what_was_not_acknowledged_comes_back), CMQ_TEST(what_is_t
               CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(what_cannot_be_put_waits_longer_each_time),
               CMQ_TEST(what_was_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_what_upstream_gives_it), CMQ_TEST(a_retry_topic_is_waited_for),
               CMQ_TEST(a_retry_topic_that_is_not_made_puts_again), CMQ_TEST(each_retry_topic_is_waited_for), CMQ_TEST(many_retry_topics_that_are_not_made_hold_up_nothing),
-              CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(strangers_and_what_is_gone_are_passed_over),
+              CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(strangers_and_what_is_gone_are_passed_over), CMQ_TEST(unknown_topics_and_groups_revive_nothing),
               CMQ_TEST(what_cannot_be_a_record_is_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
               CMQ_TEST(times_that_cannot_be_stop_nothing), CMQ_TEST(what_is_put_again_is_within_the_timers_horizon),
               CMQ_TEST(a_revive_topic_that_begins_anew_is_read_from_its_begin),
