@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import cometmq
+from cometmq._engine import encode_properties
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
@@ -256,5 +257,6 @@ def test_a_clients_mark_counts_for_nothing(tmp_path: Path) -> None:
         assert send(channel, "forged", properties=f"{HANDOFF_PROPERTY}\x01w1:0\x02").code == ResponseCode.SUCCESS
         (message,) = broker.store.read("forged")
         assert handoff_mark(message) is None
-        broker.store.append("forged", b"own", properties={HANDOFF_PROPERTY: "w1:0"})
-        assert [handoff_mark(one) for one in broker.store.read("forged")] == [None, ("w1", 0)]
+        broker.store.append("forged", b"forwarded", properties={HANDOFF_PROPERTY: "w1:0"})
+        broker.store.handle.append_many("forged", [b"own"], properties=encode_properties({HANDOFF_PROPERTY: "w1:0"}))
+        assert [handoff_mark(one) for one in broker.store.read("forged")] == [None, None, ("w1", 0)]

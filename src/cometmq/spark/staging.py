@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from cometmq._engine import encode_properties, java_hash
 from cometmq.errors import Error, InvalidArgument
-from cometmq.store.handoff_files import StagedFile
+from cometmq.store.handoff_files import HANDOFF_PROPERTY, StagedFile
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store_config.names import may_send_to, validate_topic
 
@@ -198,7 +198,8 @@ def _check_properties(arrays: dict[str, pa.Array]) -> None:
 
 
 def _without_nulls(pairs: list[tuple[str, str | None]]) -> dict[str, str | bytes]:
-    return {name: value for name, value in pairs if value is not None}
+    # The mark of handed-off work, in properties of messages that are written on, is not theirs.
+    return {name: value for name, value in pairs if value is not None and name != HANDOFF_PROPERTY}
 
 
 def _queue_ids(column: pa.Array) -> pa.Array:

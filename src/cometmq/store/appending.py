@@ -12,7 +12,7 @@ from cometmq._plural import counted
 from cometmq.errors import InvalidArgument, MessageTooLarge
 from cometmq.store.core import StoreCore
 from cometmq.store.handoff_client import HandedOff
-from cometmq.store.handoff_files import MessagesWork, new_work_id
+from cometmq.store.handoff_files import HANDOFF_PROPERTY, MessagesWork, new_work_id
 from cometmq.store.options import INT32_MAX, INT64_MAX, in_range
 from cometmq.store.topic_book import WriteTarget
 from cometmq.store_config.names import may_send_to, validate_topic
@@ -92,7 +92,7 @@ class Appending(StoreCore):
             body,
             tags,
             keys,
-            None if properties is None else encode_properties(properties),
+            None if properties is None else _encode_without_mark(properties),
             queue,
             flag,
             born_timestamp_ms,
@@ -285,13 +285,24 @@ def encode_each(
     if properties is None:
         return None
     if isinstance(properties, Mapping):
-        return encode_properties(properties)
+        return _encode_without_mark(properties)
     return [_encode_one(at, one) for at, one in enumerate(properties)]
 
 
 def _encode_one(at: int, properties: Properties | None) -> bytes:
-    if properties is not None and not isinstance(properties, Mapping):
+    if properties is None:
+        return b""
+    if not isinstance(properties, Mapping):
         raise TypeError(f"properties[{at}] must be a mapping or None, not {type(properties).__name__}")
+    return _encode_without_mark(properties)
+
+
+def _encode_without_mark(properties: Properties) -> bytes:
+    """Return properties in the stored form. The mark of handed-off work stays behind where a message is forwarded: by
+    it a writer counts the rows that it has appended.
+    """
+    if isinstance(properties, Mapping) and HANDOFF_PROPERTY in properties:
+        properties = {name: value for name, value in properties.items() if name != HANDOFF_PROPERTY}
     return encode_properties(properties)
 
 

@@ -292,7 +292,7 @@ def test_a_broker_holds_the_store(path: Path) -> None:
     import fcntl
 
     with (path / "lock").open("r+b") as lock:
-        fcntl.lockf(lock, fcntl.LOCK_EX)
+        fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)  # as Java does; the byte behind it is a writer of ours
         program = (
             "import sys\n"
             "from pathlib import Path\n"

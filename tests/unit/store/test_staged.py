@@ -463,3 +463,27 @@ def test_a_record_batch_above_the_limit(path: Path, monkeypatch: pytest.MonkeyPa
     stage(path, rows(b"x" * 20_000))
     with pytest.raises(errors.CorruptRecord, match=r"record batch of 20,\d+ bytes; at most 10,000"):
         list(staged_check.read_batches(path / "cometmq" / "staged" / JOB / "a.arrow"))
+
+
+def test_forwarded_messages_count_for_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program forwards rows, with their properties, of work of which the writer died half-way."""
+    from cometmq.store import staged_apply
+
+    real = staged_apply._append
+
+    def append(handle: StoreHandle, chunk: object, batch: pa.RecordBatch, target: object, one: object) -> int:
+        real(handle, chunk, batch.slice(0, 2), target, one)  # type: ignore[arg-type]
+        raise errors.DiskFull("no space")
+
+    with open_small(path, background=False) as store:
+        HandoffFolder(path).leave(work(stage(path, rows(*many(5)))))
+        with monkeypatch.context() as patched:
+            patched.setattr(staged_apply, "_append", append)
+            with pytest.raises(errors.DiskFull):
+                store.apply_handoffs()
+        forwarded = [message for message in store.read("t") if bytes(message) != b"first"]
+        store.append("u", bytes(forwarded[0]), properties=forwarded[0].properties)
+        store.append_many("u", [bytes(forwarded[1])], properties=[forwarded[1].properties])
+        assert store.apply_handoffs() == 1
+        assert bodies(store) == [b"first", *many(5)]
+        assert bodies(store, "u") == many(2)
