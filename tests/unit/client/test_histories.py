@@ -576,7 +576,7 @@ def test_random_histories() -> None:
         events = history_of(seed)
         trouble = trouble_of(seed, events)
         if LONG and (seed - FIRST_SEED) % 1_000 == 999:
-            print(f"{seed - FIRST_SEED + 1} histories, the first of seed {FIRST_SEED}", flush=True)  # noqa: T201
+            print(f"{seed - FIRST_SEED + 1} histories, the first of seed {FIRST_SEED}", flush=True)
         if trouble is not None:
             found = shortest(seed, events)
             lines = "\n".join(f"  {event}" for event in found)
