@@ -3,8 +3,9 @@
 A lock lives for 60 seconds unless its owner renews it. It keeps no message from anybody: clients ask for it and honour
 it, and a send to the group's retry topic goes to the dead letters while one is held.
 
-Locks and unlocks are written to ``cometmq/locks.json`` before they are answered. A broker that starts knows them from there, each with
-60 seconds to renew, so that no listener begins beside one that was at work when the broker ended. (Upstream forgets.)
+Locks and unlocks are written to ``cometmq/locks.json`` before they are answered. A broker that starts knows them from
+there, each with 60 seconds to renew, so that no listener begins beside one that was at work when the broker ended.
+(Upstream forgets.)
 
 Invariant: a queue of a group has at most one owner whose lock has not expired.
 Threads: one, the control plane's; the file is written in an executor's. Source: consumption specification 3.10,
