@@ -13,8 +13,8 @@ received is hidden from the others for its invisible time. What is not acknowled
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -143,7 +143,12 @@ class SimpleConsumer(PollingConsumer):
             BrokerNotFound, ConnectionLost, RequestTimeout, LimitReached, MalformedCommand: none of them answered well,
                 or no name server did, as the text says then.
         """
-        return self._run(self._engine.receive(max_messages, invisible_s=invisible_s, wait_s=wait_s))
+        work = self._engine.receive(max_messages, invisible_s=invisible_s, wait_s=wait_s)
+        handout = self._run(self._engine.hand_out(work, thread=threading.get_ident()))
+        messages = list(handout.messages)
+        # Last of all: what an exception comes before, as by Ctrl-C, was returned to nobody and goes back.
+        handout.is_received = True
+        return messages
 
     def ack(self, message: ReceivedMessage) -> None:
         """Say that a message is done: nobody gets it again. To say it twice does no harm.
@@ -221,22 +226,23 @@ class SimpleConsumer(PollingConsumer):
         """
         pace = self._engine.pace()
         while self._engine.state is ServiceState.RUNNING:
-            waiting = deque(self._run(self._engine.receive_kept(pace.count)))
+            work = self._engine.receive_kept(pace.count)
+            handout = self._run(self._engine.hand_out(work, thread=threading.get_ident(), is_loop=True))
+            waiting = handout.messages
             taken, begun_s = len(waiting), time.monotonic()
             settled_s = begun_s
-            current: ReceivedMessage | None = None
+            handout.is_received = True
             try:
                 while waiting:
-                    current = waiting.popleft()
-                    yield current
-                    self._engine.note_handled(current)
-                    current = None
+                    handout.current = waiting.popleft()
+                    yield handout.current
+                    self._engine.note_handled(handout.current)
+                    handout.current = None
                     if not waiting:
                         pace.worked_off(taken, taken_s=time.monotonic() - begun_s)
                     if time.monotonic() - settled_s > SETTLE_S:
                         self._run(self._engine.settle())
                         settled_s = time.monotonic()
             finally:
-                if current is not None:
-                    self._run(self._engine.let_go([current]))
-                self._run(self._engine.settle(rest=waiting))
+                handout.is_left = True
+                self._run(self._engine.leave(handout))

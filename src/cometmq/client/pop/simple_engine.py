@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +47,7 @@ from cometmq.store_config.names import validate_topic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SimpleEngine", "popped_messages"]
+__all__ = ["Handout", "SimpleEngine", "popped_messages"]
 
 _HOLD_MAX_MS: Final = 15_000
 """Longest time for which a broker is asked to hold a request; who waits longer asks again."""
@@ -59,6 +59,33 @@ _NOTHING_AFTER_ALL_S: Final = (0.02, 0.1, 0.5, 1.0)
 """How long to wait before brokers are asked again that said there was something, when there was nothing."""
 
 _log = logging.getLogger(__name__)
+
+
+class Handout:
+    """Messages on their way to a thread that waits for them, and with a loop until it is through with them.
+
+    Whoever has it sets the flags, in any thread; the rest happens on the loop. An exception of a signal handler
+    may come before any of them: what is left here goes to the next call of the same thread.
+
+    Attributes:
+        messages: those that nobody has seen yet.
+        thread: where they were asked for.
+        is_loop: a loop takes them one by one.
+        is_received: whoever asked has them.
+        is_left: the loop has ended.
+        current: the message that the loop is at.
+    """
+
+    __slots__ = ("current", "is_left", "is_loop", "is_received", "messages", "thread")
+
+    def __init__(self, messages: Iterable[ReceivedMessage], *, thread: int, is_loop: bool) -> None:
+        """Nobody has it yet."""
+        self.messages = deque(messages)
+        self.thread = thread
+        self.is_loop = is_loop
+        self.is_received = False
+        self.is_left = False
+        self.current: ReceivedMessage | None = None
 
 
 class SimpleEngine(GroupFacts):
@@ -94,6 +121,7 @@ class SimpleEngine(GroupFacts):
         self._ready: deque[ReceivedMessage] = deque()
         """What came for somebody who did not wait for it, or who left it."""
         self._handled: deque[ReceivedMessage] = deque()
+        self._out: list[Handout] = []
         self._held = HeldMessages()
         self._turn = 0
         self._told: dict[MessageQueue, asyncio.Task[bool]] = {}
@@ -523,6 +551,44 @@ class SimpleEngine(GroupFacts):
     async def let_go(self, messages: Iterable[ReceivedMessage]) -> None:
         """Keep messages hidden no longer than their time is."""
         await self._extender.let_go(messages)
+
+    async def hand_out(
+        self, work: Awaitable[Sequence[ReceivedMessage]], *, thread: int, is_loop: bool = False
+    ) -> Handout:
+        """Return what a call brings to a thread that may be interrupted while it waits.
+
+        Args:
+            work: the call.
+            thread: the thread. What its calls before brought and nobody has seen comes first.
+            is_loop: a loop takes the messages one by one.
+        """
+        await self._take_back(thread)
+        handout = Handout(await work, thread=thread, is_loop=is_loop)
+        self._out.append(handout)
+        return handout
+
+    async def _take_back(self, thread: int) -> None:
+        out, self._out = self._out, []
+        for handout in out:
+            if handout.is_received and not handout.is_loop:
+                continue
+            if handout.thread != thread and not handout.is_left:
+                self._out.append(handout)
+                continue
+            unseen = [handout.messages.popleft() for _ in range(len(handout.messages))]
+            current = handout.current if handout.is_left else None
+            kept = await self._extender.let_go(unseen if current is None else [*unseen, current])
+            # A loop may have finished, or given back, messages ahead of it.
+            if handout.is_loop:
+                unseen = [message for message in kept if message is not current]
+            if self._state is ServiceState.RUNNING:
+                self._ready.extendleft(reversed(unseen))
+
+    async def leave(self, handout: Handout) -> None:
+        """Finish what a loop that ends has handled; what it has not seen goes to the next who asks."""
+        await self._take_back(handout.thread)
+        if self._state is ServiceState.RUNNING:
+            await self._settle()
 
     def note_handled(self, message: ReceivedMessage) -> None:
         """Take note that a loop has handled a message; :meth:`settle` acknowledges it. Any thread."""

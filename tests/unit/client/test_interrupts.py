@@ -1,0 +1,144 @@
+"""Checks: exceptions of a signal handler in blocking calls, again and again, lose no message and stop nobody."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import cometmq.admin
+from cometmq.client import OutgoingMessage
+from cometmq.client.producer import Producer
+from cometmq.client.push_consumer import PushConsumer
+from cometmq.client.simple_consumer import SimpleConsumer
+from cometmq.testing import Cluster, cluster
+
+LIMIT_S = 60
+COUNT = 100
+FIRST: Any = {"consume_from_where": "CONSUME_FROM_FIRST_OFFSET"}
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine:RuntimeWarning"
+)
+
+
+class Interrupted(Exception):
+    """What the handler raises."""
+
+
+class Signals:
+    """Raise in whatever this thread does, over and over, but in the tests of this file themselves."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGALRM, self._raise)
+        signal.setitimer(signal.ITIMER_REAL, self._period_s, self._period_s)
+
+    @staticmethod
+    def _raise(number: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code.co_filename != __file__:
+            raise Interrupted
+
+    def __exit__(self, *error: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+
+
+def interrupted(call: Callable[[], object]) -> None:
+    """Make a call that may be interrupted."""
+    try:
+        call()
+    except Interrupted:
+        return
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Cluster]:
+    with cluster() as running:
+        yield running
+
+
+def fill(servers: Cluster, topic: str) -> set[bytes]:
+    bodies = {b"%d" % number for number in range(COUNT)}
+    with Producer("makers", name_servers=servers.name_server_address) as producer:
+        producer.send_batch([OutgoingMessage(body, topic=topic) for body in sorted(bodies)])
+    return bodies
+
+
+@pytest.mark.parametrize("form", ["receive", "loop"])
+def test_interrupted_simple_consumer_loses_no_message(servers: Cluster, form: str) -> None:
+    """What a call had taken comes with the next one, not when its invisible time is over."""
+    topic = f"simple-{form}"
+    bodies = fill(servers, topic)
+    seen: set[bytes] = set()
+    settings: Any = {"name_servers": servers.name_server_address, "invisible_time_ms": 600_000, **FIRST}
+    with SimpleConsumer(f"g_{topic}", **settings) as consumer:
+        consumer.subscribe(topic)
+        end_s, interrupts = time.monotonic() + LIMIT_S, 0
+        with Signals(0.003):
+            while seen != bodies:
+                assert time.monotonic() < end_s, f"{len(seen)} of {COUNT} came, after {interrupts} interrupts"
+                try:
+                    if form == "receive":
+                        for message in consumer.receive(8, wait_s=1):
+                            seen |= {message.body_bytes}
+                    else:
+                        for message in consumer:
+                            seen |= {message.body_bytes}
+                            if seen == bodies:
+                                break
+                except Interrupted:
+                    interrupts += 1
+        assert interrupts
+
+
+def test_interrupted_producer_goes_on(servers: Cluster) -> None:
+    """A send that returns is stored, whatever came before it."""
+    sent: set[bytes] = set()
+    with Producer("p_interrupted", name_servers=servers.name_server_address) as producer:
+        producer.send("sends", b"first")
+        end_s, interrupts = time.monotonic() + LIMIT_S, 0
+        with Signals(0.003):
+            while len(sent) < COUNT:
+                assert time.monotonic() < end_s, f"{len(sent)} of {COUNT} were sent, after {interrupts} interrupts"
+                body = b"%d" % len(sent)
+                try:
+                    producer.send("sends", body)
+                    sent |= {body}
+                except Interrupted:
+                    interrupts += 1
+        producer.send("sends", b"last")
+    found: set[bytes] = set()
+    with SimpleConsumer("g_sends", name_servers=servers.name_server_address, **FIRST) as consumer:
+        consumer.subscribe("sends")
+        end_s = time.monotonic() + LIMIT_S
+        while not sent <= found:
+            assert time.monotonic() < end_s
+            for message in consumer.receive(32, wait_s=1):
+                found |= {message.body_bytes}
+
+
+def test_interrupted_calls_of_a_push_consumer_leave_it_whole(servers: Cluster) -> None:
+    bodies = fill(servers, "pushed")
+    seen: set[bytes] = set()
+    consumer = PushConsumer("g_pushed", name_servers=servers.name_server_address, **FIRST)
+    consumer.subscribe("pushed")
+    consumer.listener(lambda message: seen.add(message.body_bytes))
+    consumer.start()
+    end_s = time.monotonic() + LIMIT_S
+    with Signals(0.003):
+        while seen != bodies:
+            assert time.monotonic() < end_s, f"{len(seen)} of {COUNT} came"
+            for call in (consumer.suspend, consumer.resume, lambda: consumer.progress("pushed")):
+                interrupted(call)
+        for _ in range(20):
+            interrupted(consumer.close)
+    consumer.close()
+    with cometmq.admin.connect(namesrv=servers.name_server_address) as admin:
+        assert admin.groups.members("g_pushed") is None
