@@ -162,6 +162,7 @@ static void begin_store(const char *directory, uint32_t number)
     ledger_init(&book, cmq_test_random());
     book.light = options.lmq_enabled;
     book.prepared = true;
+    book.hostile = cmq_test_random_below(4) != 0;
     acknowledged = 0;
     follower = live_follower_start(&options, &book);
 }

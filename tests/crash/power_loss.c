@@ -324,6 +324,47 @@ static bool do_reopen(session *s)
     return true;
 }
 
+/* A process that dies inside a call of the store, also while it recovers: what it wrote before is in the page cache, and nothing comes after. The next one
+ * recovers that, and a later power loss takes of both what was not synced. */
+static bool do_kill_inside(session *s)
+{
+    const cmq_twin_fault death = {.kind = CMQ_TWIN_ANY_CHANGE, .nth = 1 + cmq_test_random_below(25), .sys_errno = EIO, .dead = true,
+                                  .halfway = cmq_test_random_below(2) == 0};
+    const uint64_t dice = cmq_test_random_below(4);
+    const bool async = s->options.flush == CMQ_FLUSH_ASYNC;
+    ledger_expected kept = s->expected;
+    uint32_t more = 0;
+    cmq_status status = CMQ_OK;
+    if (async) kept.acknowledged = s->ledger.count;
+    s->doing = "being killed inside a call";
+    cmq_file_twin_fail(s->twin, &death);
+    if (dice == 0) {
+        cmq_store_abandon(s->store);
+        s->store = NULL;
+        status = cmq_store_open(&s->store, &s->options);
+    } else if (dice == 1) {
+        status = cmq_store_maintain(s->store, true);
+    } else {
+        const uint32_t left = ledger_group_left(&s->ledger), count = 1 + (uint32_t)cmq_test_random_below(left < 24 ? left : 24);
+        const uint32_t before = s->ledger.count;
+        cmq_appended appended;
+        status = ledger_append(&s->ledger, s->store, count, &(ledger_call){0}, &appended);
+        more = count - (s->ledger.count - before);
+    }
+    (void)status;   /* whatever the dead one was told */
+    ledger_foresee(&s->ledger, more);
+    cmq_store_abandon(s->store);
+    s->store = NULL;
+    cmq_file_twin_clear_faults(s->twin);
+    s->doing = "opening after a kill inside a call";
+    if (!fine(s, s->doing, cmq_store_open(&s->store, &s->options))) return false;
+    const uint32_t durable = s->expected.acknowledged;
+    s->expected.acknowledged = kept.acknowledged;
+    if (!check_store(s, s->doing)) return false;
+    if (async) s->expected.acknowledged = durable;
+    return true;
+}
+
 /* What the helper thread does beside a busy writer. */
 static bool do_prewarm(session *s)
 {
@@ -352,8 +393,9 @@ static bool work(session *s)
     if (dice < 86) return do_expire(s);
     if (dice < 92) return do_reopen(s);
     if (dice < 93) return do_check(s);
-    if (dice < 95) return do_prewarm(s);
-    const int64_t step = dice < 96 ? -(int64_t)cmq_test_random_below(5000) : (int64_t)cmq_test_random_below(3000);
+    if (dice < 94) return do_prewarm(s);
+    if (dice < 96) return do_kill_inside(s);
+    const int64_t step = dice < 97 ? -(int64_t)cmq_test_random_below(5000) : (int64_t)cmq_test_random_below(3000);
     atomic_fetch_add(&kit_now_ms, step);
     return true;
 }
@@ -420,6 +462,8 @@ static session new_session(void)
     s.ledger.body_bytes_max = bodies[cmq_test_random_below(s.options.segment_bytes > 4096 ? 3 : 2)];
     s.ledger.light = s.options.lmq_enabled;
     s.ledger.prepared = true;
+    /* Upstream's property CRC of a batch follows properties that are not closed without a separator, and so becomes a part of the last one's value. */
+    s.ledger.hostile = !s.options.property_crc && cmq_test_random_below(2) == 0;
     s.ledger.inner = s.options.batch_topic_count > 0;
     s.ledger.keys_of = (uint32_t)cmq_test_random_below(17);
     return s;

@@ -79,6 +79,7 @@ static bool enter(cmq_file_twin *twin, cmq_twin_kind kind, const char *path, uin
         if (twin_random_below(twin, WRITE_BACK_ONE_IN) == 0) twin_write_back_some(twin);
     }
     const bool fails = take_fault(twin, kind, fault_out);
+    if (fails && fault_out->dead) hook = NULL;
     unlock(twin);
     if (hook != NULL && !in_hook) {
         in_hook = true;
@@ -244,7 +245,7 @@ static cmq_status CMQ_MUST_CHECK sync_range(twin_file *self, cmq_twin_kind kind,
     cmq_twin_fault fault;
     const bool fails = enter(self->twin, kind, self->path, offset, end - offset, &fault);
     lock(self->twin);
-    if (fails) twin_node_sync_failed(self->twin, self->node, offset, end);
+    if (fails && !fault.dead) twin_node_sync_failed(self->twin, self->node, offset, end);
     else if (!ignores(self->twin, kind)) twin_node_sync(self->twin, self->node, offset, end, whole);
     unlock(self->twin);
     return fails ? fail_by(&fault, kind, self->path) : CMQ_OK;
@@ -345,7 +346,7 @@ static cmq_status twin_sync_all(cmq_fs *self, const char *path)
     lock(twin);
     for (twin_node *node = twin->nodes; node != NULL; node = node->next) {
         if (!node->touched) continue;
-        if (fails) twin_node_sync_failed(twin, node, 0, UINT64_MAX);
+        if (fails && !fault.dead) twin_node_sync_failed(twin, node, 0, UINT64_MAX);
         else if (!ignores(twin, CMQ_TWIN_SYNC_ALL)) twin_node_sync(twin, node, 0, UINT64_MAX, true);
     }
     if (!fails && !ignores(twin, CMQ_TWIN_SYNC_ALL)) twin_changes_commit(twin, NULL);

@@ -107,6 +107,7 @@ typedef struct cmq_twin_fault {
     uint64_t times;       /* how many calls in a row fail; 0: all from then on */
     int sys_errno;        /* EIO, ENOSPC, ...; what the store sees is cmq_fail_errno of it */
     bool halfway;         /* WRITE, RESERVE, PUNCH: the first half of the bytes is done before the failure */
+    bool dead;            /* the process dies at this call: with times 0 and any change. No hook is called from then on, and a sync that fails taints nothing */
 } cmq_twin_fault;
 
 /* Add a fault. A failed sync makes nothing durable, and what was dirty then is not covered by a later sync either unless it is written anew,

@@ -7,10 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cmq_crc32.h"
 #include "store/record/cmq_property.h"
+#include "store/record/cmq_record.h"
 #include "support/cmq_test.h"
 
 #define FOUND_ITEMS 64u
+#define ODD_NAME "odd"
+#define ODD_ZEROS_MAX 1800u
+#define ODD_BYTES_MAX 2404u   /* a tiny store's segment holds several */
 
 /* ---- plans ---- */
 
@@ -49,10 +54,47 @@ void ledger_plan_of(const ledger *of, uint32_t number, ledger_plan *plan_out)
     for (uint32_t i = 0; i < plan_out->key_count; i++)
         snprintf(plan_out->key[i], sizeof plan_out->key[i], "k%" PRIu32, i == 0 ? number : below(&one, 50));
     plan_out->body_bytes = LEDGER_BODY_MIN + below(&one, below(&one, 8) == 0 ? of->body_bytes_max : of->body_bytes_max / 8 + 1);
+    if (!of->hostile || plan_out->inner || plan_out->light[0] || plan_out->light[1] || below(&one, 4) != 0) return;
+    plan_out->content = (ledger_content)(LEDGER_ZEROS_INSIDE + below(&one, LEDGER_BLANKS));
+    plan_out->odd_lead = below(&one, 600);
+    plan_out->odd_zeros = 1 + below(&one, below(&one, 2) == 0 ? 8 : ODD_ZEROS_MAX);
 }
 
-static void fill_body(uint8_t *into, uint64_t seed, uint32_t number, uint32_t generation, uint32_t bytes)
+/* From byte 8 on: a record of its own, a head without one, or a blank, over and over. The places that they name are other ones. */
+static void fill_with_records(uint8_t *into, ledger_content content, uint32_t bytes)
 {
+    static const uint8_t body[] = {'b'};
+    uint8_t one[CMQ_RECORD_BYTES_MIN + sizeof body + 1] = {0};
+    const uint32_t record_bytes = sizeof one;
+    cmq_store_u32(one, content == LEDGER_BLANKS ? 256 : record_bytes);
+    cmq_store_u32(one + CMQ_RECORD_AT_MAGIC, content == LEDGER_BLANKS ? CMQ_RECORD_MAGIC_BLANK : CMQ_RECORD_MAGIC_V1);
+    if (content == LEDGER_RECORDS) {
+        cmq_store_u32(one + CMQ_RECORD_AT_BODY_CRC, cmq_crc31(body, sizeof body));
+        cmq_store_u32(one + 84, sizeof body);   /* with IPv4 hosts: the body's length, the body, the topic's length, the topic, no properties */
+        one[88] = body[0];
+        one[89] = 1;
+        one[90] = 't';
+    }
+    const uint32_t step = content == LEDGER_HEADS ? 8 : content == LEDGER_BLANKS ? 16 : record_bytes;
+    for (uint32_t at = 8; at < bytes; at += step) memcpy(into + at, one, bytes - at < step ? bytes - at : step);
+}
+
+/* The value of the odd property; its length. */
+static uint32_t fill_odd(uint8_t into[ODD_BYTES_MAX], const ledger_plan *plan)
+{
+    memset(into, 'x', plan->odd_lead);
+    memset(into + plan->odd_lead, 0, plan->odd_zeros);
+    const uint32_t bytes = plan->odd_lead + plan->odd_zeros;
+    if (plan->content == LEDGER_ZEROS_BEHIND) return bytes;
+    into[bytes] = 'y';
+    return bytes + 1;
+}
+
+static bool has_odd(const ledger_plan *plan) { return plan->content == LEDGER_ZEROS_INSIDE || plan->content == LEDGER_ZEROS_BEHIND; }
+
+static void fill_body(uint8_t *into, uint64_t seed, uint32_t number, uint32_t generation, const ledger_plan *plan)
+{
+    const uint32_t bytes = plan->body_bytes;
     cmq_store_u32(into, number);
     cmq_store_u32(into + 4, generation);
     uint64_t state = mix(seed ^ (uint64_t)number << 32 ^ generation);
@@ -61,6 +103,7 @@ static void fill_body(uint8_t *into, uint64_t seed, uint32_t number, uint32_t ge
         cmq_store_u64(word, roll(&state));
         memcpy(into + at, word, bytes - at < 8 ? bytes - at : 8);
     }
+    if (plan->content >= LEDGER_HEADS) fill_with_records(into, plan->content, bytes);
 }
 
 /* ---- entries ---- */
@@ -155,6 +198,7 @@ typedef struct call_memory {
     int32_t queue_ids[LEDGER_GROUP];
     int64_t queue_offsets[LEDGER_GROUP], physical_offsets[LEDGER_GROUP];
     char text[LEDGER_GROUP][160];
+    uint8_t odd[LEDGER_GROUP][ODD_BYTES_MAX + 8];
     ledger_plan plans[LEDGER_GROUP];
 } call_memory;
 
@@ -176,7 +220,7 @@ static void prepare_message(const ledger *of, uint32_t number, uint32_t i, call_
     ledger_plan *plan = &memory->plans[i];
     char *at = memory->text[i], text[64];
     ledger_plan_of(of, number, plan);
-    fill_body(body, of->seed, number, of->generation, plan->body_bytes);
+    fill_body(body, of->seed, number, of->generation, plan);
     memory->bodies[i] = (cmq_slice){.data = body, .bytes = plan->body_bytes};
     memory->tags[i] = copy_text(&at, plan->tag);
     memory->keys[i] = CMQ_SLICE_NONE;
@@ -192,6 +236,12 @@ static void prepare_message(const ledger *of, uint32_t number, uint32_t i, call_
         snprintf(text, sizeof text, "INNER_MULTI_DISPATCH\001%s%s%s\002", plan->light[0] ? "%LMQ%0" : "", plan->light[0] && plan->light[1] ? "," : "",
                  plan->light[1] ? "%LMQ%1" : "");
         memory->properties[i] = copy_text(&at, text);
+    } else if (has_odd(plan)) {
+        uint8_t *odd = memory->odd[i];
+        memcpy(odd, ODD_NAME "\001", sizeof ODD_NAME);
+        const uint32_t bytes = (uint32_t)sizeof ODD_NAME + fill_odd(odd + sizeof ODD_NAME, plan);
+        odd[bytes] = 2;
+        memory->properties[i] = (cmq_slice){.data = odd, .bytes = bytes + (plan->content == LEDGER_ZEROS_INSIDE)};
     } else {
         memory->properties[i] = CMQ_SLICE_NONE;
     }
@@ -226,7 +276,7 @@ cmq_status ledger_append(ledger *of, cmq_store *store, uint32_t count, const led
         .bodies = {.kind = CMQ_COLUMN_SLICES, .slices = memory->bodies},
         .tags = {.kind = CMQ_COLUMN_SLICES, .slices = memory->tags},
         .keys = {.kind = CMQ_COLUMN_SLICES, .slices = memory->keys},
-        .properties = {.kind = of->light || of->inner ? CMQ_COLUMN_SLICES : CMQ_COLUMN_NONE, .slices = memory->properties},
+        .properties = {.kind = of->light || of->inner || of->hostile ? CMQ_COLUMN_SLICES : CMQ_COLUMN_NONE, .slices = memory->properties},
         .queue_ids = memory->queue_ids,
         .no_wait = call->no_wait,
         .one_segment = call->one_segment,
@@ -285,7 +335,7 @@ static bool is_whole(const ledger *of, const cmq_found *found, cmq_record_view *
     uint8_t body[65536];
     char keys[64];
     cmq_property_known known;
-    fill_body(body, of->seed, stamp_out->number, stamp_out->generation, plan.body_bytes);
+    fill_body(body, of->seed, stamp_out->number, stamp_out->generation, &plan);
     cmq_property_find_known(view->properties, &known);
     join_keys(&plan, keys, sizeof keys);
     const char *differs = NULL;
@@ -294,6 +344,12 @@ static bool is_whole(const ledger *of, const cmq_found *found, cmq_record_view *
     else if (!cmq_slice_equal(known.value[CMQ_PROPERTY_TAGS], cmq_slice_of_text(plan.tag)) ||
              !cmq_slice_equal(known.value[CMQ_PROPERTY_KEYS], cmq_slice_of_text(keys)))
         differs = "tags or keys";
+    if (differs == NULL && has_odd(&plan)) {
+        uint8_t odd[ODD_BYTES_MAX];
+        cmq_slice value = CMQ_SLICE_NONE;
+        const cmq_slice expected = {.data = odd, .bytes = fill_odd(odd, &plan)};
+        if (!cmq_property_find(view->properties, cmq_slice_of_text(ODD_NAME), &value) || !cmq_slice_equal(value, expected)) differs = "property";
+    }
     if (differs != NULL)
         snprintf(why, LEDGER_WHY_BYTES, "message %" PRIu32 " of generation %" PRIu32 " at %lld has another %s than it had", stamp_out->number,
                  stamp_out->generation, at, differs);

@@ -36,6 +36,7 @@ typedef struct ledger {
     uint32_t body_bytes_max;
     bool light;                         /* some messages go to light queues */
     bool prepared;                      /* some are prepared transactions: in the log and the index, in no queue */
+    bool hostile;                       /* some have content that looks torn, or like the log's own: see ledger_content */
     bool inner;                         /* some records of LEDGER_INNER_TOPIC are inner batches, of several messages each */
     uint32_t generation;                /* of messages added from now on */
     int64_t next_offset[LEDGER_TOPICS][LEDGER_QUEUES];
@@ -46,6 +47,16 @@ typedef struct ledger {
     uint32_t count, capacity;
 } ledger;
 
+/* Content that recovery could take for something else. */
+typedef enum ledger_content {
+    LEDGER_PLAIN = 0,
+    LEDGER_ZEROS_INSIDE,    /* a property with a run of zero bytes, which may cover sectors, at any alignment */
+    LEDGER_ZEROS_BEHIND,    /* … which ends the properties */
+    LEDGER_HEADS,           /* a body of sizes and magic numbers, as records begin */
+    LEDGER_RECORDS,         /* a body of whole records, of other places */
+    LEDGER_BLANKS           /* a body of blanks, as segments end, and zeros */
+} ledger_content;
+
 /* What message `number` is. */
 typedef struct ledger_plan {
     char topic[16], tag[8], key[3][16];
@@ -55,6 +66,8 @@ typedef struct ledger_plan {
     uint32_t body_bytes;
     bool prepared;
     bool inner;
+    ledger_content content;
+    uint32_t odd_lead, odd_zeros;       /* of the odd property: letters, then zero bytes */
     int32_t messages;                   /* in the record: 1, but in an inner batch */
     bool light[LEDGER_LIGHT];
 } ledger_plan;
