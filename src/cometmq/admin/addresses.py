@@ -27,7 +27,7 @@ def servers_of(*, namesrv: str | None, broker: str | None, timeout_ms: int) -> S
         InvalidArgument: both were given, or an address is none.
     """
     if namesrv is not None and broker is not None:
-        raise InvalidArgument("give name servers or a broker, and not both")
+        raise InvalidArgument("give name servers or a broker, not both")
     if broker is not None:
         return Servers(broker=broker, timeout_ms=timeout_ms)
     addresses = parse_addresses(namesrv if namesrv is not None else namesrv_of_environment())

@@ -9,16 +9,16 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 __all__ = ["advice_for"]
 
 _ADVICE: Mapping[int, str] = {
-    ResponseCode.SYSTEM_BUSY: "the server is overloaded: try again later, or with fewer requests at a time",
-    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this server does not have that operation, or not in its version",
-    ResponseCode.MESSAGE_ILLEGAL: "the message or batch is too large, or not formed as the broker wants it",
-    ResponseCode.SERVICE_NOT_AVAILABLE: "the broker's store takes nothing at the moment: look at its disk and its log",
-    ResponseCode.NO_PERMISSION: "check the permissions of topic and broker, and whether the broker wants credentials",
+    ResponseCode.SYSTEM_BUSY: "the server is overloaded: retry later, or with fewer requests in flight",
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this server, or its version, does not support the operation",
+    ResponseCode.MESSAGE_ILLEGAL: "the message or batch is too large or malformed",
+    ResponseCode.SERVICE_NOT_AVAILABLE: "the broker's store rejects writes: check its disk and its log",
+    ResponseCode.NO_PERMISSION: "check the permissions of topic and broker; the broker may require credentials",
     ResponseCode.TOPIC_NOT_EXIST: "check the name, or create the topic: cometmq topic create TOPIC",
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "check the name, or create the group: cometmq group create GROUP",
     ResponseCode.CONSUMER_NOT_ONLINE: "no member of the group is connected to this broker",
     ResponseCode.CONSUME_MSG_TIMEOUT: "the client did not answer the broker within 10 seconds",
-    ResponseCode.FLOW_CONTROL: "the broker slows its clients down: try again later",
+    ResponseCode.FLOW_CONTROL: "the broker throttles its clients: retry later",
 }
 
 _ASKS_A_MEMBER = frozenset((RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY))
@@ -34,5 +34,5 @@ def advice_for(code: int, *, request_code: int) -> str | None:
     if code == ResponseCode.NO_PERMISSION and request_code == RequestCode.UPDATE_BROKER_CONFIG:
         return "this setting cannot be changed over the network: change it in the broker's configuration file"
     if code == ResponseCode.SYSTEM_ERROR and request_code in _ASKS_A_MEMBER:
-        return "`cometmq group describe GROUP` shows who is connected, and by which client id"
+        return "`cometmq group describe GROUP` lists the connected members with their client ids"
     return _ADVICE.get(code)

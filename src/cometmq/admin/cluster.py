@@ -192,7 +192,7 @@ class ClusterOperations:
             if wanted
         ]
         if not codes:
-            raise InvalidArgument("say what shall be cleaned: queues, log or unused topics")
+            raise InvalidArgument("specify what to clean: queues, log or unused topics")
         brokers = yield from self._servers.brokers(broker_name=broker_name)
         for code in codes:
             for broker in brokers:
@@ -202,13 +202,13 @@ class ClusterOperations:
 
 def _properties(settings: Mapping[str, str]) -> bytes:
     if not settings:
-        raise InvalidArgument("there is no setting to change")
+        raise InvalidArgument("no settings to change were given")
     for name, value in settings.items():
         # The other side reads a properties file: what would be read as something else is not sent.
         if not name or any(char in "=:#! \\" or not char.isprintable() for char in name):
-            raise InvalidArgument(f"{name!r} is no name of a setting")
+            raise InvalidArgument(f"{name!r} is not a setting's name")
         if not value.isprintable() or "\\" in value:
-            raise InvalidArgument(f"the value of {name} has a backslash or a character that cannot be printed")
+            raise InvalidArgument(f"the value of {name} contains a backslash or a non-printable character")
     return "".join(f"{name}={value.strip()}\n" for name, value in settings.items()).encode()
 
 

@@ -337,8 +337,8 @@ class GroupOperations:
             for broker in brokers:
                 if (yield from self._config_at(broker, group)) is not None:
                     raise InvalidArgument(
-                        f"group {group} exists already at {broker.broker_name}; change it with update, "
-                        "or say that it may exist: --exist-ok (exist_ok=True)"
+                        f"group {group} already exists on {broker.broker_name}; change it with update, "
+                        "or allow that with --exist-ok (exist_ok=True)"
                     )
         config = SubscriptionGroupConfig(
             group_name=group,
@@ -402,8 +402,8 @@ class GroupOperations:
     def _put(self, broker: BrokerRef, config: SubscriptionGroupConfig) -> Operation[None]:
         if config.retry_max_times < -1 or not 0 <= config.retry_queue_nums < 1 << 16:
             raise InvalidArgument(
-                f"{config.retry_max_times} redeliveries, {config.retry_queue_nums} retry queues: give redeliveries "
-                "from -1 on, and queues from 0 to 65535"
+                f"{config.retry_max_times} redeliveries, {config.retry_queue_nums} retry queues: redeliveries must be "
+                "at least -1, and retry queues 0 to 65535"
             )
         body = encode(config.encode(), layout=Layout.COMPACT)
         yield from self._servers.tell_brokers(
@@ -442,7 +442,7 @@ class GroupOperations:
             BrokerError: nobody has the topic, or a broker refused it.
         """
         if not -1 <= pop_share_queue_num <= INT32_MAX:
-            raise InvalidArgument(f"pop_share_queue_num is {pop_share_queue_num}: it must be from -1 to {INT32_MAX}")
+            raise InvalidArgument(f"pop_share_queue_num is {pop_share_queue_num}, expected -1 to {INT32_MAX}")
         route = yield from self._servers.route(topic)
         brokers = tuple(
             part.broker

@@ -167,11 +167,11 @@ class MessageOperations:
             BrokerError: there is no such topic (17) or queue (29).
         """
         if (start is not None) + (start_ms is not None) + newest > 1:
-            raise InvalidArgument("give an offset to begin at, or a time, or ask for the newest, and only one of them")
+            raise InvalidArgument("give only one of a start offset, a start time and newest")
         if start is not None and queue_id is None:
-            raise InvalidArgument("an offset is that of one queue: name the queue")
+            raise InvalidArgument("an offset belongs to one queue: name the queue")
         if limit < 1:
-            raise InvalidArgument(f"limit is {limit}; give a number from 1 on")
+            raise InvalidArgument(f"limit is {limit}, expected at least 1")
         route = yield from self._servers.route(topic)
         parts = route.parts if broker_name is None else (route.part_of(broker_name),)
         places = [

@@ -147,9 +147,9 @@ class OffsetOperations:
             BrokerError: there is no such topic (17) or group (26), or the offset is not in the queue.
         """
         if (timestamp_ms is None) == (offset is None):
-            raise InvalidArgument("give a time to move the group to, or an offset, and not both")
+            raise InvalidArgument("give a time or an offset to reset to, not both")
         if offset is not None and queue_id is None:
-            raise InvalidArgument("an offset is that of one queue: name the queue")
+            raise InvalidArgument("an offset belongs to one queue: name the queue")
         route = yield from self._servers.route(topic)
         parts = route.parts if broker_name is None and offset is None else (route.part_of(broker_name),)
         if queue_id is not None:
@@ -193,8 +193,8 @@ class OffsetOperations:
         answer = yield from succeeded(call, ResponseCode.CONSUMER_NOT_ONLINE)
         if answer.code == ResponseCode.SUCCESS:
             raise InvalidArgument(
-                f"broker {broker.broker_name} cannot move one queue alone while members of group {group} are "
-                "connected: stop them first, or move all queues"
+                f"broker {broker.broker_name} cannot reset a single queue while members of group {group} are "
+                "connected: stop them first, or reset all queues"
             )
 
     def _commit_instead(

@@ -97,7 +97,7 @@ class SendLimits:
         ):
             value = getattr(self, name)
             if not least <= value <= most:
-                raise InvalidArgument(f"{name} is {value}; give a number from {least} to {most:,}")
+                raise InvalidArgument(f"{name} is {value}, expected {least} to {most:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def targets_of(route: Route, *, broker_name: str | None = None) -> tuple[Target,
     ]
     if not found:
         raise InvalidArgument(
-            f"topic {route.topic} has no queue that takes messages: it has no write permission, or no write queues"
+            f"topic {route.topic} has no writable queue: it has no write permission, or no write queues"
         )
     return tuple(found)
 
@@ -226,7 +226,7 @@ class SendState:
         """
         for message in messages:
             if message.topic not in (None, self.topic) or not message.wait_stored:
-                raise InvalidArgument(f"this sender is of topic {self.topic} and waits until brokers have stored")
+                raise InvalidArgument(f"this sender sends to topic {self.topic} and waits for stored messages")
             encoded = encode_message(message)
             if len(encoded.body) > BODY_BYTES_MAX:
                 raise MessageTooLarge(

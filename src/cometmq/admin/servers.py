@@ -74,7 +74,7 @@ class Route:
             if len(self.parts) == 1:
                 return self.parts[0]
             names = ", ".join(part.broker.broker_name for part in self.parts)
-            raise InvalidArgument(f"topic {self.topic} is at several brokers ({names}): name one (--broker-name)")
+            raise InvalidArgument(f"topic {self.topic} is on several brokers ({names}): choose one (--broker-name)")
         for part in self.parts:
             if part.broker.broker_name == broker_name:
                 return part
@@ -96,11 +96,11 @@ class Servers:
             InvalidArgument: neither or both were given, or an address is none.
         """
         if bool(namesrv) == (broker is not None):
-            raise InvalidArgument("give the addresses of name servers or that of one broker, and not both")
+            raise InvalidArgument("give name servers' addresses or one broker's address, not both")
         for address in [*namesrv, *([broker] if broker is not None else [])]:
             parse_address(address)
         if timeout_ms < 1:
-            raise InvalidArgument(f"timeout_ms is {timeout_ms}; give a number of milliseconds from 1 on")
+            raise InvalidArgument(f"timeout_ms is {timeout_ms}, expected at least 1")
         self._namesrv = list(namesrv)
         self._broker = broker
         self._broker_ref: BrokerRef | None = None
@@ -119,7 +119,7 @@ class Servers:
 
     def _needed_namesrv(self) -> list[str]:
         if not self._namesrv:
-            raise InvalidArgument("a broker alone cannot say this: give the address of a name server instead")
+            raise InvalidArgument("a broker cannot answer this: give a name server's address instead")
         return list(self._namesrv)
 
     def ask_namesrv(self, command: Command, *codes: int) -> Operation[Command]:
@@ -320,7 +320,7 @@ def _part(broker: BrokerRef, queues: QueueData) -> TopicQueues:
 def no_topic(topic: str, address: str) -> BrokerError:
     """Return the error of a topic that nobody has."""
     return BrokerError(
-        f"there is no topic {topic}",
+        f"topic {topic} does not exist",
         code=ResponseCode.TOPIC_NOT_EXIST,
         address=address,
         advice=f"check the name, or create it: cometmq topic create {topic}",

@@ -45,7 +45,7 @@ def parse_perm(text: str) -> Perm:
     numbered = {str(int(perm)): perm for perm in named.values()}
     perm = {**named, **numbered}.get(text.strip().lower())
     if perm is None:
-        raise InvalidArgument(f"{text!r} is no permission: give r, w, rw or none, or 4, 2, 6, 0")
+        raise InvalidArgument(f"{text!r} is not a permission: use r, w, rw or none, or 4, 2, 6, 0")
     return perm
 
 
@@ -196,15 +196,15 @@ class TopicOperations:
         """
         validate_topic(topic)
         if order and self._servers.is_direct:
-            raise InvalidArgument("name servers keep a topic's order: give the address of one instead of a broker's")
+            raise InvalidArgument("name servers keep a topic's order: give a name server's address, not a broker's")
         brokers = yield from self._servers.brokers(cluster=cluster, broker_name=broker_name)
         check_one_cluster(brokers, cluster)
         if not exist_ok:
             for broker in brokers:
                 if (yield from self._servers.topic_config(broker, topic)) is not None:
                     raise InvalidArgument(
-                        f"topic {topic} exists already at {broker.broker_name}; change it with update, "
-                        "or say that it may exist: --exist-ok (exist_ok=True)"
+                        f"topic {topic} already exists on {broker.broker_name}; change it with update, "
+                        "or allow that with --exist-ok (exist_ok=True)"
                     )
         config = TopicConfig(
             topic_name=topic,
@@ -324,7 +324,7 @@ class TopicOperations:
             for part in order_conf.split(";"):
                 broker_name, _, count = part.rpartition(":")
                 if not broker_name or not (count.isascii() and count.isdigit()):
-                    raise InvalidArgument(f"{part!r} is no part of an order: write broker:queues, joined by ';'")
+                    raise InvalidArgument(f"invalid part {part!r} of an order: write broker:queues, joined by ';'")
             command = request(RequestCode.PUT_KV_CONFIG, namespace=ORDER_NAMESPACE, key=topic, value=order_conf)
         yield from self._servers.tell_namesrv(command)
 
@@ -333,7 +333,7 @@ def check_one_cluster(brokers: Iterable[BrokerRef], cluster: str | None) -> None
     """Refuse several clusters where none was named: what was meant for one must not appear in all of them."""
     clusters = sorted({broker.cluster for broker in brokers})
     if cluster is None and len(clusters) > 1:
-        raise InvalidArgument(f"the name servers know several clusters ({', '.join(clusters)}): name one (--cluster)")
+        raise InvalidArgument(f"the name servers know several clusters ({', '.join(clusters)}): choose one (--cluster)")
 
 
 def _is_own(name: str, own: set[str]) -> bool:
@@ -352,7 +352,7 @@ def _first(*values: int | None) -> int:
 def _checked(config: TopicConfig) -> TopicConfig:
     for what, count in (("read", config.read_queue_nums), ("write", config.write_queue_nums)):
         if not 0 <= count < 1 << 16:
-            raise InvalidArgument(f"{count} {what} queues: give a number from 0 to 65535")
+            raise InvalidArgument(f"{count} {what} queues, expected 0 to 65535")
     return config
 
 

@@ -230,11 +230,11 @@ def _new_run(target: Target, options: LoadOptions) -> _engine.LoadRun:
         if not 0 <= getattr(options, name) <= _UINT32_MAX:
             raise InvalidArgument(f"{name} is {getattr(options, name)}")
     if options.count is not None and options.count < 1:
-        raise InvalidArgument(f"count is {options.count}: give 1 or more, or None")
+        raise InvalidArgument(f"count is {options.count}, expected at least 1 or None")
     if options.rate_per_s is not None and options.rate_per_s < 1:
-        raise InvalidArgument(f"rate_per_s is {options.rate_per_s}: give 1 or more, or None")
+        raise InvalidArgument(f"rate_per_s is {options.rate_per_s}, expected at least 1 or None")
     if options.duration_s * 1000 < 1:
-        raise InvalidArgument(f"duration_s is {options.duration_s}: give at least a millisecond")
+        raise InvalidArgument(f"duration_s is {options.duration_s}, expected at least 0.001")
     return _engine.LoadRun(
         target.endpoints,
         target.queues,
@@ -321,7 +321,7 @@ class _CpuMeter:
         try:
             text = self._path.read_text()
         except OSError:
-            raise InvalidArgument(f"there is no process {self._path.parent.name} on this machine") from None
+            raise InvalidArgument(f"no process {self._path.parent.name} on this machine") from None
         fields = text.rpartition(")")[2].split()  # the name in front may hold blanks
         return (int(fields[11]) + int(fields[12])) / self._ticks_per_s
 

@@ -72,7 +72,7 @@ def find_target(
         ConnectionLost, RequestTimeout: a server does not answer.
     """
     if (namesrv is None) == (broker is None):
-        raise InvalidArgument("give the address of a name server, or that of a broker")
+        raise InvalidArgument("give a name server's or a broker's address")
     if broker is not None:
         counts = {broker: _queues_of_broker(broker, topic, queues, create=create, timeout_ms=timeout_ms)}
     else:
@@ -82,7 +82,7 @@ def find_target(
         raise TopicNotFound(f"topic {topic} has no queue that is written and read", topic=topic)
     for address, count in used.items():
         if queues is not None and count < queues:
-            raise InvalidArgument(f"topic {topic} has {count} queues at {address}, not {queues}")
+            raise InvalidArgument(f"topic {topic} has {count} queues on {address}, expected {queues}")
     places = [(index, queue) for index, count in enumerate(used.values()) for queue in range(count)]
     return Target(topic=topic, endpoints=tuple(_numeric(address) for address in used), queues=tuple(places))
 
@@ -104,7 +104,7 @@ def _broker_name(address: str, *, timeout_ms: int) -> str:
         name, equals, value = line.partition("=")
         if equals and name.strip() == "brokerName":
             return value.strip()
-    raise BrokerError("its configuration has no brokerName", code=answer.code, address=address)
+    raise BrokerError("the broker's configuration has no brokerName", code=answer.code, address=address)
 
 
 def _numeric(address: str) -> tuple[str, int]:
@@ -160,7 +160,7 @@ def _queues_of_broker(address: str, topic: str, queues: int | None, *, create: b
         except BrokerError as error:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and _is_name_server(channel, timeout_ms):
                 raise InvalidArgument(
-                    f"{address} is a name server, not a broker: give it as --namesrv (namesrv=…)"
+                    f"{address} is a name server, not a broker: pass it as --namesrv (namesrv=…)"
                 ) from error
             raise
         else:

@@ -322,7 +322,7 @@ def test_targets() -> None:
     assert names(targets_of(route)) == [("a", 0), ("b", 0), ("a", 1)]
     assert names(targets_of(route, broker_name="b")) == [("b", 0)]
     for closed in (part(A, 2, perm=4), part(A, 0)):
-        with pytest.raises(InvalidArgument, match="no queue that takes messages"):
+        with pytest.raises(InvalidArgument, match="no writable queue"):
             targets_of(Route(topic="orders", parts=(closed,)))
 
 

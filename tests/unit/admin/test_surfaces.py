@@ -41,7 +41,7 @@ def admin(running: RunningCluster) -> Iterator[Admin]:
 def test_topics(admin: Admin) -> None:
     assert [one.broker_name for one in admin.topics.create("t-life", queues=3)] == ["broker-a", "broker-b"]
     assert "t-life" in admin.topics.list()
-    with pytest.raises(InvalidArgument, match="exists already at broker-a"):
+    with pytest.raises(InvalidArgument, match="already exists on broker-a"):
         admin.topics.create("t-life")
     admin.topics.create("t-life", queues=4, exist_ok=True)
     now = admin.topics.update("t-life", write_queues=2, attributes={"message.type": "FIFO"}, broker_name="broker-b")
@@ -67,7 +67,7 @@ def test_order(admin: Admin) -> None:
     admin.topics.create("t-order", queues=2, order=True)
     assert admin.topics.order("t-order") == "broker-a:2;broker-b:2"
     assert admin.cluster.kv_list("ORDER_TOPIC_CONFIG") == {"t-order": "broker-a:2;broker-b:2"}
-    with pytest.raises(InvalidArgument, match="no part of an order"):
+    with pytest.raises(InvalidArgument, match="invalid part"):
         admin.topics.set_order("t-order", "broker-a")
     admin.topics.set_order("t-order", None)
     assert admin.topics.order("t-order") is None
@@ -76,7 +76,7 @@ def test_order(admin: Admin) -> None:
 def test_groups(admin: Admin) -> None:
     admin.groups.create("g-life", retry_max_times=3)
     assert "g-life" in admin.groups.list()
-    with pytest.raises(InvalidArgument, match="exists already"):
+    with pytest.raises(InvalidArgument, match="already exists"):
         admin.groups.create("g-life")
     now = admin.groups.update("g-life", consume_enable=False)
     assert {name: (one.retry_max_times, one.consume_enable) for name, one in now.items()} == {
@@ -109,9 +109,9 @@ def test_consume_modes(admin: Admin) -> None:
     with pytest.raises(NotFound, match=r"t-modes is not at broker broker-c; it is at broker-a of [^,]+, broker-b of "):
         admin.groups.set_consume_mode("g-modes", "t-modes", MessageRequestMode.POP, broker_name="broker-c")
     for number in (-2, 2**31):
-        with pytest.raises(InvalidArgument, match="it must be from -1 to 2147483647"):
+        with pytest.raises(InvalidArgument, match="expected -1 to 2147483647"):
             admin.groups.set_consume_mode("g-modes", "t-modes", MessageRequestMode.POP, pop_share_queue_num=number)
-    with pytest.raises(BrokerError, match="no topic t-nowhere"):
+    with pytest.raises(BrokerError, match="topic t-nowhere does not exist"):
         admin.groups.set_consume_mode("g-modes", "t-nowhere", MessageRequestMode.POP)
 
 

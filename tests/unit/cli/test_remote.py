@@ -65,7 +65,7 @@ def test_a_topic_from_birth_to_death() -> None:
     assert row == ["t-cli", "broker-a", "3", "3", "rw", "message.type=FIFO"]
     again = run("topic", "create", "t-cli")
     assert (again.code, again.out) == (ExitCode.FAILED, "")
-    assert "exists already" in again.err
+    assert "already exists" in again.err
     wrong = run("topic", "create", "t-wrong", "-a", "message.typ=FIFO")
     assert wrong.code == ExitCode.FAILED
     assert "slave" not in wrong.err

@@ -141,7 +141,7 @@ def test_options_that_cannot_be(options: LoadOptions, text: str) -> None:
 
 def test_no_such_process() -> None:
     target = Target(topic="t", endpoints=(("127.0.0.1", 1),), queues=((0, 0),))
-    with pytest.raises(InvalidArgument, match="there is no process"):
+    with pytest.raises(InvalidArgument, match="no process"):
         run_load(target, LoadOptions(), broker_pid=1 << 30)
 
 

@@ -61,7 +61,7 @@ def test_a_topic_that_is_there_is_made_no_smaller(two: Cluster) -> None:
 
 def test_more_queues_than_there_are(two: Cluster) -> None:
     find_target(broker=two.broker.address, topic="few", queues=2, create=True)
-    with pytest.raises(InvalidArgument, match=r"topic few has 2 queues at .*, not 5"):
+    with pytest.raises(InvalidArgument, match=r"topic few has 2 queues on .*, expected 5"):
         find_target(broker=two.broker.address, topic="few", queues=5)
 
 
@@ -73,14 +73,14 @@ def test_no_such_topic(two: Cluster) -> None:
 
 
 def test_a_name_server_as_a_broker(two: Cluster) -> None:
-    with pytest.raises(InvalidArgument, match="is a name server, not a broker: give it as --namesrv"):
+    with pytest.raises(InvalidArgument, match="is a name server, not a broker: pass it as --namesrv"):
         find_target(broker=two.name_server_address, topic="t")
 
 
 def test_neither_or_both() -> None:
-    with pytest.raises(InvalidArgument, match="a name server, or that of a broker"):
+    with pytest.raises(InvalidArgument, match="a name server's or a broker's address"):
         find_target(topic="t")
-    with pytest.raises(InvalidArgument, match="a name server, or that of a broker"):
+    with pytest.raises(InvalidArgument, match="a name server's or a broker's address"):
         find_target(topic="t", namesrv="127.0.0.1:1", broker="127.0.0.1:1")
 
 
