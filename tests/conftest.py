@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +19,26 @@ GoldenStoreFixture: TypeAlias = Callable[[str, StoreKind], Path]
 def pytest_configure() -> None:
     """Give the tests, and the programs that they start, signals as a shell in the foreground does.
 
-    Under ``nohup``, and in the background of a script, SIGINT or SIGHUP are ignored, and programs inherit that.
+    Under ``nohup``, and in the background of a script, SIGINT or SIGHUP are ignored, and programs inherit that; some
+    supervisors ignore SIGTERM or SIGCHLD, or block signals.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Leave the reasons of skipped tests in the folder ``CMQ_SKIPS``; ``make test`` lists them at its end."""
+    folder = os.environ.get("CMQ_SKIPS")
+    if not folder or hasattr(terminalreporter.config, "workerinput"):
+        return
+    with (Path(folder) / f"pytest-{os.getpid()}.jsonl").open("w", encoding="utf-8") as file:
+        for report in terminalreporter.stats.get("skipped", []):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            note = {"test": report.nodeid, "reason": reason.removeprefix("Skipped: ")}
+            print(json.dumps(note), file=file)
 
 
 @pytest.fixture(scope="session")

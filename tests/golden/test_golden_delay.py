@@ -1,6 +1,6 @@
 """Checks: what a real RocketMQ had parked by delay level, delivered by us, becomes the records that it delivered.
 
-The work is done by ``golden_delay``, a C program that `make test-c` builds; without it these tests skip and say so.
+``golden_delay`` does the work, a C program that `make golden-programs` builds; without it these tests are skipped.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.golden import StoreKind, expected_records
-
-PROGRAM = Path(__file__).resolve().parents[2] / "build" / "release" / "tests" / "golden_delay"
+from support.programs import built_program
 
 
 def delivered_by_the_broker(name: str) -> int:
@@ -26,7 +25,6 @@ def delivered_by_the_broker(name: str) -> int:
     )
 
 
-@pytest.mark.skipif(not PROGRAM.exists(), reason="build/release/tests/golden_delay is missing; make test-c builds it")
 @pytest.mark.parametrize(
     ("name", "deliveries"), [("apache-4.9.7", 26), ("apache-5.3.3", 32), ("apache-5.3.3-binary-headers", 31)]
 )
@@ -35,7 +33,7 @@ def test_same_parked_records_same_deliveries(
 ) -> None:
     assert delivered_by_the_broker(name) == deliveries
     done = subprocess.run(
-        [PROGRAM, golden_store(name, "clean"), str(deliveries)],
+        [built_program("golden_delay"), golden_store(name, "clean"), str(deliveries)],
         capture_output=True,
         text=True,
         timeout=120,

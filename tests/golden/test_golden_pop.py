@@ -1,6 +1,6 @@
 """Checks: POP's checkpoints, acks, handles and info strings of a real RocketMQ are read, and written equal.
 
-The work is done by ``golden_pop``, a C program that `make test-c` builds; without it these tests skip and say so.
+``golden_pop`` does the work, a C program that `make golden-programs` builds; without it these tests are skipped.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ import pytest
 
 from support.frames import exchanges, pop_frames
 from support.golden import StoreKind, expected_records
-
-PROGRAM = Path(__file__).resolve().parents[2] / "build" / "release" / "tests" / "golden_pop"
-
-pytestmark = pytest.mark.skipif(
-    not PROGRAM.exists(), reason="build/release/tests/golden_pop is missing; make test-c builds it"
-)
+from support.programs import built_program
 
 
 def run_program(*arguments: str | Path, text: str | None = None) -> str:
     """Run the program and return what it printed."""
-    done = subprocess.run([PROGRAM, *arguments], input=text, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [built_program("golden_pop"), *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

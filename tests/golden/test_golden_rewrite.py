@@ -1,6 +1,6 @@
 """Checks: what a real RocketMQ was given, given to us, becomes the same files: log and consume queues byte for byte.
 
-The work is done by ``golden_rewrite``, a C program that `make test-c` builds; without it these tests skip and say so.
+``golden_rewrite`` does the work, a C program that `make golden-programs` builds; without it these tests are skipped.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.golden import StoreKind, golden_names
-
-PROGRAM = Path(__file__).resolve().parents[2] / "build" / "release" / "tests" / "golden_rewrite"
+from support.programs import built_program
 
 # Begins at segment 7: its oldest segments have expired, so it cannot be written again from offset 0.
 EXPIRED = {"apache-5.3.3-expired"}
@@ -26,11 +25,12 @@ def files_below(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.skipif(not PROGRAM.exists(), reason="build/release/tests/golden_rewrite is missing; make test-c builds it")
 @pytest.mark.parametrize("name", [name for name in golden_names("clean") if name not in EXPIRED])
 def test_same_messages_same_bytes(name: str, golden_store: Callable[[str, StoreKind], Path], tmp_path: Path) -> None:
     source, target = golden_store(name, "clean"), tmp_path / "target"
-    done = subprocess.run([PROGRAM, source, target], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [built_program("golden_rewrite"), source, target], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     if name in FILES_DIFFER:
         return

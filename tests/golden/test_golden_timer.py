@@ -1,6 +1,6 @@
 """Checks: timers that a real RocketMQ left are taken over: its wheel, log and check are read and made as it made them.
 
-The work is done by ``golden_timer``, a C program that `make test-c` builds; without it these tests skip and say so.
+``golden_timer`` does the work, a C program that `make golden-programs` builds; without it these tests are skipped.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pytest
 
 import cometmq
 from support.golden import StoreKind
+from support.programs import built_program
 
-PROGRAM = Path(__file__).resolve().parents[2] / "build" / "release" / "tests" / "golden_timer"
 NAME = "apache-5.3.3"
 PARKED, DELIVERED = 103, 102
 """What the broker parked in its run, and delivered of it."""
@@ -25,10 +25,6 @@ UNIT = struct.Struct(">iqiqiqiiq")
 SLOT = struct.Struct(">qqqii")
 DAY_MS = 86_400_000
 TIMER_TOPIC = "rmq_sys_wheel_timer"
-
-pytestmark = pytest.mark.skipif(
-    not PROGRAM.exists(), reason="build/release/tests/golden_timer is missing; make test-c builds it"
-)
 
 
 class Unit(NamedTuple):
@@ -66,7 +62,13 @@ def check_of(root: Path) -> tuple[int, ...]:
 
 
 def go_on(root: Path, now_ms: int) -> Went:
-    done = subprocess.run([PROGRAM, root, str(now_ms)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [built_program("golden_timer"), root, str(now_ms)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return Went(*map(int, done.stdout.split()))
 

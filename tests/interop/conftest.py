@@ -20,21 +20,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "runs_in_make_test: needs none; left out of `make test-java-short`")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests that can run: the others are deselected, so that a skip means something."""
     mode = os.environ.get("CMQ_JAVA", "")
     if mode not in ("", "short", "full"):
         raise pytest.UsageError(f"CMQ_JAVA is {mode!r}; it must be short or full")
+    left_out = [item for item in items if not _runs(item, mode)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _runs(item, mode)]
     for item in items:
-        if mode == "short" and item.get_closest_marker("runs_in_make_test"):
-            item.add_marker(pytest.mark.skip(reason="needs no Java: `make test` runs it"))
-        mark = item.get_closest_marker("java")
-        if mark is None:
-            continue
-        item.add_marker(pytest.mark.timeout(JAVA_TESTS_LIMIT_S))
-        if not mode:
-            item.add_marker(pytest.mark.skip(reason="needs a real RocketMQ: run `make test-java`"))
-        elif mode == "short" and mark.kwargs.get("full"):
-            item.add_marker(pytest.mark.skip(reason="only in the full form: run `make test-java`"))
+        if item.get_closest_marker("java") is not None:
+            item.add_marker(pytest.mark.timeout(JAVA_TESTS_LIMIT_S))
+
+
+def _runs(item: pytest.Item, mode: str) -> bool:
+    """Whether a test belongs to a form: without Java, ``short`` or ``full``."""
+    if mode == "short" and item.get_closest_marker("runs_in_make_test"):
+        return False
+    mark = item.get_closest_marker("java")
+    return mark is None or mode == "full" or (mode == "short" and not mark.kwargs.get("full"))
 
 
 def _started(folder: Path, landscape: Landscape) -> Iterator[Peer]:
