@@ -193,6 +193,7 @@ class Member:
             received = await self._unless_out(self._call(engine.receive(8, invisible_s=30, wait_s=20)))
             for message in received or ():
                 world.model.begin(self.name, message)
+            for message in received or ():  # others may have had it, and be done with it, before its turn comes
                 await asyncio.sleep(world.chooser.choice((0, 0, 0.01, 1, 2)))
                 await self._unless_out(self._settle(message))
 

@@ -13,7 +13,7 @@ from cometmq.errors import InvalidArgument
 from cometmq.remoting.bodies.heartbeat import SubscriptionData
 from cometmq.remoting.bodies.message_queue import MessageQueue
 
-__all__ = ["ALL", "SQL92", "TAG", "make_subscription", "queue_order", "text_order"]
+__all__ = ["ALL", "SQL92", "TAG", "make_subscription", "next_version", "queue_order", "text_order"]
 
 TAG = "TAG"
 SQL92 = "SQL92"
@@ -63,6 +63,15 @@ def make_subscription(
         sub_version=now_ms,
         expression_type=TAG,
     )
+
+
+def next_version(before: SubscriptionData | None, now_ms: int) -> int:
+    """Return the version of a changed subscription: the wall clock's time, but newer than the one before.
+
+    Brokers take the newest. After the clock was set back they would keep the expression before the change, for as long
+    as it was set back.
+    """
+    return now_ms if before is None else max(now_ms, before.sub_version + 1)
 
 
 def text_order(text: str) -> bytes:

@@ -34,7 +34,7 @@ class HeldMessages:
     def __init__(self) -> None:
         """Hold nothing."""
         self._held: dict[_Place, tuple[int, int]] = {}
-        """Received at, hidden until: milliseconds since 1970, our clock."""
+        """Received at, hidden until: milliseconds by a clock that is never set."""
         self._sweep_at = _SWEEP_AT_LEAST
 
     def came(self, messages: Sequence[ReceivedMessage], *, now_ms: int) -> None:
@@ -59,8 +59,13 @@ class HeldMessages:
         for message in messages:
             self._held.pop(_place(message), None)
 
-    def infos(self, *, now_ms: int) -> dict[MessageQueue, PopProcessQueueInfo]:
-        """Return how much is held of each queue, and since when; of a queue of which nothing is, nothing."""
+    def infos(self, *, now_ms: int, wall_ahead_ms: int = 0) -> dict[MessageQueue, PopProcessQueueInfo]:
+        """Return how much is held of each queue, and since when; of a queue of which nothing is, nothing.
+
+        Args:
+            now_ms: the time.
+            wall_ahead_ms: how far the wall clock is ahead of it.
+        """
         self._sweep(now_ms)
         received: dict[MessageQueue, list[int]] = {}
         for (broker_name, topic, queue_id, _), (since_ms, _) in self._held.items():
@@ -68,7 +73,9 @@ class HeldMessages:
             received.setdefault(queue, []).append(since_ms)
         return {
             queue: PopProcessQueueInfo(
-                wait_ack_count=len(times), last_pop_timestamp_ms=max(times), oldest_pop_timestamp_ms=min(times)
+                wait_ack_count=len(times),
+                last_pop_timestamp_ms=max(times) + wall_ahead_ms,
+                oldest_pop_timestamp_ms=min(times) + wall_ahead_ms,
             )
             for queue, times in received.items()
         }

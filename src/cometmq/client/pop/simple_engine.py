@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq._engine import ReceivedMessage
 from cometmq.client.arguments import milliseconds, one, several, whole_number
 from cometmq.client.group.consumer_facts import GroupFacts
-from cometmq.client.group.subscriptions import TAG, make_subscription
+from cometmq.client.group.subscriptions import TAG, make_subscription, next_version
 from cometmq.client.instance.closing import Closing, to_the_end
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name, wall_clock_ms
 from cometmq.client.instance.namespaces import with_namespace
@@ -178,7 +178,7 @@ class SimpleEngine(GroupFacts):
                 "receiveMaxMessages": str(self.settings.receive_max_messages),
             },
             subscriptions=tuple(self._subscriptions.values()),
-            pop_queues=self._held.infos(now_ms=self._now_ms()),
+            pop_queues=self._held.infos(now_ms=_steady_ms(), wall_ahead_ms=self._now_ms() - _steady_ms()),
         )
 
     async def consume_directly(self, message: ReceivedMessage, broker_name: str | None) -> ConsumeMessageDirectlyResult:
@@ -267,9 +267,8 @@ class SimpleEngine(GroupFacts):
         """Subscribe to a topic; see :meth:`SimpleConsumer.subscribe`."""
         validate_topic(topic)
         wire = with_namespace(self.settings.namespace, topic)
-        self._subscriptions[wire] = make_subscription(
-            wire, expression, expression_type=expression_type, now_ms=self._now_ms()
-        )
+        version = next_version(self._subscriptions.get(wire), self._now_ms())
+        self._subscriptions[wire] = make_subscription(wire, expression, expression_type=expression_type, now_ms=version)
         if self._state is ServiceState.RUNNING:
             instance = self._running()
             await instance.update_route(wire)
@@ -439,13 +438,13 @@ class SimpleEngine(GroupFacts):
             self._troubles.works(queue)
         if result.messages:
             self._skews_ms[queue.broker_name] = result.pop_ms - _steady_ms()
-            self._held.came(result.messages, now_ms=self._now_ms())
+            self._held.came(result.messages, now_ms=_steady_ms())
         return result
 
     def _keep_result(self, task: asyncio.Task[PopResult]) -> None:
         if not task.cancelled() and task.exception() is None and self._state is ServiceState.RUNNING:
             self._ready.extend(task.result().messages)
-            self._held.came(task.result().messages, now_ms=self._now_ms())
+            self._held.came(task.result().messages, now_ms=_steady_ms())
 
     async def _round(
         self,
@@ -533,7 +532,7 @@ class SimpleEngine(GroupFacts):
 
     async def _set_invisible(self, message: ReceivedMessage, invisible_ms: int) -> str:
         handle = await self._kernel.set_invisible(message, invisible_ms)
-        self._held.hidden(message, now_ms=self._now_ms(), invisible_ms=invisible_ms)
+        self._held.hidden(message, now_ms=_steady_ms(), invisible_ms=invisible_ms)
         return handle
 
     def keep(self, messages: Iterable[ReceivedMessage]) -> None:

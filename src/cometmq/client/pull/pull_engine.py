@@ -34,7 +34,7 @@ from cometmq.client.group.rebalance import Rebalance
 from cometmq.client.group.retry_policy import most_tries
 from cometmq.client.group.send_backs import SendBacks
 from cometmq.client.group.start_offsets import start_offset
-from cometmq.client.group.subscriptions import ALL, TAG, make_subscription
+from cometmq.client.group.subscriptions import ALL, TAG, make_subscription, next_version
 from cometmq.client.instance.closing import Closing, to_the_end
 from cometmq.client.instance.hooks import ConsumeContext, Interceptor, run_hooks
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name
@@ -362,7 +362,8 @@ class PullEngine(ConsumerFacts):
         """Subscribe to a topic; see :meth:`PullConsumer.subscribe`."""
         validate_topic(topic)
         wire = with_namespace(self.settings.namespace, topic)
-        subscription = make_subscription(wire, expression, expression_type=expression_type, now_ms=self._now_ms())
+        version = next_version(self._subscriptions.get(wire), self._now_ms())
+        subscription = make_subscription(wire, expression, expression_type=expression_type, now_ms=version)
         self._set_mode(by_hand=False)
         self._subscriptions[wire] = subscription
         if self._state is ServiceState.RUNNING:
@@ -383,7 +384,12 @@ class PullEngine(ConsumerFacts):
         """Replace the assigned queues; see :meth:`PullConsumer.assign`."""
         wanted = {self._wire(queue) for queue in several("assign", queues, MessageQueue, QUEUES)}
         made = {
-            topic: make_subscription(topic, expression, expression_type=expression_type, now_ms=self._now_ms())
+            topic: make_subscription(
+                topic,
+                expression,
+                expression_type=expression_type,
+                now_ms=next_version(self._subscriptions.get(topic), self._now_ms()),
+            )
             for topic in {queue.topic for queue in wanted}
         }
         self._set_mode(by_hand=True)

@@ -31,7 +31,7 @@ from cometmq.client.group.rebalance import Rebalance
 from cometmq.client.group.retry_policy import most_tries
 from cometmq.client.group.send_backs import SendBacks
 from cometmq.client.group.start_offsets import start_offset
-from cometmq.client.group.subscriptions import TAG, make_subscription
+from cometmq.client.group.subscriptions import TAG, make_subscription, next_version
 from cometmq.client.instance.closing import Closing, to_the_end
 from cometmq.client.instance.hooks import Interceptor
 from cometmq.client.instance.instance import ClientInstance, NetworkFactory, own_instance_name
@@ -344,9 +344,8 @@ class PushEngine(ConsumerFacts):
 
     def _put_subscription(self, topic: str, expression: str | None, expression_type: str) -> None:
         name = with_namespace(self.settings.namespace, topic)
-        self.subscriptions[name] = make_subscription(
-            name, expression, expression_type=expression_type, now_ms=self._now_ms()
-        )
+        version = next_version(self.subscriptions.get(name), self._now_ms())
+        self.subscriptions[name] = make_subscription(name, expression, expression_type=expression_type, now_ms=version)
 
     @property
     def _batch_max(self) -> int:
@@ -647,7 +646,7 @@ class PushEngine(ConsumerFacts):
         """Tell the brokers a new version of the subscription, share out a topic's limits anew, tell the user."""
         subscription = self.subscriptions.get(topic)
         if all_queues and subscription is not None:
-            self.subscriptions[topic] = replace(subscription, sub_version=self._now_ms())
+            self.subscriptions[topic] = replace(subscription, sub_version=next_version(subscription, self._now_ms()))
             self._share_limits()
             self._spawn(self._beat())
         if self._queue_listener is not None:

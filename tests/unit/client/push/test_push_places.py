@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from cometmq.client.pop.simple_engine import SimpleEngine
+from cometmq.client.pop.simple_settings import SimpleSettings
+from cometmq.client.pull.pull_engine import PullEngine
+from cometmq.client.settings import PullSettings
 from cometmq.remoting.bodies.heartbeat import ConsumeFromWhere
 from support.fake_cluster import FakeCluster
 from support.push_engines import Seen, committed, consumer, fill, on_cluster, queue_of, until
@@ -195,3 +199,35 @@ async def test_former_owner_does_not_undo_a_reset_that_its_last_pull_is_told_of(
     assert await engine.release(queue_of(0), held)
     assert committed(cluster)[0] == 4
     await engine.close()
+
+
+@pytest.mark.parametrize("kind", ["push", "pull", "simple"])
+def test_changed_subscription_is_newer_although_the_clock_is_set_back(kind: str) -> None:
+    """Brokers take the newest: of a changed expression they would hear nothing for an hour."""
+
+    @on_cluster
+    async def run(cluster: FakeCluster) -> None:
+        shift_ms = [0]
+
+        def now_ms() -> int:
+            return cluster.loop.now_ms() + shift_ms[0]
+
+        given: Any = {"group": "g", "name_servers": ("ns:9876",), "client_ip": "10.0.0.9"}
+        reach: Any = {"now_ms": now_ms, "network_factory": cluster.factory}
+        engine: Any
+        if kind == "push":
+            engine = consumer(cluster, Seen(), more={"now_ms": now_ms})
+        elif kind == "pull":
+            engine = PullEngine(PullSettings(**given), **reach)
+        else:
+            engine = SimpleEngine(SimpleSettings(**given), **reach)
+        await engine.subscribe("T", "a")
+        await engine.start()
+        before = engine.subscriptions["T"].sub_version
+        shift_ms[0] = -3_600_000
+        await engine.subscribe("T", "b")
+        assert engine.subscriptions["T"].sub_version > before
+        assert cluster.brokers[0].subscribed["g"]["T"].tags == ("b",)
+        await engine.close()
+
+    run()
