@@ -5,14 +5,14 @@
  *
  *     0  magic u64, version u32, closed u32, generation i64, writer_pid i64, crc32 of magic, version, generation and
  *     pid
- *    64  confirmed_end i64, store_ms i64, signal u32       the writer's hot line; followers only set the signal's
- *    lowest bit
+ *    64  confirmed_end i64, store_ms i64, signal u32, 88: confirmed_end twice more
+ *                                                           the writer's hot line; followers only set the signal's lowest bit
  *   128  files_end i64                                     flush
  *   192  log_min i64                                       retention
  *   256  beat_ms i64                                       the beat
  *   320  announced i64, completed i64                      deletions
  *   384  who writes: boot id 16 bytes, inode of this file u64, pid namespace u64, start of the process u64, beat in ms since the boot i64, flags u32
- *        (1: synced), crc32 of magic, all of it but the beat, and the generation
+ *        (1: synced, 2: confirmed_end stands there three times), crc32 of magic, all of it but the beat, and the generation
  *   448  what was acknowledged when the page was taken: boot id 16 bytes, inode u64, end i64, flags u32, crc32 of it; 496: the last generation i64
  *  1024  96 deletions in turn: at i64, expired_below i64, topic u64, 0
  *
@@ -44,7 +44,9 @@
 #define POLL_MS 2   /* of a follower that nobody wakes: below what a person notices, above what costs a core anything */
 
 #define DELETIONS 96
+#define END_COPIES 2
 #define FLAG_SYNCED 1u
+#define FLAG_COPIES 2u   /* the page has end_again */
 #define FRESH_MS (3 * CMQ_FOLLOW_BEAT_MS)
 
 typedef struct page_deletion {
@@ -85,6 +87,7 @@ typedef struct follow_page {
     alignas(64) _Atomic int64_t confirmed_end;
     _Atomic int64_t store_ms;
     _Atomic uint32_t signal;   /* sequence, a multiple of two; lowest bit: somebody waits for it to change */
+    _Atomic int64_t end_again[END_COPIES];   /* confirmed_end once more: no CRC covers the hot line */
     alignas(64) _Atomic int64_t files_end;
     alignas(64) _Atomic int64_t log_min;
     alignas(64) _Atomic int64_t beat_ms;
@@ -97,6 +100,7 @@ typedef struct follow_page {
 } follow_page;
 
 _Static_assert(offsetof(follow_page, confirmed_end) == 64 && offsetof(follow_page, signal) == 80, "layout of the page");
+_Static_assert(offsetof(follow_page, end_again) == 88, "layout of the page");
 _Static_assert(offsetof(follow_page, files_end) == 128 && offsetof(follow_page, log_min) == 192, "layout of the page");
 _Static_assert(offsetof(follow_page, beat_ms) == 256 && offsetof(follow_page, announced) == 320, "layout of the page");
 _Static_assert(offsetof(follow_page, writer) == 384 && offsetof(follow_page, acknowledged) == 448, "layout of the page");
@@ -161,6 +165,15 @@ static bool writer_is_known(const follow_page *page)
 
 static bool says_where(const page_acknowledged *said) { return said->inode != 0 && said->crc == acknowledged_crc(said); }
 
+/* The end that two of three copies say; 0: none is believed. A writer that dies between two copies has acknowledged nothing beyond the older one. */
+static int64_t proven_end(const follow_page *page)
+{
+    const int64_t end = atomic_load_explicit(&page->confirmed_end, memory_order_acquire);
+    const int64_t second = atomic_load_explicit(&page->end_again[0], memory_order_acquire), third = atomic_load_explicit(&page->end_again[1], memory_order_acquire);
+    if ((page->writer.flags & FLAG_COPIES) == 0 || end == second || end == third) return end;
+    return second == third ? second : 0;
+}
+
 /* How far the log is acknowledged for certain: by the writer whose generation stands in the page, or by the one before, whose end a writer that
  * did not come to an end of its recovery has kept. */
 static page_acknowledged acknowledged_of(const follow_page *page, uint64_t inode)
@@ -172,9 +185,9 @@ static page_acknowledged acknowledged_of(const follow_page *page, uint64_t inode
     const bool stands = atomic_load_explicit(&page->head.generation, memory_order_acquire) != 0 &&
                         atomic_load_explicit(&page->head.crc, memory_order_acquire) == head_crc(&page->head);
     if (!stands || !writer_is_known(page) || writer->inode != inode) return best;
-    const int64_t end = atomic_load_explicit(&page->confirmed_end, memory_order_acquire);
+    const int64_t end = proven_end(page);
     if (end <= best.end || ((writer->flags & FLAG_SYNCED) == 0 && !is_this_boot(writer->boot_id))) return best;
-    best = (page_acknowledged){.inode = inode, .end = end, .flags = writer->flags};
+    best = (page_acknowledged){.inode = inode, .end = end, .flags = writer->flags & FLAG_SYNCED};
     memcpy(best.boot_id, writer->boot_id, sizeof best.boot_id);
     best.crc = acknowledged_crc(&best);
     return best;
@@ -187,7 +200,7 @@ static void name_writer(page_writer *writer, uint64_t inode, bool synced, int64_
     writer->inode = inode;
     writer->pid_namespace = cmq_host_pid_namespace();
     writer->started = cmq_host_process_start(getpid());
-    writer->flags = synced ? FLAG_SYNCED : 0;
+    writer->flags = FLAG_COPIES | (synced ? FLAG_SYNCED : 0);
     atomic_store_explicit(&writer->beat_boot_ms, since_boot_ms(), memory_order_relaxed);
     atomic_store_explicit(&writer->crc, writer_crc(writer, generation), memory_order_seq_cst);
 }
@@ -269,6 +282,13 @@ cmq_status cmq_follow_take(cmq_fs *fs, const char *root, cmq_follow **follow_out
     return CMQ_OK;
 }
 
+/* All on one cache line. */
+static inline void store_end(follow_page *page, int64_t end)
+{
+    for (int i = 0; i < END_COPIES; i++) atomic_store_explicit(&page->end_again[i], end, memory_order_relaxed);
+    atomic_store_explicit(&page->confirmed_end, end, memory_order_release);
+}
+
 void cmq_follow_begin(cmq_follow *follow, const cmq_follow_values *values)
 {
     follow_page *page = follow->page;
@@ -278,7 +298,7 @@ void cmq_follow_begin(cmq_follow *follow, const cmq_follow_values *values)
     const int64_t before = atomic_load_explicit(&page->last_generation, memory_order_relaxed);
     const int64_t later = before >= values->now_ms ? before + 1 : values->now_ms, generation = later > 0 ? later : 1;
     name_writer(&page->writer, follow->inode, values->synced, generation);
-    atomic_store_explicit(&page->confirmed_end, values->confirmed_end, memory_order_relaxed);
+    store_end(page, values->confirmed_end);
     atomic_store_explicit(&page->store_ms, 0, memory_order_relaxed);
     atomic_store_explicit(&page->files_end, values->files_end, memory_order_relaxed);
     atomic_store_explicit(&page->log_min, values->log_min, memory_order_relaxed);
@@ -391,7 +411,7 @@ void cmq_follow_publish(cmq_follow *follow, int64_t confirmed_end, int64_t store
 {
     CMQ_ASSERT(follow->mode == CMQ_FOLLOW_WRITER);
     atomic_store_explicit(&follow->page->store_ms, store_ms, memory_order_relaxed);
-    atomic_store_explicit(&follow->page->confirmed_end, confirmed_end, memory_order_release);
+    store_end(follow->page, confirmed_end);
     signal_change(follow->page);
 }
 
