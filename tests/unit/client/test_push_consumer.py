@@ -1,4 +1,4 @@
-"""Checks: the blocking and the asyncio push consumer against our own broker, over real connections."""
+"""Checks: the blocking and the asyncio push consumer, one suite for both, over real connections to our broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-import cometmq.aio.push
 from cometmq.client.instance.background import background
 from cometmq.client.instance.service_state import ServiceState
 from cometmq.client.producer import Producer
@@ -24,6 +23,7 @@ from cometmq.client.push.listeners import Outcome
 from cometmq.client.push_consumer import PushConsumer
 from cometmq.errors import ClientStateError, GroupTaken, InvalidArgument
 from cometmq.testing import Cluster, cluster
+from support.push_surfaces import SURFACES, maker
 
 LIMIT_S = 60
 # Routes of new topics and shares of new members come within a test, too.
@@ -35,10 +35,38 @@ QUICK: Any = {
 FIRST: Any = {"consume_from_where": "CONSUME_FROM_FIRST_OFFSET", **QUICK}
 
 
+Maker = Callable[..., Any]
+
+
+@pytest.fixture(scope="module", params=SURFACES)
+def surface(request: pytest.FixtureRequest) -> str:
+    """The suite runs for each."""
+    return str(request.param)
+
+
+@pytest.fixture
+def make(surface: str) -> Iterator[Maker]:
+    with maker(surface) as making:
+        yield making
+
+
 @pytest.fixture(scope="module")
-def servers() -> Iterator[Cluster]:
+def servers(surface: str) -> Iterator[Cluster]:
     # One second each, so that retries come within a test.
     with cluster(settings={"messageDelayLevel": " ".join(["1s"] * 18)}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def blocking_servers() -> Iterator[Cluster]:
+    """For what the blocking surface has alone."""
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def blocking_producer(blocking_servers: Cluster) -> Iterator[Producer]:
+    with Producer("makers", name_servers=blocking_servers.name_server_address) as running:
         yield running
 
 
@@ -91,11 +119,11 @@ def numbers(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def test_where_a_member_is(servers: Cluster, producer: Producer) -> None:
+def test_where_a_member_is(servers: Cluster, make: Maker, producer: Producer) -> None:
     """What listeners have done is known at once; it need not be committed yet."""
     send(producer, "Progress", 20)
     seen = Seen()
-    consumer = PushConsumer("g-progress", name_servers=servers.name_server_address, listener=seen, **FIRST)
+    consumer = make("g-progress", name_servers=servers.name_server_address, listener=seen, **FIRST)
     with pytest.raises(ClientStateError):
         consumer.progress("Progress")
     with consumer.subscribe("Progress"):
@@ -109,7 +137,7 @@ def test_where_a_member_is(servers: Cluster, producer: Producer) -> None:
 
 
 @pytest.mark.parametrize("form", ["listener", "batch_listener", "async"])
-def test_listeners_of_each_form(servers: Cluster, producer: Producer, form: str) -> None:
+def test_listeners_of_each_form(servers: Cluster, make: Maker, producer: Producer, surface: str, form: str) -> None:
     """Promises 13, 22: messages are pushed to the listener, in threads or on the loop."""
     topic = f"Forms-{form}"
     send(producer, topic, 100)
@@ -119,23 +147,25 @@ def test_listeners_of_each_form(servers: Cluster, producer: Producer, form: str)
         "batch_listener": {"batch_listener": seen.batch, "consume_message_batch_max_size": 16},
         "async": {"listener": seen.on_loop},
     }[form]
-    consumer = PushConsumer(f"g-{form}", name_servers=servers.name_server_address, **given, **FIRST)
+    consumer = make(f"g-{form}", name_servers=servers.name_server_address, **given, **FIRST)
     with consumer.subscribe(topic):
         seen.wait_for(100)
         assert {queue.topic for queue in consumer.queues} >= {topic}
+        consumer.unsubscribe(topic)
     assert sorted(seen.bodies, key=int) == numbers(100)
-    expected = "cometmq-client" if form == "async" else f"cometmq-consume_g-{form}"
+    loop_thread = "cometmq-client" if surface == "client" else "aio-loop"
+    expected = loop_thread if form == "async" else f"cometmq-consume_g-{form}"
     assert all(name.startswith(expected) for name in seen.threads)
     assert "closed" in repr(consumer)
 
 
-def test_decorators_and_progress_that_survives(servers: Cluster, producer: Producer) -> None:
+def test_decorators_and_progress_that_survives(servers: Cluster, make: Maker, producer: Producer) -> None:
     """Promise 4: a second consumer of the group goes on where the first one stopped."""
     send(producer, "Progress", 20)
     everything: list[list[bytes]] = []
     for round_ in range(2):
         seen = Seen()
-        consumer = PushConsumer("g-progress", name_servers=servers.name_server_address, **FIRST)
+        consumer = make("g-progress", name_servers=servers.name_server_address, **FIRST)
         consumer.listener(seen)
         with pytest.raises(InvalidArgument, match="a listener already"):
             consumer.batch_listener(seen.batch)
@@ -148,7 +178,7 @@ def test_decorators_and_progress_that_survives(servers: Cluster, producer: Produ
     assert sorted(everything[1], key=int) == [b"%d" % number for number in range(20, 40)]
 
 
-def test_what_fails_is_tried_again_and_then_a_dead_letter(servers: Cluster, producer: Producer) -> None:
+def test_what_fails_is_tried_again_and_then_a_dead_letter(servers: Cluster, make: Maker, producer: Producer) -> None:
     """Promises 9, 10, 72: raising, returning nonsense and Outcome.RETRY are all failures."""
     send(producer, "Failing", 4)
 
@@ -161,17 +191,17 @@ def test_what_fails_is_tried_again_and_then_a_dead_letter(servers: Cluster, prod
 
     seen, dead = Seen(answer), Seen()
     servers_at = servers.name_server_address
-    consumer = PushConsumer("g-failing", name_servers=servers_at, listener=seen, max_reconsume_times=2, **FIRST)
+    consumer = make("g-failing", name_servers=servers_at, listener=seen, max_reconsume_times=2, **FIRST)
     with consumer.subscribe("Failing"):
         seen.wait(lambda seen: len(seen.bodies) == 1 + 3 + 2 + 3)
-        with PushConsumer("g-dead", name_servers=servers_at, listener=dead, **FIRST).subscribe("%DLQ%g-failing"):
+        with make("g-dead", name_servers=servers_at, listener=dead, **FIRST).subscribe("%DLQ%g-failing"):
             dead.wait_for(1)
     assert sorted(seen.bodies) == [b"0", b"1", b"1", b"1", b"2", b"2", b"3", b"3", b"3"]
     assert sorted(seen.times) == [0, 0, 0, 0, 1, 1, 1, 2, 2]
     assert dead.bodies == [b"3"]
 
 
-def test_two_members_share_a_group(servers: Cluster, producer: Producer) -> None:
+def test_two_members_share_a_group(servers: Cluster, make: Maker, producer: Producer) -> None:
     """Promises 6, 62: both get queues, and every message is consumed."""
     first = Seen()
     second = Seen(beside=first)
@@ -179,12 +209,12 @@ def test_two_members_share_a_group(servers: Cluster, producer: Producer) -> None
     send(producer, "Shared", 8)
     shared = [threading.Event(), threading.Event()]
 
-    def member(number: int, listener: Seen) -> PushConsumer:
+    def member(number: int, listener: Seen) -> Any:
         def queues_changed(topic: str, _: Any, mine: Any) -> None:
             if topic == "Shared" and len(mine) == 2:
                 shared[number].set()
 
-        return PushConsumer("g-shared", name_servers=at, listener=listener, queue_listener=queues_changed, **FIRST)
+        return make("g-shared", name_servers=at, listener=listener, queue_listener=queues_changed, **FIRST)
 
     one, two = member(0, first).subscribe("Shared"), member(1, second)
     with one:
@@ -197,7 +227,7 @@ def test_two_members_share_a_group(servers: Cluster, producer: Producer) -> None
             assert second.bodies
 
 
-def test_an_orderly_group(servers: Cluster, producer: Producer) -> None:
+def test_an_orderly_group(servers: Cluster, make: Maker, producer: Producer) -> None:
     """Promise 92: each queue in order, with a failure in between."""
     for number in range(60):
         producer.send("Ordered", b"%d" % number, sharding_key=str(number % 3))
@@ -210,7 +240,7 @@ def test_an_orderly_group(servers: Cluster, producer: Producer) -> None:
         return None
 
     seen = Seen(answer)
-    consumer = PushConsumer(
+    consumer = make(
         "g-ordered", name_servers=servers.name_server_address, listener=seen, orderly=True, **FIRST
     ).subscribe("Ordered")
     with consumer:
@@ -221,12 +251,12 @@ def test_an_orderly_group(servers: Cluster, producer: Producer) -> None:
     assert seen.bodies.count(b"30") == 3
 
 
-def test_broadcasting(servers: Cluster, producer: Producer, tmp_path: Path) -> None:
+def test_broadcasting(servers: Cluster, make: Maker, producer: Producer, tmp_path: Path) -> None:
     """Promise 7: each member gets all."""
     send(producer, "Everyone", 10)
     members = [Seen(), Seen()]
     consumers = [
-        PushConsumer(
+        make(
             "g-everyone",
             name_servers=servers.name_server_address,
             listener=seen,
@@ -252,12 +282,12 @@ def double(message: Any) -> Outcome | None:
     return None
 
 
-def test_a_process_pool(servers: Cluster, producer: Producer) -> None:
+def test_a_process_pool(servers: Cluster, make: Maker, producer: Producer) -> None:
     """Messages and outcomes travel by pickle; what fails there is tried again."""
     for number in range(20):
         producer.send("Pool", b"%d" % number, keys="k")
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
-        consumer = PushConsumer(
+        consumer = make(
             "g-pool", name_servers=servers.name_server_address, listener=double, executor=executor, **FIRST
         ).subscribe("Pool")
         with consumer:
@@ -278,14 +308,14 @@ async def _until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_suspend_and_resume(servers: Cluster, producer: Producer) -> None:
+def test_suspend_and_resume(servers: Cluster, make: Maker, producer: Producer) -> None:
     """A suspended consumer gets nothing that another group gets; what it missed comes when it resumes."""
     at = servers.name_server_address
     producer.send("Paused", b"first")
     others = Seen()
     seen = Seen(beside=others)
-    consumer = PushConsumer("g-paused", name_servers=at, listener=seen, **FIRST)
-    other = PushConsumer("g-not-paused", name_servers=at, listener=others, **FIRST)
+    consumer = make("g-paused", name_servers=at, listener=seen, **FIRST)
+    other = make("g-not-paused", name_servers=at, listener=others, **FIRST)
     with other.subscribe("Paused"), consumer.subscribe("Paused"):
         seen.wait_for(1)
         queues = [queue for queue in consumer.queues if queue.topic == "Paused"]
@@ -303,15 +333,15 @@ def test_suspend_and_resume(servers: Cluster, producer: Producer) -> None:
     assert sorted(seen.bodies) == sorted(others.bodies)
 
 
-def test_states_of_the_surface(servers: Cluster) -> None:
+def test_states_of_the_surface(servers: Cluster, make: Maker) -> None:
     """Promises 16, 17, 19."""
     at = servers.name_server_address
-    consumer = PushConsumer("g-states", name_servers=at, listener=print, instance_name="one")
+    consumer = make("g-states", name_servers=at, listener=print, instance_name="one")
     with pytest.raises(ClientStateError, match="not started"):
         consumer.suspend()
     consumer.close()
     with consumer:
-        other = PushConsumer("g-states", name_servers=at, listener=print, instance_name="one")
+        other = make("g-states", name_servers=at, listener=print, instance_name="one")
         with pytest.raises(GroupTaken):
             other.start()
         assert other.state is ServiceState.CREATE_JUST
@@ -336,8 +366,8 @@ def test_what_cannot_be_is_told_at_once() -> None:
         PushConsumer("g", name_servers="h:1").start()
 
 
-def test_run_ends_when_it_is_closed(servers: Cluster) -> None:
-    consumer = PushConsumer("g-run", name_servers=servers.name_server_address, listener=print)
+def test_run_ends_when_it_is_closed(blocking_servers: Cluster) -> None:
+    consumer = PushConsumer("g-run", name_servers=blocking_servers.name_server_address, listener=print)
     thread = threading.Thread(target=consumer.run)
     thread.start()
     background().run(_until(lambda: consumer.state is ServiceState.RUNNING))
@@ -361,12 +391,14 @@ print("closed", flush=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_service_that_is_told_to_end_commits_and_leaves(servers: Cluster, producer: Producer, number: int) -> None:
+def test_a_service_that_is_told_to_end_commits_and_leaves(
+    blocking_servers: Cluster, blocking_producer: Producer, number: int
+) -> None:
     """What was consumed before the signal does not come again after it."""
     body = str(int(number))
-    producer.send("Service", body.encode())
+    blocking_producer.send("Service", body.encode())
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVICE, servers.name_server_address], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SERVICE, blocking_servers.name_server_address], stdout=subprocess.PIPE, text=True
     )
     with process:
         try:
@@ -419,45 +451,15 @@ assert sorted(bodies) == [(str(number).encode(), 7) for number in range(8)], bod
 """
 
 
-def test_a_listener_may_fork(servers: Cluster) -> None:
+def test_a_listener_may_fork(blocking_servers: Cluster) -> None:
     """The child is told that the client is not its own; the parent's goes on."""
     ran = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, servers.name_server_address],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, blocking_servers.name_server_address],
         timeout=2 * LIMIT_S,
         check=False,
         capture_output=True,
     )
     assert ran.returncode == 0, ran.stderr.decode()
-
-
-@pytest.mark.parametrize("form", ["async", "thread"])
-def test_the_asyncio_surface(servers: Cluster, producer: Producer, form: str) -> None:
-    topic = f"Aio-{form}"
-    send(producer, topic, 50)
-
-    async def main() -> Seen:
-        seen = Seen(
-            lambda message: Outcome.RETRY if message.body_bytes == b"7" and not message.reconsume_times else None
-        )
-        consumer = cometmq.aio.push.PushConsumer(
-            f"g-aio-{form}",
-            name_servers=servers.name_server_address,
-            listener=seen.on_loop if form == "async" else seen,
-            **FIRST,
-        )
-        await consumer.subscribe(topic)
-        async with consumer:
-            await _until(lambda: len(seen.bodies) == 51)
-            await consumer.suspend()
-            await consumer.resume()
-            await consumer.unsubscribe(topic)
-            assert "running" in repr(consumer)
-        assert consumer.state is ServiceState.SHUTDOWN_ALREADY
-        await consumer.close()
-        return seen
-
-    seen = asyncio.run(main())
-    assert sorted(set(seen.bodies), key=int) == numbers(50)
 
 
 def test_fewer_threads_are_one_number() -> None:
