@@ -106,6 +106,18 @@ def test_a_stream_writes_into_a_store(spark: SparkSession, path: Path, store: co
     assert [entry.name for entry in staged.iterdir()] == ["done"]
 
 
+def test_a_topic_that_was_made_again(spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path) -> None:
+    """It has fewer messages than were read of its former life: an error, or all of them, as the option says."""
+    run_to_files(load(spark, path, topic="t"), tmp_path)
+    store.delete_topic("t")
+    store.create_topic("t", queues=3)
+    append(store, 900, 30)
+    with pytest.raises(Exception, match=r"deleted and made again.*failOnDataLoss=false"):
+        run_to_files(load(spark, path, topic="t"), tmp_path)
+    run_to_files(load(spark, path, topic="t", failOnDataLoss="false"), tmp_path)
+    assert written(spark, tmp_path) == list(range(930))
+
+
 def test_complete_mode_is_refused(spark: SparkSession, path: Path, store: cometmq.Store, tmp_path: Path) -> None:
     frame = load(spark, path, topic="t").groupBy("topic").count().selectExpr("topic", "CAST(count AS STRING) AS body")
     query = (
