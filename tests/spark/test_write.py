@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,6 +115,33 @@ def test_a_failing_task_leaves_nothing(spark: SparkSession, small: Path) -> None
     assert left_over(small) == []
     write(numbers(spark, 10).selectExpr("CAST(id AS STRING) AS body"), small)
     assert bodies(small) == list(range(10))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is appended; run again, the job has no room to stage; and the rows come once when there is room."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=14m", "tmpfs", str(disk)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a file system cannot be mounted here")
+    try:
+        with open_small(disk / "store") as store:
+            store.append("t", b"0")
+        frame = numbers(spark, 100).selectExpr("repeat(CAST(1000 + id AS STRING), 20000) AS body")
+        for text in (r"wait.*do not (run|write)", "No space left"):
+            with pytest.raises(Exception, match=text):
+                write(frame, disk / "store", jobId="once", commitTimeoutMs="500")
+            with cometmq.open(disk / "store", mode="r") as store:
+                assert [bytes(message) for message in store.read("t")] == [b"0"]
+        subprocess.run(["mount", "-o", "remount,size=60m", str(disk)], check=True)
+        write(frame, disk / "store", jobId="once")
+        with cometmq.open(disk / "store", mode="r") as store:
+            found = sorted(int(bytes(message)[:4]) for message in store.read("t"))
+        assert found == [0, *range(1000, 1100)]
+        assert left_over(disk / "store") == []
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 @pytest.mark.parametrize(
