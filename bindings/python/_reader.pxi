@@ -24,6 +24,7 @@ cdef class Reader:
     cdef bint _busy
     cdef bint _follow
     cdef bint _unwrap
+    cdef frozenset _tags
     cdef bint _backwards
     cdef int64_t _timeout_ms
     cdef int64_t _seen_end
@@ -69,6 +70,7 @@ cdef class Reader:
         self._follow = follow
         self._timeout_ms = timeout_ms
         self._unwrap = unwrap
+        self._tags = frozenset(tag if isinstance(tag, str) else bytes(tag).decode() for tag in tags)
         self._backwards = backwards
         self._batch_messages = batch_messages
         options.only_queued = only_queued
@@ -200,6 +202,8 @@ cdef class Reader:
             if not self._unwrap or (found.count == 1 and not message.is_inner_batch):
                 return message
             self._elements = _unwrapped(message, self._first_of(found.queue), self._last)
+            if self._tags:    # the engine gives a batch of which one message fits
+                self._elements = [one for one in self._elements if one.tags in self._tags]
             self._element_at = 0
             if self._backwards:
                 self._elements.reverse()

@@ -62,6 +62,21 @@ static void take_options(cmq_scan *scan, const cmq_scan_options *options)
     scan->block_rows = CMQ_SCAN_BLOCK_ROWS;
 }
 
+/* The index knows the keys of records, and not those of the messages of an inner batch. */
+static bool may_be_batches(const cmq_store *store, const cmq_read_options *read)
+{
+    const cmq_queues *queues = cmq_store_queues(store);
+    bool batches = false;
+    for (uint32_t i = 0; i < cmq_queues_count(queues) && !batches; i++) {
+        const cmq_queue *queue = cmq_queues_at(queues, i);
+        const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
+        if (cmq_queue_kind_of(queue) != CMQ_QUEUE_BATCH) continue;
+        for (uint32_t j = 0; j < read->topic_count && !batches; j++) batches = cmq_slice_equal(read->topics[j], topic);
+        for (uint32_t j = 0; j < read->start_count && !batches; j++) batches = cmq_slice_equal(read->starts[j].topic, topic);
+    }
+    return batches;
+}
+
 static bool wants_topic(const cmq_scan *scan)
 {
     for (uint32_t i = 0; i < scan->builder_count; i++)
@@ -74,8 +89,12 @@ static cmq_status open_source(cmq_scan *scan, const cmq_scan_options *options)
     const bool whole_log = options->read.topic_count == 0 && !options->read.only_starts;
     const bool light = may_be_light(scan->store, &options->read);
     if (scan->key_count > 0 || ((whole_log || light) && wants_topic(scan))) scan->reads_tails = true;
-    if (scan->key_count > 0 && !whole_log && !light && !options->follow) return cmq_scan_places_open(scan, options);
+    if (scan->key_count > 0 && !whole_log && !light && !options->follow && !may_be_batches(scan->store, &options->read))
+        return cmq_scan_places_open(scan, options);
     cmq_read_options read = options->read;
+    scan->tag_count = read.tag_count;   /* of messages of inner batches; the reader compares those of records */
+    const cmq_status status = copy_wanted(read.tags, read.tag_count, "tag", &scan->tags, &scan->tag_bytes);
+    if (status != CMQ_OK) return status;
     read.fetch_tails = scan->reads_tails;
     read.only_queued = whole_log;   /* what deleted topics left is no message any more */
     return cmq_reader_open(scan->store, &read, &scan->reader);

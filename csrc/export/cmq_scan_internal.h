@@ -156,7 +156,7 @@ struct cmq_scan {
     cmq_reader *reader;           /* NULL: by key, or fed */
     struct cmq_scan_places *places;
     struct cmq_scan_fed *fed;     /* NULL: of a store */
-    cmq_slice *tags;              /* with fed, copied into tag_bytes; none: all. A reader looks at them itself */
+    cmq_slice *tags;              /* copied into tag_bytes; none: all. A reader looks at those of records, so here only those inside of batches count */
     uint8_t *tag_bytes;
     uint32_t tag_count;
     cmq_slice *keys;              /* copied into key_bytes; rows without any of them are passed over */

@@ -234,7 +234,8 @@ static cmq_status next_row(cmq_scan *scan, cmq_scan_row *row)
             continue;
         }
         if (status != CMQ_OK) return status;
-        const bool wanted = scan->tag_count == 0 || cmq_scan_has_tag(scan, row);
+        const bool compared = scan->tag_count == 0 || (scan->fed == NULL && !scan->unfolding.active);   /* by the reader */
+        const bool wanted = compared || cmq_scan_has_tag(scan, row);
         if (wanted && (scan->key_count == 0 || cmq_scan_has_key(scan, row))) return CMQ_OK;
         scan->paused = ++scan->passed == scan->passed_max;
         if (scan->paused) return CMQ_AGAIN;
@@ -326,7 +327,7 @@ static inline cmq_status take(cmq_scan *scan)
 static cmq_status take_plain(cmq_scan *scan, uint32_t most)
 {
     const int32_t special = scan->raw_bodies ? 0 : CMQ_SYS_INNER_BATCH | CMQ_SYS_COMPRESSED;
-    if (scan->unfolding.active || scan->key_count > 0 || scan->tag_count > 0) return CMQ_OK;
+    if (scan->unfolding.active || scan->key_count > 0 || (scan->tag_count > 0 && scan->fed != NULL)) return CMQ_OK;
     while (scan->block_count < most && scan->found_at < scan->found.count) {
         cmq_scan_row *row = &scan->block[scan->block_count];
         const cmq_found *found = &scan->found.items[scan->found_at];

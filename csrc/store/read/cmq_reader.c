@@ -15,6 +15,7 @@
 #include "base/cmq_assert.h"
 #include "base/cmq_hash.h"
 #include "store/read/cmq_reader_internal.h"
+#include "store/record/cmq_wire_batch.h"
 
 #define CURSOR_UNITS_MIN 16u
 #define CURSOR_UNITS_MAX 512u
@@ -238,7 +239,7 @@ static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirm
         const int64_t before = cursor->next;
         if (options->backwards)
             status = cmq_queue_read_back(cursor->queue, cursor->next, confirmed, cursor->units, cursor->capacity, &cursor->count, &cursor->next);
-        else if (options->tag_count > 0)
+        else if (options->tag_count > 0 && cmq_queue_kind_of(cursor->queue) == CMQ_QUEUE_SIMPLE)   /* batches hold messages of any tags */
             status = cmq_queue_scan(cursor->queue, cursor->next, confirmed, reader->tag_hashes, options->tag_count, EXAMINE_MAX, cursor->units,
                                     cursor->capacity, &cursor->count, &cursor->next);
         else
@@ -384,14 +385,31 @@ static inline bool is_record_of(const cmq_unit *unit, const uint8_t *data, size_
     return unit->bytes >= CMQ_RECORD_BYTES_MIN && (size_t)unit->bytes <= available && cmq_record_is_of(data, (uint32_t)unit->bytes, unit->phy);
 }
 
-bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view)
+static bool has_tag(const cmq_reader *reader, cmq_slice properties)
 {
     cmq_slice tags;
-    if (reader->options.tag_count == 0) return true;
-    if (!cmq_property_find(view->properties, cmq_slice_of_text("TAGS"), &tags)) return false;
+    if (!cmq_property_find(properties, cmq_slice_of_text("TAGS"), &tags)) return false;
     for (uint32_t i = 0; i < reader->options.tag_count; i++)
         if (cmq_slice_equal(tags, cmq_slice_of_text(reader->tags[i]))) return true;
     return false;
+}
+
+/* An inner batch is wanted if one of its messages is; those of a compressed one only its reader sees. */
+static bool batch_has_tag(const cmq_reader *reader, const cmq_record_view *view)
+{
+    cmq_slice rest = view->body;
+    cmq_wire_batch_element element;
+    if ((view->sys_flag & CMQ_SYS_COMPRESSED) != 0) return true;
+    cmq_status status = cmq_wire_batch_next(&rest, &element);
+    for (; status == CMQ_OK; status = cmq_wire_batch_next(&rest, &element))
+        if (has_tag(reader, element.properties)) return true;
+    return status != CMQ_END;   /* damage is reported by who unfolds it */
+}
+
+bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view)
+{
+    if (reader->options.tag_count == 0 || has_tag(reader, view->properties)) return true;
+    return (view->sys_flag & CMQ_SYS_INNER_BATCH) != 0 && batch_has_tag(reader, view);
 }
 
 /* Look at the record of the cursor's unit. *keep_out: it belongs to the result. */

@@ -1,0 +1,49 @@
+"""Checks: messages that a client sent as a batch into a topic of inner batches are found by their own tags and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import cometmq
+import cometmq.testing
+from cometmq.admin import connect
+from cometmq.client import OutgoingMessage, Producer
+
+EVERYTHING = [(b"%d" % n, "AB"[n % 2], f"k{n}") for n in range(6)] + [(b"single", "A", "s"), (b"plain", None, None)]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[cometmq.Store]:
+    """A batch of two tags, a single message, a batch without tags."""
+    with cometmq.testing.cluster() as running:
+        with connect(namesrv=running.name_server_address) as admin:
+            admin.topics.create("b", queues=1, attributes={"queue.type": "BatchCQ"})
+        with Producer("makers", name_servers=running.name_server_address) as producer:
+            batch = [OutgoingMessage(body, tags=tag, keys=key) for body, tag, key in EVERYTHING[:6]]
+            producer.send_batch(batch, topic="b")
+            producer.send("b", b"single", tags="A", keys="s")
+            producer.send_batch([OutgoingMessage(b"plain")], topic="b")
+        path = running.path / running.brokers[0].config.settings.broker_name
+        with cometmq.open(path, mode="r") as opened:
+            yield opened
+
+
+@pytest.mark.parametrize("tags", ["A", "B", "A || B", "none"])
+def test_tags(store: cometmq.Store, tags: str) -> None:
+    wanted = [body for body, tag, _ in EVERYTHING if tag in tags.split(" || ")]
+    assert [bytes(message) for message in store.read("b", tags=tags)] == wanted
+    assert [bytes(message) for message in store.read("b", tags=tags, backwards=True)] == wanted[::-1]
+    assert [bytes(message) for message in store.read(tags=tags)] == wanted
+    for columns in (["body"], ["body", "tags"]):
+        assert store.scan("b", tags=tags, columns=columns).to_table().column("body").to_pylist() == wanted
+        assert store.scan(tags=tags, columns=columns).to_table().column("body").to_pylist() == wanted
+    assert store.scan("b", tags=tags).count() == len(wanted)
+
+
+@pytest.mark.parametrize("key", ["k1", "k4", "s"])
+def test_keys(store: cometmq.Store, key: str) -> None:
+    wanted = [body for body, _, own in EVERYTHING if own == key]
+    assert store.scan("b", keys=key).to_table().column("body").to_pylist() == wanted
+    assert store.scan("b", keys=key, tags="A").count() == sum(tag == "A" for _, tag, own in EVERYTHING if own == key)
