@@ -1,7 +1,7 @@
 /* cmq_wake: what ends a hold: a message that matches, its deadline, its connection's end, a change of its group's subscriptions.
  *
- * An arrival names a queue. Each of its holds is asked whether something between its place and the queue's end passes its filter: if so, it is run
- * again; if not, its place moves on, so that nothing is looked at twice. Answering thousands at once would keep the loop from everything else, so a turn
+ * An arrival names a queue, whose newest units are read once. Each of its holds is asked whether something between its place and the queue's end passes
+ * its filter: if so, it is run again; if not, its place moves on, so that nothing is looked at twice. Answering thousands at once would keep the loop from everything else, so a turn
  * answers a bounded number and leaves the rest to the next.
  *
  * Source: upstream's PullRequestHoldService, NotifyMessageArrivingListener; consumption specification 3.3.
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #define ANSWERS_PER_TURN 512u
+#define NEWEST_UNITS 32u
 
 void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue)
 {
@@ -34,19 +35,56 @@ static const cmq_filter *filter_of(cmq_broker_loop *l, const cmq_held_pull *held
     return subscription != NULL && subscription->type == CMQ_EXPRESSION_TAG ? subscription->filter : NULL;
 }
 
-/* Has something come for it? If not, its place moves on. */
-static bool is_served(cmq_broker_loop *l, cmq_hold hold, cmq_queue *queue, int64_t confirmed)
+/* The newest units of a queue, read once for all its holds: most wait for the message that has come. */
+typedef struct newest {
+    cmq_queue *queue;
+    int64_t confirmed, max;
+    int64_t begin;               /* offset of the first unit; max: none */
+    uint32_t count;
+    cmq_unit units[NEWEST_UNITS];
+} newest;
+
+static void read_newest(newest *of, cmq_queue *queue, int64_t confirmed)
 {
+    of->queue = queue;
+    of->confirmed = confirmed;
+    of->max = cmq_queue_max(queue, confirmed);
+    of->begin = of->max;
+    of->count = 0;
+    int64_t next, from = of->max > NEWEST_UNITS ? of->max - NEWEST_UNITS : 0;
+    if (from < cmq_queue_min(queue)) from = cmq_queue_min(queue);
+    /* Without them every hold looks for itself. */
+    if (cmq_queue_read(queue, from, confirmed, of->units, NEWEST_UNITS, &of->count, &next) == CMQ_OK && of->count > 0 && next == of->max)
+        of->begin = of->units[0].offset;
+}
+
+static bool has_match(const newest *of, int64_t from, const uint32_t *hashes, uint32_t hash_count)
+{
+    for (uint32_t i = of->count; i > 0 && of->units[i - 1].offset + of->units[i - 1].count > from; i--)
+        for (uint32_t j = 0; j < hash_count; j++)
+            if ((uint32_t)of->units[i - 1].tags_code == hashes[j]) return true;
+    return false;
+}
+
+/* Has something come for it? If not, its place moves on. */
+static bool is_served(cmq_broker_loop *l, cmq_hold hold, const newest *of)
+{
+    cmq_queue *queue = of->queue;
+    const int64_t confirmed = of->confirmed;
     cmq_held_pull held;
     cmq_holds_get(l->holds, hold, &held);
-    if (cmq_queue_max(queue, confirmed) <= held.from) return cmq_queue_deleted(queue);
+    if (of->max <= held.from) return cmq_queue_deleted(queue);
     const cmq_filter *filter = filter_of(l, &held);
     if (filter == NULL || cmq_filter_is_all(filter)) return true;
     uint32_t hash_count, found = 0;
     const uint32_t *hashes = cmq_filter_hashes(filter, &hash_count);
     int64_t next = held.from;
     if (hash_count == 0)
-        next = cmq_queue_max(queue, confirmed);
+        next = of->max;
+    else if (held.from >= of->begin && has_match(of, held.from, hashes, hash_count))
+        return true;
+    else if (held.from >= of->begin)
+        next = of->max;
     else if (cmq_queue_scan(queue, held.from, confirmed, hashes, hash_count, UINT64_MAX, l->units, 1, &found, &next) != CMQ_OK)
         return true;   /* run again, it tells its client why */
     if (found == 0 && next > held.from) cmq_holds_set_from(l->holds, hold, next);
@@ -58,10 +96,11 @@ static bool serve_queue(cmq_broker_loop *l, cmq_queue *queue, uint32_t *budget)
 {
     const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
     const int32_t queue_id = cmq_queue_id(queue);
-    const int64_t confirmed = cmq_store_confirmed(l->broker->store);
+    newest of;
+    read_newest(&of, queue, cmq_store_confirmed(l->broker->store));
     for (cmq_hold hold = cmq_holds_of_queue(l->holds, topic, queue_id), next; hold != CMQ_HOLD_NONE; hold = next) {
         next = cmq_holds_next_of_queue(l->holds, hold);
-        if (!is_served(l, hold, queue, confirmed)) continue;
+        if (!is_served(l, hold, &of)) continue;
         if (*budget == 0) return false;
         (*budget)--;
         cmq_bump(&l->counters.hold_wakes, 1);

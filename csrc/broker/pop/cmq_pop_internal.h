@@ -87,6 +87,9 @@ bool cmq_pop_notify(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t
 /* ---- cmq_pop_ack_run.c ---- */
 
 /* What messages of one checkpoint are acknowledged by. */
+#define CMQ_POP_LIST_ENTRIES_MAX 2048u   /* of a list of acks (200151) … */
+#define CMQ_POP_LIST_BYTES_MAX (1u << 20)   /* … and its bytes */
+
 typedef struct cmq_pop_acked {
     cmq_slice topic, group;            /* the real topic */
     int32_t queue_id;

@@ -327,7 +327,7 @@ static void wrong_lists_acknowledge_nothing(void)
 /* More bits than a checkpoint has messages are of none; thousands of entries are taken, and the one that is right among them. */
 static void long_lists_are_taken(void)
 {
-    enum { ENTRIES = 2000, ENTRY_BYTES = 160 };
+    enum { ENTRIES = 2048, ENTRY_BYTES = 160 };
     begin(false);
     char *body = malloc((size_t)ENTRIES * ENTRY_BYTES + TEXT_BYTES), one[TEXT_BYTES];
     CHECK(body != NULL);
@@ -346,6 +346,12 @@ static void long_lists_are_taken(void)
     body[used - 1] = ']';
     body[used++] = '}';
     CHECK_INT(send_list(body, (size_t)used)->command.code, OK);
+    /* One more, and nothing of it is taken: 15 MiB of them held the loop for 0.85 s. */
+    body[used - 2] = ',';
+    used += sprintf(body + used - 1, "{\"b\":\"AQ==\"}]}") - 1;
+    const uint64_t passed_over = refused();
+    CHECK_INT(send_list(body, (size_t)used)->command.code, ILLEGAL);
+    CHECK_INT(refused() - passed_over, 0);
     free(body);
     CHECK_INT(records_in(ask(POP, NULL, NULL)), 32);
     CHECK_INT(records_in(ask(POP, NULL, NULL)), 8);
