@@ -63,6 +63,10 @@ test: $(BUILT) golden-programs ## everything a change must pass; ends with the l
 golden-programs: $(SETUP) ## the C programs that tests/golden runs
 	$(call configure_and_build,release,-DCMQ_TEST_TIMEOUT_S=240,--target golden_pop golden_delay golden_timer golden_rewrite)
 
+.PHONY: quick
+quick: $(SETUP) ## build and test what differs from main, in a minute (QUICK_ARGS='--list' shows the plan)
+	@$(BIN)/python tools/quick.py $(QUICK_ARGS)
+
 test-static-and-c: $(BUILT)
 	@mkdir -p build
 	$(call shown_when_ended,$@,(set -e; for step in $(STATIC_AND_C); do $(MAKE) --no-print-directory $$step; done))
