@@ -254,6 +254,15 @@ fuzz-libfuzzer-run: $(SETUP)
 			-artifact_prefix=build/fuzz-found/$$name- $$kept tests/fuzz/c/corpus/$${name#fuzz_} || exit 1; \
 	done
 
+# --- Documentation ---------------------------------------------------------------------------------------------------
+
+.PHONY: docs
+docs: $(BUILT) ## the documentation with the API reference as a site in build/site; a broken link or a missing docstring fails
+	$(call with_extra,docs,mkdocs-material)
+	$(call with_extra,docs,mkdocstrings)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs -q build --strict
+	@echo "docs: build/site; to look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
+
 # --- Show and measure -------------------------------------------------------------------------------------------------
 
 # Only the data file inside the package is read: without its dependencies, which is pandas.

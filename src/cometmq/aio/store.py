@@ -42,8 +42,7 @@ T = TypeVar("T")
 def open(path: str | os.PathLike[str], **options: Any) -> AsyncStore:
     """Return a store to be entered with ``async with``; the options are :func:`cometmq.open`'s.
 
-    Raises:
-        As :func:`cometmq.open`, when it is entered.
+    Entering it raises the errors of :func:`cometmq.open`.
     """
     return AsyncStore(partial(cometmq.store.open, path, **options))
 

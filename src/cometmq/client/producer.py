@@ -194,9 +194,7 @@ class Producer:
         A refusal of a broker ends it; only where no answer came it is tried again. Where
         ``enable_backpressure_for_async_mode`` is set, it waits for room as long as the send may take.
 
-        Args:
-            topic, body, tags, keys, properties, delay_level, delay_ms, deliver_at_ms, sharding_key, queue, selector,
-                arg, timeout_ms: as :meth:`send`.
+        The arguments are those of :meth:`send`.
 
         Raises:
             InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`; all else is the future's.
@@ -227,9 +225,7 @@ class Producer:
     ) -> None:
         """Send a message and forget it: nobody is told whether it arrives.
 
-        Args:
-            topic, body, tags, keys, properties, delay_level, delay_ms, deliver_at_ms, sharding_key, queue, selector,
-                arg: as :meth:`send`.
+        The arguments are those of :meth:`send`.
 
         Raises:
             InvalidArgument, InvalidTopic, MessageTooLarge, ClientStateError: as :meth:`send`.
@@ -250,7 +246,8 @@ class Producer:
         Args:
             messages: at least one, none held back, together no longer than ``max_message_size_bytes``.
             topic: where to, where the messages do not say.
-            queue, timeout_ms: as :meth:`send`.
+            queue: as :meth:`send`.
+            timeout_ms: as :meth:`send`.
 
         Returns:
             Where the first is stored; the others follow it. ``unique_id`` has all ids.
