@@ -210,7 +210,7 @@ class HandoffApplier:
             elif isinstance(work, MessagesWork):
                 self._append(work, done)
         except InvalidArgument as error:
-            # It can never be applied. What was appended of it before stays.
+            # It can never be applied; nothing of it was appended.
             self._reject(name, str(error))
             return False
         return True
@@ -235,18 +235,24 @@ class HandoffApplier:
             (b"" if own is None else own[index]) + encode_properties({HANDOFF_PROPERTY: f"{work.work_id}:{index}"})
             for index in left
         ]
-        self._handle.append_many(
-            work.topic,
+        columns = (
             [work.bodies[index] for index in left],
             None if work.tags is None else [work.tags[index] for index in left],
             None if work.keys is None else [work.keys[index] for index in left],
             marks,
             [target.next_queue() for _ in left] if work.queues is None else [work.queues[index] for index in left],
             target.queues,
-            flag=work.flag,
-            born_timestamps_ms=[work.born_timestamps_ms[index] for index in left],
-            wait=False,
         )
+        born = [work.born_timestamps_ms[index] for index in left]
+        for only_check in (True, False):  # a message that cannot be appended leaves those before it out, too
+            self._handle.append_many(
+                work.topic,
+                *columns,
+                flag=work.flag,
+                born_timestamps_ms=born,
+                wait=False,
+                only_check=only_check,
+            )
 
     def _reject(self, name: str, reason: str) -> None:
         _log.warning("handed-off work %s is put aside: %s", name, reason)

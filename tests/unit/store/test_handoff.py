@@ -179,6 +179,14 @@ def test_what_cannot_be_applied(
     assert len(rejected) == (2 if error is errors.HandoffRejected else 0)
 
 
+def test_a_piece_is_appended_whole_or_not_at_all(path: Path, writer: Store) -> None:
+    """One of its messages is larger than the writer takes, which the writer alone can tell."""
+    with open_small(path, mode="r", settings={**SMALL, "maxMessageSize": 600_000}) as reader:
+        with pytest.raises(errors.HandoffRejected, match="400000 bytes"):
+            reader.append_many("t", [b"1", b"x" * 400_000, b"3"])
+    assert bodies(writer) == [b"first"]
+
+
 def test_a_rejected_piece_does_not_stop_those_behind_it(path: Path) -> None:
     leave(path, [b"1"])
     (work,) = leave(path, [b"2"])
