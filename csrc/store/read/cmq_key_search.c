@@ -6,7 +6,9 @@
  * A record may stand in the index twice for one key: the same key twice, or indexed again by a recovery, which puts the last records' keys anew.
  * Such entries are near each other, so a window of what was given last is enough to give each record once.
  *
- * Memory:  1 KiB per search.
+ * A view whose writer was killed, or recovers, has keys up to the durable point for certain: behind it the log is read.
+ *
+ * Memory:  1 KiB per search; in such a view 8 bytes per record behind the point that carries the key.
  * Threads: one at a time per search; any number of searches, beside the writer.
  * Way:     cmq_index -> [cmq_key_search] -> found records
  * Source:  upstream's DefaultMessageStore.queryMessage; spec store 4.5, 8.4.
@@ -15,6 +17,7 @@
 #include <string.h>
 
 #include "store/cmq_store_internal.h"
+#include "store/read/cmq_key_places.h"
 
 #define LOT 64u
 #define GIVEN 64u
@@ -32,6 +35,8 @@ struct cmq_key_search {
     uint32_t lot_at, lot_count;
     int64_t given[GIVEN];        /* one more than an offset; a ring */
     uint32_t given_at;
+    cmq_places recent;           /* records at or behind recent_from that carry the key, read from the log */
+    int64_t recent_from;         /* INT64_MAX: the index has all */
     uint8_t bytes[];             /* topic and key, where they were copied */
 };
 
@@ -75,14 +80,71 @@ static void drop_last(cmq_found_batch *batch, uint32_t pins_before)
     while (batch->pin_count > pins_before) cmq_segment_unpin(batch->pins[--batch->pin_count]);
 }
 
+/* ---- keys that the index lacks ---- */
+
+/* Where the index of a view may end before the view does: its writer was killed before it had entered the last keys, or one is recovering and enters those
+ * behind the durable point anew. */
+static int64_t index_end(cmq_store *store)
+{
+    cmq_durable_point point;
+    bool found;
+    const int source = store->source;
+    if (!store->options.read_only || source == CMQ_FOLLOW_SOURCE_PAGE || source == CMQ_FOLLOW_SOURCE_FOREIGN) return INT64_MAX;
+    const int64_t from = store->opening.scanned_from;
+    /* A view that has followed for long: the last writer's point, of which this view has seen the log. */
+    if (!store->has_view_point || cmq_durable_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found) return from;
+    return point.log_end > from && point.log_end <= cmq_log_confirmed(store->log) ? point.log_end : from;
+}
+
+/* In order of the log, to the view's end. */
+static cmq_status read_recent(cmq_key_search *search)
+{
+    cmq_store *store = search->store;
+    const int64_t end = cmq_log_confirmed(store->log), bytes = cmq_log_segment_bytes(store->log), min = cmq_log_min(store->log);
+    cmq_status status = CMQ_OK;
+    search->recent_from = index_end(store);
+    for (int64_t phy = search->recent_from < min ? min : search->recent_from; phy < end && status == CMQ_OK;) {
+        cmq_segment *segment;
+        cmq_record_view view;
+        const cmq_status read = cmq_store_record_at(store, phy, end, 0, &segment, &view);
+        if (read != CMQ_OK) {   /* a blank; or damage, which a search passes over */
+            phy = phy - phy % bytes + bytes;
+            continue;
+        }
+        if (carries_key(&view, search->topic, search->key)) status = cmq_places_add(&search->recent, phy);
+        phy += view.record_bytes;
+        cmq_segment_unpin(segment);
+    }
+    return status;
+}
+
+/* The newest first. */
+static void fill_from_recent(cmq_key_search *search)
+{
+    search->lot_count = 0;
+    while (search->recent.count > 0 && search->lot_count < LOT) search->lot[search->lot_count++] = search->recent.phys[--search->recent.count];
+}
+
+static void drop_recent(cmq_key_search *search)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < search->lot_count; i++)
+        if (search->lot[i] < search->recent_from) search->lot[kept++] = search->lot[i];
+    search->lot_count = kept;
+}
+
 /* Look the next offsets up. */
 static cmq_status fill_lot(cmq_key_search *search)
 {
     /* An entry's time may be up to 999 ms early. */
     const int64_t begin = search->begin_ms > INT64_MIN + 1000 ? search->begin_ms - 1000 : search->begin_ms;
     search->lot_at = 0;
-    return cmq_index_query(search->store->index, search->topic, search->key, begin, search->end_ms, cmq_log_min(search->store->log), &search->cursor,
-                           search->lot, LOT, &search->lot_count);
+    fill_from_recent(search);
+    if (search->lot_count > 0) return CMQ_OK;
+    const cmq_status status = cmq_index_query(search->store->index, search->topic, search->key, begin, search->end_ms, cmq_log_min(search->store->log), &search->cursor,
+                                              search->lot, LOT, &search->lot_count);
+    if (status == CMQ_OK) drop_recent(search);
+    return status;
 }
 
 /* Read the lot's next record. CMQ_AGAIN: the batch has no room for it. */
@@ -137,8 +199,10 @@ static cmq_status begin(cmq_store *store, cmq_key_search *search, const cmq_key_
     search->only_queued = options->only_queued;
     search->misses_max = options->misses_max > 0 ? options->misses_max : UINT64_MAX;
     search->left = options->limit > 0 ? options->limit : UINT64_MAX;
-    const cmq_status status = cmq_store_refresh(store);
-    return status == CMQ_OK && store->options.read_only ? cmq_index_refresh(store->index) : status;
+    cmq_status status = cmq_store_refresh(store);
+    if (status == CMQ_OK && store->options.read_only) status = cmq_index_refresh(store->index);
+    search->recent_from = INT64_MAX;
+    return status == CMQ_OK ? read_recent(search) : status;
 }
 
 static cmq_slice copy(uint8_t *to, cmq_slice from)
@@ -159,18 +223,25 @@ cmq_status cmq_key_search_open(cmq_store *store, const cmq_key_search_options *o
     search->key = copy(search->bytes + options->topic.bytes, options->key);
     if (status == CMQ_OK) status = fill_lot(search);   /* now, so that what is appended later lies behind the place to go on from */
     if (status != CMQ_OK) {
-        free(search);
+        cmq_key_search_close(search);
         return status;
     }
     *search_out = search;
     return CMQ_OK;
 }
 
-void cmq_key_search_close(cmq_key_search *search) { free(search); }
+void cmq_key_search_close(cmq_key_search *search)
+{
+    if (search == NULL) return;
+    cmq_places_free(&search->recent);
+    free(search);
+}
 
 cmq_status cmq_store_find_key(cmq_store *store, cmq_slice topic, cmq_slice key, int64_t begin_ms, int64_t end_ms, cmq_found_batch *batch)
 {
     cmq_key_search search = {0};
-    const cmq_status status = begin(store, &search, &(cmq_key_search_options){.topic = topic, .key = key, .begin_ms = begin_ms, .end_ms = end_ms});
-    return status == CMQ_OK ? cmq_key_search_next(&search, batch) : status;
+    cmq_status status = begin(store, &search, &(cmq_key_search_options){.topic = topic, .key = key, .begin_ms = begin_ms, .end_ms = end_ms});
+    if (status == CMQ_OK) status = cmq_key_search_next(&search, batch);
+    cmq_places_free(&search.recent);
+    return status;
 }
