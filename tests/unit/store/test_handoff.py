@@ -181,9 +181,11 @@ def test_what_cannot_be_applied(
 
 def test_a_piece_is_appended_whole_or_not_at_all(path: Path, writer: Store) -> None:
     """One of its messages is larger than the writer takes, which the writer alone can tell."""
-    with open_small(path, mode="r", settings={**SMALL, "maxMessageSize": 600_000}) as reader:
-        with pytest.raises(errors.HandoffRejected, match="400000 bytes"):
-            reader.append_many("t", [b"1", b"x" * 400_000, b"3"])
+    with (
+        open_small(path, mode="r", settings={**SMALL, "maxMessageSize": 600_000}) as reader,
+        pytest.raises(errors.HandoffRejected, match="400000 bytes"),
+    ):
+        reader.append_many("t", [b"1", b"x" * 400_000, b"3"])
     assert bodies(writer) == [b"first"]
 
 
