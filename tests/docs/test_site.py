@@ -40,3 +40,14 @@ class _Page:
 def test_links_out_of_docs_become_names_and_marks_of_blocks_go() -> None:
     text = "[all](../../CONTRIBUTING.md#testing), [install.md](../install.md)\n```sh run\nls\n```"
     assert site_hooks.on_page_markdown(text, _Page) == "all, [install](../install.md)\n```sh\nls\n```"
+
+
+def test_the_command_line_page_has_every_command_and_no_synopsis() -> None:
+    import typer.main
+
+    from cometmq.cli import app
+
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert sorted(re.findall(r"^## ([a-z]+)$", page, flags=re.MULTILINE)) == sorted(commands)
+    assert re.findall(r"^    cometmq .*$", page, flags=re.MULTILINE) == [], "--help has the synopsis"
