@@ -184,7 +184,7 @@ class HandoffApplier:
             append = StagedAppend(self._handle, self._topics, self._staged, work, self._full_ratio)
             try:
                 try:
-                    append.check_files()
+                    append.check_files(done)
                 except PermissionError as error:
                     self._pass_over(name, error, unreadable)
                     self._end_round(())

@@ -27,7 +27,7 @@ from cometmq.spark.offsets import QueueKey
 from cometmq.spark.options import OptionMap, ReadOptions, Subscription
 from cometmq.spark.planning import QueueRange
 from cometmq.spark.schema import chosen_columns, spark_arrow_schema
-from cometmq.spark.wire import Wire
+from cometmq.spark.wire import Retry, Wire
 from cometmq.spark.wire_catalog import WireCatalog
 from cometmq.spark.wire_rows import WireRows
 from cometmq.testing import Cluster
@@ -390,3 +390,24 @@ def test_a_reader_that_is_left_ends_its_pulls(cluster: Cluster) -> None:
 async def _pulling() -> int:
     names = [getattr(task.get_coro(), "__name__", "") for task in asyncio.all_tasks()]
     return names.count("_pull_chunk")
+
+
+def test_a_deleted_topic_is_waited_for_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its brokers may only be starting again; but not for every micro-batch."""
+    pauses = []
+    pause = Retry.pause
+
+    async def counted(retry: Retry) -> bool:
+        pauses.append(retry)
+        return await pause(retry)
+
+    monkeypatch.setattr(Retry, "pause", counted)
+    with WireCatalog([cluster.name_server_address], timeout_ms=300) as catalog:
+        assert catalog.ends("t")
+        with connect(namesrv=cluster.name_server_address) as admin:
+            admin.topics.delete("t")
+        assert "t" not in catalog.topics()
+        assert pauses
+        pauses.clear()
+        assert "t" not in catalog.topics()
+        assert not pauses

@@ -115,6 +115,23 @@ def test_a_disk_that_fills_behind_the_check(disk: Path, monkeypatch: pytest.Monk
     assert bodies(path) == EXPECTED
 
 
+def test_files_are_not_read_again_and_again_while_the_disk_is_full(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cometmq.store import staged_apply
+
+    path = disk / "store"
+    with open_small(path, background=False) as store:
+        store.append("t", b"first")
+        HandoffFolder(path).leave(work_of(stage(path, ROWS)))
+        resize(disk, "8m")
+        with monkeypatch.context() as patched:
+            patched.delattr(staged_apply, "check_file")
+            with pytest.raises(errors.DiskFull, match="Do not write them again"):
+                store.apply_handoffs()
+        resize(disk, "40m")
+        assert store.apply_handoffs() == 1
+    assert bodies(path) == EXPECTED
+
+
 def test_the_warning_ratio_counts_as_full(disk: Path) -> None:
     """The writer would refuse appends half-way: its retention refuses them above a share of the disk."""
     path = disk / "store"
