@@ -178,6 +178,10 @@ test-py-asan: $(BUILT) ## pytest with the extension built under AddressSanitizer
 	@LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so) $$($${CC:-cc} -print-file-name=libubsan.so)" \
 		PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 build/venv-asan/bin/python -m pytest $(PYTEST_ARGS)
 
+.PHONY: test-py-asan-corpora
+test-py-asan-corpora: ## the fuzzers' corpora through the package's decoders, with the extension under AddressSanitizer
+	@$(MAKE) --no-print-directory test-py-asan PYTEST_ARGS='tests/hostile/test_corpora.py $(PYTEST_ARGS)'
+
 .PHONY: lint
 lint: $(BUILT) ## ruff, formatting, shellcheck
 	@$(BIN)/ruff check --quiet .
@@ -232,7 +236,7 @@ fuzz: $(SETUP) ## mutate corpora for minutes under AddressSanitizer; FUZZ_MUTATI
 	$(call configure_and_build,asan,)
 	@for source in tests/fuzz/c/fuzz_*.c; do \
 		name=$$(basename $$source .c); mutations=$(FUZZ_MUTATIONS); echo "fuzz: $$name"; \
-		case $$name in *_broker) mutations=$$((mutations / 40)) ;; esac; : "a whole broker is slower than a parser"; \
+		case $$name in *_broker | *_timer_files) mutations=$$((mutations / 40)) ;; esac; : "a whole broker is slower than a parser"; \
 		CMQ_LONG=1 build/asan/tests/$$name tests/fuzz/c/corpus/$${name#fuzz_} $$mutations || exit 1; \
 	done
 

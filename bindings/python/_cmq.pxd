@@ -252,6 +252,7 @@ cdef extern from "store/cmq_store.h" nogil:
         cbool index_disabled
         cbool ext_enabled
         cbool lmq_enabled
+        uint32_t light_queues_max
         cbool property_crc
         cbool check_property_crc
         int64_t durable_point_bytes

@@ -222,7 +222,7 @@ cdef class StoreHandle:
     def __init__(self, path, *, bint read_only=False, bint create=True, bint background=True, bint sync_flush=True,
                  int64_t segment_bytes=0, int64_t queue_file_bytes=0, int64_t batch_file_bytes=0, int64_t ext_file_bytes=0,
                  int32_t index_slots=0, int32_t index_entries=0, commitlog_paths=(), uint32_t body_bytes_max=0, delay_levels=None,
-                 batch_topics=(), bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False, bint property_crc=False,
+                 batch_topics=(), bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False, uint32_t light_queues_max=0, bint property_crc=False,
                  bint check_property_crc=False, int64_t durable_point_bytes=0, int64_t durable_point_ms=0, retention=None,
                  bytes store_address=b"\x7f\x00\x00\x01", int store_port=10911):
         import os
@@ -260,6 +260,7 @@ cdef class StoreHandle:
         options.index_disabled = not index_enabled
         options.ext_enabled = ext_enabled
         options.lmq_enabled = lmq_enabled
+        options.light_queues_max = light_queues_max
         options.property_crc = property_crc
         options.check_property_crc = check_property_crc
         options.durable_point_bytes = durable_point_bytes

@@ -73,6 +73,7 @@ typedef struct cmq_store_options {
     bool index_disabled;                     /* messageIndexEnable=false */
     bool ext_enabled;                        /* enableConsumeQueueExt */
     bool lmq_enabled;                        /* enableLmq and enableMultiDispatch */
+    uint32_t light_queues_max;               /* maxLmqConsumeQueueNum: appends make no further one; 0: 20,000 */
     bool property_crc;                       /* enabledAppendPropCRC */
     bool check_property_crc;                 /* forceVerifyPropCRC */
     int64_t durable_point_bytes;             /* a durable point at least after so many bytes; 0: 256 MiB */

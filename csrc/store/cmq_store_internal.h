@@ -94,6 +94,7 @@ struct cmq_store {
     int64_t store_ms;                   /* of the last record; never goes back. Seat */
     int64_t last_phy;                   /* start of the last record, -1: none. Seat */
     cmq_pending_keys pending[2];        /* filled under the seat; the other one belongs to the commit leader */
+    uint32_t light_queues, light_seen;  /* light queues among the first `light_seen` of the queues. Seat */
     uint32_t filling_keys;              /* index of the one being filled. Seat */
     uint32_t keys_granted;              /* keys the index has room for beyond all pending. Seat */
     char *batch_topics[CMQ_BATCH_TOPICS_MAX];   /* seat */

@@ -830,6 +830,7 @@ class StoreHandle:
         index_enabled: bool = True,
         ext_enabled: bool = False,
         lmq_enabled: bool = False,
+        light_queues_max: int = 0,
         property_crc: bool = False,
         check_property_crc: bool = False,
         durable_point_bytes: int = 0,

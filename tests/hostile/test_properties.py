@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import cometmq
+from cometmq import errors
 from cometmq._engine import encode_properties
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
@@ -190,6 +191,21 @@ def test_forged_offsets_of_an_older_log_are_left_out(tmp_path: Path) -> None:
     assert_unharmed(dead, LIGHT)
 
 
+# --- Light queues
+
+
+def test_senders_make_a_bounded_number_of_light_queues(tmp_path: Path) -> None:
+    with cometmq.open(tmp_path, settings=LIGHT | {"maxLmqConsumeQueueNum": 3}, flush="async") as store:
+        for names in ("%LMQ%a", "%LMQ%a,%LMQ%b", "%LMQ%c"):
+            store.append("t", b"x", properties={"INNER_MULTI_DISPATCH": names})
+        with pytest.raises(errors.LimitReached, match="maxLmqConsumeQueueNum"):
+            store.append("t", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%b,%LMQ%d"})
+        store.append("t", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%b"})
+        store.append("t", b"plain")
+        assert len(list(store.read("t"))) == 5
+        assert len(list(store.read("%LMQ%b"))) == 2
+
+
 # --- Inner batches
 
 
@@ -220,7 +236,15 @@ def test_a_timer_of_another_topic_is_not_deleted(tmp_path: Path) -> None:
         due = time.time_ns() // 1_000_000 + 1_500
         timer = send(channel, "victim", b"timer", properties=f"UNIQ_KEY\x01U1\x02TIMER_DELIVER_MS\x01{due}\x02")
         assert timer.code == ResponseCode.SUCCESS
-        for key in ("victim+U1", "U1", "rmq_sys_REVIVE_LOG_DefaultCluster+U1", "orders", "orders-U1", "order+U1"):
+        for key in (
+            "victim+U1",
+            "U1",
+            "rmq_sys_REVIVE_LOG_DefaultCluster+U1",
+            "orders",
+            "orders-U1",
+            "order+U1",
+            "orders+" + "U" * 1024,
+        ):
             forged = f"TIMER_DELIVER_MS\x01{due}\x02TIMER_DEL_UNIQKEY\x01{key}\x02"
             answer = send(channel, "orders", properties=forged)
             assert answer.code == ResponseCode.MESSAGE_ILLEGAL, answer

@@ -137,7 +137,7 @@ static cmq_status append_part(cmq_broker_loop *l, uint32_t first, uint32_t count
     return status;
 }
 
-static bool is_of_the_message(cmq_status status) { return status == CMQ_ERR_ARGUMENT || status == CMQ_ERR_TOO_LARGE || status == CMQ_ERR_TOPIC; }
+static bool is_of_the_message(cmq_status status) { return status == CMQ_ERR_ARGUMENT || status == CMQ_ERR_TOO_LARGE || status == CMQ_ERR_TOPIC || status == CMQ_ERR_LIMIT; }
 
 void cmq_send_flush_run(cmq_broker_loop *l)
 {

@@ -244,7 +244,7 @@ static bool is_refused(cmq_timer *timer, int64_t number)
  * the same wheel, are not its own. */
 static bool is_key_of(cmq_slice topic, cmq_slice key)
 {
-    return key.bytes > topic.bytes && memcmp(key.data, topic.data, topic.bytes) == 0 && key.data[topic.bytes] == '+';
+    return key.bytes > topic.bytes && key.bytes <= CMQ_TIMER_KEY_BYTES_MAX && memcmp(key.data, topic.data, topic.bytes) == 0 && key.data[topic.bytes] == '+';
 }
 
 cmq_status cmq_timer_admit(cmq_timer *timer, const cmq_timer_asked *asked, cmq_slice topic, int32_t queue_id, cmq_timer_parked *parked_out)
@@ -254,7 +254,7 @@ cmq_status cmq_timer_admit(cmq_timer *timer, const cmq_timer_asked *asked, cmq_s
     if (timer == NULL) return cmq_fail(CMQ_ERR_SETTING, "accurate timer message is not enabled, timerWheelEnable is false");
     const int64_t now_ms = cmq_clock_now_ms(&timer->clock), limit = timer->options.slot_messages;
     if (asked->delete_key.bytes > 0 && !is_key_of(topic, asked->delete_key))
-        return cmq_fail(CMQ_ERR_ARGUMENT, "TIMER_DEL_UNIQKEY must be %.*s+ID: a message deletes timers of its own topic only", (int)topic.bytes, (const char *)topic.data);
+        return cmq_fail(CMQ_ERR_ARGUMENT, "TIMER_DEL_UNIQKEY must be %.*s+ID, of at most %u bytes: a message deletes timers of its own topic only", (int)topic.bytes, (const char *)topic.data, CMQ_TIMER_KEY_BYTES_MAX);
     cmq_status status = cmq_timer_deliver_time(&timer->options, asked, now_ms, &deliver_ms);
     if (status == CMQ_OK) status = cmq_timer_park(&timer->options, topic, queue_id, deliver_ms, now_ms, parked_out);
     if (status != CMQ_OK || !is_refused(timer, parked_out->out_ms / timer->options.precision_ms)) return status;

@@ -93,7 +93,7 @@ static size_t write_key(const cmq_record_view *parked, uint8_t *into, size_t roo
 
 static cmq_status CMQ_MUST_CHECK deliver_record(cmq_timer *timer, const cmq_timer_unit *unit, const cmq_record_view *parked, deliveries *done)
 {
-    uint8_t key[1024];
+    uint8_t key[CMQ_TIMER_KEY_BYTES_MAX];
     cmq_slice deletes;
     int64_t number;
     const bool roll = (unit->magic & CMQ_TIMER_UNIT_ROLL) != 0;
@@ -164,7 +164,8 @@ static cmq_status CMQ_MUST_CHECK note_deletion(cmq_timer *timer, const cmq_timer
     cmq_parked_record parked;
     cmq_slice key;
     cmq_status status = cmq_parked_read(timer->store, unit->phy, &parked);
-    if (status == CMQ_OK && cmq_property_find(parked.view.properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &key))
+    /* A longer key is no timer's; a slot keeps those of all its deletions in memory. */
+    if (status == CMQ_OK && cmq_property_find(parked.view.properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &key) && key.bytes <= CMQ_TIMER_KEY_BYTES_MAX)
         status = cmq_timer_deletes_add(&timer->walk.deletes, key);
     cmq_parked_release(&parked);
     return cmq_parked_is_hopeless(status) ? CMQ_OK : status;

@@ -26,6 +26,7 @@
 #define CMQ_TIMER_PRECISION_MS 1000
 #define CMQ_TIMER_WINDOW_SLOTS_MAX (CMQ_TIMER_SLOTS / 2 - 60)
 #define CMQ_TIMER_BATCH 2048u             /* entered, or delivered, before the disk is waited for */
+#define CMQ_TIMER_KEY_BYTES_MAX 1024u     /* of "topic+id": a longer one is deleted by nobody */
 #define CMQ_TIMER_NEVER_ENTERED INT64_MAX /* TIMER_ENQUEUE_MS of what was late */
 
 /* A slot whose units are being delivered. Its chain runs from the newest to the oldest, and delivery the other way: the way back is remembered by marks, one

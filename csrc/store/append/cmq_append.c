@@ -20,6 +20,8 @@
 /* Keys are granted room in the index in lots, so that most messages ask nobody. */
 #define KEY_GRANT 4096u
 
+#define LIGHT_QUEUES_MAX 20000u
+
 /* Arrow offsets come from outside: they must not fall. */
 static cmq_status check_column(const cmq_column *column, uint32_t count, const char *name)
 {
@@ -281,6 +283,16 @@ static cmq_status prepare_inner_batch(append_context *c, int32_t *count_out)
 
 /* ---- light queues (spec store 2.11) ---- */
 
+/* Each is a folder, a file and some memory, and any sender names some hundred in a message. Deleted ones count until the store is opened again. */
+static cmq_status CMQ_MUST_CHECK check_light_queues(cmq_store *store)
+{
+    const uint32_t most = store->options.light_queues_max > 0 ? store->options.light_queues_max : LIGHT_QUEUES_MAX;
+    for (; store->light_seen < cmq_queues_count(store->queues); store->light_seen++)
+        if (cmq_is_lmq(cmq_slice_of_text(cmq_queue_topic(cmq_queues_at(store->queues, store->light_seen))))) store->light_queues++;
+    if (store->light_queues < most) return CMQ_OK;
+    return cmq_fail(CMQ_ERR_LIMIT, "the store has %u light queues and makes no further one; raise maxLmqConsumeQueueNum", most);
+}
+
 static cmq_status prepare_multi(append_context *c)
 {
     char offsets[4096];
@@ -292,7 +304,8 @@ static cmq_status prepare_multi(append_context *c)
         first = false;
         if (!cmq_is_lmq(name)) continue;   /* an empty element */
         cmq_queue *queue;
-        cmq_status status = cmq_queues_require(c->store->queues, name, 0, CMQ_QUEUE_SIMPLE, &queue);
+        cmq_status status = cmq_queues_find(c->store->queues, name, 0) != NULL ? CMQ_OK : check_light_queues(c->store);
+        if (status == CMQ_OK) status = cmq_queues_require(c->store->queues, name, 0, CMQ_QUEUE_SIMPLE, &queue);
         if (status == CMQ_OK) status = expect_first(c, queue);
         if (status == CMQ_OK) status = cmq_queue_make_room(queue, 1, cmq_log_confirmed(c->store->log));
         if (status != CMQ_OK) return status;

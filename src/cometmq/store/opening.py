@@ -78,6 +78,7 @@ class Plan:
             sync_flush=self.flush is FlushMode.SYNC,
             body_bytes_max=self.settings.max_message_size_bytes,
             property_crc=self.settings.enabled_append_prop_crc,
+            light_queues_max=self.settings.max_lmq_consume_queue_num,
             retention=self.retention,
             store_address=address,
             store_port=port,
