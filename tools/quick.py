@@ -184,8 +184,8 @@ def run(plan: Plan) -> bool:
     if plan.pytest_files:
         passed &= _step(f"{len(plan.pytest_files)} test files", [*pytest, *sorted(plan.pytest_files)])
     if plan.pages:
-        names = " or ".join(sorted(plan.pages))
-        passed &= _step(f"{len(plan.pages)} pages", [*pytest, "tests/docs/test_readme.py", "-k", names])
+        pages = " or ".join(sorted(plan.pages))
+        passed &= _step(f"{len(plan.pages)} pages", [*pytest, "tests/docs/test_readme.py", "-k", pages])
     return passed
 
 
