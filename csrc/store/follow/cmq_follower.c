@@ -184,7 +184,9 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     /* Below a page's end each record is confirmed, also one of a time at which a Java broker's clock stepped back. */
     const bool told = store->source == CMQ_FOLLOW_SOURCE_PAGE;
     if (!told && view.store_timestamp_ms < store->newest_ms && !cmq_stale_record_is_live(store, store->walked, limit)) status = CMQ_END;
-    if (!told && store->opening.was_unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
+    /* What a killed writer left: of the view's opening, or of the writer that it followed. */
+    const bool unclean = store->opening.was_unclean || store->generation != 0;
+    if (!told && unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
     if (status == CMQ_OK) cmq_dispatch_learn(store, &view, &facts);
     if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = confirm_foreign(store, &view, &facts, limit, &has_unit);
     if (status == CMQ_OK && has_unit && mode == WALK_DISPATCH) status = cmq_dispatch_units(store, &view, &facts);
@@ -396,6 +398,30 @@ static cmq_status refresh_from_page(cmq_store *store)
     return status == CMQ_OK ? grow(store, page.confirmed_end, &page) : status;
 }
 
+/* Where whole records end, at or behind store->walked; nothing is taken in. */
+static cmq_status look_for_end(cmq_store *store, int64_t *end_out)
+{
+    const int64_t walked = store->walked, walked_ms = store->walked_ms, newest_ms = store->newest_ms;
+    const cmq_status status = walk_to(store, cmq_log_last_file_end(store->log), WALK_FIND_END);
+    *end_out = store->walked;
+    store->walked = walked;
+    store->walked_ms = walked_ms;
+    store->newest_ms = newest_ms;
+    return status;
+}
+
+static cmq_status grow_by_walking(cmq_store *store)
+{
+    int64_t end = cmq_log_last_file_end(store->log);
+    if (store->source != CMQ_FOLLOW_SOURCE_STATIC) return grow(store, end, NULL);
+    /* Nobody wrote when we looked. A writer that came since may append by now, and half a record of its may look whole: the end counts only if there is
+     * still nobody, and what was whole until then stays. */
+    cmq_status status = look_for_end(store, &end);
+    if (status != CMQ_OK || end == store->walked) return status == CMQ_OK ? grow(store, end, NULL) : status;
+    status = find_source(store);
+    return status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_STATIC ? grow(store, end, NULL) : status;
+}
+
 static cmq_status walk_on(cmq_store *store)
 {
     cmq_status status = CMQ_OK;
@@ -403,7 +429,7 @@ static cmq_status walk_on(cmq_store *store)
     if (store->walked + CMQ_RECORD_BYTES_MIN + CMQ_RECORD_BLANK_BYTES_MIN >= cmq_log_last_file_end(store->log)) status = cmq_log_refresh(store->log);
     if (status != CMQ_OK) return status;
     const int64_t before = store->walked;
-    status = grow(store, cmq_log_last_file_end(store->log), NULL);
+    status = grow_by_walking(store);
     if (status != CMQ_OK || store->walked > before) return status;
     /* Standing before a blank, whose next segment may have come since. */
     cmq_segment *segment;
@@ -412,7 +438,7 @@ static cmq_status walk_on(cmq_store *store)
     if (status == CMQ_OK) cmq_segment_unpin(segment);
     if (status != CMQ_END) return CMQ_OK;
     status = cmq_log_refresh(store->log);
-    return status == CMQ_OK ? grow(store, cmq_log_last_file_end(store->log), NULL) : status;
+    return status == CMQ_OK ? grow_by_walking(store) : status;
 }
 
 static cmq_status refresh_by_walking(cmq_store *store)

@@ -646,6 +646,34 @@ static void the_lock_stays_the_writers(void)
     kit_close(kit_open_at(root));
 }
 
+/* A view that followed a writer to its end: what that one had written by half when it was killed is no message, though its body is whole. */
+static void torn_record_of_a_killed_writer_is_not_shown(void)
+{
+    enum { KEY_BYTES = 700, TORN_BYTES = 300 };
+    static const uint64_t ends_in_page[] = {64, 88, 96};
+    static const uint8_t zeros[TORN_BYTES];
+    char key[KEY_BYTES + 1] = {0};
+    memset(key, 'k', KEY_BYTES);
+    start();
+    cmq_store *writer = kit_open_at(root);
+    kit_append(writer, "T", 0, "a", NULL, NULL);
+    cmq_store *follower = follow();
+    check_sees(follower, "a");
+    const int64_t confirmed = cmq_store_confirmed(writer);
+    CHECK_INT(kit_append(writer, "T", 0, "b", NULL, key).first_physical_offset, confirmed);
+    const int64_t end = cmq_store_confirmed(writer);
+    cmq_store_abandon(writer);
+    for (int i = 0; i < 3; i++) kit_write_bytes(kit_path(root, "cometmq/follow"), (int64_t)ends_in_page[i], &confirmed, sizeof confirmed);
+    kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), end - TORN_BYTES, zeros, sizeof zeros);
+    for (int i = 0; i < 2; i++) CHECK_STATUS(cmq_store_wait_more(follower, confirmed, 5), CMQ_AGAIN);   /* the first look finds that the writer is gone */
+    check_sees(follower, "a");
+    writer = kit_open_at(root);
+    kit_append(writer, "T", 0, "c", NULL, NULL);
+    check_sees(follower, "a c");
+    kit_close(writer);
+    kit_close(follower);
+}
+
 /* ---- a writer of ours that is opening ---- */
 
 /* It has the lock, and recovers: first without its page, then with it. The units of the killed one are in no file. */
@@ -676,6 +704,6 @@ static void opening_writer_is_no_foreign_one(void)
     kit_close(writer);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(opening_writer_is_no_foreign_one), CMQ_TEST(a_topic_that_cannot_be), CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life), CMQ_TEST(from_writer_to_writer),
+CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(opening_writer_is_no_foreign_one), CMQ_TEST(torn_record_of_a_killed_writer_is_not_shown), CMQ_TEST(a_topic_that_cannot_be), CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life), CMQ_TEST(from_writer_to_writer),
               CMQ_TEST(cut_below_the_view), CMQ_TEST(a_view_stays_whole_while_a_writer_recovers), CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
               CMQ_TEST(stale_bytes_behind_a_cut), CMQ_TEST(the_lock_stays_the_writers))
