@@ -436,7 +436,7 @@ class World:
         found = self._place_to_reset(event)
         if found is None or self.kind not in ("push", "orderly"):
             return  # pull consumers keep their places, and brokers those of popped queues
-        broker, place, offset, end = found
+        broker, place, offset, _ = found
         known = list(broker.groups.get(GROUP, {}).values())
         if not known or broker not in self.cluster.brokers or broker.is_silent:
             return
@@ -445,7 +445,7 @@ class World:
         command = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, topic=TOPIC, group=GROUP, timestamp=1, body=body)
         for member in known:
             member.network.receive(broker.address, command.as_oneway())
-        del end
+        self.model.again.pop(place, None)  # what a reset before was to bring may lie before this one
 
     async def _pulled_reset(self, event: Event) -> None:
         """As our broker does it: it moves the progress, and pulls from elsewhere are told."""

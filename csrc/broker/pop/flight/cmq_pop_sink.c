@@ -30,7 +30,11 @@ static cmq_status append_run(const cmq_pop_sink_log *to, run *r, uint32_t *store
 
 static cmq_status fill(const cmq_pop_sink_log *to, const cmq_pop_store_item *item, int64_t now_ms, cmq_pop_record_room *room, cmq_append *out)
 {
-    if (!item->is_ack) return cmq_pop_checkpoint_append(&to->log, item->revive_queue, &item->checkpoint, now_ms, room, out);
+    if (!item->is_ack) {
+        cmq_pop_checkpoint checkpoint = item->checkpoint;
+        checkpoint.log_end = cmq_store_confirmed(to->store);   /* what it popped was confirmed then */
+        return cmq_pop_checkpoint_append(&to->log, item->revive_queue, &checkpoint, now_ms, room, out);
+    }
     if (item->offsets == NULL) return cmq_pop_ack_append(&to->log, item->revive_queue, &item->ack, now_ms, room, out);
     const cmq_pop_batch_ack batch = {.ack = item->ack, .offsets = item->offsets, .count = item->count};
     return cmq_pop_batch_ack_append(&to->log, item->revive_queue, &batch, now_ms, room, out);

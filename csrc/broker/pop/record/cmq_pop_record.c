@@ -56,6 +56,7 @@ void cmq_pop_checkpoint_write(cmq_text *out, const cmq_pop_checkpoint *checkpoin
         cmq_text_put_number(out, checkpoint->diffs != NULL ? checkpoint->diffs[i] : (int32_t)i);
     }
     PUT_NUMBER(out, "],\"it\":", checkpoint->invisible_ms);
+    if (checkpoint->log_end > 0) PUT_NUMBER(out, ",\"logEnd\":", checkpoint->log_end);
     PUT_NUMBER(out, ",\"n\":", checkpoint->num);
     PUT_NUMBER(out, ",\"pt\":", checkpoint->pop_ms);
     PUT_NUMBER(out, ",\"q\":", checkpoint->queue_id);
@@ -104,7 +105,7 @@ void cmq_pop_batch_ack_write(cmq_text *out, const cmq_pop_batch_ack *batch)
 /* What a body of any kind may have. */
 typedef struct members {
     cmq_slice topic, group, broker, offset_list;
-    int64_t start_offset, ack_offset, pop_ms, invisible_ms, bits, num, queue_id, revive_offset, re_puts;
+    int64_t start_offset, ack_offset, pop_ms, invisible_ms, bits, num, queue_id, revive_offset, re_puts, log_end;
     uint32_t diff_count, offset_count;
     bool has_offset_list;
 } members;
@@ -224,6 +225,7 @@ static bool read_member(cmq_json *json, cmq_pop_room *room, members *found)
     if (is_named(name, "n", "num")) return read_number(json, &found->num);
     if (is_named(name, "bm", "bitMap")) return read_number(json, &found->bits);
     if (is_named(name, "ro", "reviveOffset")) return read_number(json, &found->revive_offset);
+    if (cmq_slice_equal(name, CMQ_NAME("logEnd"))) return read_number(json, &found->log_end);
     if (is_named(name, "rp", "rePutTimes")) return read_re_puts(json, &found->re_puts);
     if (is_named(name, "aol", "ackOffsetList")) return read_offset_list(json, found);
     return cmq_json_skip(json, 0);
@@ -286,6 +288,7 @@ cmq_status cmq_pop_checkpoint_parse(cmq_slice body, cmq_pop_room *room, cmq_pop_
         .broker = found.broker,
         .diffs = found.diff_count > 0 ? room->diffs : NULL,
         .re_puts = (int32_t)found.re_puts,
+        .log_end = found.log_end < 0 ? 0 : found.log_end,
     };
     return CMQ_OK;
 }

@@ -1,6 +1,7 @@
 /* cmq_pop_record: what POP keeps in the log: checkpoints, acks and batches of acks as upstream's JSON, with their keys and deliver times.
  *
  *   checkpoint  {"bm":0,"bn":"broker-a","c":"g","d":[0,1],"it":10000,"n":2,"pt":1795260291350,"q":0,"reviveTime":1795260301350,"ro":0,"so":0,"t":"T"}
+ *               ours has the end of the log as well, `"logEnd":123456` behind `it`, which upstream passes over
  *   ack         {"ao":1,"bn":"broker-a","c":"g","pt":1795260291350,"q":0,"so":0,"t":"T"}
  *   batch       {"ao":-1,"aol":[0,1],"bn":"broker-a","c":"g","pt":1795260291350,"q":0,"so":0,"t":"T"}
  *
@@ -44,6 +45,8 @@ typedef struct cmq_pop_checkpoint {
     cmq_slice topic, group, broker;          /* the real topic; broker is empty where the record has none */
     const int32_t *diffs;                    /* offsets less start_offset: num of them, or NULL for 0, 1, 2, … */
     int32_t re_puts;                         /* how often it was put again */
+    int64_t log_end;                         /* of the log when it was stored; 0: upstream's, which does not say. A message behind it was never popped by
+                                              * this: its topic was deleted and made again */
 } cmq_pop_checkpoint;
 
 typedef struct cmq_pop_ack {

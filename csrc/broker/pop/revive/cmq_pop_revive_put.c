@@ -84,6 +84,8 @@ static cmq_status CMQ_MUST_CHECK put_message(cmq_pop_revive *r, const cmq_pop_ch
     cmq_append append;
     cmq_appended appended;
     cmq_status status = cmq_pop_ahead_read(&r->ahead, offset, &batch);
+    /* The same offset in a topic that was deleted and made again: nobody popped that message by this checkpoint. */
+    if (status == CMQ_OK && of->log_end > 0 && item.physical_offset >= of->log_end) status = cmq_fail(CMQ_ERR_NOT_FOUND, "the topic was made again");
     if (status == CMQ_OK) status = cmq_record_parse(item.record, item.record_bytes, item.physical_offset, 0, &view);
     if (status != CMQ_OK) {
         cmq_found_batch_release(&batch);

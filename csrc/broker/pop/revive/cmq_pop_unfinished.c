@@ -26,7 +26,7 @@ typedef struct names {
 
 typedef struct entry {
     names *names;
-    int64_t start_offset, pop_ms, invisible_ms, revive_offset;
+    int64_t start_offset, pop_ms, invisible_ms, revive_offset, log_end;
     uint32_t hash;
     uint32_t bits;
     int32_t queue_id;
@@ -281,6 +281,7 @@ cmq_status cmq_pop_unfinished_add(cmq_pop_unfinished *u, const cmq_pop_checkpoin
         .pop_ms = checkpoint->pop_ms,
         .invisible_ms = checkpoint->invisible_ms,
         .revive_offset = checkpoint->revive_offset,
+        .log_end = checkpoint->log_end,
         .hash = hash,
         .bits = checkpoint->bits | known,
         .queue_id = checkpoint->queue_id,
@@ -333,6 +334,7 @@ void cmq_pop_unfinished_at(const cmq_pop_unfinished *u, uint32_t index, int32_t 
         .broker = of->names->broker,
         .diffs = of->has_diffs ? diffs : NULL,
         .re_puts = of->re_puts,
+        .log_end = of->log_end,
     };
 }
 

@@ -1,6 +1,6 @@
 /* cmq_pop_unfinished: the checkpoints of one revive queue that were read and are not done: in the order of the queue, and found by what acks name.
  *
- * An entry is 64 bytes and a place of 4 to 8 in a table; offsets that do not follow one another cost four bytes more each. Names are kept once for each
+ * An entry is 72 bytes and a place of 4 to 8 in a table; offsets that do not follow one another cost four bytes more each. Names are kept once for each
  * (topic, group, broker) that is there. Two checkpoints of one key (delivered twice around a kill) are two entries, and
  * an ack counts for both; what the first has is done with in the second.
  *

@@ -66,6 +66,17 @@ static void a_checkpoint_that_was_put_again(void)
     CHECK_INT(parsed("{\"t\":\"T\",\"c\":\"g\",\"rp\":null}").re_puts, 0);
 }
 
+static void the_logs_end_is_written_where_it_is_known(void)
+{
+    const char *text = "{\"bm\":0,\"bn\":\"b\",\"c\":\"g\",\"d\":[0],\"it\":20000,\"logEnd\":123456789012,\"n\":1,\"pt\":1000,\"q\":3,\"reviveTime\":21000,\"ro\":0,"
+                       "\"so\":7,\"t\":\"T\"}";
+    const cmq_pop_checkpoint checkpoint = parsed(text);
+    CHECK_INT(checkpoint.log_end, INT64_C(123456789012));
+    cmq_pop_checkpoint_write(begin(), &checkpoint);
+    CHECK_OUT(text);
+    CHECK_INT(parsed("{\"t\":\"T\",\"c\":\"g\",\"logEnd\":-5}").log_end, 0);
+}
+
 static void without_differences_offsets_follow_each_other(void)
 {
     const cmq_pop_checkpoint checkpoint = parsed("{\"t\":\"T\",\"c\":\"g\",\"so\":10,\"n\":3,\"d\":null}");
@@ -249,7 +260,7 @@ static void records_that_the_log_cannot_take(void)
     CHECK_STATUS(cmq_pop_checkpoint_append(&store_log, 0, &checkpoint, 1000, &record, &append), CMQ_ERR_TOO_LARGE);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(a_checkpoint_is_read_and_written), CMQ_TEST(a_checkpoint_that_was_put_again),
+CMQ_TEST_MAIN(CMQ_TEST(a_checkpoint_is_read_and_written), CMQ_TEST(a_checkpoint_that_was_put_again), CMQ_TEST(the_logs_end_is_written_where_it_is_known),
               CMQ_TEST(without_differences_offsets_follow_each_other), CMQ_TEST(the_places_of_acks), CMQ_TEST(any_order_long_names_and_strangers),
               CMQ_TEST(an_ack_is_read_and_written), CMQ_TEST(a_batch_is_read_and_written), CMQ_TEST(what_is_no_body),
               CMQ_TEST(names_and_bodies_that_are_too_long), CMQ_TEST(a_checkpoint_becomes_a_timer_message),

@@ -424,6 +424,30 @@ static void what_was_put_again_often_enough_may_be_given_up(void)
     end();
 }
 
+/* A topic was deleted and made again while its messages were in flight: the ones at their offsets are others. */
+static void message_of_a_remade_topic_is_not_revived(void)
+{
+    begin();
+    put_topic("%RETRY%g_T");
+    kit_append_many(store, "T", "m", 2);
+    cmq_pop_checkpoint checkpoint = checkpoint_of(0, 2, now() - 5000);
+    checkpoint.log_end = cmq_store_confirmed(store);
+    CHECK_OK(cmq_store_delete_topic(store, kit_slice("T")));
+    kit_append_many(store, "T", "n", 2);
+    cmq_append append;
+    CHECK_OK(cmq_pop_checkpoint_append(&due_log, 0, &checkpoint, now(), &room, &append));
+    deliver(&append);
+    cmq_pop_revive *revive = make(true);
+    (void)step(revive);
+    pass(4000);
+    (void)step(revive);
+    CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);
+    CHECK_INT(counters_of(revive).gone, 2);
+    CHECK_INT(counters_of(revive).unfinished_now, 0);
+    cmq_pop_revive_destroy(revive);
+    end();
+}
+
 static void strangers_and_what_is_gone_are_passed_over(void)
 {
     begin();
@@ -765,7 +789,8 @@ CMQ_TEST_MAIN(CMQ_TEST(what_was_not_acknowledged_comes_back), CMQ_TEST(what_is_t
               CMQ_TEST(a_timer_that_is_behind_is_waited_for), CMQ_TEST(what_cannot_be_put_waits_longer_each_time),
               CMQ_TEST(what_was_put_again_often_enough_may_be_given_up), CMQ_TEST(a_revived_record_has_what_upstream_gives_it), CMQ_TEST(a_retry_topic_is_waited_for),
               CMQ_TEST(a_retry_topic_that_is_not_made_puts_again), CMQ_TEST(each_retry_topic_is_waited_for), CMQ_TEST(many_retry_topics_that_are_not_made_hold_up_nothing),
-              CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(strangers_and_what_is_gone_are_passed_over), CMQ_TEST(unknown_topics_and_groups_revive_nothing),
+              CMQ_TEST(one_that_comes_late_waits_for_its_acks), CMQ_TEST(message_of_a_remade_topic_is_not_revived),
+              CMQ_TEST(strangers_and_what_is_gone_are_passed_over), CMQ_TEST(unknown_topics_and_groups_revive_nothing),
               CMQ_TEST(what_cannot_be_a_record_is_passed_over), CMQ_TEST(a_record_whose_bytes_changed_is_passed_over),
               CMQ_TEST(times_that_cannot_be_stop_nothing), CMQ_TEST(what_is_put_again_is_within_the_timers_horizon),
               CMQ_TEST(a_revive_topic_that_begins_anew_is_read_from_its_begin),
