@@ -55,6 +55,8 @@ class Model:
         self.dead: set[bytes] = set()
         self.acknowledged: set[bytes] = set()
         """Of popped messages: they may not come again."""
+        self.sent_again: set[bytes] = set()
+        """By a member, whose dead letter no broker took: acknowledged, and to come again."""
         self.given_up: set[bytes] = set()
         """A listener said so."""
         self.failures: Counter[bytes] = Counter()
@@ -79,6 +81,8 @@ class Model:
         self._ordinal[id(record)] = self.put_back[record.body]
         broker, queue_id, offset = record.body.decode().split("-")
         self._pass(Place(broker, int(queue_id)), int(offset))
+        if record.topic == f"%RETRY%{GROUP}":
+            self.sent_again.add(record.body)
         if record.topic == f"%DLQ%{GROUP}":
             self.dead.add(record.body)
             if record.body not in self.given_up and self.failures[record.body] < self.tries_max:

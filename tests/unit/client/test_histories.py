@@ -251,7 +251,8 @@ class World:
 
         class Acknowledged(list[bytes]):
             def append(self, body: bytes) -> None:
-                model.acknowledged.add(body)
+                if body not in model.sent_again:
+                    model.acknowledged.add(body)
 
         broker.append = appended  # type: ignore[method-assign]
         if self.kind in ("pop", "simple"):
