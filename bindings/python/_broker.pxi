@@ -696,6 +696,7 @@ cdef class BrokerPlane(RequestHandler):
             "timer_entered": t.entered, "timer_delivered": t.delivered, "timer_late": t.late, "timer_rolled": t.rolled, "timer_recalled": t.recalled,
             "timer_skipped": t.skipped, "timer_undelivered": t.undelivered, "timer_pending_now": t.pending, "timer_read_behind_ms_now": t.read_behind_ms,
             "timer_queue_behind_now": t.queue_behind,
+            "delay_state_now": <int>d.state, "timer_state_now": t.state, "pop_revive_state_now": p.revive.state,
             "pops": c.pops, "pops_found": c.pops_found, "pop_acks": c.pop_acks, "pop_changes": c.pop_changes,
             "pop_acks_refused": c.pop_acks_refused,
             "pops_held": c.pops_held, "pop_wakes": c.pop_wakes, "pop_timeouts": c.pop_timeouts, "pops_refused": c.pops_refused,

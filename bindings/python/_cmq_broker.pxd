@@ -207,6 +207,7 @@ cdef extern from "broker/timer/cmq_timer.h" nogil:
         int64_t log_file_bytes
 
     ctypedef struct cmq_timer_counters:
+        int state
         uint64_t entered, delivered, late, rolled, recalled, skipped, undelivered, rounds
         int64_t pending, read_behind_ms, queue_behind
 
@@ -244,6 +245,7 @@ cdef extern from "broker/pop/flight/cmq_pop_buffer.h" nogil:
 
 cdef extern from "broker/pop/revive/cmq_pop_revive.h" nogil:
     ctypedef struct cmq_pop_revive_counters:
+        int state
         uint64_t checkpoints, acks, acks_late, revived, put_again, gone, skipped, damaged, early
         uint64_t unfinished_now, behind_now
         int64_t lag_ms

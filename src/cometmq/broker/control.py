@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -63,6 +63,19 @@ _WANTED_MS = 100
 _SAMPLE_MS = 10_000
 _STAGED_MS = 60_000
 _DAY_MS = 86_400_000
+_THREADS = {
+    "delay_state_now": "delivery of delayed messages",
+    "timer_state_now": "delivery of timers",
+    "pop_revive_state_now": "return of popped messages",
+}
+_RETRYING = 2
+_STATES = {
+    0: "stopped",
+    1: "works again",
+    _RETRYING: "waits and tries again: the disk is full, or memory or descriptors are short",
+    3: "has ended: the store is fenced; start the broker again",
+}
+"""As ``cmq_timer_state``, ``cmq_delay_state`` and ``cmq_pop_revive_state`` have them."""
 
 
 class NameServers(RouteSource, Protocol):
@@ -128,6 +141,7 @@ class ControlPlane:
         self._store = store
         self._plane = plane
         self._undelivered = 0
+        self._thread_states: dict[str, int] = {}
         self._name_servers = name_servers
         self._port = port
         self._now_ms = now_ms
@@ -507,10 +521,21 @@ class ControlPlane:
             kind, key = ("GROUP_GET", f"{topic}@{group}") if group else ("TOPIC_PUT", topic)
             stats.follow(f"{kind}_NUMS", key, messages)
             stats.follow(f"{kind}_SIZE", key, size)
+        self._log_states(totals)
         self._tell_undelivered(totals.get("delay_undelivered", 0) + totals.get("timer_undelivered", 0))
         stats.counters = {**totals, "connections_in_groups_now": self._members_now()}
         stats.sample()
         stats.turn_day_at(self._now_ms() // _DAY_MS, totals)
+
+    def _log_states(self, totals: Mapping[str, int]) -> None:
+        """Log where a thread of the loops' side met something that it waits for, and where it goes on."""
+        for name, what in _THREADS.items():
+            state, before = totals.get(name, 0), self._thread_states.get(name, 0)
+            self._thread_states[name] = state
+            if state == before or max(state, before) < _RETRYING:
+                continue
+            log = _log.info if state < _RETRYING else _log.error
+            log("background service", extra={"service": what, "state": _STATES.get(state, str(state))})
 
     def _tell_undelivered(self, count: int) -> None:
         if count > self._undelivered:

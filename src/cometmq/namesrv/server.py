@@ -100,9 +100,13 @@ class NamesrvServer:
         self._timer = self._remoting.loop.call_later(delay_s, self._look)
 
     def _look(self) -> None:
-        for connection in self._name_server.expire():
-            self._remoting.close_connection(connection)
-        self._look_again()
+        try:
+            for connection in self._name_server.expire():
+                self._remoting.close_connection(connection)
+        except Exception:  # noqa: BLE001 - the next look comes all the same
+            _log.exception("the look for silent brokers failed")
+        finally:
+            self._look_again()
 
     def stop(self) -> None:
         """Take no more requests, finish what is under way, close. Stopping twice is fine."""

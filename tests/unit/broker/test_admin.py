@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -202,3 +203,16 @@ def test_every_code_that_is_said_to_be_served_is(rig: Rig) -> None:
         RequestCode.NOTIFICATION,
     }
     assert set(rig.control.handlers) == {int(code) for code in BROKER_REQUESTS | handed_over}
+
+
+def test_a_background_thread_that_waits_and_goes_on_is_logged_once(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="cometmq.broker"):
+        for state in (1, 1, 2, 2, 1, 3):
+            rig.plane.totals["timer_state_now"] = state
+            rig.control.sample()
+    logged = [(record.levelname, vars(record)["state"].split(":")[0]) for record in caplog.records]
+    assert logged == [
+        ("ERROR", "waits and tries again"),
+        ("INFO", "works again"),
+        ("ERROR", "has ended"),
+    ]

@@ -127,3 +127,17 @@ def test_where_the_members_are(rig: Rig) -> None:
     assert (answer.code, answer.remark) == (1, "No Any Consumer online in the consumer group: [h]")
     members(rig)[0].version = 27
     assert "does not support" in (status(rig).remark or "")
+
+
+@pytest.mark.parametrize("limit", ["FORWARDED_OF_CALLER_MAX", "FORWARDED_TO_CLIENT_MAX", "FORWARDED_MAX"])
+def test_forwarded_requests_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """Ten thousand to a member that never answered filled what all clients share."""
+    monkeypatch.setattr(f"cometmq.broker.client_forwarding.{limit}", 0)
+    rig.link.answers[1] = lambda request: request.response(0)
+    fields = {"consumerGroup": "g", "clientId": "c1"}
+    assert rig.run(RequestCode.GET_CONSUMER_RUNNING_INFO, fields).code == ResponseCode.SYSTEM_BUSY
+    monkeypatch.setattr(f"cometmq.broker.client_forwarding.{limit}", 1)
+    assert rig.run(RequestCode.GET_CONSUMER_RUNNING_INFO, fields).code == ResponseCode.SUCCESS
+    assert rig.run(RequestCode.GET_CONSUMER_RUNNING_INFO, fields).code == ResponseCode.SUCCESS, (
+        "what ended counts no more"
+    )

@@ -176,3 +176,13 @@ def test_groups_that_the_stores_own_side_makes_are_known(rig: Rig) -> None:
     rig.store.delete_group("embedded")
     assert "embedded" not in rig.plane.groups
     assert rig.plane.query_offset("embedded", "t", 0) is None
+
+
+def test_a_group_must_not_read_so_many_topics(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.broker.groups.FORBIDDEN_TOPICS_MAX", 2)
+    run(rig.control.groups.find_or_make("g"))
+    codes = [
+        rig.run(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, {"group": "g", "topic": topic, "readable": "false"}).code
+        for topic in ("a", "b", "c", "b")
+    ]
+    assert codes == [0, 0, ResponseCode.SYSTEM_ERROR, 0]

@@ -161,3 +161,11 @@ def test_queues_and_groups_that_are_none_are_not_locked(tmp_path: Path) -> None:
         body = LockBatchRequestBody(consumer_group="g", client_id="a", queues=many).to_json()
         assert "65536 queues" in rig.run(RequestCode.LOCK_BATCH_MQ, body=body).remark
         assert set(rig.control.locks._groups) == {"g"}
+
+
+def test_locks_of_all_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.broker.locks.LOCKS_MAX", 2)
+    with make(tmp_path) as rig:
+        assert locking(rig, "a") == tuple(QUEUES[:2])
+        locking(rig, "a", RequestCode.UNLOCK_BATCH_MQ)
+        assert locking(rig, "b") == tuple(QUEUES[:2]), "what is given back is free again"

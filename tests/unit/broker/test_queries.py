@@ -113,6 +113,13 @@ def test_units_of_a_queue(rig: Rig) -> None:
     assert body.subscription.topic == "orders"
 
 
+def test_an_answer_has_so_many_queue_units(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.broker.queries.UNITS_MAX", 2)
+    body = QueryConsumeQueueResponseBody.from_json(units(rig).body)
+    assert body.queue_data is not None
+    assert len(body.queue_data) == 2
+
+
 def test_units_that_are_not_there(rig: Rig) -> None:
     answer = units(rig, index="11000")
     assert (answer.code, answer.remark) == (0, "Index 11000 of 0@orders is not exist!")

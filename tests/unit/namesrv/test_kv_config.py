@@ -71,3 +71,14 @@ def test_limits() -> None:
     with pytest.raises(LimitReached, match="4 characters"):
         keys.put("n", "a", "12345")
     assert keys.namespace("n") == {"a": "9", "b": "2"}
+
+
+def test_all_keys_and_values_together_have_a_limit() -> None:
+    keys = KVConfig(None, limits=KVLimits(total_chars=10))
+    keys.put("n", "a", "12345678")
+    with pytest.raises(LimitReached, match="10 characters"):
+        keys.put("n", "b", "1")
+    keys.put("n", "a", "123456")
+    keys.delete("n", "a")
+    keys.put("n", "b", "12345678")
+    assert keys.namespace("n") == {"b": "12345678"}
