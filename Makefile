@@ -230,6 +230,10 @@ model-long: $(SETUP) ## 30,000 histories of pops against a reference (CMQ_HISTOR
 histories-long: $(BUILT) ## 100,000 histories of consumer groups against a model (CMQ_COUNT=n; CMQ_SEED=n repeats from one)
 	@CMQ_LONG=1 PYTHONHASHSEED=0 CMQ_COUNT=$${CMQ_COUNT:-100000} $(BIN)/python -m pytest -q -s tests/unit/client/test_histories.py
 
+.PHONY: mutants
+mutants: $(BUILT) ## change one place of a module at a time: tests must notice (MUTANTS_ARGS='--sample 50 append pull'; tests/MUTANTS.md)
+	@$(BIN)/python tools/mutants.py --json build/mutants.json $(MUTANTS_ARGS)
+
 FUZZ_MUTATIONS ?= 20000000
 .PHONY: fuzz
 fuzz: $(SETUP) ## mutate corpora for minutes under AddressSanitizer; FUZZ_MUTATIONS=n; CMQ_SEED=n repeats a run

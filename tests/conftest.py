@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+import hypothesis
 import pytest
 
 from support.golden import GoldenStores, StoreKind
@@ -27,6 +28,9 @@ def pytest_configure() -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if not os.access(".", os.W_OK):  # another user's checkout: examples cannot be kept there
+        hypothesis.settings.register_profile("read-only checkout", database=None)
+        hypothesis.settings.load_profile("read-only checkout")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

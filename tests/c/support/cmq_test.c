@@ -2,6 +2,7 @@
 #include "support/cmq_test.h"
 
 #include <ftw.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,8 +81,19 @@ uint64_t cmq_test_random(void)
 
 uint64_t cmq_test_random_below(uint64_t bound) { return cmq_test_random() % bound; }
 
+/* Some supervisors ignore SIGCHLD, whose children nobody can wait for, or SIGPIPE, or block signals; programs inherit that. */
+static void forget_inherited_signals(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGCHLD, SIG_DFL);
+    (void)signal(SIGPIPE, SIG_DFL);
+}
+
 int cmq_test_run(int argc, char **argv, const cmq_test_case *cases, size_t count)
 {
+    forget_inherited_signals();
     seed = cmq_test_chosen_seed();
     size_t ran = 0;
     for (size_t i = 0; i < count; i++) {
