@@ -44,7 +44,14 @@ class Module:
 MODULES = {
     "append": Module(
         "csrc/store/append/cmq_append.c",
-        ("test_cmq_append", "test_cmq_append_run", "test_cmq_append_staging", "test_cmq_store", "test_cmq_queues"),
+        (
+            "test_cmq_append",
+            "test_cmq_append_columns",
+            "test_cmq_append_run",
+            "test_cmq_append_staging",
+            "test_cmq_store",
+            "test_cmq_queues",
+        ),
     ),
     "recover": Module(
         "csrc/store/recover/cmq_recover.c",
@@ -57,9 +64,12 @@ MODULES = {
     "rebalance": Module(f"{GROUP}/rebalance.py", (f"{GROUP_TESTS}/test_rebalance.py",)),
     "process_queue": Module(
         f"{GROUP}/process_queue.py",
-        (f"{GROUP_TESTS}/test_process_queue.py", "tests/unit/client/pull/test_pull_policy.py"),
+        (f"{GROUP_TESTS}/test_process_queue.py", f"{GROUP_TESTS}/test_process_queue_figures.py"),
     ),
-    "offset_stores": Module(f"{GROUP}/offset_stores.py", (f"{GROUP_TESTS}/test_offset_stores.py",)),
+    "offset_stores": Module(
+        f"{GROUP}/offset_stores.py",
+        (f"{GROUP_TESTS}/test_offset_stores.py", f"{GROUP_TESTS}/test_offset_store_races.py"),
+    ),
     "allocation": Module(f"{GROUP}/allocation.py", (f"{GROUP_TESTS}/test_allocation.py",)),
 }
 

@@ -1,0 +1,60 @@
+"""Checks: progress that is moved while it is read, and whom it is told to while the master is unknown."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cometmq.client.group.offset_stores import ReadOffset, RemoteOffsetStore
+from cometmq.remoting.bodies.message_queue import MessageQueue
+
+QUEUE = MessageQueue(topic="t", broker_name="b", queue_id=0)
+
+
+def host(**parts: Any) -> Any:
+    """An instance with what a test gives it."""
+    return SimpleNamespace(api_address=lambda address: address, **parts)
+
+
+@pytest.mark.parametrize("moved_to", [0, 3])
+def test_progress_that_a_listener_made_meanwhile_wins(moved_to: int) -> None:
+    """Also offset 0, the first: the broker's answer is older."""
+
+    async def query_offset(group: str, queue: MessageQueue) -> int:
+        store.update(queue, moved_to, increase_only=True)
+        return 9
+
+    store = RemoteOffsetStore(host(query_offset=query_offset), "g")
+    assert asyncio.run(store.read(QUEUE, ReadOffset.MEMORY_FIRST_THEN_STORE)) == moved_to
+    assert store.memory(QUEUE) == moved_to
+    assert asyncio.run(store.read(QUEUE, ReadOffset.FROM_STORE)) == 9
+
+
+@pytest.mark.parametrize("knows_slave", [True, False])
+def test_master_is_looked_up_before_a_slave_is_told(knows_slave: bool) -> None:
+    """A name server that does not answer matters only where there is nobody else to tell."""
+    addresses = {1: "s:1"} if knows_slave else {}
+    asked: list[bool] = []
+    sent: list[str] = []
+
+    def broker_address(name: str, broker_id: int = 0, *, only_this: bool = False) -> tuple[str, bool] | None:
+        if 0 in addresses:
+            return addresses[0], False
+        return None if only_this or not addresses else (addresses[1], True)
+
+    async def update_route(topic: str, *, must_answer: bool) -> bool:
+        asked.append(must_answer)
+        addresses[0] = "m:1"
+        return True
+
+    network = SimpleNamespace(oneway=lambda address, command: sent.append(address))
+    store = RemoteOffsetStore(host(broker_address=broker_address, update_route=update_route, network=network), "g")
+    store.update(QUEUE, 5, increase_only=True)
+    asyncio.run(store.persist(QUEUE))
+    assert sent == ["m:1"]
+    assert asked == [not knows_slave]
+    asyncio.run(store.persist(QUEUE))
+    assert len(asked) == 1
