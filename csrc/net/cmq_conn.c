@@ -19,7 +19,6 @@ _Static_assert(sizeof(cmq_conn) == 80, "what an idle connection costs");
 static cmq_conn_id make_id(const cmq_loop *loop, uint32_t slot, uint64_t generation) { return generation << 24 | (uint64_t)slot << 4 | loop->index; }
 
 cmq_conn_id cmq_conn_id_of(const cmq_conn *conn) { return atomic_load_explicit(&conn->id, memory_order_relaxed); }
-cmq_loop *cmq_conn_loop(const cmq_conn *conn) { return conn_loop(conn); }
 const cmq_record_host *cmq_conn_peer(const cmq_conn *conn) { return &conn->peer; }
 uint32_t cmq_conn_slot(const cmq_conn *conn) { return net_slot_of_id(cmq_conn_id_of(conn)); }
 

@@ -124,7 +124,6 @@ uint16_t cmq_net_port(const cmq_net *net, uint32_t index);
 /* ---- on a loop's thread ---- */
 
 cmq_conn_id cmq_conn_id_of(const cmq_conn *conn);
-cmq_loop *cmq_conn_loop(const cmq_conn *conn);
 /* The client's address, as records keep it. */
 const cmq_record_host *cmq_conn_peer(const cmq_conn *conn);
 

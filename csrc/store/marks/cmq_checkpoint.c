@@ -92,9 +92,3 @@ int64_t cmq_checkpoint_min_ms(const cmq_checkpoint *checkpoint)
     const int64_t min = checkpoint->physic_ms < checkpoint->logics_ms ? checkpoint->physic_ms : checkpoint->logics_ms;
     return min > STEP_BACK_MS ? min - STEP_BACK_MS : 0;
 }
-
-int64_t cmq_checkpoint_min_index_ms(const cmq_checkpoint *checkpoint)
-{
-    const int64_t min = cmq_checkpoint_min_ms(checkpoint);
-    return min < checkpoint->index_ms ? min : checkpoint->index_ms;
-}

@@ -46,7 +46,4 @@ uint32_t cmq_checkpoint_crc(const cmq_checkpoint *checkpoint);
 /* Upstream's start of an abnormal recovery: max(0, min(physic, logics) - 3000). */
 int64_t cmq_checkpoint_min_ms(const cmq_checkpoint *checkpoint);
 
-/* The same when the index must be safe as well: min(cmq_checkpoint_min_ms, index). */
-int64_t cmq_checkpoint_min_index_ms(const cmq_checkpoint *checkpoint);
-
 #endif

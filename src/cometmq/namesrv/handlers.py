@@ -57,10 +57,6 @@ def _version_of(body: bytes) -> DataVersion:
     return decode_body("DataVersion", body, decode_data_version, limits=REQUEST_LIMITS)
 
 
-def _optional_flag(request: Command, name: str) -> bool | None:
-    return Members(request.fields).boolean(name) if name in request.fields else None
-
-
 class NameServer:
     """One name server without its socket."""
 

@@ -119,16 +119,13 @@ static void times(void)
 {
     cmq_checkpoint checkpoint = {.physic_ms = 10000, .logics_ms = 9000, .index_ms = 5000};
     CHECK_INT(cmq_checkpoint_min_ms(&checkpoint), 6000);
-    CHECK_INT(cmq_checkpoint_min_index_ms(&checkpoint), 5000);
     checkpoint.logics_ms = 2999;
     CHECK_INT(cmq_checkpoint_min_ms(&checkpoint), 0);
-    CHECK_INT(cmq_checkpoint_min_index_ms(&checkpoint), 0);
     checkpoint.logics_ms = INT64_MIN;   /* bytes of another kind */
     CHECK_INT(cmq_checkpoint_min_ms(&checkpoint), 0);
     checkpoint.logics_ms = 20000;
     checkpoint.index_ms = 0;
     CHECK_INT(cmq_checkpoint_min_ms(&checkpoint), 7000);
-    CHECK_INT(cmq_checkpoint_min_index_ms(&checkpoint), 0);
 }
 
 CMQ_TEST_MAIN(CMQ_TEST(missing_is_zero), CMQ_TEST(bytes), CMQ_TEST(unknown_bytes_stay), CMQ_TEST(other_lengths),
