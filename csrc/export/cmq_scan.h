@@ -127,7 +127,7 @@ cmq_status CMQ_MUST_CHECK cmq_scan_next(cmq_scan *scan, struct ArrowArray *array
 typedef struct cmq_scan_skipped {
     uint64_t records;
     uint64_t invalid_texts;        /* strings that were no UTF-8 and were mended */
-    uint64_t clamped_times;        /* times outside the years 1 to 9999, of which the nearest inside came */
+    uint64_t clamped_times;        /* times that calendars do not have in every zone, of which the nearest came: from 0001-01-02 to 9999-12-30 */
     uint64_t expired;              /* messages that were to be read and had expired (cmq_reader_expired) */
 } cmq_scan_skipped;
 void cmq_scan_skipped_of(const cmq_scan *scan, cmq_scan_skipped *skipped_out, int64_t *offsets, uint32_t capacity, uint32_t *count_out);

@@ -28,9 +28,10 @@ static cmq_status append_int32(const cmq_scan *scan, cmq_scan_builder *builder)
     return CMQ_OK;
 }
 
-/* 0001-01-01 and the last millisecond of 9999-12-31: the years that calendars of SQL, Python and RFC 3339 have. */
-#define TIME_MS_MIN INT64_C(-62135596800000)
-#define TIME_MS_MAX INT64_C(253402300799999)
+/* 0001-01-02 and the last millisecond of 9999-12-30: a day within the years that calendars of SQL, Python and RFC 3339 have, as readers show times in
+ * zones of their own. */
+#define TIME_MS_MIN INT64_C(-62135510400000)
+#define TIME_MS_MAX INT64_C(253402214399999)
 
 /* A producer chooses its time freely. What no calendar has becomes the nearest time that they have, and is counted. */
 static void clamp_times(cmq_scan *scan, int64_t *times, bool micros)

@@ -66,6 +66,7 @@ class ExportReport:
         parts: the files.
         skipped: damaged records that were passed over by this run.
         expired: messages that were deleted by age before this run came to them; they are in no file.
+        clamped_times: times of this run that no calendar has; the nearest that one has is in the files.
         elapsed_s: seconds that this run took.
     """
 
@@ -78,6 +79,7 @@ class ExportReport:
     parts: list[Part] = field(default_factory=list)
     skipped: int = 0
     expired: int = 0
+    clamped_times: int = 0
     elapsed_s: float = 0.0
 
 
@@ -223,6 +225,7 @@ class Exporter:
         found = run.report()
         report.skipped = found.skipped
         report.expired += found.expired
+        report.clamped_times = found.clamped_times
 
     @staticmethod
     def _finished(report: ExportReport, parts: list[Part], began: float) -> ExportReport:

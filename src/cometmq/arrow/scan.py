@@ -110,7 +110,8 @@ class ScanReport:
         skipped: damaged records, with ``on_corrupt="skip"``.
         skipped_offsets: physical offsets of the first of them.
         mended_texts: tags, keys and the like that were no UTF-8; U+FFFD stands for what could not be read.
-        clamped_times: times outside the years 1 to 9999, which producers may send; the nearest inside replaces them.
+        clamped_times: times outside 0001-01-02 to 9999-12-30 (UTC), which producers may send; the nearest inside
+            replaces them. It is a time that every time zone has.
         expired: messages that were to be read and were deleted, by age, before the pass came to them.
         bad_bodies: bodies that did not fit ``schema=``; their rows are null.
         bad_rows: (topic, queue, queue offset) of the first of them.

@@ -183,6 +183,9 @@ def _say(report: ExportReport, kind: FileKind, *, as_json: bool, to_folder: bool
         )
     if report.expired:
         fail(f"warning: {counted(report.expired, 'message')} expired before the export reached them and are in no file")
+    if report.clamped_times:
+        times = counted(report.clamped_times, "time")
+        fail(f"warning: {times} outside 0001-01-02 to 9999-12-30 became the nearest inside")
     if not report.complete:
         way = (
             "use --resume to continue"
@@ -207,5 +210,6 @@ def _fields(report: ExportReport) -> dict[str, Any]:
         "parts": [{"name": part.name, "rows": part.rows, "bytes": part.bytes} for part in report.parts],
         "skipped": report.skipped,
         "expired": report.expired,
+        "clamped_times": report.clamped_times,
         "elapsed_s": report.elapsed_s,
     }

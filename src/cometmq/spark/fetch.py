@@ -209,6 +209,12 @@ class StoreRows:
                 ", ".join(map(str, offsets)),
                 "" if len(offsets) == report["records"] else ", …",
             )
+        if report["clamped_times"]:
+            _log.warning(
+                "%d times of %s are outside 0001-01-02 to 9999-12-30; the nearest inside replaces them",
+                report["clamped_times"],
+                queues,
+            )
         if report["expired"]:
             self._loss.lost(f"{report['expired']} messages of {queues} expired before they were read")
         filtered = plan.tags or plan.keys or plan.time_low_ms is not None or plan.time_high_ms is not None

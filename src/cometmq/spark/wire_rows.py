@@ -209,6 +209,11 @@ class WireRows:
         damaged = sum(scan.skipped()["records"] for scan in self._scans.values())
         if damaged:
             _log.warning("onCorrupt=skip: passed over %d damaged records that came from %s", damaged, queues)
+        clamped = sum(scan.skipped()["clamped_times"] for scan in self._scans.values())
+        if clamped:
+            _log.warning(
+                "%d times of %s are outside 0001-01-02 to 9999-12-30; the nearest inside replaces them", clamped, queues
+            )
         expected = sum(one.rows for one in ranges) - missing
         if not self._plan.tags and not self._plan.keys and not damaged and rows != expected:
             self._loss.lost(f"{expected - rows} of {expected} messages of {queues} did not come")

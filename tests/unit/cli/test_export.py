@@ -183,7 +183,17 @@ def test_summary(path: Path, tmp_path: Path) -> None:
         "parts": [{"name": "orders.parquet", "rows": COUNT, "bytes": size}],
         "skipped": 0,
         "expired": 0,
+        "clamped_times": 0,
     }
+
+
+def test_times_that_no_calendar_has_are_told(tmp_path: Path) -> None:
+    with open_small(tmp_path / "store") as store:
+        store.append_many("t", [b"a", b"b"], born_timestamps_ms=[1 << 62, 5])
+    outcome = run("export", tmp_path / "store", "t", "-o", tmp_path / "t.csv", "--columns", "born_timestamp")
+    assert outcome.code == 0
+    assert "warning: 1 time outside 0001-01-02 to 9999-12-30 became the nearest inside" in outcome.err
+    assert (tmp_path / "t.csv").read_text().splitlines()[1] == '"9999-12-30T23:59:59.999Z"'
 
 
 @pytest.mark.parametrize(

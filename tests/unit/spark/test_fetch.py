@@ -116,6 +116,15 @@ def test_rows_that_do_not_come_are_counted(
     assert len(bodies(list(record_batches(plan(path, tags="a"), BOTH)))) == 99
 
 
+def test_times_that_no_calendar_has_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_small(tmp_path / "far") as store:
+        store.append_many("t", [b"1", b"2"], born_timestamps_ms=[1 << 62, 5])
+    with caplog.at_level(logging.WARNING, "cometmq.spark"):
+        batches = list(record_batches(plan(tmp_path / "far"), [QueueRange("t", 0, 0, 2)]))
+    assert bodies(batches) == [1, 2]
+    assert "1 times of t/0 are outside 0001-01-02 to 9999-12-30" in caplog.text
+
+
 def test_no_path(path: Path) -> None:
     gone = replace(plan(path), path=str(path / "nowhere"))
     with pytest.raises(PathMissing, match=r"option path: .*nowhere is not there on the executor"):
