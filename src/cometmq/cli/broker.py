@@ -12,7 +12,7 @@ import typer
 from cometmq.cli.arguments import Json
 from cometmq.cli.failures import fail, reported, usage
 from cometmq.cli.logs import logs_on_stderr
-from cometmq.cli.running import stopping_by_signals
+from cometmq.cli.running import descriptors_for_clients, stopping_by_signals
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
@@ -153,7 +153,12 @@ def broker(
         pairs=settings,
         named={"namesrvAddr": namesrv, "brokerName": name},
     )
-    with logs_on_stderr(as_json=json), stopping_by_signals() as stopping, ExitStack() as life:
+    with (
+        logs_on_stderr(as_json=json),
+        descriptors_for_clients(),
+        stopping_by_signals() as stopping,
+        ExitStack() as life,
+    ):
         running = _started(life, loaded)
         if not json:
             typer.echo(f"broker {running.name} listening on {running.address}; press Ctrl-C to stop")
@@ -212,7 +217,12 @@ def serve(
         pairs=settings,
         named={"brokerName": name},
     )
-    with logs_on_stderr(as_json=json), stopping_by_signals() as stopping, ExitStack() as life:
+    with (
+        logs_on_stderr(as_json=json),
+        descriptors_for_clients(),
+        stopping_by_signals() as stopping,
+        ExitStack() as life,
+    ):
         name_server = life.enter_context(NamesrvServer(name_server_settings, insecure_listen=insecure_listen))
         running = _started(life, loaded.registered_with(host_port(local_host, name_server.port)))
         if not json:

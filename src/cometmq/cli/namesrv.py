@@ -10,7 +10,7 @@ import typer
 from cometmq.cli.arguments import Json
 from cometmq.cli.failures import reported, usage
 from cometmq.cli.logs import logs_on_stderr
-from cometmq.cli.running import stopping_by_signals
+from cometmq.cli.running import descriptors_for_clients, stopping_by_signals
 
 __all__ = ["namesrv"]
 
@@ -71,6 +71,7 @@ def namesrv(
     settings = load_namesrv_settings(config, overrides=overrides)
     with (
         logs_on_stderr(as_json=json),
+        descriptors_for_clients(),
         stopping_by_signals() as stopping,
         NamesrvServer(settings, insecure_listen=insecure_listen) as server,
     ):

@@ -9,6 +9,7 @@ Threads: signals are handled in the main thread.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import threading
@@ -17,16 +18,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-__all__ = ["Stopping", "stopping_by_signals"]
+__all__ = ["Stopping", "descriptors_for_clients", "stopping_by_signals"]
 
 _LOOK_S = 1.0
 _FORCE_AFTER_S = 10.0
+_DESCRIPTORS = 65_536
+"""Enough for 20,000 connections and a large store; a process that asks for more is given no better service."""
 
 
 def _say(text: str) -> None:
     """Write a line to stderr from a signal handler, which may have interrupted a write to it."""
     with suppress(OSError, ValueError, AttributeError):
         os.write(sys.stderr.fileno(), f"cometmq: {text}\n".encode())
+
+
+@contextmanager
+def descriptors_for_clients() -> Iterator[None]:
+    """Raise the process's own limit of descriptors while the block runs, as far as it may: shells begin with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    is_short = soft != resource.RLIM_INFINITY and soft < most
+    if is_short:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    try:
+        yield
+    finally:
+        if is_short:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class Stopping:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.cli.running import Stopping
+from cometmq.cli.running import Stopping, descriptors_for_clients
 from support.command_line import start
 
 
@@ -67,3 +68,16 @@ def test_a_signal_during_the_exit_of_the_interpreter_changes_nothing() -> None:
         "    stopping.wait()\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+def test_a_server_has_descriptors_for_its_clients_while_it_runs() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = 256 if hard == resource.RLIM_INFINITY else min(256, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+    try:
+        with descriptors_for_clients():
+            most = 65_536 if hard == resource.RLIM_INFINITY else min(65_536, hard)
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, hard)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (few, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
