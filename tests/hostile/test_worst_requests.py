@@ -19,11 +19,13 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import tomllib
 
+import cometmq
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.sync_channel import Channel
@@ -156,6 +158,7 @@ class Servers:
     """A name server and a broker in a process of their own."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         chosen = [
             text
             for name, value in (
@@ -181,20 +184,27 @@ class Servers:
         return found[1]
 
     def stop(self) -> int:
+        """End them, and return their exit code."""
         self.process.send_signal(signal.SIGTERM)
         self.process.communicate(timeout=60)
         return self.process.returncode
 
 
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Servers]:
-    servers = Servers(tmp_path / "store")
+@contextmanager
+def running(path: Path) -> Iterator[Servers]:
+    servers = Servers(path)
     try:
         yield servers
     finally:
         if servers.process.poll() is None:
             servers.process.kill()
-            servers.process.communicate()
+        servers.process.communicate()
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    with running(tmp_path / "store") as servers:
+        yield servers
 
 
 class Victim:
@@ -203,6 +213,7 @@ class Victim:
     def __init__(self, servers: Servers) -> None:
         self._broker = Channel(servers.broker)
         self._namesrv = Channel(servers.namesrv)
+        self.sent = 0
 
     def cycle(self) -> list[float]:
         times = []
@@ -217,6 +228,7 @@ class Victim:
 
     def _send(self) -> None:
         assert send(self._broker, "orders").code == ResponseCode.SUCCESS
+        self.sent += 1
 
     def _look_up(self) -> None:
         request = Command(code=RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "TBW102"})
@@ -320,6 +332,14 @@ def test_the_worst_of_every_code(servers: Servers) -> None:
     finally:
         victim.close()
     assert servers.stop() == 0
+    # What the attacks left behind keeps nobody from starting, and nothing that was acknowledged is gone.
+    with running(servers.path) as again:
+        after = Victim(again)
+        after.cycle()
+        after.close()
+        assert again.stop() == 0
+    with cometmq.open(servers.path, mode="r") as store:
+        assert sum(1 for _ in store.read("orders")) == victim.sent + 1
 
 
 def test_every_served_code_is_attacked() -> None:
