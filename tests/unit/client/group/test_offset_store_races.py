@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from cometmq.client.group.offset_stores import ReadOffset, RemoteOffsetStore
+from cometmq.client.group.offset_stores import AdaptedOffsetStore, ReadOffset, RemoteOffsetStore
 from cometmq.remoting.bodies.message_queue import MessageQueue
+from cometmq.remoting.command import Command
 
 QUEUE = MessageQueue(topic="t", broker_name="b", queue_id=0)
 
@@ -58,3 +59,32 @@ def test_master_is_looked_up_before_a_slave_is_told(knows_slave: bool) -> None:
     assert asked == [not knows_slave]
     asyncio.run(store.persist(QUEUE))
     assert len(asked) == 1
+
+
+def test_first_offset_of_a_user_s_store_is_an_offset() -> None:
+    class Own:
+        def load(self, queue: MessageQueue) -> int:
+            return 0
+
+        def save(self, offsets: object) -> None:
+            raise AssertionError("nothing is stored")
+
+    assert asyncio.run(AdaptedOffsetStore(Own()).read(QUEUE, ReadOffset.FROM_STORE)) == 0
+
+
+def test_progress_is_reported_one_way_unless_asked_otherwise() -> None:
+    sent: list[str] = []
+    asked: list[str] = []
+
+    async def ask_broker(name: str, command: Command, *, timeout_ms: int, master_only: bool) -> Command:
+        asked.append(command.fields["commitOffset"])
+        return Command(code=0)
+
+    network = SimpleNamespace(oneway=lambda address, command: sent.append(command.fields["commitOffset"]))
+    known = SimpleNamespace(broker_address=lambda name, only_this=False: ("m:1", False))
+    store = RemoteOffsetStore(host(ask_broker=ask_broker, network=network, **vars(known)), "g")
+    store.update(QUEUE, 5, increase_only=True)
+    asyncio.run(store.persist(QUEUE))
+    assert (sent, asked) == (["5"], [])
+    asyncio.run(store.persist(QUEUE, wait=True))
+    assert (sent, asked) == (["5"], ["5"])
