@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import draw_plots
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,3 +44,6 @@ def test_scenarios_are_measured(tmp_path: Path, flush: str, only: list[str], sce
     figures = {figure["name"]: figure["value"] for figure in json.loads(saved.read_text())["figures"]}
     expected = {f"broker/{row['name']}/{name}/ours": value for row in rows for name, value in row["ours"].items()}
     assert figures == expected
+    pictures = draw_plots.draw([saved])
+    assert set(pictures) == ({"broker.svg", "latency.svg"} if flush == "sync" else {"latency.svg"})
+    assert all("CometMQ" in picture for picture in pictures.values())
