@@ -10,6 +10,7 @@ ClientManageProcessor, ConsumerManageProcessor and ClientHousekeepingService.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -44,6 +45,9 @@ _CLIENT_ID_CHARS_MAX = 4_096
 _TOPIC_BYTES_MAX = 255
 _MEMBERS_INLINE = 500
 """Members whose list is written, or who are notified, on the event loop."""
+
+_NOTIFY_LATER_S = 0.2
+_NOTICES_AT_ONCE = 200
 
 GROUPS_OF_CONNECTION_MAX = 1_000
 """Consumer groups that one connection is in, and as many producer groups."""
@@ -107,6 +111,7 @@ class Clients:
         self._fingerprints: dict[str, int] = {}
         self._beats: dict[int, list[_Beat]] = {}
         self._to_notify: set[str] = set()
+        self._notifying: dict[str, asyncio.Task[None]] = {}
         self.consumers = ConsumerRegistry(self, now_ms=now_ms)
         self.producers = ProducerRegistry(now_ms=now_ms)
 
@@ -145,9 +150,27 @@ class Clients:
         self._plane.remove_consumer(name)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        notice = Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields={"consumerGroup": group.name})
-        for conn in list(group.members):
-            self._link.send_oneway(conn, notice.as_oneway())
+        """Notify the members at once; of a large group soon, once for all changes until then, and a few at a time."""
+        if len(group.members) <= _MEMBERS_INLINE:
+            self._send_notices(group.name, group.members)
+        elif group.name not in self._notifying:
+            self._notifying[group.name] = asyncio.get_running_loop().create_task(self._notify_many(group.name))
+
+    async def _notify_many(self, name: str) -> None:
+        try:
+            await asyncio.sleep(_NOTIFY_LATER_S)
+        finally:
+            del self._notifying[name]
+        group = self.consumers.get(name)
+        conns = [] if group is None else list(group.members)
+        for begin in range(0, len(conns), _NOTICES_AT_ONCE):
+            self._send_notices(name, conns[begin : begin + _NOTICES_AT_ONCE])
+            await asyncio.sleep(0)
+
+    def _send_notices(self, name: str, conns: Iterable[int]) -> None:
+        notice = Command(code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields={"consumerGroup": name}).as_oneway()
+        for conn in list(conns):
+            self._link.send_oneway(conn, notice)
 
     def flush_notices(self) -> None:
         """Tell what was kept back. Called every 15 s where members are not told at once."""
