@@ -15,15 +15,7 @@ from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.store_config.data_version import DataVersion
 from cometmq.store_config.topic_config import TopicConfig
-
-
-class Caller:
-    """A connection."""
-
-    peer = "10.0.0.9:1"
-
-    def __init__(self, conn: int) -> None:
-        self.conn = conn
+from support.callers import DirectCaller, answer_of
 
 
 class Asked:
@@ -33,9 +25,8 @@ class Asked:
         self._table = NameServer(NamesrvSettings(**settings), KVConfig(None), now_ms=lambda: 1_000).table()
 
     def ask(self, code: int, body: bytes = b"", *, connection: int = 1, **fields: str) -> Command:
-        answer = self._table[code](Command(code=code, fields=fields, body=body, version=479), Caller(connection))
-        assert isinstance(answer, Command)
-        return answer
+        request = Command(code=code, fields=fields, body=body, version=479)
+        return answer_of(self._table[code](request, DirectCaller(connection)))
 
     def register(self, name: str, broker_id: int, *filters: str, **topics: TopicConfig) -> None:
         """Register a broker at an address made of its name and number."""
