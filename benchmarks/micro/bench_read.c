@@ -132,10 +132,13 @@ static void bench_iteration(const bench_setup *setup)
 {
     const cmq_slice topic = topic_name(), tag = cmq_slice_of_text(tag_names[3]);
     const cmq_read_options queue = {.topics = &topic, .topic_count = 1}, back = {.topics = &topic, .topic_count = 1, .backwards = true}, log = {0};
+    const cmq_read_options queue_crc = {.topics = &topic, .topic_count = 1, .check_crc = true}, log_crc = {.check_crc = true};
     const cmq_read_options tagged = {.topics = &topic, .topic_count = 1, .tags = &tag, .tag_count = 1};
     bench_walk(setup, "read/iterate/queue", &queue, setup->count);
+    bench_walk(setup, "read/iterate/queue, CRC of bodies", &queue_crc, setup->count);
     bench_walk(setup, "read/iterate/queue backwards", &back, setup->count);
     bench_walk(setup, "read/iterate/whole log", &log, setup->count);
+    bench_walk(setup, "read/iterate/whole log, CRC of bodies", &log_crc, setup->count);
     bench_walk(setup, "read/iterate/1 tag of 16, per message passed", &tagged, count_tag(setup, 3));
 }
 

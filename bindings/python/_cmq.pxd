@@ -379,6 +379,7 @@ cdef extern from "store/cmq_store.h" nogil:
         cbool has_start_physical
         int64_t start_physical
         cbool only_queued
+        cbool check_crc
         cbool fetch_tails
 
     cmq_status cmq_store_open(cmq_store **store_out, const cmq_store_options *options)

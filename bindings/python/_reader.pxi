@@ -54,6 +54,7 @@ cdef class Reader:
             ids = _queue_ids_of(queue_ids, len(queue_ids), 0x7FFFFFFF, -1)
             options.queue_ids = <const int32_t *>PyBytes_AS_STRING(<PyObject *>ids)
             options.queue_id_count = <uint32_t>len(queue_ids)
+        options.check_crc = True
         options.backwards = backwards
         options.has_start = start is not None
         options.start = start if start is not None else 0

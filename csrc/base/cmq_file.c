@@ -30,6 +30,35 @@ void cmq_fs_free_names(char **names, size_t count)
     free(names);
 }
 
+static cmq_status CMQ_MUST_CHECK sync_one(cmq_fs *fs, const char *path)
+{
+    cmq_file *file;
+    cmq_status status = cmq_file_open(fs, path, CMQ_OPEN_READ, &file);
+    if (status != CMQ_OK) return status;
+    status = cmq_file_sync(file);
+    cmq_file_close(file);
+    return status;
+}
+
+cmq_status cmq_fs_sync_tree(cmq_fs *fs, const char *path)
+{
+    char **names, below[CMQ_PATH_BYTES];
+    size_t count;
+    cmq_status status = cmq_fs_list(fs, path, &names, &count);
+    if (status != CMQ_OK) return status;
+    for (size_t i = 0; i < count && status == CMQ_OK; i++) {
+        cmq_file_info info;
+        status = cmq_path_join(below, path, names[i]);
+        if (status == CMQ_OK) status = cmq_fs_stat(fs, below, &info);
+        /* Closing a descriptor of the lock file drops Java's lock; nothing in it matters. */
+        const bool is_lock = status == CMQ_OK && !info.is_directory && strcmp(names[i], "lock") == 0;
+        if (status == CMQ_OK && !is_lock) status = info.is_directory ? cmq_fs_sync_tree(fs, below) : sync_one(fs, below);
+        if (status == CMQ_ERR_NOT_FOUND || status == CMQ_ERR_NOT_STORE) status = CMQ_OK;   /* gone meanwhile; a FIFO holds nothing */
+    }
+    cmq_fs_free_names(names, count);
+    return status == CMQ_OK ? cmq_fs_sync_directory(fs, path) : status;
+}
+
 cmq_status cmq_path_join(char into[CMQ_PATH_BYTES], const char *a, const char *b)
 {
     const size_t a_bytes = strlen(a), b_bytes = strlen(b);

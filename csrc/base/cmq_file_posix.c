@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/cmq_assert.h"
+#include "base/cmq_host.h"
 #include "base/cmq_map_guard.h"
 #include "base/cmq_nofollow.h"
 
@@ -509,8 +510,8 @@ static cmq_status posix_sync_directory(cmq_fs *self, const char *path)
 
 static cmq_status posix_sync_all(cmq_fs *self, const char *path)
 {
-    (void)self;
     int descriptor;
+    if (!cmq_host_syncfs_reports()) return cmq_fs_sync_tree(self, path);
     cmq_status status = open_to_sync(path, &descriptor);
     if (status != CMQ_OK) return status;
     if (syncfs(descriptor) != 0) status = fail_path("sync the file system of", path);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #define START_FIELD 20   /* of /proc/PID/stat, counted from the one behind the name */
@@ -84,4 +85,17 @@ uint64_t cmq_host_process_start(int64_t pid)
     const char *at = strrchr(text, ')');
     for (int field = 0; at != NULL && field < START_FIELD; field++) at = strchr(at + 1, ' ');
     return at != NULL ? strtoull(at, NULL, 10) : 0;
+}
+
+bool cmq_host_release_is(const char *release, int major, int minor)
+{
+    int found_major, found_minor;
+    if (sscanf(release, "%d.%d", &found_major, &found_minor) != 2) return true;
+    return found_major > major || (found_major == major && found_minor >= minor);
+}
+
+bool cmq_host_syncfs_reports(void)
+{
+    struct utsname system;
+    return uname(&system) != 0 || cmq_host_release_is(system.release, 5, 8);
 }

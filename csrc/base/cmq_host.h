@@ -15,6 +15,12 @@
 /* The id of this boot; false, and zeros, where the system does not give it. Containers of one machine share it. */
 bool cmq_host_boot_id(uint8_t id_out[CMQ_BOOT_ID_BYTES]);
 
+/* Is a kernel's release, as "5.10.0-28-amd64", at least major.minor? True where it cannot be read. */
+bool cmq_host_release_is(const char *release, int major, int minor);
+
+/* Does syncfs report bytes that could not be written? Linux before 5.8 answers success, whatever became of them. */
+bool cmq_host_syncfs_reports(void);
+
 /* The namespace in which this process's ids mean what they mean; 0: not known. */
 uint64_t cmq_host_pid_namespace(void);
 

@@ -95,6 +95,7 @@ static cmq_status open_source(cmq_scan *scan, const cmq_scan_options *options)
     scan->tag_count = read.tag_count;   /* of messages of inner batches; the reader compares those of records */
     const cmq_status status = copy_wanted(read.tags, read.tag_count, "tag", &scan->tags, &scan->tag_bytes);
     if (status != CMQ_OK) return status;
+    read.check_crc = options->check_crc;
     read.fetch_tails = scan->reads_tails;
     read.only_queued = whole_log;   /* what deleted topics left is no message any more */
     return cmq_reader_open(scan->store, &read, &scan->reader);

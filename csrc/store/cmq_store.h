@@ -287,6 +287,8 @@ typedef struct cmq_read_options {
     bool has_start_physical;        /* whole log: a record's physical offset to begin at */
     int64_t start_physical;
     bool only_queued;               /* whole log: only what its queue has too; nothing of deleted topics, and no half or rolled back transactions */
+    bool check_crc;                 /* compare each record's body with its CRC, the record with its property CRC where it has one, and its topic with its
+                                     * queue's; without, a record's head is compared with its unit */
     bool fetch_tails;               /* a hint: of each record not only the head will be read, but topic or properties too */
 } cmq_read_options;
 

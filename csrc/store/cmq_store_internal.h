@@ -188,6 +188,9 @@ cmq_status CMQ_MUST_CHECK cmq_dispatch_keys(const cmq_record_view *view, const c
 /* jhash of "topic#": the start of every index hash of this topic. */
 uint32_t cmq_topic_index_seed(cmq_slice topic);
 
+/* A decimal number that fills the slice, as multi-dispatch writes offsets; false otherwise. */
+bool cmq_dispatch_number(cmq_slice text, int64_t *number_out);
+
 /* The pieces of a KEYS value: takes the next non-empty one off *rest; false at the end. */
 bool cmq_dispatch_next_key(cmq_slice *rest, cmq_slice *key_out);
 

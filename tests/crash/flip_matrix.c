@@ -1,7 +1,8 @@
 /* flip_matrix: every byte of small stores is damaged in turn, and every message is read in every way afterwards: it comes whole, or an error names the
  * damage. Never silence, never foreign bytes, never a crash or a hang.
  *
- * The kinds of damage: a bit flips; a sector of 512 bytes reads as zeros; a sector repeats the one before; the file ends there; the file is missing. Each
+ * The kinds of damage: a bit flips; a sector of 512 bytes reads as zeros, or a page of 4 KiB; a sector repeats the one before; a sector was written to this
+ * file that belongs to another of its kind; the file ends there; the file is missing. Each
  * damage is read by a read-only opening and then by a writer, on a copy of the store: the log, each queue, tag, offset, key, time, and place in the log.
  *
  * An answer that is neither whole nor an error must match a line of `known`, which says why nobody can tell or what the defect is; `cometmq verify` runs
@@ -23,6 +24,7 @@
 #define BASES 4
 #define FILES_MAX 100
 #define SECTOR 512
+#define PAGE_BYTES 4096
 #define RESULTS_MAX 5000
 #define SECONDS_MAX 60       /* of one damage */
 #define TIME_BEGIN_MS INT64_C(1800000000000)
@@ -122,8 +124,8 @@ static void make_bases(const char *directory)
 
 /* ---- damage ---- */
 
-typedef enum kind { FLIP, ZERO, REPEAT, CUT, REMOVE, KINDS } kind;
-static const char *const kind_names[KINDS] = {"flip", "zero", "repeat", "cut", "remove"};
+typedef enum kind { FLIP, ZERO, PAGE, REPEAT, MISDIRECT, CUT, REMOVE, KINDS } kind;
+static const char *const kind_names[KINDS] = {"flip", "zero", "page", "repeat", "misdirect", "cut", "remove"};
 
 typedef enum area { LOG, QUEUE, BATCH, EXT, INDEX, CHECKPOINT, OURS, OTHER, AREAS } area;
 static const char *const area_names[AREAS] = {"commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint", "cometmq", "other"};
@@ -221,10 +223,28 @@ static void aim(const base *of, size_t file, kind how, int64_t at)
     snprintf(now_text, sizeof now_text, "%s: %s of %.150s at %" PRId64, of->name, kind_names[how], name, at);
 }
 
-/* Damage the file of the copy; false where nothing changes. */
-static bool strike(int64_t bytes, unsigned bit)
+static bool aligned(kind how, int64_t at)
 {
-    uint8_t before[SECTOR] = {0}, sector[SECTOR];
+    if (how == FLIP || how == CUT) return true;
+    return at % (how == PAGE ? PAGE_BYTES : SECTOR) == 0 && (how != REPEAT || at > 0);
+}
+
+/* The next file of the same kind that has something at this place; NULL: none. */
+static const char *neighbour(size_t file, int64_t end)
+{
+    for (size_t i = 1; i < files.count; i++) {
+        const size_t other = (file + i) % files.count;
+        if (area_of(files.paths[other]) == now.area && files.bytes[other] >= end) return files.paths[other];
+    }
+    return NULL;
+}
+
+/* Damage the file of the copy; false where nothing changes. */
+static bool strike(size_t file, unsigned bit)
+{
+    static uint8_t before[PAGE_BYTES], sector[PAGE_BYTES];
+    const int64_t bytes = files.bytes[file];
+    memset(before, 0, sizeof before);
     const char *path = kit_path(trial_path, now.name);
     if (now.kind == REMOVE) return remove(path) == 0;
     if (now.kind == CUT) {
@@ -235,8 +255,12 @@ static bool strike(int64_t bytes, unsigned bit)
         kit_flip(path, now.at, (uint8_t)(1u << bit));
         return true;
     }
-    const size_t length = (size_t)(bytes - now.at < SECTOR ? bytes - now.at : SECTOR);
+    const int64_t unit = now.kind == PAGE ? PAGE_BYTES : SECTOR;
+    const size_t length = (size_t)(bytes - now.at < unit ? bytes - now.at : unit);
+    const char *other = now.kind == MISDIRECT ? neighbour(file, now.at + (int64_t)length) : NULL;
+    if (now.kind == MISDIRECT && other == NULL) return false;
     kit_read_bytes(path, now.at, sector, length);
+    if (other != NULL) kit_read_bytes(kit_path(trial_path, other), now.at, before, length);
     if (now.kind == REPEAT) kit_read_bytes(path, now.at - SECTOR, before, length);
     if (memcmp(before, sector, length) == 0) return false;
     kit_write_bytes(path, now.at, before, length);
@@ -311,7 +335,9 @@ static void read_with(way by, cmq_store *store, const cmq_read_options *options,
 {
     cmq_reader *reader;
     bool end = false;
-    cmq_status status = cmq_reader_open(store, options, &reader);
+    cmq_read_options checked = *options;
+    checked.check_crc = true;
+    cmq_status status = cmq_reader_open(store, &checked, &reader);
     hear(by, "opening a reader", status);
     if (status != CMQ_OK) return;
     for (int results = 0, idle = 0; !end && idle < 2; results++) {
@@ -388,8 +414,7 @@ static uint64_t left_to_verify[AREAS][WAYS];   /* openings in which the way left
 #define BIT(of) (1u << (of))
 enum { READ_ONLY = 1, WRITER = 2 };
 enum { PLAIN = 1, WITH_CRC = 2, CLOSED = 4, KILLED = 8, FIRST = 16, LAST = 32, NOT_LAST = 64 };   /* the store, and the file in its folder */
-#define STREAMS (BIT(WHOLE_LOG) | BIT(BY_QUEUE) | BIT(BY_TAG) | BIT(BY_TIME))
-typedef enum fault { MISSING = 1, CHANGED = 2, UNCHECKED = 4, FOREIGN = 8, UNTYPED = 16 } fault;
+typedef enum fault { MISSING = 1, CHANGED = 2, UNCHECKED = 4, FOREIGN = 8 } fault;
 
 /* What nobody can tell, or nobody tells yet. The first line that matches takes the case. */
 static struct known {
@@ -403,18 +428,6 @@ static struct known {
      BIT(FLIP), BIT(PROPERTIES) | BIT(QUEUE_ID) | BIT(QUEUE_OFFSET) | BIT(STORED) | BIT(TOPIC) | BIT(SYS_FLAG), ANY, ANY, PLAIN, 0},
     {"queue or offset of a record of a killed store, read by offset", "the same: recovery gives the record the offset that it names", FOREIGN, BIT(LOG),
      BIT(FLIP), BIT(QUEUE_ID) | BIT(QUEUE_OFFSET) | BIT(TOPIC), BIT(BY_OFFSET), ANY, PLAIN | KILLED, 0},
-    {"log of a killed store, opened", "known defect: opening may refuse with the inner status CMQ_AGAIN instead of CorruptRecord", UNTYPED, BIT(LOG), BIT(FLIP),
-     ANY, BIT(WHOLE_LOG), ANY, KILLED, 0},
-    {"name of the property CRC, or the separator before it", "without its name the record has none, as one of an older program", CHANGED, BIT(LOG), ANY,
-     BIT(PROOF) | BIT(NONE), ANY, ANY, WITH_CRC, 0},
-    {"record whose CRC is wrong, read as a stream", "streams compute no CRC; look-ups, `verify`, scans with `check_crc` and Java's clients do",
-     UNCHECKED, BIT(LOG), ANY, ANY, STREAMS, ANY, 0, 0},
-    {"record whose property CRC is wrong, looked up", "look-ups compare the body CRC alone; `verify` compares both", UNCHECKED, BIT(LOG), ANY,
-     ~(BIT(LENGTHS) | BIT(PHYSICAL) | BIT(CRC) | BIT(BODY)), ~STREAMS, ANY, WITH_CRC, 0},
-    {"base offset of a batch queue's unit", "known defect: streams take it from the unit; reading an offset compares it with the record", CHANGED, BIT(BATCH),
-     ANY, ANY, STREAMS, ANY, 0, 0},
-    {"slot of an index file", "known defect: `verify` takes a slot with a number above the count for one that is being written", MISSING, BIT(INDEX),
-     BIT(FLIP), ANY, BIT(BY_KEY), ANY, 0, 0},
     {"first segment, missing", "a store whose oldest messages have expired looks the same", MISSING, BIT(LOG), BIT(REMOVE), ANY, ANY, ANY, FIRST, 0},
     {"last segment of a killed store, missing", "all of it lay behind the durable point, and a copy's follow page proves nothing; the writer tells",
      MISSING, BIT(LOG), BIT(REMOVE), ANY, ANY, READ_ONLY, LAST | KILLED, 0},
@@ -490,7 +503,6 @@ static outcome try_mode(unsigned mode)
     cmq_store *store;
     cmq_store_opening opening;
     const cmq_status status = open_trial(mode, &store);
-    if (status == CMQ_AGAIN && is_known(mode, WHOLE_LOG, UNTYPED)) return REFUSED;
     must_be_typed("opening", status);
     if (status != CMQ_OK) return REFUSED;
     cmq_store_opening_of(store, &opening);
@@ -506,7 +518,7 @@ static void try_damage(const base *of, size_t file, kind how, int64_t at)
     aim(of, file, how, at);
     kit_copy_tree(of->path, trial_path);
     atomic_store(&kit_now_ms, TIME_BEGIN_MS + 700 * MESSAGES);
-    if (!strike(files.bytes[file], (unsigned)cmq_test_random_below(8))) return;
+    if (!strike(file, (unsigned)cmq_test_random_below(8))) return;
     alarm(SECONDS_MAX);
     damages++;
     counts[now.area][how][try_mode(READ_ONLY)]++;
@@ -560,8 +572,9 @@ static void draw(const base *of, uint64_t many)
         const int64_t bytes = files.bytes[file];
         if (bytes == 0) continue;
         int64_t at = (int64_t)cmq_test_random_below((uint64_t)bytes);
-        if (how == ZERO || how == REPEAT) at -= at % SECTOR;
-        if (how == REPEAT && at == 0) continue;
+        if (how == PAGE) at -= at % PAGE_BYTES;
+        else if (how != FLIP && how != CUT) at -= at % SECTOR;
+        if (!aligned(how, at)) continue;
         try_damage(of, file, how, at);
     }
 }
@@ -570,11 +583,8 @@ static void go_through(const base *of)
 {
     for (size_t file = 0; file < files.count; file++) {
         for (int64_t at = 0; at < files.bytes[file]; at++) {
-            try_damage(of, file, FLIP, at);
-            try_damage(of, file, CUT, at);
-            if (at % SECTOR != 0) continue;
-            try_damage(of, file, ZERO, at);
-            if (at > 0) try_damage(of, file, REPEAT, at);
+            for (kind how = FLIP; how < REMOVE; how++)
+                if (aligned(how, at)) try_damage(of, file, how, at);
         }
     }
 }

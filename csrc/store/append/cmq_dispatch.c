@@ -12,8 +12,7 @@
 #include "base/cmq_hash.h"
 #include "store/cmq_store_internal.h"
 
-/* A decimal number that fills the slice; false otherwise. */
-static bool parse_number(cmq_slice text, int64_t *number_out)
+bool cmq_dispatch_number(cmq_slice text, int64_t *number_out)
 {
     int64_t number = 0;
     if (text.bytes == 0 || text.bytes > 18) return false;
@@ -36,7 +35,7 @@ void cmq_dispatch_learn(const cmq_store *store, const cmq_record_view *view, cmq
     facts_out->base_offset = view->queue_offset;
     facts_out->count = 1;
     int64_t base, number;
-    if (parse_number(value[CMQ_PROPERTY_INNER_BASE], &base) && parse_number(value[CMQ_PROPERTY_INNER_NUM], &number) && number >= 1 &&
+    if (cmq_dispatch_number(value[CMQ_PROPERTY_INNER_BASE], &base) && cmq_dispatch_number(value[CMQ_PROPERTY_INNER_NUM], &number) && number >= 1 &&
         number <= INT16_MAX) {
         facts_out->base_offset = base;
         facts_out->count = (int32_t)number;
@@ -91,7 +90,7 @@ static cmq_status dispatch_multi(cmq_store *store, const cmq_record_view *view, 
     while (cmq_dispatch_next_name(&names, &name) && cmq_dispatch_next_name(&offsets, &text)) {
         int64_t offset;
         cmq_queue *queue;
-        if (!cmq_is_lmq(name) || memchr(name.data, '/', name.bytes) != NULL || !parse_number(text, &offset)) continue;
+        if (!cmq_is_lmq(name) || memchr(name.data, '/', name.bytes) != NULL || !cmq_dispatch_number(text, &offset)) continue;
         cmq_status status = cmq_queues_require(store->queues, name, 0, CMQ_QUEUE_SIMPLE, &queue);
         if (status == CMQ_OK)
             status = cmq_queue_reput(queue, offset, view->physical_offset, (int32_t)view->record_bytes, facts->tags_code, view->store_timestamp_ms, 1);

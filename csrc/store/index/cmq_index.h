@@ -132,8 +132,8 @@ cmq_status CMQ_MUST_CHECK cmq_index_entry_at(const cmq_index *index, uint32_t at
 
 /* Prove a file's split into slots and entries against its own chains: does every chain of every used slot, read with
  * this split, lead through entries of that slot? Used to find slots/entries of a foreign directory from the file length
- * alone. */
-cmq_status CMQ_MUST_CHECK cmq_index_prove_split(cmq_fs *fs, const char *path, int32_t slots, int32_t entries,
+ * alone. `live`: a writer may be at it, so slots that lead behind the last entry say nothing. */
+cmq_status CMQ_MUST_CHECK cmq_index_prove_split(cmq_fs *fs, const char *path, int32_t slots, int32_t entries, bool live,
                                                 bool *fits_out);
 
 /* Find the split of a file from its length and chains. CMQ_ERR_AMBIGUOUS (naming maxHashSlotNum and maxIndexNum) when

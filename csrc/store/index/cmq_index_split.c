@@ -305,9 +305,9 @@ static cmq_status replay(const split_file *split, int32_t slots, int32_t *heads,
     return CMQ_OK;
 }
 
-/* The file's slots must be what the replay left; a slot that points to entries behind the count is being written just
- * now. */
-static cmq_status compare_slots(const split_file *split, int32_t slots, int32_t entries, const int32_t *heads,
+/* The file's slots must be what the replay left; beside a writer a slot that points to entries behind the count may be
+ * being written just now. */
+static cmq_status compare_slots(const split_file *split, int32_t slots, int32_t entries, bool live, const int32_t *heads,
                                 uint8_t *cells, bool *fits_out)
 {
     *fits_out = false;
@@ -320,14 +320,14 @@ static cmq_status compare_slots(const split_file *split, int32_t slots, int32_t 
         if (status != CMQ_OK) return status;
         for (int32_t i = 0; i < chunk; i++, slot++) {
             const int32_t value = cmq_load_i32(cells + (size_t)i * CMQ_INDEX_SLOT_BYTES);
-            if (value != heads[slot] && (value < split->count || value >= entries)) return CMQ_OK;
+            if (value != heads[slot] && (!live || value < split->count || value >= entries)) return CMQ_OK;
         }
     }
     *fits_out = true;
     return CMQ_OK;
 }
 
-static cmq_status prove(const split_file *split, int32_t slots, int32_t entries, bool *fits_out)
+static cmq_status prove(const split_file *split, int32_t slots, int32_t entries, bool live, bool *fits_out)
 {
     *fits_out = false;
     if (entries_for(split->bytes, slots) != entries || split->count > entries || split->count < 0) return CMQ_OK;
@@ -338,19 +338,19 @@ static cmq_status prove(const split_file *split, int32_t slots, int32_t entries,
     int32_t used = 0;
     if (status == CMQ_OK) status = replay(split, slots, heads, cells, &used, fits_out);
     if (*fits_out) *fits_out = used <= split->slots_used;   /* beside a writer the header may know of more */
-    if (status == CMQ_OK && *fits_out) status = compare_slots(split, slots, entries, heads, cells, fits_out);
+    if (status == CMQ_OK && *fits_out) status = compare_slots(split, slots, entries, live, heads, cells, fits_out);
     free(cells);
     free(heads);
     return status;
 }
 
-cmq_status cmq_index_prove_split(cmq_fs *fs, const char *path, int32_t slots, int32_t entries, bool *fits_out)
+cmq_status cmq_index_prove_split(cmq_fs *fs, const char *path, int32_t slots, int32_t entries, bool live, bool *fits_out)
 {
     *fits_out = false;
     split_file split;
     cmq_status status = open_split(fs, path, &split);
     if (status != CMQ_OK) return status;
-    if (slots >= 1 && entries >= 2) status = prove(&split, slots, entries, fits_out);
+    if (slots >= 1 && entries >= 2) status = prove(&split, slots, entries, live, fits_out);
     cmq_file_close(split.file);
     return status;
 }

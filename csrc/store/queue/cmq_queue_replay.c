@@ -211,7 +211,9 @@ static cmq_status CMQ_MUST_CHECK put_newest(cmq_queue *queue, const cmq_unit *un
         cmq_queue_batch(queue)->next_offset = unit->offset;   /* bases may skip offsets */
         return put_one(queue, unit);
     }
-    if (unit->offset - next > GAP_UNITS_MAX)
+    /* A view keeps fillers in memory, as it writes no files. */
+    const int64_t held = queue->set->read_only ? next - cmq_queue_tail_flushed(&queue->tail) : 0;
+    if (unit->offset - next > GAP_UNITS_MAX || (queue->set->read_only && held + unit->offset - next >= CMQ_TAIL_UNITS_MAX))
         return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy,
                            "the record at %" PRId64 " says offset %" PRId64 " in queue %s/%" PRId32
                            ", which ends at %" PRId64,

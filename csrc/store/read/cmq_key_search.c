@@ -147,7 +147,19 @@ static cmq_status fill_lot(cmq_key_search *search)
     return status;
 }
 
-/* Read the lot's next record. CMQ_AGAIN: the batch has no room for it. */
+/* Is a record made for this place there, whose checksum is wrong? Elsewhere the entry itself may be left from a crash, or damaged. */
+static bool is_damaged(cmq_store *store, int64_t phy)
+{
+    cmq_segment *segment;
+    cmq_record_view view;
+    const cmq_error error = *cmq_last_error();
+    const bool framed = cmq_store_record_at(store, phy, cmq_log_confirmed(store->log), 0, &segment, &view) == CMQ_OK;
+    if (framed) cmq_segment_unpin(segment);
+    (void)cmq_fail_again(&error);
+    return framed;
+}
+
+/* Read the lot's next record. CMQ_AGAIN: the batch has no room for it. CMQ_ERR_CORRUPT: it is damaged, and may have the key; the next call goes on. */
 static cmq_status read_next(cmq_key_search *search, cmq_found_batch *batch)
 {
     const int64_t phy = search->lot[search->lot_at];
@@ -155,6 +167,10 @@ static cmq_status read_next(cmq_key_search *search, cmq_found_batch *batch)
     cmq_record_view view;
     cmq_status status = was_given(search, phy) ? CMQ_ERR_OFFSET : cmq_store_take(search->store, phy, batch, &view);
     if (status == CMQ_AGAIN) return status;
+    if (status == CMQ_ERR_CORRUPT && is_damaged(search->store, phy)) {
+        if (batch->count == 0) search->lot_at++;
+        return status;
+    }
     search->lot_at++;
     /* An entry of a record that was given already, that expired, was cut or is not confirmed yet. */
     if (status == CMQ_ERR_OFFSET || status == CMQ_ERR_CORRUPT) return CMQ_OK;
@@ -184,7 +200,8 @@ cmq_status cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch)
         else if (search->cursor.done) break;
         else status = fill_lot(search);
     }
-    return status == CMQ_AGAIN ? CMQ_OK : status;   /* the rest comes with the next batch */
+    /* The rest, and a failure behind what was found, come with the next batch. */
+    return status == CMQ_AGAIN || (status == CMQ_ERR_CORRUPT && batch->count > 0) ? CMQ_OK : status;
 }
 
 /* What both ways of searching begin with. */

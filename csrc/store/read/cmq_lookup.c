@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "store/cmq_store_internal.h"
+#include "store/read/cmq_unit_check.h"
 
 static bool is_pinned(const cmq_found_batch *batch, const cmq_segment *segment)
 {
@@ -24,6 +25,11 @@ cmq_status cmq_store_take(cmq_store *store, int64_t phy, cmq_found_batch *batch,
         return cmq_fail_at(CMQ_ERR_OFFSET, phy, "physical offset %lld lies at or behind the end of the log, %lld", (long long)phy, (long long)confirmed);
     const cmq_status status = cmq_store_record_at(store, phy, confirmed, CMQ_RECORD_CHECK_BODY_CRC, &segment, view_out);
     if (status == CMQ_END || status == CMQ_AGAIN) return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "no record begins at physical offset %lld", (long long)phy);
+    const cmq_record_proof proof = status == CMQ_OK ? cmq_record_prove(view_out) : CMQ_RECORD_UNPROVEN;
+    if (proof == CMQ_RECORD_CONTRADICTED || (status == CMQ_OK && proof == CMQ_RECORD_UNPROVEN && store->options.check_property_crc)) {
+        cmq_segment_unpin(segment);
+        return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the record at physical offset %lld does not match its property CRC; run `cometmq verify`", (long long)phy);
+    }
     if (status != CMQ_OK) return status;
     if (is_pinned(batch, segment)) {
         cmq_segment_unpin(segment);
@@ -80,13 +86,14 @@ cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queu
     cmq_record_view view;
     status = cmq_store_take(store, unit.phy, batch, &view);
     if (status != CMQ_OK) return status;
-    const bool other_batch = cmq_queue_kind_of(queue) != CMQ_QUEUE_SIMPLE && (view.queue_offset != unit.offset || offset - unit.offset >= unit.count);
-    if (view.record_bytes != (uint32_t)unit.bytes || other_batch) {   /* a unit of zeros points at the first record of the log */
-        batch->count--;
-        return cmq_fail_at(CMQ_ERR_CORRUPT, unit.phy, "no record of %d bytes lies at physical offset %lld, where queue offset %lld points; run "
-                           "`cometmq verify`", unit.bytes, (long long)unit.phy, (long long)offset);
-    }
     cmq_found *found = &batch->items[batch->count - 1];
+    status = cmq_unit_check(store, queue, &unit, found->record, found->record_bytes);   /* a unit of zeros points at the first record of the log */
+    if (status == CMQ_OK && offset - unit.offset >= unit.count)
+        status = cmq_fail_at(CMQ_ERR_CORRUPT, unit.phy, "no unit of the queue has queue offset %lld; run `cometmq verify`", (long long)offset);
+    if (status != CMQ_OK) {
+        batch->count--;
+        return status;
+    }
     found->queue = queue;
     found->queue_offset = unit.offset;
     found->count = unit.count;
@@ -97,6 +104,8 @@ cmq_status cmq_store_read_offset(cmq_store *store, cmq_slice topic, int32_t queu
 
 typedef struct time_search {
     cmq_store *store;
+    cmq_queue *queue;
+    cmq_unit_owner owner;
     int64_t time_ms;
     bool after;          /* look for the first later than time_ms, else the first not earlier */
 } time_search;
@@ -113,12 +122,10 @@ static int compare_time(void *context, const cmq_unit *unit, cmq_status *status_
     if (status != CMQ_OK && unit->phy < cmq_log_min(search->store->log)) return -1;   /* just now */
     *status_out = status;
     if (status != CMQ_OK) return 0;
-    const bool sound = cmq_record_peek(data, available, &head) == CMQ_OK;
+    if (!cmq_unit_is_plain(&search->owner, unit, data, available)) *status_out = cmq_unit_check(search->store, search->queue, unit, data, available);
+    if (*status_out == CMQ_OK) *status_out = cmq_record_peek(data, available, &head);
     cmq_segment_unpin(segment);
-    if (!sound) {
-        *status_out = cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "no record lies at physical offset %lld", (long long)unit->phy);
-        return 0;
-    }
+    if (*status_out != CMQ_OK) return 0;
     const bool reached = search->after ? head.store_timestamp_ms > search->time_ms : head.store_timestamp_ms >= search->time_ms;
     return reached ? 1 : -1;
 }
@@ -132,7 +139,7 @@ cmq_status cmq_store_offset_at(cmq_store *store, cmq_slice topic, int32_t queue_
     if (status != CMQ_OK) return status;
     const int64_t confirmed = cmq_log_confirmed(store->log);
     const int64_t min = cmq_queue_min(queue), max = cmq_queue_max(queue, confirmed);
-    time_search search = {.store = store, .time_ms = time_ms, .after = boundary == CMQ_BOUNDARY_UPPER};
+    time_search search = {.store = store, .queue = queue, .owner = cmq_unit_owner_of(queue, true), .time_ms = time_ms, .after = boundary == CMQ_BOUNDARY_UPPER};
     int64_t first;
     status = cmq_queue_search(queue, min, max, confirmed, compare_time, &search, &first);
     if (status != CMQ_OK) return status;

@@ -15,6 +15,7 @@
 #include "base/cmq_assert.h"
 #include "base/cmq_hash.h"
 #include "store/read/cmq_reader_internal.h"
+#include "store/read/cmq_unit_check.h"
 #include "store/record/cmq_wire_batch.h"
 
 #define CURSOR_UNITS_MIN 16u
@@ -71,7 +72,7 @@ static cmq_status take_options(cmq_reader *reader, const cmq_read_options *optio
 {
     reader->options = *options;
     reader->of_queues = options->topic_count > 0 || options->only_starts;
-    if (options->tag_count > 0) reader->options.fetch_tails = true;
+    if (options->tag_count > 0 || options->check_crc) reader->options.fetch_tails = true;
     cmq_status status = check_options(options);
     if (status == CMQ_OK) status = copy_slices(options->topics, options->topic_count, &reader->topics, "topics");
     if (status == CMQ_OK) status = copy_slices(options->tags, options->tag_count, &reader->tags, "tags");
@@ -379,12 +380,6 @@ cmq_status cmq_reader_pin(cmq_reader *reader, cmq_found_batch *batch, int64_t ph
     return CMQ_OK;
 }
 
-/* Does a record of the unit's size lie here, made for this place? What cmq_record_peek sees, without what nobody asked for. */
-static inline bool is_record_of(const cmq_unit *unit, const uint8_t *data, size_t available)
-{
-    return unit->bytes >= CMQ_RECORD_BYTES_MIN && (size_t)unit->bytes <= available && cmq_record_is_of(data, (uint32_t)unit->bytes, unit->phy);
-}
-
 static bool has_tag(const cmq_reader *reader, cmq_slice properties)
 {
     cmq_slice tags;
@@ -412,6 +407,13 @@ bool cmq_reader_tags_match(const cmq_reader *reader, const cmq_record_view *view
     return (view->sys_flag & CMQ_SYS_INNER_BATCH) != 0 && batch_has_tag(reader, view);
 }
 
+static cmq_status check_whole(const cmq_reader *reader, const cmq_unit *unit, const uint8_t *data)
+{
+    if (cmq_record_is_whole(data, (uint32_t)unit->bytes, reader->store->options.check_property_crc)) return CMQ_OK;
+    return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the record at physical offset %lld, of queue offset %lld, does not match its CRC; run `cometmq verify`",
+                       (long long)unit->phy, (long long)unit->offset);
+}
+
 /* Look at the record of the cursor's unit. *keep_out: it belongs to the result. */
 static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const cmq_cursor *cursor, cmq_found *found_out, bool *keep_out)
 {
@@ -430,12 +432,12 @@ static cmq_status look_at_unit(cmq_reader *reader, cmq_found_batch *batch, const
         return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "queue offset %lld points at %lld, which is no place of the log; run `cometmq verify`",
                            (long long)unit->offset, (long long)unit->phy);
     if (status != CMQ_OK) return status;
-    const bool is_record = is_record_of(unit, data, available);
+    const cmq_unit_owner owner = cmq_unit_owner_of(cursor->queue, reader->options.check_crc);
+    const bool plain = cmq_unit_is_plain(&owner, unit, data, available);
     status = cmq_store_check_lost(reader->store, data, available, unit->phy);
+    if (status == CMQ_OK && !plain) status = cmq_unit_check(reader->store, cursor->queue, unit, data, available);
+    if (status == CMQ_OK && reader->options.check_crc) status = check_whole(reader, unit, data);
     if (status != CMQ_OK) return status;
-    if (!is_record)
-        return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "no record of %d bytes lies at physical offset %lld, where queue offset %lld points; run "
-                           "`cometmq verify`", unit->bytes, (long long)unit->phy, (long long)unit->offset);
     if (reader->options.has_start_time || reader->options.has_end_time) {
         const bool ipv6 = (cmq_load_i32(data + CMQ_RECORD_AT_SYS_FLAG) & CMQ_SYS_BORN_HOST_IPV6) != 0;
         if (!cmq_reader_in_time(reader, cmq_load_i64(data + CMQ_RECORD_AT_STORE_TIMESTAMP + (ipv6 ? CMQ_RECORD_IPV6_MORE : 0)))) return CMQ_OK;
@@ -512,12 +514,15 @@ static uint32_t take_run(cmq_reader *reader, cmq_found_batch *batch)
     if (limit > reader->ahead_from) limit = reader->ahead_from;
     for (uint32_t child = 1; child <= 2 && child < reader->heap_count; child++)
         if (limit > reader->heap[child].key) limit = reader->heap[child].key;
+    const cmq_unit_owner owner = cmq_unit_owner_of(cursor->queue, reader->options.check_crc);
+    const bool proofs = reader->store->options.check_property_crc;
     const uint32_t before = batch->count;
     for (; cursor->at < cursor->count && batch->count < batch->capacity; cursor->at++) {
         const cmq_unit *unit = &cursor->units[cursor->at];
         if (unit->count != 1 || unit->phy < reader->window_start || unit->phy >= limit) break;
         const uint8_t *data = (const uint8_t *)reader->window_data + (unit->phy - reader->window_start);
-        if (!is_record_of(unit, data, (size_t)(segment_end - unit->phy))) break;
+        if (!cmq_unit_is_plain(&owner, unit, data, (size_t)(segment_end - unit->phy))) break;
+        if (options->check_crc && !cmq_record_is_whole(data, (uint32_t)unit->bytes, proofs)) break;
         fetch_ahead(reader, cursor);
         batch->items[batch->count++] = (cmq_found){.record = data, .queue = cursor->queue, .physical_offset = unit->phy, .queue_offset = unit->offset,
                                                    .record_bytes = (uint32_t)unit->bytes, .count = 1};

@@ -81,6 +81,8 @@ static cmq_status take_record(cmq_reader *reader, cmq_found_batch *batch, int64_
     if (!cmq_reader_in_time(reader, head->store_timestamp_ms)) return CMQ_OK;
     cmq_status status = cmq_reader_pin(reader, batch, phy, &data, &available);
     if (status != CMQ_OK) return status;
+    if (options->check_crc && ((size_t)head->record_bytes > available || !cmq_record_is_whole(data, head->record_bytes, reader->store->options.check_property_crc)))
+        return cmq_fail_at(CMQ_ERR_CORRUPT, phy, "the record at physical offset %lld does not match its CRC; run `cometmq verify`", (long long)phy);
     if (options->tag_count > 0 || options->only_queued) {
         cmq_record_view view;
         status = cmq_record_parse(data, available, phy, 0, &view);

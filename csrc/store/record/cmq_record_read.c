@@ -139,6 +139,23 @@ cmq_record_proof cmq_record_prove(const cmq_record_view *view)
     return at == 0 || pair[-1] == CMQ_PROPERTY_PAIR_END ? CMQ_RECORD_CONTRADICTED : CMQ_RECORD_UNPROVEN;
 }
 
+bool cmq_record_is_whole(const uint8_t *at, uint32_t bytes, bool demand_proof)
+{
+    static const char name[] = PROPERTY_CRC_NAME "\x01";
+    const bool named = bytes >= CMQ_RECORD_BYTES_MIN + CMQ_RECORD_PROPERTY_CRC_BYTES &&
+                       memcmp(at + bytes - CMQ_RECORD_PROPERTY_CRC_BYTES, name, sizeof name - 1) == 0;
+    if (!named && demand_proof) return false;
+    if (!named) {   /* without a parse, as for most records */
+        const cmq_slice body = cmq_record_body(at, bytes);
+        return body.data != NULL && (body.bytes == 0 || cmq_crc31(body.data, body.bytes) == cmq_load_u32(at + CMQ_RECORD_AT_BODY_CRC));
+    }
+    cmq_record_view view;
+    if (cmq_record_parse(at, bytes, -1, 0, &view) != CMQ_OK) return false;
+    const cmq_record_proof proof = cmq_record_prove(&view);
+    if (proof != CMQ_RECORD_UNPROVEN || demand_proof) return proof == CMQ_RECORD_PROVEN;
+    return view.body.bytes == 0 || cmq_crc31(view.body.data, view.body.bytes) == view.body_crc;
+}
+
 bool cmq_record_has_zero(const cmq_record_view *view)
 {
     return (view->topic.bytes > 0 && memchr(view->topic.data, 0, view->topic.bytes) != NULL) ||

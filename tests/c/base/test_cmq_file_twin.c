@@ -514,6 +514,25 @@ static void directories_are_durable_when_made_and_lost_when_not_synced(void)
     stop();
 }
 
+/* What stands in for a syncfs that reports no failures: each file and name of a tree. */
+static void a_tree_is_synced(void)
+{
+    start();
+    CHECK_OK(cmq_fs_make_directory_unsynced(fs, in_root("t/u/v")));
+    cmq_file *files[3] = {open_file("t/a"), open_file("t/u/b"), open_file("t/u/v/c")};
+    for (int i = 0; i < 3; i++) {
+        fill(files[i], 0, 600, (char)('a' + i));
+        cmq_file_close(files[i]);
+    }
+    CHECK(!cmq_file_twin_all_durable(twin));
+    CHECK_OK(cmq_fs_sync_tree(fs, root));
+    CHECK(cmq_file_twin_all_durable(twin));
+    CHECK_STATUS(cmq_fs_sync_tree(fs, in_root("none")), CMQ_ERR_NOT_FOUND);
+    cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_SYNC, .nth = 2, .times = 1, .sys_errno = EIO});
+    CHECK_STATUS(cmq_fs_sync_tree(fs, root), CMQ_ERR_IO);
+    stop();
+}
+
 static void what_was_there_before_is_durable(void)
 {
     start();
@@ -962,7 +981,7 @@ CMQ_TEST_MAIN(CMQ_TEST(synced_survives_always), CMQ_TEST(sectors_tear_in_every_w
               CMQ_TEST(creations_get_lost_until_the_directory_is_synced), CMQ_TEST(renames_get_lost_and_never_half_done),
               CMQ_TEST(a_rename_may_outlive_the_content), CMQ_TEST(removed_files_come_back), CMQ_TEST(changes_of_names_are_lost_one_by_one),
               CMQ_TEST(nothing_durable_falls_between_two_names), CMQ_TEST(moves_between_directories_are_one_change),
-              CMQ_TEST(directories_are_durable_when_made_and_lost_when_not_synced), CMQ_TEST(what_was_there_before_is_durable),
+              CMQ_TEST(directories_are_durable_when_made_and_lost_when_not_synced), CMQ_TEST(a_tree_is_synced), CMQ_TEST(what_was_there_before_is_durable),
               CMQ_TEST(styles_all_occur), CMQ_TEST(seeds_repeat), CMQ_TEST(hooks_run_before_the_call_takes_effect),
               CMQ_TEST(calls_fail_as_asked), CMQ_TEST(faults_start_and_end_as_asked), CMQ_TEST(a_failed_sync_is_not_made_good_by_the_next),
               CMQ_TEST(ignored_syncs_say_ok_and_keep_nothing), CMQ_TEST(disk_space_is_what_the_test_says),

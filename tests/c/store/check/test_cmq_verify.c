@@ -607,6 +607,20 @@ static void test_missing_keys_are_a_note(void)
     CHECK_INT(problem->physical_offset, 0);
 }
 
+/* A number between the last entry and the file's end, which a writer's slot has for a moment, and a closed file's has not. */
+static void test_a_slot_behind_the_last_entry_is_named(void)
+{
+    cmq_store_options options = kit_options(make_store());
+    uint8_t number[4];
+    cmq_store_i32(number, KIT_INDEX_ENTRIES - 1);
+    const int newest = 2 * MESSAGES / (KIT_INDEX_ENTRIES - 1);   /* two keys a message */
+    for (int slot = 0; slot < KIT_INDEX_SLOTS; slot++)
+        kit_write_bytes(index_file_of(options.path, newest), CMQ_INDEX_HEADER_BYTES + 4 * slot, number, sizeof number);
+    const cmq_problem *problem = only(verify(options.path));
+    CHECK_INT(problem->kind, CMQ_PROBLEM_INDEX_CHAIN);
+    CHECK_INT(problem->severity, CMQ_SEVERITY_REPAIRABLE);
+}
+
 static void test_a_broken_chain_is_named(void)
 {
     const char *root = make_store();
@@ -660,4 +674,4 @@ CMQ_TEST_MAIN(CMQ_TEST(test_a_healthy_store_has_no_problem), CMQ_TEST(test_an_em
               CMQ_TEST(test_a_unit_without_a_record_is_dangling), CMQ_TEST(test_a_lost_queue_is_missing), CMQ_TEST(test_fillers_are_a_gap),
               CMQ_TEST(test_a_topic_that_was_made_again_is_a_note), CMQ_TEST(test_batch_units_are_checked), CMQ_TEST(test_lost_extensions_are_one_problem),
               CMQ_TEST(test_a_damaged_index_entry_is_named), CMQ_TEST(test_an_entry_out_of_order_hides_nothing), CMQ_TEST(test_missing_keys_are_a_note),
-              CMQ_TEST(test_a_broken_chain_is_named), CMQ_TEST(test_a_callback_ends_it), CMQ_TEST(test_every_kind_has_a_name))
+              CMQ_TEST(test_a_slot_behind_the_last_entry_is_named), CMQ_TEST(test_a_broken_chain_is_named), CMQ_TEST(test_a_callback_ends_it), CMQ_TEST(test_every_kind_has_a_name))

@@ -169,7 +169,7 @@ static void check_files(cmq_index *index, const char *root, uint64_t entries_exp
         char path[CMQ_PATH_BYTES];
         path_of(root, info.name, path);
         bool fits;
-        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, SLOTS, ENTRIES, &fits));
+        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, SLOTS, ENTRIES, true, &fits));
         CHECK(fits);
         CHECK(info.name > name);
         name = info.name;
@@ -742,7 +742,7 @@ static void hostile_files(void)
             (void)query_all(index, key, INT64_MIN, INT64_MAX, INT64_MIN, phy, 4096);
         }
         bool fits;
-        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, SLOTS, ENTRIES, &fits));
+        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, SLOTS, ENTRIES, true, &fits));
         int32_t slots, entries;
         const cmq_status status = cmq_index_find_split(cmq_fs_posix(), path, &slots, &entries);
         CHECK(status == CMQ_OK || status == CMQ_ERR_AMBIGUOUS);

@@ -62,7 +62,7 @@ static void check_index(cmq_index *index, const char *root, uint32_t end)
         char path[CMQ_PATH_BYTES];
         snprintf(path, sizeof path, "%s/index/%017lld", root, (long long)info.name);
         bool fits;
-        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, SLOTS, ENTRIES, &fits));
+        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, SLOTS, ENTRIES, true, &fits));
         CHECK(fits);
         for (int32_t entry = 1; entry < info.count; entry++, at++) {
             cmq_index_key key;

@@ -85,7 +85,8 @@ static void damaged_bodies_are_told(void)
     CHECK_STATUS(cmq_store_read_physical(store, appended.first_physical_offset, &found->batch), CMQ_ERR_CORRUPT);
     CHECK_INT(cmq_last_error()->offset, appended.first_physical_offset);
     CHECK_STATUS(cmq_store_read_offset(store, kit_slice("T"), 0, 0, &found->batch), CMQ_ERR_CORRUPT);
-    CHECK_OK(cmq_store_find_key(store, kit_slice("T"), kit_slice("k"), 0, INT64_MAX, &found->batch));
+    CHECK_STATUS(cmq_store_find_key(store, kit_slice("T"), kit_slice("k"), 0, INT64_MAX, &found->batch), CMQ_ERR_CORRUPT);
+    CHECK_INT(cmq_last_error()->offset, appended.first_physical_offset);
     CHECK_INT(found->batch.count + found->batch.pin_count, 0);
     stop();
 }

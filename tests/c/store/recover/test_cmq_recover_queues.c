@@ -7,6 +7,7 @@
 
 #include "store/cmq_store.h"
 #include "store/queue/cmq_queue.h"
+#include "store/record/cmq_record.h"
 #include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 
@@ -123,5 +124,24 @@ static void test_a_true_point_is_trusted(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_a_flipped_unit), CMQ_TEST(test_a_zeroed_file), CMQ_TEST(test_a_removed_file), CMQ_TEST(test_a_removed_queue),
+/* A view has no files to put millions of fillers into: damage, by its place, and no inner status. */
+static void test_an_offset_far_ahead_in_a_view(void)
+{
+    const char *root = kit_directory();
+    uint8_t offset[8];
+    cmq_store *store = kit_open_at(root), *view;
+    kit_append_many(store, "T", "m", 5);
+    CHECK_OK(cmq_store_maintain(store, true));
+    const int64_t phy = kit_append(store, "T", 0, "m5", NULL, NULL).first_physical_offset;
+    cmq_store_abandon(store);
+    cmq_store_i64(offset, 5 + (INT64_C(1) << 22));
+    kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), phy + CMQ_RECORD_AT_QUEUE_OFFSET, offset, sizeof offset);
+    cmq_store_options options = kit_options(root);
+    options.read_only = true;
+    options.create = false;
+    CHECK_STATUS(cmq_store_open(&view, &options), CMQ_ERR_CORRUPT);
+    CHECK_INT(cmq_last_error()->offset, phy);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(test_an_offset_far_ahead_in_a_view), CMQ_TEST(test_a_flipped_unit), CMQ_TEST(test_a_zeroed_file), CMQ_TEST(test_a_removed_file), CMQ_TEST(test_a_removed_queue),
               CMQ_TEST(test_a_true_point_is_trusted))
