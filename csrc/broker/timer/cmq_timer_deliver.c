@@ -153,10 +153,27 @@ static cmq_status CMQ_MUST_CHECK add_mark(cmq_timer_walk *walk, int64_t position
     return CMQ_OK;
 }
 
-/* A unit that is gone or damaged hides those before it: nothing leads to them. */
 static bool read_unit(const cmq_timer *timer, int64_t position, cmq_timer_unit *unit_out)
 {
     return cmq_timer_log_read(timer->log, position, unit_out) && cmq_timer_unit_number(timer, unit_out) == timer->walk.number;
+}
+
+/* The slot's newest unit before position `behind`: where the chain leads, or, where that is damaged, the nearest one in the log. -1: none. */
+static int64_t unit_before(const cmq_timer *timer, int64_t behind, int64_t at, cmq_timer_unit *unit_out)
+{
+    const int64_t min = cmq_timer_log_min(timer->log), first = timer->walk.first > min ? timer->walk.first : min;
+    if (behind <= first) return -1;
+    if (at >= first && at < behind && read_unit(timer, at, unit_out)) return at;
+    do {
+        behind = cmq_timer_log_previous(timer->log, behind);
+    } while (behind >= first && !read_unit(timer, behind, unit_out));
+    return behind >= first ? behind : -1;
+}
+
+/* The unit that the walk along the slot begins with. */
+static int64_t newest_unit(const cmq_timer *timer, int64_t last, cmq_timer_unit *unit_out)
+{
+    return last < 0 ? -1 : unit_before(timer, last + CMQ_TIMER_UNIT_BYTES, last, unit_out);
 }
 
 static cmq_status CMQ_MUST_CHECK note_deletion(cmq_timer *timer, const cmq_timer_unit *unit)
@@ -181,7 +198,8 @@ static cmq_status CMQ_MUST_CHECK begin_slot(cmq_timer *timer, int64_t number)
     uint32_t in_block = 0;
     walk->number = number;
     cmq_timer_wheel_get(timer->wheel, number, &slot);
-    for (int64_t at = slot.last; status == CMQ_OK && at >= 0 && read_unit(timer, at, &unit); at = unit.previous) {
+    walk->first = slot.first;
+    for (int64_t at = newest_unit(timer, slot.last, &unit); status == CMQ_OK && at >= 0; at = unit_before(timer, at, unit.previous, &unit)) {
         if (in_block == 0) status = add_mark(walk, at);
         in_block = (in_block + 1) % CMQ_TIMER_BATCH;
         const int32_t kind = unit.magic & (CMQ_TIMER_UNIT_DELETE | CMQ_TIMER_UNIT_ROLL);
@@ -201,7 +219,8 @@ static void load_block(cmq_timer *timer)
     cmq_timer_walk *walk = &timer->walk;
     cmq_timer_unit unit;
     walk->count = walk->next = 0;
-    for (int64_t at = walk->marks[--walk->blocks_left]; walk->count < CMQ_TIMER_BATCH && at >= 0 && read_unit(timer, at, &unit); at = unit.previous)
+    for (int64_t at = newest_unit(timer, walk->marks[--walk->blocks_left], &unit); walk->count < CMQ_TIMER_BATCH && at >= 0;
+         at = unit_before(timer, at, unit.previous, &unit))
         walk->positions[walk->count++] = at;
     for (uint32_t i = 0, j = walk->count; i + 1 < j; i++) {
         const int64_t swapped = walk->positions[i];

@@ -34,6 +34,7 @@
 typedef struct cmq_timer_walk {
     bool active;
     int64_t number;
+    int64_t first;                        /* position of the slot's first unit */
     int64_t *marks;                       /* positions where blocks begin, the newest first */
     uint32_t mark_count, mark_slots;
     uint32_t blocks_left;

@@ -719,6 +719,36 @@ static void what_cannot_be_delivered(void)
 
 /* ---- damage ---- */
 
+/* A unit that reads as zeros, one that names none before it, and one that names another slot's: the others of the slot are delivered, once each. */
+static void a_damaged_unit_hides_no_others(void)
+{
+    static const int64_t places[] = {0, 4, 4};   /* the whole unit; the position of the one before */
+    static const int64_t values[] = {0, -1, CMQ_TIMER_UNIT_BYTES};
+    static const char *const expected[] = {"a0 a1 a3", "a0 a1 a2 a3", "a0 a1 a2 a3"};
+    for (int way = 0; way < 3; way++) {
+        cmq_store *store = open_store();
+        cmq_timer *timer = make_timer(store);
+        char body[16];
+        uint8_t bytes[8];
+        for (int i = 0; i < 8; i++) {
+            snprintf(body, sizeof body, "%c%d", i % 2 == 0 ? 'a' : 'b', i / 2);
+            send_at(store, now() + (i % 2 == 0 ? 5000 : 9000), body);
+        }
+        step(timer);
+        pass(2000);
+        step(timer);   /* written */
+        cmq_store_i64(bytes, values[way]);
+        kit_write_bytes(kit_path(root, "timerlog/00000000000000000000"), 4 * CMQ_TIMER_UNIT_BYTES + places[way], bytes, sizeof bytes);
+        pass(3000);
+        step(timer);
+        CHECK_TEXT(delivered(store), expected[way]);
+        pass(4000);
+        step(timer);
+        CHECK_INT(kit_max(store, "T", 2), way == 0 ? 7 : 8);
+        finish(timer, store);
+    }
+}
+
 /* Files of random damage: it opens and goes on, or says what is wrong; it never hangs, nor delivers what nobody sent. */
 static void damaged_files(void)
 {
@@ -792,4 +822,4 @@ CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST
               CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_failing_disk_stops_it), CMQ_TEST(timers_outlive_everything),
               CMQ_TEST(down_for_a_month), CMQ_TEST(a_slot_is_not_written_over_before_it_was_delivered), CMQ_TEST(lost_files_are_made_again),
               CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(old_log_files_go), CMQ_TEST(what_cannot_be_delivered),
-              CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))
+              CMQ_TEST(a_damaged_unit_hides_no_others), CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))
