@@ -179,5 +179,23 @@ static void files_expire_by_their_last_unit(void)
     cmq_timer_log_close(log);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(units_are_upstream_s), CMQ_TEST(units_run_over_files), CMQ_TEST(a_file_ends_with_a_blank), CMQ_TEST(what_is_no_log_is_cut),
+/* Pages that the disk does not give, which a load from the mapping would be SIGBUS for without cmq_map_guard: here of a file that somebody cut. */
+static void pages_that_cannot_be_read(void)
+{
+    enum { MANY = 40000, LARGE = 16 + MANY * CMQ_TIMER_UNIT_BYTES };
+    const char *root = kit_directory(), *path = kit_path(root, "timerlog/00000000000000000000");
+    cmq_timer_log *log;
+    cmq_timer_unit unit;
+    CHECK_OK(cmq_timer_log_open(&log, cmq_fs_posix(), root, LARGE));
+    for (int i = 0; i < MANY / 2; i++) (void)add(log, -1, 1000 + i * 200);
+    CHECK_OK(cmq_timer_log_flush(log));
+    cmq_timer_log_close(log);
+    CHECK_OK(cmq_timer_log_open(&log, cmq_fs_posix(), root, LARGE));
+    kit_resize(path, 4096);
+    CHECK(cmq_timer_log_read(log, 0, &unit) && unit.phy == 1000);
+    CHECK(!cmq_timer_log_read(log, INT64_C(10000) * CMQ_TIMER_UNIT_BYTES, &unit));
+    cmq_timer_log_close(log);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(pages_that_cannot_be_read), CMQ_TEST(units_are_upstream_s), CMQ_TEST(units_run_over_files), CMQ_TEST(a_file_ends_with_a_blank), CMQ_TEST(what_is_no_log_is_cut),
               CMQ_TEST(files_that_do_not_fit_are_refused), CMQ_TEST(files_expire_by_their_last_unit))
