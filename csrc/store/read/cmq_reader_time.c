@@ -10,6 +10,7 @@
  * Source:   decision 0007: a log of a broker whose clock was set back.
  */
 #include "store/read/cmq_reader_internal.h"
+#include "store/read/cmq_unit_check.h"
 
 #define COARSE_STEPS 64u
 #define FINE_STEPS 32u
@@ -38,14 +39,18 @@ static bool sample_at(cmq_reader *reader, cmq_queue *queue, int64_t offset, int6
     int64_t next;
     if (cmq_queue_read(queue, offset, confirmed, &unit, 1, &count, &next) != CMQ_OK || count == 0 || unit.offset >= high) return false;
     if (cmq_log_pin(reader->store->log, unit.phy, &segment, &data, &available) != CMQ_OK) return false;
-    const bool sound = cmq_record_peek(data, available, &head) == CMQ_OK;
+    const cmq_unit_owner owner = cmq_unit_owner_of(queue, true);
+    /* The time of another record, at which a damaged unit points, would leave messages out. */
+    const bool own = cmq_unit_is_plain(&owner, &unit, data, available) || cmq_unit_check(reader->store, queue, &unit, data, available) == CMQ_OK;
+    const bool sound = own && cmq_record_peek(data, available, &head) == CMQ_OK;
     cmq_segment_unpin(segment);
+    if (!sound) return false;
     *sample_out = (sample){.offset = unit.offset > offset ? unit.offset : offset, .ms = head.store_timestamp_ms};
-    return sound;
+    return true;
 }
 
 /* Most and least store time between two samples. Where the later one is lower, what lies between is sampled again, down to single messages: a fall
- * within a sixteenth of a fall's step, that no sample shows, stays unknown. */
+ * within a sixteenth of a fall's step, that no sample shows, stays unknown. Where nothing between can be sampled, any time may lie there. */
 static void widen(cmq_reader *reader, cmq_queue *queue, const sample *before, const sample *behind, int64_t confirmed, int64_t *most, int64_t *least)
 {
     sample from = *before, to;
@@ -60,6 +65,11 @@ static void widen(cmq_reader *reader, cmq_queue *queue, const sample *before, co
         if (offset <= from.offset) continue;
         if (i == FALL_STEPS) to = *behind;
         else if (!sample_at(reader, queue, offset, behind->offset, confirmed, &to)) continue;
+        if (to.offset - from.offset == wide) {
+            *most = INT64_MAX;
+            *least = INT64_MIN;
+            return;
+        }
         widen(reader, queue, &from, &to, confirmed, most, least);
         from = to;
     }

@@ -185,6 +185,31 @@ static void test_streams_compare_checksums(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_units_of_another_topic), CMQ_TEST(test_records_at_other_offsets), CMQ_TEST(test_streams_compare_checksums),
+/* Times fall, and the units between the first and the last are damaged: the search for a time ends, and what can be read comes. */
+static void test_times_that_fall_over_damage(void)
+{
+    enum { COUNT = 60, FILE_UNITS = 20 };
+    uint8_t nowhere[(FILE_UNITS - 2) * CMQ_UNIT_BYTES];
+    memset(nowhere, 0x3F, sizeof nowhere);
+    const char *root = kit_directory();
+    const cmq_slice topic = kit_slice("T");
+    kit_set_clock();
+    cmq_store *store = kit_open_at(root);
+    const int64_t began_ms = atomic_load(&kit_now_ms);
+    for (int i = 0; i < COUNT; i++) kit_append(store, "T", 0, i == 0 ? "first" : i == COUNT - 1 ? "last" : "m", NULL, NULL);
+    kit_close(store);
+    /* The first message was stored later than all others. */
+    uint8_t later[8];
+    cmq_store_i64(later, began_ms + 1000000);
+    kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), CMQ_RECORD_AT_STORE_TIMESTAMP, later, sizeof later);
+    kit_write_bytes(queue_file(root, 0), CMQ_UNIT_BYTES, nowhere, sizeof nowhere);
+    store = kit_open_at(root);
+    const char *text = kit_read_with(store, &(cmq_read_options){.topics = &topic, .topic_count = 1, .has_start_time = true, .start_time_ms = began_ms - 1000});
+    CHECK(strncmp(text, "first ! ", 8) == 0);
+    CHECK(strcmp(text + strlen(text) - 7, " m last") == 0);
+    kit_close(store);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(test_times_that_fall_over_damage), CMQ_TEST(test_units_of_another_topic), CMQ_TEST(test_records_at_other_offsets), CMQ_TEST(test_streams_compare_checksums),
               CMQ_TEST(test_units_of_batches_that_cannot_be), CMQ_TEST(test_a_unit_that_points_nowhere), CMQ_TEST(test_found_messages_come_before_a_failure),
               CMQ_TEST(test_the_log_by_tag_over_damage), CMQ_TEST(test_the_log_by_tag_backwards_over_damage))
