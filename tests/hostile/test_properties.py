@@ -284,3 +284,7 @@ def test_a_clients_mark_counts_for_nothing(tmp_path: Path) -> None:
         broker.store.append("forged", b"forwarded", properties={HANDOFF_PROPERTY: "w1:0"})
         broker.store.handle.append_many("forged", [b"own"], properties=encode_properties({HANDOFF_PROPERTY: "w1:0"}))
         assert [handoff_mark(one) for one in broker.store.read("forged")] == [None, None, ("w1", 0)]
+        # Handed-off rows may be copies of messages that came over the wire.
+        copied = encode_properties({"MSG_REGION": "r", "CLUSTER": "c", HANDOFF_PROPERTY: "w2:5"})
+        broker.store.handle.append_many("copies", [b"own"], properties=copied)
+        assert [handoff_mark(one) for one in broker.store.read("copies")] == [("w2", 5)]

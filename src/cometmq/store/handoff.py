@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from cometmq._engine import Message, Reader, StoreHandle, encode_properties
+from cometmq._engine import Message, Reader, StoreHandle, encode_properties, record_of
 from cometmq.errors import CorruptRecord, DiskFull, Error, InvalidArgument, StorageError, StoreClosed
 from cometmq.store.group_book import Commit, GroupBook
 from cometmq.store.handoff_files import (
@@ -44,16 +44,19 @@ _LOOK_EVERY_S = 1.0
 _LOOK_EVERY_WITHOUT_FIFO_S = 0.1
 
 
-_BROKERS_PROPERTY = "MSG_REGION"
-"""A broker gives it to each message that a client sends, so such a message can bring no mark."""
+_MARK = f"{HANDOFF_PROPERTY}\x01".encode()
+_BROKERS = b"MSG_REGION\x01"
+"""A broker puts it behind the properties of each message that a client sends; a mark stands behind all others."""
 
 
 def handoff_mark(message: Message) -> tuple[str, int] | None:
     """Return the id and index of a handed-off message, or None for one that was appended directly."""
-    properties = message.properties
-    value = properties.get(HANDOFF_PROPERTY)
-    if value is None or _BROKERS_PROPERTY in properties:
+    value = message.properties.get(HANDOFF_PROPERTY)
+    if value is None:
         return None
+    record = record_of(message)
+    if record.rfind(_BROKERS) > record.rfind(_MARK):
+        return None  # a client sent it
     work_id, _, index = value.partition(":")
     return (work_id, int(index)) if index.isdigit() else None
 
