@@ -82,7 +82,7 @@ def test_whole_records_behind_a_cut_come_back(tmp_path: Path, caplog: pytest.Log
     outcome = run("repair", tmp_path, "--restore-removed", name)
     assert (outcome.code, outcome.err) == (0, "")
     assert "appended 4,899 records" in outcome.out
-    assert "nothing was done" in run("repair", tmp_path, "--restore-removed", name).out
+    assert "nothing to do" in run("repair", tmp_path, "--restore-removed", name).out
     assert run_json("verify", tmp_path, "--json")["problems"] == []
     with cometmq.open(tmp_path, mode="r") as store:
         bodies = [message.body.tobytes() for message in store.read("orders")]
