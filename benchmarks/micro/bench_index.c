@@ -145,7 +145,7 @@ static void bench_split(bench_setup *setup)
     BENCH_CHECK(slots == CMQ_INDEX_SLOTS_DEFAULT && entries == CMQ_INDEX_ENTRIES_DEFAULT);
     bool fits;
     begin = wall_s();
-    BENCH_CHECK(cmq_index_prove_split(cmq_fs_posix(), path, slots, entries, &fits) == CMQ_OK && fits);
+    BENCH_CHECK(cmq_index_prove_split(cmq_fs_posix(), path, slots, entries, false, &fits) == CMQ_OK && fits);
     print_once("index/prove_split", (wall_s() - begin) * 1e3, "ms");
 }
 

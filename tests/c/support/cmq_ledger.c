@@ -438,9 +438,11 @@ static struct {
     uint32_t next;    /* number from which to look for the next message of the topic */
 } walking;
 
+/* Bodies of the ledger's inner batches are no batches: a reader returns them under every tag, so that unfolding reports them. */
 static bool walks_by(const ledger *of, uint32_t number, const ledger_plan *plan)
 {
-    return plan->topic_number == walking.topic && is_queued(of, number, plan) && (walking.tag == NULL || strcmp(plan->tag, walking.tag) == 0);
+    if (plan->topic_number != walking.topic || !is_queued(of, number, plan)) return false;
+    return walking.tag == NULL || plan->inner || strcmp(plan->tag, walking.tag) == 0;
 }
 
 static bool take_topic_record(checking *c, const cmq_found *found)

@@ -45,15 +45,15 @@ static void check_found(int32_t slots, int32_t entries)
     CHECK_INT(slots_found, slots);
     CHECK_INT(entries_found, entries);
     bool fits;
-    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, slots, entries, &fits));
+    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, slots, entries, false, &fits));
     CHECK(fits);
-    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, slots + 5, entries - 1, &fits));
+    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, slots + 5, entries - 1, false, &fits));
     CHECK(!fits);
-    if (slots > 5) CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, slots - 5, entries + 1, &fits));
+    if (slots > 5) CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, slots - 5, entries + 1, false, &fits));
     CHECK(!fits);
-    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, slots, entries + 1, &fits));
+    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, slots, entries + 1, false, &fits));
     CHECK(!fits);
-    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, -1, -1, &fits));
+    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, -1, -1, false, &fits));
     CHECK(!fits);
 }
 
@@ -112,7 +112,7 @@ static void damaged(void)
     CHECK_INT(slots, 733);
     CHECK_INT(entries, 2000);
     bool fits;
-    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 733, 2000, &fits));
+    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 733, 2000, false, &fits));
     CHECK(!fits);
 }
 
@@ -132,12 +132,12 @@ static void proof_sees_each_link(void)
         cmq_store_u32(wrong, cmq_load_u32(previous) + 1);
         write_at(at, wrong, 4);
         bool fits;
-        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 20, 60, &fits));
+        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 20, 60, false, &fits));
         CHECK(!fits);
         write_at(at, previous, 4);
     }
     bool fits;
-    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 20, 60, &fits));
+    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 20, 60, false, &fits));
     CHECK(fits);
     uint8_t slots[4 * 20];
     cmq_file *file;
@@ -147,7 +147,7 @@ static void proof_sees_each_link(void)
     uint32_t used = 0;
     while (cmq_load_i32(slots + 4 * used) == 0) used++;
     write_at(40 + 4 * used, "\0\0\0\0", 4);   /* a slot forgotten */
-    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 20, 60, &fits));
+    CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 20, 60, false, &fits));
     CHECK(!fits);
 }
 
@@ -167,7 +167,7 @@ static void what_cannot_be_told(void)
               strstr(cmq_last_error()->text, "maxIndexNum") != NULL);
         CHECK_INT(slots, 0);
         bool fits;
-        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 1000, 4000, &fits));
+        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 1000, 4000, false, &fits));
         CHECK(fits == (lengths[i] == 84040));   /* an empty file is fine with every split of its length */
     }
     int32_t slots, entries;
@@ -191,7 +191,7 @@ static void noise(void)
         int32_t slots, entries;
         CHECK_STATUS(cmq_index_find_split(cmq_fs_posix(), path, &slots, &entries), CMQ_ERR_AMBIGUOUS);
         bool fits;
-        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 100, 400, &fits));
+        CHECK_OK(cmq_index_prove_split(cmq_fs_posix(), path, 100, 400, false, &fits));
         CHECK(!fits);
     }
 }
