@@ -381,15 +381,16 @@ static bool take_expression(cmq_broker_loop *l, pull *p, const cmq_pull_header *
     return false;
 }
 
-/* Look into the queue, or tell of a reset that waits; false: failed, and answered. */
-static bool find(cmq_broker_loop *l, const pull *p, pulled *got)
+/* Look into the queue, or tell of a pending reset; false: failed, and answered. `begins`: where the client shows that it begins, CMQ_OFFSETS_NONE if
+ * its place may be from before the reset. */
+static bool find(cmq_broker_loop *l, const pull *p, int64_t begins, pulled *got)
 {
     const cmq_offset_key key = {.group = p->held.group, .topic = p->held.topic, .queue_id = p->held.queue_id};
     if (look(l, p, got) != CMQ_OK) {
         answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
         return false;
     }
-    const int64_t reset = cmq_offsets_tell_reset(l->broker->options.offsets, &key, p->held.from, asker_of(l, p));
+    const int64_t reset = cmq_offsets_tell_reset(l->broker->options.offsets, &key, begins, asker_of(l, p));
     if (reset == CMQ_OFFSETS_NONE) return true;
     got->reset = true;
     got->count = 0;
@@ -401,9 +402,12 @@ static bool find(cmq_broker_loop *l, const pull *p, pulled *got)
 static void run_pull(cmq_broker_loop *l, cmq_conn *conn, pull *p, const cmq_pull_header *header)
 {
     pulled got;
-    if (!check(l, p) || !find(l, p, &got)) return;
+    const bool brings_commit = (header->sys_flag & PULL_COMMIT) != 0;
+    /* A client that commits another place than it asks for has messages of before in its hands. */
+    const int64_t begins = brings_commit && header->commit_offset != p->held.from ? CMQ_OFFSETS_NONE : p->held.from;
+    if (!check(l, p) || !find(l, p, begins, &got)) return;
     /* A client that is told of a reset says here where it was before. Upstream takes that, and the reset is lost if the client ends now. */
-    const bool commits = (header->sys_flag & PULL_COMMIT) != 0 && !got.reset;
+    const bool commits = brings_commit && !got.reset;
     note_progress(l, p, &got, commits ? header->commit_offset : CMQ_OFFSETS_NONE);
     const bool may_hold = got.code == CMQ_RESPONSE_PULL_NOT_FOUND && (header->sys_flag & PULL_SUSPEND) != 0 && !p->oneway;
     if (may_hold && hold(l, conn, p, header->suspend_ms)) return;
@@ -441,7 +445,7 @@ void cmq_pull_end_hold(cmq_broker_loop *l, cmq_hold held)
     p.group = cmq_tables_group(tables, p.held.group);
     p.topic = cmq_tables_topic(tables, p.held.topic);
     pulled got;
-    if (check(l, &p) && find(l, &p, &got)) {
+    if (check(l, &p) && find(l, &p, CMQ_OFFSETS_NONE, &got)) {   /* it was made before a reset that is pending now */
         /* Messages came that did not match. */
         if (p.held.moved && got.code == CMQ_RESPONSE_PULL_NOT_FOUND) set(&got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", got.next);
         note_progress(l, &p, &got, CMQ_OFFSETS_NONE);

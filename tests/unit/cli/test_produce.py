@@ -232,7 +232,7 @@ def test_a_broker_that_takes_nothing() -> None:
     outcome = run("produce", "p-closed", "--text", "a", "--timeout", "2")
     assert outcome.code == ExitCode.INCOMPLETE
     assert "sent 0 messages" in outcome.out
-    assert "p-closed has no writable queue" in outcome.err
+    assert "p-closed has no queue that takes messages" in outcome.err
 
 
 def test_bodies_are_compressed_as_told() -> None:
