@@ -306,7 +306,7 @@ def test_slow_lines_go_out_as_they_come_and_ctrl_c_says_what_was_sent(running: C
             with start("consume", "p-slow", "--follow", "--count", "2", "-f", "raw", "--quiet") as reader:
                 # The reader refuses a topic that is not there yet, and is then asked again.
                 out, err = reader.communicate(timeout=60)
-            while b"there is no topic" in err:
+            while b"does not exist" in err:
                 with start("consume", "p-slow", "--follow", "--count", "2", "-f", "raw", "--quiet") as reader:
                     out, err = reader.communicate(timeout=60)
             assert sorted(out.split()) == [b"first", b"second"]
