@@ -1,8 +1,8 @@
 # Messages on their way out, written in one call each: properties, unique id, and the request, or the record of a batch.
 #
-# The fast path takes what is plain: a body of bytes that is not compressed, tags, keys, a sharding key, and properties whose names mean nothing to the
-# client. It refuses nothing: for what it does not take it returns None, and the slow path (cometmq.client.send.request_making), which knows all there is to
-# a message, encodes or refuses it. Both write the same bytes.
+# The fast path takes plain messages: an uncompressed body of bytes, tags, keys, a sharding key, and properties that the client itself does not use. It
+# rejects nothing: for any other message it returns None, and the slow path (cometmq.client.send.request_making) encodes or rejects that message. Both
+# write the same bytes.
 #
 # Why this logic stands in a binding: docs/decisions/0027-logic-in-two-binding-files.md.
 from posix.time cimport CLOCK_REALTIME
@@ -255,7 +255,7 @@ cdef class FastPath:
         return PyBytes_FromStringAndSize(<const char *>near, <Py_ssize_t>used)
 
     def send(self, body, tags, keys, sharding_key, properties, bint is_awaited):
-        """Send a message; the future brings what becomes of it. None where it is to go the slow path."""
+        """Send a message; return the future of its result, or None if it must take the slow path."""
         cdef PendingSend send
         cdef int64_t now_ms = 0
         cdef bytes stored = self._stored(body, tags, keys, sharding_key, properties, &now_ms)
@@ -287,7 +287,7 @@ cdef class FastPath:
         return send
 
     def send_oneway(self, body, tags, keys, sharding_key, properties):
-        """Send a message that nobody is told of; False where it is to go the slow path."""
+        """Send a message one-way; False if it must take the slow path."""
         cdef int64_t now_ms = 0
         cdef bytes stored = self._stored(body, tags, keys, sharding_key, properties, &now_ms)
         if stored is None:
@@ -462,7 +462,7 @@ cdef class Accumulator:
         return size <= self._total_max_bytes - self._held_bytes
 
     cdef PendingBatch _with_room(self, str topic, object queue, str tags, bint wait_stored, size_t size):
-        """The batch that a record goes into. No other thread comes between this and what is done to it next, until a Python object is made."""
+        """Return the open batch for a record. No other thread runs between this call and the caller's next Python allocation."""
         cdef str place = "" if queue is None else f"{queue.broker_name}/{queue.queue_id}"
         cdef str name = f"{topic}\x01{tags or ''}\x01{place}\x01{wait_stored}"
         cdef PendingBatch pending, fresh
@@ -599,5 +599,5 @@ cdef class BatchFastPath:
         return part
 
     def send_oneway(self, body, tags, keys, sharding_key, properties):
-        """A message that nobody is told of is not batched: False."""
+        """Return False: one-way messages are not batched."""
         return False

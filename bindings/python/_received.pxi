@@ -297,7 +297,7 @@ cdef int _add_inner_batch(PulledMessages pulled, ReceivedMessage record, const _
 
 
 cdef bytes _unfold(ReceivedMessage record, _unfold_budget *left):
-    """The body of a compressed inner batch, within what is left for the answer."""
+    """Inflate a compressed inner batch within the answer's remaining budget."""
     cdef bytes body = _decompress(record._view.sys_flag, PyMemoryView_FromObject(_RawBody.of(record)), left.bytes)
     cdef uint32_t count = 0
     if len(body) > 0:

@@ -56,7 +56,7 @@ cdef class SendFuture:
             if loop is not None:
                 loop.call_exception_handler({"message": "a callback of a send raised", "exception": error})
             else:
-                # A batch that cannot go is told of in the thread that filled it.
+                # The thread that filled the batch reports its failure.
                 from logging import getLogger
                 getLogger("cometmq.client").error("a callback of a send raised", exc_info=error)
         return 0

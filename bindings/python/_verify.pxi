@@ -173,7 +173,7 @@ def repair_store(path, *, bint dry_run=False, bint cut_tail=False, bint cut_dama
                  on_damage=None, int64_t segment_bytes=0, int64_t queue_file_bytes=0, int64_t batch_file_bytes=0, int64_t ext_file_bytes=0,
                  int32_t index_slots=0, int32_t index_entries=0, commitlog_paths=(), delay_levels=None, batch_topics=(),
                  bint index_enabled=True, bint ext_enabled=False, bint lmq_enabled=False, bint check_property_crc=False):
-    """Build what is derived from a store's log anew; see csrc/store/check/cmq_repair.h.
+    """Rebuild queues and index from a store's log; see csrc/store/check/cmq_repair.h.
 
     Args:
         path: a store that nobody has open.

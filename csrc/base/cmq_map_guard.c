@@ -71,7 +71,7 @@ static void lose_page(uintptr_t page, uintptr_t step, const slot *in)
         while (page + step > end && !atomic_compare_exchange_weak(&runs[i].end, &end, page + step)) continue;
         return;
     }
-    abort();   /* a thousand mappings with lost pages: nothing more can be told apart */
+    abort();   /* a thousand mappings with lost pages: the table is full */
 }
 
 bool cmq_map_guard_search(const void *address, size_t bytes)

@@ -1,4 +1,4 @@
-/* cmq_pop_peek: requests that look for what could be popped and take nothing: is there something (200054, held as a pop is), and what is it (200052).
+/* cmq_pop_peek: requests that inspect the poppable messages without popping them: whether there are any (200054, held like a pop), and which (200052).
  *
  * Nothing is changed: no checkpoint, no progress, no lane.
  *

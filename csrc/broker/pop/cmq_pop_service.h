@@ -1,4 +1,4 @@
-/* cmq_pop_service: what all pops of a broker share: the buffer, the log that it writes to, ordered batches, what is revived, and the threads that keep their time.
+/* cmq_pop_service: state that all pops of a broker share: the buffer, the log it writes to, ordered batches, the revive, and their timer threads.
  *
  *     loops: pop, ack, change -> [buffer, ordered, log] <- thread: cmq_pop_buffer_step, 5 ms after it where the disk is awaited, else when something is due
  *                                                       <- thread: cmq_pop_revive
@@ -61,7 +61,7 @@ cmq_status CMQ_MUST_CHECK cmq_pop_service_create(cmq_pop_service **pops_out, con
 cmq_status CMQ_MUST_CHECK cmq_pop_service_start(cmq_pop_service *pops);
 /* Revive nothing more, store what is in memory, end the threads. The status is that of storing; stopped it is in any case. */
 cmq_status cmq_pop_service_stop(cmq_pop_service *pops);
-void cmq_pop_service_destroy(cmq_pop_service *pops);   /* what is in memory is lost, as when killed: stop before; NULL is fine */
+void cmq_pop_service_destroy(cmq_pop_service *pops);   /* loses the state in memory, like a kill: stop it first; NULL is fine */
 
 /* Manual: what both threads would do now. A status other than CMQ_OK is told by the next step, too. */
 cmq_status CMQ_MUST_CHECK cmq_pop_service_step(cmq_pop_service *pops);

@@ -342,7 +342,7 @@ static cmq_offset_asker asker_of(const cmq_broker_loop *l, const pull *p)
 static void note_progress(cmq_broker_loop *l, const pull *p, const pulled *got, int64_t committed)
 {
     const cmq_offset_key key = {.group = p->held.group, .topic = p->held.topic, .queue_id = p->held.queue_id};
-    /* Nothing to be told of a queue that never had a message; and of its own groups the broker alone keeps progress. */
+    /* A queue that never had a message has no progress; the progress of reserved groups is the broker's alone. */
     if ((got->max == 0 && committed < 0) || cmq_group_is_reserved(key.group)) return;
     /* Progress that cannot be kept (its table is full, a reset waits) is no reason to keep messages back. */
     const cmq_status status = cmq_offsets_pulled(l->broker->options.offsets, &key, got->next, committed, asker_of(l, p));

@@ -21,7 +21,7 @@ struct cmq_pop_lane {
     int32_t queue_id;
     uint16_t topic_bytes, group_bytes;
     bool waiting;                        /* listed in the shard's waiting */
-    cmq_pop_in_flight ages;                   /* what is in flight */
+    cmq_pop_in_flight ages;                   /* popped and not acknowledged */
     cmq_pop_first_times *firsts;              /* of that, what had its invisible time changed */
     char names[];                        /* the topic, then the group */
 };
