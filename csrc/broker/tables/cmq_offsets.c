@@ -15,6 +15,7 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_name_hash.h"
+#include "broker/tables/cmq_offset_groups.h"
 
 #define CHUNK_ENTRIES 4096u
 #define PLACES_FIRST 64u
@@ -28,7 +29,6 @@
 #define LINK_OUTSIDE UINT32_MAX       /* does not hang in the chain */
 #define ENTRIES_LIMIT (LINK_PAIR / 2)
 
-#define GROUP_BUCKETS 16384u
 #define SHARE_LEAST 64u               /* entries that any group may have while there is room at all */
 #define SHARE_OF_FREE 8u              /* beyond: as many as an eighth of what nobody has, so that no few groups can take all */
 
@@ -46,7 +46,7 @@ _Static_assert(sizeof(entry) == 32, "there may be millions of these");
 typedef struct pair {
     uint64_t hash;
     uint32_t first;                   /* of its entries */
-    uint32_t bucket;                  /* of its group */
+    cmq_offset_group *group;          /* one reference */
     uint32_t next_changed;
     uint16_t group_bytes, topic_bytes;
     uint8_t names[];                  /* the group's, then the topic's */
@@ -75,12 +75,13 @@ struct cmq_offsets {
     uint32_t entries_free;            /* first of the free ones */
     uint32_t entries_live, entries_held, entries_max;   /* held: with the dead ones */
     pair **pairs;                     /* by number; NULL: free */
-    uint32_t pair_capacity, pair_count;
+    uint32_t *pair_numbers_free;      /* a stack: those below pairs_made that are free; room for pair_capacity */
+    uint32_t pair_capacity, pairs_made, pair_numbers_free_count;
     places entry_places, pair_places;
     uint32_t changed_first, changed_last;
     int64_t commits;
     bool shared_out;                  /* groups have shares */
-    uint32_t group_entries[GROUP_BUCKETS];   /* by the hash of the group's name: as good as by group, which are few beside that, or have few */
+    cmq_offset_groups groups;         /* of the pairs */
     fence fences[CMQ_OFFSETS_FENCES_MAX];   /* oldest first */
     uint32_t fence_count;
     _Atomic uint32_t resets;          /* that are pending, and fences; changed under the mutex, asked without */
@@ -236,42 +237,44 @@ static void free_entry(cmq_offsets *offsets, uint32_t number)
     offsets->entries_held--;
 }
 
+/* A number that is free, and room for it. */
 static cmq_status CMQ_MUST_CHECK more_pairs(cmq_offsets *offsets)
 {
-    if (offsets->pair_count < offsets->pair_capacity) return CMQ_OK;
+    if (offsets->pair_numbers_free_count > 0 || offsets->pairs_made < offsets->pair_capacity) return CMQ_OK;
     const uint32_t capacity = offsets->pair_capacity == 0 ? 64 : offsets->pair_capacity * 2;
     pair **grown = realloc(offsets->pairs, capacity * sizeof *grown);
-    if (grown == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the names of %u groups in topics", capacity);
+    if (grown != NULL) offsets->pairs = grown;
+    uint32_t *numbers = grown == NULL ? NULL : realloc(offsets->pair_numbers_free, capacity * sizeof *numbers);
+    if (numbers == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the names of %u groups in topics", capacity);
+    offsets->pair_numbers_free = numbers;
     memset(grown + offsets->pair_capacity, 0, (capacity - offsets->pair_capacity) * sizeof *grown);
-    offsets->pairs = grown;
     offsets->pair_capacity = capacity;
     return CMQ_OK;
 }
 
-/* The lowest free number; there is one. Pairs are few beside entries, and made seldom. */
-static uint32_t free_pair_number(const cmq_offsets *offsets)
+static uint32_t take_pair_number(cmq_offsets *offsets)
 {
-    uint32_t number = offsets->pair_count;
-    for (uint32_t i = 0; i < offsets->pair_capacity && offsets->pairs[number] != NULL; i++) number = i;
-    return number;
+    return offsets->pair_numbers_free_count > 0 ? offsets->pair_numbers_free[--offsets->pair_numbers_free_count] : offsets->pairs_made++;
 }
-
-static uint32_t bucket_of(cmq_slice group) { return (uint32_t)(cmq_name_hash(group) >> 40) % GROUP_BUCKETS; }
 
 static cmq_status CMQ_MUST_CHECK make_pair(cmq_offsets *offsets, const cmq_offset_key *key, uint64_t hash, uint32_t *number_out)
 {
+    cmq_offset_group *group;
     cmq_status status = more_pairs(offsets);
     if (status == CMQ_OK) status = make_place(offsets, &offsets->pair_places, hash_of_pair);
+    if (status == CMQ_OK) status = cmq_offset_groups_refer(&offsets->groups, key->group, &group);
     if (status != CMQ_OK) return status;
     pair *made = malloc(sizeof *made + key->group.bytes + key->topic.bytes);
-    if (made == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the names of a group and its topic");
-    *made = (pair){.hash = hash, .first = NO_NUMBER, .bucket = bucket_of(key->group), .next_changed = LINK_OUTSIDE, .group_bytes = (uint16_t)key->group.bytes,
+    if (made == NULL) {
+        cmq_offset_groups_release(&offsets->groups, group);
+        return cmq_fail(CMQ_ERR_MEMORY, "no memory for the names of a group and its topic");
+    }
+    *made = (pair){.hash = hash, .first = NO_NUMBER, .group = group, .next_changed = LINK_OUTSIDE, .group_bytes = (uint16_t)key->group.bytes,
                    .topic_bytes = (uint16_t)key->topic.bytes};
     memcpy(made->names, key->group.data, key->group.bytes);
     memcpy(made->names + key->group.bytes, key->topic.data, key->topic.bytes);
-    *number_out = free_pair_number(offsets);
+    *number_out = take_pair_number(offsets);
     offsets->pairs[*number_out] = made;
-    offsets->pair_count++;
     put_place(&offsets->pair_places, hash, *number_out);
     return CMQ_OK;
 }
@@ -283,7 +286,8 @@ static void free_pair_if_unused(cmq_offsets *offsets, uint32_t number)
     if (of->first != NO_NUMBER || of->next_changed != LINK_OUTSIDE) return;
     drop_place(offsets, &offsets->pair_places, hash_of_pair, number);
     offsets->pairs[number] = NULL;
-    offsets->pair_count--;
+    offsets->pair_numbers_free[offsets->pair_numbers_free_count++] = number;
+    cmq_offset_groups_release(&offsets->groups, of->group);
     free(of);
 }
 
@@ -292,7 +296,8 @@ static cmq_status CMQ_MUST_CHECK make_entry(cmq_offsets *offsets, const cmq_offs
 {
     if (offsets->entries_held >= offsets->entries_max)
         return cmq_fail(CMQ_ERR_LIMIT, "there are offsets of %u queues in groups already", offsets->entries_max);
-    const uint32_t bucket = bucket_of(key->group), has = offsets->group_entries[bucket];
+    const cmq_offset_group *group = cmq_offset_groups_find(&offsets->groups, key->group);
+    const uint32_t has = group == NULL ? 0 : group->entries;
     if (offsets->shared_out && has >= SHARE_LEAST && has >= (offsets->entries_max - offsets->entries_held) / SHARE_OF_FREE)
         return cmq_fail(CMQ_ERR_LIMIT, "the group %.*s has offsets of %u queues, which is its share: an eighth of what is left of %u", (int)key->group.bytes,
                         (const char *)key->group.data, has, offsets->entries_max);
@@ -306,7 +311,7 @@ static cmq_status CMQ_MUST_CHECK make_entry(cmq_offsets *offsets, const cmq_offs
                                          .next_changed = LINK_OUTSIDE, .next_of_pair = of->first};
     of->first = number;
     offsets->entries_live++;
-    offsets->group_entries[bucket]++;
+    of->group->entries++;
     put_place(&offsets->entry_places, entry_hash(pair_number, key->queue_id), number);
     *number_out = number;
     return CMQ_OK;
@@ -406,8 +411,10 @@ void cmq_offsets_destroy(cmq_offsets *offsets)
     if (offsets == NULL) return;
     for (uint32_t i = 0; i < offsets->chunk_count; i++) free(offsets->chunks[i]);
     for (uint32_t i = 0; i < offsets->pair_capacity; i++) free(offsets->pairs[i]);
+    cmq_offset_groups_free(&offsets->groups);
     free(offsets->chunks);
     free(offsets->pairs);
+    free(offsets->pair_numbers_free);
     free(offsets->entry_places.at);
     free(offsets->pair_places.at);
     pthread_mutex_destroy(&offsets->mutex);
@@ -607,7 +614,7 @@ static uint32_t remove_pair(cmq_offsets *offsets, uint32_t pair_number)
         remove_fence(offsets, number);
         drop_place(offsets, &offsets->entry_places, hash_of_entry, number);
         offsets->entries_live--;
-        offsets->group_entries[of->bucket]--;
+        of->group->entries--;
         if (gone->next_changed == LINK_OUTSIDE) free_entry(offsets, number);
         else gone->pair = NO_NUMBER;
     }

@@ -463,6 +463,12 @@ static void no_group_takes_what_all_share(void)
             CHECK_OK(cmq_offsets_commit(offsets, &own, 5));
         }
     }
+    /* Nobody's share counts against another group, however many there are. */
+    for (int small = 0; small < 20000; small++) {
+        snprintf(name, sizeof name, "many-%d", small);
+        const cmq_offset_key own = {.group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T")};
+        CHECK_OK(cmq_offsets_commit(offsets, &own, 5));
+    }
     /* What a group gives back it may have again. */
     const cmq_slice greedy = cmq_slice_of_text("greedy-0");
     CHECK(cmq_offsets_remove(offsets, greedy, CMQ_SLICE_NONE) > 0);
