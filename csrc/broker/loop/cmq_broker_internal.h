@@ -178,10 +178,11 @@ typedef struct cmq_transfer_place {
 cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, uint32_t found, uint32_t messages_max, int64_t bytes_max, int64_t confirmed);
 /* Leave the units whose records could be ones, up to the first that could not; *next is lowered to that. CMQ_ERR_CORRUPT where the first is such a one. */
 cmq_status CMQ_MUST_CHECK cmq_transfer_check(const cmq_unit *units, uint32_t *count, int64_t *next);
-/* Copy the units' records; CMQ_ERR_OFFSET when one of them was deleted meanwhile. */
-cmq_status CMQ_MUST_CHECK cmq_transfer_copy(cmq_broker_loop *l, const cmq_unit *units, uint32_t count, uint8_t *into);
-/* Where the unit's record lies: in the place, or in another one that is pinned in its stead. Statuses as for a copy. */
-cmq_status CMQ_MUST_CHECK cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, const cmq_unit *unit, const uint8_t **record_out);
+/* Copy the records of the queue's units. Returns how many were copied: all, or those before one that cmq_transfer_reach fails for. */
+uint32_t CMQ_MUST_CHECK cmq_transfer_copy(cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *units, uint32_t count, uint8_t *into);
+/* Where the unit's record lies, all of it readable: in the place, or in another one that is pinned in its stead. CMQ_ERR_OFFSET when it was deleted
+ * meanwhile, CMQ_ERR_CORRUPT when the record there is not the unit's or cannot be read. */
+cmq_status CMQ_MUST_CHECK cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit, const uint8_t **record_out);
 static inline bool cmq_transfer_has(const cmq_transfer_place *place, const cmq_unit *unit)
 {
     return unit->phy >= place->start && unit->phy + unit->bytes <= place->end;

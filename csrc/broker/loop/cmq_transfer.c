@@ -1,13 +1,16 @@
 /* cmq_transfer: records on their way from the log into answers: how many fit, where they lie, and their copy. For pulls and pops.
  *
- * Nothing is allocated; a segment is pinned per stretch of records.
+ * Nothing is allocated; a segment is pinned per stretch of records. Each record is compared with its unit and its queue, and all its pages are touched,
+ * before it goes out: a damaged unit or a lost page is an error of that record, and the records before it are returned.
  *
  * Threads: the loop's.
  * Source:  consumption specification 3.2; upstream's DefaultMessageStore.isTheBatchFull.
  */
 #include "broker/loop/cmq_broker_internal.h"
 
+#include "base/cmq_map_guard.h"
 #include "store/cmq_store_internal.h"
+#include "store/read/cmq_unit_check.h"
 
 #define ANSWER_BYTES_MAX 16384u   /* of an answer's header */
 
@@ -48,36 +51,37 @@ void cmq_transfer_leave(cmq_transfer_place *place)
     *place = (cmq_transfer_place){0};
 }
 
-cmq_status cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, const cmq_unit *unit, const uint8_t **record_out)
+cmq_status cmq_transfer_reach(cmq_broker_loop *l, cmq_transfer_place *place, cmq_queue *queue, const cmq_unit *unit, const uint8_t **record_out)
 {
+    cmq_store *store = l->broker->store;
     *record_out = NULL;
     if (!cmq_transfer_has(place, unit)) {
         size_t available;
         cmq_transfer_leave(place);
-        const cmq_status status = cmq_log_pin(l->broker->store->log, unit->phy, &place->segment, &place->data, &available);
+        const cmq_status status = cmq_log_pin(store->log, unit->phy, &place->segment, &place->data, &available);
         if (status != CMQ_OK) return status;
         place->start = unit->phy;
         place->end = unit->phy + (int64_t)available;
-        if (unit->bytes < CMQ_RECORD_BYTES_MIN || unit->phy + unit->bytes > place->end)
-            return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the queue's unit %lld names %d bytes that the log does not have", (long long)unit->offset,
-                               unit->bytes);
     }
-    *record_out = place->data + (unit->phy - place->start);
-    if (cmq_load_i32(*record_out) == unit->bytes) return CMQ_OK;
-    return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the record at %lld has not the size that its queue's unit says", (long long)unit->phy);
+    const uint8_t *record = place->data + (unit->phy - place->start);
+    const size_t available = (size_t)(place->end - unit->phy);
+    const cmq_unit_owner owner = cmq_unit_owner_of(queue, true);
+    cmq_status status = CMQ_OK;
+    if (!cmq_unit_is_plain(&owner, unit, record, available)) status = cmq_unit_check(store, queue, unit, record, available);
+    if (status == CMQ_OK) status = cmq_map_guard_check(record, (size_t)unit->bytes, unit->phy);
+    if (status == CMQ_OK) *record_out = record;
+    return status;
 }
 
-cmq_status cmq_transfer_copy(cmq_broker_loop *l, const cmq_unit *units, uint32_t count, uint8_t *into)
+uint32_t cmq_transfer_copy(cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *units, uint32_t count, uint8_t *into)
 {
     cmq_transfer_place place = {0};
-    cmq_status status = CMQ_OK;
-    for (uint32_t i = 0; i < count && status == CMQ_OK; i++) {
-        const uint8_t *record;
-        status = cmq_transfer_reach(l, &place, &units[i], &record);
-        if (status != CMQ_OK) break;
-        memcpy(into, record, (size_t)units[i].bytes);
-        into += units[i].bytes;
+    const uint8_t *record;
+    uint32_t copied = 0;
+    for (; copied < count && cmq_transfer_reach(l, &place, queue, &units[copied], &record) == CMQ_OK; copied++) {
+        memcpy(into, record, (size_t)units[copied].bytes);
+        into += units[copied].bytes;
     }
     cmq_transfer_leave(&place);
-    return status;
+    return copied;
 }

@@ -168,7 +168,7 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *pop
     uint32_t count = 0;
     if (status == CMQ_OK) {
         const cmq_transfer fit = cmq_transfer_fit(l, l->units, found, wanted, cmq_pop_result_bytes_left(popped), confirmed);
-        count = cmq_pop_result_pin(popped, l, l->units, fit.count);
+        count = cmq_pop_result_pin(popped, l, queue, l->units, fit.count);
         if (count < fit.count) status = cmq_last_error()->status;
         if (count < found) next = l->units[count].offset;
     }

@@ -56,7 +56,7 @@ void cmq_pop_result_begin(cmq_pop_result *popped, uint32_t capacity);
 void cmq_pop_result_end(cmq_pop_result *popped);   /* unpin */
 void cmq_pop_result_fail(cmq_pop_result *popped, cmq_status status);   /* reads the thread's last error */
 /* Pin the records of the units, behind those that are there. Returns how many of them can be read; the last error says why not more. */
-uint32_t cmq_pop_result_pin(cmq_pop_result *popped, cmq_broker_loop *l, const cmq_unit *units, uint32_t count);
+uint32_t cmq_pop_result_pin(cmq_pop_result *popped, cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *units, uint32_t count);
 /* Does the queue whose first unit this is have a share in the answer, and how large may it be? Clients take no frame over CMQ_FRAME_BYTES_MAX, and half of it
  * is plenty; one message always fits. */
 int64_t cmq_pop_result_bytes_left(const cmq_pop_result *popped);

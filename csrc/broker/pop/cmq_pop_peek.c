@@ -107,7 +107,7 @@ static void peek_at_queue(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_re
     } else if (status == CMQ_OK && found > 0) {
         count = cmq_transfer_fit(l, l->units, found, wanted, cmq_pop_result_bytes_left(popped), confirmed).count;
         if (count < found) next = l->units[count].offset;
-        const uint32_t pinned = cmq_pop_result_pin(popped, l, l->units, count);
+        const uint32_t pinned = cmq_pop_result_pin(popped, l, queue, l->units, count);
         if (pinned < count) {
             status = cmq_last_error()->status;
             next = l->units[pinned].offset;

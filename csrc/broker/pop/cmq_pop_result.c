@@ -45,7 +45,7 @@ void cmq_pop_result_fail(cmq_pop_result *popped, cmq_status status)
     snprintf(popped->failure, sizeof popped->failure, "%s", cmq_last_error()->text);
 }
 
-uint32_t cmq_pop_result_pin(cmq_pop_result *popped, cmq_broker_loop *l, const cmq_unit *units, uint32_t count)
+uint32_t cmq_pop_result_pin(cmq_pop_result *popped, cmq_broker_loop *l, cmq_queue *queue, const cmq_unit *units, uint32_t count)
 {
     CMQ_ASSERT(popped->count + count <= popped->capacity);
     for (uint32_t i = 0; i < count; i++) {
@@ -54,7 +54,7 @@ uint32_t cmq_pop_result_pin(cmq_pop_result *popped, cmq_broker_loop *l, const cm
             CMQ_ASSERT(popped->place_count < CMQ_POP_MESSAGES_MAX);
             popped->places[popped->place_count++] = (cmq_transfer_place){0};
         }
-        if (cmq_transfer_reach(l, &popped->places[popped->place_count - 1], &units[i], &popped->items[popped->count + i].record) == CMQ_OK) continue;
+        if (cmq_transfer_reach(l, &popped->places[popped->place_count - 1], queue, &units[i], &popped->items[popped->count + i].record) == CMQ_OK) continue;
         cmq_transfer_leave(&popped->places[popped->place_count - 1]);
         return i;
     }

@@ -59,6 +59,7 @@ typedef struct pulled {
     uint32_t count;                  /* units to send */
     uint64_t bytes;
     uint32_t messages;
+    cmq_queue *queue;                /* of the units */
 } pulled;
 
 /* ---- answers ---- */
@@ -105,18 +106,18 @@ static cmq_segment *pin_stretch(cmq_broker_loop *l, const pulled *got, const uin
     if (got->bytes < LEND_BYTES) return NULL;
     const cmq_unit *first = &l->units[0], *last = &l->units[got->count - 1];
     if ((uint64_t)(last->phy + last->bytes - first->phy) != got->bytes) return NULL;
-    cmq_segment *segment;
-    size_t available;
-    if (cmq_log_pin(l->broker->store->log, first->phy, &segment, data_out, &available) != CMQ_OK) return NULL;   /* copying says why */
+    cmq_transfer_place place = {0};
+    const uint8_t *record;
     int64_t at = first->phy;
-    bool sound = available >= got->bytes;
+    bool sound = true;
     for (uint32_t i = 0; i < got->count && sound; i++) {
         const cmq_unit *unit = &l->units[i];
-        sound = unit->phy == at && unit->bytes >= CMQ_RECORD_BYTES_MIN && cmq_load_i32(*data_out + (at - first->phy)) == unit->bytes;
+        sound = unit->phy == at && cmq_transfer_reach(l, &place, got->queue, unit, &record) == CMQ_OK && place.start == first->phy;
         at += unit->bytes;
     }
-    if (sound) return segment;
-    cmq_segment_unpin(segment);
+    *data_out = place.data;
+    if (sound) return place.segment;
+    cmq_transfer_leave(&place);   /* copying says why */
     return NULL;
 }
 
@@ -130,6 +131,18 @@ static bool were_removed(cmq_broker_loop *l, const pull *p, pulled *got)
     got->bytes = 0;
     set(got, CMQ_RESPONSE_PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", min > p->held.from ? min : p->held.from);
     return true;
+}
+
+/* The answer has the first units only; the client asks for the others with its next pull. */
+static void keep_first(const cmq_broker_loop *l, pulled *got, uint32_t count)
+{
+    got->next = l->units[count].offset;
+    got->count = count;
+    got->bytes = got->messages = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        got->bytes += (uint64_t)l->units[i].bytes;
+        got->messages += (uint32_t)l->units[i].count;
+    }
 }
 
 static void answer_pulled(cmq_broker_loop *l, const pull *p, pulled *got)
@@ -153,10 +166,14 @@ static void answer_pulled(cmq_broker_loop *l, const pull *p, pulled *got)
     cmq_command_add_i64(&writer, CMQ_NAME("groupSysFlag"), p->group->sys_flag);
     const size_t header = cmq_command_end(&writer, got->bytes);
     CMQ_ASSERT(header <= ANSWER_BYTES);
-    const cmq_status status = pinned == NULL ? cmq_transfer_copy(l, l->units, got->count, out + header) : CMQ_OK;
-    if (status != CMQ_OK) {
-        if (!were_removed(l, p, got)) answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
-        else answer_pulled(l, p, got);
+    const uint32_t copied = pinned == NULL ? cmq_transfer_copy(l, got->queue, l->units, got->count, out + header) : got->count;
+    if (copied < got->count) {
+        if (copied == 0 && !were_removed(l, p, got)) {
+            answer_text(l, p, CMQ_RESPONSE_SYSTEM_ERROR, FORBIDDEN_NOT, cmq_last_error()->text);
+            return;
+        }
+        if (copied > 0) keep_first(l, got, copied);
+        answer_pulled(l, p, got);
         return;
     }
     cmq_conn_commit(conn, header + (pinned == NULL ? got->bytes : 0));
@@ -273,6 +290,7 @@ static cmq_status look(cmq_broker_loop *l, const pull *p, pulled *got)
     cmq_queue *queue = cmq_queues_find(broker->queues, p->topic->name, p->held.queue_id);
     *got = (pulled){0};
     if (queue != NULL) {
+        got->queue = queue;
         got->min = cmq_queue_min(queue);
         got->max = cmq_queue_max(queue, confirmed);
     }
