@@ -46,11 +46,11 @@ static void read_confirmed(cmq_store *store, int64_t *end, int64_t *store_ms, in
 {
     pthread_mutex_lock(&store->commit_mutex);
     while (store->leader) pthread_cond_wait(&store->leader_gone, &store->commit_mutex);
-    pthread_mutex_lock(&store->seat);
+    pthread_mutex_lock(&store->writer_mutex);
     *end = cmq_log_confirmed(store->log);
     *store_ms = atomic_load_explicit(&store->confirmed_ms, memory_order_relaxed);
     *last_phy = atomic_load_explicit(&store->confirmed_last_phy, memory_order_relaxed);
-    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->writer_mutex);
     pthread_mutex_unlock(&store->commit_mutex);
 }
 
@@ -152,9 +152,9 @@ cmq_status cmq_store_point_before(cmq_store *store, leaves without, void *contex
 /* Staged bytes of appends that do not wait must not lie about. */
 static cmq_status commit_unwaited(cmq_store *store)
 {
-    pthread_mutex_lock(&store->seat);
+    pthread_mutex_lock(&store->writer_mutex);
     const int64_t end = cmq_log_end(store->log);
-    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->writer_mutex);
     return end > cmq_log_confirmed(store->log) ? cmq_store_commit(store, end) : CMQ_OK;
 }
 
@@ -196,9 +196,9 @@ static bool durable_point_due(cmq_store *store, int64_t now_ms)
 static void settle_dirty(cmq_store *store)
 {
     atomic_store(&store->dirty, false);
-    pthread_mutex_lock(&store->seat);
+    pthread_mutex_lock(&store->writer_mutex);
     const bool behind = cmq_log_end(store->log) > store->durable_end;
-    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->writer_mutex);
     if (behind) cmq_store_mark_dirty(store);   /* and wake the thread: it may have looked in between, and sleep for good */
 }
 
@@ -235,9 +235,9 @@ static cmq_status maintain(cmq_store *store, bool force)
     if (store->follow != NULL) cmq_follow_beat(store->follow, now_ms);
     if (is_due(now_ms, store->trimmed_at_ms, TRIM_MS)) {
         store->trimmed_at_ms = now_ms;
-        pthread_mutex_lock(&store->seat);
+        pthread_mutex_lock(&store->writer_mutex);
         cmq_queues_trim(store->queues);
-        pthread_mutex_unlock(&store->seat);
+        pthread_mutex_unlock(&store->writer_mutex);
     }
     settle_dirty(store);
     return first.status != CMQ_OK ? cmq_fail_again(&first) : status;
@@ -284,9 +284,9 @@ bool cmq_store_is_full(cmq_store *store)
 {
     if (atomic_load_explicit(&store->disk_full, memory_order_relaxed)) {
         if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return true;
-        pthread_mutex_lock(&store->seat);
+        pthread_mutex_lock(&store->writer_mutex);
         cmq_status status = cmq_log_try_room(store->log);
-        pthread_mutex_unlock(&store->seat);
+        pthread_mutex_unlock(&store->writer_mutex);
         if (status == CMQ_OK && store->index != NULL && cmq_index_files(store->index) > 0) {
             pthread_mutex_lock(&store->index_mutex);
             status = cmq_index_make_room(store->index, 1);

@@ -63,9 +63,9 @@ static cmq_status delete_if_due(cmq_store *store, int64_t now_ms, bool any_age)
     if (!any_age && now_ms - info.modified_ms < store->options.retention.reserved_ms) return CMQ_END;
     /* Only what is flushed and dispatched may go; and the last record below the durable point stays, by which recovery knows that the point is true. */
     if (cmq_log_min(store->log) + store->sizes.segment_bytes >= store->durable_end) return CMQ_END;
-    pthread_mutex_lock(&store->seat);   /* the writer makes segments in the same table */
+    pthread_mutex_lock(&store->writer_mutex);   /* the writer makes segments in the same table */
     status = cmq_log_delete_first(store->log);
-    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->writer_mutex);
     return status;
 }
 
@@ -144,11 +144,11 @@ cmq_status cmq_store_delete_expired_queues(cmq_store *store, uint32_t *deleted_o
     /* An opening that believed that they are there, or all gone, would look for them in the whole log. */
     cmq_status status = cmq_store_point_before(store, NULL, NULL);
     if (status == CMQ_OK) {
-        pthread_mutex_lock(&store->seat);
+        pthread_mutex_lock(&store->writer_mutex);
         cmq_store_announce(store, NULL);
         status = cmq_queues_delete_expired(store->queues, cmq_log_min(store->log), cmq_store_is_system_topic, NULL, deleted_out);
         cmq_store_announced(store);
-        pthread_mutex_unlock(&store->seat);
+        pthread_mutex_unlock(&store->writer_mutex);
         cmq_watches_notify(store->watches);
         if (status == CMQ_OK && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);
     }

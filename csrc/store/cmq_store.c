@@ -43,7 +43,7 @@ static cmq_status take_options(cmq_store *store, const cmq_store_options *option
 cmq_status cmq_store_set_batch_topic(cmq_store *store, cmq_slice topic)
 {
     cmq_status status = CMQ_OK;
-    pthread_mutex_lock(&store->seat);
+    pthread_mutex_lock(&store->writer_mutex);
     for (uint32_t i = 0; i < store->batch_topic_count; i++)
         if (cmq_slice_equal(topic, cmq_slice_of_text(store->batch_topics[i]))) goto done;
     if (store->batch_topic_count == CMQ_BATCH_TOPICS_MAX) {
@@ -54,7 +54,7 @@ cmq_status cmq_store_set_batch_topic(cmq_store *store, cmq_slice topic)
     if (copy == NULL) status = cmq_fail(CMQ_ERR_MEMORY, "no memory for a topic name");
     else store->batch_topics[store->batch_topic_count++] = copy;
 done:
-    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->writer_mutex);
     return status;
 }
 
@@ -187,7 +187,7 @@ static cmq_status open_parts(cmq_store *store)
 
 static void init_locks(cmq_store *store)
 {
-    pthread_mutex_init(&store->seat, NULL);
+    pthread_mutex_init(&store->writer_mutex, NULL);
     pthread_mutex_init(&store->commit_mutex, NULL);
     for (int i = 0; i < 2; i++) pthread_cond_init(&store->group_done[i], NULL);
     pthread_cond_init(&store->leader_gone, NULL);
@@ -204,7 +204,7 @@ static void init_locks(cmq_store *store)
 
 static void destroy_locks(cmq_store *store)
 {
-    pthread_mutex_destroy(&store->seat);
+    pthread_mutex_destroy(&store->writer_mutex);
     pthread_mutex_destroy(&store->commit_mutex);
     for (int i = 0; i < 2; i++) pthread_cond_destroy(&store->group_done[i]);
     pthread_cond_destroy(&store->leader_gone);
@@ -446,12 +446,12 @@ static cmq_status delete_topic(cmq_store *store, cmq_slice topic)
 {
     cmq_status status = cmq_store_point_before(store, is_of_topic, &topic);
     if (status != CMQ_OK) return status;
-    pthread_mutex_lock(&store->seat);
+    pthread_mutex_lock(&store->writer_mutex);
     cmq_store_announce(store, &topic);
     status = cmq_queues_delete_topic(store->queues, topic);
     cmq_store_announced(store);
     const bool more = cmq_log_end(store->log) > store->durable_end;
-    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->writer_mutex);
     cmq_watches_notify(store->watches);
     /* Recovery must not read again what was appended to the topic in between: that would bring it back. */
     if (status == CMQ_OK && more && !atomic_load_explicit(&store->fenced, memory_order_acquire)) status = cmq_store_durable_point(store, false);

@@ -1,7 +1,7 @@
 /* cmq_store_internal: the struct behind cmq_store, for the files that together are the store:
  *
  *   cmq_store.c      open, close, settings, what is there
- *   cmq_append.c     messages in, under the writer seat
+ *   cmq_append.c     messages in, under the writer lock
  *   cmq_append_run.c many that are alike, as one claim
  *   cmq_commit.c     group commit, confirming, fencing
  *   cmq_dispatch.c   a stored record to its queue units and keys (recovery and followers)
@@ -18,7 +18,7 @@
  *   cmq_verify*.c    everything held against everything
  *   cmq_repair*.c    what a store is made whole with
  *
- * Lock order: maintain_mutex, commit_mutex, seat, index_mutex; a watcher's own two inside the seat. refresh_mutex is a follower's and taken alone.
+ * Lock order: maintain_mutex, commit_mutex, writer_mutex, index_mutex; a watcher's own two inside the writer lock. refresh_mutex is a follower's and taken alone.
  * commit_mutex is not held while bytes are written; `leader` stands for it.
  */
 #ifndef CMQ_STORE_INTERNAL_H
@@ -42,7 +42,7 @@
 
 #define CMQ_BODY_BYTES_DEFAULT (4u << 20)
 #define CMQ_RECORD_SLACK_BYTES 65536u            /* a record may be so much larger than the largest body (spec store 2.5) */
-#define CMQ_APPEND_CHUNK_MAX 4096u               /* messages per hold of the seat */
+#define CMQ_APPEND_CHUNK_MAX 4096u               /* messages per hold of the writer lock */
 #define CMQ_BATCH_TOPICS_MAX 1024
 
 /* Keys of records that are not confirmed yet. */
@@ -89,15 +89,15 @@ struct cmq_store {
     cmq_durable_point_file *points;
     cmq_checkpoint checkpoint;          /* maintain_mutex */
 
-    /* The writer seat: whoever holds it is the log's one writer. */
-    pthread_mutex_t seat;
-    int64_t store_ms;                   /* of the last record; never goes back. Seat */
-    int64_t last_phy;                   /* start of the last record, -1: none. Seat */
-    cmq_pending_keys pending[2];        /* filled under the seat; the other one belongs to the commit leader */
-    uint32_t light_queues, light_seen;  /* light queues among the first `light_seen` of the queues. Seat */
-    uint32_t filling_keys;              /* index of the one being filled. Seat */
-    uint32_t keys_granted;              /* keys the index has room for beyond all pending. Seat */
-    char *batch_topics[CMQ_BATCH_TOPICS_MAX];   /* seat */
+    /* The writer lock: whoever holds it is the log's one writer. */
+    pthread_mutex_t writer_mutex;
+    int64_t store_ms;                   /* of the last record; never goes back. Under the writer lock */
+    int64_t last_phy;                   /* start of the last record, -1: none. Under the writer lock */
+    cmq_pending_keys pending[2];        /* filled under the writer lock; the other one belongs to the commit leader */
+    uint32_t light_queues, light_seen;  /* light queues among the first `light_seen` of the queues. Under the writer lock */
+    uint32_t filling_keys;              /* index of the one being filled. Under the writer lock */
+    uint32_t keys_granted;              /* keys the index has room for beyond all pending. Under the writer lock */
+    char *batch_topics[CMQ_BATCH_TOPICS_MAX];   /* writer_mutex */
     uint32_t batch_topic_count;
 
     /* Group commit. */
@@ -105,7 +105,7 @@ struct cmq_store {
     pthread_cond_t group_done[2];       /* who waits for the group that is being written, and for the one behind it; by the group's number */
     pthread_cond_t leader_gone;
     bool leader;                        /* somebody is writing a group out. commit_mutex */
-    _Atomic int64_t taken;              /* the group taken last: its end * 2, and its number's last bit. Stored under the seat */
+    _Atomic int64_t taken;              /* the group taken last: its end * 2, and its number's last bit. Stored under the writer lock */
     pthread_mutex_t index_mutex;        /* one caller of the index's writer functions at a time */
 
     _Atomic bool fenced;
@@ -171,10 +171,10 @@ typedef struct cmq_dispatch_facts {
 
 void cmq_dispatch_learn(const cmq_store *store, const cmq_record_view *view, cmq_dispatch_facts *facts_out);
 
-/* The kind of queue that a record of this topic goes to. Seat (or opening, or refresh). */
+/* The kind of queue that a record of this topic goes to. Under the writer lock (or opening, or refresh). */
 cmq_queue_kind cmq_dispatch_kind(const cmq_store *store, cmq_slice topic, int32_t queue_id, int32_t sys_flag);
 
-/* Put the record's units where they belong, if they are not there yet. Seat (or opening, or refresh). */
+/* Put the record's units where they belong, if they are not there yet. Under the writer lock (or opening, or refresh). */
 cmq_status CMQ_MUST_CHECK cmq_dispatch_units(cmq_store *store, const cmq_record_view *view, const cmq_dispatch_facts *facts);
 /* The same where the record's queue is known; facts->in_queue. */
 cmq_status CMQ_MUST_CHECK cmq_dispatch_units_to(cmq_store *store, cmq_queue *queue, const cmq_record_view *view, const cmq_dispatch_facts *facts);
@@ -205,7 +205,7 @@ static inline bool cmq_is_lmq(cmq_slice name) { return cmq_slice_starts_with(nam
 
 /* ---- cmq_commit.c ---- */
 
-/* Readers may see everything up to `end`. Seat (async) or leader (sync). */
+/* Readers may see everything up to `end`. The writer (async) or the commit leader (sync). */
 void cmq_store_publish(cmq_store *store, int64_t end, int64_t store_ms, int64_t last_phy);
 
 /* There is something for the background thread to do; wakes it if it slept. */
@@ -249,7 +249,7 @@ cmq_status CMQ_MUST_CHECK cmq_store_begin_view(cmq_store *store);
 /* CMQ_ERR_CLOSED for a view that has found out that it cannot go on. */
 cmq_status CMQ_MUST_CHECK cmq_store_check_view(cmq_store *store);
 
-/* The writer's side: announce a deletion to followers before its files go (under the seat), and say that they are gone. */
+/* The writer's side: announce a deletion to followers before its files go (under the writer lock), and say that they are gone. */
 void cmq_store_announce(cmq_store *store, const cmq_slice *topic);   /* NULL: of what has expired */
 void cmq_store_announced(cmq_store *store);
 

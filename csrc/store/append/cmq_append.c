@@ -1,4 +1,4 @@
-/* cmq_append: messages in: measured, placed, encoded, put into their queues, under the writer seat.
+/* cmq_append: messages in: measured, placed, encoded, put into their queues, under the writer lock.
  *
  * Per message, 128 B body, one queue, no keys: the record's bytes once (into the map, or into staging), one 24-byte unit in the queue's tail,
  * no system call, no allocation, no lock, no clock. Per chunk of up to 4096: one lock, one clock read, one publish. With keys: a hash
@@ -6,7 +6,7 @@
  * cmq_append_run.c.
  *
  * Invariant: a failure is found before the message that it is about has changed anything, so what was appended before it stands.
- * Threads:   the seat is taken per chunk; columns are read while it is held, so they must not wait for anything.
+ * Threads:   the writer lock is taken per chunk; columns are read while it is held, so they must not wait for anything.
  * Way:       caller -> [cmq_append] -> cmq_log, cmq_queue -> cmq_commit
  * Source:    upstream's CommitLog.asyncPutMessage(s), HookUtils; spec store 2.5 to 2.12. One writer: spec native 2.
  */
@@ -494,7 +494,7 @@ static cmq_status check_writable(cmq_store *store)
     return CMQ_OK;
 }
 
-/* One hold of the seat. *done counts on; CMQ_AGAIN: what was staged must be committed first. */
+/* One hold of the writer lock. *done counts on; CMQ_AGAIN: what was staged must be committed first. */
 static cmq_status append_chunk(append_context *c, uint32_t *done)
 {
     cmq_store *store = c->store;
@@ -522,13 +522,13 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     return status;
 }
 
-/* Async: what this hold of the seat encoded is readable from here on. */
+/* Async: what this hold of the writer lock encoded is readable from here on. */
 static cmq_status settle_chunk(cmq_store *store)
 {
     if (store->options.flush == CMQ_FLUSH_SYNC) return CMQ_OK;
     const int64_t end = cmq_log_end(store->log);
     if (end == cmq_log_confirmed(store->log)) return CMQ_OK;
-    /* Another's write failed while this one waited for the seat: what that one left out must not be published. */
+    /* Another's write failed while this one waited for the writer lock: what that one left out must not be published. */
     if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
     cmq_pending_keys *keys = &store->pending[store->filling_keys];
     if (keys->count > 0) cmq_store_put_keys(store, keys);
@@ -550,7 +550,7 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
     cmq_status status = CMQ_OK;
     while (appended->count < c->append->count) {
         const uint32_t before = appended->count;
-        pthread_mutex_lock(&store->seat);
+        pthread_mutex_lock(&store->writer_mutex);
         const int64_t began = cmq_log_end(store->log);
         /* Between two holds another thread may have used the room, or deleted the topic. */
         c->queue = NULL;
@@ -564,7 +564,7 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         appended->first_queue_offset = c->first_queue_offset;
         appended->first_physical_offset = c->first_phy;
         appended->store_timestamp_ms = c->fields.store_timestamp_ms;
-        pthread_mutex_unlock(&store->seat);
+        pthread_mutex_unlock(&store->writer_mutex);
         if (!sync) cmq_watches_notify(store->watches);
         note_space(store, status);
         if (settled != CMQ_OK) {
@@ -582,9 +582,9 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
 
 void cmq_store_set_staging(cmq_store *store, int64_t bytes_max)
 {
-    pthread_mutex_lock(&store->seat);
+    pthread_mutex_lock(&store->writer_mutex);
     cmq_log_set_staging(store->log, bytes_max);
-    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->writer_mutex);
 }
 
 static cmq_status check_message(append_context *c, uint32_t i)

@@ -19,14 +19,14 @@ typedef struct append_context {
     bool tags_vary;
     bool multi;                     /* multi-dispatch may apply */
     bool schedule;                  /* the schedule topic: tags code is a time */
-    bool watched;                   /* during this hold of the seat: somebody watches queues of this store */
+    bool watched;                   /* during this hold of the writer lock: somebody watches queues of this store */
     uint32_t tag_hash;              /* of a tag that stays the same */
     cmq_queue *queue;               /* of queue_id */
     uint32_t queue_room;            /* units granted in it */
     int64_t first_queue_offset, first_phy;         /* of the call's first message; -1 */
     bool alike;                     /* the chunk's messages differ in body, tags, keys and queue only: `mould` has the rest */
     cmq_record_mould mould;
-    cmq_queue *queue_of[CMQ_APPEND_QUEUES];        /* of small queue ids, found during this hold of the seat; NULL: not yet */
+    cmq_queue *queue_of[CMQ_APPEND_QUEUES];        /* of small queue ids, found during this hold of the writer lock; NULL: not yet */
     unsigned scratch_used;                         /* the one whose bytes the properties are now */
     uint8_t scratch[2][CMQ_PROPERTY_BYTES_MAX + 1];   /* properties made anew for inner batches and light queues */
 } append_context;
@@ -47,7 +47,7 @@ static inline cmq_slice column_at(const cmq_column *column, uint32_t i)
     return CMQ_SLICE_NONE;
 }
 
-/* ---- cmq_append.c; all with the seat ---- */
+/* ---- cmq_append.c; all with the writer lock ---- */
 
 /* Make `queue_id` of the call's topic c->queue. */
 cmq_status CMQ_MUST_CHECK cmq_append_enter_queue(append_context *c, int32_t queue_id);
@@ -64,7 +64,7 @@ static inline void cmq_append_add_key(cmq_pending_keys *pending, uint32_t seed, 
 /* The keys of the record at `phy`, as a KEYS value has them; granted before. */
 void cmq_append_add_keys(append_context *c, cmq_slice keys, int64_t phy);
 
-/* ---- cmq_append_run.c; all with the seat ---- */
+/* ---- cmq_append_run.c; all with the writer lock ---- */
 
 /* Do the messages of this call differ in body, tags, keys and queue only? Then c->mould is made for this chunk's store time. */
 bool cmq_append_run_begin(append_context *c);

@@ -83,7 +83,7 @@ static void wake_waiting(cmq_store *store)
 /* One group, as the leader. */
 static cmq_status write_group(cmq_store *store)
 {
-    pthread_mutex_lock(&store->seat);
+    pthread_mutex_lock(&store->writer_mutex);
     cmq_staged *staged = cmq_log_take_staged(store->log);
     cmq_pending_keys *keys = &store->pending[store->filling_keys];
     store->filling_keys ^= 1u;
@@ -92,7 +92,7 @@ static cmq_status write_group(cmq_store *store)
     /* Nothing is staged where the log's end went to the next segment over a rest too small for a blank. */
     const int64_t end = staged != NULL ? cmq_staged_end(staged) : cmq_log_end(store->log);
     atomic_store_explicit(&store->taken, end * 2 + (~taken_group(store) & 1), memory_order_release);
-    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->writer_mutex);
     const cmq_status status = staged != NULL ? cmq_log_write_staged(store->log, staged) : CMQ_OK;
     if (status != CMQ_OK) return cmq_store_fence(store);   /* the keys stay where they are: nothing is put any more */
     cmq_log_close_flushed(store->log);
@@ -129,9 +129,9 @@ cmq_status cmq_store_wait(cmq_store *store, int64_t end)
 {
     if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "a read-only store has nothing to wait for");
     if (cmq_log_confirmed(store->log) >= end) return CMQ_OK;
-    pthread_mutex_lock(&store->seat);
+    pthread_mutex_lock(&store->writer_mutex);
     const int64_t last = cmq_log_end(store->log);
-    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->writer_mutex);
     if (end > last) return cmq_fail_at(CMQ_ERR_OFFSET, end, "nothing was appended up to %lld; the log ends at %lld", (long long)end, (long long)last);
     return cmq_store_commit(store, end);
 }

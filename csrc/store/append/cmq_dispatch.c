@@ -2,7 +2,7 @@
  *
  * Used where the log is read again: recovery and followers. The append path knows all of this already and does not parse.
  *
- * Threads: cmq_dispatch_units needs the seat, or an opening or refresh that has the store to itself; the rest is pure.
+ * Threads: cmq_dispatch_units needs the writer lock, or an opening or refresh that has the store to itself; the rest is pure.
  * Way:     log -> [cmq_dispatch] -> cmq_queue, cmq_index
  * Source:  upstream's CommitLogDispatcherBuildConsumeQueue, -BuildIndex, MultiDispatch; spec store 2.11, 3.2, 3.8, 4.3, 5.1.
  */

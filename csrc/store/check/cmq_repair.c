@@ -27,7 +27,7 @@ static cmq_status CMQ_MUST_CHECK make_store(cmq_repair *repair)
     cmq_store *store = calloc(1, sizeof *store);
     if (store == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for a store");
     repair->store = store;
-    pthread_mutex_init(&store->seat, NULL);
+    pthread_mutex_init(&store->writer_mutex, NULL);
     store->fs = repair->fs;
     store->clock = options->clock.now_ms != NULL ? options->clock : cmq_clock_system();
     store->options = *options;
@@ -98,7 +98,7 @@ static void free_store(cmq_store *store)
     free_sets(store);
     cmq_log_close(store->log, false);
     for (uint32_t i = 0; i < store->batch_topic_count; i++) free(store->batch_topics[i]);
-    pthread_mutex_destroy(&store->seat);
+    pthread_mutex_destroy(&store->writer_mutex);
     free(store);
 }
 

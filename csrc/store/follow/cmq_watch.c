@@ -8,7 +8,7 @@
  * Why no unit is missed. Let W be the writer, which puts a unit and then looks at the mark, and A an add, which sets the mark and then looks at the
  * queue's last unit. Between its two steps each adds to `meeting`. These additions have an order, and the second of them sees all that its thread's
  * counterpart did before the first. If W's is the second, W finds the mark, and lists the queue. If A's is, A finds the unit: a confirmed one is what
- * the caller's own look will show, an unconfirmed one makes A list the queue itself. W adds once per hold of the seat, after all its units: the
+ * the caller's own look will show, an unconfirmed one makes A list the queue itself. W adds once per hold of the writer lock, after all its units: the
  * queues that it put units into are noted meanwhile.
  *
  * Why no signal is missed. Whoever confirms moves the confirmed end, adds to `meeting`, and looks at signal_end; who lists or takes sets signal_end,
@@ -45,7 +45,7 @@ struct cmq_watcher {
     cmq_store *store;
     cmq_watch_signal signal;
     void *context;
-    _Atomic bool live;               /* changed under the seat and both mutexes */
+    _Atomic bool live;               /* changed under the writer lock and both mutexes */
     pthread_mutex_t signal_mutex;    /* held while the signal is given; outside `mutex` */
     pthread_mutex_t mutex;           /* what follows. The innermost lock */
     uint8_t *states;                 /* by the queue's index */
@@ -60,10 +60,10 @@ struct cmq_watcher {
 
 struct cmq_watches {
     const cmq_log *log;
-    _Atomic uint32_t live_end;       /* behind the last place with a watcher. Changed under the seat */
+    _Atomic uint32_t live_end;       /* behind the last place with a watcher. Changed under the writer lock */
     _Atomic uint64_t meeting;
-    uint32_t noted_count;            /* seat */
-    cmq_queue *noted[NOTED_MAX];     /* seat */
+    uint32_t noted_count;            /* writer_mutex */
+    cmq_queue *noted[NOTED_MAX];     /* writer_mutex */
     cmq_watcher watchers[CMQ_WATCHERS_MAX];
 };
 
@@ -100,7 +100,7 @@ void cmq_watches_destroy(cmq_watches *watches)
 
 static uint32_t live_end(const cmq_watches *watches) { return atomic_load_explicit(&watches->live_end, memory_order_relaxed); }
 
-/* With the seat, after a watcher came or went. */
+/* With the writer lock, after a watcher came or went. */
 static void set_live_end(cmq_watches *watches)
 {
     uint32_t end = CMQ_WATCHERS_MAX;
@@ -118,7 +118,7 @@ cmq_status cmq_watcher_create(cmq_watcher **watcher_out, cmq_store *store, cmq_w
     cmq_watches *all = store->watches;
     *watcher_out = NULL;
     if (all == NULL) return cmq_fail(CMQ_ERR_READ_ONLY, "a store that was opened read-only has no watchers");
-    pthread_mutex_lock(&store->seat);   /* who appends knows for a whole hold of the seat whether there are watchers */
+    pthread_mutex_lock(&store->writer_mutex);   /* who appends knows for a whole hold of the writer lock whether there are watchers */
     cmq_watcher *free_one = NULL;
     for (uint32_t i = 0; i < CMQ_WATCHERS_MAX && free_one == NULL; i++)
         if (!atomic_load_explicit(&all->watchers[i].live, memory_order_relaxed)) free_one = &all->watchers[i];
@@ -133,7 +133,7 @@ cmq_status cmq_watcher_create(cmq_watcher **watcher_out, cmq_store *store, cmq_w
         pthread_mutex_unlock(&free_one->signal_mutex);
         set_live_end(all);
     }
-    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->writer_mutex);
     *watcher_out = free_one;
     return free_one != NULL ? CMQ_OK : cmq_fail(CMQ_ERR_LIMIT, "the store has %u watchers already", CMQ_WATCHERS_MAX);
 }
@@ -142,7 +142,7 @@ void cmq_watcher_destroy(cmq_watcher *watcher)
 {
     if (watcher == NULL) return;
     cmq_store *store = watcher->store;
-    pthread_mutex_lock(&store->seat);
+    pthread_mutex_lock(&store->writer_mutex);
     pthread_mutex_lock(&watcher->signal_mutex);
     pthread_mutex_lock(&watcher->mutex);
     CMQ_ASSERT(atomic_load_explicit(&watcher->live, memory_order_relaxed));
@@ -157,7 +157,7 @@ void cmq_watcher_destroy(cmq_watcher *watcher)
     pthread_mutex_unlock(&watcher->mutex);
     pthread_mutex_unlock(&watcher->signal_mutex);
     set_live_end(watcher->all);
-    pthread_mutex_unlock(&store->seat);
+    pthread_mutex_unlock(&store->writer_mutex);
 }
 
 /* ---- states and the ring; with the watcher's mutex ---- */

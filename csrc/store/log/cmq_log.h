@@ -15,7 +15,7 @@
  *             costs a quarter of msync on a mapped page. Async: straight into the mapped segment, whose pages were made before: a segment ahead by
  *             the helper under steady appends, else by the writer, a piece ahead.
  *             Blocks are always reserved before anything is encoded, so neither a store into the map nor the pwrite meets a full disk.
- * Threads:    "writer": the holder of the writer seat. "flush": one thread at a time, beside the writer. "reader": any thread.
+ * Threads:    "writer": the holder of the writer lock. "flush": one thread at a time, beside the writer. "reader": any thread.
  * Way:        cmq_append -> [cmq_log] -> cmq_commit -> readers
  * Source:     upstream's CommitLog, MappedFileQueue; spec store 1.2, 1.3, 2.6, 6. Measured choices: docs/decisions/0002.
  */
@@ -106,7 +106,7 @@ int64_t cmq_log_last_file_end(const cmq_log *log);   /* end of the newest segmen
 
 /* ---- flush ---- */
 
-/* Staged: hand over what was encoded since the last take. Called with the seat held and the buffer taken before written. */
+/* Staged: hand over what was encoded since the last take. Called with the writer lock held and the buffer taken before written. */
 typedef struct cmq_staged cmq_staged;   /* lives in the log */
 cmq_staged *cmq_log_take_staged(cmq_log *log);   /* NULL: nothing was encoded since the last take */
 int64_t cmq_staged_end(const cmq_staged *staged);
@@ -122,7 +122,7 @@ cmq_status CMQ_MUST_CHECK cmq_log_sync(cmq_log *log, int64_t end);
 void cmq_log_close_flushed(cmq_log *log);
 
 /* Make the segment after the current one, reserve its blocks and (async) warm its pages, a step of 4 MiB at a time; CMQ_END when there is nothing
- * to do. Called by the prewarming helper without the seat. It never works in the segment that the writer is in: warming must be a whole
+ * to do. Called by the prewarming helper without the writer lock. It never works in the segment that the writer is in: warming must be a whole
  * segment ahead to help (spec native 1). */
 cmq_status CMQ_MUST_CHECK cmq_log_prewarm_step(cmq_log *log);
 

@@ -10,7 +10,7 @@
  *             record ends at or before the confirmed end given to cmq_queues_flush; behind the last unit a file of ours
  *             reads as zero.
  * Visible:    readers pass the store's confirmed end; a unit is visible iff phy + bytes <= confirmed_end.
- * Threads:    "writer" functions: one thread at a time (the holder of the store's writer seat). "flush" functions: one
+ * Threads:    "writer" functions: one thread at a time (the holder of the store's writer lock). "flush" functions: one
  *             thread at a time, beside the writer. "reader" functions: any thread, never block the writer, never wait
  *             for it.
  * Way:        cmq_log -> [cmq_queue] -> reads, scans

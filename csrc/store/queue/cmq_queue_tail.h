@@ -28,7 +28,7 @@
 #include "store/queue/cmq_tail_pool.h"
 
 #define CMQ_HEAT_TOUCHED 1u   /* since cold rings were last looked for */
-#define CMQ_HEAT_NOTED 2u     /* among what this hold of the seat put units into (cmq_watches_note) */
+#define CMQ_HEAT_NOTED 2u     /* among what this hold of the writer lock put units into (cmq_watches_note) */
 #define CMQ_MARK_DELETED 1u
 #define CMQ_MARK_WATCHED 2u   /* some watcher waits for it */
 

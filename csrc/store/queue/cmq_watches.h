@@ -1,7 +1,7 @@
 /* cmq_watches: the store's side of cmq_watch.h: what the writer, deletions and whoever confirms tell the watchers of a store.
  *
- * Owns:    the watchers' memory, until the store goes; the queues that this hold of the seat put units into.
- * Threads: expect, note, list, forgotten: under the seat. notify: any thread, without the seat or another lock of the store.
+ * Owns:    the watchers' memory, until the store goes; the queues that this hold of the writer lock put units into.
+ * Threads: expect, note, list, forgotten: under the writer lock. notify: any thread, without the writer lock or another lock of the store.
  * Source:  ours.
  */
 #ifndef CMQ_WATCHES_H
@@ -20,7 +20,7 @@ cmq_status CMQ_MUST_CHECK cmq_watches_create(cmq_watches **watches_out, const cm
 /* NULL is fine. */
 void cmq_watches_destroy(cmq_watches *watches);
 
-/* Is there any watcher? NULL: no. Stays as it is during a hold of the seat. */
+/* Is there any watcher? NULL: no. Stays as it is during a hold of the writer lock. */
 bool cmq_watches_any(const cmq_watches *watches);
 
 /* A queue that has had no unit yet may get its first: every watcher is to hear of it. */
@@ -29,7 +29,7 @@ cmq_status CMQ_MUST_CHECK cmq_watches_expect(cmq_watches *watches, cmq_queue *qu
 /* A unit was just put into the queue. */
 void cmq_watches_note(cmq_watches *watches, cmq_queue *queue);
 
-/* The end of a hold of the seat that noted something: list the watched ones among what was noted. */
+/* The end of a hold of the writer lock that noted something: list the watched ones among what was noted. */
 void cmq_watches_list(cmq_watches *watches);
 
 /* A watched queue was deleted. */

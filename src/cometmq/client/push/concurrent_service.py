@@ -52,14 +52,14 @@ class ConcurrentService(ConsumeService):
         """Have messages of a pull consumed."""
         self.workers.submit(Task(held, messages, self._batch_max))
 
-    def done(self, stints: list[TaskResult]) -> None:
+    def done(self, task_results: list[TaskResult]) -> None:
         """Take what workers have done."""
         finished: dict[ProcessQueue, list[ReceivedMessage]] = {}
-        for stint in stints:
-            held = stint.task.held
-            if stint.succeeded:
-                finished.setdefault(held, []).extend(stint.succeeded)
-            for part, handled in stint.results:
+        for task_result in task_results:
+            held = task_result.task.held
+            if task_result.succeeded:
+                finished.setdefault(held, []).extend(task_result.succeeded)
+            for part, handled in task_result.results:
                 self._failed(held, part, handled)
         for held, messages in finished.items():
             self._finish(held, messages)

@@ -57,15 +57,15 @@ class ConsumeCounts:
             one = self._topics[topic] = _OfTopic()
         return one
 
-    def add(self, stints: Sequence[TaskResult]) -> None:
+    def add(self, task_results: Sequence[TaskResult]) -> None:
         """Count what listeners have done."""
-        for stint in stints:
-            one = self._of(stint.task.held.queue.topic)
-            one.ok += len(stint.succeeded)
-            if stint.ended_s > stint.begun_s:
-                one.calls += len(stint.results) if stint.task.is_orderly else stint.parts
-                one.listened_s += stint.ended_s - stint.begun_s
-            for part, handled in stint.results:
+        for task_result in task_results:
+            one = self._of(task_result.task.held.queue.topic)
+            one.ok += len(task_result.succeeded)
+            if task_result.ended_s > task_result.begun_s:
+                one.calls += len(task_result.results) if task_result.task.is_orderly else task_result.parts
+                one.listened_s += task_result.ended_s - task_result.begun_s
+            for part, handled in task_result.results:
                 if handled.is_success:
                     one.ok += len(part)
                 else:

@@ -136,18 +136,18 @@ class OrderlyService(ConsumeService):
 
     # --- What comes back ----------------------------------------------------------------------------------------------
 
-    def done(self, stints: list[TaskResult]) -> None:
+    def done(self, task_results: list[TaskResult]) -> None:
         """Take what workers have done."""
-        for stint in stints:
-            self._done(stint)
+        for task_result in task_results:
+            self._done(task_result)
 
-    def _done(self, stint: TaskResult) -> None:
-        held, results = stint.task.held, stint.results
+    def _done(self, task_result: TaskResult) -> None:
+        held, results = task_result.task.held, task_result.results
         held.listeners -= 1
         if not held.listeners and (quiet := self._quiet.pop(held, None)) is not None and not quiet.done():
             quiet.set_result(None)
         if results and not held.dropped:  # what was given up is forgotten already
-            self._mean_s[held] = (self._loop.time() - stint.begun_s) / len(results)
+            self._mean_s[held] = (self._loop.time() - task_result.begun_s) / len(results)
         # A listener that ended after its queue was given up has consumed, but may not say so: the next owner
         # consumes the same again.
         begun = 0
@@ -156,12 +156,12 @@ class OrderlyService(ConsumeService):
             self._failures.note(held.queue, part, handled)
             verdict = orderly_verdict(handled, auto_commit=self._auto_commit)
             if verdict.step in (OrderlyStep.AGAIN, OrderlyStep.ROLL_BACK):
-                held.put_back(stint.task.messages[begun:])
+                held.put_back(task_result.task.messages[begun:])
                 self._failed(held, part, verdict)
                 return
             if verdict.step is OrderlyStep.COMMIT:
                 self._commit(held, part if self._auto_commit else None)
-        held.put_back(stint.task.messages[begun:])
+        held.put_back(task_result.task.messages[begun:])
         self._run(held)
 
     def _commit(self, held: ProcessQueue, messages: list[ReceivedMessage] | None) -> None:

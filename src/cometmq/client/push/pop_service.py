@@ -172,12 +172,12 @@ class PopService:
         """Whether nobody else has a message yet."""
         return not batch.dropped or (self._extender is not None and self._extender.is_kept(message))
 
-    def done(self, batch: PopBatch, stint: TaskResult) -> None:
+    def done(self, batch: PopBatch, task_result: TaskResult) -> None:
         """Take what a worker has done of a pop."""
-        taken = stint.succeeded
+        taken = task_result.succeeded
         told = len(taken)
         late = 0
-        for part, handled in stint.results:
+        for part, handled in task_result.results:
             told += len(part)
             failed = failed_messages(part, handled)
             if len(failed) < len(part):
@@ -203,7 +203,7 @@ class PopService:
             )
         if in_time:
             self._spawn(self._acknowledge(in_time))
-        batch.parts_out -= stint.parts
+        batch.parts_out -= task_result.parts
         batch.unaccounted -= told
         if batch.parts_out <= 0 and batch.unaccounted:
             told += batch.unaccounted  # parts that nobody began in time

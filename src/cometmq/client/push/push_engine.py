@@ -411,9 +411,9 @@ class PushEngine(ConsumerFacts):
         listener = spec.function
         assert listener is not None  # checked with the settings
 
-        def done(stints: list[TaskResult]) -> None:
-            self._counts.add(stints)
-            on_done(stints)
+        def done(task_results: list[TaskResult]) -> None:
+            self._counts.add(task_results)
+            on_done(task_results)
 
         timeout_s = self.settings.consume_timeout_minutes * 60.0
         hooks = ListenerHooks(self._interceptors, group=self.group, timeout_s=timeout_s, now_ms=self._now_ms)

@@ -106,14 +106,14 @@ class PushPopping:
     def sorted(self, on_pulled: Callable[[list[TaskResult]], None]) -> Callable[[list[TaskResult]], None]:
         """Return what takes the work of both kinds, and hands that on which was pulled."""
 
-        def done(stints: Sequence[TaskResult]) -> None:
+        def done(task_results: Sequence[TaskResult]) -> None:
             pulled = []
-            for stint in stints:
-                held: object = stint.task.held
+            for task_result in task_results:
+                held: object = task_result.task.held
                 if isinstance(held, PopBatch):
-                    self.service.done(held, stint)
+                    self.service.done(held, task_result)
                 else:
-                    pulled.append(stint)
+                    pulled.append(task_result)
             if pulled:
                 on_pulled(pulled)
 

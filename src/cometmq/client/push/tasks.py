@@ -1,8 +1,8 @@
 """What workers get and give: a pull's messages, taken part by part, and what became of them.
 
-The engine submits tasks on the loop and gets stints back there, many at a time. Tasks lie in one deque, and workers
-take the first one's parts one by one: a part belongs to nobody until it begins, so that one that hangs holds up none
-behind it.
+The engine submits tasks on the loop and gets their results back there, many at a time. Tasks lie in one deque, and
+workers take the first one's parts one by one: a part belongs to nobody until it begins, so a part that hangs does not
+hold up those behind it.
 
 Threads: any may take parts and append what is done; the rest is for the loop. Source: consumption specification 1.10.
 """
@@ -88,7 +88,7 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class TaskResult:
-    """What one worker did of a task. Between them the stints of a task have each of its parts once.
+    """What one worker did of a task. Together, the results of a task hold each of its parts once.
 
     Attributes:
         task: the task.
@@ -172,7 +172,7 @@ class Workers(Protocol):
 
 
 class TaskPool:
-    """Tasks that wait, stints that are done, and how both are told: what all workers have in common."""
+    """Waiting tasks and finished results, and how both are announced: the part that all workers share."""
 
     def __init__(self, on_done: Callable[[list[TaskResult]], None]) -> None:
         """To be made on the loop, where ``on_done`` gets what is done."""
@@ -229,11 +229,11 @@ class TaskPool:
     def _hand_back(self) -> None:
         done = self._done
         # Workers go on appending meanwhile; what comes after this count is told again.
-        stints = [done.popleft() for _ in range(len(done))]
-        if not stints:
+        task_results = [done.popleft() for _ in range(len(done))]
+        if not task_results:
             return
-        self._outstanding -= sum([stint.parts for stint in stints])
-        self._on_done(stints)
+        self._outstanding -= sum([task_result.parts for task_result in task_results])
+        self._on_done(task_results)
         if not self._outstanding and self._nothing_left is not None and not self._nothing_left.done():
             self._nothing_left.set_result(None)
 

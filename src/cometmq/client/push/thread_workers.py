@@ -40,15 +40,15 @@ _SLOWER: Final = 1.25
 _QUICKER: Final = 0.8
 
 
-class _Seat:
+class _WorkerThread:
     """One thread's place: what it does now, how many parts it has done, and the lock on which it sleeps."""
 
-    __slots__ = ("begun_s", "done", "part", "sleep", "stint", "task")
+    __slots__ = ("begun_s", "done", "part", "sleep", "task", "task_result")
 
     def __init__(self) -> None:
         self.task: Task | None = None
         self.part: list[ReceivedMessage] | None = None
-        self.stint: TaskResult | None = None
+        self.task_result: TaskResult | None = None
         self.begun_s = 0.0
         self.done = 0
         self.sleep = threading.Lock()
@@ -78,8 +78,8 @@ class ThreadWorkers(TaskPool):
         self._call = call
         self._threads_max = threads_max
         self._name = name
-        self._seats: list[_Seat] = []
-        self._asleep: list[_Seat] = []
+        self._worker_threads: list[_WorkerThread] = []
+        self._asleep: list[_WorkerThread] = []
         self._idents: set[int] = set()
         self._told = False
         self._closed = False
@@ -108,8 +108,8 @@ class ThreadWorkers(TaskPool):
     def running(self) -> list[AtWork]:
         """Return what listeners have now."""
         found = []
-        for seat in self._seats:
-            task, part, begun_s = seat.task, seat.part, seat.begun_s
+        for worker_thread in self._worker_threads:
+            task, part, begun_s = worker_thread.task, worker_thread.part, worker_thread.begun_s
             if task is not None and part is not None:
                 found.append(AtWork(task, part, begun_s))
         return found
@@ -127,21 +127,21 @@ class ThreadWorkers(TaskPool):
     def collect(self) -> None:
         """Hand back all that is done, also what threads keep whose listeners are at the next part.
 
-        A thread only ever appends to its stint, so what is there can be taken from its front meanwhile.
+        A thread only ever appends to its task_result, so what is there can be taken from its front meanwhile.
         """
-        for seat in self._seats:
-            stint = seat.stint
-            if stint is None or stint.task.is_orderly:
+        for worker_thread in self._worker_threads:
+            task_result = worker_thread.task_result
+            if task_result is None or task_result.task.is_orderly:
                 continue
-            succeeded, results = stint.succeeded[:], stint.results[:]
-            del stint.succeeded[: len(succeeded)], stint.results[: len(results)]
+            succeeded, results = task_result.succeeded[:], task_result.results[:]
+            del task_result.succeeded[: len(succeeded)], task_result.results[: len(results)]
             if succeeded or results:
-                self._done.append(TaskResult(stint.task, stint.begun_s, succeeded, results))
+                self._done.append(TaskResult(task_result.task, task_result.begun_s, succeeded, results))
         self._hand_back()
 
     @property
     def _awake(self) -> int:
-        return len(self._seats) - len(self._asleep)
+        return len(self._worker_threads) - len(self._asleep)
 
     @property
     def _is_slow(self) -> bool:
@@ -162,7 +162,7 @@ class ThreadWorkers(TaskPool):
         self._timer = self._loop.call_later(_LOOK_AGAIN_S, self._look, done)
 
     def _done_so_far(self) -> int:
-        return sum([seat.done for seat in self._seats])
+        return sum([worker_thread.done for worker_thread in self._worker_threads])
 
     def _look(self, done_before: int) -> None:
         """Wake more threads where tasks wait and those awake do not get on with them."""
@@ -184,65 +184,65 @@ class ThreadWorkers(TaskPool):
 
     def _wake_one(self) -> bool:
         try:
-            seat = self._asleep.pop()
+            worker_thread = self._asleep.pop()
         except IndexError:
-            if len(self._seats) >= self._threads_max or self._closed:
+            if len(self._worker_threads) >= self._threads_max or self._closed:
                 return False
-            seat = _Seat()
-            name = f"{self._name}_{len(self._seats) + 1}"
+            worker_thread = _WorkerThread()
+            name = f"{self._name}_{len(self._worker_threads) + 1}"
             try:
-                threading.Thread(target=self._work, args=(seat,), name=name, daemon=True).start()
+                threading.Thread(target=self._work, args=(worker_thread,), name=name, daemon=True).start()
             except RuntimeError as error:
                 # The process may have no more threads now; while parts wait it is tried again every 10 ms.
-                if not self._seats:
+                if not self._worker_threads:
                     _log.warning("no thread for a listener can be started: %s", error)
                 return False
-            self._seats.append(seat)
+            self._worker_threads.append(worker_thread)
         else:
-            seat.sleep.release()
+            worker_thread.sleep.release()
         return True
 
     # --- In the threads -----------------------------------------------------------------------------------------------
 
-    def _work(self, seat: _Seat) -> None:
+    def _work(self, worker_thread: _WorkerThread) -> None:
         ident = threading.get_ident()
         self._idents.add(ident)
         try:
-            self._work_on(seat)
+            self._work_on(worker_thread)
         finally:
             self._idents.discard(ident)
 
-    def _work_on(self, seat: _Seat) -> None:
+    def _work_on(self, worker_thread: _WorkerThread) -> None:
         while True:
-            self._do_all(seat)
+            self._do_all(worker_thread)
             if self._closed:
                 return
-            self._asleep.append(seat)
+            self._asleep.append(worker_thread)
             if self._ready or self._closed:
                 # A task came, or the end, after the last look and before anybody could see that this thread sleeps.
                 try:
-                    self._asleep.remove(seat)
+                    self._asleep.remove(worker_thread)
                 except ValueError:
-                    seat.sleep.acquire()  # it was seen: the lock is released, or will be at once
+                    worker_thread.sleep.acquire()  # it was seen: the lock is released, or will be at once
                 continue
-            seat.sleep.acquire()
+            worker_thread.sleep.acquire()
 
-    def _do_all(self, seat: _Seat) -> None:
+    def _do_all(self, worker_thread: _WorkerThread) -> None:
         told = time.monotonic()
         while (task := self._next_task()) is not None:
-            told = self._do(task, seat, told)
+            told = self._do(task, worker_thread, told)
         if self._done:
             self._tell()
 
-    def _do(self, task: Task, seat: _Seat, told: float) -> float:
+    def _do(self, task: Task, worker_thread: _WorkerThread, told: float) -> float:
         """Do what is left of a task, and return when the loop was told of anything last."""
         call, clock = self._call, time.monotonic
         held, messages, size, is_orderly = task.held, task.messages, task.part_size, task.is_orderly
         typical = self._typical_s
         now = clock()
-        stint = seat.stint = TaskResult(task, now)
-        succeeded, parts = stint.succeeded, 0
-        seat.task = task
+        task_result = worker_thread.task_result = TaskResult(task, now)
+        succeeded, parts = task_result.succeeded, 0
+        worker_thread.task = task
         for start in task.starts:
             parts += 1
             if held.dropped or (is_orderly and not task.is_wanted):
@@ -250,8 +250,8 @@ class ThreadWorkers(TaskPool):
                     break
                 continue
             part = messages[start : start + size]
-            seat.begun_s = begun = now
-            seat.part = part
+            worker_thread.begun_s = begun = now
+            worker_thread.part = part
             handled = call(part)
             now = clock()
             # The median, nearly: the mean would count the times for which another thread had the interpreter, and
@@ -260,35 +260,35 @@ class ThreadWorkers(TaskPool):
             if handled is SUCCEEDED and not is_orderly:
                 succeeded += part
             else:
-                stint.add(part, handled)
+                task_result.add(part, handled)
                 if is_orderly and not handled.is_success:
                     break
             if now - told > _REPORT_S and not is_orderly:
-                seat.part = None
-                stint.parts, stint.ended_s = parts, now
-                self._report(stint, seat)
+                worker_thread.part = None
+                task_result.parts, task_result.ended_s = parts, now
+                self._report(task_result, worker_thread)
                 self._tell()
                 told = now
-                stint = seat.stint = TaskResult(task, now)
-                succeeded, parts = stint.succeeded, 0
-        seat.part = None
-        seat.task = None
-        seat.stint = None
+                task_result = worker_thread.task_result = TaskResult(task, now)
+                succeeded, parts = task_result.succeeded, 0
+        worker_thread.part = None
+        worker_thread.task = None
+        worker_thread.task_result = None
         self._all_begun(task)
         self._typical_s = max(typical, _TYPICAL_MIN_S)
         if is_orderly:
             parts += task.parts_left
         if parts:
-            stint.parts, stint.ended_s = parts, now
-            self._report(stint, seat)
+            task_result.parts, task_result.ended_s = parts, now
+            self._report(task_result, worker_thread)
             if now - told > _REPORT_S:
                 self._tell()
                 told = now
         return told
 
-    def _report(self, stint: TaskResult, seat: _Seat) -> None:
-        seat.done += stint.parts
-        self._done.append(stint)
+    def _report(self, task_result: TaskResult, worker_thread: _WorkerThread) -> None:
+        worker_thread.done += task_result.parts
+        self._done.append(task_result)
 
     def _tell(self) -> None:
         if self._told:

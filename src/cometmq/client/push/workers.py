@@ -140,9 +140,9 @@ class ExecutorWorkers(TaskPool):
         results = [Handled(Outcome.RETRY, problem=error)] * len(tasks) if error is not None else future.result()
         took_s = (self._loop.time() - begun_s) / len(tasks)
         for task, handled in zip(tasks, results, strict=True):
-            stint = TaskResult(task, begun_s, parts=1, ended_s=begun_s + took_s)
-            stint.add(task.messages, handled)
-            self._done.append(stint)
+            task_result = TaskResult(task, begun_s, parts=1, ended_s=begun_s + took_s)
+            task_result.add(task.messages, handled)
+            self._done.append(task_result)
         self._hand_back()
         self._pump()
 
@@ -228,10 +228,10 @@ class LoopWorkers(TaskPool):
         Raises:
             asyncio.CancelledError: this worker's task was cancelled. What it did is reported.
         """
-        stint = TaskResult(task, self._loop.time())
+        task_result = TaskResult(task, self._loop.time())
         try:
             for start in task.starts:
-                stint.parts += 1
+                task_result.parts += 1
                 if not task.is_wanted:
                     if task.is_orderly:
                         break
@@ -241,11 +241,11 @@ class LoopWorkers(TaskPool):
                 _call_of_listener.set(at_work)
                 handled, is_cancelled = await self._handled(part, me)
                 self._at_work[me] = None
-                stint.ended_s = self._loop.time()
-                stint.add(part, handled)
+                task_result.ended_s = self._loop.time()
+                task_result.add(part, handled)
                 if not task.is_orderly:
-                    self._report(stint)
-                    stint = TaskResult(task, self._loop.time())
+                    self._report(task_result)
+                    task_result = TaskResult(task, self._loop.time())
                 if is_cancelled:
                     raise asyncio.CancelledError
                 if task.is_orderly and not handled.is_success:
@@ -256,11 +256,11 @@ class LoopWorkers(TaskPool):
                     turn = time.monotonic()
         finally:
             if task.is_orderly:
-                stint.parts += task.parts_left
+                task_result.parts += task.parts_left
             elif not task.parts_left:
                 self._all_begun(task)
-            if stint.parts:
-                self._report(stint)
+            if task_result.parts:
+                self._report(task_result)
         return turn
 
     async def _handled(self, part: list[ReceivedMessage], me: asyncio.Task[None]) -> tuple[Handled, bool]:
@@ -284,8 +284,8 @@ class LoopWorkers(TaskPool):
                 return handled, me.cancelling() > 0
             return handled, True
 
-    def _report(self, stint: TaskResult) -> None:
-        self._done.append(stint)
+    def _report(self, task_result: TaskResult) -> None:
+        self._done.append(task_result)
         if not self._told:
             self._told = True
             self._loop.call_soon(self._be_told)

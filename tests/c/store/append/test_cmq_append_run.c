@@ -102,7 +102,7 @@ static void test_what_has_no_mould(void)
 typedef struct messages {
     uint8_t bytes[MESSAGES][BODY_BYTES_MAX + 2 * TEXT_BYTES_MAX];
     cmq_slice bodies[MESSAGES], tags[MESSAGES], keys[MESSAGES];
-    int32_t queue_ids[MESSAGES];     /* a few small ones, and one beyond those that a hold of the seat remembers */
+    int32_t queue_ids[MESSAGES];     /* a few small ones, and one beyond those that a hold of the writer lock remembers */
 } messages;
 
 /* Keys of every kind: none, one, short, long, several, with spaces to spare. */

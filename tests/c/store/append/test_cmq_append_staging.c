@@ -1,4 +1,4 @@
-/* Tests of cmq_append and cmq_commit where a hold of the writer seat ends early: full staging, full disks, fences.
+/* Tests of cmq_append and cmq_commit where a hold of the writer lock ends early: full staging, full disks, fences.
  *
  * Threads: yes
  */
@@ -111,7 +111,7 @@ static void race_with_failure(const char *root, cmq_flush_mode flush, cmq_status
     kit_remove_tree(root);
 }
 
-/* Who waited for the seat, or for the group, while a write failed must not publish what that write left out. */
+/* Who waited for the writer lock, or for the group, while a write failed must not publish what that write left out. */
 static void test_a_fence_is_not_passed(void)
 {
     const char *base = kit_directory();

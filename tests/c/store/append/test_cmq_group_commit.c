@@ -2,7 +2,7 @@
  *
  * Threads: yes
  * The first sync of the log is held until all other appenders have staged their messages: the clock, which an appender reads once under the writer
- * seat, tells when each is there. So the number of syncs is certain, whatever the machine does.
+ * writer lock, tells when each is there. So the number of syncs is certain, whatever the machine does.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -43,9 +43,9 @@ static void on_call(void *context, const cmq_twin_call *call)
         while (begun < OTHERS) pthread_cond_wait(&changed, &mutex);
     }
     pthread_mutex_unlock(&mutex);
-    /* The last of them still holds the seat, or has just let it go: then its message is staged. */
-    pthread_mutex_lock(&store->seat);
-    pthread_mutex_unlock(&store->seat);
+    /* The last of them still holds the writer lock, or has just let it go: then its message is staged. */
+    pthread_mutex_lock(&store->writer_mutex);
+    pthread_mutex_unlock(&store->writer_mutex);
 }
 
 static void *append_one(void *argument)

@@ -126,7 +126,7 @@ static void one_signal_per_batch(void)
     const cmq_append append = {.common = {.topic = kit_slice("T")}, .count = COUNT, .queue_ids = ids};
     cmq_appended appended;
     CHECK_OK(cmq_store_append(store, &append, &appended));
-    CHECK_INT(signals, 1);   /* though it took two holds of the seat */
+    CHECK_INT(signals, 1);   /* though it took two holds of the writer lock */
     CHECK_TAKEN(watcher, "T/0 T/1 T/2 T/3");
     /* A client's batch, one by one messages and tags that differ take other ways through the code. */
     const cmq_slice tags[] = {kit_slice("a"), kit_slice("b")}, properties[] = {kit_slice("k\001v\002"), kit_slice("k\001w\002")};

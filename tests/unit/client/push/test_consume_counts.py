@@ -14,7 +14,7 @@ from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.running_info import ConsumeStatus
 
 
-def stint_of(topic: str, messages: list[Any], *, is_orderly: bool = False) -> TaskResult:
+def task_result_of(topic: str, messages: list[Any], *, is_orderly: bool = False) -> TaskResult:
     queue = ProcessQueue(MessageQueue(topic=topic, broker_name="b", queue_id=0))
     return TaskResult(
         Task(queue, messages, 1, may_go_on=(lambda: True) if is_orderly else None), 10.0, parts=len(messages)
@@ -25,12 +25,12 @@ def test_figures_are_of_each_topic_since_the_start() -> None:
     counts = ConsumeCounts()
     counts.pulled("t", 32, 0.004)
     counts.pulled("t", 8, 0.002)
-    done = stint_of("t", [1, 2, 3, 4])
+    done = task_result_of("t", [1, 2, 3, 4])
     done.succeeded += [1, 2]
     done.results.append(([3], SUCCEEDED))
     done.results.append(([4], Handled(Outcome.RETRY)))
     done.ended_s = 10.2
-    not_begun = stint_of("t", [5])
+    not_begun = task_result_of("t", [5])
     counts.add([done, not_begun])
     found = counts.statuses(["t", "other"], elapsed_s=4.0)
     assert found["t"] == ConsumeStatus(
@@ -48,7 +48,7 @@ def test_figures_are_of_each_topic_since_the_start() -> None:
 
 def test_the_calls_of_an_orderly_task_are_those_that_were_begun() -> None:
     counts = ConsumeCounts()
-    done = stint_of("t", [1, 2, 3, 4], is_orderly=True)
+    done = task_result_of("t", [1, 2, 3, 4], is_orderly=True)
     done.add([1], SUCCEEDED)
     done.add([2], Handled(Outcome.SUSPEND))
     done.ended_s = 10.1

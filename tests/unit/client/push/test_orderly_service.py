@@ -33,9 +33,9 @@ def test_a_queue_that_was_given_up_while_its_listener_ran_is_not_remembered() ->
         held.dropped = True
         service.forget(held)
         message: Any = type("Message", (), {"queue_offset": 0, "body_size": 1})()
-        stint = TaskResult(Task(held, [message], 1, may_go_on=lambda: True), 0.0, parts=1)
-        stint.add([message], SUCCEEDED)
-        service.done([stint])
+        task_result = TaskResult(Task(held, [message], 1, may_go_on=lambda: True), 0.0, parts=1)
+        task_result.add([message], SUCCEEDED)
+        service.done([task_result])
         assert held.listeners == 0
         # Else it and all that it holds would stay for as long as the consumer does.
         assert held not in service._mean_s

@@ -70,12 +70,12 @@ def test_an_orderly_task_is_taken_whole() -> None:
     asyncio.run(body())
 
 
-def test_what_a_stint_notes() -> None:
+def test_a_task_result_notes_each_part() -> None:
     failed = Handled(Outcome.RETRY)
     shared, orderly = TaskResult(task_of([1, 2, 3]), 0.0), TaskResult(task_of([1, 2, 3], may_go_on=lambda: True), 0.0)
-    for stint in (shared, orderly):
-        stint.add([1], SUCCEEDED)  # type: ignore[list-item]
-        stint.add([2], failed)  # type: ignore[list-item]
-        stint.add([3], Handled(Outcome.COMMIT))  # type: ignore[list-item]
+    for task_result in (shared, orderly):
+        task_result.add([1], SUCCEEDED)  # type: ignore[list-item]
+        task_result.add([2], failed)  # type: ignore[list-item]
+        task_result.add([3], Handled(Outcome.COMMIT))  # type: ignore[list-item]
     assert (shared.succeeded, shared.results) == ([1, 3], [([2], failed)])
     assert (orderly.succeeded, [part for part, _ in orderly.results]) == ([], [[1], [2], [3]])

@@ -37,14 +37,14 @@ class Collected:
     """Takes what is done, and lets a test wait for so many parts."""
 
     def __init__(self) -> None:
-        self.stints: list[TaskResult] = []
+        self.task_results: list[TaskResult] = []
         self.parts = 0
         self._waiting: tuple[int, asyncio.Future[None]] | None = None
 
-    def __call__(self, stints: list[TaskResult]) -> None:
+    def __call__(self, task_results: list[TaskResult]) -> None:
         assert threading.current_thread() is threading.main_thread()
-        self.stints += stints
-        self.parts += sum(stint.parts for stint in stints)
+        self.task_results += task_results
+        self.parts += sum(task_result.parts for task_result in task_results)
         if self._waiting is not None and self.parts >= self._waiting[0] and not self._waiting[1].done():
             self._waiting[1].set_result(None)
 
@@ -57,11 +57,11 @@ class Collected:
 
     @property
     def succeeded(self) -> list[Any]:
-        return [message for stint in self.stints for message in stint.succeeded]
+        return [message for task_result in self.task_results for message in task_result.succeeded]
 
     @property
     def results(self) -> list[tuple[list[Any], Handled]]:
-        return [result for stint in self.stints for result in stint.results]
+        return [result for task_result in self.task_results for result in task_result.results]
 
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
@@ -104,7 +104,7 @@ def test_every_task_comes_back_once(kind: str) -> None:
             assert not any(handled.is_success for _, handled in done.results)
             problems = [handled.problem for _, handled in done.results if handled.problem is not None]
             assert [str(problem) for problem in problems] == ["thirteen"]
-            assert all(0 < stint.begun_s <= stint.ended_s for stint in done.stints)
+            assert all(0 < task_result.begun_s <= task_result.ended_s for task_result in done.task_results)
             assert workers.running() == []
             assert workers.waiting == 0
             assert await workers.close(drain_ms=0, finish_ms=1000) == 0
@@ -122,7 +122,7 @@ def test_tasks_of_a_dropped_queue_are_not_begun(kind: str) -> None:
             queue.dropped = True
             workers.submit(task_of(queue, [1, 2]))
             assert await done.until(2) == []
-            assert not any(stint.ended_s > stint.begun_s for stint in done.stints)
+            assert not any(task_result.ended_s > task_result.begun_s for task_result in done.task_results)
             await workers.close(drain_ms=0, finish_ms=1000)
 
     run(body)
@@ -145,8 +145,8 @@ def test_an_orderly_task_ends_at_its_first_failure_or_when_it_may_not_go_on(kind
         may_go_on: Any = lambda: asked.append(1) or len(asked) < 3  # noqa: E731
         workers.submit(Task(queue, [2, 4, 6, 8], 1, may_go_on=may_go_on))  # type: ignore[list-item]
         await done.until(9)
-        assert [part for part, _ in done.stints[1].results] == [[2], [4]]
-        assert len(done.stints) == 2
+        assert [part for part, _ in done.task_results[1].results] == [[2], [4]]
+        assert len(done.task_results) == 2
         assert done.succeeded == []
         await workers.close(drain_ms=0, finish_ms=1000)
 
@@ -405,8 +405,8 @@ def test_a_task_that_comes_just_when_the_last_worker_ends_is_done() -> None:
         async def listener(_: object) -> None:
             return
 
-        def then_another(stints: list[TaskResult]) -> None:
-            done(stints)
+        def then_another(task_results: list[TaskResult]) -> None:
+            done(task_results)
             if done.parts == 1:
                 workers.submit(task_of(held(), [1]))
 
@@ -489,7 +489,7 @@ def test_tasks_that_are_refused_come_again(monkeypatch: pytest.MonkeyPatch) -> N
         workers = start("executor", done, executor)
         workers.submit(task_of(held(), [2, 4, 6]))
         assert workers.waiting == 3
-        assert done.stints == []
+        assert done.task_results == []
         executor.refuses = False
         assert await done.until(3) == [2, 4, 6]
         await workers.close(drain_ms=0, finish_ms=1000)
@@ -510,7 +510,7 @@ def test_a_listener_that_takes_long_is_not_waited_for() -> None:
         for first in (0, 3):
             workers.submit(task_of(held(), [first, first + 1, first + 2]))
             await asyncio.sleep(0)
-            assert len(workers._seats) == first + 3
+            assert len(workers._worker_threads) == first + 3
         go_on.set()
         await done.until(6)
         await workers.close(drain_ms=0, finish_ms=1000)
@@ -524,13 +524,13 @@ def test_quick_work_that_waits_for_the_machine_wakes_nobody_else() -> None:
         workers = ThreadWorkers(caller(lambda _: None, batch=False), done, threads_max=9, name="w")
         workers._typical_s = 0.000001
         workers._take(task_of(held(), list(range(1_000))))
-        seat_count = []
+        thread_count = []
         for was_done in (-1, 0):  # once with progress, once without
             workers._look(was_done)
-            seat_count.append(len(workers._seats))
+            thread_count.append(len(workers._worker_threads))
             assert workers._timer is not None
             workers._timer.cancel()
-        assert seat_count == [0, 1]
+        assert thread_count == [0, 1]
         await done.until(1_000)
         await workers.close(drain_ms=0, finish_ms=1000)
 
@@ -553,7 +553,7 @@ def test_a_thread_that_cannot_be_started_is_tried_again(
         done = Collected()
         workers = ThreadWorkers(caller(lambda _: None, batch=False), done, threads_max=2, name="late")
         workers.submit(task_of(held(), [1, 2, 3]))
-        assert workers._seats == []
+        assert workers._worker_threads == []
         assert await done.until(3) == [1, 2, 3]
         await workers.close(drain_ms=0, finish_ms=1000)
 
