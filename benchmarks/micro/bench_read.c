@@ -267,12 +267,12 @@ int main(int argc, char **argv)
     const int64_t log_bytes = (int64_t)setup.count * 280;
     setup.store = bench_open(setup.path, CMQ_FLUSH_ASYNC, false, (log_bytes / 4096 + 1) * 4096);
     fill(&setup);
-    bench_iteration(&setup);
-    bench_scans(&setup);
+    if (bench_wanted(argc, argv, "iterate")) bench_iteration(&setup);
+    if (bench_wanted(argc, argv, "tag scan")) bench_scans(&setup);
     const uint32_t lookups = quick ? 200 : 300000;
-    bench_lookups(&setup, "read/by queue offset", LOOKUP_OFFSET, lookups);
-    bench_lookups(&setup, "read/by physical offset", LOOKUP_PHYSICAL, lookups);
-    bench_lookups(&setup, "read/by key", LOOKUP_KEY, lookups);
+    if (bench_wanted(argc, argv, "by queue offset")) bench_lookups(&setup, "read/by queue offset", LOOKUP_OFFSET, lookups);
+    if (bench_wanted(argc, argv, "by physical offset")) bench_lookups(&setup, "read/by physical offset", LOOKUP_PHYSICAL, lookups);
+    if (bench_wanted(argc, argv, "by key")) bench_lookups(&setup, "read/by key", LOOKUP_KEY, lookups);
     BENCH_OK(cmq_store_close(setup.store));
     bench_remove_directory(setup.path);
     bench_pool_free(&setup.pool);

@@ -9,10 +9,24 @@
 #include "store/read/cmq_reader_internal.h"
 
 #define BLOCK_RECORDS 1024u
+#define FETCH_BYTES 2048u         /* eight short records ahead */
+#define FETCH_BYTES_SHORT 512u
+#define FETCH_RECORDS 4u
 
 static int64_t segment_start(const cmq_reader *reader, int64_t phy)
 {
     return phy - phy % cmq_log_segment_bytes(reader->store->log);
+}
+
+/* Prefetch the records to come. The size of a short record says little about the next ones: every line FETCH_BYTES ahead is fetched. Behind a long record
+ * only a head is, where the fourth record of that size would begin. */
+static inline void fetch_ahead(const uint8_t *record, uint32_t record_bytes)
+{
+    if (record_bytes > FETCH_BYTES_SHORT) {
+        cmq_record_prefetch_parts(record + FETCH_RECORDS * (size_t)record_bytes, record_bytes, false);
+        return;
+    }
+    for (uint32_t line = 0; line < record_bytes; line += 64) cmq_prefetch((uintptr_t)record + FETCH_BYTES + line);
 }
 
 cmq_status cmq_reader_head_at(cmq_reader *reader, int64_t phy, int64_t limit, cmq_record_head *head_out)
@@ -25,6 +39,7 @@ cmq_status cmq_reader_head_at(cmq_reader *reader, int64_t phy, int64_t limit, cm
     if (status != CMQ_OK) return status;
     if ((int64_t)available > limit - phy) available = (size_t)(limit - phy);
     status = cmq_record_peek(data, available, head_out);
+    fetch_ahead(data, head_out->record_bytes);
     if (status == CMQ_OK && head_out->physical_offset != phy) status = CMQ_ERR_CORRUPT;
     const cmq_status lost = cmq_store_check_lost(reader->store, data, available, phy);
     cmq_segment_unpin(segment);
