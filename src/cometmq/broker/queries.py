@@ -17,6 +17,7 @@ from cometmq.remoting.answers import Caller, Refusal, Table, ok
 from cometmq.remoting.bodies.queries import ConsumeQueueData, QueryConsumeQueueResponseBody
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
+from cometmq.remoting.lanes import stop_if_gone
 from cometmq.remoting.members import Members
 from cometmq.store.store import Store
 
@@ -110,6 +111,7 @@ class Queries:
                 only_queued=True,
             )
             for message in search:
+                stop_if_gone()
                 record = record_of(message)
                 size += len(record)
                 if size > _BODY_BYTES_MAX and found:

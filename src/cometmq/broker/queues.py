@@ -1,6 +1,7 @@
 """Looking into queues as upstream's administration does: bounds and times, with its values for what is not there.
 
-Threads: any. A look at a message's time reads the log, which may wait for the disk.
+Threads: any. A look at a message's time reads the log, which may wait for the disk. Looks into many queues that run for
+a connection end when it is gone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from cometmq._engine import Message
 from cometmq.errors import CorruptRecord, NotFound, OffsetOutOfRange
+from cometmq.remoting.lanes import stop_if_gone
 
 __all__ = ["Bounds", "QueueStore", "Queues"]
 
@@ -44,11 +46,15 @@ class Queues:
 
     def exists(self, topic: str, queue_id: int) -> bool:
         """Tell whether the queue ever had a message."""
-        return self._store.queue(topic, queue_id) is not None
+        return self._found(topic, queue_id) is not None
+
+    def _found(self, topic: str, queue_id: int) -> tuple[bool, int, int] | None:
+        stop_if_gone()
+        return self._store.queue(topic, queue_id)
 
     def bounds(self, topic: str, queue_id: int) -> Bounds:
         """Return a queue's bounds; both 0 for one that never had a message."""
-        found = self._store.queue(topic, queue_id)
+        found = self._found(topic, queue_id)
         return Bounds(0, 0) if found is None else Bounds(found[1], found[2])
 
     def stored_ms(self, topic: str, queue_id: int, offset: int) -> int:

@@ -6,6 +6,8 @@ A connection has one piece of work running, or a few, and the others waiting in 
 So a client that asks for a thousand expensive things delays itself, and another client's expensive request waits for
 at most one piece of work per thread.
 
+Work of a connection that is gone is dropped where it waits; where it runs, it ends at its next :func:`stop_if_gone`.
+
 Owns:      the threads, and what waits for them.
 Limits:    the threads; pieces of work that wait for one connection. One more is refused with code 2.
 Invariant: pieces of one connection begin in the order in which they came; where one runs at a time they end in it, too.
@@ -15,7 +17,8 @@ Threads:   the event loop's; the work itself runs in threads named ``cometmq-lan
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -24,7 +27,15 @@ from typing import Any, Final, TypeVar, final
 from cometmq.remoting.answers import Refusal
 from cometmq.remoting.codes import ResponseCode
 
-__all__ = ["LANE_THREADS", "LANE_WAITING_MAX", "STORE_AT_ONCE", "STORE_THREADS", "STORE_WAITING_MAX", "Lanes"]
+__all__ = [
+    "LANE_THREADS",
+    "LANE_WAITING_MAX",
+    "STORE_AT_ONCE",
+    "STORE_THREADS",
+    "STORE_WAITING_MAX",
+    "Lanes",
+    "stop_if_gone",
+]
 
 LANE_THREADS: Final = 2
 """Threads for looks that take long; a connection has one of them."""
@@ -39,13 +50,42 @@ T = TypeVar("T")
 
 
 class _Work:
-    """One piece of work and who waits for it."""
+    """One piece of work and who waits for it; ``gone``: nobody any more."""
 
-    __slots__ = ("call", "done")
+    __slots__ = ("call", "done", "gone")
 
     def __init__(self, call: Callable[[], Any], done: asyncio.Future[Any]) -> None:
         self.call = call
         self.done = done
+        self.gone = False
+
+    def run(self) -> Any:
+        """Do it, in a lane's thread."""
+        _current.work = self
+        try:
+            return self.call()
+        finally:
+            _current.work = None
+
+
+class _Current(threading.local):
+    """The work of each thread."""
+
+    work: _Work | None = None
+
+
+_current: Final = _Current()
+
+
+def stop_if_gone() -> None:
+    """Called by long looks between two steps: ends the work where its connection is gone. Nothing in other threads.
+
+    Raises:
+        Refusal: the connection is gone; nobody sees the answer.
+    """
+    work = _current.work
+    if work is not None and work.gone:
+        raise Refusal(ResponseCode.SYSTEM_BUSY, "the client is gone")
 
 
 @final
@@ -67,7 +107,7 @@ class Lanes:
         self._lanes: dict[int, deque[_Work]] = {}
         self._counts: dict[int, int] = {}
         self._turns: deque[int] = deque()
-        self._running_of: Counter[int] = Counter()
+        self._running_of: dict[int, set[_Work]] = {}
         self._lined_up: set[int] = set()
         self._running = 0
 
@@ -102,9 +142,11 @@ class Lanes:
                 del self._counts[conn]
 
     def forget(self, conn: int) -> None:
-        """Drop what waits for a connection that is gone."""
+        """Drop what waits for a connection that is gone, and have its looks that run end at their next step."""
         for work in self._lanes.get(conn, ()):
             work.done.cancel()
+        for work in self._running_of.get(conn, ()):
+            work.gone = True
 
     def close(self) -> None:
         """Begin nothing more; the threads end with the work that runs."""
@@ -123,11 +165,9 @@ class Lanes:
             lane.popleft()
         if not lane:
             self._lanes.pop(conn, None)
-        elif self._running_of[conn] < self._at_once and conn not in self._lined_up:
+        elif len(self._running_of.get(conn, ())) < self._at_once and conn not in self._lined_up:
             self._lined_up.add(conn)
             self._turns.append(conn)
-        if not self._running_of[conn]:
-            del self._running_of[conn]
 
     def _begin(self) -> None:
         """Start work while there is a thread for it."""
@@ -141,13 +181,13 @@ class Lanes:
                 self._lanes.pop(conn, None)
                 continue
             work = lane.popleft()
-            self._running_of[conn] += 1
+            self._running_of.setdefault(conn, set()).add(work)
             self._take_turn(conn)
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="cometmq-lane")
             self._running += 1
             tell = partial(_call_on, asyncio.get_running_loop(), self._ended, conn, work)
-            self._pool.submit(work.call).add_done_callback(tell)
+            self._pool.submit(work.run).add_done_callback(tell)
 
     def _ended(self, conn: int, work: _Work, ended: Future[Any]) -> None:
         self._running -= 1
@@ -159,7 +199,9 @@ class Lanes:
                 work.done.set_exception(error)
             else:
                 work.done.set_result(ended.result())
-        self._running_of[conn] -= 1
+        self._running_of[conn].discard(work)
+        if not self._running_of[conn]:
+            del self._running_of[conn]
         self._take_turn(conn)
         self._begin()
 

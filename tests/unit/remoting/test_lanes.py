@@ -10,7 +10,7 @@ import pytest
 
 from cometmq.remoting.answers import Refusal
 from cometmq.remoting.codes import ResponseCode
-from cometmq.remoting.lanes import Lanes
+from cometmq.remoting.lanes import Lanes, stop_if_gone
 
 
 class Gates:
@@ -127,6 +127,26 @@ def test_work_of_a_closed_connection_is_dropped() -> None:
         gates.open("a")
         assert await running == "a"
         assert gates.begun == ["a"]
+        lanes.close()
+
+    on_loop(check)
+
+
+def test_a_look_ends_when_its_connection_is_gone() -> None:
+    async def check() -> None:
+        lanes, steps = Lanes(threads=1), threading.Semaphore(0)
+
+        def look() -> None:
+            while True:
+                stop_if_gone()
+                steps.release()
+
+        endless = asyncio.ensure_future(lanes.run(1, look))
+        await asyncio.get_running_loop().run_in_executor(None, steps.acquire)
+        lanes.forget(1)
+        with pytest.raises(Refusal):
+            await endless
+        await lanes.run(2, stop_if_gone)
         lanes.close()
 
     on_loop(check)
