@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from cometmq.broker.queues import QueueStore
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.lanes import Lanes
 from cometmq.store_config.topic_config import TopicConfig
-from support.broker_twins import Caller, Rig
+from support.broker_twins import LaneCaller, Rig
 
 QUEUES = 1_000
 LOOKS_BEFORE = 3
@@ -33,17 +32,6 @@ REQUESTS: dict[str, tuple[int, dict[str, str]]] = {
         {"topic": "wide", "group": "TOOLS_CONSUMER", "timestamp": "0", "isForce": "true"},
     ),
 }
-
-
-@dataclass(frozen=True)
-class LaneCaller(Caller):
-    """A connection whose looks run in real lanes."""
-
-    lanes: Lanes | None = None
-
-    async def apart(self, work: Callable[[], Any]) -> Any:
-        assert self.lanes is not None
-        return await self.lanes.run(self.conn, work)
 
 
 class LeavingStore:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.broker import client_forwarding, clients, groups, locks, offsets, queries, topics
+from cometmq.broker import client_forwarding, clients, groups, locks, offsets, queries, staged_writes, topics
 from cometmq.broker.config import load_broker_config
 from cometmq.broker.server import Broker
 from cometmq.cli import logs
@@ -71,6 +71,8 @@ VALUES: dict[str, object] = {
     "topics of a registration, at a name server": registration.REGISTERED_TOPICS_MAX,
     "keys and namespaces of a name server": KVLimits().entries,
     "characters of all of them": KVLimits().total_chars,
+    "files of a staged write": staged_writes.FILES_OF_JOB_MAX,
+    "files of all staged writes": staged_writes.FILES_MAX,
     "log lines of one event in a second": logs.LINES_PER_SECOND_MAX,
     "log lines that wait for the reader of stderr": logs.LINES_WAITING_MAX,
     "characters of a value in a log line": logs.VALUE_CHARS_MAX,
@@ -321,6 +323,8 @@ TRIED_ELSEWHERE = {
     "seconds that a popped message is invisible": ("tests/c/broker/pop/test_cmq_pop_ack.c", "invisibleTime"),
     "progress (group, topic, queue)": ("tests/c/broker/tables/test_cmq_offsets.c", "entries_are_limited"),
     "progress of one group": ("tests/c/broker/tables/test_cmq_offsets.c", "no_group_takes_what_all_share"),
+    "files of a staged write": (f"{UNIT}/test_staged_writes.py", "test_no_more_files"),
+    "files of all staged writes": (f"{UNIT}/test_staged_writes.py", "test_no_more_files"),
     "topics made by sends": (f"{UNIT}/test_sends.py", "autoCreateTopicMax"),
     "groups made by clients": (f"{UNIT}/test_groups.py", "autoCreateGroupMax"),
     "topics of a registration, at a name server": ("tests/unit/remoting/bodies/test_registration.py", "200_001"),

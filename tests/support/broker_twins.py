@@ -32,6 +32,7 @@ from cometmq.remoting.bodies.heartbeat import (
 from cometmq.remoting.bodies.routes import TopicRouteData
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
+from cometmq.remoting.lanes import Lanes
 from cometmq.store.store import Store
 from cometmq.store_config.order_info import OrderedBatch, OrderedQueue
 from cometmq.store_config.subscription_group_config import SubscriptionGroupConfig
@@ -68,6 +69,16 @@ class Caller:
 
     async def store_apart(self, work: Callable[[], T]) -> T:
         return await self.apart(work)
+
+
+@dataclass(frozen=True)
+class LaneCaller(Caller):
+    """A connection whose work runs in real lanes, which the test shares out."""
+
+    lanes: Lanes = field(kw_only=True)
+
+    async def apart(self, work: Callable[[], T]) -> T:
+        return await self.lanes.run(self.conn, work)
 
 
 @dataclass

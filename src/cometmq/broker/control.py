@@ -400,7 +400,6 @@ class ControlPlane:
             whole.callback(self.ordered.persist)
             whole.callback(self.locks.persist)
             whole.callback(self.delays.stop)
-            whole.callback(self.staged_writes.stop)
             whole.callback(self._plane.stop_timers)
             self._plane.stop_pops()
 

@@ -10,7 +10,7 @@ ends this process; so asking again is answered alike: after a lost answer, a dri
 Invariants: a piece begins at or below its file's end, so files have no holes; what all jobs hold is never above
 ``stagedBytesMax``, since room is reserved before a piece is written; no piece is taken for a job that was committed.
 
-Threads: the event loop's, and two of its own for the disk, so that waiting for it holds up nobody else's requests.
+Threads: the event loop's; the disk is waited for in the lanes, where each connection has a share.
 Source: decision 0017.
 """
 
@@ -23,13 +23,12 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cometmq.broker.topics import BrokerTopics
 from cometmq.errors import LimitReached, MessageTooLarge
-from cometmq.remoting.answers import Caller, Refusal, Table, ok
+from cometmq.remoting.answers import Caller, Refusal, Table, ok, read_apart
 from cometmq.remoting.bodies.staged_writes import CommitStagedJobRequestBody, StagedFileEntry
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
@@ -44,13 +43,15 @@ from cometmq.store_config.broker_settings import BrokerSettings
 from cometmq.store_config.names import validate_topic
 from cometmq.store_config.topic_config import Perm
 
-__all__ = ["PIECE_BYTES_MAX", "StagedWrites"]
+__all__ = ["FILES_MAX", "FILES_OF_JOB_MAX", "PIECE_BYTES_MAX", "StagedWrites"]
 
 T = TypeVar("T")
 
 PIECE_BYTES_MAX = 4 << 20
-_FILES_MAX = 100_000
-"""Most files of a job."""
+FILES_OF_JOB_MAX: Final = 50_000
+"""Most files of a job: a commit that names them is a request of that many values."""
+FILES_MAX: Final = 200_000
+"""Most files of all jobs; each may hold a single byte."""
 _WAIT_S = 5.0
 """So long a commit is held; then the answer is that it waits, and the driver asks again."""
 _LOOK_EVERY_S_MIN = 0.005
@@ -105,7 +106,6 @@ class StagedWrites:
         self._jobs: dict[str, _Job] = {}
         # Between the look whether work was left before and leaving it nobody else may leave it, or give it up.
         self._leaving = threading.Lock()
-        self._disk = ThreadPoolExecutor(2, thread_name_prefix="cometmq-staged")
 
     # --- Life
 
@@ -115,10 +115,6 @@ class StagedWrites:
         for name in self._folder.jobs(_WIRE):
             ends = self._folder.sizes(name)
             self._jobs[name] = _Job(self._now_ms(), ends, sum(ends.values()), sealed=name in waiting)
-
-    def stop(self) -> None:
-        """End the threads. Blocks. Nothing may be asked any more."""
-        self._disk.shutdown()
 
     async def sweep(self) -> None:
         """Give up jobs that nobody has been heard of for, and forget those that are gone."""
@@ -131,7 +127,7 @@ class StagedWrites:
             self._folder.forget_done(_ONCE, older_than_s=expire_ms / 1000)
             return self._gone(list(idle))
 
-        for name in await self._on_disk(look):
+        for name in await asyncio.get_running_loop().run_in_executor(None, look):
             if self._jobs.get(name) is idle[name] and not idle[name].busy:
                 del self._jobs[name]
 
@@ -143,9 +139,10 @@ class StagedWrites:
             for name in names:
                 self._folder.abandon(name)
 
-    async def _on_disk(self, work: Callable[[], T]) -> T:
+    @staticmethod
+    async def _on_disk(caller: Caller, work: Callable[[], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._disk, work)
+            return await caller.store_apart(work)
         except LimitReached as error:
             raise Refusal(ResponseCode.SYSTEM_BUSY, str(error)) from error
         except MessageTooLarge as error:
@@ -178,11 +175,11 @@ class StagedWrites:
         settings = self._settings()
         given = request.fields.get("job")
         if given is not None:
-            await self._begin_job(_folder_of(given), caller.peer, settings.staged_jobs_max)
+            await self._begin_job(_folder_of(given), caller, settings.staged_jobs_max)
         fields = {"bodyBytesMax": str(settings.max_message_size_bytes), "pieceBytesMax": str(PIECE_BYTES_MAX)}
         return ok(request, fields=fields)
 
-    async def _begin_job(self, name: str, peer: str, jobs_max: int) -> None:
+    async def _begin_job(self, name: str, caller: Caller, jobs_max: int) -> None:
         job = self._jobs.get(name)
         is_new = job is None
         if job is None:
@@ -195,7 +192,7 @@ class StagedWrites:
         job.busy += 1
         try:
             # Also where it is known: who asks again must not be answered before the folder is there.
-            await self._on_disk(lambda: self._folder.begin(name, WireOwner(peer)))
+            await self._on_disk(caller, lambda: self._folder.begin(name, WireOwner(caller.peer)))
         except BaseException:
             if is_new and job.busy == 1 and self._jobs.get(name) is job:
                 del self._jobs[name]
@@ -218,8 +215,8 @@ class StagedWrites:
         before = job.ends.get(file, 0)
         if not 0 <= position <= before:
             raise _wrong(f"the piece begins at {position}, and the file {file} has {before} bytes")
-        if file not in job.ends and len(job.ends) >= _FILES_MAX:
-            raise Refusal(ResponseCode.SYSTEM_BUSY, f"the job {name} has {_FILES_MAX} files")
+        if file not in job.ends:
+            self._check_files(name, job)
         after = max(before, position + len(body))
         most = self._settings().staged_bytes_max
         if sum(one.size for one in self._jobs.values()) + after - before > most:
@@ -229,7 +226,7 @@ class StagedWrites:
         job.busy += 1
         job.changed_ms = self._now_ms()
         try:
-            await self._on_disk(lambda: self._write(name, file, position, crc, body))
+            await self._on_disk(caller, lambda: self._write(name, file, position, crc, body))
         except BaseException:
             # Where the same piece was sent twice and the other one was written, the next piece is refused as a gap, and
             # its task runs again.
@@ -240,6 +237,12 @@ class StagedWrites:
         finally:
             job.busy -= 1
         return ok(request)
+
+    def _check_files(self, name: str, job: _Job) -> None:
+        if len(job.ends) >= FILES_OF_JOB_MAX:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"the job {name} has {FILES_OF_JOB_MAX} files")
+        if sum(len(one.ends) for one in self._jobs.values()) >= FILES_MAX:
+            raise Refusal(ResponseCode.SYSTEM_BUSY, f"staged writes have {FILES_MAX} files already")
 
     def _write(self, name: str, file: str, position: int, crc: int, body: bytes) -> None:
         if zlib.crc32(body) != crc:
@@ -259,7 +262,10 @@ class StagedWrites:
 
     async def _commit(self, request: Command, caller: Caller) -> Command:
         self._check_enabled()
-        work = self._work_of(CommitStagedJobRequestBody.from_json(request.body))
+        settings = self._settings()
+        may_make = settings.auto_create_topic_enable and len(self._topics.all()) < settings.auto_create_topic_max
+        queues = settings.default_topic_queue_nums if may_make else 0
+        work = await read_apart(request, caller, lambda body: _work_of(body, queues))
         job = self._jobs.get(work.folder)
         was_sealed = job is not None and job.sealed
         if job is not None:
@@ -268,43 +274,18 @@ class StagedWrites:
             job.sealed = True
             job.changed_ms = self._now_ms()
         try:
-            name, is_new = await self._on_disk(lambda: self._leave(work, job))
+            name, is_new = await self._on_disk(caller, lambda: self._leave(work, job))
         except BaseException:
             if job is not None:
                 job.sealed = was_sealed
             raise
-        if name is not None and not await self._applied(name):
+        if name is not None and not await self._applied(caller, name):
             return ok(request, fields={"outcome": "waiting"})
-        reason = None if name is None else await self._on_disk(lambda: self._failure(name, work))
+        reason = None if name is None else await self._on_disk(caller, lambda: self._failure(name, work))
         self._jobs.pop(work.folder, None)
         if reason is not None:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, reason)
         return ok(request, fields={"outcome": "done" if is_new else "before"})
-
-    def _work_of(self, body: CommitStagedJobRequestBody) -> StagedWork:
-        names = [_checked_file(file.name) for file in body.files]
-        if not names or len(set(names)) != len(names):
-            raise _wrong("a commit names each of its files once, and at least one")
-        if not is_done_key(body.done_key) or body.done_number < 0:
-            raise _wrong(f"nothing can be done once under {body.done_key[:250]!r} and {body.done_number}")
-        if body.born_timestamp_ms < 0:
-            raise _wrong(f"messages made at {body.born_timestamp_ms} ms")
-        if body.topic is not None:
-            validate_topic(body.topic)
-        if body.topic_queues:
-            check_queues(body.topic_queues)
-        settings = self._settings()
-        may_make = settings.auto_create_topic_enable and len(self._topics.all()) < settings.auto_create_topic_max
-        return StagedWork(
-            work_id=work_id_of(body.done_key, body.done_number),
-            folder=_folder_of(body.job),
-            files=tuple(_staged_file(file) for file in body.files),
-            topic=body.topic,
-            topic_queues=(body.topic_queues or settings.default_topic_queue_nums) if may_make else 0,
-            done_key=body.done_key,
-            done_number=body.done_number,
-            born_timestamp_ms=body.born_timestamp_ms,
-        )
 
     def _leave(self, work: StagedWork, job: _Job | None) -> tuple[str | None, bool]:
         with self._leaving:
@@ -324,11 +305,11 @@ class StagedWrites:
                 raise _wrong(f"the file {file.name} has {file.size_bytes} bytes, and {there} bytes are here")
         return self._handoff.leave(work)
 
-    async def _applied(self, name: str) -> bool:
+    async def _applied(self, caller: Caller, name: str) -> bool:
         """Wait for the store's writer; False where it takes longer than a request may."""
         deadline = time.monotonic() + _WAIT_S
         pause_s = _LOOK_EVERY_S_MIN
-        while await self._on_disk(lambda: self._handoff.is_waiting(name)):
+        while await self._on_disk(caller, lambda: self._handoff.is_waiting(name)):
             if time.monotonic() >= deadline:
                 return False
             await asyncio.sleep(pause_s)
@@ -356,9 +337,35 @@ class StagedWrites:
             self._abandon_all(names)
             return self._gone(names)
 
-        for name in await self._on_disk(give_up):
+        for name in await self._on_disk(caller, give_up):
             self._jobs.pop(name, None)
         return ok(request)
+
+
+def _work_of(data: bytes, queues: int) -> StagedWork:
+    """Return the work that a commit asks for; ``queues``: of a topic that it makes, 0: it makes none. Any thread."""
+    body = CommitStagedJobRequestBody.from_request(data)
+    names = [_checked_file(file.name) for file in body.files]
+    if not names or len(set(names)) != len(names):
+        raise _wrong("a commit names each of its files once, and at least one")
+    if not is_done_key(body.done_key) or body.done_number < 0:
+        raise _wrong(f"nothing can be done once under {body.done_key[:250]!r} and {body.done_number}")
+    if body.born_timestamp_ms < 0:
+        raise _wrong(f"messages made at {body.born_timestamp_ms} ms")
+    if body.topic is not None:
+        validate_topic(body.topic)
+    if body.topic_queues:
+        check_queues(body.topic_queues)
+    return StagedWork(
+        work_id=work_id_of(body.done_key, body.done_number),
+        folder=_folder_of(body.job),
+        files=tuple(_staged_file(file) for file in body.files),
+        topic=body.topic,
+        topic_queues=queues and (body.topic_queues or queues),
+        done_key=body.done_key,
+        done_number=body.done_number,
+        born_timestamp_ms=body.born_timestamp_ms,
+    )
 
 
 def _folder_of(job: str) -> str:

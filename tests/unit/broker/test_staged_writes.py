@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import random
+import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -21,9 +22,10 @@ import pytest
 from cometmq.remoting.bodies.staged_writes import CommitStagedJobRequestBody, StagedFileEntry
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
+from cometmq.remoting.lanes import Lanes
 from cometmq.store.handoff_files import HandoffFolder
 from cometmq.store.staged_files import StagedFolder
-from support.broker_twins import Rig
+from support.broker_twins import LaneCaller, Rig
 
 ON: dict[str, object] = {"stagedWritesEnable": True}
 BUSY, WRONG = ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_ERROR
@@ -449,6 +451,60 @@ def test_room_is_reserved_before_it_is_written(tmp_path: Path) -> None:
         begin(rig)
         codes = asyncio.run(race(rig))
         assert (codes.count(ResponseCode.SUCCESS), codes.count(BUSY)) == (3, 5)
+
+
+def test_one_connection_leaves_the_disk_to_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pieces of the first connection wait for the disk; another connection's piece is written meanwhile."""
+    let_go, write = threading.Event(), StagedFolder.put_piece
+
+    def slow(folder: StagedFolder, job: str, file: str, position: int, data: bytes) -> None:
+        if data == b"slow":
+            let_go.wait()
+        write(folder, job, file, position, data)
+
+    async def check() -> None:
+        lanes = Lanes(threads=3, at_once=2)
+
+        def ask(conn: int, piece: bytes, file: str) -> asyncio.Task[Command]:
+            fields = fields_of(piece, file=file)
+            caller = LaneCaller(conn, lanes=lanes)
+            return asyncio.ensure_future(rig.ask(RequestCode.PUT_STAGED_PIECE, fields, piece, caller=caller))
+
+        asked = [ask(1, b"slow", f"{number}.arrow") for number in range(6)]
+        other = await asyncio.wait_for(ask(2, b"quick", "other.arrow"), 60)
+        assert other.code == ResponseCode.SUCCESS
+        let_go.set()
+        assert {answer.code for answer in await asyncio.gather(*asked)} == {ResponseCode.SUCCESS}
+        lanes.close()
+
+    begin(rig)
+    monkeypatch.setattr(StagedFolder, "put_piece", slow)
+    asyncio.run(check())
+
+
+def test_a_long_commit_is_read_apart(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[threading.Thread] = []
+    monkeypatch.setattr(
+        "cometmq.broker.staged_writes._checked_file", lambda name: read.append(threading.current_thread()) or name
+    )
+    files = [entry(b"x", name=f"{number}.arrow") for number in range(100)]
+    assert commit(rig, *files).code == WRONG
+    assert len(read) == len(files)
+    assert threading.current_thread() not in read
+
+
+def test_no_more_files(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.broker.staged_writes.FILES_OF_JOB_MAX", 2)
+    monkeypatch.setattr("cometmq.broker.staged_writes.FILES_MAX", 3)
+    begin(rig, "a")
+    begin(rig, "b")
+    for job, file in (("a", "1.arrow"), ("a", "2.arrow"), ("b", "1.arrow")):
+        assert put(rig, b"x", job=job, file=file).code == ResponseCode.SUCCESS
+    answer = put(rig, b"x", job="a", file="3.arrow")
+    assert (answer.code, answer.remark) == (BUSY, "the job wire-a has 2 files")
+    answer = put(rig, b"x", job="b", file="2.arrow")
+    assert (answer.code, answer.remark) == (BUSY, "staged writes have 3 files already")
+    assert put(rig, b"y", 1, job="b", file="1.arrow").code == ResponseCode.SUCCESS
 
 
 def test_a_commit_does_not_overtake_a_piece(rig: Rig) -> None:
