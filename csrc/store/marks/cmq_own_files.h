@@ -6,6 +6,7 @@
  *   cmq_follow   `cometmq/follow`: the page through which followers in other processes see what is confirmed
  *
  *   cmq_fence    `cometmq/fenced`: a write or sync failed
+ *   cmq_queue_recover    `cometmq/incomplete`: a queue lacked files in its middle, and the recovery that makes them has not come to its end
  *
  *   cometmq/sums                  checksums of queue files (cmq_queue_sums)
  *   cometmq/deleted               queues that were deleted and whose files are still to be removed

@@ -146,6 +146,11 @@ cmq_status CMQ_MUST_CHECK cmq_queue_start_at(cmq_queue *queue, int64_t offset);
 cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, int64_t whole_end,
                                              int64_t *dispatched_end_out);
 
+/* After recover: files of a queue are missing from its middle, or were when a recovery began that did not finish: the log must be read from its first
+ * byte, as no queue's own files show what they lack. complete: it was, and what it made is durable. */
+bool cmq_queues_incomplete(const cmq_queues *queues);
+cmq_status CMQ_MUST_CHECK cmq_queues_complete(cmq_queues *queues);
+
 /* Which queues there are and how many units each has below confirmed_end, in one number: equal before and after an opening, unless units were lost.
  * As for flush, or when nobody writes. */
 uint64_t cmq_queues_fingerprint(const cmq_queues *queues, int64_t confirmed_end);

@@ -203,17 +203,11 @@ static cmq_status CMQ_MUST_CHECK skip_lost(cmq_queue *queue, cmq_queue_extension
 {
     const int64_t file_bytes = queue->set->file_bytes[CMQ_FOLDER_EXT];
     const int64_t next_start = (lost / file_bytes + 1) * file_bytes;
-    cmq_status status = CMQ_OK;
     ext->next = next_start;
     ext->written = next_start;
     if (ext->files.first < 0 || queue->set->read_only) return CMQ_OK;
-    if (ext->files.end != next_start) {
-        status = cmq_queue_file_cut(queue, CMQ_FOLDER_EXT, &ext->files, ext->files.first, 0);
-        if (status == CMQ_OK) status = cmq_queue_file_remove(queue, CMQ_FOLDER_EXT, ext->files.first);
-        if (status == CMQ_OK) ext->files = CMQ_QUEUEFILES_NONE;
-        return status;
-    }
-    status = walk(queue, ext->files.end - file_bytes, &ext->written);
+    if (ext->files.end != next_start) return cmq_queue_drop_files(queue, CMQ_FOLDER_EXT, &ext->files);
+    cmq_status status = walk(queue, ext->files.end - file_bytes, &ext->written);
     return status == CMQ_OK ? cmq_queue_file_cut(queue, CMQ_FOLDER_EXT, &ext->files, ext->written, 0) : status;
 }
 

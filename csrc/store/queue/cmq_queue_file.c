@@ -119,24 +119,49 @@ cmq_status cmq_queue_file_map(const cmq_queue *queue, int64_t start, bool must, 
 
 /* ---- writing ---- */
 
-static cmq_status CMQ_MUST_CHECK write_fillers(cmq_file *file, int64_t end)
+/* Make the file's units below `end` fillers; what is one already is not written. */
+static cmq_status CMQ_MUST_CHECK write_fillers(cmq_file *file, int64_t end, bool *written_out)
 {
-    uint8_t fillers[FILLER_CHUNK_UNITS * CMQ_UNIT_BYTES] = {0};
+    uint8_t fillers[FILLER_CHUNK_UNITS * CMQ_UNIT_BYTES] = {0}, there[sizeof fillers];
     for (size_t i = 0; i < FILLER_CHUNK_UNITS; i++) cmq_store_i32(fillers + i * CMQ_UNIT_BYTES + 8, CMQ_FILLER_SIZE);
+    *written_out = false;
     for (int64_t at = 0; at < end;) {
         const int64_t left = end - at;
         const size_t chunk = left < (int64_t)sizeof fillers ? (size_t)left : sizeof fillers;
-        const cmq_status status = cmq_file_write(file, (uint64_t)at, fillers, chunk);
+        cmq_status status = cmq_file_read(file, (uint64_t)at, there, chunk);
+        if (status == CMQ_OK && memcmp(there, fillers, chunk) != 0) {
+            *written_out = true;
+            status = cmq_file_write(file, (uint64_t)at, fillers, chunk);
+        }
         if (status != CMQ_OK) return status;
         at += (int64_t)chunk;
     }
     return CMQ_OK;
 }
 
-/* Open a file that should not exist yet; its folder is made when needed. A left-over of the same name becomes empty. */
-static cmq_status CMQ_MUST_CHECK create_file(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
-                                             const char *path, cmq_file **file_out)
+cmq_status cmq_queue_file_fill(cmq_queue *queue, int64_t end)
 {
+    const int64_t start = queue->files.first;
+    cmq_cachedfile *taken;
+    bool written;
+    CMQ_ASSERT(end >= start && end < start + cmq_queue_file_bytes(queue));
+    if (end == start) return CMQ_OK;
+    cmq_status status = cmq_queue_file_take(queue, cmq_queue_folder(queue), start, &taken);
+    if (status != CMQ_OK) return status;
+    status = write_fillers(taken->file, end - start, &written);
+    cmq_file_cache_release(queue->set->files, taken);
+    if (!written) return status;
+    if (queue->files.unsynced > start) queue->files.unsynced = start;
+    cmq_queue_mark_unsynced(queue);
+    return status;
+}
+
+/* Open a file that should not exist yet; its folder is made when needed. A left-over of the same name becomes empty; during
+ * recovery it keeps its bytes for the readers of other processes, and *kept_out says so: they are overwritten, and the rest is cut later. */
+static cmq_status CMQ_MUST_CHECK create_file(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
+                                             int64_t start, const char *path, cmq_file **file_out, bool *kept_out)
+{
+    *kept_out = false;
     cmq_fs *fs = queue->set->fs;
     cmq_status status = cmq_file_open(fs, path, CMQ_OPEN_CREATE_NEW, file_out);
     if (status == CMQ_ERR_NOT_FOUND) {
@@ -150,7 +175,9 @@ static cmq_status CMQ_MUST_CHECK create_file(cmq_queue *queue, cmq_queuefolder f
     if (status == CMQ_ERR_IO && cmq_last_error()->sys_errno == EEXIST) {
         status = cmq_file_open(fs, path, CMQ_OPEN_WRITE, file_out);
         if (status != CMQ_OK) return status;
-        status = cmq_file_resize(*file_out, 0);
+        if (folder == CMQ_FOLDER_SIMPLE) cmq_queue_sums_remove(queue, start);
+        *kept_out = queue->set->recovering;
+        status = *kept_out ? cmq_queue_cut_later(queue, folder) : cmq_file_resize(*file_out, 0);
         if (status != CMQ_OK) cmq_file_close(*file_out);
     }
     return status;
@@ -165,12 +192,14 @@ static cmq_status CMQ_MUST_CHECK make_file(cmq_queue *queue, cmq_queuefolder fol
     cmq_status status = cmq_queue_file_path(queue, folder, start, path);
     if (status != CMQ_OK) return status;
     cmq_file *file;
-    status = create_file(queue, folder, files, path, &file);
+    bool kept, written;
+    status = create_file(queue, folder, files, start, path, &file, &kept);
     if (status != CMQ_OK) return status;
     status = cmq_file_resize(file, (uint64_t)file_bytes);
     if (status == CMQ_OK && folder == CMQ_FOLDER_SIMPLE && first_unit_at > 0)
-        status = write_fillers(file, first_unit_at);
+        status = write_fillers(file, first_unit_at, &written);
     cmq_file_close(file);
+    if (status != CMQ_OK && kept) return status;
     if (status != CMQ_OK) {
         /* half made: the next try makes it anew; the first failure is the one to report */
         const cmq_error error = *cmq_last_error();

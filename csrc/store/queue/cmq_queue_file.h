@@ -41,10 +41,13 @@ cmq_status CMQ_MUST_CHECK cmq_queue_file_map(const cmq_queue *queue, int64_t sta
 cmq_status CMQ_MUST_CHECK cmq_queue_file_take(const cmq_queue *queue, cmq_queuefolder folder, int64_t start,
                                              cmq_cachedfile **taken_out);
 
-/* Write across files, making those that are missing: the first at the floor of `offset`, later ones next to the last.
+/* Write across files, making those that are missing (during recovery one that is there is taken with its bytes, which are cut later): the first at the floor of `offset`, later ones next to the last.
  * In a simple queue's folder the bytes before the first unit ever become filler units (spec store 3.3). */
 cmq_status CMQ_MUST_CHECK cmq_queue_file_write(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files,
                                               int64_t offset, const void *from, size_t bytes);
+
+/* Make the units of the queue's first file that lie before byte `end` fillers, those of a file that recovery keeps. */
+cmq_status CMQ_MUST_CHECK cmq_queue_file_fill(cmq_queue *queue, int64_t end);
 
 /* Make everything from `offset` on read as zero: later files go, the rest of the file that holds `offset` is punched
  * where it has data. The first file stays. Bytes between `offset` and `zero_until` are known to be zero. */

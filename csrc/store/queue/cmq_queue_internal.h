@@ -102,10 +102,11 @@ typedef struct cmq_queuegap {
     int64_t starts[];             /* of all files of the queue, in order */
 } cmq_queuegap;
 
-/* A queue whose files have something behind its end, which goes when recovery has come to its own. */
+/* A queue whose files hold something behind its end, or a file that belongs to no queue any more: cut or removed when recovery has found the log's end. */
 typedef struct cmq_latecut {
     cmq_queue *queue;
     cmq_queuefolder folder;
+    int64_t start;                /* of the file; -1: the bytes behind the queue's end */
 } cmq_latecut;
 
 typedef struct cmq_reputwindows cmq_reputwindows;
@@ -129,6 +130,7 @@ struct cmq_queues {
     cmq_queuegap *load_gaps;          /* between load and recover */
     cmq_reputwindows *windows;        /* writer, during recovery */
     bool recovering;                  /* writer: between recover and end_recover */
+    bool incomplete;                  /* likewise: files of a queue are missing, or were when a recovery began that did not finish */
     cmq_latecut *late;                /* likewise */
     uint32_t late_count, late_capacity;
     int64_t covered, covered_durable; /* flush */
@@ -210,8 +212,12 @@ static inline bool cmq_queue_take_watched(cmq_queue *queue)
 
 /* ---- cmq_queue_recover ---- */
 
-/* writer, during recovery: what lies behind the queue's end goes in cmq_queues_end_recover. */
+/* writer, during recovery: cmq_queues_end_recover cuts the bytes behind the queue's end, … */
 cmq_status CMQ_MUST_CHECK cmq_queue_cut_later(cmq_queue *queue, cmq_queuefolder folder);
+/* … and removes a file that the queue does not use by then. */
+cmq_status CMQ_MUST_CHECK cmq_queue_remove_later(cmq_queue *queue, cmq_queuefolder folder, int64_t start);
+/* Remove all files of a queue's folder, during recovery later, and forget them. */
+cmq_status CMQ_MUST_CHECK cmq_queue_drop_files(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files);
 void cmq_queues_forget_late(cmq_queues *queues);
 
 /* ---- cmq_queue_delete ---- */

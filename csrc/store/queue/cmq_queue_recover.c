@@ -8,15 +8,17 @@
  * queue of batches are walked one by one from where holes may begin, as they tell nothing of their places. Fillers at
  * the end are cut: no record needs them, and reput makes them again where one does.
  *
- * Invariant: until the log's end is found, no file of a queue changes but by units written again where they stood.
- *            Readers of other processes go on in these files while a writer recovers; after a crash most units behind
- *            the durable point are there and right. What lies behind a queue's end goes in cmq_queues_end_recover.
+ * Invariant: until the log's end is found, no file of a queue is removed, and none changes but by units written again
+ *            where they stood. Readers of other processes go on in these files while a writer recovers; after a crash
+ *            most units behind the durable point are there and right. cmq_queues_end_recover cuts what lies behind a
+ *            queue's end, and removes the files that no queue uses.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cmq_assert.h"
+#include "store/marks/cmq_own_files.h"
 #include "store/queue/cmq_queue_extension.h"
 #include "store/queue/cmq_queue_file.h"
 #include "store/queue/cmq_queue_internal.h"
@@ -24,6 +26,7 @@
 
 #define PAGE_UNITS 205                     /* 4 KiB and a little: a file's first page covers its first block */
 #define WALK_FILES 3                       /* upstream begins at the third file from the end */
+#define INCOMPLETE_NAME CMQ_SIDE_FOLDER "/incomplete"
 
 /* ---- the end of a queue ---- */
 
@@ -217,7 +220,7 @@ static cmq_status CMQ_MUST_CHECK look_back(look *of, int64_t first, int64_t end)
 
 /* ---- recover ---- */
 
-cmq_status cmq_queue_cut_later(cmq_queue *queue, cmq_queuefolder folder)
+static cmq_status CMQ_MUST_CHECK do_later(cmq_queue *queue, cmq_queuefolder folder, int64_t start)
 {
     cmq_queues *queues = queue->set;
     if (queues->late_count == queues->late_capacity) {
@@ -227,8 +230,49 @@ cmq_status cmq_queue_cut_later(cmq_queue *queue, cmq_queuefolder folder)
         queues->late = grown;
         queues->late_capacity = capacity;
     }
-    queues->late[queues->late_count++] = (cmq_latecut){.queue = queue, .folder = folder};
+    queues->late[queues->late_count++] = (cmq_latecut){.queue = queue, .folder = folder, .start = start};
     return CMQ_OK;
+}
+
+cmq_status cmq_queue_cut_later(cmq_queue *queue, cmq_queuefolder folder)
+{
+    const uint8_t mark = folder == CMQ_FOLDER_EXT ? CMQ_HEAT_LATE_EXT_CUT : CMQ_HEAT_LATE_CUT;
+    if ((queue->tail.heat & mark) != 0) return CMQ_OK;
+    const cmq_status status = do_later(queue, folder, -1);
+    if (status == CMQ_OK) queue->tail.heat |= mark;
+    return status;
+}
+
+cmq_status cmq_queue_remove_later(cmq_queue *queue, cmq_queuefolder folder, int64_t start) { return do_later(queue, folder, start); }
+
+static cmq_status CMQ_MUST_CHECK remove_now(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files, int64_t start)
+{
+    const cmq_status status = cmq_queue_file_remove(queue, folder, start);
+    if (status != CMQ_OK) return status;
+    files->names_unsynced = true;
+    cmq_queue_mark_unsynced(queue);
+    return CMQ_OK;
+}
+
+cmq_status cmq_queue_drop_files(cmq_queue *queue, cmq_queuefolder folder, cmq_queuefiles *files)
+{
+    const int64_t file_bytes = queue->set->file_bytes[folder];
+    /* From the end, so that a crash leaves a shorter queue, not one with a hole. */
+    while (files->first >= 0) {
+        const int64_t start = files->end - file_bytes;
+        const cmq_status status = queue->set->recovering ? cmq_queue_remove_later(queue, folder, start) : remove_now(queue, folder, files, start);
+        if (status != CMQ_OK) return status;
+        files->end = start;
+        if (files->end <= files->first) files->first = files->end = -1;
+    }
+    return CMQ_OK;
+}
+
+/* A file that recovery made anew under the same name, or came to, stays. */
+static cmq_status CMQ_MUST_CHECK remove_late(const cmq_latecut *late, cmq_queuefiles *files)
+{
+    if (files->first >= 0 && late->start >= files->first && late->start < files->end) return CMQ_OK;
+    return remove_now(late->queue, late->folder, files, late->start);
 }
 
 static cmq_status CMQ_MUST_CHECK carry_out(const cmq_latecut *late)
@@ -237,7 +281,9 @@ static cmq_status CMQ_MUST_CHECK carry_out(const cmq_latecut *late)
     cmq_queue_extension *ext = cmq_queue_ext_of(queue);
     cmq_status status = CMQ_OK;
     cmq_queue_lock(queue);
-    if (late->folder == CMQ_FOLDER_EXT && ext != NULL)
+    if (late->start >= 0)
+        status = remove_late(late, late->folder == CMQ_FOLDER_EXT ? &ext->files : &queue->files);
+    else if (late->folder == CMQ_FOLDER_EXT && ext != NULL)
         status = cmq_queue_file_cut(queue, CMQ_FOLDER_EXT, &ext->files, ext->next, 0);
     else if (late->folder != CMQ_FOLDER_EXT)
         status = cmq_queue_file_cut(queue, late->folder, &queue->files,
@@ -257,6 +303,8 @@ cmq_status cmq_queues_end_recover(cmq_queues *queues)
 
 void cmq_queues_forget_late(cmq_queues *queues)
 {
+    for (uint32_t i = 0; i < queues->late_count; i++)
+        queues->late[i].queue->tail.heat &= (uint8_t)~(CMQ_HEAT_LATE_CUT | CMQ_HEAT_LATE_EXT_CUT);
     free(queues->late);
     queues->late = NULL;
     queues->late_count = queues->late_capacity = 0;
@@ -321,14 +369,57 @@ static cmq_status CMQ_MUST_CHECK recover_queue(cmq_queue *queue, int64_t log_min
 static cmq_status CMQ_MUST_CHECK remove_starts(cmq_queue *queue, const int64_t *starts, uint32_t count)
 {
     for (uint32_t i = 0; i < count && !queue->set->read_only; i++) {
-        const cmq_status status = cmq_queue_file_remove(queue, cmq_queue_folder(queue), starts[i]);
+        const cmq_status status = cmq_queue_remove_later(queue, cmq_queue_folder(queue), starts[i]);
         if (status != CMQ_OK) return status;
     }
     return CMQ_OK;
 }
 
-/* Files with a gap in their names. Old files that retention meant to remove give way to newer ones; else what lies
- * behind the gap goes, and comes again from the log. */
+/* ---- queues that lack files ---- */
+
+/* Durable before recovery makes the first of the missing files: a crash leaves that file half full between whole ones, and nothing about the queue says so. */
+static cmq_status CMQ_MUST_CHECK mark_incomplete(cmq_queues *queues)
+{
+    char path[CMQ_PATH_BYTES];
+    cmq_file *file;
+    if (queues->incomplete) return CMQ_OK;
+    queues->incomplete = true;
+    if (queues->read_only) return CMQ_OK;
+    cmq_status status = cmq_path_join(path, queues->root, CMQ_SIDE_FOLDER);
+    if (status == CMQ_OK) status = cmq_fs_make_directory(queues->fs, path);
+    if (status == CMQ_OK) status = cmq_path_join(path, queues->root, INCOMPLETE_NAME);
+    if (status == CMQ_OK) status = cmq_file_open(queues->fs, path, CMQ_OPEN_CREATE, &file);
+    if (status != CMQ_OK) return status;
+    status = cmq_file_sync(file);
+    cmq_file_close(file);
+    if (status == CMQ_OK) status = cmq_path_join(path, queues->root, CMQ_SIDE_FOLDER);
+    return status == CMQ_OK ? cmq_fs_sync_directory(queues->fs, path) : status;
+}
+
+static cmq_status CMQ_MUST_CHECK learn_incomplete(cmq_queues *queues)
+{
+    char path[CMQ_PATH_BYTES];
+    cmq_file_info info;
+    cmq_status status = cmq_path_join(path, queues->root, INCOMPLETE_NAME);
+    if (status == CMQ_OK) status = cmq_fs_stat(queues->fs, path, &info);
+    queues->incomplete = status == CMQ_OK;
+    return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
+}
+
+bool cmq_queues_incomplete(const cmq_queues *queues) { return queues->incomplete; }
+
+cmq_status cmq_queues_complete(cmq_queues *queues)
+{
+    char path[CMQ_PATH_BYTES];
+    if (!queues->incomplete) return CMQ_OK;
+    cmq_status status = cmq_path_join(path, queues->root, INCOMPLETE_NAME);
+    if (status == CMQ_OK) status = cmq_fs_remove(queues->fs, path);
+    if (status == CMQ_OK || status == CMQ_ERR_NOT_FOUND) queues->incomplete = false;
+    return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
+}
+
+/* Files with a gap in their names. Old files that retention meant to remove give way to newer ones; else the queue ends at the gap, and the log
+ * makes the rest again, over the files that lie behind it. */
 static cmq_status CMQ_MUST_CHECK close_gap(const cmq_queuegap *gap, int64_t log_min)
 {
     cmq_queue *queue = gap->queue;
@@ -346,7 +437,10 @@ static cmq_status CMQ_MUST_CHECK close_gap(const cmq_queuegap *gap, int64_t log_
         if (status != CMQ_OK) return status;
         const int64_t phy = cmq_load_i64(image);
         const bool old = phy >= 0 && cmq_load_i32(image + 8) > 0 && !cmq_image_is_filler(image) && phy < log_min;
-        if (!old) return remove_starts(queue, gap->starts + end, gap->count - end);
+        if (!old) {
+            status = mark_incomplete(queue->set);
+            return status == CMQ_OK ? remove_starts(queue, gap->starts + end, gap->count - end) : status;
+        }
         status = remove_starts(queue, gap->starts + at, end - at);
         if (status != CMQ_OK) return status;
         at = end;
@@ -370,7 +464,8 @@ cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, 
 {
     *dispatched_end_out = 0;
     queues->recovering = !queues->read_only;
-    cmq_status status = close_gaps(queues, log_min);
+    cmq_status status = learn_incomplete(queues);
+    if (status == CMQ_OK) status = close_gaps(queues, log_min);
     for (uint32_t i = 0; i < cmq_queues_count(queues) && status == CMQ_OK; i++) {
         cmq_queue *queue = cmq_queues_at(queues, i);
         if (cmq_queue_deleted(queue)) continue;
@@ -435,7 +530,9 @@ cmq_status cmq_queue_cut(cmq_queue *queue, int64_t position)
         cmq_queue_tail_cut(&queue->tail, position);
         queue->room_until = position;
     } else {
-        if (!queue->set->read_only)
+        if (queue->set->recovering)
+            status = cmq_queue_cut_later(queue, cmq_queue_folder(queue));
+        else if (!queue->set->read_only)
             status = cmq_queue_file_cut(queue, cmq_queue_folder(queue), &queue->files,
                                        position * cmq_queue_unit_bytes(queue), 0);
         if (status != CMQ_OK) return status;

@@ -131,32 +131,37 @@ static bool is_empty(const cmq_queue *queue)
            atomic_load_explicit(&queue->min, memory_order_relaxed) == cmq_queue_tail_next(&queue->tail);
 }
 
-/* During recovery the files stay, if the queue begins where they do, and needs no fillers: most often it has all of its
- * units in them, which readers of other processes read meanwhile. */
-static bool keeps_files(const cmq_queue *queue, int64_t position)
+/* During recovery the file in which the queue begins now stays with what is in it: most often it has all of the queue's
+ * units, which readers of other processes read meanwhile. Files before it are removed later. */
+static cmq_status CMQ_MUST_CHECK keep_files(cmq_queue *queue, int64_t position)
 {
-    return queue->set->recovering && queue->files.first == position * cmq_queue_unit_bytes(queue);
+    const cmq_queuefolder folder = cmq_queue_folder(queue);
+    const int64_t file_bytes = cmq_queue_file_bytes(queue), at = position * cmq_queue_unit_bytes(queue);
+    while (queue->files.first + file_bytes <= at) {
+        const cmq_status status = cmq_queue_remove_later(queue, folder, queue->files.first);
+        if (status != CMQ_OK) return status;
+        queue->files.first += file_bytes;
+    }
+    const cmq_status status = cmq_queue_file_fill(queue, at);
+    return status == CMQ_OK ? cmq_queue_cut_later(queue, folder) : status;
 }
 
-/* Empty the queue and let it begin at `offset`. Its files, which hold nothing any more, go: the first one made anew has
- * the fillers. */
+/* The files of a queue that begins at `position` now. What is in them is of no use; a file that is made anew has fillers up to there. */
+static cmq_status CMQ_MUST_CHECK settle_files(cmq_queue *queue, int64_t position)
+{
+    const int64_t at = position * cmq_queue_unit_bytes(queue);
+    if (queue->set->read_only || queue->files.first < 0) return CMQ_OK;
+    if (queue->set->recovering && at >= queue->files.first && at < queue->files.end) return keep_files(queue, position);
+    return cmq_queue_drop_files(queue, cmq_queue_folder(queue), &queue->files);
+}
+
+/* Empty the queue and let it begin at `offset`. */
 static cmq_status CMQ_MUST_CHECK begin_at(cmq_queue *queue, int64_t offset)
 {
-    cmq_status status = CMQ_OK;
     const int64_t position = queue->tail.kind == CMQ_QUEUE_BATCH ? 0 : offset;
     forget_window(queue);
     cmq_queue_lock(queue);
-    if (!queue->set->read_only && keeps_files(queue, position)) {
-        status = cmq_queue_cut_later(queue, cmq_queue_folder(queue));
-    } else if (!queue->set->read_only && queue->files.first >= 0) {
-        status = cmq_queue_file_cut(queue, cmq_queue_folder(queue), &queue->files, queue->files.first, 0);
-        if (status == CMQ_OK) status = cmq_queue_file_remove(queue, cmq_queue_folder(queue), queue->files.first);
-        if (status == CMQ_OK) {
-            queue->files.first = queue->files.end = -1;
-            queue->files.names_unsynced = true;
-            cmq_queue_mark_unsynced(queue);
-        }
-    }
+    const cmq_status status = settle_files(queue, position);
     if (status == CMQ_OK) {
         cmq_queue_reset_tail(queue, position);
         atomic_store_explicit(&queue->last_end, 0, memory_order_release);

@@ -29,6 +29,8 @@
 
 #define CMQ_HEAT_TOUCHED 1u   /* since cold rings were last looked for */
 #define CMQ_HEAT_NOTED 2u     /* among what this hold of the writer lock put units into (cmq_watches_note) */
+#define CMQ_HEAT_LATE_CUT 4u      /* among the late cuts of recovery (cmq_queue_cut_later) … */
+#define CMQ_HEAT_LATE_EXT_CUT 8u  /* … and its extension */
 #define CMQ_MARK_DELETED 1u
 #define CMQ_MARK_WATCHED 2u   /* some watcher waits for it */
 

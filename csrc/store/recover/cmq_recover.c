@@ -432,7 +432,7 @@ static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool
     cmq_status status = queues_are_gone(store, point, trusted, &gone);
     if (status == CMQ_OK)
         status = cmq_store_recover_queues(store, cmq_log_last_file_end(store->log), trusted ? point : NULL, unclean, true, &dispatched_end, &start);
-    if (status == CMQ_OK && trusted) gone |= cmq_store_queues_lost(store, point);
+    if (status == CMQ_OK) gone |= cmq_queues_incomplete(store->queues) || (trusted && cmq_store_queues_lost(store, point));
     if (status == CMQ_OK) status = recover_index(store, point, trusted, unclean, &start, &w->keys_from);
     if (status != CMQ_OK) return status;
     if (gone) start = cmq_log_min(store->log);
@@ -496,6 +496,7 @@ cmq_status cmq_store_recover(cmq_store *store, const cmq_layout *layout)
     if (status != CMQ_OK) return status;
     store->opening_fenced = fenced;
     status = recover(store, layout);
+    if (status == CMQ_OK) status = cmq_queues_complete(store->queues);
     if (status == CMQ_OK) return fenced ? cmq_fence_clear(store) : CMQ_OK;
     /* A sync that failed here leaves the same doubt behind. */
     if (status == CMQ_ERR_IO || status == CMQ_ERR_FENCED) cmq_fence_mark(store);

@@ -556,6 +556,181 @@ static void gap_in_the_names(void)
     }
 }
 
+/* ---- files that readers of other processes use while a writer recovers ---- */
+
+#define LIVE_UNITS (4 * FILE_UNITS)
+
+static cmq_queue *live_queue(void)
+{
+    cmq_queue *queue;
+    CHECK_OK(cmq_queues_require(m.queues, cmq_slice_of_text("t"), 0, CMQ_QUEUE_SIMPLE, &queue));
+    return queue;
+}
+
+/* What a killed writer leaves: units [first, LIVE_UNITS) in the files. */
+static void make_live_files(int first)
+{
+    int64_t covered;
+    begin(cmq_test_directory(), cmq_fs_posix(), false);
+    cmq_queue *queue = live_queue();
+    if (first > 0) CHECK_OK(cmq_queue_start_at(queue, first));
+    CHECK_OK(cmq_queue_make_room(queue, LIVE_UNITS, 0));
+    for (int i = first; i < LIVE_UNITS; i++) cmq_queue_put(queue, i * 100, 100, i, 0, 1);
+    CHECK_OK(cmq_queues_flush(m.queues, LIVE_UNITS * 100, false, &covered));
+    cmq_queues_destroy(m.queues);
+}
+
+static cmq_queue *recover_live(int units)
+{
+    int64_t end;
+    open_set();
+    CHECK_OK(cmq_queues_recover(m.queues, 0, units * 100, units * 100, &end));
+    return live_queue();
+}
+
+static void reput_live(cmq_queue *queue, int first, int end)
+{
+    for (int i = first; i < end; i++) CHECK_OK(cmq_queue_reput(queue, i, i * 100, 100, i, 0, 1));
+}
+
+static void end_live(cmq_queue *queue, int units)
+{
+    int64_t covered;
+    CHECK_OK(cmq_queues_end_recover(m.queues));
+    CHECK_OK(cmq_queues_flush(m.queues, ALL, true, &covered));
+    CHECK_INT(cmq_queue_max(queue, ALL), units);
+    CHECK_INT(cmq_queues_gaps(m.queues), 0);
+}
+
+static const char *live_path(int unit)
+{
+    static char path[CMQ_PATH_BYTES];
+    char name[64];
+    snprintf(name, sizeof name, "consumequeue/t/0/%020d", unit * 20);
+    CHECK_OK(cmq_path_join(path, m.root, name));
+    return path;
+}
+
+static bool is_there(const char *path)
+{
+    cmq_file_info info;
+    const cmq_status status = cmq_fs_stat(cmq_fs_posix(), path, &info);
+    CHECK(status == CMQ_OK || status == CMQ_ERR_NOT_FOUND);
+    return status == CMQ_OK;
+}
+
+/* As a reader of another process finds them in the files. */
+static void check_live_units(int first, int end)
+{
+    for (int i = first; i < end; i++) {
+        uint8_t image[20];
+        cmq_file *file;
+        CHECK_OK(cmq_file_open(cmq_fs_posix(), live_path(i / FILE_UNITS * FILE_UNITS), CMQ_OPEN_READ, &file));
+        CHECK_OK(cmq_file_read(file, (uint64_t)(i % FILE_UNITS) * 20, image, sizeof image));
+        cmq_file_close(file);
+        CHECK_INT(cmq_load_i64(image), i * 100);
+        CHECK_INT(cmq_load_i64(image + 12), i);
+    }
+}
+
+static void recovery_keeps_files_behind_a_gap_for_readers(void)
+{
+    make_live_files(0);
+    CHECK_OK(cmq_fs_remove(cmq_fs_posix(), live_path(FILE_UNITS)));
+    cmq_queue *queue = recover_live(LIVE_UNITS);
+    CHECK_INT(cmq_queue_max(queue, ALL), FILE_UNITS);
+    CHECK(cmq_queues_incomplete(m.queues));
+    reput_live(queue, 0, LIVE_UNITS - 1);
+    check_live_units(2 * FILE_UNITS, LIVE_UNITS);
+    end_live(queue, LIVE_UNITS - 1);
+    check_live_units(0, LIVE_UNITS - 1);
+    CHECK_OK(cmq_queues_complete(m.queues));
+    cmq_queues_destroy(m.queues);
+    queue = recover_live(LIVE_UNITS);
+    CHECK(!cmq_queues_incomplete(m.queues));
+    CHECK_INT(cmq_queue_max(queue, ALL), LIVE_UNITS - 1);
+    cmq_queues_destroy(m.queues);
+}
+
+/* Killed while it makes the missing file, a recovery leaves a queue whose files look whole. */
+static void gap_is_remembered_until_it_is_filled(void)
+{
+    make_live_files(0);
+    CHECK_OK(cmq_fs_remove(cmq_fs_posix(), live_path(FILE_UNITS)));
+    cmq_queue *queue = recover_live(LIVE_UNITS);
+    int64_t covered;
+    reput_live(queue, 0, FILE_UNITS + 3);
+    CHECK_OK(cmq_queues_flush(m.queues, ALL, false, &covered));
+    cmq_queues_destroy(m.queues);
+    CHECK(is_there(live_path(FILE_UNITS)));
+    queue = recover_live(LIVE_UNITS);
+    CHECK(cmq_queues_incomplete(m.queues));
+    reput_live(queue, 0, LIVE_UNITS);
+    end_live(queue, LIVE_UNITS);
+    check_live_units(0, LIVE_UNITS);
+    CHECK_OK(cmq_queues_complete(m.queues));
+    cmq_queues_destroy(m.queues);
+}
+
+static void recovery_keeps_a_cut_queue_for_readers(void)
+{
+    make_live_files(0);
+    cmq_queue *queue = recover_live(LIVE_UNITS);
+    reput_live(queue, 0, FILE_UNITS + 5);
+    CHECK_OK(cmq_queue_reput(queue, FILE_UNITS + 5, (FILE_UNITS + 5) * 100, 99, 7, 0, 1));   /* another record than the file's */
+    CHECK_INT(cmq_queue_max(queue, ALL), FILE_UNITS + 6);
+    check_live_units(FILE_UNITS + 6, LIVE_UNITS);
+    end_live(queue, FILE_UNITS + 6);
+    CHECK(!is_there(live_path(2 * FILE_UNITS)) && !is_there(live_path(3 * FILE_UNITS)));
+    cmq_queues_destroy(m.queues);
+    queue = recover_live(LIVE_UNITS);
+    CHECK_INT(cmq_queue_max(queue, ALL), FILE_UNITS + 6);
+    cmq_queues_destroy(m.queues);
+}
+
+/* A queue all of whose units lie behind the durable point begins again where its first record says. */
+static void recovery_keeps_a_queue_that_begins_anew_for_readers(void)
+{
+    static const int firsts[] = {0, 7, FILE_UNITS, FILE_UNITS + 7};
+    for (size_t i = 0; i < sizeof firsts / sizeof firsts[0]; i++) {
+        make_live_files(firsts[i]);
+        cmq_queue *queue = recover_live(0);
+        CHECK_INT(cmq_queue_max(queue, ALL), firsts[i] / FILE_UNITS * FILE_UNITS);
+        reput_live(queue, firsts[i], firsts[i] + 1);
+        check_live_units(firsts[i], LIVE_UNITS);
+        reput_live(queue, firsts[i] + 1, LIVE_UNITS);
+        check_live_units(firsts[i], LIVE_UNITS);
+        end_live(queue, LIVE_UNITS);
+        CHECK_INT(cmq_queue_min(queue), firsts[i]);
+        check_live_units(firsts[i], LIVE_UNITS);
+        cmq_queues_destroy(m.queues);
+    }
+}
+
+/* Elsewhere than its files: they go once recovery has come to its end. */
+static void recovery_removes_files_of_a_queue_that_begins_elsewhere(void)
+{
+    make_live_files(0);
+    cmq_queue *queue = recover_live(0);
+    reput_live(queue, 2 * FILE_UNITS + 1, LIVE_UNITS - 5);   /* inside them */
+    check_live_units(0, 2 * FILE_UNITS);
+    check_live_units(2 * FILE_UNITS + 1, LIVE_UNITS);
+    end_live(queue, LIVE_UNITS - 5);
+    CHECK(!is_there(live_path(0)) && !is_there(live_path(FILE_UNITS)) && is_there(live_path(2 * FILE_UNITS)));
+    cmq_queues_destroy(m.queues);
+    make_live_files(0);
+    queue = recover_live(0);
+    for (int i = 6 * FILE_UNITS; i < 6 * FILE_UNITS + 3; i++) CHECK_OK(cmq_queue_reput(queue, i, i * 100, 100, i, 0, 1));   /* behind them */
+    check_live_units(0, LIVE_UNITS);
+    end_live(queue, 6 * FILE_UNITS + 3);
+    for (int file = 0; file < 4; file++) CHECK(!is_there(live_path(file * FILE_UNITS)));
+    cmq_queues_destroy(m.queues);
+    queue = recover_live(LIVE_UNITS * 10);
+    CHECK_INT(cmq_queue_min(queue), 6 * FILE_UNITS);
+    CHECK_INT(cmq_queue_max(queue, ALL), 6 * FILE_UNITS + 3);
+    cmq_queues_destroy(m.queues);
+}
+
 /* A hole in the middle of a file, as a power loss can leave without a trusted end: units behind it are not believed. */
 static void hole_in_a_file(void)
 {
@@ -705,5 +880,8 @@ static void follower_sees_files_and_its_own_tail(void)
 
 CMQ_TEST_MAIN(CMQ_TEST(random_operations), CMQ_TEST(random_operations_with_ext), CMQ_TEST(power_losses),
               CMQ_TEST(power_losses_with_ext), CMQ_TEST(many_queues_grow_the_table), CMQ_TEST(foreign_things_are_told),
-              CMQ_TEST(gap_in_the_names), CMQ_TEST(hole_in_a_file), CMQ_TEST(recovery_of_long_files),
+              CMQ_TEST(gap_in_the_names), CMQ_TEST(recovery_keeps_files_behind_a_gap_for_readers),
+              CMQ_TEST(gap_is_remembered_until_it_is_filled), CMQ_TEST(recovery_keeps_a_cut_queue_for_readers),
+              CMQ_TEST(recovery_keeps_a_queue_that_begins_anew_for_readers),
+              CMQ_TEST(recovery_removes_files_of_a_queue_that_begins_elsewhere), CMQ_TEST(hole_in_a_file), CMQ_TEST(recovery_of_long_files),
               CMQ_TEST(follower_sees_files_and_its_own_tail))

@@ -88,6 +88,21 @@ static void test_a_removed_file(void)
     }
 }
 
+/* A recovery that was to make missing files and did not finish: no file shows it, so the whole log is read once. */
+static void test_an_unfinished_recovery_reads_the_whole_log(void)
+{
+    const char *root = make_store();
+    kit_write_bytes(kit_path(root, "cometmq/incomplete"), 0, (const uint8_t *)"", 0);
+    cmq_store_opening opening;
+    for (int pass = 0; pass < 2; pass++) {
+        cmq_store *store = kit_open_at(root);
+        cmq_store_opening_of(store, &opening);
+        CHECK_INT(opening.records, pass == 0 ? MESSAGES + 5 : 0);
+        check_whole(store, MESSAGES);
+        kit_close(store);
+    }
+}
+
 static void test_a_removed_queue(void)
 {
     const char *root = make_store();
@@ -143,5 +158,5 @@ static void test_an_offset_far_ahead_in_a_view(void)
     CHECK_INT(cmq_last_error()->offset, phy);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_an_offset_far_ahead_in_a_view), CMQ_TEST(test_a_flipped_unit), CMQ_TEST(test_a_zeroed_file), CMQ_TEST(test_a_removed_file), CMQ_TEST(test_a_removed_queue),
+CMQ_TEST_MAIN(CMQ_TEST(test_an_offset_far_ahead_in_a_view), CMQ_TEST(test_a_flipped_unit), CMQ_TEST(test_a_zeroed_file), CMQ_TEST(test_a_removed_file), CMQ_TEST(test_a_removed_queue), CMQ_TEST(test_an_unfinished_recovery_reads_the_whole_log),
               CMQ_TEST(test_a_true_point_is_trusted))
