@@ -19,7 +19,9 @@
 #include "base/cmq_file.h"
 #include "base/cmq_status.h"
 
-#define CMQ_TIMER_SLOTS 1209600
+#ifndef CMQ_TIMER_SLOTS
+#define CMQ_TIMER_SLOTS 1209600   /* fewer where files are fuzzed, which map a wheel for each input */
+#endif
 #define CMQ_TIMER_SLOT_BYTES 32
 #define CMQ_TIMER_WHEEL_BYTES ((int64_t)CMQ_TIMER_SLOTS * CMQ_TIMER_SLOT_BYTES)
 

@@ -1,8 +1,9 @@
 /* fuzz_store_files: a small store, one of whose files has bytes of the input in it: segments, queue files of both kinds, extensions, index files, the
- * durable point, the follow page, checkpoint, timers. Opened to read and read in every way, or opened for writing.
+ * durable point, the follow page, checkpoint, timers. Opened to read, read in every way and verified; or opened for writing, some after a repair.
  *
- * Input: the file's number (above 127: opened for writing), then patches: place (two bytes, from the begin or, above 0x7FFF, from the end), length (one
- * byte), bytes. So sums and lengths around what was changed stay as they were, and every check is reached.
+ * Input: the file's number, then patches: place (two bytes, from the begin or, above 0x7FFF, from the end), length (one byte), bytes. So sums and lengths
+ * around what was changed stay as they were, and every check is reached. A number above 127: opened for writing; then its multiple of the number of files
+ * says which repair comes first: none, one that fills damage, one that cuts it, one that cuts the tail.
  *
  * Properties: no crash, no endless walk; a record that is handed out parses.
  * Run:        by replay_main.c over corpus/store_files and mutations of it; or with -fsanitize=fuzzer by clang.
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #include "base/cmq_assert.h"
+#include "store/check/cmq_repair.h"
+#include "store/check/cmq_verify.h"
 #include "support/cmq_store_kit.h"
 
 #define FILES_MAX 64
@@ -159,6 +162,25 @@ static void read_all(cmq_store *store)
     cmq_reader_close(reader);
 }
 
+/* A repair leaves a store that opens, or says what is wrong. */
+static void repair(size_t which)
+{
+    const cmq_store_options store = options_of(trial, false);
+    const cmq_repair_options options = {.store = &store, .fill_damage = which == 1, .cut_damage = which == 2, .cut_tail = which != 1};
+    cmq_repair_report report;
+    if (which == 0 || cmq_store_repair(&options, &report) != CMQ_OK) return;
+    cmq_store *repaired;
+    CHECK_OK(cmq_store_open(&repaired, &store));
+    CHECK_OK(cmq_store_close(repaired));
+}
+
+static void verify(cmq_store *store)
+{
+    cmq_verified verified;
+    const cmq_verify_options options = {0};
+    if (cmq_store_verify(store, &options, &verified) == CMQ_OK) CMQ_ASSERT(verified.complete);
+}
+
 static void use(bool read_only)
 {
     const cmq_store_options options = options_of(trial, read_only);
@@ -167,6 +189,7 @@ static void use(bool read_only)
     static const char *const topics[] = {"A", "Batch"};
     for (int i = 0; i < 4; i++) read_units(store, topics[i / 2], i % 2);
     read_all(store);
+    if (read_only) verify(store);
     if (!read_only) (void)!kit_try_append(store, "A", 0, "more", "t", "k1", &(cmq_appended){0});
     (void)!cmq_store_close(store);
 }
@@ -184,6 +207,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(content, files[number].content, bytes);
     patch(content, bytes, data + 1, size - 1);
     kit_write_bytes(path, 0, content, bytes);
+    if (!read_only) repair((data[0] & 127u) / file_count);
     use(read_only);
     if (read_only) kit_write_bytes(path, 0, files[number].content, bytes);
     else kit_copy_tree(root, trial);
