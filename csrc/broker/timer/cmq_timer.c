@@ -144,7 +144,9 @@ static cmq_status CMQ_MUST_CHECK work(cmq_timer *timer)
     while (more && failed != CMQ_ERR_FENCED && !atomic_load_explicit(&timer->stopping, memory_order_acquire)) {
         bool more_parked, more_due;
         const int64_t now_ms = cmq_clock_now_ms(&timer->clock);
+        const int64_t before = timer->write_number;
         timer->write_number = now_ms / timer->options.precision_ms;
+        if (timer->write_number < before) timer->far_place = 0;
         failed = cmq_timer_enter(timer, &more_parked);
         const cmq_status delivered = failed == CMQ_ERR_FENCED ? failed : cmq_timer_deliver(timer, &more_due);
         if (delivered != CMQ_OK) failed = delivered;

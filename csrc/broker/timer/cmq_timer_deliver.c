@@ -1,4 +1,8 @@
-/* cmq_timer_deliver: what is due goes to its topic: slot by slot, a slot's deletions first, then its messages in the order in which they were parked. */
+/* cmq_timer_deliver: what is due goes to its topic: slot by slot, a slot's deletions first, then its messages in the order in which they were parked.
+ *
+ * A clock that was weeks ahead leaves slots that lie a turn of the wheel or more ahead of the true time. They would hold the places of nearer ones for
+ * weeks, and the wheel finds slots in the order of places. So when the clock was set back, all that lies in them is parked again, as a roll does.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,10 +100,10 @@ static cmq_status CMQ_MUST_CHECK deliver_record(cmq_timer *timer, const cmq_time
     uint8_t key[CMQ_TIMER_KEY_BYTES_MAX];
     cmq_slice deletes;
     int64_t number;
-    const bool roll = (unit->magic & CMQ_TIMER_UNIT_ROLL) != 0;
+    const bool rolls = (unit->magic & CMQ_TIMER_UNIT_ROLL) != 0, roll = rolls || timer->walk.parks_again;
     /* After a power loss under async flush another record may have come to lie there: it has a unit of its own. */
     if (!cmq_slice_equal(parked->topic, cmq_timer_topic()) || parked->record_bytes != (uint32_t)unit->bytes ||
-        !cmq_timer_record_number(timer, parked, &number) || (!roll && number != timer->walk.number))
+        !cmq_timer_record_number(timer, parked, &number) || (!rolls && number != timer->walk.number))
         return cmq_fail_at(CMQ_ERR_CORRUPT, unit->phy, "the record is not the one that its unit in the timer log was made of");
     if (!roll && cmq_property_find(parked->properties, CMQ_NAME("TIMER_DEL_UNIQKEY"), &deletes)) return CMQ_OK;
     const size_t key_bytes = timer->walk.deletes.count > 0 ? write_key(parked, key, sizeof key) : 0;
@@ -137,7 +141,7 @@ void cmq_timer_walk_free(cmq_timer_walk *walk)
     walk->marks = NULL;
     walk->mark_count = walk->mark_slots = walk->blocks_left = walk->count = walk->next = 0;
     cmq_timer_deletes_free(&walk->deletes);
-    walk->active = false;
+    walk->active = walk->parks_again = false;
 }
 
 static cmq_status CMQ_MUST_CHECK add_mark(cmq_timer_walk *walk, int64_t position)
@@ -203,7 +207,7 @@ static cmq_status CMQ_MUST_CHECK begin_slot(cmq_timer *timer, int64_t number)
         if (in_block == 0) status = add_mark(walk, at);
         in_block = (in_block + 1) % CMQ_TIMER_BATCH;
         const int32_t kind = unit.magic & (CMQ_TIMER_UNIT_DELETE | CMQ_TIMER_UNIT_ROLL);
-        if (status == CMQ_OK && kind == CMQ_TIMER_UNIT_DELETE) status = note_deletion(timer, &unit);
+        if (status == CMQ_OK && kind == CMQ_TIMER_UNIT_DELETE && !walk->parks_again) status = note_deletion(timer, &unit);
     }
     if (status != CMQ_OK) {
         cmq_timer_walk_free(walk);
@@ -261,6 +265,10 @@ static void end_slot(cmq_timer *timer)
     cmq_timer_slot slot;
     pthread_mutex_lock(&timer->mutex);
     cmq_timer_wheel_get(timer->wheel, timer->walk.number, &slot);
+    if (timer->walk.parks_again) {   /* it lies ahead of the read time: whoever starts next must not take it for one to be delivered */
+        slot.magic = CMQ_TIMER_SLOT_PARKED_AGAIN;
+        cmq_timer_wheel_put(timer->wheel, &slot);
+    }
     cmq_timer_wheel_clear_pending(timer->wheel, timer->walk.number);
     timer->counters.pending -= slot.count;
     timer->dirty = true;
@@ -277,17 +285,31 @@ static void read_up_to(cmq_timer *timer, int64_t number)
     pthread_mutex_unlock(&timer->mutex);
 }
 
+/* The slot to deliver, or to park again, next; INT64_MAX: none. */
+static int64_t choose_slot(cmq_timer *timer)
+{
+    const bool far = cmq_timer_has_far_slots(timer);
+    int64_t number = far ? cmq_timer_wheel_next_beyond(timer->wheel, &timer->far_place, timer->write_number + CMQ_TIMER_SLOTS) : INT64_MAX;
+    timer->walk.parks_again = number != INT64_MAX;
+    if (timer->walk.parks_again) return number;
+    if (far) {   /* no more: now the order of places is that of time */
+        pthread_mutex_lock(&timer->mutex);
+        if (timer->read_number > timer->write_number) timer->read_number = timer->write_number;
+        cmq_timer_note_next(timer);
+        pthread_mutex_unlock(&timer->mutex);
+    }
+    number = timer->next_pending < timer->write_number ? timer->next_pending : INT64_MAX;
+    read_up_to(timer, number < timer->write_number ? number : timer->write_number);
+    return number;
+}
+
 cmq_status cmq_timer_deliver(cmq_timer *timer, bool *more_out)
 {
     cmq_timer_walk *walk = &timer->walk;
     *more_out = false;
     if (!walk->active) {
-        const int64_t number = timer->next_pending;
-        if (number >= timer->write_number) {
-            read_up_to(timer, timer->write_number);
-            return CMQ_OK;
-        }
-        read_up_to(timer, number);
+        const int64_t number = choose_slot(timer);
+        if (number == INT64_MAX) return CMQ_OK;
         const cmq_status status = begin_slot(timer, number);
         if (status != CMQ_OK) return status;
     }

@@ -148,7 +148,9 @@ cmq_status cmq_timer_enter(cmq_timer *timer, bool *more_out)
     entries done = {0};
     uint32_t count;
     int64_t next;
-    *more_out = false;
+    /* Slots that stand in the way are parked again first. */
+    *more_out = cmq_timer_has_far_slots(timer);
+    if (*more_out) return CMQ_OK;
     cmq_queue *queue = cmq_queues_find(cmq_store_queues(timer->store), cmq_timer_topic(), 0);
     if (queue == NULL) return CMQ_OK;   /* the watcher tells when it is there */
     cmq_status status = read_units(timer, queue, &count, &next);

@@ -33,6 +33,7 @@
  * per block, so that a slot may have millions. */
 typedef struct cmq_timer_walk {
     bool active;
+    bool parks_again;                     /* what lies in it is parked again, whatever it is */
     int64_t number;
     int64_t first;                        /* position of the slot's first unit */
     int64_t *marks;                       /* positions where blocks begin, the newest first */
@@ -67,6 +68,7 @@ struct cmq_timer {
     /* The thread's, or who calls step. */
     cmq_timer_log *log;
     int64_t write_number;                 /* the slot of now: what belongs before is late */
+    uint32_t far_place;                   /* from this place on slots may be pending that lie a turn of the wheel ahead (the clock was set back); CMQ_TIMER_SLOTS: none */
     int64_t roll_window;                  /* slots */
     int64_t refill_until;                 /* queue offsets below were entered once, and their units are lost … */
     int64_t refill_number;                /* … those that belong before this slot were delivered */
@@ -120,6 +122,9 @@ static inline cmq_status CMQ_MUST_CHECK cmq_timer_fence(cmq_status status)
     const cmq_error error = *cmq_last_error();
     return cmq_fail(CMQ_ERR_FENCED, "a file of the timers could not be written, so none is delivered until the broker is started again: %s", error.text);
 }
+
+/* May there be slots so far ahead that the places of nearer ones are taken, and that the wheel's order is not that of time? */
+static inline bool cmq_timer_has_far_slots(const cmq_timer *timer) { return timer->far_place < CMQ_TIMER_SLOTS; }
 
 /* Note the wheel's next slot for those who ask. With the mutex. */
 static inline void cmq_timer_note_next(cmq_timer *timer)

@@ -49,6 +49,7 @@ static void revise_from(cmq_timer *timer, int64_t position)
         if (number < timer->read_number) continue;
         cmq_timer_wheel_get(timer->wheel, number, &slot);
         if (at <= slot.last) continue;
+        if (slot.magic == CMQ_TIMER_SLOT_PARKED_AGAIN) slot = (cmq_timer_slot){.number = number, .first = -1, .last = -1};   /* a unit since */
         if (slot.first < 0) slot.first = at;
         slot.last = at;
         slot.count += (unit.magic & CMQ_TIMER_UNIT_DELETE) != 0 ? -1 : 1;
@@ -60,7 +61,7 @@ static void find_pending(void *context, const cmq_timer_slot *slot)
 {
     recovery *r = context;
     cmq_timer *timer = r->timer;
-    if (slot->number < timer->read_number || slot->last < cmq_timer_log_min(timer->log)) return;
+    if (slot->number < timer->read_number || slot->last < cmq_timer_log_min(timer->log) || slot->magic == CMQ_TIMER_SLOT_PARKED_AGAIN) return;
     cmq_timer_wheel_set_pending(timer->wheel, slot->number);
     timer->counters.pending += slot->count;
     if (slot->number < r->oldest_pending) r->oldest_pending = slot->number;

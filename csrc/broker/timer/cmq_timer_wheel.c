@@ -123,6 +123,22 @@ int64_t cmq_timer_wheel_next_pending(const cmq_timer_wheel *wheel, int64_t from)
     return INT64_MAX;
 }
 
+int64_t cmq_timer_wheel_next_beyond(const cmq_timer_wheel *wheel, uint32_t *place, int64_t limit)
+{
+    while (*place < CMQ_TIMER_SLOTS) {
+        const uint64_t bits = wheel->pending[*place / 64] & UINT64_MAX << (*place % 64);
+        if (bits == 0) {
+            *place = (*place / 64 + 1) * 64;
+            continue;
+        }
+        *place = *place / 64 * 64 + (uint32_t)__builtin_ctzll(bits);
+        const int64_t number = load_slot(wheel, *place).number;
+        if (number >= limit) return number;
+        *place += 1;
+    }
+    return INT64_MAX;
+}
+
 /* ---- the file ---- */
 
 /* Where the file has data, by page; holes are not read. */

@@ -23,6 +23,7 @@
 #define CMQ_TIMER_SLOTS 1209600   /* fewer where files are fuzzed, which map a wheel for each input */
 #endif
 #define CMQ_TIMER_SLOT_BYTES 32
+#define CMQ_TIMER_SLOT_PARKED_AGAIN 1   /* all of the slot's messages have other units by now */
 #define CMQ_TIMER_WHEEL_BYTES ((int64_t)CMQ_TIMER_SLOTS * CMQ_TIMER_SLOT_BYTES)
 
 typedef struct cmq_timer_wheel cmq_timer_wheel;
@@ -31,7 +32,7 @@ typedef struct cmq_timer_slot {
     int64_t number;          /* time / precision */
     int64_t first, last;     /* positions of units */
     int32_t count;
-    int32_t magic;           /* 0 */
+    int32_t magic;           /* 0, or CMQ_TIMER_SLOT_PARKED_AGAIN; upstream looks at it nowhere */
 } cmq_timer_slot;
 
 /* Open `timerwheel` in `root`, or make it. CMQ_ERR_SETTING when it has another length. *fresh_out: it was made, or had nothing in it. */
@@ -58,6 +59,8 @@ void cmq_timer_wheel_set_pending(cmq_timer_wheel *wheel, int64_t number);
 void cmq_timer_wheel_clear_pending(cmq_timer_wheel *wheel, int64_t number);
 /* The number of the first pending slot from `from` on, around the wheel; INT64_MAX when there is none. */
 int64_t cmq_timer_wheel_next_pending(const cmq_timer_wheel *wheel, int64_t from);
+/* The number of a pending slot that is `limit` or later; the search begins at place *place, which moves; INT64_MAX, and *place CMQ_TIMER_SLOTS: none. */
+int64_t cmq_timer_wheel_next_beyond(const cmq_timer_wheel *wheel, uint32_t *place, int64_t limit);
 
 /* ---- the file ---- */
 

@@ -3,11 +3,13 @@
 #include "broker/timer/cmq_timer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "broker/timer/cmq_timer_log.h"
 #include "broker/timer/cmq_timer_wheel.h"
@@ -645,6 +647,80 @@ static void a_clock_that_jumps(void)
     finish(timer, store);
 }
 
+#define DAY_MS INT64_C(86400000)
+
+/* Keep a copy of the wheel's file, or put it back. */
+static void copy_wheel(const char *name)
+{
+    static char kept[CMQ_PATH_BYTES];
+    uint8_t page[4096], zeros[4096] = {0};
+    const char *wheel = kit_path(root, "timerwheel");
+    if (name != NULL) {
+        CHECK_OK(cmq_path_join(kept, root, name));
+        CHECK(close(creat(kept, 0600)) == 0);
+        kit_resize(kept, CMQ_TIMER_WHEEL_BYTES);
+    }
+    const char *from = name != NULL ? wheel : kept, *to = name != NULL ? kept : wheel;
+    for (int64_t at = 0; at < CMQ_TIMER_WHEEL_BYTES; at += (int64_t)sizeof page) {
+        kit_read_bytes(from, at, page, sizeof page);
+        if (name == NULL || memcmp(page, zeros, sizeof page) != 0) kit_write_bytes(to, at, page, sizeof page);
+    }
+    if (name == NULL) CHECK(unlink(kept) == 0);
+}
+
+/* A clock three weeks ahead put timers into slots that lie further ahead of the true time than the wheel turns. They make way for those of the true time,
+ * are delivered when they are due, and once. */
+static void a_clock_weeks_ahead_that_is_set_back(void)
+{
+    for (int restarted = 0; restarted < 2; restarted++) {
+        cmq_store *store = open_store();
+        cmq_timer *timer = make_timer(store);
+        const int64_t began = now(), far = began + 22 * DAY_MS;
+        pass(21 * DAY_MS);
+        send_at(store, far, "far");
+        send_at(store, far, "gone");
+        send_deletion(store, far, "gone");
+        send_at(store, far + 1000, "farther");
+        step(timer);
+        CHECK_INT(counters_of(timer).pending, 2);
+        if (restarted) stop(timer);
+        pass(-21 * DAY_MS);
+        if (restarted) timer = make_timer(store);
+        step(timer);
+        pass(7 * DAY_MS);
+        step(timer);
+        send_at(store, began + 9 * DAY_MS - 1000, "later");
+        send_at(store, far - CMQ_TIMER_SLOTS * INT64_C(1000), "same place");
+        send_at(store, now() + 2000, "soon");
+        step(timer);
+        pass(4000);
+        step(timer);
+        CHECK_TEXT(delivered(store), "soon");
+        atomic_store(&kit_now_ms, began + 8 * DAY_MS + 1000);
+        step(timer);
+        CHECK_TEXT(delivered(store), "soon same place");
+        atomic_store(&kit_now_ms, began + 9 * DAY_MS);
+        step(timer);
+        CHECK_TEXT(delivered(store), "soon same place later");
+        stop(timer);
+        copy_wheel("as it was");
+        timer = make_timer(store);
+        for (; now() < far - DAY_MS; pass(DAY_MS / 2)) step(timer);
+        step(timer);
+        stop(timer);
+        /* A crash lost the slots that were written since: the log has the messages' new units. */
+        copy_wheel(NULL);
+        timer = make_timer(store);
+        atomic_store(&kit_now_ms, far + 3000);
+        step(timer);
+        CHECK_TEXT(delivered(store), "soon same place later far farther");
+        CHECK_INT(counters_of(timer).pending, 0);
+        CHECK_INT(counters_of(timer).recalled, 1);
+        finish(timer, store);
+        kit_remove_tree(root);
+    }
+}
+
 /* What was delivered of it is not delivered again with what comes. */
 static void a_slot_that_the_clock_is_set_back_into(void)
 {
@@ -821,5 +897,5 @@ CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST
               CMQ_TEST(a_deletion_of_the_slot_deletes), CMQ_TEST(far_timers_are_rolled),
               CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_failing_disk_stops_it), CMQ_TEST(timers_outlive_everything),
               CMQ_TEST(down_for_a_month), CMQ_TEST(a_slot_is_not_written_over_before_it_was_delivered), CMQ_TEST(lost_files_are_made_again),
-              CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(old_log_files_go), CMQ_TEST(what_cannot_be_delivered),
+              CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(a_clock_weeks_ahead_that_is_set_back), CMQ_TEST(old_log_files_go), CMQ_TEST(what_cannot_be_delivered),
               CMQ_TEST(a_damaged_unit_hides_no_others), CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))
