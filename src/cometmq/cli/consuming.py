@@ -38,6 +38,8 @@ _SETTLE_S = 2.0
 """How long a member may take to get its queues and their first messages; only then it can be idle."""
 _FINISH_MS = 200
 """How long a message may take that is being printed when the command is stopped; after that it comes again."""
+_FINISH_ORDERLY_MS = 10_000
+"""The same for an orderly member, whose other calls return at once: a queue that is not unlocked rests for a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,7 +357,7 @@ class _Member:
     def close(self, consumer: PushConsumer) -> None:
         """Leave the group; what was printed is committed."""
         self.ended.set()
-        consumer.close(timeout_ms=_FINISH_MS)
+        consumer.close(timeout_ms=_FINISH_ORDERLY_MS if self._orderly else _FINISH_MS)
         self._closed.set()
 
 

@@ -111,6 +111,23 @@ def test_nobody_begins_beside_a_listener_that_takes_long(how: str) -> None:
 
 
 @on_cluster
+async def test_close_unlocks_the_queues_that_no_listener_has_begun(cluster: FakeCluster) -> None:
+    """With one worker and two queues, one task waits: a close left its queue locked for a minute."""
+    at_work: list[int] = []
+
+    async def listener(message: Any) -> None:
+        at_work.append(message.queue_id)
+        await asyncio.sleep(40)
+
+    one = consumer(cluster, listener, orderly=True, consume_thread_min=1, consume_thread_max=1)
+    fill(cluster, 10)
+    await one.start()
+    await until(lambda: len(at_work) == 1 and one._workers.waiting > 0)
+    await one.close(timeout_ms=1_000)
+    assert cluster.brokers[0].locks == {}, "the close cancelled the listener that had begun, and none is at the other"
+
+
+@on_cluster
 async def test_unlock_has_arrived_before_the_queue_is_locked_again(cluster: FakeCluster) -> None:
     """One that was served behind the next lock gave that away: two members had the queue."""
     engine = consumer(cluster, Seen(), orderly=True)
