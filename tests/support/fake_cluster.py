@@ -371,6 +371,8 @@ class FakeBroker:
         self.delayed = 0
         self.pops = FakePops(self, cluster.loop)
         self.unknown_codes: frozenset[int] = frozenset()
+        self.unknown_groups: set[str] = set()
+        """Groups that nobody has created yet, where brokers create none by themselves."""
         self.read_only = False
         self._held: dict[tuple[str, int], list[asyncio.Event]] = {}
 
@@ -386,6 +388,8 @@ class FakeBroker:
     def _heartbeat(self, client: FakeNetwork, command: Command) -> Command:
         data = HeartbeatData.from_json(command.body)
         for consumer in data.consumers:
+            if consumer.group_name in self.unknown_groups:
+                continue
             members = self.groups.setdefault(consumer.group_name, {})
             is_new = data.client_id not in members
             member = members.setdefault(
@@ -640,7 +644,9 @@ class FakeBroker:
         queues = self.topics.get(asked.topic, [])
         refusal = None if asked.sys_flag & _SUBSCRIPTION_BIT else self._not_subscribed(asked)
         start, records = 0, list[Record]()
-        if asked.queue_id >= len(queues):
+        if asked.group in self.unknown_groups:
+            code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        elif asked.queue_id >= len(queues):
             code = ResponseCode.TOPIC_NOT_EXIST
         elif refusal is not None:
             code = refusal

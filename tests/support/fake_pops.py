@@ -94,6 +94,9 @@ class FakePops:
         group, topic = members.required("consumerGroup"), members.required("topic")
         if topic not in self._broker.topics:
             return command.response(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{topic}] not exist")
+        if group in self._broker.unknown_groups:
+            remark = f"subscription group [{group}] does not exist"
+            return command.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=remark)
         most = members.required_int32("maxMsgNums")
         if most > 32:
             return command.response(ResponseCode.INVALID_PARAMETER, remark="too many")
@@ -241,7 +244,7 @@ class FakePops:
             for broker in cluster.brokers
             for queue_id in range(len(broker.topics.get(topic, ())))
         ]
-        if not queues:
+        if not queues or not members:
             return command.response(ResponseCode.SUCCESS, body=QueryAssignmentResponseBody(assignments=None).to_json())
         if mode is MessageRequestMode.POP:
             mine = dict.fromkeys(replace(queue, queue_id=-1) for queue in queues)

@@ -198,7 +198,7 @@ class Rebalance:
         if queues is None:
             if is_broadcast or not topic.startswith(RETRY_PREFIX):
                 owner.queues_changed(topic, (), ())
-            return True
+            return self._instance.routes.subscribe_queues(topic) is None
         if is_broadcast:
             wanted: Sequence[MessageQueue] = queues
         elif client_ids is None:
@@ -240,8 +240,9 @@ class Rebalance:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.remark, code=answer.code, address=address)
         assignments = QueryAssignmentResponseBody.from_json(answer.body).assignments
-        if assignments is None:
-            return False  # the broker does not know, so nothing may change
+        if assignments is None:  # the broker does not know, so nothing may change
+            await instance.greet_again(address)
+            return False
         pulled, popped = split_by_mode(assignments)
         is_changed = owner.take_pops(topic, popped, is_pulled=bool(pulled))
         if await self._update(topic, pulled, needs_lock=False) or is_changed:

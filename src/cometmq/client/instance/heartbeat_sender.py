@@ -112,6 +112,15 @@ class HeartbeatSender:
                 return False
             return await self._beat_one(address)
 
+    async def greet_again(self, address: str) -> None:
+        """Send one broker a heartbeat that leaves nothing out."""
+        await self._beat(address, in_full=True)
+
+    async def greet_new_brokers(self) -> None:
+        """Send a heartbeat to each broker that has taken none yet."""
+        addresses = self._routes.targets(slaves=bool(self._consumers))
+        await asyncio.gather(*(self.greet(address) for address in addresses if address not in self._taken))
+
     def _lock_of(self, address: str) -> asyncio.Lock:
         return self._locks.setdefault(address, asyncio.Lock())
 

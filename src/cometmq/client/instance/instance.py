@@ -41,6 +41,7 @@ from cometmq.remoting.addresses import host_port, own_address, parse_address
 from cometmq.remoting.bodies.connections import GetConsumerListByGroupResponseBody
 from cometmq.remoting.bodies.message_queue import MessageQueue
 from cometmq.remoting.bodies.routes import TopicRouteData
+from cometmq.remoting.channel import checked
 from cometmq.remoting.codes import RequestCode, ResponseCode
 from cometmq.remoting.command import Command
 from cometmq.remoting.members import Members, request
@@ -63,6 +64,8 @@ OFFSET_TIMEOUT_MS = 5_000
 
 _LOOK_UP_FIRST_MS, _LOOK_UP_PERIOD_MS = 10_000, 120_000
 _ROUTES_FIRST_MS = 10
+_MISSING_ROUTES_MS = 500
+"""How often name servers are asked for subscribed topics that they did not know."""
 _HEARTBEAT_FIRST_MS = 1_000
 _PERSIST_FIRST_MS = 10_000
 _REBALANCE_RETRY_MS = 1_000
@@ -204,6 +207,8 @@ class ClientInstance:
         self._route_calls: dict[tuple[str, str | None, int], asyncio.Task[bool]] = {}
         self._route_trouble: type[Error] | None = None
         """Why no route could be had last, which was told then."""
+        self._unknown_topics: set[str] = set()
+        """Topics that no name server knew when they were last asked."""
         self._tasks: set[asyncio.Task[object]] = set()
         self._rebalance_wanted = asyncio.Event()
         self._last_rebalance_s = self.loop.time()
@@ -271,6 +276,7 @@ class ClientInstance:
                 await self.fetch_name_servers()
                 self._repeat(_LOOK_UP_FIRST_MS, _LOOK_UP_PERIOD_MS, self.fetch_name_servers)
             self._repeat(_ROUTES_FIRST_MS, settings.poll_name_server_interval_ms, self.refresh_routes)
+            self._repeat(_MISSING_ROUTES_MS, _MISSING_ROUTES_MS, self._find_missing_routes)
             self._repeat(_HEARTBEAT_FIRST_MS, settings.heartbeat_broker_interval_ms, self._heartbeat_round)
             self._repeat(_PERSIST_FIRST_MS, settings.persist_consumer_offset_interval_ms, self._persist_offsets)
             self.spawn(self._rebalance_rounds())
@@ -419,7 +425,19 @@ class ClientInstance:
         topics = {topic for part in self._consumers.values() for topic in part.subscriptions}
         topics.update(topic for part in self._producers.values() for topic in part.publish_topics())
         for topic in sorted(topics):
+            is_known = self.routes.route(topic) is not None
+            if await self.update_route(topic) and is_known:
+                self.wake_rebalance()
+
+    async def _find_missing_routes(self) -> None:
+        """Ask for the routes of subscribed topics that have none, so that a topic is consumed once it is created."""
+        subscribed = {topic for part in self._consumers.values() for topic in part.subscriptions}
+        missing = sorted(topic for topic in subscribed if self.routes.route(topic) is None)
+        for topic in missing:
             await self.update_route(topic)
+        if any(self.routes.route(topic) is not None for topic in missing):
+            await self._heartbeats.greet_new_brokers()  # they list this member only after its heartbeat
+            self.wake_rebalance()
 
     async def update_route(
         self,
@@ -457,8 +475,9 @@ class ClientInstance:
         except RouteNotFound as error:
             if must_exist:
                 raise
-            if not topic.startswith(RETRY_PREFIX) and topic != _TEMPLATE_TOPIC:
-                _log.info("%s: %s", self.client_id, error)
+            is_told = topic in self._unknown_topics or topic.startswith(RETRY_PREFIX) or topic == _TEMPLATE_TOPIC
+            self._unknown_topics.add(topic)
+            _log.log(logging.DEBUG if is_told else logging.INFO, "%s: %s", self.client_id, error)
         except Error as error:
             if must_exist or must_answer:
                 raise
@@ -487,6 +506,7 @@ class ClientInstance:
         return self._put_route(topic, route)
 
     def _put_route(self, topic: str, route: TopicRouteData) -> bool:
+        self._unknown_topics.discard(topic)
         changed = self.routes.put(topic, route)
         info = self.routes.publish_info(topic)
         queues = self.routes.subscribe_queues(topic)
@@ -551,6 +571,11 @@ class ClientInstance:
         if await self._heartbeats.greet(address):
             self.wake_rebalance()
 
+    async def greet_again(self, address: str) -> None:
+        """Send a heartbeat to a broker that lists no member of a group: it may have created the group just now."""
+        await self._heartbeats.greet_again(address)
+        self.wake_rebalance(_REBALANCE_RETRY_MS)
+
     def _lost(self, address: str) -> None:
         self._heartbeats.lost(address)
 
@@ -612,10 +637,18 @@ class ClientInstance:
             address = self.routes.broker_of_topic(topic)
         if address is None:
             return None
-        answer = await self._heartbeats.tell(
-            self.api_address(address), request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group)
-        )
-        if answer is None:
+        command = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup=group)
+        timeout_ms = self.settings.mq_client_api_timeout_ms
+        try:
+            answer = checked(
+                await self.network.invoke(self.api_address(address), command, timeout_ms=timeout_ms), address=address
+            )
+        except BrokerError as error:
+            _log.debug("%s: %s", self.client_id, error)
+            await self.greet_again(address)
+            return None
+        except Error as error:
+            _log.info("%s: request %d to %s failed: %s", self.client_id, command.code, address, error)
             return None
         try:
             return list(GetConsumerListByGroupResponseBody.from_json(answer.body).consumer_ids) or None
