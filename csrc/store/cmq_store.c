@@ -96,6 +96,8 @@ static cmq_status create_log(cmq_store *store)
     return status;
 }
 
+static int64_t log_min_now(void *context) { return cmq_log_min_now(((cmq_store *)context)->log); }
+
 static cmq_status create_queues(cmq_store *store)
 {
     const cmq_queues_options options = {
@@ -106,6 +108,7 @@ static cmq_status create_queues(cmq_store *store)
         .batch_file_bytes = store->sizes.batch_file_bytes,
         .ext_file_bytes = store->sizes.ext_file_bytes,
         .ext_enabled = store->options.ext_enabled,
+        .log_min = {.of = log_min_now, .context = store},
     };
     cmq_status status = cmq_queues_create(&store->queues, &options);
     if (status == CMQ_OK) status = cmq_queues_load(store->queues);

@@ -448,6 +448,23 @@ cmq_status cmq_log_pin(cmq_log *log, int64_t phy, cmq_segment **segment_out, con
     return CMQ_OK;
 }
 
+int64_t cmq_log_min_now(cmq_log *log)
+{
+    const int64_t end = cmq_log_last_file_end(log);
+    int64_t start = cmq_log_min(log);
+    for (; start < end; start += log->segment_bytes) {
+        cmq_file_info info;
+        cmq_segment *segment;
+        const uint8_t *data;
+        size_t available;
+        if (cmq_log_pin(log, start, &segment, &data, &available) != CMQ_OK) continue;   /* dropped just now */
+        const cmq_status status = cmq_fs_stat(log->fs, cmq_segment_path(segment), &info);
+        cmq_segment_unpin(segment);
+        if (status != CMQ_ERR_NOT_FOUND) break;
+    }
+    return start;
+}
+
 int64_t cmq_log_end(const cmq_log *log) { return log->end; }
 int64_t cmq_log_confirmed(const cmq_log *log) { return atomic_load_explicit(&log->confirmed, memory_order_acquire); }
 int64_t cmq_log_flushed(const cmq_log *log) { return atomic_load_explicit(&log->flushed, memory_order_acquire); }

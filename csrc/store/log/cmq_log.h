@@ -101,6 +101,7 @@ int64_t cmq_log_end(const cmq_log *log);         /* writer only */
 int64_t cmq_log_confirmed(const cmq_log *log);
 int64_t cmq_log_flushed(const cmq_log *log);
 int64_t cmq_log_min(const cmq_log *log);
+int64_t cmq_log_min_now(cmq_log *log);   /* the same by the files, which another process may have deleted since; a call for each of those */
 int64_t cmq_log_segment_bytes(const cmq_log *log);
 int64_t cmq_log_last_file_end(const cmq_log *log);   /* end of the newest segment file; min when there is none */
 

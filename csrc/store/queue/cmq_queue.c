@@ -287,9 +287,11 @@ cmq_status cmq_queue_fetch(cmq_queue *queue, int64_t from, int64_t limit, cmq_un
             /* the ring was replaced just now: look again */
             continue;
         }
-        const int64_t in_files = flushed - from;
+        /* Not across files: what is in one comes before the failure of the next. */
+        const int64_t in_files = flushed - from, file_units = cmq_queue_file_bytes(queue) / cmq_queue_unit_bytes(queue);
+        const int64_t in_file = file_units - from % file_units, left_there = in_files < in_file ? in_files : in_file;
         uint32_t count = wanted < FETCH_UNITS ? wanted : FETCH_UNITS;
-        if (in_files < count) count = (uint32_t)in_files;
+        if (left_there < count) count = (uint32_t)left_there;
         const cmq_status status = fetch_files(queue, from, count, units_out);
         if (status == CMQ_OK) *count_out = count;
         return status;
@@ -356,41 +358,50 @@ cmq_status cmq_queue_first(cmq_queue *queue, int64_t low, int64_t high, const cm
     return CMQ_OK;
 }
 
-/* The position that a failed read really missed: the file of `position` itself may still be open in the cache, and the
- * one behind it not. What lies before is gone, too, or else this is no retention but damage. */
-static int64_t missed_position(const cmq_queue *queue, int64_t position)
+/* Retention deletes segments of the log before files of queues. Has it deleted any since the queues' mins were last corrected? */
+static bool has_log_moved(const cmq_queues *set)
 {
-    const int64_t missed = cmq_last_error()->offset / cmq_queue_unit_bytes(queue);
+    const cmq_queues_log_min *log_min = &set->log_min;
+    const int64_t corrected = atomic_load_explicit(&set->corrected_to, memory_order_acquire);
+    return log_min->of == NULL || corrected < 0 || log_min->of(log_min->context) > corrected;
+}
+
+/* Is the file with this position gone? */
+static bool is_file_gone(const cmq_queue *queue, int64_t position)
+{
     const int64_t file_bytes = cmq_queue_file_bytes(queue);
     char path[CMQ_PATH_BYTES];
     cmq_file_info info;
-    if (!queue->set->read_only || missed <= position) return position;
-    const int64_t start = position * cmq_queue_unit_bytes(queue) / file_bytes * file_bytes;
-    const cmq_error error = *cmq_last_error();
-    cmq_status status = cmq_queue_file_path(queue, cmq_queue_folder(queue), start, path);
+    cmq_status status = cmq_queue_file_path(queue, cmq_queue_folder(queue), position * cmq_queue_unit_bytes(queue) / file_bytes * file_bytes, path);
     if (status == CMQ_OK) status = cmq_fs_stat(queue->set->fs, path, &info);
-    if (status == CMQ_ERR_NOT_FOUND) return missed;
-    (void)cmq_fail_at(error.status, error.offset, "%s", error.text);
-    return position;
+    return status == CMQ_ERR_NOT_FOUND;
+}
+
+/* Another process deletes files here, and nobody else may have noticed yet: the file behind the one that starts at byte `missed` is the first. From the
+ * queue's first file on, and after the log's: else it is no retention but damage. */
+static void raise_min(const cmq_queue *queue, int64_t missed)
+{
+    _Atomic int64_t *at = (_Atomic int64_t *)&queue->min;
+    const bool moved = has_log_moved(queue->set);   /* before min is read: who corrects it says so afterwards */
+    int64_t min = atomic_load_explicit(at, memory_order_acquire);
+    int64_t behind = (missed + cmq_queue_file_bytes(queue)) / cmq_queue_unit_bytes(queue);
+    const int64_t flushed = cmq_queue_tail_flushed(&queue->tail);
+    if (min >= behind || min >= flushed || !moved || !is_file_gone(queue, min)) return;
+    if (behind > flushed) behind = flushed;
+    while (min < behind &&
+           !atomic_compare_exchange_weak_explicit(at, &min, behind, memory_order_acq_rel, memory_order_acquire)) {
+    }
 }
 
 bool cmq_queue_was_expired(const cmq_queue *queue, cmq_status status, int64_t position, int64_t *min_out)
 {
     if (status != CMQ_ERR_NOT_FOUND) return false;
-    _Atomic int64_t *at = (_Atomic int64_t *)&queue->min;
-    int64_t min = atomic_load_explicit(at, memory_order_acquire);
-    position = missed_position(queue, position);
-    if (min <= position && queue->set->read_only && position < cmq_queue_tail_flushed(&queue->tail)) {
-        /* Another process deletes files here, and nobody else may have noticed yet: the next file, if there is one, is
-         * the first. */
-        const int64_t file_units = cmq_queue_file_bytes(queue) / cmq_queue_unit_bytes(queue);
-        int64_t behind = (position / file_units + 1) * file_units;
-        if (behind > cmq_queue_tail_flushed(&queue->tail)) behind = cmq_queue_tail_flushed(&queue->tail);
-        while (min < behind &&
-               !atomic_compare_exchange_weak_explicit(at, &min, behind, memory_order_acq_rel, memory_order_acquire)) {
-        }
-        if (min < behind) min = behind;
+    if (queue->set->read_only) {
+        const cmq_error error = *cmq_last_error();
+        raise_min(queue, error.offset);
+        (void)cmq_fail_again(&error);
     }
+    const int64_t min = atomic_load_explicit(&queue->min, memory_order_acquire);
     if (min <= position) return false;
     *min_out = min;
     return true;

@@ -53,6 +53,12 @@ typedef struct cmq_unit {
     int32_t count;        /* messages in it: 1, or the inner batch's size */
 } cmq_unit;
 
+/* Where the log begins now, by its files; NULL: a file of a queue that is missing was deleted by retention. */
+typedef struct cmq_queues_log_min {
+    int64_t (*of)(void *context);
+    void *context;
+} cmq_queues_log_min;
+
 typedef struct cmq_queues_options {
     cmq_fs *fs;
     const char *root;                 /* the store's directory; copied */
@@ -63,6 +69,7 @@ typedef struct cmq_queues_options {
     bool ext_enabled;                 /* write an extension unit per simple unit */
     uint32_t descriptors_max;         /* of the descriptor cache; 0: 4096 */
     uint32_t maps_max;                /* of the map cache; 0: 256 */
+    cmq_queues_log_min log_min;       /* read-only sets */
 } cmq_queues_options;
 
 /* ---- life ---- */

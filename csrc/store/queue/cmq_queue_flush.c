@@ -362,5 +362,6 @@ cmq_status cmq_queues_expire(cmq_queues *queues, int64_t min_phy)
         cmq_queue_unlock(queue);
         if (first == CMQ_OK) first = status;
     }
+    if (first == CMQ_OK) atomic_store_explicit(&queues->corrected_to, min_phy, memory_order_release);
     return first;
 }

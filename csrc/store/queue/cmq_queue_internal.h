@@ -125,6 +125,8 @@ struct cmq_queues {
     _Atomic(cmq_queueblock *) blocks[CMQ_BLOCK_COUNT];
     _Atomic uint32_t count;
     _Atomic bool flush_wanted;
+    cmq_queues_log_min log_min;
+    _Atomic int64_t corrected_to;     /* the first byte of the log to which all mins were last corrected; -1: not yet */
     uint32_t trim_hand;               /* writer: where the search for cold rings goes on */
     int64_t gaps;                     /* writer */
     cmq_queuegap *load_gaps;          /* between load and recover */

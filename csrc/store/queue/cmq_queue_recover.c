@@ -475,6 +475,7 @@ cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, 
         const int64_t last_end = atomic_load_explicit(&queue->last_end, memory_order_relaxed);
         if (last_end > *dispatched_end_out) *dispatched_end_out = last_end;
     }
+    if (status == CMQ_OK) atomic_store_explicit(&queues->corrected_to, log_min, memory_order_release);
     return status;
 }
 

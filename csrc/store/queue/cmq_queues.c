@@ -80,6 +80,8 @@ cmq_status cmq_queues_create(cmq_queues **queues_out, const cmq_queues_options *
     set->fs = options->fs;
     set->read_only = options->read_only;
     set->ext_enabled = options->ext_enabled;
+    set->log_min = options->log_min;
+    atomic_init(&set->corrected_to, -1);
     set->file_bytes[CMQ_FOLDER_SIMPLE] = options->queue_file_bytes;
     set->file_bytes[CMQ_FOLDER_BATCH] = options->batch_file_bytes;
     set->file_bytes[CMQ_FOLDER_EXT] = options->ext_file_bytes;

@@ -46,6 +46,36 @@ static void test_a_unit_that_points_nowhere(void)
     kit_close(store);
 }
 
+/* A view asks the log whether retention has taken a queue's file: nothing was deleted here. */
+static void test_a_missing_queue_file_is_no_retention(void)
+{
+    for (int file = 0; file < 2; file++) {
+        for (int read_only = 0; read_only < 2; read_only++) {
+            int64_t starts[60];
+            const char *root = make_store(60, starts);
+            cmq_store_options options = kit_options(root);
+            options.read_only = read_only != 0;
+            options.create = false;
+            cmq_store *store = kit_open(&options);
+            cmq_queue *queue = cmq_queues_find(cmq_store_queues(store), kit_slice("T"), 0);
+            cmq_unit units[60];
+            uint32_t count;
+            int64_t next;
+            CHECK(unlink(queue_file(root, file * KIT_QUEUE_UNITS)) == 0);
+            /* a descriptor of before, as of the first file, which opening looked at, reads on */
+            CHECK_OK(cmq_queue_read(queue, 0, INT64_MAX, units, 60, &count, &next));
+            CHECK_INT(count, file == 0 ? 60 : KIT_QUEUE_UNITS);
+            if (file > 0) CHECK_STATUS(cmq_queue_read(queue, next, INT64_MAX, units, 60, &count, &next), CMQ_ERR_CORRUPT);
+            if (file > 0) CHECK_STATUS(cmq_queue_scan(queue, KIT_QUEUE_UNITS, INT64_MAX, NULL, 0, UINT64_MAX, units, 60, &count, &next), CMQ_ERR_CORRUPT);
+            CHECK_INT(cmq_queue_min(queue), 0);
+            CHECK_OK(cmq_queue_read(queue, 2 * KIT_QUEUE_UNITS, INT64_MAX, units, 60, &count, &next));
+            CHECK_INT(count, KIT_QUEUE_UNITS);
+            kit_close(store);
+            kit_remove_tree(root);
+        }
+    }
+}
+
 /* The failure of a later file comes after the messages that were found before it, not instead of them. */
 static void test_found_messages_come_before_a_failure(void)
 {
@@ -210,6 +240,6 @@ static void test_times_that_fall_over_damage(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(test_times_that_fall_over_damage), CMQ_TEST(test_units_of_another_topic), CMQ_TEST(test_records_at_other_offsets), CMQ_TEST(test_streams_compare_checksums),
+CMQ_TEST_MAIN(CMQ_TEST(test_times_that_fall_over_damage), CMQ_TEST(test_a_missing_queue_file_is_no_retention), CMQ_TEST(test_units_of_another_topic), CMQ_TEST(test_records_at_other_offsets), CMQ_TEST(test_streams_compare_checksums),
               CMQ_TEST(test_units_of_batches_that_cannot_be), CMQ_TEST(test_a_unit_that_points_nowhere), CMQ_TEST(test_found_messages_come_before_a_failure),
               CMQ_TEST(test_the_log_by_tag_over_damage), CMQ_TEST(test_the_log_by_tag_backwards_over_damage))
