@@ -311,6 +311,7 @@ TRIED_ELSEWHERE = {
         "tests/c/broker/test_cmq_broker.c",
         "more_holds_than_allowed_are_answered_at_once",
     ),
+    "tags that they wait for": ("tests/c/broker/loop/test_cmq_hold.c", "connections_have_a_share"),
     "held pops, for each thread of connections": (
         "tests/c/broker/loop/test_cmq_pop_waits.c",
         "limits_are_of_all_and_of_a_key",

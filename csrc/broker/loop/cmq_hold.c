@@ -2,6 +2,8 @@
  *
  * Holds and the names that they wait at ("anchors") lie in chunks and are named by number, so that links take four bytes and nothing moves when there
  * are more. A list's first member has `previous` NONE; its head is the anchor's, or the connection's.
+ *
+ * Holds of a queue come with rising offsets, since each begins at the queue's end; where a queue began anew they may not (`falls`).
  */
 #include "broker/loop/cmq_hold.h"
 
@@ -10,17 +12,19 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_name_hash.h"
+#include "broker/loop/cmq_hold_tags.h"
 
 #define NONE CMQ_HOLD_NONE
 #define CHUNK_BITS 10u
 #define CHUNK_COUNT (1u << CHUNK_BITS)
+#define SHARE_MIN 64u
 #define GROUP_ID INT32_MIN   /* an anchor's id when it is a group's: no queue has it */
 
 typedef struct link {
     uint32_t next, previous;
 } link;
 
-enum { BY_QUEUE = 0, BY_GROUP = 1, BY_CONN = 2, LISTS = 3 };
+enum { BY_QUEUE = 0, BY_GROUP = 1, BY_CONN = 2, ANY = 3, LISTS = 4 };   /* ANY: of the queue, those that any message ends; the oldest first */
 
 typedef struct hold {
     int64_t deadline_ns;
@@ -30,6 +34,8 @@ typedef struct hold {
     cmq_conn_id conn;
     link links[LISTS];
     uint32_t anchors[2];      /* BY_QUEUE, BY_GROUP */
+    uint32_t first_tag;       /* CMQ_HOLD_TAG_NONE: none */
+    uint32_t tag_count;
     uint32_t conn_slot;
     uint32_t heap_at;         /* NONE: not in use, and links[0].next is the next free one */
     int32_t opaque;
@@ -37,7 +43,7 @@ typedef struct hold {
     int32_t max_bytes;
     uint16_t code;
     uint8_t format;
-    bool moved;
+    bool any;                 /* any message ends it */
 } hold;
 _Static_assert(sizeof(hold) <= 120, "a hold is small");
 
@@ -48,7 +54,19 @@ typedef struct anchor {
     uint32_t next_free;
     int32_t id;
     uint16_t name_bytes;
+    bool falls;               /* a hold began below an earlier one */
+    uint32_t any_first, any_last;
+    uint32_t tagged;          /* holds that wait for certain tags */
+    int64_t seen;
+    int64_t last_from;
 } anchor;
+_Static_assert(sizeof(anchor) <= 64, "an anchor is small");
+
+/* What one connection has. */
+typedef struct conn_holds {
+    uint32_t first;
+    uint32_t count, tags;
+} conn_holds;
 
 struct cmq_holds {
     uint32_t count, count_max;
@@ -57,7 +75,7 @@ struct cmq_holds {
     uint32_t free_hold;
     uint32_t *heap;
     uint32_t heap_slots;
-    uint32_t *conn_first;                  /* by connection slot */
+    conn_holds *conns;                     /* by connection slot */
     uint32_t conn_slots;
     anchor *anchors;
     uint32_t anchor_count, anchor_slots;   /* ever used; room for */
@@ -66,6 +84,7 @@ struct cmq_holds {
     uint32_t *table;                       /* anchor number + 1; 0: empty. Linear probing, a power of two, at most half full */
     uint32_t table_slots;
     size_t name_bytes;
+    cmq_hold_tags tags;
 };
 
 static hold *at(const cmq_holds *holds, uint32_t number) { return &holds->chunks[number >> CHUNK_BITS][number & (CHUNK_COUNT - 1)]; }
@@ -77,6 +96,7 @@ cmq_status cmq_holds_create(cmq_holds **holds_out, uint32_t count_max)
     if (holds == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for the table of held requests");
     holds->count_max = count_max < NONE ? count_max : NONE - 1;
     holds->free_hold = holds->free_anchor = NONE;
+    cmq_hold_tags_begin(&holds->tags);
     *holds_out = holds;
     return CMQ_OK;
 }
@@ -92,7 +112,8 @@ void cmq_holds_destroy(cmq_holds *holds)
     for (uint32_t i = 0; i < holds->anchor_count; i++) free(holds->anchors[i].name);
     free(holds->chunks);
     free(holds->heap);
-    free(holds->conn_first);
+    free(holds->conns);
+    cmq_hold_tags_end(&holds->tags);
     free(holds->anchors);
     free(holds->table);
     free(holds);
@@ -169,7 +190,8 @@ static cmq_status require_anchor(cmq_holds *holds, cmq_slice name, int32_t id, u
     const uint32_t number = holds->free_anchor != NONE ? holds->free_anchor : holds->anchor_count++;
     anchor *a = &holds->anchors[number];
     if (number == holds->free_anchor) holds->free_anchor = a->next_free;
-    *a = (anchor){.name = copy, .hash = anchor_hash(name, id), .first = NONE, .next_free = NONE, .id = id, .name_bytes = (uint16_t)name.bytes};
+    *a = (anchor){.name = copy, .hash = anchor_hash(name, id), .first = NONE, .next_free = NONE, .id = id, .name_bytes = (uint16_t)name.bytes,
+                  .any_first = NONE, .any_last = NONE, .last_from = INT64_MIN};
     *find_place(holds, name, id, a->hash) = number + 1;
     holds->anchors_live++;
     holds->name_bytes += name.bytes + 1;
@@ -222,6 +244,23 @@ static bool unlink_hold(cmq_holds *holds, int list, uint32_t number, uint32_t *f
     if (old.previous != NONE) at(holds, old.previous)->links[list].next = old.next;
     *first_out = old.next;
     return old.previous == NONE;
+}
+
+/* The queue's holds that any message ends. */
+static void link_any(cmq_holds *holds, anchor *a, uint32_t number)
+{
+    at(holds, number)->links[ANY] = (link){.next = NONE, .previous = a->any_last};
+    if (a->any_last != NONE) at(holds, a->any_last)->links[ANY].next = number;
+    else a->any_first = number;
+    a->any_last = number;
+}
+
+static void unlink_any(cmq_holds *holds, anchor *a, uint32_t number)
+{
+    const link old = at(holds, number)->links[ANY];
+    uint32_t first;
+    if (unlink_hold(holds, ANY, number, &first)) a->any_first = first;
+    if (old.next == NONE) a->any_last = old.previous;
 }
 
 /* ---- heap ---- */
@@ -295,29 +334,55 @@ static cmq_status require_conn(cmq_holds *holds, uint32_t conn_slot)
     if (conn_slot < holds->conn_slots) return CMQ_OK;
     uint32_t slots = holds->conn_slots == 0 ? 64 : holds->conn_slots;
     while (slots <= conn_slot) slots *= 2;
-    uint32_t *first = realloc(holds->conn_first, slots * sizeof *first);
-    if (first == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more held request");
-    for (uint32_t i = holds->conn_slots; i < slots; i++) first[i] = NONE;
-    holds->conn_first = first;
+    conn_holds *conns = realloc(holds->conns, slots * sizeof *conns);
+    if (conns == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for one more held request");
+    for (uint32_t i = holds->conn_slots; i < slots; i++) conns[i] = (conn_holds){.first = NONE};
+    holds->conns = conns;
     holds->conn_slots = slots;
     return CMQ_OK;
 }
 
-cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t deadline_ns, uint32_t conn_slot, cmq_hold *hold_out)
+/* Is there room for one more of the connection? Where half is taken, only for those below their share. */
+static cmq_status check_limits(const cmq_holds *holds, const conn_holds *conn, uint32_t tags)
+{
+    const uint32_t used = holds->tags.links_used;
+    if (holds->count == holds->count_max) return cmq_fail(CMQ_ERR_LIMIT, "%u requests are held already", holds->count_max);
+    if (tags > CMQ_HOLDS_TAGS_MAX - used) return cmq_fail(CMQ_ERR_LIMIT, "held requests wait for %u tags already", used);
+    const uint32_t share = holds->count_max / CMQ_HOLDS_SHARE < SHARE_MIN ? SHARE_MIN : holds->count_max / CMQ_HOLDS_SHARE;
+    const bool many = holds->count >= holds->count_max / 2 && conn->count > share;
+    const bool long_ones = tags > 0 && used >= CMQ_HOLDS_TAGS_MAX / 2 && conn->tags > CMQ_HOLDS_TAGS_MAX / CMQ_HOLDS_SHARE;
+    if (many || long_ones) return cmq_fail(CMQ_ERR_LIMIT, "%u requests of the connection are held, for %u tags", conn->count, conn->tags);
+    return CMQ_OK;
+}
+
+/* Messages are seen from where the first hold begins; from an earlier one where the queue began anew. */
+static void note_from(anchor *a, int64_t from)
+{
+    if (a->first == NONE || from < a->seen) a->seen = from;
+    if (from < a->last_from) a->falls = true;
+    a->last_from = from;
+}
+
+cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_filter *wakes, int64_t deadline_ns, uint32_t conn_slot, cmq_hold *hold_out)
 {
     *hold_out = NONE;
-    if (holds->count == holds->count_max) return cmq_fail(CMQ_ERR_LIMIT, "%u requests are held already", holds->count_max);
-    uint32_t anchors[2];
-    cmq_status status = require_free(holds);
-    if (status == CMQ_OK) status = require_conn(holds, conn_slot);
+    uint32_t anchors[2], tag_count, first_tag = CMQ_HOLD_TAG_NONE;
+    const uint32_t *hashes = cmq_filter_hashes(wakes, &tag_count);
+    cmq_status status = require_conn(holds, conn_slot);
+    if (status == CMQ_OK) status = check_limits(holds, &holds->conns[conn_slot], tag_count);
+    if (status == CMQ_OK) status = require_free(holds);
     if (status == CMQ_OK) status = require_anchor(holds, pull->topic, pull->queue_id, &anchors[BY_QUEUE]);
     if (status != CMQ_OK) return status;
     status = require_anchor(holds, pull->group, GROUP_ID, &anchors[BY_GROUP]);
+    const uint32_t number = holds->free_hold;
+    if (status == CMQ_OK) {
+        status = cmq_hold_tags_add(&holds->tags, anchors[BY_QUEUE], hashes, tag_count, number, &first_tag);
+        if (status != CMQ_OK && holds->anchors[anchors[BY_GROUP]].first == NONE) drop_anchor(holds, anchors[BY_GROUP]);
+    }
     if (status != CMQ_OK) {
         if (holds->anchors[anchors[BY_QUEUE]].first == NONE) drop_anchor(holds, anchors[BY_QUEUE]);
         return status;
     }
-    const uint32_t number = holds->free_hold;
     hold *held = at(holds, number);
     holds->free_hold = held->links[0].next;
     *held = (hold){
@@ -327,6 +392,9 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t de
         .filter = pull->filter,
         .conn = pull->conn,
         .conn_slot = conn_slot,
+        .first_tag = first_tag,
+        .tag_count = tag_count,
+        .any = cmq_filter_is_all(wakes),
         .anchors = {anchors[BY_QUEUE], anchors[BY_GROUP]},
         .opaque = pull->opaque,
         .max_messages = pull->max_messages,
@@ -334,13 +402,20 @@ cmq_status cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, int64_t de
         .code = (uint16_t)pull->code,
         .format = (uint8_t)pull->format,
     };
+    anchor *queue = &holds->anchors[anchors[BY_QUEUE]];
+    note_from(queue, pull->from);
+    queue->tagged += tag_count > 0;
+    if (held->any) link_any(holds, queue, number);
     for (int list = BY_QUEUE; list <= BY_GROUP; list++) {
         anchor *a = &holds->anchors[anchors[list]];
         link_first(holds, list, number, a->first);
         a->first = number;
     }
-    link_first(holds, BY_CONN, number, holds->conn_first[conn_slot]);
-    holds->conn_first[conn_slot] = number;
+    conn_holds *conn = &holds->conns[conn_slot];
+    link_first(holds, BY_CONN, number, conn->first);
+    conn->first = number;
+    conn->count++;
+    conn->tags += tag_count;
     sift_up(holds, holds->count++, number);
     *hold_out = number;
     return CMQ_OK;
@@ -356,11 +431,12 @@ void cmq_holds_get(const cmq_holds *holds, cmq_hold number, cmq_held_pull *pull_
 {
     const hold *held = at(holds, number);
     CMQ_ASSERT(held->heap_at != NONE);
+    const int64_t seen = holds->anchors[held->anchors[BY_QUEUE]].seen;
     *pull_out = (cmq_held_pull){
         .group = anchor_name(holds, held->anchors[BY_GROUP]),
         .topic = anchor_name(holds, held->anchors[BY_QUEUE]),
         .queue_id = holds->anchors[held->anchors[BY_QUEUE]].id,
-        .from = held->from,
+        .from = held->from < seen ? seen : held->from,
         .sub_version = held->sub_version,
         .filter = held->filter,
         .conn = held->conn,
@@ -369,15 +445,8 @@ void cmq_holds_get(const cmq_holds *holds, cmq_hold number, cmq_held_pull *pull_
         .max_bytes = held->max_bytes,
         .code = held->code,
         .format = (cmq_header_format)held->format,
-        .moved = held->moved,
+        .moved = held->from < seen,
     };
-}
-
-void cmq_holds_set_from(cmq_holds *holds, cmq_hold number, int64_t from)
-{
-    CMQ_ASSERT(at(holds, number)->from <= from);
-    at(holds, number)->from = from;
-    at(holds, number)->moved = true;
 }
 
 void cmq_holds_remove(cmq_holds *holds, cmq_hold number)
@@ -386,12 +455,19 @@ void cmq_holds_remove(cmq_holds *holds, cmq_hold number)
     CMQ_ASSERT(held->heap_at != NONE);
     heap_remove(holds, held->heap_at);
     uint32_t first;
+    anchor *queue = &holds->anchors[held->anchors[BY_QUEUE]];
+    if (held->any) unlink_any(holds, queue, number);
+    queue->tagged -= held->tag_count > 0;
+    cmq_hold_tags_remove(&holds->tags, held->first_tag);
     for (int list = BY_QUEUE; list <= BY_GROUP; list++) {
         const uint32_t a = held->anchors[list];
         if (unlink_hold(holds, list, number, &first)) holds->anchors[a].first = first;
         if (holds->anchors[a].first == NONE) drop_anchor(holds, a);
     }
-    if (unlink_hold(holds, BY_CONN, number, &first)) holds->conn_first[held->conn_slot] = first;
+    conn_holds *conn = &holds->conns[held->conn_slot];
+    if (unlink_hold(holds, BY_CONN, number, &first)) conn->first = first;
+    conn->count--;
+    conn->tags -= held->tag_count;
     held->heap_at = NONE;
     held->links[0].next = holds->free_hold;
     holds->free_hold = number;
@@ -403,6 +479,28 @@ static cmq_hold first_at(const cmq_holds *holds, cmq_slice name, int32_t id)
     return number == NONE ? NONE : holds->anchors[number].first;
 }
 
+cmq_hold_queue cmq_holds_find_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id) { return find_anchor(holds, topic, queue_id); }
+int64_t cmq_holds_seen(const cmq_holds *holds, cmq_hold_queue queue) { return holds->anchors[queue].seen; }
+void cmq_holds_set_seen(cmq_holds *holds, cmq_hold_queue queue, int64_t offset) { holds->anchors[queue].seen = offset; }
+bool cmq_holds_has_tags(const cmq_holds *holds, cmq_hold_queue queue) { return holds->anchors[queue].tagged > 0; }
+
+cmq_hold cmq_holds_of_any(const cmq_holds *holds, cmq_hold_queue queue, int64_t offset)
+{
+    const anchor *a = &holds->anchors[queue];
+    uint32_t number = a->any_first;
+    while (number != NONE && at(holds, number)->from > offset) number = a->falls ? at(holds, number)->links[ANY].next : NONE;
+    return number;
+}
+
+cmq_hold cmq_holds_of_tag(const cmq_holds *holds, cmq_hold_queue queue, uint32_t hash, int64_t offset)
+{
+    const anchor *a = &holds->anchors[queue];
+    uint32_t number = cmq_hold_tags_first(&holds->tags, queue, hash);
+    while (number != CMQ_HOLD_TAG_NONE && at(holds, cmq_hold_tags_hold(&holds->tags, number))->from > offset)
+        number = a->falls ? cmq_hold_tags_next(&holds->tags, number) : CMQ_HOLD_TAG_NONE;
+    return number == CMQ_HOLD_TAG_NONE ? NONE : cmq_hold_tags_hold(&holds->tags, number);
+}
+
 cmq_hold cmq_holds_of_queue(const cmq_holds *holds, cmq_slice topic, int32_t queue_id) { return first_at(holds, topic, queue_id); }
 cmq_hold cmq_holds_next_of_queue(const cmq_holds *holds, cmq_hold number) { return at(holds, number)->links[BY_QUEUE].next; }
 cmq_hold cmq_holds_of_group(const cmq_holds *holds, cmq_slice group) { return first_at(holds, group, GROUP_ID); }
@@ -410,7 +508,7 @@ cmq_hold cmq_holds_next_of_group(const cmq_holds *holds, cmq_hold number) { retu
 
 cmq_hold cmq_holds_of_conn(const cmq_holds *holds, uint32_t conn_slot)
 {
-    return conn_slot < holds->conn_slots ? holds->conn_first[conn_slot] : NONE;
+    return conn_slot < holds->conn_slots ? holds->conns[conn_slot].first : NONE;
 }
 
 int64_t cmq_holds_due_ns(const cmq_holds *holds) { return holds->count == 0 ? INT64_MAX : at(holds, holds->heap[0])->deadline_ns; }
@@ -425,5 +523,6 @@ uint32_t cmq_holds_count(const cmq_holds *holds) { return holds->count; }
 size_t cmq_holds_bytes(const cmq_holds *holds)
 {
     return sizeof *holds + holds->chunk_count * CHUNK_COUNT * sizeof(hold) + holds->chunk_slots * sizeof(hold *) +
-           (holds->heap_slots + holds->table_slots + holds->conn_slots) * sizeof(uint32_t) + holds->anchor_slots * sizeof(anchor) + holds->name_bytes;
+           (holds->heap_slots + holds->table_slots) * sizeof(uint32_t) + holds->conn_slots * sizeof(conn_holds) + holds->anchor_slots * sizeof(anchor) +
+           holds->name_bytes + cmq_hold_tags_bytes(&holds->tags);
 }

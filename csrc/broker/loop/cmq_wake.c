@@ -1,8 +1,7 @@
 /* cmq_wake: what ends a hold: a message that matches, its deadline, its connection's end, a change of its group's subscriptions.
  *
- * An arrival names a queue, whose newest units are read once. Each of its holds is asked whether something between its place and the queue's end passes
- * its filter: if so, it is run again; if not, its place moves on, so that nothing is looked at twice. Answering thousands at once would keep the loop from everything else, so a turn
- * answers a bounded number and leaves the rest to the next.
+ * An arrival names a queue. Its units are read once from where they were seen last, and each finds the holds that wait for its tag; the others are not
+ * touched. Answering thousands at once would keep the loop from everything else, so a turn answers a bounded number and leaves the rest to the next.
  *
  * Source: upstream's PullRequestHoldService, NotifyMessageArrivingListener; consumption specification 3.3.
  */
@@ -10,8 +9,11 @@
 
 #include <stdlib.h>
 
+#include "store/record/cmq_tags_code.h"
+
 #define ANSWERS_PER_TURN 512u
-#define NEWEST_UNITS 32u
+#define SEEN_UNITS 64u
+#define SEEN_READS_PER_TURN 256u   /* of a queue: 16,384 units, some 0.3 ms */
 
 void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue)
 {
@@ -26,69 +28,55 @@ void cmq_wake_remember(cmq_broker_loop *l, cmq_queue *queue)
     l->arrived[l->arrived_count++] = queue;
 }
 
-/* What a hold's request filters by; NULL when the answer is not to be had without running it. */
-static const cmq_filter *filter_of(cmq_broker_loop *l, const cmq_held_pull *held)
+/* End the holds of the queue that any message at `offset` ends, or one with this tag hash (NULL: any). False: more than this turn answers. */
+static bool end_holds(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, const uint32_t *hash, int64_t offset, uint32_t *budget)
 {
-    if (held->filter != NULL) return held->filter;
-    const cmq_consumer_entry *consumer = cmq_tables_consumer(cmq_broker_tables(l), held->group);
-    const cmq_subscription *subscription = consumer != NULL ? cmq_consumer_subscription(consumer, held->topic) : NULL;
-    return subscription != NULL && subscription->type == CMQ_EXPRESSION_TAG ? subscription->filter : NULL;
+    for (;;) {
+        const cmq_hold_queue of = cmq_holds_find_queue(l->holds, topic, queue_id);   /* each time: it goes with its last hold */
+        if (of == CMQ_HOLD_NONE) return true;
+        const cmq_hold hold = hash != NULL ? cmq_holds_of_tag(l->holds, of, *hash, offset) : cmq_holds_of_any(l->holds, of, offset);
+        if (hold == CMQ_HOLD_NONE) return true;
+        if (*budget == 0) return false;
+        (*budget)--;
+        cmq_bump(&l->counters.hold_wakes, 1);
+        cmq_pull_end_hold(l, hold);
+    }
 }
 
-/* The newest units of a queue, read once for all its holds: most wait for the message that has come. */
-typedef struct newest {
-    cmq_queue *queue;
-    int64_t confirmed, max;
-    int64_t begin;               /* offset of the first unit; max: none */
-    uint32_t count;
-    cmq_unit units[NEWEST_UNITS];
-} newest;
-
-static void read_newest(newest *of, cmq_queue *queue, int64_t confirmed)
+/* All of them: what their requests find, they tell their clients. */
+static bool end_all(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, uint32_t *budget)
 {
-    of->queue = queue;
-    of->confirmed = confirmed;
-    of->max = cmq_queue_max(queue, confirmed);
-    of->begin = of->max;
-    of->count = 0;
-    int64_t next, from = of->max > NEWEST_UNITS ? of->max - NEWEST_UNITS : 0;
-    if (from < cmq_queue_min(queue)) from = cmq_queue_min(queue);
-    /* Without them every hold looks for itself. */
-    if (cmq_queue_read(queue, from, confirmed, of->units, NEWEST_UNITS, &of->count, &next) == CMQ_OK && of->count > 0 && next == of->max)
-        of->begin = of->units[0].offset;
+    for (cmq_hold hold; (hold = cmq_holds_of_queue(l->holds, topic, queue_id)) != CMQ_HOLD_NONE; (*budget)--) {
+        if (*budget == 0) return false;
+        cmq_bump(&l->counters.hold_wakes, 1);
+        cmq_pull_end_hold(l, hold);
+    }
+    return true;
 }
 
-static bool has_match(const newest *of, int64_t from, const uint32_t *hashes, uint32_t hash_count)
+/* The queue's messages from where they were seen last, for holds that wait for certain tags. */
+static bool see_tags(cmq_broker_loop *l, cmq_queue *queue, cmq_slice topic, int64_t confirmed, int64_t max, uint32_t *budget)
 {
-    for (uint32_t i = of->count; i > 0 && of->units[i - 1].offset + of->units[i - 1].count > from; i--)
-        for (uint32_t j = 0; j < hash_count; j++)
-            if ((uint32_t)of->units[i - 1].tags_code == hashes[j]) return true;
-    return false;
-}
-
-/* Has something come for it? If not, its place moves on. */
-static bool is_served(cmq_broker_loop *l, cmq_hold hold, const newest *of)
-{
-    cmq_queue *queue = of->queue;
-    const int64_t confirmed = of->confirmed;
-    cmq_held_pull held;
-    cmq_holds_get(l->holds, hold, &held);
-    if (of->max <= held.from) return cmq_queue_deleted(queue);
-    const cmq_filter *filter = filter_of(l, &held);
-    if (filter == NULL || cmq_filter_is_all(filter)) return true;
-    uint32_t hash_count, found = 0;
-    const uint32_t *hashes = cmq_filter_hashes(filter, &hash_count);
-    int64_t next = held.from;
-    if (hash_count == 0)
-        next = of->max;
-    else if (held.from >= of->begin && has_match(of, held.from, hashes, hash_count))
-        return true;
-    else if (held.from >= of->begin)
-        next = of->max;
-    else if (cmq_queue_scan(queue, held.from, confirmed, hashes, hash_count, UINT64_MAX, l->units, 1, &found, &next) != CMQ_OK)
-        return true;   /* run again, it tells its client why */
-    if (found == 0 && next > held.from) cmq_holds_set_from(l->holds, hold, next);
-    return found > 0;
+    const int32_t queue_id = cmq_queue_id(queue);
+    cmq_unit units[SEEN_UNITS];
+    for (uint32_t reads = 0;; reads++) {
+        const cmq_hold_queue of = cmq_holds_find_queue(l->holds, topic, queue_id);
+        uint32_t count = 0;
+        if (of == CMQ_HOLD_NONE) return true;
+        int64_t seen = cmq_holds_seen(l->holds, of), next = max;
+        if (seen >= max) return true;
+        if (reads == SEEN_READS_PER_TURN) return false;
+        if (seen < cmq_queue_min(queue)) seen = cmq_queue_min(queue);
+        if (cmq_holds_has_tags(l->holds, of) && cmq_queue_read(queue, seen, confirmed, units, SEEN_UNITS, &count, &next) != CMQ_OK)
+            return end_all(l, topic, queue_id, budget);
+        for (uint32_t i = 0; i < count; i++) {
+            const uint32_t hash = (uint32_t)units[i].tags_code;
+            if (cmq_tags_code_is_ext(units[i].tags_code)) return end_all(l, topic, queue_id, budget);   /* its tag is not known */
+            if (!end_holds(l, topic, queue_id, &hash, units[i].offset + units[i].count - 1, budget)) return false;
+        }
+        const cmq_hold_queue left = cmq_holds_find_queue(l->holds, topic, queue_id);
+        if (left != CMQ_HOLD_NONE) cmq_holds_set_seen(l->holds, left, next > seen ? next : max);
+    }
 }
 
 /* False: more answers are due than this turn gives. */
@@ -96,17 +84,10 @@ static bool serve_queue(cmq_broker_loop *l, cmq_queue *queue, uint32_t *budget)
 {
     const cmq_slice topic = {.data = (const uint8_t *)cmq_queue_topic(queue), .bytes = cmq_queue_topic_bytes(queue)};
     const int32_t queue_id = cmq_queue_id(queue);
-    newest of;
-    read_newest(&of, queue, cmq_store_confirmed(l->broker->store));
-    for (cmq_hold hold = cmq_holds_of_queue(l->holds, topic, queue_id), next; hold != CMQ_HOLD_NONE; hold = next) {
-        next = cmq_holds_next_of_queue(l->holds, hold);
-        if (!is_served(l, hold, &of)) continue;
-        if (*budget == 0) return false;
-        (*budget)--;
-        cmq_bump(&l->counters.hold_wakes, 1);
-        cmq_pull_end_hold(l, hold);
-    }
-    if (cmq_holds_of_queue(l->holds, topic, queue_id) != CMQ_HOLD_NONE) cmq_wake_watch(l, topic, queue_id);
+    const int64_t confirmed = cmq_store_confirmed(l->broker->store), max = cmq_queue_max(queue, confirmed);
+    if (cmq_queue_deleted(queue) && !end_all(l, topic, queue_id, budget)) return false;
+    if (!end_holds(l, topic, queue_id, NULL, max - 1, budget) || !see_tags(l, queue, topic, confirmed, max, budget)) return false;
+    if (cmq_holds_find_queue(l->holds, topic, queue_id) != CMQ_HOLD_NONE) cmq_wake_watch(l, topic, queue_id);
     cmq_pop_wake_arrival(l, queue);
     return true;
 }
@@ -139,8 +120,7 @@ void cmq_wake_arrivals(cmq_broker_loop *l)
     } while (count == TAKE);
     /* Serving may list a queue again, behind the others. */
     uint32_t served = 0;
-    for (const uint32_t listed = l->arrived_count; served < listed && budget > 0;)
-        if (serve_queue(l, l->arrived[served], &budget)) served++;
+    for (const uint32_t listed = l->arrived_count; served < listed && serve_queue(l, l->arrived[served], &budget);) served++;
     l->arrived_count -= served;
     if (l->arrived_count == 0) return;
     memmove(l->arrived, l->arrived + served, l->arrived_count * sizeof(cmq_queue *));

@@ -340,7 +340,7 @@ static bool hold(cmq_broker_loop *l, cmq_conn *conn, pull *p, int64_t suspend_ms
     if (suspend_ms <= 0) return false;
     cmq_hold held;
     const int64_t deadline = cmq_loop_now_ns(l->loop) + suspend_ms * INT64_C(1000000);
-    if (cmq_holds_add(l->holds, &p->held, deadline, cmq_conn_slot(conn), &held) != CMQ_OK) {
+    if (cmq_holds_add(l->holds, &p->held, p->filter, deadline, cmq_conn_slot(conn), &held) != CMQ_OK) {
         cmq_bump(&l->counters.hold_refused, 1);
         return false;
     }
