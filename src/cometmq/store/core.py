@@ -77,7 +77,7 @@ class StoreCore:
             self._folder,
             self._topic_book,
             self._group_book,
-            full_ratio=1.0 if self._plan.retention is None else self._plan.retention.warning_ratio,
+            disks=self._plan.disks,
         )
         self._folder.sweep()
         self._group_book.recover(self._queue_end)

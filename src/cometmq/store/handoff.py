@@ -31,6 +31,7 @@ from cometmq.store.handoff_files import (
 )
 from cometmq.store.progress_bounds import bounded_offset
 from cometmq.store.staged_apply import StagedAppend, apply_staged
+from cometmq.store.staged_check import Disks
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import TopicBook
 
@@ -71,10 +72,10 @@ class HandoffApplier:
         topics: TopicBook,
         groups: GroupBook,
         *,
-        full_ratio: float = 1.0,
+        disks: Disks,
     ) -> None:
-        """Nothing is looked at yet. ``full_ratio``: share of the disk above which the store refuses appends."""
-        self._full_ratio = full_ratio
+        """Nothing is looked at yet. ``disks``: where rows are written to."""
+        self._disks = disks
         self._handle = handle
         self._folder = folder
         self._topics = topics
@@ -184,7 +185,7 @@ class HandoffApplier:
     def _staged_round(self, name: str, work: StagedWork, done: Counter[int], unreadable: set[str]) -> int:
         if not self._staged.is_done(work):
             self._begin_round((name,))
-            append = StagedAppend(self._handle, self._topics, self._staged, work, self._full_ratio)
+            append = StagedAppend(self._handle, self._topics, self._staged, work, self._disks)
             try:
                 try:
                     append.check_files(done)

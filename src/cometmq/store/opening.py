@@ -14,6 +14,7 @@ from cometmq._engine import StoreHandle
 from cometmq.errors import InvalidArgument, NotAStore
 from cometmq.store.foreign import refuse_links
 from cometmq.store.options import FlushMode, Retention
+from cometmq.store.staged_check import Disks
 from cometmq.store_config.setting_sources import LoadedSettings, load_settings
 from cometmq.store_config.settings import FlushDiskType, StoreSettings, StoreType
 from cometmq.store_config.topic_config import QueueType
@@ -52,6 +53,15 @@ class Plan:
     def without_background(self) -> Plan:
         """Return the plan of a short life: an existing store, no threads."""
         return replace(self, background=False, create=False)
+
+    @property
+    def disks(self) -> Disks:
+        """Where the store writes to."""
+        return Disks(
+            self.path,
+            self.settings.commit_log_paths(self.path),
+            1.0 if self.retention is None else self.retention.warning_ratio,
+        )
 
     @property
     def config_folder(self) -> Path:

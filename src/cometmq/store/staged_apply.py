@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from cometmq._engine import AppendManyResult, StoreHandle, encode_properties
 from cometmq.errors import CorruptRecord, Error, InvalidArgument
 from cometmq.store.handoff_files import HANDOFF_PROPERTY, StagedFile, StagedWork
-from cometmq.store.staged_check import check_file, check_room, read_batches
+from cometmq.store.staged_check import Disks, check_file, read_batches
 from cometmq.store.staged_files import StagedFolder
 from cometmq.store.topic_book import READ_WRITE, TopicBook, WriteTarget
 
@@ -64,14 +64,14 @@ class StagedAppend:
         topics: its topics; new ones are made.
         folder: where the files are.
         work: the work.
-        full_ratio: share of the disk above which the store refuses appends.
+        disks: where rows are written to.
     """
 
     handle: StoreHandle
     topics: TopicBook
     folder: StagedFolder
     work: StagedWork
-    full_ratio: float = 1.0
+    disks: Disks
 
     def chunks(self) -> Iterator[_Chunk]:
         """Yield all chunks, numbered in the same way each time."""
@@ -97,7 +97,7 @@ class StagedAppend:
             DiskFull: there is no room for the rows.
         """
         if not done:
-            check_room(self.folder.path.parent, sum(file.size_bytes for file in self.work.files), self.full_ratio)
+            self.disks.check(log_bytes=sum(file.size_bytes for file in self.work.files))
         for file in self.work.files:
             check_file(self._path(file), file)
 
@@ -122,8 +122,8 @@ def apply_staged(append: StagedAppend, done: Counter[int]) -> None:
         DiskFull: there is no room for the rows; the work waits. Nothing was appended where the check found it.
     """
     try:
-        needed = _check_rows(append, done)
-        check_room(append.folder.path.parent, needed, append.full_ratio)
+        room = _check_rows(append, done)
+        append.disks.check(log_bytes=room.log_bytes, other_bytes=room.other_bytes)
         _append_rows(append, done)
     except Error:
         raise
@@ -161,8 +161,8 @@ def _made_target(append: StagedAppend, topic: str) -> WriteTarget:
     return append.topics.target(topic)
 
 
-def _check_rows(append: StagedAppend, done: Counter[int]) -> int:
-    """Check every row; return the bytes that those need on the disk which are not appended yet."""
+def _check_rows(append: StagedAppend, done: Counter[int]) -> _Room:
+    """Check every row; return the room that those need which are not appended yet."""
     targets: dict[str, WriteTarget] = {}
     room = _Room(append.handle)
     for chunk in append.chunks():
@@ -179,7 +179,7 @@ def _check_rows(append: StagedAppend, done: Counter[int]) -> int:
                 )
         _call(append.handle, chunk, chunk.rows, target, append.work, 0, -1, only_check=True)
         room.add(chunk.topic, target.queues, chunk.rows.slice(min(done[chunk.number], chunk.rows.num_rows)))
-    return room.bytes_needed
+    return room
 
 
 def _planned_target(append: StagedAppend, topic: str) -> WriteTarget:
@@ -216,6 +216,8 @@ class _Room:
         """Count rows of a topic."""
         import pyarrow.compute as pc
 
+        if not rows.num_rows:
+            return
         self._units[topic] += rows.num_rows
         self._queues[topic] = queues
         self._records += rows.num_rows * (_RECORD_BYTES + len(topic)) + rows.nbytes
@@ -225,15 +227,18 @@ class _Room:
                 self._keys += rows.num_rows + blanks
 
     @property
-    def bytes_needed(self) -> int:
-        """Return the sum, on the safe side."""
-        rows = sum(self._units.values())
-        if rows == 0:
+    def log_bytes(self) -> int:
+        """Return the bytes of the log, on the safe side."""
+        if not self._units:
             return 0
+        return self._records + min(_AHEAD_BYTES, self._segment_bytes, 2 * self._records + _BLOCKS_BYTES)
+
+    @property
+    def other_bytes(self) -> int:
+        """Return the bytes of queue files and the index, on the safe side."""
         queues = sum(min(self._queues[topic], count) for topic, count in self._units.items())
-        ahead = min(_AHEAD_BYTES, self._segment_bytes, 2 * self._records + _BLOCKS_BYTES)
         index = self._keys * _ENTRY_BYTES + (self._index_slots * _SLOT_BYTES if self._keys else 0)
-        return self._records + ahead + rows * _UNIT_BYTES + queues * _BLOCKS_BYTES + index
+        return self._units.total() * _UNIT_BYTES + queues * _BLOCKS_BYTES + index
 
 
 def _by_topic(batch: pa.RecordBatch, default: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:

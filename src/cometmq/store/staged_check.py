@@ -19,6 +19,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from cometmq.store.handoff_files import StagedFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BATCH_BYTES_MAX", "check_file", "check_room", "read_batches"]
+__all__ = ["BATCH_BYTES_MAX", "Disks", "check_file", "read_batches"]
 
 BATCH_BYTES_MAX = 1 << 30
 """Most bytes of a record batch. Tasks write batches of some 64 MiB."""
@@ -117,24 +118,55 @@ class _Content:
         self.close()
 
 
-def check_room(folder: Path, size_bytes: int, full_ratio: float) -> None:
-    """Refuse to begin an append that the disk has no room for.
+@dataclass(frozen=True, slots=True)
+class Disks:
+    """The disks that rows are written to.
 
-    Args:
-        folder: on the disk.
-        size_bytes: bytes that the append needs.
-        full_ratio: share of the disk above which the store refuses appends.
-
-    Raises:
-        DiskFull: there is no room. The work waits, and is tried again.
+    Attributes:
+        folder: the store's, for queue files and the index.
+        log_folders: those of the commit log, on the same disk or on others.
+        full_ratio: share of a disk above which the store refuses appends.
     """
-    disk = os.statvfs(folder)
-    used = disk.f_blocks - disk.f_bfree
-    left = min(disk.f_bavail, int(full_ratio * (used + disk.f_bavail)) - used)
-    free = max(left, 0) * disk.f_frsize
-    if free < size_bytes:
+
+    folder: Path
+    log_folders: tuple[Path, ...]
+    full_ratio: float
+
+    def check(self, *, log_bytes: int, other_bytes: int = 0) -> None:
+        """Refuse to begin an append that the disks have no room for.
+
+        Raises:
+            DiskFull: there is no room. The work waits, and is tried again.
+        """
+        own = _device(self.folder)
+        logs = {_device(folder): folder for folder in reversed(self.log_folders)}
+        if own in logs:
+            log_bytes += other_bytes
+        else:
+            _require(other_bytes, self._free_bytes(self.folder), self.folder)
+        free = sum(self._free_bytes(folder) for folder in logs.values())
+        _require(log_bytes, free, self.log_folders[0])
+
+    def _free_bytes(self, folder: Path) -> int:
+        disk = os.statvfs(_existing(folder))
+        used = disk.f_blocks - disk.f_bfree
+        left = min(disk.f_bavail, int(self.full_ratio * (used + disk.f_bavail)) - used)
+        return max(left, 0) * disk.f_frsize
+
+
+def _device(folder: Path) -> int:
+    return _existing(folder).stat().st_dev
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest above it that is there: a log folder is made by its first segment."""
+    return next(one for one in (folder, *folder.absolute().parents) if one.exists())
+
+
+def _require(needed: int, free: int, folder: Path) -> None:
+    if free < needed:
         raise DiskFull(
-            f"staged rows need {size_bytes:,} bytes and the disk of {folder} has {free:,} free; they wait, durably, "
+            f"staged rows need {needed:,} bytes and the disk of {folder} has {free:,} free; they wait, durably, "
             "and are appended when there is room. Do not write them again"
         )
 

@@ -340,7 +340,7 @@ def die_while_applying(path: Path, steps: int) -> bool:
     """Apply what waits in a process that dies before a step; False when it lived."""
     with open_small(path, background=False) as store:
         folder = HandoffFolder(path, file_ops=DyingOps(steps))
-        applier = HandoffApplier(store.handle, folder, store._topic_book, store._group_book)
+        applier = HandoffApplier(store.handle, folder, store._topic_book, store._group_book, disks=store._plan.disks)
         leave(path, [b"a", b"b"], [b"c"])
         HandoffFolder(path).leave(CommitWork(work_id=new_work_id(), group="g", offsets=[("t", 0, 3)]))
         try:

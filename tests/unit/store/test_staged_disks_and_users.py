@@ -18,9 +18,10 @@ import pytest
 
 from cometmq import Retention, errors
 from cometmq.store.handoff_files import HandoffFolder, MessagesWork, StagedFile, StagedWork, new_work_id
+from cometmq.store.staged_check import Disks
 from cometmq.store.staged_client import commit_staged, work_id_of
 from cometmq.store.staged_files import Owner, StagedFolder
-from support.small_store import open_small
+from support.small_store import SMALL, open_small
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system, and other users, need root")
 
@@ -96,11 +97,40 @@ def test_a_full_disk_leaves_no_part_of_a_job(disk: Path, room: str) -> None:
     assert bodies(path) == EXPECTED
 
 
+@pytest.mark.parametrize("second", [False, True])
+def test_full_disk_of_a_log_elsewhere_leaves_no_part_of_a_job(disk: Path, tmp_path: Path, second: bool) -> None:
+    """The disk of ``storePathCommitLog`` counts, not the one of the store's folder, which has room."""
+    path = tmp_path / "store"
+    folders = [disk / "log", disk / "more"] if second else [disk / "log"]  # two folders of one disk are one disk
+    settings = {**SMALL, "storePathCommitLog": ",".join(map(os.fspath, folders))}
+    resize(disk, "4m")
+    with open_small(path, background=False, settings=settings) as store:
+        store.append("t", b"first")
+        HandoffFolder(path).leave(work_of(stage(path, ROWS)))
+        for _ in range(2):
+            with pytest.raises(errors.DiskFull, match=f"the disk of {disk / 'log'} .*Do not write them again"):
+                store.apply_handoffs()
+            assert [bytes(message)[:3] for message in store.read("t")] == [b"fir"]
+        resize(disk, "40m")
+        assert store.apply_handoffs() == 1
+        assert [bytes(message)[:3] for message in store.read("t")] == EXPECTED
+
+
+def test_full_disk_of_the_store_folder_does_not_count_for_the_log(disk: Path, tmp_path: Path) -> None:
+    """Its queue files need 24 bytes a row there, and the rows 90 KB each on the other disk."""
+    path = disk / "store"
+    settings = {**SMALL, "storePathCommitLog": os.fspath(tmp_path / "log")}
+    with open_small(path, background=False, settings=settings) as store:
+        store.append("t", b"first")
+        HandoffFolder(path).leave(work_of(stage(path, ROWS)))
+        resize(disk, "6400k")
+        assert store.apply_handoffs() == 1
+        assert [bytes(message)[:3] for message in store.read("t")] == EXPECTED
+
+
 def test_a_disk_that_fills_behind_the_check(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else takes the room that was there: the part that is in the log is gone on from."""
-    from cometmq.store import staged_apply
-
-    monkeypatch.setattr(staged_apply, "check_room", lambda *_: None)
+    monkeypatch.setattr(Disks, "check", lambda *_, **__: None)
     path = disk / "store"
     with open_small(path) as store:
         store.append("t", b"first")
