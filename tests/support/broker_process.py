@@ -28,6 +28,7 @@ class BrokerProcess:
         self.path = path
         self.name_server_address = name_server_address
         self._settings = {**_SMALL, **settings}
+        self._log = path.with_name(f"{path.name}.log")
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
@@ -35,10 +36,13 @@ class BrokerProcess:
         chosen = [text for name, value in self._settings.items() for text in ("--set", f"{name}={value}")]
         command = [sys.executable, "-m", "cometmq", "broker", str(self.path), "--listen", "127.0.0.1:0"]
         command += ["--name", "broker-a", "--namesrv", self.name_server_address, *chosen]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert "listening on" in line, f"the broker said {line!r} and ended with {self._process.poll()}"
+        assert "listening on" in line, (
+            f"the broker printed {line!r} and ended with {self._process.wait()}: {self._log.read_text()[-2_000:]}"
+        )
 
     def kill(self) -> None:
         """End it as ``kill -9`` does."""
