@@ -160,12 +160,14 @@ static cmq_status take_record(cmq_log_walk *walk, const uint8_t *at, size_t avai
     return CMQ_OK;
 }
 
-/* Behind a blank: the next segment, if there is one; else the end is before the blank. */
+/* Behind a blank: the next segment, if there is one; else the end is before the blank, unless the writer had acknowledged it: taking it back would leave a
+ * page that promises more than the log has, if this opening dies before it has a page of its own. */
 static cmq_status CMQ_MUST_CHECK pass_blank(cmq_log_walk *walk)
 {
     const int64_t bytes = cmq_log_segment_bytes(walk->store->log), next = walk->position - walk->position % bytes + bytes;
-    if (next >= cmq_log_last_file_end(walk->store->log)) return end_at(walk, "nothing follows");
-    walk->position = next;
+    const bool is_last = next >= cmq_log_last_file_end(walk->store->log);
+    if (!is_last || walk->store->known_end == next) walk->position = next;
+    if (is_last) return end_at(walk, "nothing follows");
     return CMQ_OK;
 }
 

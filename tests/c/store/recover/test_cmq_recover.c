@@ -1,4 +1,5 @@
 /* Tests csrc/store/recover/cmq_recover.c and cmq_log_tail_scan.c: what a writer makes of a directory when it opens it. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +7,7 @@
 
 #include "store/check/cmq_repair.h"
 #include "store/follow/cmq_follow.h"
+#include "support/cmq_file_twin.h"
 #include "support/cmq_ledger.h"
 #include "support/cmq_store_kit.h"
 
@@ -455,6 +457,54 @@ static void everything_expired(void)
     kit_close(store);
 }
 
+static cmq_file_twin *dying;
+
+/* The writer dies at its next change of the files, once this one has its length. */
+static void die_when_made(void *context, const cmq_twin_call *call)
+{
+    (void)call;
+    if (kit_file_bytes(context) == KIT_SEGMENT_BYTES) cmq_file_twin_fail(dying, &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = 1, .sys_errno = EIO, .dead = true});
+}
+
+/* A writer dies when it has ended a segment with a blank and made the next, the second one's log ends there, and its successors die at each change of their
+ * recovery in turn. */
+static void deaths_behind_a_blank_lose_nothing(void)
+{
+    start();
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
+    cmq_file_twin *twin = dying = cmq_file_twin_create(root, 1);
+    cmq_store_options options = kit_options(root);
+    options.fs = cmq_file_twin_fs(twin);
+    options.flush = CMQ_FLUSH_ASYNC;
+    cmq_store *store = kit_open(&options);
+    const char *second = kit_path(root, "commitlog/00000000000000016384");
+    while (cmq_store_confirmed(store) < KIT_SEGMENT_BYTES - 200) kit_append(store, "T", 0, "more", NULL, NULL);
+    cmq_appended appended;
+    cmq_file_twin_on_call(twin, 0, die_when_made, (void *)(uintptr_t)second);
+    while (kit_try_append(store, "T", 0, "more", NULL, NULL, &appended) == CMQ_OK) {}
+    cmq_file_twin_on_call(twin, 0, NULL, NULL);
+    cmq_store_abandon(store);
+    cmq_file_twin_clear_faults(twin);
+    store = kit_open(&options);
+    CHECK_INT(cmq_store_confirmed(store), KIT_SEGMENT_BYTES);
+    const int64_t messages = kit_max(store, "T", 0);
+    cmq_status status = CMQ_ERR_IO;
+    for (uint64_t nth = 1; status != CMQ_OK; nth++) {
+        cmq_store_abandon(store);
+        cmq_file_twin_clear_faults(twin);
+        cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = CMQ_TWIN_ANY_CHANGE, .nth = nth, .sys_errno = EIO, .dead = true});
+        status = cmq_store_open(&store, &options);
+        if (status != CMQ_OK) CHECK_STATUS(status, CMQ_ERR_IO);
+        if (status != CMQ_OK) store = NULL;
+    }
+    cmq_store_abandon(store);
+    cmq_file_twin_clear_faults(twin);
+    store = kit_open(&options);
+    CHECK_INT(kit_max(store, "T", 0), messages);
+    kit_close(store);
+    cmq_file_twin_close(twin);
+}
+
 static void clock_in_the_past(void)
 {
     start();
@@ -474,4 +524,4 @@ CMQ_TEST_MAIN(CMQ_TEST(clean_stop_reads_nothing), CMQ_TEST(unclean_stop_reads_fr
               CMQ_TEST(lost_keys_are_told), CMQ_TEST(torn_at_every_byte), CMQ_TEST(stale_records_stay_away), CMQ_TEST(damage_in_the_middle_is_refused),
               CMQ_TEST(damage_behind_the_last_opening_is_refused), CMQ_TEST(damage_below_the_point_is_refused), CMQ_TEST(blank_without_a_next_file),
               CMQ_TEST(segments_made_ahead), CMQ_TEST(swapped_segments_are_refused),
-              CMQ_TEST(a_lost_log_is_no_empty_store), CMQ_TEST(everything_expired), CMQ_TEST(clock_in_the_past))
+              CMQ_TEST(a_lost_log_is_no_empty_store), CMQ_TEST(everything_expired), CMQ_TEST(deaths_behind_a_blank_lose_nothing), CMQ_TEST(clock_in_the_past))
