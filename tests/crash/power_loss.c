@@ -18,11 +18,13 @@
 #include "store/cmq_store_internal.h"
 #include "support/cmq_file_twin.h"
 #include "support/cmq_ledger.h"
+#include "support/cmq_memory_fs.h"
 #include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 
 #define LEVEL_MAX 2          /* an image of an image is only opened and checked */
 #define PENDING_MAX 4
+#define REAL_ONE_IN 16       /* sessions that work on the system's files: four times slower, but with real mappings and locks */
 
 typedef struct image {
     char path[CMQ_PATH_BYTES];
@@ -34,6 +36,7 @@ typedef struct image {
 
 typedef struct session {
     int level;
+    cmq_fs *fs;                  /* where the store and its images are: in memory, or the system's files */
     char root[CMQ_PATH_BYTES];
     cmq_file_twin *twin;
     cmq_store *store;
@@ -52,7 +55,8 @@ typedef struct session {
 
 /* What all sessions of a run share. */
 static struct {
-    const char *directory;
+    const char *directory;       /* in either */
+    cmq_memory_fs *memory;
     uint64_t images_left, images_taken, image_number, sessions;
     unsigned ignored_syncs;
     char why[1200];
@@ -117,9 +121,9 @@ static void at_call(void *context, const cmq_twin_call *call)
     take_image(s, text);
 }
 
-static void drop_image(image *of)
+static void drop_image(const session *s, image *of)
 {
-    kit_remove_tree(of->path);
+    kit_remove_tree_in(s->fs, of->path);
     ledger_free(&of->ledger);
 }
 
@@ -141,10 +145,10 @@ static void set_places(session *s)
 /* Options for opening `root` again; sizes are found in the files where there are any, but a store without files needs them. */
 static session session_on(const session *like, int level, const char *root, const ledger *book, const ledger_expected *expected)
 {
-    session s = {.level = level, .options = like->options, .expected = *expected, .retention = like->retention, .two_paths = like->two_paths, .one_in = 20, .doing = "opening"};
+    session s = {.level = level, .fs = like->fs, .options = like->options, .expected = *expected, .retention = like->retention, .two_paths = like->two_paths, .one_in = 20, .doing = "opening"};
     snprintf(s.root, sizeof s.root, "%.4000s", root);
     ledger_copy(&s.ledger, book);
-    s.options.fs = NULL;
+    s.options.fs = like->fs;
     s.options.background = false;
     return s;
 }
@@ -186,7 +190,7 @@ static bool open_and_check(session *s, const char *when)
     return fine(s, when, cmq_store_open(&s->store, &s->options)) && check_store(s, when);
 }
 
-/* The last level: open with the system's files, go on, open again after a clean and after an unclean end. */
+/* The last level: open without a twin, go on, open again after a clean and after an unclean end. */
 static bool finish_with_files(session *s)
 {
     set_places(s);
@@ -237,7 +241,7 @@ static bool follow_up_all(session *s)
     bool good = true;
     for (uint32_t i = 0; i < s->pending_count; i++) {
         if (good) good = follow_up(s, &s->pending[i]);
-        if (good) drop_image(&s->pending[i]);
+        if (good) drop_image(s, &s->pending[i]);
         else ledger_free(&s->pending[i].ledger);
     }
     s->pending_count = 0;
@@ -406,7 +410,7 @@ static bool work(session *s)
 static bool run_session(session *s, int steps)
 {
     all.sessions++;
-    s->twin = cmq_file_twin_create(s->root, cmq_test_random());
+    s->twin = cmq_file_twin_create_over(s->fs, s->root, cmq_test_random());
     cmq_file_twin_ignore_syncs(s->twin, all.ignored_syncs);
     s->options.fs = cmq_file_twin_fs(s->twin);
     set_places(s);
@@ -440,7 +444,8 @@ static session new_session(void)
     static const char *const batch_topics[] = {LEDGER_INNER_TOPIC};
     session s = {.one_in = 12, .doing = "nothing"};
     snprintf(s.root, sizeof s.root, "%.3000s/store-%" PRIu64, all.directory, all.image_number++);
-    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), s.root));
+    s.fs = cmq_test_random_below(REAL_ONE_IN) == 0 ? cmq_fs_posix() : cmq_memory_fs_fs(all.memory);
+    CHECK_OK(cmq_fs_make_directory_unsynced(s.fs, s.root));
     s.options = kit_options(s.root);
     s.options.flush = cmq_test_random_below(2) == 0 ? CMQ_FLUSH_SYNC : CMQ_FLUSH_ASYNC;
     s.options.segment_bytes = segments[cmq_test_random_below(4)];
@@ -475,7 +480,7 @@ static bool run_new_session(void)
 {
     session s = new_session();
     const bool good = run_session(&s, 40);
-    if (good) kit_remove_tree(s.root);
+    if (good) kit_remove_tree_in(s.fs, s.root);
     ledger_free(&s.ledger);
     return good;
 }
@@ -484,7 +489,7 @@ static bool run_new_session(void)
 static bool run_session_beside_threads(void)
 {
     session s = new_session();
-    s.twin = cmq_file_twin_create(s.root, cmq_test_random());
+    s.twin = cmq_file_twin_create_over(s.fs, s.root, cmq_test_random());
     s.options.fs = cmq_file_twin_fs(s.twin);
     s.options.background = true;
     set_places(&s);
@@ -500,7 +505,7 @@ static bool run_session_beside_threads(void)
     all.sessions++;
     let_go(&s);
     cmq_file_twin_close(s.twin);
-    if (good) kit_remove_tree(s.root);
+    if (good) kit_remove_tree_in(s.fs, s.root);
     ledger_free(&s.ledger);
     return good;
 }
@@ -509,24 +514,31 @@ static void begin(uint64_t images)
 {
     memset(&all, 0, sizeof all);
     all.directory = kit_directory();
+    all.memory = cmq_memory_fs_create();
     all.images_left = images;
     kit_set_clock();
 }
 
-static void power_loss(void)
+/* Sessions until all images are taken. What lies in memory when one fails is copied to the real directory of the same name. */
+static void run_all(const char *name, uint64_t images, bool (*run_one)(void))
 {
-    begin(kit_amount("CMQ_CRASH_IMAGES", 250, 20000));
-    while (all.images_left > 0)
-        if (!run_new_session()) cmq_test_fail(__FILE__, __LINE__, "after %" PRIu64 " images: %s", all.images_taken, all.why);
-    printf("power_loss: %" PRIu64 " images in %" PRIu64 " sessions\n", all.images_taken, all.sessions);
+    begin(images);
+    while (all.images_left > 0) {
+        if (run_one()) continue;
+        cmq_fs *memory = cmq_memory_fs_fs(all.memory);
+        cmq_file_info info;
+        if (cmq_fs_stat(memory, all.directory, &info) == CMQ_OK) kit_copy_tree_to(memory, all.directory, cmq_fs_posix(), all.directory);
+        cmq_test_fail(__FILE__, __LINE__, "after %" PRIu64 " images: %s", all.images_taken, all.why);
+    }
+    printf("%s: %" PRIu64 " images in %" PRIu64 " sessions\n", name, all.images_taken, all.sessions);
+    cmq_memory_fs_destroy(all.memory);
 }
+
+static void power_loss(void) { run_all("power_loss", kit_amount("CMQ_CRASH_IMAGES", 250, 1000000), run_new_session); }
 
 static void power_loss_beside_threads(void)
 {
-    begin(kit_amount("CMQ_CRASH_IMAGES", 40, 5000));
-    while (all.images_left > 0)
-        if (!run_session_beside_threads()) cmq_test_fail(__FILE__, __LINE__, "after %" PRIu64 " images: %s", all.images_taken, all.why);
-    printf("power_loss_beside_threads: %" PRIu64 " images in %" PRIu64 " sessions\n", all.images_taken, all.sessions);
+    run_all("power_loss_beside_threads", kit_amount("CMQ_CRASH_IMAGES", 40, 50000), run_session_beside_threads);
 }
 
 /* ---- disks that fail ---- */
@@ -625,7 +637,7 @@ static bool reopen_after(session *s)
 static bool run_faulty_session(void)
 {
     session s = new_session();
-    s.twin = cmq_file_twin_create(s.root, cmq_test_random());
+    s.twin = cmq_file_twin_create_over(s.fs, s.root, cmq_test_random());
     s.options.fs = cmq_file_twin_fs(s.twin);
     set_places(&s);
     s.one_in = 60;
@@ -655,18 +667,12 @@ static bool run_faulty_session(void)
     let_go(&s);
     cmq_file_twin_on_call(s.twin, 0, NULL, NULL);
     cmq_file_twin_close(s.twin);
-    if (good) kit_remove_tree(s.root);
+    if (good) kit_remove_tree_in(s.fs, s.root);
     ledger_free(&s.ledger);
     return good;
 }
 
-static void failing_disk(void)
-{
-    begin(kit_amount("CMQ_CRASH_IMAGES", 125, 10000));
-    while (all.images_left > 0)
-        if (!run_faulty_session()) cmq_test_fail(__FILE__, __LINE__, "after %" PRIu64 " images: %s", all.images_taken, all.why);
-    printf("failing_disk: %" PRIu64 " images in %" PRIu64 " sessions\n", all.images_taken, all.sessions);
-}
+static void failing_disk(void) { run_all("failing_disk", kit_amount("CMQ_CRASH_IMAGES", 125, 100000), run_faulty_session); }
 
 /* ---- the checks themselves: a build whose syncs are left out must not pass ---- */
 
@@ -678,6 +684,7 @@ static void without(unsigned kinds, const char *what)
     while (good && all.images_left > 0) good = run_new_session();
     if (good) cmq_test_fail(__FILE__, __LINE__, "without %s nothing was lost in %" PRIu64 " images: these tests see nothing", what, all.images_taken);
     printf("without %s: found after %" PRIu64 " images\n", what, all.images_taken);
+    cmq_memory_fs_destroy(all.memory);
 }
 
 static void without_syncs_it_fails(void)

@@ -1,6 +1,6 @@
 /* cmq_file_twin: the calls: each is counted, may run a hook or fail, is done on the real file, and is noted. See cmq_file_twin.h.
  *
- * Way: store -> cmq_fs -> [cmq_file_twin] -> cmq_fs_posix, and notes into cmq_file_twin_state
+ * Way: store -> cmq_fs -> [cmq_file_twin] -> cmq_fs_posix or cmq_memory_fs, and notes into cmq_file_twin_state
  */
 #include "support/cmq_file_twin.h"
 
@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/cmq_assert.h"
 #include "support/cmq_file_twin_state.h"
@@ -122,7 +121,7 @@ static cmq_status twin_open(cmq_fs *self, const char *path, cmq_open_mode mode, 
     memcpy(file->path, path, strlen(path) + 1);
     lock(twin);
     file->node = twin_find(twin, path);
-    status = cmq_file_open(cmq_fs_posix(), path, mode, &file->inner);
+    status = cmq_file_open(twin->below, path, mode, &file->inner);
     twin_node *directory;
     char name[TWIN_NAME_BYTES];
     if (status == CMQ_OK && file->node == NULL && twin_find_parent(twin, path, &directory, name)) {
@@ -295,7 +294,7 @@ static void twin_unmap(cmq_fs *self, uint8_t *address, size_t bytes)
     mapping->node->mappings--;
     if (mapping->writable) mapping->node->writable_mappings--;
     *mapping = twin->mappings[--twin->mapping_count];
-    cmq_fs_unmap(cmq_fs_posix(), address, bytes);
+    cmq_fs_unmap(twin->below, address, bytes);
     unlock(twin);
 }
 
@@ -315,13 +314,13 @@ static cmq_status twin_sync_mapped(cmq_file *file, uint8_t *address, size_t byte
 static cmq_status twin_stat(cmq_fs *self, const char *path, cmq_file_info *info_out)
 {
     const cmq_status status = enter_plain(twin_of(self), CMQ_TWIN_STAT, path);
-    return status != CMQ_OK ? status : cmq_fs_stat(cmq_fs_posix(), path, info_out);
+    return status != CMQ_OK ? status : cmq_fs_stat(twin_of(self)->below, path, info_out);
 }
 
 static cmq_status twin_list(cmq_fs *self, const char *path, char ***names_out, size_t *count_out)
 {
     const cmq_status status = enter_plain(twin_of(self), CMQ_TWIN_LIST, path);
-    return status != CMQ_OK ? status : cmq_fs_list(cmq_fs_posix(), path, names_out, count_out);
+    return status != CMQ_OK ? status : cmq_fs_list(twin_of(self)->below, path, names_out, count_out);
 }
 
 static cmq_status twin_sync_directory(cmq_fs *self, const char *path)
@@ -362,11 +361,9 @@ static cmq_status CMQ_MUST_CHECK make_one(cmq_file_twin *twin, const char *path,
     twin_node *directory;
     char name[TWIN_NAME_BYTES];
     lock(twin);
-    if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-        status = cmq_fail_errno(errno, "cannot make directory %s", path);
-    } else if (twin_find_parent(twin, path, &directory, name) && twin_names_get(&twin->live, directory, name) == NULL) {
+    status = cmq_fs_make_directory_unsynced(twin->below, path);
+    if (status == CMQ_OK && twin_find_parent(twin, path, &directory, name) && twin_names_get(&twin->live, directory, name) == NULL)
         twin_change_add(twin, twin_node_make(twin, path, true, false), NULL, NULL, directory, name);
-    }
     unlock(twin);
     return status != CMQ_OK || !synced ? status : twin_sync_directory(&twin->base, parent);
 }
@@ -405,9 +402,9 @@ static cmq_status CMQ_MUST_CHECK change_names(cmq_file_twin *twin, cmq_twin_kind
     char from_name[TWIN_NAME_BYTES], to_name[TWIN_NAME_BYTES];
     lock(twin);
     twin_node *node = twin_find(twin, from);
-    if (kind == CMQ_TWIN_REMOVE) status = cmq_fs_remove(cmq_fs_posix(), from);
-    else if (kind == CMQ_TWIN_REMOVE_DIRECTORY) status = cmq_fs_remove_directory(cmq_fs_posix(), from);
-    else status = cmq_fs_rename(cmq_fs_posix(), from, to);
+    if (kind == CMQ_TWIN_REMOVE) status = cmq_fs_remove(twin->below, from);
+    else if (kind == CMQ_TWIN_REMOVE_DIRECTORY) status = cmq_fs_remove_directory(twin->below, from);
+    else status = cmq_fs_rename(twin->below, from, to);
     if (status == CMQ_OK) {
         const bool inside = node != NULL && twin_find_parent(twin, from, &from_directory, from_name) &&
                             (to == NULL || twin_find_parent(twin, to, &to_directory, to_name));
@@ -433,7 +430,7 @@ static cmq_status twin_disk_space(cmq_fs *self, const char *path, cmq_disk_space
     const bool given = twin->has_disk_space;
     if (given) *space_out = twin->disk_space;
     unlock(twin);
-    return given ? CMQ_OK : cmq_fs_disk_space(cmq_fs_posix(), path, space_out);
+    return given ? CMQ_OK : cmq_fs_disk_space(twin->below, path, space_out);
 }
 
 static const cmq_fs_ops twin_ops = {
@@ -468,11 +465,14 @@ static const cmq_fs_ops twin_ops = {
 
 /* ---- the twin itself ---- */
 
-cmq_file_twin *cmq_file_twin_create(const char *root, uint64_t seed)
+cmq_file_twin *cmq_file_twin_create(const char *root, uint64_t seed) { return cmq_file_twin_create_over(cmq_fs_posix(), root, seed); }
+
+cmq_file_twin *cmq_file_twin_create_over(cmq_fs *below, const char *root, uint64_t seed)
 {
     cmq_file_twin *twin = calloc(1, sizeof *twin);
     CMQ_ASSERT(twin != NULL);
     twin->base.ops = &twin_ops;
+    twin->below = below;
     pthread_mutex_init(&twin->mutex, NULL);
     twin->root = strdup(root);
     CMQ_ASSERT(twin->root != NULL);

@@ -54,6 +54,9 @@ typedef enum cmq_twin_kind {
 /* Over `root`, an existing directory; all in it counts as durable. Owned: cmq_file_twin_close. */
 cmq_file_twin *cmq_file_twin_create(const char *root, uint64_t seed);
 
+/* The same over the files of `below`, where images are written, too. */
+cmq_file_twin *cmq_file_twin_create_over(cmq_fs *below, const char *root, uint64_t seed);
+
 /* Ends the test when a handle or a mapping is still open. NULL is fine. */
 void cmq_file_twin_close(cmq_file_twin *twin);
 

@@ -3,17 +3,12 @@
  * Way: pending changes of names -> kept or lost -> the tree of an image; per file in it: each unit from now, from between, or as synced.
  * What may be lost, and why: tests/crash/FAULTS.md.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/cmq_assert.h"
 #include "support/cmq_file_twin_state.h"
+#include "support/cmq_store_kit.h"
 #include "support/cmq_test.h"
 
 #define ALWAYS 256u   /* chances are in 256ths */
@@ -28,11 +23,6 @@ typedef struct plan {
     bool *kept;            /* per pending change */
     twin_names names;
 } plan;
-
-static void fail_system(const char *what, const char *path)
-{
-    cmq_test_fail(__FILE__, __LINE__, "the twin cannot %s %s: %s", what, path, strerror(errno));
-}
 
 /* ---- what survives ---- */
 
@@ -130,18 +120,6 @@ static const twin_bytes *choose_content(cmq_file_twin *twin, const plan *drawn, 
 
 /* ---- writing it ---- */
 
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
-{
-    (void)info, (void)kind, (void)walk;
-    return remove(path);
-}
-
-static void make_empty(const char *path)
-{
-    if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT) fail_system("remove", path);
-    if (mkdir(path, 0777) != 0) fail_system("make", path);
-}
-
 static bool is_zero_page(const uint8_t *page)
 {
     static const uint8_t zeros[TWIN_PAGE_BYTES];
@@ -149,10 +127,11 @@ static bool is_zero_page(const uint8_t *page)
 }
 
 /* Only pages that hold something are written: stores are mostly holes. */
-static void write_file(const char *path, const twin_bytes *content)
+static void write_file(cmq_fs *fs, const char *path, const twin_bytes *content)
 {
-    const int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor < 0) fail_system("make", path);
+    cmq_file *file;
+    MUST(cmq_file_open(fs, path, CMQ_OPEN_CREATE_NEW, &file));
+    MUST(cmq_file_resize(file, content->bytes));
     uint64_t offset = 0;
     while (offset < content->bytes) {
         uint64_t end = offset;
@@ -162,12 +141,10 @@ static void write_file(const char *path, const twin_bytes *content)
             continue;
         }
         const uint64_t clipped = end < content->bytes ? end : content->bytes;
-        const ssize_t wrote = pwrite(descriptor, content->data + offset, (size_t)(clipped - offset), (off_t)offset);
-        if (wrote != (ssize_t)(clipped - offset)) fail_system("write", path);
+        MUST(cmq_file_write(file, offset, content->data + offset, (size_t)(clipped - offset)));
         offset = end;
     }
-    if (ftruncate(descriptor, (off_t)content->bytes) != 0) fail_system("set the length of", path);
-    close(descriptor);
+    cmq_file_close(file);
 }
 
 static void write_tree(cmq_file_twin *twin, const plan *drawn, const twin_node *directory, const char *path)
@@ -178,10 +155,10 @@ static void write_tree(cmq_file_twin *twin, const plan *drawn, const twin_node *
         if (name->directory != directory) continue;
         if (cmq_path_join(below, path, name->text) != CMQ_OK) cmq_test_fail(__FILE__, __LINE__, "%s", cmq_last_error()->text);
         if (name->node->is_directory) {
-            if (mkdir(below, 0777) != 0) fail_system("make", below);
+            MUST(cmq_fs_make_directory_unsynced(twin->below, below));
             write_tree(twin, drawn, name->node, below);
         } else {
-            write_file(below, choose_content(twin, drawn, name->node));
+            write_file(twin->below, below, choose_content(twin, drawn, name->node));
         }
     }
 }
@@ -191,7 +168,8 @@ static void write_image(cmq_file_twin *twin, const char *into, cmq_twin_style st
     plan drawn = {.style = style};
     draw_plan(twin, &drawn);
     choose_changes(twin, &drawn);
-    make_empty(into);
+    kit_remove_tree_in(twin->below, into);
+    MUST(cmq_fs_make_directory_unsynced(twin->below, into));
     write_tree(twin, &drawn, twin->root_node, into);
     twin_names_free(&drawn.names);
     free(drawn.kept);

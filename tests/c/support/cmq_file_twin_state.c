@@ -7,11 +7,6 @@
 #include "base/cmq_assert.h"
 #include "support/cmq_test.h"
 
-#define MUST(call)                                                                                              \
-    do {                                                                                                        \
-        if ((call) != CMQ_OK) cmq_test_fail(__FILE__, __LINE__, "the twin: %s: %s", #call, cmq_last_error()->text); \
-    } while (0)
-
 uint64_t twin_random(cmq_file_twin *twin)
 {
     uint64_t z = twin->random_state += UINT64_C(0x9E3779B97F4A7C15);   /* splitmix64 */
@@ -142,7 +137,7 @@ twin_node *twin_node_make(cmq_file_twin *twin, const char *path, bool is_directo
     twin_node *node = calloc(1, sizeof *node);
     CMQ_ASSERT(node != NULL);
     node->is_directory = is_directory;
-    if (!is_directory) MUST(cmq_file_open(cmq_fs_posix(), path, CMQ_OPEN_READ, &node->content));
+    if (!is_directory) MUST(cmq_file_open(twin->below, path, CMQ_OPEN_READ, &node->content));
     if (!is_directory && is_durable) {
         twin_read_now(twin, node);
         copy_bytes(&node->synced, &twin->now);
@@ -204,12 +199,12 @@ void twin_adopt_all(cmq_file_twin *twin, twin_node *directory, const char *path)
 {
     char **names;
     size_t count;
-    MUST(cmq_fs_list(cmq_fs_posix(), path, &names, &count));
+    MUST(cmq_fs_list(twin->below, path, &names, &count));
     for (size_t i = 0; i < count; i++) {
         char below[CMQ_PATH_BYTES];
         cmq_file_info info;
         MUST(cmq_path_join(below, path, names[i]));
-        MUST(cmq_fs_stat(cmq_fs_posix(), below, &info));
+        MUST(cmq_fs_stat(twin->below, below, &info));
         twin_node *node = adopt(twin, directory, below, names[i], info.is_directory);
         if (info.is_directory) twin_adopt_all(twin, node, below);
     }
@@ -268,7 +263,7 @@ static twin_node *get_or_adopt(cmq_file_twin *twin, twin_node *directory, const 
     memcpy(prefix, path, (size_t)(end - path));
     prefix[end - path] = '\0';
     cmq_file_info info;
-    if (cmq_fs_stat(cmq_fs_posix(), prefix, &info) != CMQ_OK) return NULL;
+    if (cmq_fs_stat(twin->below, prefix, &info) != CMQ_OK) return NULL;
     node = adopt(twin, directory, prefix, name, info.is_directory);
     if (info.is_directory) twin_adopt_all(twin, node, prefix);
     return node;

@@ -14,11 +14,18 @@
 #include <stdint.h>
 
 #include "support/cmq_file_twin.h"
+#include "support/cmq_test.h"
 
 #define TWIN_SECTOR_BYTES 512u
 #define TWIN_PAGE_BYTES 4096u
 #define TWIN_FILE_BYTES_MAX (UINT64_C(256) << 20)
 #define TWIN_FAULTS_MAX 16
+
+/* What the twin itself needs of the file system below; a failure ends the test. */
+#define MUST(call)                                                                                              \
+    do {                                                                                                        \
+        if ((call) != CMQ_OK) cmq_test_fail(__FILE__, __LINE__, "the twin: %s: %s", #call, cmq_last_error()->text); \
+    } while (0)
 
 /* A file's content at one moment. Bytes from `bytes` to `room` are zero (but in `middle`), so that images of other lengths compare without care. */
 typedef struct twin_bytes {
@@ -70,6 +77,7 @@ typedef struct twin_mapping {
 
 struct cmq_file_twin {
     cmq_fs base;
+    cmq_fs *below;                /* where the files really are */
     pthread_mutex_t mutex;        /* guards all below */
     char *root;
     size_t root_bytes;

@@ -36,12 +36,24 @@ static uint64_t roll(uint64_t *state)
 
 static uint32_t below(uint64_t *state, uint32_t bound) { return (uint32_t)(roll(state) % bound); }
 
+/* into = prefix and number; by hand, as plans are made so often that printf would be a fifth of a crash test. */
+static void put_name(char *into, const char *prefix, uint32_t number)
+{
+    char digits[10];
+    size_t count = 0;
+    do digits[count++] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    while (*prefix != '\0') *into++ = *prefix++;
+    while (count > 0) *into++ = digits[--count];
+    *into = '\0';
+}
+
 void ledger_plan_of(const ledger *of, uint32_t number, ledger_plan *plan_out)
 {
     uint64_t group = mix(of->seed + number / LEDGER_GROUP), one = mix(of->seed * 31 + number);
     memset(plan_out, 0, sizeof *plan_out);
     plan_out->topic_number = below(&group, LEDGER_TOPICS);
-    snprintf(plan_out->topic, sizeof plan_out->topic, "topic-%" PRIu32, plan_out->topic_number);
+    put_name(plan_out->topic, "topic-", plan_out->topic_number);
     const uint32_t kind = below(&group, 8);
     plan_out->prepared = of->prepared && kind == 0;
     const bool batch_topic = of->inner && strcmp(plan_out->topic, LEDGER_INNER_TOPIC) == 0;
@@ -49,10 +61,10 @@ void ledger_plan_of(const ledger *of, uint32_t number, ledger_plan *plan_out)
     plan_out->messages = plan_out->inner ? 1 + (int32_t)below(&one, 5) : 1;
     for (uint32_t i = 0; of->light && kind == 1 && !batch_topic && i < LEDGER_LIGHT; i++) plan_out->light[i] = below(&one, 2) == 0;
     plan_out->queue_id = (int32_t)below(&one, LEDGER_QUEUES);
-    snprintf(plan_out->tag, sizeof plan_out->tag, "t%" PRIu32, below(&one, 3));
+    put_name(plan_out->tag, "t", below(&one, 3));
     if (below(&one, 16) < of->keys_of) plan_out->key_count = 1 + below(&one, 3);
     for (uint32_t i = 0; i < plan_out->key_count; i++)
-        snprintf(plan_out->key[i], sizeof plan_out->key[i], "k%" PRIu32, i == 0 ? number : below(&one, 50));
+        put_name(plan_out->key[i], "k", i == 0 ? number : below(&one, 50));
     plan_out->body_bytes = LEDGER_BODY_MIN + below(&one, below(&one, 8) == 0 ? of->body_bytes_max : of->body_bytes_max / 8 + 1);
     if (!of->hostile || plan_out->inner || plan_out->light[0] || plan_out->light[1] || below(&one, 4) != 0) return;
     plan_out->content = (ledger_content)(LEDGER_ZEROS_INSIDE + below(&one, LEDGER_BLANKS));

@@ -211,6 +211,28 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
 
 void kit_remove_tree(const char *path) { CHECK(nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT); }
 
+void kit_remove_tree_in(cmq_fs *fs, const char *path)
+{
+    char **names;
+    size_t count;
+    cmq_file_info info;
+    const cmq_status status = cmq_fs_stat(fs, path, &info);
+    if (status == CMQ_ERR_NOT_FOUND) return;
+    CHECK_OK(status);
+    if (!info.is_directory) {
+        CHECK_OK(cmq_fs_remove(fs, path));
+        return;
+    }
+    CHECK_OK(cmq_fs_list(fs, path, &names, &count));
+    for (size_t i = 0; i < count; i++) {
+        char below[CMQ_PATH_BYTES];
+        CHECK_OK(cmq_path_join(below, path, names[i]));
+        kit_remove_tree_in(fs, below);
+    }
+    cmq_fs_free_names(names, count);
+    CHECK_OK(cmq_fs_remove_directory(fs, path));
+}
+
 bool kit_exists(const char *path) { return access(path, F_OK) == 0; }
 
 int64_t kit_file_bytes(const char *path)
@@ -245,39 +267,52 @@ void kit_resize(const char *path, int64_t bytes)
     if (truncate(path, (off_t)bytes) != 0) cmq_test_fail(__FILE__, __LINE__, "cannot resize %s: %s", path, strerror(errno));
 }
 
-static void copy_file(const char *from, const char *to)
+static void copy_content(cmq_file *source, cmq_file *target)
 {
-    const int source = open(from, O_RDONLY), target = open(to, O_RDWR | O_CREAT | O_TRUNC, 0644);
-    struct stat info;
-    CHECK(source >= 0 && target >= 0 && fstat(source, &info) == 0 && ftruncate(target, info.st_size) == 0);
     static uint8_t block[65536];
-    for (off_t at = 0; at < info.st_size;) {
-        const off_t data = lseek(source, at, SEEK_DATA);
-        if (data < 0) break;
-        const ssize_t bytes = pread(source, block, sizeof block, data);
-        CHECK(bytes > 0 && pwrite(target, block, (size_t)bytes, data) == bytes);
+    cmq_file_info info;
+    uint64_t at = 0, data;
+    CHECK_OK(cmq_file_info_of(source, &info));
+    CHECK_OK(cmq_file_resize(target, info.bytes));
+    while (at < info.bytes && cmq_file_next_data(source, at, &data) == CMQ_OK) {
+        const size_t bytes = info.bytes - data < sizeof block ? (size_t)(info.bytes - data) : sizeof block;
+        CHECK_OK(cmq_file_read(source, data, block, bytes));
+        CHECK_OK(cmq_file_write(target, data, block, bytes));
         at = data + bytes;
     }
-    const struct timespec times[2] = {info.st_atim, info.st_mtim};
-    CHECK(futimens(target, times) == 0);
-    close(source);
-    close(target);
 }
 
-static void copy_below(const char *from, const char *to)
+static void set_time(const char *path, int64_t modified_ms)
+{
+    const struct timespec at = {.tv_sec = modified_ms / 1000, .tv_nsec = modified_ms % 1000 * 1000000};
+    const struct timespec times[2] = {at, at};
+    CHECK(utimensat(AT_FDCWD, path, times, 0) == 0);
+}
+
+void kit_copy_tree_to(cmq_fs *from_fs, const char *from, cmq_fs *to_fs, const char *to)
 {
     char **names;
     size_t count;
-    CHECK(mkdir(to, 0755) == 0);
-    CHECK_OK(cmq_fs_list(cmq_fs_posix(), from, &names, &count));
+    CHECK_OK(cmq_fs_make_directory_unsynced(to_fs, to));
+    CHECK_OK(cmq_fs_list(from_fs, from, &names, &count));
     for (size_t i = 0; i < count; i++) {
         char source[CMQ_PATH_BYTES], target[CMQ_PATH_BYTES];
-        struct stat info;
+        cmq_file_info info;
+        cmq_file *read, *written;
         CHECK_OK(cmq_path_join(source, from, names[i]));
         CHECK_OK(cmq_path_join(target, to, names[i]));
-        CHECK(stat(source, &info) == 0);
-        if (S_ISDIR(info.st_mode)) copy_below(source, target);
-        else if (strcmp(names[i], "lock") != 0) copy_file(source, target);   /* to open a lock file and close it drops this process's lock */
+        CHECK_OK(cmq_fs_stat(from_fs, source, &info));
+        if (info.is_directory) {
+            kit_copy_tree_to(from_fs, source, to_fs, target);
+            continue;
+        }
+        if (strcmp(names[i], "lock") == 0) continue;   /* to open a lock file and close it drops this process's lock */
+        CHECK_OK(cmq_file_open(from_fs, source, CMQ_OPEN_READ, &read));
+        CHECK_OK(cmq_file_open(to_fs, target, CMQ_OPEN_CREATE, &written));
+        copy_content(read, written);
+        cmq_file_close(read);
+        cmq_file_close(written);
+        if (to_fs == cmq_fs_posix()) set_time(target, info.modified_ms);
     }
     cmq_fs_free_names(names, count);
 }
@@ -285,7 +320,7 @@ static void copy_below(const char *from, const char *to)
 void kit_copy_tree(const char *from, const char *to)
 {
     if (kit_exists(to)) kit_remove_tree(to);
-    copy_below(from, to);
+    kit_copy_tree_to(cmq_fs_posix(), from, cmq_fs_posix(), to);
 }
 
 void kit_each_file(const char *root, void (*each)(void *context, const char *path, int64_t bytes), void *context)

@@ -79,6 +79,8 @@ int64_t kit_min(cmq_store *store, const char *topic, int32_t queue_id);
 
 void kit_copy_tree(const char *from, const char *to);   /* `to` is made, or emptied first; holes stay holes */
 void kit_remove_tree(const char *path);                 /* fine when there is none */
+void kit_copy_tree_to(cmq_fs *from_fs, const char *from, cmq_fs *to_fs, const char *to);   /* the same between file systems; `to` is made */
+void kit_remove_tree_in(cmq_fs *fs, const char *path);
 bool kit_exists(const char *path);
 int64_t kit_file_bytes(const char *path);               /* -1: none */
 void kit_read_bytes(const char *path, int64_t offset, void *into, size_t bytes);
