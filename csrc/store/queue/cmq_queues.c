@@ -98,6 +98,7 @@ cmq_status cmq_queues_create(cmq_queues **queues_out, const cmq_queues_options *
 void cmq_queues_destroy(cmq_queues *queues)
 {
     if (queues == NULL) return;
+    cmq_queues_forget_late(queues);   /* marks queues */
     for (uint32_t i = 0; i < cmq_queues_count(queues); i++) free(cmq_queues_at(queues, i)->more);
     for (size_t i = 0; i < CMQ_BLOCK_COUNT; i++) {
         cmq_queueblock *block = atomic_load(&queues->blocks[i]);
@@ -109,7 +110,6 @@ void cmq_queues_destroy(cmq_queues *queues)
         queues->load_gaps = next;
     }
     cmq_queues_end_reput(queues);
-    cmq_queues_forget_late(queues);
     cmq_file_cache_destroy(queues->maps);
     cmq_file_cache_destroy(queues->files);
     cmq_tail_pool_destroy(queues->pool);
