@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "base/cmq_assert.h"
 #include "wire/cmq_command_internal.h"
 
 enum { AT_LANGUAGE = 2, AT_VERSION = 3, AT_OPAQUE = 5, AT_FLAG = 9, AT_REMARK_LENGTH = 13, AT_REMARK = 17, HEADER_BYTES_MIN = AT_REMARK + 4 };
@@ -69,6 +70,7 @@ static cmq_status parse_map(const uint8_t *map, size_t bytes, cmq_command *comma
         if (value_bytes > bytes - at) return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has a value of %u bytes in %zu", value_bytes, bytes - at);
         const cmq_slice value = {.data = value_bytes > 0 ? map + at : NULL, .bytes = value_bytes};
         at += value_bytes;
+        CMQ_ASSERT(at <= bytes);
         if (name_bytes == 0) continue;
         if (command->field_count < CMQ_COMMAND_FIELDS_MAX) {
             command->fields[command->field_count++] = (cmq_field){.name = name, .value = value};
@@ -76,6 +78,7 @@ static cmq_status parse_map(const uint8_t *map, size_t bytes, cmq_command *comma
             dropped++;
         }
     }
+    CMQ_ASSERT(dropped == 0 || command->field_count == CMQ_COMMAND_FIELDS_MAX);
     if (dropped > 0)
         return cmq_fail(CMQ_ERR_LIMIT, "a header has %zu fields; at most %u are taken", dropped + CMQ_COMMAND_FIELDS_MAX, CMQ_COMMAND_FIELDS_MAX);
     return CMQ_OK;
@@ -100,6 +103,7 @@ static cmq_status parse_rocketmq(cmq_slice header, cmq_command *command)
         return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has a remark of %u bytes in %zu", remark_bytes, header.bytes);
     if (remark_bytes > 0) command->remark = (cmq_slice){.data = at + AT_REMARK, .bytes = remark_bytes};
     const uint8_t *map = at + HEADER_BYTES_MIN + remark_bytes;
+    CMQ_ASSERT(map <= header.data + header.bytes);
     const size_t map_bytes = header.bytes - HEADER_BYTES_MIN - remark_bytes;
     if (cmq_load_u32(map - 4) != map_bytes)
         return cmq_fail(CMQ_ERR_CORRUPT, "a ROCKETMQ header has a map of %u bytes, and %zu left for it", cmq_load_u32(map - 4), map_bytes);
@@ -111,6 +115,8 @@ static cmq_status parse_rocketmq(cmq_slice header, cmq_command *command)
 
 cmq_status cmq_command_parse(const cmq_frame *frame, uint8_t *scratch, size_t scratch_bytes, cmq_command *command_out)
 {
+    CMQ_ASSERT(frame->format == CMQ_HEADER_JSON || frame->format == CMQ_HEADER_ROCKETMQ);
+    CMQ_ASSERT(frame->format == CMQ_HEADER_ROCKETMQ || scratch_bytes >= frame->header.bytes);
     command_out->format = frame->format;   /* all but the fields' places, which field_count covers */
     command_out->code = command_out->version = command_out->opaque = command_out->flag = 0;
     command_out->language = CMQ_LANGUAGE_JAVA;
@@ -124,6 +130,7 @@ cmq_status cmq_command_parse(const cmq_frame *frame, uint8_t *scratch, size_t sc
 bool cmq_command_find(const cmq_command *command, const char *name, cmq_slice *value_out)
 {
     const cmq_slice wanted = cmq_slice_of_text(name);
+    CMQ_ASSERT(command->field_count <= CMQ_COMMAND_FIELDS_MAX);
     for (uint32_t i = command->field_count; i > 0; i--) {
         if (!cmq_slice_equal(command->fields[i - 1].name, wanted)) continue;
         *value_out = command->fields[i - 1].value;
@@ -157,6 +164,7 @@ bool cmq_number_parse_any(cmq_slice text, int64_t *number_out)
     size_t at = negative || (text.bytes > 0 && text.data[0] == '+') ? 1 : 0;
     if (at == text.bytes) return false;
     const size_t safe_end = text.bytes - at > DIGITS_SAFE ? at + DIGITS_SAFE : text.bytes;
+    CMQ_ASSERT(at < safe_end && safe_end <= text.bytes);
     uint64_t number = 0;
     for (uint64_t eight; safe_end - at >= 8; at += 8) {
         memcpy(&eight, text.data + at, sizeof eight);
@@ -168,12 +176,14 @@ bool cmq_number_parse_any(cmq_slice text, int64_t *number_out)
         if (digit > 9) return false;
         number = 10 * number + digit;
     }
+    CMQ_ASSERT(at == safe_end && number < UINT64_C(1000000000000000000));
     const uint64_t limit = (uint64_t)INT64_MAX + (negative ? 1 : 0);
     for (; at < text.bytes; at++) {
         const uint8_t digit = (uint8_t)(text.data[at] - '0');
         if (digit > 9 || number > (limit - digit) / 10) return false;
         number = 10 * number + digit;
     }
+    CMQ_ASSERT(number <= limit);
     *number_out = (int64_t)(negative ? 0 - number : number);
     return true;
 }

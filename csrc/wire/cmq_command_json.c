@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/cmq_assert.h"
 #include "wire/cmq_command_internal.h"
 #include "wire/cmq_json.h"
 
@@ -16,6 +17,7 @@ static inline bool read_digits(cmq_json *json, int32_t *number_out)
     int64_t number = 0;
     while (at < json->end && at - json->at < DIGITS_MAX && (uint8_t)(at[0] - '0') <= 9) number = 10 * number + (*at++ - '0');
     if (at == json->at || at == json->end || (at[0] != ',' && at[0] != '}') || number > INT32_MAX) return false;
+    CMQ_ASSERT(number >= 0 && at < json->end);
     json->at = at;
     *number_out = (int32_t)number;
     return true;
@@ -71,6 +73,7 @@ static inline bool read_plain_field(cmq_json *json, cmq_field *field_out)
     const int first = __builtin_ctzll(name_end), second = __builtin_ctzll(value_begin), third = __builtin_ctzll(value_end);
     if (!CMQ_JSON_LIKELY(at[0] == '"' && at[first] == '"' && at[first + 1] == ':' && second == first + 2 && at[second] == '"')) return false;
     if (!CMQ_JSON_LIKELY(at[third] == '"')) return false;
+    CMQ_ASSERT(third > second && at + third < json->end);
     field_out->name = (cmq_slice){.data = at + 1, .bytes = (size_t)first - 1};
     field_out->value = (cmq_slice){.data = at + second + 1, .bytes = (size_t)(third - second - 1)};
     json->at = at + third + 1;
@@ -103,6 +106,7 @@ static bool read_fields(cmq_json *json, cmq_command *command, size_t *dropped_ou
         if (!read_field(json, has_place ? &command->fields[command->field_count] : &dropped)) return false;
         if (!cmq_json_separator(json, '}', &more)) return false;
         command->field_count += has_place;
+        CMQ_ASSERT(command->field_count <= CMQ_COMMAND_FIELDS_MAX);
         *dropped_out += !has_place;
     }
     return true;
@@ -141,6 +145,7 @@ static bool read_member(cmq_json *json, cmq_command *command, size_t *dropped_ou
 
 static inline bool take_text(cmq_json *json, const char *text, size_t bytes)
 {
+    CMQ_ASSERT(json->at <= json->end);
     if ((size_t)(json->end - json->at) < bytes || memcmp(json->at, text, bytes) != 0) return false;
     json->at += bytes;
     return true;
@@ -200,6 +205,7 @@ cmq_status cmq_command_parse_json(cmq_slice header, uint8_t *scratch, size_t scr
     size_t dropped = 0;
     if (!read_header(&json, command, &dropped)) {
         const int64_t at = json.at - header.data;
+        CMQ_ASSERT(json.wrong != NULL && at >= 0 && (size_t)at <= header.bytes);
         return cmq_fail_at(CMQ_ERR_CORRUPT, at, "a JSON header of %zu bytes has no %s at byte %lld", header.bytes, json.wrong, (long long)at);
     }
     if (dropped > 0)

@@ -7,7 +7,9 @@
  */
 #include <string.h>
 
+#include "base/cmq_assert.h"
 #include "wire/cmq_command.h"
+
 
 enum { NAME_BYTES_MAX = INT16_MAX, HEADER_BYTES_MAX = 0xFFFFFF, PIECES_BYTES = 256 };
 
@@ -26,6 +28,8 @@ static inline void put_u32(cmq_command_writer *writer, uint32_t number)
 void cmq_command_begin(cmq_command_writer *writer, uint8_t *into, size_t capacity, cmq_header_format format, int32_t code, int32_t opaque,
                        int32_t flag, cmq_slice remark)
 {
+    CMQ_ASSERT(into != NULL || capacity == 0);
+    CMQ_ASSERT(remark.data != NULL || remark.bytes == 0);
     *writer = (cmq_command_writer){
         .out = {.begin = into, .capacity = capacity, .used = CMQ_FRAME_PREFIX_BYTES},
         .format = format,
@@ -75,11 +79,13 @@ static inline bool put_plain_field(cmq_command_writer *writer, cmq_slice name, c
     at += value.bytes;
     *at++ = '"';
     writer->out.used += (size_t)(at - begin);
+    CMQ_ASSERT(writer->out.used <= writer->out.capacity);
     return true;
 }
 
 static void put_json_field(cmq_command_writer *writer, cmq_slice name, cmq_slice value)
 {
+    CMQ_ASSERT(writer->fields_begun && writer->out.used >= writer->fields_at);
     if (writer->out.used > writer->fields_at) CMQ_TEXT_PUT(&writer->out, ",");
     CMQ_TEXT_PUT(&writer->out, "\"");
     cmq_text_put_escaped(&writer->out, name);
@@ -126,6 +132,7 @@ void cmq_command_add_i64(cmq_command_writer *writer, cmq_slice name, int64_t val
 {
     uint8_t digits[CMQ_TEXT_NUMBER_BYTES_MAX];
     const size_t bytes = cmq_text_format(value, digits);
+    CMQ_ASSERT(bytes > 0 && bytes <= CMQ_TEXT_NUMBER_BYTES_MAX);
     add_plain(writer, name, (cmq_slice){.data = digits + CMQ_TEXT_NUMBER_BYTES_MAX - bytes, .bytes = bytes});
 }
 
@@ -142,6 +149,7 @@ typedef struct pieces {
 
 static inline void piece(pieces *to, const void *text, size_t bytes)
 {
+    CMQ_ASSERT(bytes <= PIECES_BYTES - to->bytes);
     memcpy(to->text + to->bytes, text, bytes);
     to->bytes += bytes;
 }
@@ -151,6 +159,7 @@ static inline void piece_number(pieces *to, int64_t number)
 {
     uint8_t digits[CMQ_TEXT_NUMBER_BYTES_MAX];
     const size_t bytes = cmq_text_format(number, digits);
+    CMQ_ASSERT(bytes <= PIECES_BYTES - to->bytes);
     cmq_text_copy(to->text + to->bytes, digits + CMQ_TEXT_NUMBER_BYTES_MAX - bytes, bytes);
     to->bytes += bytes;
 }
@@ -164,6 +173,7 @@ static void end_json(cmq_command_writer *writer)
     PIECE(&end, ",\"flag\":");
     piece_number(&end, writer->flag);
     PIECE(&end, ",\"language\":\"");
+    CMQ_ASSERT(language.bytes <= PIECES_BYTES - end.bytes);
     cmq_text_copy(end.text + end.bytes, language.data, language.bytes);
     end.bytes += language.bytes;
     PIECE(&end, "\",\"opaque\":");
@@ -184,11 +194,13 @@ static void end_json(cmq_command_writer *writer)
 size_t cmq_command_end(cmq_command_writer *writer, size_t body_bytes)
 {
     if (writer->format == CMQ_HEADER_JSON) end_json(writer);
+    CMQ_ASSERT(writer->out.used > CMQ_FRAME_PREFIX_BYTES);
     const size_t header_bytes = writer->out.used - CMQ_FRAME_PREFIX_BYTES;
     if (writer->failed || header_bytes > HEADER_BYTES_MAX) return 0;
     if (writer->out.used > CMQ_FRAME_BYTES_MAX || body_bytes > CMQ_FRAME_BYTES_MAX - writer->out.used) return 0;
     if (writer->out.used > writer->out.capacity) return writer->out.used;
     if (writer->format == CMQ_HEADER_ROCKETMQ) {
+        CMQ_ASSERT(writer->fields_at >= AT_VERSION + 2 + 4 && writer->fields_at <= writer->out.used);
         writer->out.begin[AT_LANGUAGE] = (uint8_t)writer->language;
         cmq_store_u16(writer->out.begin + AT_VERSION, (uint16_t)writer->version);
         cmq_store_u32(writer->out.begin + writer->fields_at - 4, (uint32_t)(writer->out.used - writer->fields_at));

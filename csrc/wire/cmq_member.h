@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/cmq_assert.h"
 #include "wire/cmq_command.h"
 #include "wire/cmq_command_internal.h"
 
@@ -39,6 +40,7 @@ CMQ_MUST_CHECK cmq_status cmq_member_is_wrong(const cmq_command *command, const 
 /* Set a member; false when the value is no number of its kind. */
 static inline bool cmq_member_set(const cmq_member *member, cmq_slice value, void *header)
 {
+    CMQ_ASSERT(value.data != NULL || value.bytes == 0);
     uint8_t *at = (uint8_t *)header + member->offset;
     int64_t number = 0;
     switch (member->kind) {
@@ -57,6 +59,7 @@ static inline bool cmq_member_set(const cmq_member *member, cmq_slice value, voi
         return true;
     }
     default:
+        CMQ_ASSERT(member->kind == CMQ_MEMBER_I64);
         if (value.data != NULL && !cmq_number_parse(value, &number)) return false;
         memcpy(at, &number, sizeof number);
         return true;
@@ -69,10 +72,12 @@ static inline cmq_status cmq_members_read(const cmq_command *command, const cmq_
                                           void *header, uint32_t *seen_out)
 {
     uint32_t seen = 0;
+    CMQ_ASSERT(command->field_count <= CMQ_COMMAND_FIELDS_MAX);
     for (uint32_t i = 0; i < command->field_count; i++) {
         const cmq_field *field = &command->fields[i];
         const int index = guess(field->name);
         if (index < 0) continue;
+        CMQ_ASSERT(index < 32);   /* bits of `seen` */
         const cmq_member *member = &members[index];
         if (field->name.bytes != member->name_bytes || memcmp(field->name.data, member->name, member->name_bytes) != 0) continue;
         if (!cmq_member_set(member, field->value, header)) return cmq_member_is_wrong(command, member, field->value);

@@ -1,6 +1,7 @@
 /* cmq_pull_header: see cmq_pull_header.h. */
 #include "wire/cmq_pull_header.h"
 
+#include "base/cmq_assert.h"
 #include "wire/cmq_member.h"
 
 enum {
@@ -51,6 +52,7 @@ cmq_status cmq_pull_header_read(const cmq_command *command, cmq_pull_header *hea
 
 static inline cmq_slice name_of(int member)
 {
+    CMQ_ASSERT(member >= 0 && member < MEMBER_COUNT);
     return (cmq_slice){.data = (const uint8_t *)members[member].name, .bytes = members[member].name_bytes};
 }
 

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/cmq_assert.h"
 #include "base/cmq_bytes.h"
 
 enum { CMQ_TEXT_NUMBER_BYTES_MAX = 20 };
@@ -68,6 +69,7 @@ static inline size_t cmq_text_format(int64_t number, uint8_t digits[CMQ_TEXT_NUM
         left /= 10;
     } while (left > 0);
     if (number < 0) *--at = '-';
+    CMQ_ASSERT(at >= digits);
     return (size_t)(digits + CMQ_TEXT_NUMBER_BYTES_MAX - at);
 }
 
@@ -111,6 +113,7 @@ static inline size_t cmq_text_plain_bytes(const uint8_t *text, size_t bytes)
 static inline void cmq_text_put_unicode(cmq_text *out, uint32_t point)
 {
     static const char digits[] = "0123456789ABCDEF";
+    CMQ_ASSERT(point <= 0xFFFF);   /* four digits */
     char escape[6] = "\\u";
     for (unsigned i = 0; i < 4; i++) escape[2 + i] = digits[point >> (12 - 4 * i) & 0xF];
     cmq_text_put(out, escape, sizeof escape);
@@ -120,6 +123,7 @@ static inline void cmq_text_put_unicode(cmq_text *out, uint32_t point)
 static inline size_t cmq_text_put_suspect(cmq_text *out, const uint8_t *text, size_t bytes)
 {
     static const char shorts[0x20] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
+    CMQ_ASSERT(bytes > 0);
     const uint8_t first = text[0];
     if (first == '"' || first == '\\' || (first < sizeof shorts && shorts[first] != 0)) {
         const uint8_t escape[2] = {'\\', first < sizeof shorts ? (uint8_t)shorts[first] : first};

@@ -177,6 +177,7 @@ static cmq_status expect_first(const append_context *c, cmq_queue *queue)
 
 cmq_status cmq_append_enter_queue(append_context *c, int32_t queue_id)
 {
+    CMQ_ASSERT(c->queue != NULL || c->queue_room == 0);   /* room is the present queue's */
     if (c->queue != NULL && cmq_queue_id(c->queue) == queue_id) return CMQ_OK;
     if (queue_id < 0) return cmq_fail(CMQ_ERR_ARGUMENT, "queue id %d is negative", queue_id);
     c->queue = NULL;
@@ -201,6 +202,7 @@ static cmq_status grant_unit(append_context *c, uint32_t left)
         if (status != CMQ_OK) return status;
         c->queue_room = lot;
     }
+    CMQ_ASSERT(c->queue_room > 0);
     return CMQ_OK;
 }
 
@@ -217,6 +219,7 @@ cmq_status cmq_append_grant_keys(cmq_store *store, uint32_t keys)
     status = cmq_index_make_room(store->index, waiting + keys + more);
     pthread_mutex_unlock(&store->index_mutex);
     if (status == CMQ_OK) store->keys_granted = keys + more;
+    CMQ_ASSERT(status != CMQ_OK || store->keys_granted >= keys);
     return status;
 }
 
@@ -230,6 +233,7 @@ void cmq_append_add_keys(append_context *c, cmq_slice keys, int64_t phy)
     cmq_slice rest = keys, key;
     if (unique.bytes > 0) cmq_append_add_key(pending, seed, unique, phy, store_ms);
     while (cmq_dispatch_next_key(&rest, &key)) cmq_append_add_key(pending, seed, key, phy, store_ms);
+    CMQ_ASSERT(pending->count - before <= store->keys_granted);
     store->keys_granted -= pending->count - before;
 }
 
@@ -255,6 +259,7 @@ static cmq_status replace_property(append_context *c, const char *name, cmq_slic
     cmq_status status = copy_properties_without(c, into, cmq_slice_of_text(name), &used);
     if (status == CMQ_OK) status = cmq_property_append(into, sizeof c->scratch[0], &used, cmq_slice_of_text(name), value);
     if (status != CMQ_OK) return status;
+    CMQ_ASSERT(used <= sizeof c->scratch[0]);
     c->fields.properties = (cmq_slice){.data = into, .bytes = used};
     c->fields.properties_more = CMQ_SLICE_NONE;
     find_properties(c);   /* reserved names are gone already, but for one that was just set */
@@ -350,6 +355,7 @@ static cmq_status measure(append_context *c)
     if (c->sizes.record_bytes > c->store->record_bytes_max)
         return cmq_fail(CMQ_ERR_TOO_LARGE, "the record has %u bytes, with a maxMessageSize of %u it may have %u", c->sizes.record_bytes,
                         c->store->options.body_bytes_max, c->store->record_bytes_max);
+    CMQ_ASSERT(c->sizes.record_bytes > c->fields.body.bytes);
     return CMQ_OK;
 }
 
@@ -379,6 +385,7 @@ static cmq_status append_one(append_context *c, uint32_t i, uint32_t left)
     if (status != CMQ_OK) return status;
 
     /* From here on nothing fails. */
+    CMQ_ASSERT(fields->physical_offset > store->last_phy && (!in_queue || c->queue_room > 0));
     fields->queue_offset = in_queue ? cmq_queue_next(c->queue) : 0;
     cmq_record_encode(into, fields, &c->sizes);
     if (in_queue) {
@@ -507,12 +514,14 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     if (now > store->store_ms) store->store_ms = now;
     c->fields.store_timestamp_ms = store->store_ms;
     if (append->common.born_timestamp_ms == 0) c->fields.born_timestamp_ms = store->store_ms;
+    CMQ_ASSERT(*done < append->count);
     const bool whole = append->one_segment || append->count - *done < CMQ_APPEND_CHUNK_MAX;
     const uint32_t stop = whole ? append->count : *done + CMQ_APPEND_CHUNK_MAX;
     if (append->one_segment) status = claim_together(c);
     c->alike = stop - *done > 1 && cmq_append_run_begin(c);
     while (status == CMQ_OK && *done < stop) {
         const uint32_t taken = c->alike ? cmq_append_run(c, *done, stop - *done) : 0;
+        CMQ_ASSERT(taken <= stop - *done);
         *done += taken;
         if (taken > 0) continue;
         status = append_one(c, *done, stop - *done);
@@ -527,6 +536,7 @@ static cmq_status settle_chunk(cmq_store *store)
 {
     if (store->options.flush == CMQ_FLUSH_SYNC) return CMQ_OK;
     const int64_t end = cmq_log_end(store->log);
+    CMQ_ASSERT(end >= cmq_log_confirmed(store->log));
     if (end == cmq_log_confirmed(store->log)) return CMQ_OK;
     /* Another's write failed while this one waited for the writer lock: what that one left out must not be published. */
     if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
@@ -560,6 +570,7 @@ static cmq_status append_all(append_context *c, cmq_appended *appended)
         if (c->watched) cmq_watches_list(store->watches);
         const cmq_status settled = settle_chunk(store);
         const int64_t end = cmq_log_end(store->log);
+        CMQ_ASSERT(end >= began && appended->count >= before && appended->count <= c->append->count);
         if (appended->count > before) appended->end = end;
         appended->first_queue_offset = c->first_queue_offset;
         appended->first_physical_offset = c->first_phy;

@@ -78,6 +78,7 @@ static void gather(const append_context *c, uint32_t from, uint32_t left, append
             break;
         }
     }
+    CMQ_ASSERT(run->count <= most);
 }
 
 /* The queue of message i, with room for a whole run; NULL: message by message. Queues that turns are dealt to are looked for once. */
@@ -98,6 +99,7 @@ static cmq_queue *queue_for(append_context *c, uint32_t i, uint32_t units)
 static bool grant(append_context *c, uint32_t from, append_run *run, bool indexed, uint8_t **into_out, int64_t *phy_out)
 {
     cmq_store *store = c->store;
+    CMQ_ASSERT(run->count > 0 && run->count <= RUN_MESSAGES);
     c->queue_room = 0;   /* what was granted for messages one by one is used up here */
     for (uint32_t i = 0; i < run->count; i++) {
         run->queues[i] = i > 0 && c->append->queue_ids == NULL ? run->queues[0] : queue_for(c, from + i, run->count);
@@ -125,6 +127,7 @@ static inline void add_keys(append_context *c, cmq_slice keys, bool one_key, int
 {
     cmq_store *store = c->store;
     if (one_key) {
+        CMQ_ASSERT(store->keys_granted > 0);
         cmq_append_add_key(&store->pending[store->filling_keys], cmq_queue_index_seed(c->queue), keys, phy, c->fields.store_timestamp_ms);
         store->keys_granted--;
     } else {
@@ -142,6 +145,7 @@ uint32_t cmq_append_run(append_context *c, uint32_t from, uint32_t left)
     const bool indexed = store->index != NULL && c->append->keys.kind != CMQ_COLUMN_NONE;
     if (run.count == 0 || !grant(c, from, &run, indexed, &into, &phy)) return 0;
 
+    CMQ_ASSERT(phy > store->last_phy && run.bytes > 0);
     c->queue = run.queues[0];   /* any: they are of one topic */
     if (from == 0) {
         c->first_queue_offset = cmq_queue_next(run.queues[0]);
@@ -161,6 +165,7 @@ uint32_t cmq_append_run(append_context *c, uint32_t from, uint32_t left)
         into += cast->record_bytes;
         phy += cast->record_bytes;
     }
+    CMQ_ASSERT(phy == cmq_log_end(store->log) + run.bytes);
     cmq_log_commit(store->log, run.bytes);
     for (uint32_t i = 0; c->watched && i < run.count; i++) cmq_watches_note(store->watches, run.queues[i]);
     return run.count;

@@ -17,6 +17,7 @@
 
 void cmq_store_publish(cmq_store *store, int64_t end, int64_t store_ms, int64_t last_phy)
 {
+    CMQ_ASSERT(last_phy < end);
     atomic_store_explicit(&store->confirmed_ms, store_ms, memory_order_relaxed);
     atomic_store_explicit(&store->confirmed_last_phy, last_phy, memory_order_relaxed);
     cmq_log_confirm(store->log, end);
@@ -35,6 +36,7 @@ void cmq_store_put_keys(cmq_store *store, cmq_pending_keys *keys)
 {
     if (keys->count == 0) return;
     pthread_mutex_lock(&store->index_mutex);
+    CMQ_ASSERT(store->index != NULL);
     cmq_index_put(store->index, keys->keys, keys->count);
     keys->count = 0;   /* inside: the writer sums both lists under this mutex */
     pthread_mutex_unlock(&store->index_mutex);
@@ -66,6 +68,7 @@ static int64_t taken_group(const cmq_store *store) { return atomic_load_explicit
  * be about to, or by another. commit_mutex. */
 static void wait_for_group(cmq_store *store, int64_t end)
 {
+    CMQ_ASSERT(store->leader);
     const int64_t taken = atomic_load_explicit(&store->taken, memory_order_acquire);
     const int64_t group = end <= taken >> 1 ? taken & 1 : ~taken & 1;
     pthread_cond_wait(&store->group_done[group], &store->commit_mutex);
@@ -91,6 +94,7 @@ static cmq_status write_group(cmq_store *store)
     const int64_t store_ms = store->store_ms, last_phy = store->last_phy;
     /* Nothing is staged where the log's end went to the next segment over a rest too small for a blank. */
     const int64_t end = staged != NULL ? cmq_staged_end(staged) : cmq_log_end(store->log);
+    CMQ_ASSERT(end >= cmq_log_confirmed(store->log) && last_phy < end);
     atomic_store_explicit(&store->taken, end * 2 + (~taken_group(store) & 1), memory_order_release);
     pthread_mutex_unlock(&store->writer_mutex);
     const cmq_status status = staged != NULL ? cmq_log_write_staged(store->log, staged) : CMQ_OK;

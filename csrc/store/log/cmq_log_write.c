@@ -42,6 +42,7 @@ void cmq_staged_discard(struct cmq_staged *staged)
 /* Room for `bytes` more in the filling buffer, in the current segment's run. CMQ_AGAIN when it is full. */
 static cmq_status stage_room(cmq_log *log, int64_t bytes)
 {
+    CMQ_ASSERT(log->current != NULL && bytes > 0);
     if (log->filling == NULL) log->filling = &log->staged_buffers[0];
     struct cmq_staged *staged = log->filling;
     const bool new_run = staged->run_count == 0 || staged->runs[staged->run_count - 1].segment != log->current;
@@ -58,14 +59,17 @@ static cmq_status stage_room(cmq_log *log, int64_t bytes)
         cmq_segment_pin(log->current);
         staged->runs[staged->run_count++] = (cmq_staged_run){.segment = log->current, .phy = log->end, .at = staged->used, .bytes = 0};
     }
+    CMQ_ASSERT(staged->run_count > 0 && bytes <= staged->capacity - staged->used);
     return CMQ_OK;
 }
 
 static void stage_commit(cmq_log *log, int64_t bytes)
 {
     struct cmq_staged *staged = log->filling;
+    CMQ_ASSERT(staged->run_count > 0);
     cmq_staged_run *run = &staged->runs[staged->run_count - 1];
     CMQ_ASSERT(run->phy + run->bytes == log->end);
+    CMQ_ASSERT(run->at + run->bytes == staged->used && bytes <= staged->capacity - staged->used);
     run->bytes += bytes;
     staged->used += bytes;
     staged->end = log->end + bytes;
@@ -80,6 +84,7 @@ static cmq_status reserve(cmq_log *log, int64_t bytes)
     log->reserve_step = min_of(max_of(log->reserve_step * 2, RESERVE_STEP_MIN), RESERVE_STEP_MAX);
     const int64_t from = log->reserved_end;
     const int64_t to = min_of(max_of(log->end + bytes, from + log->reserve_step), start + log->segment_bytes);
+    CMQ_ASSERT(from >= start && to >= log->end + bytes);
     cmq_status status = cmq_file_reserve(cmq_segment_file(log->current), (uint64_t)(from - start), (uint64_t)(to - from));
     if (status != CMQ_OK) return status;
     log->reserved_end = to;
@@ -97,6 +102,7 @@ static cmq_status touch(cmq_log *log, int64_t bytes)
     while (log->touched_end < log->end + bytes) {
         log->touch_step = min_of(max_of(log->touch_step * 2, TOUCH_BYTES_MIN), TOUCH_BYTES_MAX);
         const int64_t from = max_of(log->end, log->touched_end), to = min_of(from + log->touch_step, log->reserved_end);
+        CMQ_ASSERT(to > from && to - from <= TOUCH_BYTES_MAX);
         const cmq_status status = cmq_file_write(cmq_segment_file(log->current), (uint64_t)(from - start), zeros, (size_t)(to - from));
         if (status != CMQ_OK) return status;
         log->touched_end = to;
@@ -108,6 +114,7 @@ static cmq_status touch(cmq_log *log, int64_t bytes)
 static cmq_status make_room(cmq_log *log, int64_t bytes)
 {
     cmq_status status = CMQ_OK;
+    CMQ_ASSERT(log->end + bytes <= cmq_segment_start(log->current) + log->segment_bytes);
     if (log->end + bytes > log->reserved_end) status = reserve(log, bytes);
     if (status == CMQ_OK && log->staged) status = stage_room(log, bytes);
     if (status == CMQ_OK && !log->staged && log->end + bytes > log->touched_end) status = touch(log, bytes);
@@ -117,8 +124,10 @@ static cmq_status make_room(cmq_log *log, int64_t bytes)
 static cmq_status enter_segment(cmq_log *log)
 {
     cmq_segment *segment;
+    CMQ_ASSERT(log->current == NULL && !log->read_only);
     const cmq_status status = cmq_log_make_segment(log, log->end, &segment);
     if (status != CMQ_OK) return status;
+    CMQ_ASSERT(cmq_segment_start(segment) == log->end);
     pthread_mutex_lock(&log->ahead_mutex);   /* once a segment, for at most a MiB of the helper's zeros */
     log->entered_end = cmq_segment_start(segment) + log->segment_bytes;
     pthread_mutex_unlock(&log->ahead_mutex);
@@ -132,6 +141,7 @@ static cmq_status roll(cmq_log *log)
 {
     const int64_t start = cmq_segment_start(log->current);
     const int64_t left = start + log->segment_bytes - log->end;
+    CMQ_ASSERT(left >= 0 && left <= log->segment_bytes);
     if (left >= CMQ_RECORD_BLANK_BYTES_MIN) {
         uint8_t blank[CMQ_RECORD_BLANK_BYTES_MIN];
         cmq_record_write_blank(blank, (uint32_t)left);
@@ -153,6 +163,7 @@ static cmq_status roll(cmq_log *log)
 /* Where the bytes at the log's end are written to; there is room. */
 static uint8_t *place(cmq_log *log)
 {
+    CMQ_ASSERT(log->end >= cmq_segment_start(log->current) && log->end < log->reserved_end);
     if (log->staged) return log->filling->data + log->filling->used;
     return cmq_segment_data(log->current) + (log->end - cmq_segment_start(log->current));
 }
@@ -218,7 +229,7 @@ cmq_staged *cmq_log_take_staged(cmq_log *log)
     struct cmq_staged *staged = log->filling;
     if (staged == NULL || staged->run_count == 0) return NULL;
     struct cmq_staged *other = staged == &log->staged_buffers[0] ? &log->staged_buffers[1] : &log->staged_buffers[0];
-    CMQ_ASSERT(other->run_count == 0);
+    CMQ_ASSERT(other->run_count == 0 && other->used == 0);
     log->filling = other;
     return staged;
 }
@@ -231,6 +242,7 @@ static cmq_status write_runs(const struct cmq_staged *staged)
     for (uint32_t i = 0; i < staged->run_count && status == CMQ_OK; i++) {
         const cmq_staged_run *run = &staged->runs[i];
         cmq_file *file = cmq_segment_file(run->segment);
+        CMQ_ASSERT(run->at + run->bytes <= staged->used);
         status = cmq_file_write(file, (uint64_t)(run->phy - cmq_segment_start(run->segment)), staged->data + run->at, (size_t)run->bytes);
         if (status == CMQ_OK) status = cmq_file_sync(file);
     }
@@ -240,6 +252,7 @@ static cmq_status write_runs(const struct cmq_staged *staged)
 cmq_status cmq_log_write_staged(cmq_log *log, cmq_staged *staged)
 {
     const int64_t end = staged->end;
+    CMQ_ASSERT(end >= cmq_log_flushed(log));
     const cmq_status status = write_runs(staged);
     cmq_staged_discard(staged);
     if (status == CMQ_OK) atomic_store_explicit(&log->flushed, end, memory_order_release);
@@ -257,6 +270,7 @@ cmq_status cmq_log_sync(cmq_log *log, int64_t end)
         cmq_status status = cmq_log_pin(log, from, &segment, &data, &available);
         if (status != CMQ_OK) return status;
         const int64_t to = min_of(end, from + (int64_t)available);
+        CMQ_ASSERT(to > from);
         /* Only this range: syncing the whole file would write out the pages that were warmed ahead, and take their write permission away. */
         status = cmq_file_sync_mapped(cmq_segment_file(segment), cmq_segment_data(segment) + (from - cmq_segment_start(segment)), (size_t)(to - from));
         cmq_segment_unpin(segment);
@@ -272,6 +286,7 @@ cmq_status cmq_log_sync(cmq_log *log, int64_t end)
 /* Blocks, and pages of zeros where the writer stores into the map. CMQ_END: the writer was faster, and is in the segment, or through with it. */
 static cmq_status make_ahead(cmq_log *log, cmq_segment *segment, int64_t from, int64_t to)
 {
+    CMQ_ASSERT(from < to && to <= log->segment_bytes && to - from <= TOUCH_BYTES_MAX);
     pthread_mutex_lock(&log->ahead_mutex);
     cmq_file *file = cmq_segment_file(segment);
     cmq_status status = file != NULL && cmq_segment_start(segment) >= log->entered_end ? CMQ_OK : CMQ_END;

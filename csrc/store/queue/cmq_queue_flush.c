@@ -28,6 +28,7 @@ static cmq_status CMQ_MUST_CHECK write_staged(cmq_queue *queue, int64_t from, in
     const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);
     const uint32_t unit_words = queue->tail.unit_words;
     uint8_t images[STAGE_UNITS * CMQ_BATCH_UNIT_BYTES];
+    CMQ_ASSERT(unit_bytes <= CMQ_BATCH_UNIT_BYTES && unit_bytes <= unit_words * sizeof(uint32_t));
     while (from < end) {
         const uint32_t count = end - from < STAGE_UNITS ? (uint32_t)(end - from) : STAGE_UNITS;
         for (uint32_t i = 0; i < count; i++) {
@@ -49,6 +50,7 @@ static cmq_status CMQ_MUST_CHECK write_staged(cmq_queue *queue, int64_t from, in
 cmq_status cmq_queue_write_tail(cmq_queue *queue, int64_t end)
 {
     int64_t from = cmq_queue_tail_flushed(&queue->tail);
+    CMQ_ASSERT(!queue->set->read_only && end <= cmq_queue_tail_next(&queue->tail));
     if (queue->tail.unit_words == CMQ_QUEUE_EXT_WORDS) {
         const cmq_status status = cmq_queue_extension_write(queue, from, end);
         if (status != CMQ_OK) return status;
@@ -62,6 +64,7 @@ cmq_status cmq_queue_write_tail(cmq_queue *queue, int64_t end)
         const cmq_status status = cmq_queue_file_write(queue, CMQ_FOLDER_SIMPLE, &queue->files, from * CMQ_UNIT_BYTES,
                                                       run, (size_t)count * CMQ_UNIT_BYTES);
         if (status != CMQ_OK) return status;
+        CMQ_ASSERT(count > 0 && count <= left);
         from += count;
         atomic_store_explicit(&queue->tail.flushed, from, memory_order_release);
     }
@@ -80,6 +83,7 @@ static cmq_status CMQ_MUST_CHECK flush_queue(cmq_queue *queue, int64_t confirmed
             const int64_t flushed = cmq_queue_tail_flushed(&queue->tail);
             more = end - flushed > LOCKED_UNITS;
             if (more) end = flushed + LOCKED_UNITS;
+            CMQ_ASSERT(end - flushed <= LOCKED_UNITS);
             if (end > flushed) status = cmq_queue_write_tail(queue, end);
         }
         cmq_queue_unlock(queue);
@@ -98,6 +102,7 @@ static cmq_status CMQ_MUST_CHECK for_marked(cmq_queues *queues, bool unsynced,
     for (uint32_t number = 0; left > 0; number++) {
         const uint32_t in_block = CMQ_BLOCK_FIRST << number;
         const uint32_t count = left < in_block ? left : in_block;
+        CMQ_ASSERT(number < CMQ_BLOCK_COUNT);
         cmq_queueblock *block = atomic_load_explicit(&queues->blocks[number], memory_order_acquire);
         _Atomic uint8_t *marks = unsynced ? block->unsynced : block->dirty;
         for (uint32_t i = 0; i < count; i++) {
@@ -143,6 +148,7 @@ static cmq_status CMQ_MUST_CHECK sync_files(cmq_queue *queue, cmq_queuefolder fo
                                             syncing *of)
 {
     const int64_t file_bytes = queue->set->file_bytes[folder];
+    CMQ_ASSERT(noted->unsynced >= 0 && noted->unsynced != CMQ_NOTHING_UNSYNCED);
     int64_t start = noted->unsynced / file_bytes * file_bytes;
     if (start < noted->first) start = noted->first;
     for (; start < noted->end; start += file_bytes) {
@@ -231,6 +237,7 @@ cmq_status cmq_queues_flush(cmq_queues *queues, int64_t confirmed_end, bool dura
     atomic_store_explicit(&queues->flush_wanted, false, memory_order_release);
     cmq_status status = for_marked(queues, false, flush_each, &confirmed_end);
     if (status != CMQ_OK) return status;
+    CMQ_ASSERT(queues->covered_durable <= queues->covered);
     if (queues->covered < confirmed_end) queues->covered = confirmed_end;
     if (durable) {
         status = make_durable(queues);
@@ -313,6 +320,7 @@ static cmq_status CMQ_MUST_CHECK drop_first_file(cmq_queue *queue)
 {
     const int64_t file_bytes = cmq_queue_file_bytes(queue);
     const int64_t behind = (queue->files.first + file_bytes) / cmq_queue_unit_bytes(queue);
+    CMQ_ASSERT(queue->files.first >= 0 && queue->files.first + file_bytes < queue->files.end);   /* the last file stays */
     cmq_status status = CMQ_OK;
     if (atomic_load_explicit(&queue->min, memory_order_relaxed) < behind) {
         if (queue->tail.kind == CMQ_QUEUE_BATCH)

@@ -92,6 +92,7 @@ static bool is_of(const cmq_pop_lane *lane, const cmq_pop_key *key)
 
 static uint32_t *find_place(const cmq_pop_shard *s, const cmq_pop_key *key, uint64_t hash)
 {
+    CMQ_ASSERT(s->lanes_live < s->table_slots);   /* an empty place ends the search */
     for (uint32_t i = (uint32_t)hash;; i++) {
         uint32_t *place = &s->table[i & (s->table_slots - 1)];
         if (*place == 0) return place;
@@ -215,7 +216,9 @@ static bool settle(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane)
     const cmq_pop_held *held = NULL;
     while (lane->first != NONE) {
         const uint32_t number = lane->first;
+        CMQ_ASSERT(lane->count > 0);
         held = cmq_pop_checkpoints_at(&s->checkpoints, number);
+        CMQ_ASSERT(held->lane == lane->number && !held->detached);
         if (!is_settled(buffer, held)) break;
         reached = held->next_offset;
         lane->first = held->next;
@@ -223,6 +226,7 @@ static bool settle(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane)
         lane->count--;
         cmq_pop_shard_drop(buffer, s, number);
     }
+    CMQ_ASSERT((lane->first == NONE) == (lane->count == 0));
     if (reached >= 0) {
         const cmq_pop_key key = cmq_pop_lane_key(lane);
         buffer->options.sink.commit(buffer->options.sink.context, &key, reached);
@@ -233,6 +237,7 @@ static bool settle(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane)
 void cmq_pop_shard_list_waiting(cmq_pop_shard *s, cmq_pop_lane *lane)
 {
     if (lane->waiting) return;
+    CMQ_ASSERT(s->waiting_count < s->waiting_slots);
     lane->waiting = true;
     s->waiting[s->waiting_count++] = lane->number;   /* there is room for every lane */
 }
@@ -247,6 +252,7 @@ static void settle_waiting(cmq_pop_buffer *buffer, cmq_pop_shard *s)
     uint32_t left = 0;
     for (uint32_t i = 0; i < s->waiting_count; i++) {
         cmq_pop_lane *lane = s->lanes[s->waiting[i]];
+        CMQ_ASSERT(lane != NULL && lane->waiting);
         if (settle(buffer, s, lane))
             lane->waiting = false;
         else
@@ -270,6 +276,7 @@ int64_t cmq_pop_buffer_next(cmq_pop_buffer *buffer, const cmq_pop_key *key)
 
 static void append_to_lane(cmq_pop_shard *s, cmq_pop_lane *lane, uint32_t number)
 {
+    CMQ_ASSERT((lane->first == NONE) == (lane->last == NONE));
     if (lane->last == NONE)
         lane->first = number;
     else
@@ -335,6 +342,7 @@ cmq_status cmq_pop_lane_pass(cmq_pop_buffer *buffer, cmq_pop_lane *lane, int64_t
         }
     }
     uint32_t number;
+    CMQ_ASSERT(next_offset >= 0);
     const cmq_pop_batch nothing = {.next_offset = next_offset};
     const cmq_status status = cmq_pop_checkpoints_take(&s->checkpoints, lane->number, &nothing, &number);
     if (status != CMQ_OK) return status;
@@ -348,6 +356,7 @@ void cmq_pop_lane_reset(cmq_pop_buffer *buffer, cmq_pop_lane *lane)
     cmq_pop_shard *s = shard_of(buffer, lane->hash);
     for (uint32_t number = lane->first, next; number != NONE; number = next) {
         cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
+        CMQ_ASSERT(held->lane == lane->number && !held->detached);
         next = held->next;
         held->next = NONE;
         held->detached = true;
@@ -369,6 +378,7 @@ static bool merge_ack(cmq_pop_shard *s, cmq_pop_held *held, int64_t offset)
         s->acks_unknown++;
         return false;
     }
+    CMQ_ASSERT((uint32_t)index < held->num);
     const bool is_new = !cmq_bits_test(held->bits, (uint32_t)index);
     held->bits = cmq_bits_set(held->bits, (uint32_t)index);
     return is_new;
@@ -390,6 +400,7 @@ cmq_status cmq_pop_buffer_ack(cmq_pop_buffer *buffer, const cmq_pop_key *key, in
         if (held->pop_ms + held->invisible_ms - now_ms >= o->stay_out_ms + LEAVES_SOON_MS && now_ms - held->pop_ms <= o->stay_ms - LEAVES_SOON_MS) {
             uint32_t landed = 0;
             for (uint32_t i = 0; i < count; i++) landed += merge_ack(s, held, offsets[i]);
+            CMQ_ASSERT(landed <= held->num);
             s->acks_merged += landed;
             if (!held->detached) cmq_pop_in_flight_take(&lane->ages, landed, pop_ms, held->invisible_ms);
             if (cmq_pop_held_is_done(held) && held->detached)
@@ -515,6 +526,7 @@ static void forget_lane(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *
         lane->waiting = false;
     }
     for (uint32_t number = 0; (number = cmq_pop_checkpoints_of_lane(&s->checkpoints, lane->number, number)) != NONE; number++) cmq_pop_shard_drop(buffer, s, number);
+    CMQ_ASSERT(!lane->waiting && s->lanes_live > 0 && s->lane_bytes >= bytes_of(lane));
     s->lane_bytes -= bytes_of(lane);
     cmq_pop_first_times_clear(&lane->firsts);
     s->lanes[lane->number] = NULL;
@@ -525,6 +537,7 @@ static void forget_lane(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *
 /* Linear probing has no holes: what is left is put in anew. */
 static void rebuild_table(cmq_pop_shard *s)
 {
+    CMQ_ASSERT((s->table_slots & (s->table_slots - 1)) == 0);
     memset(s->table, 0, s->table_slots * sizeof *s->table);
     for (uint32_t i = 0; i < s->lane_count; i++) {
         if (s->lanes[i] == NULL) continue;

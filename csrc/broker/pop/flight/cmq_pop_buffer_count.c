@@ -1,6 +1,8 @@
 /* cmq_pop_buffer_count: what the buffer holds, in numbers and lane by lane. See cmq_pop_buffer.h. */
 #include "broker/pop/flight/cmq_pop_buffer_internal.h"
 
+#include "base/cmq_assert.h"
+
 void cmq_pop_buffer_count(cmq_pop_buffer *buffer, cmq_pop_buffer_counters *counters_out)
 {
     *counters_out = (cmq_pop_buffer_counters){.bytes_now = sizeof *buffer};
@@ -47,6 +49,7 @@ uint32_t cmq_pop_buffer_list(cmq_pop_buffer *buffer, uint32_t *cursor, cmq_pop_l
             const size_t bytes = (size_t)lane->topic_bytes + lane->group_bytes;
             full = given == capacity || text_bytes - used < bytes;
             if (full) break;
+            CMQ_ASSERT(given < capacity && bytes <= text_bytes - used);
             memcpy(text + used, lane->names, bytes);
             items[given++] = (cmq_pop_lane_item){
                 .topic = {.data = text + used, .bytes = lane->topic_bytes},

@@ -1,12 +1,14 @@
 /* cmq_pop_buffer_leave: what leaves the buffer for the log: checkpoints whose time in memory is over, each with the acks that it has. See cmq_pop_buffer.h. */
 #include "broker/pop/flight/cmq_pop_buffer_internal.h"
 
+#include "base/cmq_assert.h"
 #include "base/cmq_bitmap.h"
 #include "broker/delay/cmq_parked.h"
 
 cmq_pop_checkpoint cmq_pop_record_of_held(const cmq_pop_buffer *buffer, const cmq_pop_lane *lane, const cmq_pop_held *held, int32_t diffs[CMQ_POP_MESSAGES_MAX])
 {
     const cmq_pop_key key = cmq_pop_lane_key(lane);
+    CMQ_ASSERT(held->num > 0 && held->num <= CMQ_POP_MESSAGES_MAX);
     for (uint32_t i = 0; i < held->num; i++) diffs[i] = (int32_t)(cmq_pop_held_offset(held, i) - held->start_offset);
     return (cmq_pop_checkpoint){
         .start_offset = held->start_offset,
@@ -39,6 +41,7 @@ static uint32_t items_of(const cmq_pop_held *held) { return (held->stored_end < 
 static void add_acks(const cmq_pop_buffer *buffer, const cmq_pop_held *held, const cmq_pop_key *key, leaving *out, uint32_t place)
 {
     uint32_t count = 0;
+    CMQ_ASSERT(place < out->count && out->item_count < CMQ_POP_STORES_MAX);
     int64_t *offsets = out->offsets[place];
     out->owners[out->item_count] = place;
     out->acks[out->item_count] = acks_to_store(held);
@@ -63,6 +66,8 @@ static void add_items(const cmq_pop_buffer *buffer, const cmq_pop_shard *s, leav
 {
     const cmq_pop_held *held = cmq_pop_checkpoints_at(&s->checkpoints, number);
     const cmq_pop_lane *lane = s->lanes[held->lane];
+    CMQ_ASSERT(lane != NULL && held->merged);
+    CMQ_ASSERT(out->count < CMQ_POP_STORES_MAX && out->item_count + items_of(held) <= CMQ_POP_STORES_MAX);
     const cmq_pop_key key = cmq_pop_lane_key(lane);
     const uint32_t place = out->count++;
     out->numbers[place] = number;
@@ -129,6 +134,7 @@ static cmq_status store_due(cmq_pop_buffer *buffer, cmq_pop_shard *s, int64_t no
         else
             held->stored_bits |= out.acks[i];
     }
+    CMQ_ASSERT(stored <= out.item_count && (stored == 0 || end >= 0));
     let_go(buffer, s, &out, out.count == 1 && cmq_parked_is_hopeless(status));
     return status;
 }
