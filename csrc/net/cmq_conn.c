@@ -254,17 +254,57 @@ int64_t loop_expiry_ns(const cmq_loop *loop)
     return due;
 }
 
-bool loop_close_silent(cmq_loop *loop)
+/* Bytes of the account that a connection has: output that it has not taken, and what is kept of its frames. */
+static uint64_t buffered_of(const cmq_conn *conn)
 {
-    if (loop->unsent_conns == 0) return false;
-    for (cmq_conn *conn = at_place(loop, loop->idle.oldest); conn != NULL; conn = at_place(loop, conn->newer)) {
-        if (loop->now_ns - conn->active_ns <= loop->net->idle_slack_ns) return false;   /* it takes some, and so do those behind it */
-        if (conn_unsent(conn) == 0) continue;
-        conn_close(conn, &loop->counts.closed_slow_reader);
-        conn_drop_output(conn);
-        return true;
+    uint64_t bytes = conn->input != NULL ? conn->input->block.bytes : 0;
+    for (const net_chunk *chunk = conn->output; chunk != NULL; chunk = chunk->next) bytes += chunk->block.bytes + chunk->lent_accounted;
+    return bytes;
+}
+
+/* What one address has in this loop. */
+typedef struct address_share {
+    uint64_t bytes;
+    uint32_t conns;   /* that have some of them */
+} address_share;
+
+static void add_shares(cmq_loop *loop, const net_conn_list *list, address_share *shares)
+{
+    for (const cmq_conn *conn = at_place(loop, list->oldest); conn != NULL; conn = at_place(loop, conn->newer)) {
+        address_share *of = &shares[net_address_bucket(&conn->peer)];
+        const uint64_t bytes = buffered_of(conn);
+        of->bytes += bytes;
+        of->conns += bytes > 0;
     }
-    return false;
+}
+
+/* Of the address: who has its share or more and took nothing for the longest time, or else who has most. */
+static cmq_conn *find_greedy(cmq_loop *loop, const net_conn_list *list, uint32_t bucket, const address_share *of, cmq_conn *most)
+{
+    for (cmq_conn *conn = at_place(loop, list->oldest); conn != NULL; conn = at_place(loop, conn->newer)) {
+        if (net_address_bucket(&conn->peer) != bucket) continue;
+        const uint64_t bytes = buffered_of(conn);
+        if (bytes > 0 && bytes >= of->bytes / of->conns && loop->now_ns - conn->active_ns > loop->net->idle_slack_ns) return conn;
+        if (bytes > 0 && (most == NULL || bytes > buffered_of(most))) most = conn;
+    }
+    return most;
+}
+
+bool loop_make_memory(cmq_loop *loop)
+{
+    address_share shares[NET_ADDRESS_BUCKETS] = {0};
+    add_shares(loop, &loop->idle, shares);
+    add_shares(loop, &loop->half_closed, shares);
+    uint32_t bucket = 0;
+    for (uint32_t i = 1; i < NET_ADDRESS_BUCKETS; i++)
+        if (shares[i].bytes > shares[bucket].bytes) bucket = i;
+    cmq_conn *conn = find_greedy(loop, &loop->idle, bucket, &shares[bucket], NULL);
+    conn = find_greedy(loop, &loop->half_closed, bucket, &shares[bucket], conn);
+    if (conn == NULL) return false;
+    conn_close(conn, conn_unsent(conn) > 0 ? &loop->counts.closed_slow_reader : &loop->counts.closed_memory);
+    conn_drop_output(conn);
+    if (conn != loop->reading) conn_drop_input(conn);
+    return true;
 }
 
 void loop_expire(cmq_loop *loop)

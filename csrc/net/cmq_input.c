@@ -336,6 +336,7 @@ void conn_event(cmq_conn *conn, uint32_t events)
     const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
     if ((events & EPOLLOUT) != 0) conn_send(conn);
     if ((conn->flags & CONN_CLOSING) != 0) return;
+    conn_loop(conn)->reading = conn;
     if ((conn->flags & CONN_PENDING) != 0) {
         if (broken) conn_close(conn, NULL);
         else if (conn_unsent(conn) <= pause) serve_pending(conn);
@@ -345,5 +346,6 @@ void conn_event(cmq_conn *conn, uint32_t events)
     } else if (broken) {
         conn_close(conn, NULL);
     }
+    conn_loop(conn)->reading = NULL;
     conn_update(conn);
 }

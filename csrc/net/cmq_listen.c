@@ -132,12 +132,14 @@ void net_listen_end(cmq_loop *loop)
 
 /* ---- accepting ---- */
 
-/* The count of an address's connections. */
-static _Atomic uint32_t *address_conns(cmq_net *net, const cmq_record_host *peer)
+uint32_t net_address_bucket(const cmq_record_host *peer)
 {
     const cmq_slice network = {.data = peer->address, .bytes = peer->ipv6 ? 8 : 4};   /* who has one IPv6 address has a /64 */
-    return &net->address_conns[cmq_name_hash(network) * CMQ_NAMEHASH_MULTIPLIER >> 52];
+    return (uint32_t)(cmq_name_hash(network) * CMQ_NAMEHASH_MULTIPLIER >> 52);
 }
+
+/* The count of an address's connections. */
+static _Atomic uint32_t *address_conns(cmq_net *net, const cmq_record_host *peer) { return &net->address_conns[net_address_bucket(peer)]; }
 
 /* Count the connection; false: there are too many, and it is not counted. */
 static bool enter_counts(cmq_net *net, const cmq_record_host *peer)

@@ -43,7 +43,7 @@ static bool account(cmq_loop *loop, size_t bytes)
 bool loop_account(cmq_loop *loop, size_t bytes)
 {
     bool accounted = account(loop, bytes);
-    while (!accounted && bytes <= loop->net->limits.buffered_bytes_max && loop_close_silent(loop)) accounted = account(loop, bytes);
+    while (!accounted && bytes <= loop->net->limits.buffered_bytes_max && loop_make_memory(loop)) accounted = account(loop, bytes);
     return accounted;
 }
 

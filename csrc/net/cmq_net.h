@@ -76,8 +76,8 @@ typedef struct cmq_net_limits {
     uint32_t frame_bytes_max;        /* [CMQ_FRAME_BYTES_MAX]; larger: closed */
     uint64_t unsent_bytes_max;       /* of one connection [64 MiB]: a reader that slow is disconnected */
     uint64_t unsent_bytes_pause;     /* of one connection [4 MiB]: no more of its requests are read until it took some */
-    uint64_t buffered_bytes_max;     /* of all connections, partial frames and output [1 GiB]: whoever has taken no output for the longest time is
-                                        closed, or else the connection that wants more */
+    uint64_t buffered_bytes_max;     /* of all connections, partial frames and output [1 GiB]: of the address that has most of it, the
+                                        connection that has its share and took nothing for the longest time is closed, or the one that has most */
     uint32_t control_count_max;      /* requests at the control thread, from entering its queue to cmq_control_item_done [10,000] … */
     uint64_t control_bytes_max;      /* … and their bytes [256 MiB]: further ones are answered with code 2, further responses are dropped. The last
                                         quarter of either is for short requests of connections with fewer than 16 there */

@@ -208,6 +208,7 @@ struct cmq_loop {
     size_t input_used;
     uint8_t *scratch;             /* … and as many for unescaped text, at the same places */
     cmq_command command;          /* the one that is being served */
+    const cmq_conn *reading;      /* the connection whose bytes are being served; NULL: none */
     net_link *retired_blocks;     /* buffers whose frames the handler looks at until the turn ends … */
     net_link *retired_nodes;      /* … and requests that came back */
     net_input *oldest_input, *newest_input;
@@ -293,6 +294,7 @@ cmq_status CMQ_MUST_CHECK net_listen(const char *address, net_listener *listener
 cmq_status CMQ_MUST_CHECK net_listen_begin(cmq_net *net);                 /* the first loop accepts from now on */
 void net_accept(cmq_loop *loop, uint32_t listener);
 void net_accept_resume(cmq_loop *loop);                                   /* the pause is over */
+uint32_t net_address_bucket(const cmq_record_host *peer);                 /* where an address is counted */
 void net_leave_counts(cmq_loop *loop, const cmq_record_host *peer);       /* a connection is gone */
 void net_listen_end(cmq_loop *loop);                                      /* the addresses are free again */
 
@@ -330,7 +332,7 @@ void conn_half_close(cmq_conn *conn);                                     /* the
 void conn_update(cmq_conn *conn);                                         /* what epoll is asked for; closes what has nothing more to say */
 void loop_expire(cmq_loop *loop);                                         /* idle, slow and half-closed connections whose time is over */
 int64_t loop_expiry_ns(const cmq_loop *loop);
-bool loop_close_silent(cmq_loop *loop);                                   /* who took no output for the longest time; false: nobody has any, or is silent */
+bool loop_make_memory(cmq_loop *loop);                                    /* closes one of the address with most of the account; false: nobody has any */
 
 /* ---- cmq_input.c ---- */
 

@@ -128,8 +128,8 @@ class ServerLimits:
         frame_bytes_max: a request with its length word [16 MiB]; a larger one closes its connection.
         unsent_bytes_max: answers that a connection has not taken [64 MiB]; more disconnect it.
         unsent_bytes_pause: from here on [4 MiB] nothing is read from the connection.
-        buffered_bytes_max: partial frames and answers of all connections [1 GiB]; whoever has taken none for longest is
-            disconnected.
+        buffered_bytes_max: partial frames and answers of all connections [1 GiB]; of the address with most of it, the
+            connection that was silent for longest with its share is disconnected, or the one with most.
         control_count_max: requests that wait for Python or are being served by it [10,000]; further ones get code 2.
         control_bytes_max: their bytes [256 MiB].
         control_conn_max: those of one connection [1,000, at most 65,535]: so no client alone fills the queue.

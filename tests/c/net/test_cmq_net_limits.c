@@ -322,6 +322,94 @@ static void silent_readers_make_room(void)
     netkit_stop(&server);
 }
 
+/* Ask for an answer and take none of it. */
+static int hoard(const char *address, const char *bytes)
+{
+    const int fd = connect_from(address), small = 16384;
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
+    const uint64_t before = netkit_counters(&server).buffered_bytes;
+    netkit_request(fd, ASK_BIG, 1, cmq_slice_of_text(bytes));
+    NETKIT_UNTIL(&server, netkit_counters(&server).buffered_bytes > before + 500000);
+    for (int turn = 0; turn < 50; turn++) cmq_net_turn(server.net);
+    return fd;
+}
+
+/* Readers that take a part of their answers keep their place no longer than those that take nothing. */
+static void dripping_readers_make_room(void)
+{
+    enum { READERS = 3, TAKEN = 4000000 };
+    static uint8_t some[65536];
+    netkit_prepare(&server);
+    server.options.limits.buffered_bytes_max = 52 << 20;
+    netkit_start(&server);
+    int dripping[READERS];
+    for (int i = 0; i < READERS; i++) dripping[i] = hoard("127.0.0.1", "14000000");
+    server.now_ns += 5000 * NETKIT_MS;
+    for (int i = 0; i < READERS; i++) {
+        const uint64_t before = netkit_counters(&server).bytes_out;
+        for (size_t taken = 0; taken < TAKEN;) {
+            const ssize_t got = recv(dripping[i], some, sizeof some, MSG_DONTWAIT);
+            if (got > 0) taken += (size_t)got;
+            cmq_net_turn(server.net);
+        }
+        CHECK(netkit_counters(&server).bytes_out > before);
+    }
+    const int good = netkit_connect(&server);
+    netkit_request(good, ASK_BIG, 7, CMQ_NAME("13000000"));
+    CHECK_INT(netkit_expect(good, 0, 7).bytes, 13000000);
+    CHECK_INT(netkit_counters(&server).closed_slow_reader, 1);
+    CHECK_INT(netkit_counters(&server).closed_memory, 0);
+    for (int i = 0; i < READERS; i++) close(dripping[i]);
+    close(good);
+    netkit_stop(&server);
+}
+
+/* The address that has most makes room: neither one that was silent for longer, nor the one that asks. */
+static void greedy_addresses_make_room(void)
+{
+    enum { READERS = 3 };
+    netkit_prepare(&server);
+    server.options.limits.buffered_bytes_max = 36 << 20;
+    netkit_start(&server);
+    int greedy[READERS];
+    const int modest = hoard("127.0.0.1", "8000000");
+    server.now_ns += 20000 * NETKIT_MS;
+    for (int i = 0; i < READERS; i++) greedy[i] = hoard("127.0.0.2", "8000000");
+    server.now_ns += 5000 * NETKIT_MS;
+    const int good = connect_from("127.0.0.3");
+    netkit_request(good, ASK_BIG, 7, CMQ_NAME("7500000"));
+    CHECK_INT(netkit_expect(good, 0, 7).bytes, 7500000);
+    CHECK_INT(netkit_counters(&server).closed_memory, 0);
+    CHECK_INT(netkit_counters(&server).closed_slow_reader, 1);
+    CHECK_INT(netkit_expect(modest, 0, 1).bytes, 8000000);
+    for (int i = 0; i < READERS; i++) close(greedy[i]);
+    close(modest);
+    close(good);
+    netkit_stop(&server);
+}
+
+/* Frames that never end, from several connections: they count as answers that nobody takes do. */
+static void partial_frames_make_room(void)
+{
+    enum { SENDERS = 3 };
+    netkit_prepare(&server);
+    server.options.limits.buffered_bytes_max = 12 << 20;
+    netkit_start(&server);
+    int senders[SENDERS];
+    for (int i = 0; i < SENDERS; i++) {
+        senders[i] = netkit_connect(&server);
+        claim(senders[i], 4000000, 2800000);
+        NETKIT_UNTIL(&server, netkit_counters(&server).buffered_bytes >= (uint64_t)(i + 1) * 3900000);
+    }
+    const int good = netkit_connect(&server);
+    netkit_request(good, ASK_BIG, 7, CMQ_NAME("2000000"));
+    CHECK_INT(netkit_expect(good, 0, 7).bytes, 2000000);
+    CHECK_INT(netkit_counters(&server).closed_memory, 1);
+    for (int i = 0; i < SENDERS; i++) close(senders[i]);
+    close(good);
+    netkit_stop(&server);
+}
+
 /* ---- slow readers ---- */
 
 /* Who does not take answers is not read any more; when they are taken, everything goes on, in order. */
@@ -801,4 +889,5 @@ CMQ_TEST_MAIN(CMQ_TEST(connections), CMQ_TEST(descriptors), CMQ_TEST(frames), CM
               CMQ_TEST(half_a_frame_that_is_not_read), CMQ_TEST(waiting_frames_are_not_slow), CMQ_TEST(full_control_queue),
               CMQ_TEST(control_of_one_connection), CMQ_TEST(control_bytes), CMQ_TEST(strangers), CMQ_TEST(too_many_fields),
               CMQ_TEST(connections_of_one_address), CMQ_TEST(descriptors_of_the_store), CMQ_TEST(silent_readers_make_room),
+              CMQ_TEST(dripping_readers_make_room), CMQ_TEST(greedy_addresses_make_room), CMQ_TEST(partial_frames_make_room),
               CMQ_TEST(control_leaves_room_for_the_modest), CMQ_TEST(duplicate_numbers), CMQ_TEST(pipelining_gives_way), CMQ_TEST(many_answers_are_spread), CMQ_TEST(a_child_lets_go))
