@@ -246,6 +246,9 @@ cmq_status CMQ_MUST_CHECK cmq_store_follow(cmq_store *store, const cmq_layout *l
  * older. */
 cmq_status CMQ_MUST_CHECK cmq_store_begin_view(cmq_store *store);
 
+/* In a view: which opening of a writer the follow page is of; 0 while one recovers, and where there is no page. */
+int64_t cmq_store_page_generation(const cmq_store *store);
+
 /* CMQ_ERR_CLOSED for a view that has found out that it cannot go on. */
 cmq_status CMQ_MUST_CHECK cmq_store_check_view(cmq_store *store);
 

@@ -79,7 +79,7 @@ static cmq_status find_source(cmq_store *store)
     return CMQ_OK;
 }
 
-static int64_t page_generation(const cmq_store *store)
+int64_t cmq_store_page_generation(const cmq_store *store)
 {
     cmq_follow_state page = {0};
     if (store->follow != NULL) cmq_follow_snapshot(store->follow, &page);
@@ -94,7 +94,7 @@ cmq_status cmq_store_begin_view(cmq_store *store)
     if (status != CMQ_OK) return status;
     store->has_view_point = cmq_store_last_point(store, &store->view_point);
     store->view_began = true;
-    store->view_generation = page_generation(store);
+    store->view_generation = cmq_store_page_generation(store);
     if (store->follow == NULL) return CMQ_OK;   /* a page that comes later has only later deletions */
     cmq_follow_snapshot(store->follow, &page);
     store->deletions = page.completed;
@@ -106,7 +106,7 @@ static cmq_status check_undisturbed(cmq_store *store)
 {
     const int source = store->source;
     const cmq_status status = find_source(store);
-    store->view_disturbed = store->source != source || page_generation(store) != store->view_generation;
+    store->view_disturbed = store->source != source || cmq_store_page_generation(store) != store->view_generation;
     return status;
 }
 

@@ -37,6 +37,8 @@ struct cmq_key_search {
     uint32_t given_at;
     cmq_places recent;           /* records at or behind recent_from that carry the key, read from the log */
     int64_t recent_from;         /* INT64_MAX: the index has all */
+    int64_t generation;          /* of the writer's page, before the index was looked at */
+    int64_t last_given, below;   /* the search began again behind `below`, which was given */
     uint8_t bytes[];             /* topic and key, where they were copied */
 };
 
@@ -84,12 +86,13 @@ static void drop_last(cmq_found_batch *batch, uint32_t pins_before)
 
 /* Where the index of a view may end before the view does: its writer was killed before it had entered the last keys, or one is recovering and enters those
  * behind the durable point anew. */
-static int64_t index_end(cmq_store *store)
+static int64_t index_end(cmq_store *store, int64_t generation)
 {
     cmq_durable_point point;
     bool found;
     const int source = store->source;
-    if (!store->options.read_only || source == CMQ_FOLLOW_SOURCE_PAGE || source == CMQ_FOLLOW_SOURCE_FOREIGN) return INT64_MAX;
+    if (!store->options.read_only || source == CMQ_FOLLOW_SOURCE_FOREIGN) return INT64_MAX;
+    if (source == CMQ_FOLLOW_SOURCE_PAGE && generation != 0) return INT64_MAX;   /* else the page is a new writer's, who recovers */
     const int64_t from = store->opening.scanned_from;
     /* A view that has followed for long: the last writer's point, of which this view has seen the log. */
     if (!store->has_view_point || cmq_durable_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found) return from;
@@ -102,7 +105,7 @@ static cmq_status read_recent(cmq_key_search *search)
     cmq_store *store = search->store;
     const int64_t end = cmq_log_confirmed(store->log), bytes = cmq_log_segment_bytes(store->log), min = cmq_log_min(store->log);
     cmq_status status = CMQ_OK;
-    search->recent_from = index_end(store);
+    search->recent_from = index_end(store, search->generation);
     for (int64_t phy = search->recent_from < min ? min : search->recent_from; phy < end && status == CMQ_OK;) {
         cmq_segment *segment;
         cmq_record_view view;
@@ -125,12 +128,29 @@ static void fill_from_recent(cmq_key_search *search)
     while (search->recent.count > 0 && search->lot_count < LOT) search->lot[search->lot_count++] = search->recent.phys[--search->recent.count];
 }
 
+static bool is_new(const cmq_key_search *search, int64_t phy) { return phy < search->below; }
+
 static void drop_recent(cmq_key_search *search)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < search->lot_count; i++)
-        if (search->lot[i] < search->recent_from) search->lot[kept++] = search->lot[i];
+        if (search->lot[i] < search->recent_from && is_new(search, search->lot[i])) search->lot[kept++] = search->lot[i];
     search->lot_count = kept;
+}
+
+/* A writer that began to recover while the index was read may have taken keys out of it before they were found: begin again behind the last record that
+ * was given, with the log. */
+static cmq_status begin_again_if_disturbed(cmq_key_search *search)
+{
+    const int64_t generation = cmq_store_page_generation(search->store);
+    if (!search->store->options.read_only || search->recent_from != INT64_MAX || generation == search->generation) return CMQ_OK;
+    search->generation = generation;
+    search->below = search->last_given;
+    search->lot_count = 0;
+    search->cursor = (cmq_index_cursor){0};
+    const cmq_status status = read_recent(search);
+    while (search->recent.count > 0 && !is_new(search, search->recent.phys[search->recent.count - 1])) search->recent.count--;
+    return status;
 }
 
 /* Look the next offsets up. */
@@ -143,8 +163,9 @@ static cmq_status fill_lot(cmq_key_search *search)
     if (search->lot_count > 0) return CMQ_OK;
     const cmq_status status = cmq_index_query(search->store->index, search->topic, search->key, begin, search->end_ms, cmq_log_min(search->store->log), &search->cursor,
                                               search->lot, LOT, &search->lot_count);
-    if (status == CMQ_OK) drop_recent(search);
-    return status;
+    if (status != CMQ_OK) return status;
+    drop_recent(search);
+    return begin_again_if_disturbed(search);
 }
 
 /* Is a record made for this place there, whose checksum is wrong? Elsewhere the entry itself may be left from a crash, or damaged. */
@@ -181,6 +202,7 @@ static cmq_status read_next(cmq_key_search *search, cmq_found_batch *batch)
         return CMQ_OK;
     }
     search->given[search->given_at++ % GIVEN] = phy + 1;
+    search->last_given = phy;
     search->left--;
     return CMQ_OK;
 }
@@ -216,7 +238,9 @@ static cmq_status begin(cmq_store *store, cmq_key_search *search, const cmq_key_
     search->only_queued = options->only_queued;
     search->misses_max = options->misses_max > 0 ? options->misses_max : UINT64_MAX;
     search->left = options->limit > 0 ? options->limit : UINT64_MAX;
+    search->last_given = search->below = INT64_MAX;
     cmq_status status = cmq_store_refresh(store);
+    search->generation = cmq_store_page_generation(store);
     if (status == CMQ_OK && store->options.read_only) status = cmq_index_refresh(store->index);
     search->recent_from = INT64_MAX;
     return status == CMQ_OK ? read_recent(search) : status;
@@ -238,7 +262,8 @@ cmq_status cmq_key_search_open(cmq_store *store, const cmq_key_search_options *o
     cmq_status status = begin(store, search, options);
     search->topic = copy(search->bytes, options->topic);
     search->key = copy(search->bytes + options->topic.bytes, options->key);
-    if (status == CMQ_OK) status = fill_lot(search);   /* now, so that what is appended later lies behind the place to go on from */
+    /* Now, so that what is appended later lies behind the place to go on from. */
+    while (status == CMQ_OK && search->lot_count == 0 && !search->cursor.done) status = fill_lot(search);
     if (status != CMQ_OK) {
         cmq_key_search_close(search);
         return status;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "support/cmq_file_twin.h"
 #include "support/cmq_store_kit.h"
 
 #define MESSAGES 5000
@@ -190,4 +191,62 @@ static void after_a_crash(void)
     kit_close(store);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(everything_in_steps), CMQ_TEST(a_limit_ends_it), CMQ_TEST(over_many_segments), CMQ_TEST(beside_retention), CMQ_TEST(after_a_crash))
+/* ---- a view of a writer that was killed, while the next one recovers ---- */
+
+#define SHOWN 40
+
+static struct {
+    cmq_store *view;
+    uint32_t looks;
+} recovering;
+
+/* Each message that the view has shown is found by its key, whatever the recovery has done to the index by now. */
+static void look_all_up(void *context, const cmq_twin_call *call)
+{
+    (void)context, (void)call;
+    for (int i = 0; i < SHOWN; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        CHECK_OK(cmq_store_find_key(recovering.view, kit_slice("T"), kit_slice(key), 0, INT64_MAX, &found->batch));
+        if (found->batch.count != 1) cmq_test_fail(__FILE__, __LINE__, "%s is found %u times", key, found->batch.count);
+        CHECK(kit_body_is(&found->items[0], key));
+        cmq_found_batch_release(&found->batch);
+    }
+    recovering.looks++;
+}
+
+static void keys_are_found_while_a_writer_recovers(void)
+{
+    root = kit_path(kit_directory(), "store");
+    kit_set_clock();
+    CHECK_OK(cmq_fs_make_directory(cmq_fs_posix(), root));
+    cmq_file_twin *twin = cmq_file_twin_create(root, 1);
+    cmq_store_options options = many_files();
+    options.fs = cmq_file_twin_fs(twin);
+    options.flush = CMQ_FLUSH_ASYNC;
+    cmq_store *store = kit_open(&options);
+    for (int i = 0; i < SHOWN; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        kit_append(store, "T", 0, key, NULL, key);
+        if (i == SHOWN / 2) CHECK_OK(cmq_store_maintain(store, true));
+    }
+    cmq_store_options view_options = options;
+    view_options.read_only = true;
+    found = kit_found_make(64);
+    recovering.view = kit_open(&view_options);
+    look_all_up(NULL, NULL);
+    cmq_store_abandon(store);
+    cmq_file_twin_on_call(twin, 0, look_all_up, NULL);
+    store = kit_open(&options);
+    cmq_file_twin_on_call(twin, 0, NULL, NULL);
+    CHECK(recovering.looks > 5);
+    look_all_up(NULL, NULL);
+    kit_close(recovering.view);
+    kit_close(store);
+    kit_found_free(found);
+    cmq_file_twin_close(twin);
+}
+
+CMQ_TEST_MAIN(CMQ_TEST(everything_in_steps), CMQ_TEST(a_limit_ends_it), CMQ_TEST(over_many_segments), CMQ_TEST(beside_retention), CMQ_TEST(after_a_crash),
+              CMQ_TEST(keys_are_found_while_a_writer_recovers))
