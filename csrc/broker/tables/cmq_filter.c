@@ -8,8 +8,6 @@
 #include "base/cmq_assert.h"
 #include "base/cmq_hash.h"
 
-#define LINEAR_MAX 8u   /* so many hashes are compared one by one */
-
 struct cmq_filter {
     _Atomic uint32_t references;
     bool all;
@@ -114,16 +112,6 @@ const uint32_t *cmq_filter_hashes(const cmq_filter *filter, uint32_t *count_out)
 {
     *count_out = filter->count;
     return filter->hashes;
-}
-
-bool cmq_filter_passes(const cmq_filter *filter, int64_t tags_code)
-{
-    const uint32_t hash = (uint32_t)tags_code;
-    if (filter->all) return true;
-    if (filter->count > LINEAR_MAX) return bsearch(&hash, filter->hashes, filter->count, sizeof hash, by_value) != NULL;
-    for (uint32_t i = 0; i < filter->count; i++)
-        if (filter->hashes[i] == hash) return true;
-    return false;
 }
 
 bool cmq_filter_equal(const cmq_filter *a, const cmq_filter *b)

@@ -32,8 +32,6 @@ void cmq_filter_release(cmq_filter *filter);             /* NULL is fine */
 bool cmq_filter_is_all(const cmq_filter *filter);
 /* Sorted, for cmq_queue_scan. None, and not all: nothing passes. */
 const uint32_t *cmq_filter_hashes(const cmq_filter *filter, uint32_t *count_out);
-/* By the low 32 bits of a unit's tags code. */
-bool cmq_filter_passes(const cmq_filter *filter, int64_t tags_code);
 bool cmq_filter_equal(const cmq_filter *a, const cmq_filter *b);
 
 #endif

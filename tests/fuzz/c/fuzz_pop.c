@@ -39,8 +39,6 @@ static void check_checkpoint(cmq_slice body, cmq_pop_room *room, cmq_pop_room *r
     for (uint32_t i = 0; i < found.num; i++) {
         const int64_t offset = cmq_pop_offset_at(&found, i);
         CMQ_ASSERT(offset == cmq_pop_offset_at(&again, i) && offset >= 0);
-        const int32_t index = cmq_pop_index_of(&found, offset);   /* the first of equal ones */
-        CMQ_ASSERT(index >= 0 && index <= (int32_t)i);
     }
 }
 

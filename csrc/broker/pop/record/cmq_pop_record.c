@@ -9,16 +9,6 @@
 
 _Static_assert(CMQ_POP_MESSAGES_MAX == CMQ_BITS_MAX, "a bit for each message");
 
-int32_t cmq_pop_index_of(const cmq_pop_checkpoint *checkpoint, int64_t offset)
-{
-    const int64_t diff = offset - checkpoint->start_offset;
-    if (offset < checkpoint->start_offset) return -1;
-    if (checkpoint->diffs == NULL) return diff < checkpoint->num ? (int32_t)diff : -1;
-    for (uint32_t i = 0; i < checkpoint->num; i++)
-        if (checkpoint->diffs[i] == diff) return (int32_t)i;
-    return -1;
-}
-
 /* ---- writing ---- */
 
 /* `name` has the sign before it and the colon: {"so": or ,"so": */

@@ -80,9 +80,6 @@ static inline int64_t cmq_pop_offset_at(const cmq_pop_checkpoint *checkpoint, ui
     return checkpoint->start_offset + (checkpoint->diffs != NULL ? checkpoint->diffs[index] : (int64_t)index);
 }
 
-/* Which message of the checkpoint has this queue offset; -1: none. */
-int32_t cmq_pop_index_of(const cmq_pop_checkpoint *checkpoint, int64_t offset);
-
 /* ---- bodies ---- */
 
 /* Append the body to `out`; whether it fitted says cmq_text_fits. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/cmq_hash.h"
+#include "support/cmq_filter_kit.h"
 #include "support/cmq_test.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -167,7 +168,7 @@ static void a_serial_follows_the_filter(void)
     CHECK(first != NULL && other != NULL && subscription(reader, "B") == NULL && subscription(reader, "") == NULL);
     CHECK(first->read_forbidden && !other->read_forbidden && first->serial != other->serial && first->serial != 0 && other->serial != 0);
     CHECK(cmq_tables_consumer(reader, cmq_slice_of_text("g"))->model == CMQ_MODEL_BROADCASTING);
-    CHECK(cmq_filter_is_all(other->filter) && cmq_filter_passes(first->filter, (int32_t)cmq_jhash(cmq_slice_of_text("y"))));
+    CHECK(cmq_filter_is_all(other->filter) && cmq_filter_kit_passes(first->filter, (int32_t)cmq_jhash(cmq_slice_of_text("y"))));
     put_consumer(tables, "y || x", "*", 2);   /* the same, written otherwise, and newer */
     const cmq_subscription *second = subscription(reader, "A");
     CHECK_INT(second->sub_version, 2);
@@ -182,7 +183,7 @@ static void a_serial_follows_the_filter(void)
     cmq_filter *kept = cmq_filter_keep(first->filter);
     cmq_tables_leave(reader);
     CHECK_INT(counts_of(tables).retired, 0);
-    CHECK(!cmq_filter_passes(kept, 0));   /* outlives its entry */
+    CHECK(!cmq_filter_kit_passes(kept, 0));   /* outlives its entry */
     cmq_filter_release(kept);
     free_tables(tables, reader);
 }
@@ -304,7 +305,7 @@ static void *read_all_the_time(void *argument)
         }
         const cmq_consumer_entry *consumer = cmq_tables_consumer(reader, cmq_slice_of_text("g"));
         const cmq_subscription *a = consumer != NULL ? cmq_consumer_subscription(consumer, cmq_slice_of_text("A")) : NULL;
-        if (a != NULL) CHECK(cmq_filter_passes(a->filter, (int32_t)cmq_jhash(cmq_slice_of_text("x"))));
+        if (a != NULL) CHECK(cmq_filter_kit_passes(a->filter, (int32_t)cmq_jhash(cmq_slice_of_text("x"))));
         for (int k = 0; k < 8; k++)
             if (seen[k] != NULL) CHECK_INT(seen[k]->write_queues, seen[k]->read_queues + 1);
         cmq_tables_leave(reader);
