@@ -10,6 +10,7 @@ Source: consumption specification 1.17, 2.6 (upstream's SendMessageHook and Cons
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -117,5 +118,7 @@ def run_hooks(hooks: Iterable[Callable[[C], object]], context: C) -> None:
     for hook in hooks:
         try:
             hook(context)
-        except Exception:  # noqa: BLE001, PERF203 - it is the user's: logged, and the message goes on
+        except BaseException as error:  # noqa: PERF203 - it is the user's: logged, and the message goes on
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise
             _LOG.warning("the interceptor %r raised; the message goes on", hook, exc_info=True)

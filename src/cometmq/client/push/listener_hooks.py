@@ -70,7 +70,7 @@ class ListenerHooks:
     def _begin(self, messages: list[ReceivedMessage]) -> tuple[ConsumeContext, float]:
         first = messages[0]
         queue = MessageQueue(topic=first.stored_topic, broker_name=first.broker_name, queue_id=first.queue_id)
-        context = ConsumeContext(group=self._group, queue=queue, messages=messages, began_ms=self._now_ms())
+        context = ConsumeContext(group=self._group, queue=queue, messages=messages.copy(), began_ms=self._now_ms())
         run_hooks(self._before, context)
         return context, time.perf_counter()
 

@@ -9,6 +9,7 @@ Source: consumption specification 1.10.
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import inspect
 import pickle
@@ -192,15 +193,17 @@ def caller(listener: AnyListener, *, batch: bool) -> Call:
 def async_caller(listener: AnyListener, *, batch: bool) -> AsyncCall:
     """Return a coroutine function that awaits an ``async def`` listener.
 
-    It raises nothing but what ends the program or the task: cancellation and Ctrl-C. A listener that calls
-    ``sys.exit()`` has failed, as one in a thread has.
+    It raises nothing but what ends the program or the task: cancellation, Ctrl-C, its own closing. A listener
+    that calls ``sys.exit()`` has failed, as one in a thread has, and so has one that raises another ``BaseException``.
     """
     call: Any = listener
 
     async def call_async(messages: list[ReceivedMessage]) -> Handled:
         try:
             answer = await call(messages.copy() if batch else messages[0])
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the message was not taken
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the message was not taken
             return Handled(Outcome.RETRY, problem=error)
         return judge(answer, len(messages))
 

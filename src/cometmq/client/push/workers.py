@@ -189,7 +189,7 @@ class LoopWorkers(TaskPool):
     def _ended(self, worker: asyncio.Task[None]) -> None:
         # One that is cancelled before its first turn never gets to take itself out.
         self._at_work.pop(worker, None)
-        if worker.cancelled() and not self._closed:
+        if (worker.cancelled() or worker.exception() is not None) and not self._closed:
             # Not at once: where all tasks of a loop are cancelled because it ends, nothing is to begin any more.
             self._loop.call_later(_REPLACE_S, self._replace)
 
@@ -239,7 +239,11 @@ class LoopWorkers(TaskPool):
                 part = task.part(start)
                 at_work = self._at_work[me] = AtWork(task, part, self._loop.time())
                 _call_of_listener.set(at_work)
-                handled, is_cancelled = await self._handled(part, me)
+                try:
+                    handled, is_cancelled = await self._handled(part, me)
+                except (KeyboardInterrupt, GeneratorExit) as error:
+                    task_result.add(part, Handled(Outcome.RETRY, problem=error))
+                    raise
                 self._at_work[me] = None
                 task_result.ended_s = self._loop.time()
                 task_result.add(part, handled)

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 
 from cometmq.client.instance.hooks import Interceptor, SendContext, run_hooks
 
 
-def test_an_interceptor_that_raises_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, GeneratorExit])
+def test_an_interceptor_that_raises_does_not_stop_the_others(
+    caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
     context = SendContext(group="g", topic="t", messages=(), unique_ids=(), queue=None, address=None, began_ms=1)
     seen: list[str] = []
 
     def broken(context: SendContext) -> None:
-        raise RuntimeError("broken on purpose")
+        raise error("broken on purpose")
 
     with caplog.at_level(logging.WARNING, logger="cometmq.client"):
         run_hooks([broken, lambda context: seen.append(context.topic)], context)
     assert seen == ["t"]
     assert "interceptor" in caplog.text
     assert "broken on purpose" in caplog.text
+
+
+def test_ctrl_c_in_an_interceptor_ends_the_program_but_no_listener_thread() -> None:
+    context = SendContext(group="g", topic="t", messages=(), unique_ids=(), queue=None, address=None, began_ms=1)
+    ended: list[bool] = []
+
+    def broken(context: SendContext) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_hooks([broken], context)
+    thread = threading.Thread(target=lambda: (run_hooks([broken], context), ended.append(True)))
+    thread.start()
+    thread.join()
+    assert ended == [True]
 
 
 def test_contexts_do_not_share_their_data() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -377,23 +376,54 @@ def test_listener_that_cancels_its_own_task_loses_nothing(apart: bool, swallows:
     run(body)
 
 
+class OddError(BaseException):
+    """As ``pytest.fail()`` and the time-outs of some libraries raise."""
+
+
+@pytest.mark.parametrize("error", [SystemExit("enough"), OddError(), GeneratorExit()])
 @pytest.mark.parametrize("apart", [False, True])
-def test_an_async_listener_that_wants_to_end_the_program_has_failed(apart: bool) -> None:
+def test_async_listener_that_raises_no_exception_has_failed(apart: bool, error: BaseException) -> None:
     async def body() -> None:
         done = Collected()
 
         async def listener(message: int) -> None:
             if message == 1:
-                sys.exit("enough")
+                raise error
 
         workers = LoopWorkers(awaiting(listener, apart=apart), done, at_once_max=1)
         workers.submit(task_of(held(), [0, 1, 2]))
         assert await done.until(3) == [0, 1, 2]
         ((part, handled),) = done.results
-        assert (part, type(handled.problem)) == ([1], SystemExit)
+        assert (part, type(handled.problem)) == ([1], type(error))
         assert await workers.close(drain_ms=0, finish_ms=1000) == 0
 
     run(body)
+
+
+def test_ctrl_c_in_an_async_listener_loses_no_message() -> None:
+    """It ends the program, or, on the loop of a blocking consumer, is logged: the message is retried."""
+    done = Collected()
+    tries: list[int] = []
+
+    async def listener(message: int) -> None:
+        tries.append(message)
+        if message == 1:
+            raise KeyboardInterrupt
+
+    loop = asyncio.new_event_loop()
+    workers = loop.run_until_complete(_workers_of(listener, done))
+    loop.call_soon(lambda: workers.submit(task_of(held(), [0, 1, 2])))
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(done.until(3))
+    assert loop.run_until_complete(done.until(3)) == [0, 1, 2]
+    ((part, handled),) = done.results
+    assert (part, type(handled.problem), tries) == ([1], KeyboardInterrupt, [0, 1, 2])
+    assert loop.run_until_complete(workers.close(drain_ms=0, finish_ms=1000)) == 0
+    loop.close()
+
+
+async def _workers_of(listener: Any, done: Collected) -> LoopWorkers:
+    return LoopWorkers(awaiting(listener, apart=False), done, at_once_max=1)
 
 
 def test_a_task_that_comes_just_when_the_last_worker_ends_is_done() -> None:
