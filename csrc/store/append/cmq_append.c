@@ -15,6 +15,7 @@
 
 #include "base/cmq_assert.h"
 #include "base/cmq_hash.h"
+#include "base/cmq_utf8.h"
 #include "store/append/cmq_append_internal.h"
 
 /* Keys are granted room in the index in lots, so that most messages ask nobody. */
@@ -298,6 +299,12 @@ static cmq_status CMQ_MUST_CHECK check_light_queues(cmq_store *store)
     return cmq_fail(CMQ_ERR_LIMIT, "the store has %u light queues and makes no further one; raise maxLmqConsumeQueueNum", most);
 }
 
+/* May a message make this light queue? Its name becomes that of a folder, which tools list and look up as text. */
+static cmq_status may_make_light_queue(cmq_store *store, cmq_slice name)
+{
+    return cmq_utf8_is_valid(name) ? check_light_queues(store) : cmq_fail(CMQ_ERR_TOPIC, "the name of a light queue is not UTF-8");
+}
+
 static cmq_status prepare_multi(append_context *c)
 {
     char offsets[4096];
@@ -309,7 +316,7 @@ static cmq_status prepare_multi(append_context *c)
         first = false;
         if (!cmq_is_lmq(name)) continue;   /* an empty element */
         cmq_queue *queue;
-        cmq_status status = cmq_queues_find(c->store->queues, name, 0) != NULL ? CMQ_OK : check_light_queues(c->store);
+        cmq_status status = cmq_queues_find(c->store->queues, name, 0) != NULL ? CMQ_OK : may_make_light_queue(c->store, name);
         if (status == CMQ_OK) status = cmq_queues_require(c->store->queues, name, 0, CMQ_QUEUE_SIMPLE, &queue);
         if (status == CMQ_OK) status = expect_first(c, queue);
         if (status == CMQ_OK) status = cmq_queue_make_room(queue, 1, cmq_log_confirmed(c->store->log));

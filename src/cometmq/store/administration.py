@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cometmq._engine import StoreHandle, restore_removed
 from cometmq.errors import InvalidArgument, NotFound
@@ -12,8 +12,9 @@ from cometmq.store.options import GroupProgress, QueueInfo, StoreInfo, StoreOpen
 from cometmq.store.removed import RestoreReport
 from cometmq.store.topic_book import READ_WRITE
 from cometmq.store_config.names import is_light_queue, is_system_topic, validate_group
+from cometmq.store_config.topic_config import TopicConfig
 
-__all__ = ["Administration"]
+__all__ = ["Administration", "topic_info"]
 
 
 class Administration(StoreCore):
@@ -76,22 +77,10 @@ class Administration(StoreCore):
             TopicNotFound: there is none.
         """
         config = self._topic_book.find(name)
-        queues = tuple(self.queues(name))
+        queues = self.queues(name)
         if config is None and not queues:
             raise self._no_topic(name)
-        used = max((queue.queue_id + 1 for queue in queues), default=0)
-        return TopicInfo(
-            name=name,
-            write_queues=used if config is None else config.write_queue_nums,
-            read_queues=used if config is None else config.read_queue_nums,
-            perm=READ_WRITE if config is None else int(config.perm),
-            is_batch=any(queue.is_batch for queue in queues)
-            or (config is not None and config.attributes.get("queue.type") == "BatchCQ"),
-            is_system=is_system_topic(name),
-            is_configured=config is not None,
-            attributes={} if config is None else dict(config.attributes),
-            queues=queues,
-        )
+        return topic_info(name, config, queues)
 
     def queues(self, topic: str | None = None) -> list[QueueInfo]:
         """Return every queue of a topic, or of all, that ever had a message, by topic and number."""
@@ -232,3 +221,20 @@ class Administration(StoreCore):
                 "the store was opened without a retention: nothing is due; give retention=Retention(...)"
             )
         return handle.expire()
+
+
+def topic_info(name: str, config: TopicConfig | None, queues: Sequence[QueueInfo]) -> TopicInfo:
+    """Return what a topic's entry in ``topics.json``, if it has one, and its queues say of it."""
+    used = max((queue.queue_id + 1 for queue in queues), default=0)
+    return TopicInfo(
+        name=name,
+        write_queues=used if config is None else config.write_queue_nums,
+        read_queues=used if config is None else config.read_queue_nums,
+        perm=READ_WRITE if config is None else int(config.perm),
+        is_batch=any(queue.is_batch for queue in queues)
+        or (config is not None and config.attributes.get("queue.type") == "BatchCQ"),
+        is_system=is_system_topic(name),
+        is_configured=config is not None,
+        attributes={} if config is None else dict(config.attributes),
+        queues=tuple(queues),
+    )

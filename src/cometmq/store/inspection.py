@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cometmq._engine import Reader, lock_holder
-from cometmq.errors import Error
+from cometmq.errors import Error, TopicNotFound
+from cometmq.store.administration import topic_info
 from cometmq.store.options import QueueInfo
 from cometmq.store.removed import RemovedCut, removed_cuts
 from cometmq.store_config.names import is_system_topic
@@ -273,7 +274,7 @@ def inspect(store: Store, *, topic: str | None = None, system: bool = True) -> S
         earliest_timestamp_ms=info.earliest_timestamp_ms,
         latest_timestamp_ms=info.latest_timestamp_ms,
         messages=sum(queue.messages for queue in store.queues()),
-        topics=tuple(_topic(store, name) for name in names),
+        topics=tuple(_topic(store, name, is_listed=topic is None) for name in names),
         groups=tuple(_groups(store, None if topic is None and system else frozenset(names))),
         folders=tuple(_folders(store.path)),
         layout=tuple(
@@ -309,8 +310,14 @@ def _queue(store: Store, queue: QueueInfo) -> QueueReport:
     )
 
 
-def _topic(store: Store, name: str) -> TopicReport:
-    found = store.topic(name)
+def _topic(store: Store, name: str, *, is_listed: bool) -> TopicReport:
+    try:
+        found = store.topic(name)
+    except TopicNotFound:
+        if not is_listed:
+            raise
+        # Deleted since it was listed, or its name is not UTF-8, as in somebody else's store: no text finds it.
+        found = topic_info(name, None, [queue for queue in store.queues() if queue.topic == name])
     queues = tuple(_queue(store, queue) for queue in found.queues)
     return TopicReport(
         name=name,

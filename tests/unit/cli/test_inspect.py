@@ -154,3 +154,11 @@ def test_names_do_nothing_to_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in text
     assert r"or\x1b[31mders" in text
     assert cometmq.__version__
+
+
+def test_topic_that_is_not_utf8_is_shown(path: Path) -> None:
+    """As somebody else's store may have one: its name cannot be looked up, and all else is shown all the same."""
+    (path / "consumequeue" / "other").rename(path / "consumequeue" / os.fsdecode(b"oth\xffr"))
+    report = run_json("inspect", path, "--json", "--no-system")
+    messages = {topic["name"]: topic["messages"] for topic in report["topics"]}
+    assert (messages["orders"], messages["oth\ufffdr"]) == (30, 1)

@@ -482,6 +482,8 @@ static void light_queues(void)
     }
     own.properties = one("INNER_MULTI_DISPATCH\001%LMQ%a/b\002");
     refused(store, own, CMQ_ERR_TOPIC, "'/'");
+    own.properties = one("INNER_MULTI_DISPATCH\001%LMQ%\xff\002");
+    refused(store, own, CMQ_ERR_TOPIC, "UTF-8");
     kit_close(store);
 }
 
