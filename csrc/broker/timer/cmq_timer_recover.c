@@ -61,6 +61,7 @@ static void find_pending(void *context, const cmq_timer_slot *slot)
 {
     recovery *r = context;
     cmq_timer *timer = r->timer;
+    if (slot->number >= INT64_MAX / timer->options.precision_ms) return;   /* damage: it has no time */
     if (slot->number < timer->read_number || slot->last < cmq_timer_log_min(timer->log) || slot->magic == CMQ_TIMER_SLOT_PARKED_AGAIN) return;
     cmq_timer_wheel_set_pending(timer->wheel, slot->number);
     timer->counters.pending += slot->count;

@@ -825,6 +825,31 @@ static void a_damaged_unit_hides_no_others(void)
     }
 }
 
+/* As somebody else's wheel may have one: a slot of a time that is more milliseconds away than can be counted. */
+static void a_slot_beyond_all_time(void)
+{
+    cmq_store *store = open_store();
+    cmq_timer *timer = make_timer(store);
+    send_at(store, now() + 5000, "a");
+    for (int i = 0; i < 40; i++) send_at(store, now() + 6000, "b");   /* several files of the log: the wheel is believed about the first */
+    step(timer);
+    const int64_t number = (now() + 4999) / 1000, beyond = number + INT64_C(12000000000000000) / CMQ_TIMER_SLOTS * CMQ_TIMER_SLOTS;
+    stop(timer);
+    kit_close(store);
+    uint8_t bytes[8];
+    cmq_store_i64(bytes, beyond);
+    kit_write_bytes(kit_path(root, "timerwheel"), number % CMQ_TIMER_SLOTS * CMQ_TIMER_SLOT_BYTES, bytes, sizeof bytes);
+    store = open_again();
+    timer = make_timer(store);
+    CHECK_INT(counters_of(timer).read_behind_ms, 0);
+    CHECK_INT(counters_of(timer).pending, 40);
+    pass(7000);
+    step(timer);
+    CHECK_INT(counters_of(timer).pending, 0);
+    CHECK_INT(kit_max(store, "T", 2), 40);
+    finish(timer, store);
+}
+
 /* Files of random damage: it opens and goes on, or says what is wrong; it never hangs, nor delivers what nobody sent. */
 static void damaged_files(void)
 {
@@ -898,4 +923,4 @@ CMQ_TEST_MAIN(CMQ_TEST(parking_by_time), CMQ_TEST(properties_that_ask), CMQ_TEST
               CMQ_TEST(a_full_disk_is_waited_for), CMQ_TEST(a_failing_disk_stops_it), CMQ_TEST(timers_outlive_everything),
               CMQ_TEST(down_for_a_month), CMQ_TEST(a_slot_is_not_written_over_before_it_was_delivered), CMQ_TEST(lost_files_are_made_again),
               CMQ_TEST(another_precision), CMQ_TEST(a_clock_that_jumps), CMQ_TEST(a_clock_weeks_ahead_that_is_set_back), CMQ_TEST(old_log_files_go), CMQ_TEST(what_cannot_be_delivered),
-              CMQ_TEST(a_damaged_unit_hides_no_others), CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))
+              CMQ_TEST(a_damaged_unit_hides_no_others), CMQ_TEST(a_slot_beyond_all_time), CMQ_TEST(damaged_files), CMQ_TEST(the_thread_delivers))
