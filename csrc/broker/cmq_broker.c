@@ -1,5 +1,6 @@
 /* cmq_broker: its life, and how a loop's calls are dealt out. See cmq_broker.h. */
 #include "broker/loop/cmq_broker_internal.h"
+#include "broker/send/cmq_send_batch.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -123,7 +124,7 @@ static void free_loop(cmq_broker_loop *l)
     for (uint32_t i = 0; i < l->changed_count; i++) free(l->changed[i]);
     free(l->changed);
     free(l->arrived);
-    cmq_send_free_batch(&l->batch);
+    cmq_send_batch_free(&l->batch);
     free(l);
 }
 

@@ -136,7 +136,6 @@ struct cmq_broker {
 /* ---- cmq_send.c ---- */
 cmq_net_verdict cmq_send_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_command *command, cmq_slice body, bool again);
 void cmq_send_flush_run(cmq_broker_loop *l);
-void cmq_send_free_batch(cmq_send_batch *batch);
 
 /* ---- cmq_send_reply_write.c ---- */
 /* Answer with success (or 10), now or, under sync flush, when the disk has it. */
