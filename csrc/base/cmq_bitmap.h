@@ -53,7 +53,7 @@ static inline size_t cmq_bitmap_count(const uint64_t *words, size_t bits)
     return count;
 }
 
-/* The first number at or behind `from` that is there, or is not (`wanted` false); `bits` when there is none below it. */
+/* The first number from `from` on that is set, or that is not (`wanted` false); `bits` when there is none below it. */
 static inline size_t cmq_bitmap_next_of(const uint64_t *words, size_t bits, size_t from, bool wanted)
 {
     if (from >= bits) return bits;

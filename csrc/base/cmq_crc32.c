@@ -88,7 +88,7 @@ static const cmq_crc32_variant *best_variant(void)
 
 static extend_function choose_first;
 
-/* Relaxed everywhere: whoever reads an old value runs the choice once more and gets the same answer. */
+/* Relaxed everywhere: a thread that reads an old value repeats the choice and gets the same result. */
 static _Atomic(extend_function *) chosen = choose_first;
 
 static uint32_t choose_first(uint32_t crc, const void *data, size_t bytes)

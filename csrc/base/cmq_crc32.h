@@ -19,8 +19,7 @@ uint32_t cmq_crc32_extend(uint32_t crc, const void *data, size_t bytes);
 /* zlib's crc32 of one piece of memory. */
 static inline uint32_t cmq_crc32(const void *data, size_t bytes) { return cmq_crc32_extend(0, data, bytes); }
 
-/* What a record holds: the CRC without its sign bit, so that Java reads it as a number that is never negative.
- * 0 for no bytes. */
+/* The CRC as a record holds it: without its sign bit, so that Java never reads a negative number. 0 for no bytes. */
 static inline uint32_t cmq_crc31(const void *data, size_t bytes)
 {
     return cmq_crc32_extend(0, data, bytes) & 0x7FFFFFFFu;

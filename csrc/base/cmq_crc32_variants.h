@@ -1,6 +1,6 @@
-/* cmq_crc32_variants: what the files of cmq_crc32 share with each other and with nobody else.
+/* cmq_crc32_variants: declarations private to the files of cmq_crc32.
  *
- * Invariant: a *_usable function answers for the running machine; a variant is called only when it said true.
+ * Invariant: a *_usable function answers for the running machine; a variant is called only when it returned true.
  * Way:       cmq_crc32.c (choice, portable) -> [this] -> cmq_crc32_x86.c, cmq_crc32_arm64.c
  */
 #ifndef CMQ_CRC32_VARIANTS_H

@@ -1,4 +1,4 @@
-/* cmq_file: what does not depend on the file system behind a cmq_fs: paths as text, lists of names, populating a mapping.
+/* cmq_file: the parts that are the same for every cmq_fs: paths as text, lists of names, populating a mapping.
  *
  * Owns:    nothing.
  * Threads: any.

@@ -1,8 +1,8 @@
 /* cmq_file: the only place that opens, maps, writes, syncs, renames or removes files.
  *
- * Everything above names a `cmq_fs`; cmq_fs_posix() is the system's, and the tests put a twin in its place that remembers
- * what was synced, drops what was not, and fails chosen calls. So no code above this file calls open, pwrite, fsync, mmap,
- * rename or unlink itself.
+ * Everything above names a `cmq_fs`; cmq_fs_posix() is the system's, and the tests replace it by one that tracks synced
+ * bytes, drops the others, and fails chosen calls. So no code above this file calls open, pwrite, fsync, mmap, rename
+ * or unlink itself.
  *
  * No symbolic link in a path is followed, and nothing is opened but files and directories: CMQ_ERR_NOT_STORE for others. A
  * path that an operator gives (a store's root, a folder of the log) may hold links: cmq_fs_resolve first.
@@ -44,7 +44,7 @@ typedef struct cmq_file_info {
     uint64_t inode;
 } cmq_file_info;
 
-/* What lock_holder answers instead of a process id. */
+/* Results of lock_holder that are not process ids. */
 #define CMQ_LOCK_FREE INT64_C(0)
 #define CMQ_LOCK_HOLDER_UNKNOWN INT64_C(-1)   /* locked, by a process of another host or process-id namespace */
 
@@ -214,7 +214,8 @@ void cmq_file_read_ahead(const uint8_t *address, size_t bytes);
 /* CMQ_ERR_NOT_FOUND when there is none. */
 static inline cmq_status CMQ_MUST_CHECK cmq_fs_stat(cmq_fs *fs, const char *path, cmq_file_info *info_out) { return fs->ops->stat(fs, path, info_out); }
 
-/* into = `path` as it is without symbolic links, absolute; what does not exist yet is kept as it is named. `into` is not `path`. */
+/* into = `path`, absolute and without symbolic links; components that do not exist yet are kept as given. `into` must
+ * not be `path`. */
 cmq_status CMQ_MUST_CHECK cmq_fs_resolve(cmq_fs *fs, const char *path, char into[CMQ_PATH_BYTES]);
 
 /* Names in a directory, without "." and "..", sorted by bytes. Owned: cmq_fs_free_names. */
@@ -243,7 +244,7 @@ static inline cmq_status CMQ_MUST_CHECK cmq_fs_rename(cmq_fs *fs, const char *fr
 
 static inline cmq_status CMQ_MUST_CHECK cmq_fs_sync_directory(cmq_fs *fs, const char *path) { return fs->ops->sync_directory(fs, path); }
 
-/* Sync each file, but `lock`, and each directory of the tree at `path`; what goes meanwhile is passed over. */
+/* Sync each file, but `lock`, and each directory of the tree at `path`; entries that vanish meanwhile are skipped. */
 cmq_status CMQ_MUST_CHECK cmq_fs_sync_tree(cmq_fs *fs, const char *path);
 
 /* syncfs of the file system that holds `path`: cheaper than tens of thousands of single syncs. Where the kernel's does not report failures (before Linux

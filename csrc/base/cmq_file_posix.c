@@ -125,7 +125,7 @@ static cmq_status posix_open(cmq_fs *self, const char *path, cmq_open_mode mode,
 
 static void posix_close(cmq_file *file)
 {
-    close(posix(file)->descriptor);   /* after EINTR it is closed too (Linux); what matters was synced before */
+    close(posix(file)->descriptor);   /* after EINTR it is closed too (Linux); data that matters was synced before */
     free(file);
 }
 
@@ -418,7 +418,7 @@ static cmq_status posix_stat(cmq_fs *self, const char *path, cmq_file_info *info
     return CMQ_OK;
 }
 
-/* What does not exist yet is kept as it is named, behind what does. */
+/* Resolves the longest prefix that exists and appends the rest as given. */
 static cmq_status posix_resolve(cmq_fs *self, const char *path, char into[CMQ_PATH_BYTES])
 {
     (void)self;

@@ -1,4 +1,5 @@
-/* cmq_host: which boot of which machine this is, and who a process id means. What a file that outlives its writer is judged by.
+/* cmq_host: identifies this boot of this machine, and the process behind a process id, to judge files that outlive
+ * their writer.
  *
  * Owns:    nothing. The boot's id and the namespace are read once per process and kept.
  * Threads: any.
@@ -24,7 +25,8 @@ bool cmq_host_syncfs_reports(void);
 /* The namespace in which this process's ids mean what they mean; 0: not known. */
 uint64_t cmq_host_pid_namespace(void);
 
-/* When a process of this namespace began, in ticks since the boot; 0 where there is none, or it is not known. With its id it names a process for good. */
+/* Start time of a process of this namespace, in ticks since the boot; 0 when there is no such process, or it cannot be
+ * read. Together with the id it identifies a process uniquely. */
 uint64_t cmq_host_process_start(int64_t pid);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "base/cmq_assert.h"
 
-#define MARK "lock"   /* what upstream writes; nobody reads it */
+#define MARK "lock"   /* as upstream writes it; nobody reads it */
 #define MARK_BYTES (sizeof MARK - 1)
 
 /* One open descriptor of a lock file: the one that carries the lock, or one parked beside it. */

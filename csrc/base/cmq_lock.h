@@ -36,8 +36,8 @@ cmq_status CMQ_MUST_CHECK cmq_lock_keep(cmq_lock *lock);
 /* False in a child after fork: then the parent has it, and nothing may be written. */
 bool cmq_lock_is_held(const cmq_lock *lock);
 
-/* Who has it now: a process id (perhaps this one's), CMQ_LOCK_FREE, also when there is no such file, or CMQ_LOCK_HOLDER_UNKNOWN.
- * Takes and drops nothing. */
+/* The current holder: a process id (perhaps this one's), CMQ_LOCK_FREE, also when there is no such file, or
+ * CMQ_LOCK_HOLDER_UNKNOWN. Takes and drops no lock. */
 cmq_status CMQ_MUST_CHECK cmq_lock_probe(cmq_fs *fs, const char *path, int64_t *holder_pid_out);
 
 /* The same, and whether the holder is a CometMQ process: those take the guard before the record lock. */

@@ -63,7 +63,7 @@ static void lose_page(uintptr_t page, uintptr_t step, const slot *in)
         while (count <= i && !atomic_compare_exchange_weak(&cmq_map_guard_runs, &count, i + 1)) continue;
         return;
     }
-    /* No room for one more: what lies between it and a run of the same mapping counts as lost, too. */
+    /* The table is full: extend a run of the same mapping; the pages in between count as lost, too. */
     for (uint32_t i = 0; i < RUNS_MAX; i++) {
         uintptr_t from = atomic_load(&runs[i].start), end = atomic_load(&runs[i].end);
         if (from < start || from >= atomic_load(&in->end)) continue;

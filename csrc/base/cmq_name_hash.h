@@ -1,9 +1,9 @@
 /* cmq_name_hash: a quick hash of names for tables in memory, eight bytes a step.
  *
- * Names come from clients, and tables probe linearly: so the hash has a seed of the process, drawn at its start, and each step multiplies by it. Whoever
- * does not know the seed cannot choose names that meet in one place.
+ * Names come from clients, and tables probe linearly: so the hash has a seed of the process, drawn at its start, and
+ * each step multiplies by it. Without the seed nobody can choose names that collide.
  *
- * Never stored: it is another one in each process. What RocketMQ's files depend on is in cmq_hash.h.
+ * Never stored: it differs between processes. The hashes that RocketMQ's files depend on are in cmq_hash.h.
  *
  * Threads: any; a pure function.
  * Source:  ours; the step is wyhash's.

@@ -1,8 +1,8 @@
 /* cmq_nofollow: opening paths in which no symbolic link is followed, neither at the end nor on the way.
  *
- * A store may come from anybody: a link inside it would lead reads, writes and removals to files that are not its own. So
- * cmq_file_posix opens everything through here. What the operator names (the store's root, folders of the log) may be a
- * link, and is resolved once, by cmq_fs_resolve.
+ * A store may come from anybody: a link inside it would lead reads, writes and removals to files that are not its own.
+ * So cmq_file_posix opens everything through here. Paths that the operator configures (the store's root, folders of the
+ * log) may be links, and cmq_fs_resolve resolves them once.
  *
  * Owns:    nothing; descriptors are the caller's, and close on exec.
  * Threads: any.
@@ -20,8 +20,8 @@ int cmq_nofollow_open(const char *path, int flags, mode_t mode);
 /* Open the folder that holds the last name of `path`, for the calls that end in "at"; *name_out points to that name in `path`. */
 int cmq_nofollow_parent(const char *path, const char **name_out);
 
-/* Where no descriptor is left: look at each name on the way to the last one, by itself. 0; or -1 and errno, ELOOP for a link. A link that is made while
- * this looks is not seen, which is why the others come first. */
+/* For when no descriptor is left: check each component of the path separately. 0; or -1 and errno, ELOOP for a link.
+ * Misses a link that is created meanwhile, which is why the functions above come first. */
 int cmq_nofollow_look(const char *path);
 
 /* Did the last call fail for want of a descriptor? */

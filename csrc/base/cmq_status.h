@@ -43,7 +43,7 @@ typedef enum cmq_status {
 
 #define CMQ_ERROR_TEXT_BYTES 512
 
-/* What the thread's last failing call left behind. */
+/* The error of the thread's last failing call. */
 typedef struct cmq_error {
     cmq_status status;
     int sys_errno;                    /* errno of the failing system call, or 0 */

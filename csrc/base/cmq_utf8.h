@@ -1,7 +1,8 @@
 /* cmq_utf8: is this UTF-8, and what does it become when it must be?
  *
- * Invariant: what cmq_utf8_mend writes is UTF-8, byte for byte what Python's bytes.decode("utf-8", "replace").encode() gives: each maximal part of a
- *            broken sequence becomes one U+FFFD (Unicode, chapter 3, "U+FFFD Substitution of Maximal Subparts").
+ * Invariant: cmq_utf8_mend writes UTF-8, byte for byte as Python's bytes.decode("utf-8", "replace").encode() does: each
+ *            maximal part of a broken sequence becomes one U+FFFD (Unicode, chapter 3, "U+FFFD Substitution of Maximal
+ *            Subparts").
  * Way:       bytes of the log -> [cmq_utf8] -> columns of text
  * Threads:   any; pure functions.
  */

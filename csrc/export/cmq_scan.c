@@ -17,7 +17,7 @@
 
 static bool is_light(cmq_slice topic) { return cmq_slice_starts_with(topic, "%LMQ%"); }
 
-/* Light queues hold records of other topics: what topic a record is of, and what keys it has under that, only the record says. */
+/* Light queues hold records of other topics: only the record has its topic, and its keys under that. */
 static bool may_be_light(const cmq_store *store, const cmq_read_options *read)
 {
     bool light = store->options.lmq_enabled;
@@ -97,7 +97,7 @@ static cmq_status open_source(cmq_scan *scan, const cmq_scan_options *options)
     if (status != CMQ_OK) return status;
     read.check_crc = options->check_crc;
     read.fetch_tails = scan->reads_tails;
-    read.only_queued = whole_log;   /* what deleted topics left is no message any more */
+    read.only_queued = whole_log;   /* records of deleted topics no longer count as messages */
     return cmq_reader_open(scan->store, &read, &scan->reader);
 }
 

@@ -20,7 +20,7 @@
 #define CMQ_SCAN_COLUMNS_MAX 256u
 #define CMQ_SCAN_BODY_BYTES_MAX (UINT32_C(256) << 20)   /* of a decompressed body */
 
-/* What a column says. In brackets its forms; the first is what CMQ_SCAN_FORM_DEFAULT means. */
+/* The content of a column. In brackets its forms; CMQ_SCAN_FORM_DEFAULT means the first. */
 typedef enum cmq_scan_kind {
     CMQ_SCAN_TOPIC = 0,            /* text [plain, dictionary] */
     CMQ_SCAN_QUEUE_ID,             /* int32 */
@@ -108,8 +108,9 @@ typedef struct cmq_scan_piece {
  * likewise, nothing is followed, and bodies have the plain form. Statuses as cmq_scan_open. */
 cmq_status CMQ_MUST_CHECK cmq_scan_open_fed(const cmq_scan_options *options, cmq_scan **scan_out);
 
-/* Bring records. Their bytes are borrowed until cmq_scan_next has nothing more for now (it never ends for good); until then nothing else can be fed. What
- * is no record fails with CMQ_ERR_CORRUPT in cmq_scan_next, and ends its piece. */
+/* Bring records. Their bytes are borrowed until cmq_scan_next has nothing more for now (it never ends for good); until
+ * then nothing else can be fed. Bytes that are not a record fail with CMQ_ERR_CORRUPT in cmq_scan_next, and end their
+ * piece. */
 cmq_status CMQ_MUST_CHECK cmq_scan_feed(cmq_scan *scan, const cmq_scan_piece *pieces, uint32_t count);
 
 /* The schema: a struct of the columns. *schema_out is the caller's to release. */
@@ -121,14 +122,14 @@ cmq_status CMQ_MUST_CHECK cmq_scan_schema(const cmq_scan *scan, struct ArrowSche
  * batches, the next call goes on behind it. */
 cmq_status CMQ_MUST_CHECK cmq_scan_next(cmq_scan *scan, struct ArrowArray *array_out, bool *end_out);
 
-/* What did not come as it was stored. `offsets`: of records that skip_corrupt passed over the first physical offsets, in the order in which they
- * were met, CMQ_SCAN_SKIPPED_MAX at most are kept. */
+/* Data that a scan skipped or changed. `offsets`: physical offsets of the first records that skip_corrupt passed over,
+ * in the order of reading, at most CMQ_SCAN_SKIPPED_MAX. */
 #define CMQ_SCAN_SKIPPED_MAX 1024u
 typedef struct cmq_scan_skipped {
     uint64_t records;
     uint64_t invalid_texts;        /* strings that were no UTF-8 and were mended */
     uint64_t clamped_times;        /* times that calendars do not have in every zone, of which the nearest came: from 0001-01-02 to 9999-12-30 */
-    uint64_t expired;              /* messages that were to be read and had expired (cmq_reader_expired) */
+    uint64_t expired;              /* messages in the scan's range that had expired (cmq_reader_expired) */
 } cmq_scan_skipped;
 void cmq_scan_skipped_of(const cmq_scan *scan, cmq_scan_skipped *skipped_out, int64_t *offsets, uint32_t capacity, uint32_t *count_out);
 

@@ -27,7 +27,7 @@ typedef struct pack {
     int64_t variadic_bytes[CMQ_SCAN_HOMES_MAX + 1];
 } pack;
 
-/* What stands for a buffer of no bytes: some consumers expect an address. */
+/* Stands for a buffer of no bytes: some consumers expect an address. */
 static const uint64_t nothing[8];
 
 static void drop_pack(pack *held)

@@ -33,7 +33,8 @@ static cmq_status append_int32(const cmq_scan *scan, cmq_scan_builder *builder)
 #define TIME_MS_MIN INT64_C(-62135510400000)
 #define TIME_MS_MAX INT64_C(253402214399999)
 
-/* A producer chooses its time freely. What no calendar has becomes the nearest time that they have, and is counted. */
+/* A producer chooses its time freely. A time outside of the calendars is clamped to the nearest that they have, and
+ * counted. */
 static void clamp_times(cmq_scan *scan, int64_t *times, bool micros)
 {
     const int64_t unit = micros ? 1000 : 1;

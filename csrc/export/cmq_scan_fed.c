@@ -1,6 +1,7 @@
 /* cmq_scan_fed: records that somebody brings, as those of pulls' answers, instead of a store's.
  *
- * Invariant: what is fed comes from outside: every record's head is read within its piece, and its inner lengths as everywhere (cmq_scan_rows.c).
+ * Invariant: fed bytes are untrusted: every record's head is checked against its piece, and its inner lengths as
+ *            everywhere (cmq_scan_rows.c).
  * Lifetime:  pieces are borrowed until cmq_scan_next has given all of their rows. Nothing that a batch holds points into them, as bodies are gathered.
  */
 #include <stdlib.h>
@@ -27,7 +28,8 @@ cmq_status cmq_scan_feed(cmq_scan *scan, const cmq_scan_piece *pieces, uint32_t 
 {
     struct cmq_scan_fed *fed = scan->fed;
     if (fed == NULL) return cmq_fail(CMQ_ERR_ARGUMENT, "this scan reads a store; nothing can be fed to it");
-    if (fed->at < fed->count) return cmq_fail(CMQ_ERR_ARGUMENT, "what was fed before has not been read to its end");
+    if (fed->at < fed->count)
+        return cmq_fail(CMQ_ERR_ARGUMENT, "the records fed before have not been read to their end");
     cmq_scan_piece *copy = malloc((count > 0 ? count : 1) * sizeof *copy);
     if (copy == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for %u pieces", count);
     if (count > 0) memcpy(copy, pieces, count * sizeof *copy);

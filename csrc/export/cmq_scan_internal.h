@@ -51,7 +51,7 @@ typedef struct cmq_scan_buffer {
     cmq_scan_pool *pool;
 } cmq_scan_buffer;
 
-/* Room for `more` bytes behind `used`. What others hold of the old memory stays as it is. */
+/* Room for `more` bytes behind `used`. Old memory that others hold stays unchanged. */
 cmq_status CMQ_MUST_CHECK cmq_scan_buffer_grow(cmq_scan_buffer *buffer, size_t more);
 static inline cmq_status CMQ_MUST_CHECK cmq_scan_buffer_reserve(cmq_scan_buffer *buffer, size_t more)
 {
@@ -86,7 +86,7 @@ typedef struct cmq_scan_row {
 typedef struct cmq_scan_home {
     const uint8_t *data;
     size_t bytes;
-    const uint8_t *low, *high;    /* what the batch uses of it */
+    const uint8_t *low, *high;    /* the part that the batch uses */
     cmq_segment *segment;         /* pinned, or … */
     cmq_scan_memory *memory;      /* … held */
 } cmq_scan_home;
@@ -100,7 +100,7 @@ struct cmq_scan_room {
 /* An inner batch that is being unfolded. */
 typedef struct cmq_scan_unfolding {
     bool active;
-    cmq_scan_row record;          /* what its messages have in common */
+    cmq_scan_row record;          /* the fields that its messages share */
     cmq_slice rest;
     int32_t at, end;              /* numbers of messages in it; those below `skip` are passed over */
     int32_t skip;
@@ -145,7 +145,7 @@ typedef struct cmq_scan_builder {
     size_t expected_data;
 } cmq_scan_builder;
 
-/* What was brought and is not read yet. */
+/* Fed records that are not read yet. */
 struct cmq_scan_fed {
     cmq_scan_piece *pieces;       /* a copy, whose `data` and `bytes` go on */
     uint32_t count, at;
@@ -180,7 +180,7 @@ struct cmq_scan {
     cmq_scan_decompress decompress;
     void *decompress_context;
 
-    /* What was found and is being made rows of. */
+    /* Found records that are being made rows. */
     cmq_found found_items[CMQ_SCAN_BLOCK_ROWS_MAX];
     cmq_found_batch found;
     uint32_t found_at;
@@ -202,7 +202,7 @@ struct cmq_scan {
     cmq_scan_home homes[CMQ_SCAN_HOMES_MAX];
     uint32_t home_count;
 
-    cmq_error waiting;            /* what is to be reported once the rows before it are out; status CMQ_OK: nothing */
+    cmq_error waiting;            /* reported once the rows before it are out; status CMQ_OK: none */
     bool broken;                  /* memory ran out in the middle of a batch: `waiting` for ever */
     cmq_scan_skipped skipped;
     int64_t *skipped_offsets;

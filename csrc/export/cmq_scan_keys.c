@@ -19,7 +19,7 @@ typedef struct topic_text {
     uint32_t bytes;
 } topic_text;
 
-/* What was asked for, but the keys; and the places that are left. */
+/* The request without the keys, and the places that are left. */
 struct cmq_scan_places {
     cmq_places places;
     uint32_t at;
@@ -172,7 +172,7 @@ static cmq_status copy_options(struct cmq_scan_places *places, const cmq_read_op
 
 cmq_status cmq_scan_places_open(cmq_scan *scan, const cmq_scan_options *options)
 {
-    /* What is wrong with the options, the reader says; it also brings a follower's view up to date. */
+    /* The reader checks the options; it also brings a follower's view up to date. */
     cmq_read_options read = options->read;
     read.fetch_tails = true;
     cmq_status status = cmq_reader_open(scan->store, &read, &scan->reader);
@@ -254,7 +254,8 @@ static cmq_status is_queued(cmq_scan *scan, const cmq_record_view *view, cmq_que
     return status;
 }
 
-/* The record at a place, into the batch. Its body's CRC is looked at where every body's is. CMQ_ERR_OFFSET, CMQ_ERR_CORRUPT: there is none. */
+/* The record at a place, into the batch. Its body's CRC is checked if every body's is. CMQ_ERR_OFFSET, CMQ_ERR_CORRUPT:
+ * no record there. */
 static cmq_status take_place(cmq_scan *scan, int64_t phy, cmq_record_view *view_out)
 {
     cmq_found_batch *batch = &scan->found;

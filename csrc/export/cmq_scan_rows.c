@@ -1,7 +1,8 @@
 /* cmq_scan_rows: from found records to rows: read as far as the columns need, inner batches unfolded, bodies decompressed; and what fits into a batch.
  *
- * Invariant: a row's slices lie inside its record, or inside the memory that the hook filled: lengths are compared before they are used. Where only
- *            the head is wanted, only the head is read: what lies behind the body is another cache line, and another miss.
+ * Invariant: a row's slices lie inside its record, or inside the memory that the hook filled: lengths are compared
+ *            before they are used. Where only the head is wanted, only the head is read: the tail behind the body is
+ *            another cache line, and another miss.
  * Lifetime:  a block's rows live until the next block is filled; a row that did not fit is kept in `held`, with the found records around it.
  */
 #include <string.h>
@@ -58,7 +59,7 @@ static inline bool read_record(const cmq_scan *scan, const cmq_found *found, cmq
     row->flag = cmq_load_i32(at + CMQ_RECORD_AT_FLAG);
     row->sys_flag = sys_flag;
     if (scan->reads_tails && !read_tail(row->body + body, found->record_bytes - fixed - body, v2, row)) return false;
-    /* A page that no head or tail is in; who gets the body reads it without us. */
+    /* A page without a head or a tail; the body's receiver reads it without us. */
     if (scan->reads_bodies && body >= TOUCHED_BODY_BYTES && !cmq_map_guard_touch(row->body, body)) return false;
     if (cmq_map_guard_is_lost(at, found->record_bytes)) return false;
     return !scan->check_crc || body == 0 || cmq_crc31(row->body, body) == cmq_load_u32(at + CMQ_RECORD_AT_BODY_CRC);

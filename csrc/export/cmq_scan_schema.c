@@ -1,4 +1,4 @@
-/* cmq_scan_schema: what the columns of a scan are: checked, kept, and told as an ArrowSchema.
+/* cmq_scan_schema: the columns of a scan: checked, kept, and exported as an ArrowSchema.
  *
  * Threads: one at a time per scan; a schema may be released by any thread.
  */

@@ -1,7 +1,7 @@
 /* cmq_scan_texts: columns of text: topic, tags, keys, properties, hosts and ids; plain, as dictionaries, and as maps.
  *
- * Invariant: what is written is UTF-8: the log's bytes where they are, else mended, and counted. Almost every text is ASCII, which is all that is
- *            looked for first.
+ * Invariant: texts are written as UTF-8: the log's bytes if they are valid, else mended, and counted. Almost every text
+ *            is ASCII, so that is checked first.
  * Way:       a block's texts are found first, then copied, so that room is made once per block.
  */
 #include <arpa/inet.h>

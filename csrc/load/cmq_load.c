@@ -282,7 +282,7 @@ static void show(cmq_load *load)
 
 void cmq_load_look(const cmq_load *load, cmq_load_progress *progress_out)
 {
-    /* First: what is read after it is not older. */
+    /* First: the counters read after it are not older. */
     progress_out->consumed = atomic_load_explicit(&load->shown_consumed, memory_order_acquire);
     progress_out->phase = (cmq_load_phase)atomic_load_explicit(&load->shown_phase, memory_order_relaxed);
     progress_out->sent = atomic_load_explicit(&load->shown_sent, memory_order_relaxed);

@@ -79,7 +79,7 @@ typedef struct cmq_load_options {
     cmq_load_take take;
     uint32_t pull_messages;            /* at most so many per pull or pop [32]; of a pop 32 at most */
     uint32_t pops_in_flight;           /* on one connection [1] */
-    int64_t invisible_ms;              /* of what is popped [60,000]; messages that come again are a problem */
+    int64_t invisible_ms;              /* of popped messages [60,000]; a redelivered message is a problem */
     int64_t timeout_ms;                /* an answer that takes longer ends the run [10,000] */
     uint64_t run;                      /* a number that no other run has */
 } cmq_load_options;
@@ -115,7 +115,7 @@ typedef struct cmq_load_result {
     uint64_t duplicates;             /* messages that came again */
     uint64_t broken;                 /* bodies that are not as they were sent, or of another run */
     uint64_t bad_offsets;            /* offsets that came twice, before the first, or out of order */
-    uint64_t holes;                  /* offsets between first and last that nobody was told of */
+    uint64_t holes;                  /* offsets between first and last that no response named */
     uint64_t missing;                /* accepted messages that were not consumed */
     int64_t send_ns;                 /* from the first send to the last answer */
     int64_t consume_ns;              /* from the first pull (after sending, with consume_after) to the last message, or its ack's answer */
@@ -127,8 +127,9 @@ typedef struct cmq_load_result {
 /* Check the options and make ready. CMQ_ERR_ARGUMENT names the option that cannot be. */
 CMQ_MUST_CHECK cmq_status cmq_load_create(cmq_load **load_out, const cmq_load_options *options);
 
-/* Run to the end. CMQ_ERR_IO: a connection could not be made, or ended; no answer came in time. CMQ_ERR_CORRUPT: an answer that is none.
- * CMQ_ERR_ARGUMENT: the broker refuses (its code and remark are in the text). What was measured until then is in the result. */
+/* Run to the end. CMQ_ERR_IO: a connection failed or ended, or no response came in time. CMQ_ERR_CORRUPT: a malformed
+ * response. CMQ_ERR_ARGUMENT: the broker rejected a request (its code and remark are in the text). The result has the
+ * measurements up to then. */
 CMQ_MUST_CHECK cmq_status cmq_load_run(cmq_load *load);
 
 /* End the run soon; it returns CMQ_OK. */

@@ -36,8 +36,10 @@ void cmq_load_body_write(uint8_t *into, uint32_t bytes, const cmq_load_body *bod
 cmq_status cmq_load_body_read(cmq_slice bytes, cmq_load_body *body_out)
 {
     *body_out = (cmq_load_body){0};
-    if (bytes.bytes < CMQ_LOAD_BODY_BYTES_MIN) return cmq_fail(CMQ_ERR_CORRUPT, "a body of %zu bytes is none of this program's", bytes.bytes);
-    if (cmq_load_u32(bytes.data + AT_MAGIC) != MAGIC) return cmq_fail(CMQ_ERR_CORRUPT, "a body does not begin as this program's do");
+    if (bytes.bytes < CMQ_LOAD_BODY_BYTES_MIN)
+        return cmq_fail(CMQ_ERR_CORRUPT, "a body of %zu bytes is not this program's", bytes.bytes);
+    if (cmq_load_u32(bytes.data + AT_MAGIC) != MAGIC)
+        return cmq_fail(CMQ_ERR_CORRUPT, "a body does not start with this program's magic");
     if (cmq_load_u32(bytes.data + AT_CRC) != cmq_crc32(bytes.data + AT_RUN, bytes.bytes - AT_RUN))
         return cmq_fail(CMQ_ERR_CORRUPT, "a body of %zu bytes does not have its CRC", bytes.bytes);
     body_out->run = cmq_load_u64(bytes.data + AT_RUN);

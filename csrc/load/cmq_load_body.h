@@ -4,7 +4,7 @@
  *      4  4  CRC-32 of the rest  16 8  producer         32  8  when it went out, monotonic clock, ns
  *     40     filler: the bytes of a pool from a place that the sequence chooses
  *
- * Invariant: what cmq_load_body_write writes, cmq_load_body_read accepts; with one bit changed it does not.
+ * Invariant: cmq_load_body_read accepts every body that cmq_load_body_write wrote, and rejects it with one bit changed.
  * Threads:   any; the pool is written once, by cmq_load_pool_fill.
  */
 #ifndef CMQ_LOAD_BODY_H

@@ -1,6 +1,6 @@
 /* cmq_load_conn: one connection to a broker: bytes out, frames in.
  *
- * Invariant: whatever was reserved and used goes out in order; a frame is looked at when it is whole, and never twice.
+ * Invariant: reserved and used bytes are sent in order; a frame is parsed once, when it is whole.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -145,7 +145,7 @@ static cmq_status grow_input(load_conn *conn, size_t needed)
     return CMQ_OK;
 }
 
-/* One read, and what came with it. Level-triggered: what is left is told again. */
+/* One read, and its frames. Level-triggered: epoll reports unread bytes again. */
 static cmq_status read_some(cmq_load *load, load_conn *conn)
 {
     size_t needed;

@@ -1,4 +1,4 @@
-/* cmq_load_internal: what the files of cmq_load share with each other and with nobody else.
+/* cmq_load_internal: declarations private to the files of cmq_load.
  *
  * Way: cmq_load.c (life, phases) -> [this] -> cmq_load_conn.c (sockets), cmq_load_send.c (producers), cmq_load_pull.c (consumers that
  * pull), cmq_load_pop.c (those that pop), cmq_load_offsets.c (questions, and the verdict)
@@ -37,7 +37,7 @@ typedef struct load_conn {
     uint32_t index;           /* among producers, or among consumers */
     bool consumes;
     uint32_t pops;            /* without an answer */
-    uint8_t *out;             /* [out_sent, out_used) is to be sent */
+    uint8_t *out;             /* [out_sent, out_used) is not sent yet */
     size_t out_capacity, out_used, out_sent;
     uint8_t *in;              /* [0, in_used): a frame that is not whole */
     size_t in_capacity, in_used;
@@ -76,7 +76,7 @@ typedef struct load_queue {
     bool asked;               /* an answer about one of them is on its way */
     load_mould mould;
     cmq_marks accepted;       /* offsets from first_offset on */
-    uint32_t consumer;        /* whose it is */
+    uint32_t consumer;        /* the one that pulls it */
     int64_t next_offset;      /* to be pulled */
     bool pulling;
 } load_queue;
@@ -103,7 +103,7 @@ struct cmq_load {
     int64_t checked_ns;               /* when answers were last looked for that are late */
     uint64_t issued;                  /* messages that were given to producers */
     uint32_t refused_in_row;
-    uint32_t next_paced;              /* whose turn it is when sends are paced */
+    uint32_t next_paced;              /* the next producer when sends are paced */
     bool sending;                     /* producers may begin further sends */
     bool consuming;                   /* consumers pull */
     cmq_load_phase phase;
@@ -126,7 +126,7 @@ static inline bool cmq_load_acks(const cmq_load *load)
 void cmq_load_note(cmq_load *load, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int64_t cmq_load_clock_ns(void);
 
-/* What a broker says beside a code, as text that ends. */
+/* The remark of a response, NUL-terminated. */
 typedef struct cmq_load_remark {
     char text[160];
 } cmq_load_remark;
@@ -138,16 +138,16 @@ CMQ_MUST_CHECK cmq_status cmq_load_conn_open(cmq_load *load, load_conn *conn);
 void cmq_load_conn_close(load_conn *conn);
 /* Room for `bytes` at the end of the output; then add to out_used what was used of it. NULL when there is no memory. */
 uint8_t *cmq_load_conn_reserve(load_conn *conn, size_t bytes);
-/* Send what is there; what does not fit waits for room. */
+/* Send pending output; the part that does not fit waits for room. */
 CMQ_MUST_CHECK cmq_status cmq_load_conn_flush(cmq_load *load, load_conn *conn);
-/* What epoll said: finish connecting, read, answer frame by frame with cmq_load_answer. */
+/* Handle epoll's events: finish connecting, read, pass frame by frame to cmq_load_answer. */
 CMQ_MUST_CHECK cmq_status cmq_load_conn_ready(cmq_load *load, load_conn *conn, uint32_t events);
 /* A request went out: its answer's time begins if no other waits. */
 void cmq_load_conn_asked(cmq_load *load, load_conn *conn);
 /* CMQ_ERR_IO when an answer has not come in time. */
 CMQ_MUST_CHECK cmq_status cmq_load_conn_check_time(const cmq_load *load, const load_conn *conn);
 
-/* One answer: whose it is shows in its opaque. */
+/* One response: its opaque identifies the request. */
 CMQ_MUST_CHECK cmq_status cmq_load_answer(cmq_load *load, load_conn *conn, const cmq_command *command, cmq_slice body);
 
 /* ---- cmq_load_send.c ---- */

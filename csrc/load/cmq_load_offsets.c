@@ -95,7 +95,7 @@ void cmq_load_verify(cmq_load *load)
         found += (uint64_t)(queue->last_offset - queue->first_offset);
         result->holes += cmq_marks_missing(&queue->accepted);
     }
-    /* What was refused may be there all the same (the broker did not know better), but no more than that. */
+    /* Refused messages may be stored all the same (the broker did not know better), but no others. */
     if (found < result->accepted || found > result->accepted + result->refused)
         cmq_load_note(load, "the queues grew by %" PRIu64 " messages, and %" PRIu64 " were accepted", found, result->accepted);
     if (result->holes > result->refused) cmq_load_note(load, "%" PRIu64 " offsets between others were given to nobody", result->holes);

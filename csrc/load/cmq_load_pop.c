@@ -1,7 +1,8 @@
 /* cmq_load_pop: consumers that pop: any of them gets messages of any queue, acknowledges what it got behind its next pop, one by one or all at once.
  *
- * An answer that brings nothing is asked again. What comes is checked as what is pulled, but for the order of offsets, which pops do not promise. Behind the
- * run, the group's offset of every queue must reach the queue's end: what was acknowledged is done with.
+ * A pop that returns nothing is repeated. Messages are checked as pulled ones, but for the order of offsets, which pops
+ * do not promise. After the run, the group's offset of every queue must reach the queue's end: every message is
+ * acknowledged.
  *
  * Source: consumption specification 4.4 to 4.7; remoting specification 2.5.
  */
@@ -52,7 +53,7 @@ cmq_status cmq_load_pop_more(cmq_load *load, load_conn *conn)
 
 /* ---- acks ---- */
 
-/* Messages of one answer and one queue: what their handles are made of. */
+/* Messages of one response and one queue: the parts of their handles. */
 typedef struct batch {
     cmq_slice pop_ms, invisible_ms, revive_queue;   /* as the broker wrote them */
     cmq_slice starts;                               /* startOffsetInfo, what was not looked at yet of it at first */

@@ -1,7 +1,7 @@
 /* cmq_load_pull: consumers: one pull per queue, held by the broker where there is nothing.
  *
- * The pulls are those of a client without heartbeats: with their subscription, and with leave to be held. What comes is read record by record: CRC,
- * run, producer and sequence of the body, offsets in a row.
+ * The pulls are those of a client without heartbeats: with their subscription, and with leave to be held. Responses are
+ * checked record by record: CRC, run, producer and sequence of the body, consecutive offsets.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -102,8 +102,9 @@ static cmq_status take_messages(cmq_load *load, load_queue *queue, cmq_slice bod
         cmq_record_view view;
         cmq_status status = cmq_record_parse(body.data, body.bytes, -1, CMQ_RECORD_CHECK_BODY_CRC, &view);
         if (status != CMQ_OK)
-            return cmq_fail(CMQ_ERR_CORRUPT, "queue %d: what was pulled from offset %" PRId64 " on is no message: %s", queue->queue_id,
-                            queue->next_offset, status == CMQ_ERR_CORRUPT ? cmq_record_reason_text(view.reason) : "it is cut off");
+            return cmq_fail(CMQ_ERR_CORRUPT, "queue %d: malformed message in the pull from offset %" PRId64 " on: %s",
+                            queue->queue_id, queue->next_offset,
+                            status == CMQ_ERR_CORRUPT ? cmq_record_reason_text(view.reason) : "it is cut off");
         check_order(load, queue, &view);
         status = cmq_load_take_message(load, &view);
         if (status != CMQ_OK) return status;

@@ -14,7 +14,7 @@
 enum { BORN_DIGITS = 13, REFUSED_IN_ROW_MAX = 1000, UNIQUE_RUN_DIGITS = 16, UNIQUE_PRODUCER_DIGITS = 4, UNIQUE_SEQUENCE_DIGITS = 12 };
 _Static_assert(UNIQUE_RUN_DIGITS + UNIQUE_PRODUCER_DIGITS + UNIQUE_SEQUENCE_DIGITS == LOAD_UNIQUE_BYTES, "a unique key is as long as Java's");
 
-/* What stands in a mould where something is filled in: texts that come nowhere else. */
+/* Placeholders in a template: texts that occur nowhere else. */
 static const char mark_born[] = "7777777777777", mark_unique[] = "ZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZZ", mark_opaque[] = "1234567890";
 enum { MARK_OPAQUE = 1234567890, AT_OPAQUE_ROCKETMQ = CMQ_FRAME_PREFIX_BYTES + 5 };
 

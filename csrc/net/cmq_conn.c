@@ -12,7 +12,7 @@
 #include "base/cmq_assert.h"
 #include "net/cmq_net_internal.h"
 
-_Static_assert(sizeof(cmq_conn) == 80, "what an idle connection costs");
+_Static_assert(sizeof(cmq_conn) == 80, "an idle connection costs 80 bytes");
 
 #define GENERATIONS_MAX ((UINT64_C(1) << 40) - 1)
 
@@ -206,7 +206,7 @@ void conn_finish(cmq_conn *conn)
     give_slot(conn);
     net_leave_counts(loop, &conn->peer);
     net_count(&loop->counts.closed, 1);
-    /* Last: who hears of it finds the id gone. */
+    /* Last: when the control thread learns of it, the id is already invalid. */
     if (news != NULL) net_control_tell(loop->net, news);
 }
 

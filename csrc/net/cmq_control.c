@@ -1,10 +1,12 @@
 /* cmq_control: the queue from the loops to the control thread, and the ways back.
  *
- * Owns:      what waits at the control thread: blocks that the loops push and the one consumer takes whole, then hands out oldest first.
- * Invariant: the descriptor is readable while items wait. A loop writes it when it pushes onto an empty stack; the consumer reads it before it takes
- *            the stack, so that whatever is pushed later finds the stack empty and writes again.
- * Limits:    count, in all and of a connection, and bytes from the push until the consumer is done with the item: a consumer that takes all at once
- *            and works on it for long does not unbind the queue. That a connection is gone is always told: there is one such item per connection.
+ * Owns:      the items that wait for the control thread: blocks that the loops push; the one consumer takes the whole
+ *            stack and hands them out oldest first.
+ * Invariant: the descriptor is readable while items wait. A loop writes it when it pushes onto an empty stack; the
+ *            consumer reads it before it takes the stack, so that a later push finds the stack empty and writes again.
+ * Limits:    count, in all and of a connection, and bytes from the push until the consumer is done with the item: a
+ *            consumer that takes all at once and works on it for long does not unbind the queue. The end of a
+ *            connection is always reported: there is one such item per connection.
  * Threads:   push: the loops; take: one thread; the others: any.
  */
 #include <stdlib.h>

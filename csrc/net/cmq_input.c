@@ -1,8 +1,9 @@
 /* cmq_input: from bytes of a socket to requests of the handler.
  *
  * Owns:      per connection the bytes of a frame that is partly there, or whole frames that wait because the client does not take its answers.
- * Invariant: bytes that the handler was shown stay where they are until the turn ends: a buffer whose frames were shown is retired, not freed, and
- *            never moved. What is kept for a frame is at most twice what came of it, whatever its length claims.
+ * Invariant: bytes that the handler was shown stay where they are until the turn ends: a buffer whose frames were shown
+ *            is retired, not freed, and never moved. The buffer kept for a frame is at most twice the bytes received of
+ *            it, whatever length it claims.
  * Way:       socket -> [conn_event] -> cmq_frame_next -> cmq_command_parse -> handler.request, or the control queue
  */
 #include <errno.h>
@@ -135,7 +136,8 @@ static void answer_text(cmq_conn *conn, const cmq_command *command, int32_t code
     cmq_conn_answer(conn, command, code, cmq_slice_of_text(remark));
 }
 
-/* To the control thread: as the block it came back as, or a copy. False when there is no room; then the client was told. */
+/* To the control thread: as the block it came back as, or a copy. False when there is no room; then the client has an
+ * error response. */
 static bool give_to_control(cmq_conn *conn, const cmq_command *command, const cmq_frame *frame, net_node *again)
 {
     cmq_loop *loop = conn_loop(conn);
@@ -225,7 +227,8 @@ static size_t serve_frames(cmq_conn *conn, cmq_slice bytes, size_t *needed_out)
         if (status == CMQ_AGAIN) break;
         if (status != CMQ_OK) {
             const bool tls = (conn->flags & CONN_SPOKE) == 0 && left.data[0] == TLS_HANDSHAKE;
-            conn_end(conn, tls ? &loop->counts.closed_tls : &loop->counts.closed_corrupt);   /* what came before is answered */
+            /* requests before it are answered */
+            conn_end(conn, tls ? &loop->counts.closed_tls : &loop->counts.closed_corrupt);
             return bytes.bytes;
         }
         if (conn_unsent(conn) > loop->net->limits.unsent_bytes_pause) {
@@ -242,7 +245,7 @@ static size_t serve_frames(cmq_conn *conn, cmq_slice bytes, size_t *needed_out)
 
 /* ---- reading ---- */
 
-/* `bytes` in the read buffer; what the connection kept of the first frame is in them, too. */
+/* `bytes` in the read buffer; they include the part of the first frame that the connection kept. */
 static void serve_shared(cmq_conn *conn, cmq_slice bytes)
 {
     size_t needed;
@@ -265,7 +268,8 @@ static void serve_pending(cmq_conn *conn)
     loop_retire_block(conn_loop(conn), &input->block);
 }
 
-/* What the socket gave: `own` bytes into the connection's own buffer, which thus may have its whole frame, and `shared` behind them. */
+/* The bytes read from the socket: `own` bytes into the connection's own buffer, which may complete its frame, and
+ * `shared` behind them. */
 static void serve_continued(cmq_conn *conn, size_t own, cmq_slice shared)
 {
     conn->input->end += own;

@@ -134,7 +134,8 @@ void net_listen_end(cmq_loop *loop)
 
 uint32_t net_address_bucket(const cmq_record_host *peer)
 {
-    const cmq_slice network = {.data = peer->address, .bytes = peer->ipv6 ? 8 : 4};   /* who has one IPv6 address has a /64 */
+    /* a host with one IPv6 address has a /64 */
+    const cmq_slice network = {.data = peer->address, .bytes = peer->ipv6 ? 8 : 4};
     return (uint32_t)(cmq_name_hash(network) * CMQ_NAMEHASH_MULTIPLIER >> 52);
 }
 
@@ -181,7 +182,8 @@ static void give_away(cmq_loop *acceptor, int fd, const cmq_record_host *peer, u
     loop_post(loop, node);
 }
 
-/* No descriptor is left: give up the reserve for a moment, so that the client is told. False when that did not help. */
+/* No descriptor is left: free the reserved one for a moment, to accept and refuse the client. False when that did not
+ * help. */
 static bool refuse_one(cmq_loop *loop, int listener_fd)
 {
     if (loop->reserve_fd >= 0) close(loop->reserve_fd);

@@ -1,8 +1,8 @@
 /* cmq_loop: one thread's turns: wait, mails, requests, answers.
  *
  * Owns:      a loop's epoll set, its read buffer and what a turn's frames lie in, its pool of blocks, its mailbox.
- * Invariant: a loop sleeps only with SIGNAL_SLEEPS set in `signal` and no other bit; who sets another bit then writes the eventfd. The eventfd is
- *            asked for by edge and never read: each write is an edge.
+ * Invariant: a loop sleeps only with SIGNAL_SLEEPS set in `signal` and no other bit; a thread that sets another bit
+ *            then writes the eventfd. The eventfd is asked for by edge and never read: each write is an edge.
  * Time:      read once per turn, after the wait, and once before a wait that has an end. Waits are epoll_pwait2's, to the nanosecond; without the
  *            kernel's default slack of 50 us (PR_SET_TIMERSLACK).
  */
@@ -156,7 +156,7 @@ static void send_listed(cmq_loop *loop)
         cmq_conn *conn = loop_unlist(loop);
         if (conn == NULL) return;
         const bool closing = (conn->flags & CONN_CLOSING) != 0;
-        /* Who is closed is still told what fits. */
+        /* A closing connection still gets the output that fits. */
         if (closing || (conn->flags & CONN_BLOCKED) == 0) conn_send(conn);
         if (closing) conn_finish(conn);
         else conn_update(conn);
@@ -204,8 +204,8 @@ static void open_mails(cmq_loop *loop)
     }
 }
 
-/* What this loop has to do for others to wait for, in one number for all loops. First what it has become, then what it was: the sum is never 0 too
- * early. */
+/* Update the count of outstanding work of all loops, which others wait for. New work is added in the same step in which
+ * finished work is subtracted, so the sum is never 0 too early. */
 static void count_outstanding(cmq_loop *loop)
 {
     const bool busy = loop->kept > 0 || loop->unsent_conns > 0;

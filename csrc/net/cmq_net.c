@@ -23,7 +23,7 @@ static int64_t monotonic_ns(void *context)
 
 /* ---- options ---- */
 
-/* What others need: the store's files above all. */
+/* Descriptors left to others: the store's files above all. */
 #define RESERVED_MIN 128u
 #define RESERVED_MAX 4096u
 #define ADDRESS_CONNS_LEAST 64u   /* half of fewer connections is no share worth enforcing */

@@ -7,8 +7,8 @@
  *                                        ^ mailbox of the loop  <----------------- cmq_net_send <- control thread (Python)
  *
  * A loop turn: wait; read every ready connection and give each whole frame to the handler; let the handler end the turn (it appends what it
- * collected); then one send per connection that has output. So a burst of requests costs one read and one write. What costs what stands in
- * cmq_net_internal.h.
+ * collected); then one send per connection that has output. So a burst of requests costs one read and one write. Costs
+ * are listed in cmq_net_internal.h.
  *
  * Owns:      the sockets, a loop's threads, one shared read buffer per loop; per connection a buffer only while a frame is partly there, or output is
  *            not sent. An idle connection costs at most 80 bytes here.
@@ -45,8 +45,9 @@ typedef enum cmq_net_verdict {
     CMQ_NET_CLOSE       /* close the connection */
 } cmq_net_verdict;
 
-/* What a server does with requests. `state` is one loop's, made by loop_begin; all but `request` may be NULL, and `request` NULL gives every request
- * to the control queue. Responses of clients (to requests of ours) always go to the control queue. */
+/* A server's callbacks for requests. `state` is one loop's, made by loop_begin; all but `request` may be NULL, and
+ * `request` NULL gives every request to the control queue. Responses of clients (to requests of ours) always go to the
+ * control queue. */
 typedef struct cmq_net_handler {
     void *context;
     cmq_status (*loop_begin)(void *context, cmq_loop *loop, uint32_t index, void **state_out);   /* before the threads start */
@@ -101,21 +102,22 @@ typedef struct cmq_net_options {
 cmq_status CMQ_MUST_CHECK cmq_net_create(cmq_net **net_out, const cmq_net_options *options);
 cmq_status CMQ_MUST_CHECK cmq_net_start(cmq_net *net);
 
-/* Take no more connections (the addresses are free for others), and turn further requests away: code 1500 to clients that know it, 14 to older ones
- * (remoting 1.10). What is held or waits goes on; one-way requests and answers of clients are taken as ever. */
+/* Take no more connections (the addresses are free for others), and turn further requests away: code 1500 to clients
+ * that know it, 14 to older ones (remoting 1.10). Held and queued requests go on; one-way requests and responses of
+ * clients are still accepted. */
 void cmq_net_drain(cmq_net *net);
 
 /* True when nothing waits: no request at the control queue, none that a handler keeps, no output that is not sent yet. */
 bool cmq_net_is_idle(const cmq_net *net);
 
-/* End the threads, close every connection (the handler hears of each), free. Call with no other call under way. */
+/* End the threads, close every connection (the handler is called for each), free. No other call may be running. */
 void cmq_net_destroy(cmq_net *net);
 
 /* After fork, in the child, where no thread of ours lives: close the descriptors. The memory stays as it is, an image that goes with the child: a
  * loop may have been changing it. */
 void cmq_net_abandon(cmq_net *net);
 
-/* One turn of every loop of a manual server: what is ready now, and what is due. */
+/* One turn of every loop of a manual server: ready sockets and due timers. */
 void cmq_net_turn(cmq_net *net);
 
 /* The port that address `index` is bound to. */

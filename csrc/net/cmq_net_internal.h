@@ -1,6 +1,6 @@
-/* cmq_net_internal: what the files of csrc/net share, and nobody else.
+/* cmq_net_internal: declarations private to csrc/net.
  *
- * What a request costs here, on its way through a loop:
+ * The cost of a request on its way through a loop:
  *   bytes        the kernel copies them into the loop's read buffer; nothing here copies them again. Only the rest of a read that ends inside a frame
  *                is kept (once: the next read goes straight behind it, by readv, and on into the shared buffer). Answers are written where they are
  *                sent from.
@@ -11,7 +11,8 @@
  *   allocations  none: read buffer, command and the room for unescaped text are a loop's, and small chunks of output come from its pool. Chunks over
  *                16 KiB and whatever goes to the control thread (one block a request) are malloc's.
  *   locks        none: mailbox and control queue are stacks that producers push to with one exchange, and a consumer takes whole. A thread of
- *                Python's that loses its core between two instructions therefore never stops a loop. What threads share is on lines of its own.
+ *                Python's that loses its core between two instructions therefore never stops a loop. Fields that
+ *                threads share are on cache lines of their own.
  *
  * Limits of a turn: 64 connections a wait and 64 KiB a connection are read, 128 connections are sent to. A client that pipelines without end, and an
  * arrival that answers a thousand holds, thus cost the others at most that.
@@ -49,7 +50,7 @@ typedef struct net_link {
 
 typedef _Atomic(net_link *) net_stack;
 
-/* True when it was empty: then the taker may have to be told. */
+/* True when it was empty: then the consumer may have to be woken. */
 static inline bool net_stack_push(net_stack *stack, net_link *link)
 {
     net_link *before = atomic_load_explicit(stack, memory_order_relaxed);
@@ -71,7 +72,7 @@ static inline net_link *net_stack_take(net_stack *stack)
     return oldest;
 }
 
-/* What goes to the control thread, and what comes to a loop. A request that comes back is the block it went out as. */
+/* Items sent to the control thread, and mails sent to a loop. A request that comes back is the block it went out as. */
 typedef enum net_node_kind {
     NET_NODE_REQUEST = CMQ_CONTROL_REQUEST,
     NET_NODE_RESPONSE = CMQ_CONTROL_RESPONSE,
@@ -134,7 +135,7 @@ typedef struct net_chunk {
     struct net_chunk *next;
     struct net_chunk *last; /* of the first chunk only, as is `unsent` */
     uint64_t unsent;        /* bytes of the connection */
-    const uint8_t *at;      /* what is to be sent: `own`, or lent */
+    const uint8_t *at;      /* the bytes to send: `own`, or lent */
     size_t bytes;
     size_t lent_accounted;
     void (*release)(void *context);
@@ -261,7 +262,8 @@ struct cmq_net {
     _Atomic int64_t outstanding;  /* see cmq_net_is_idle */
 };
 
-/* An id: generation (40 bits, from 1), slot (20), loop (4). What epoll keeps of a connection is its id; of other descriptors a number below these. */
+/* An id: generation (40 bits, from 1), slot (20), loop (4). epoll's user data is the id of a connection; of other
+ * descriptors a number below these. */
 enum { NET_EVENT_WAKE = 0, NET_EVENT_LISTENER = 1, NET_EVENTS_OWN = 1 << 24 };
 _Static_assert(NET_EVENT_LISTENER + NET_ADDRESSES_MAX <= NET_EVENTS_OWN, "no connection has such an id");
 
@@ -305,7 +307,8 @@ void loop_free(cmq_loop *loop);
 void *loop_run(void *loop);                                               /* a thread's life */
 bool loop_turn(cmq_loop *loop, bool may_sleep);                           /* false: it is to stop */
 void loop_begin_turn(cmq_loop *loop);                                     /* the handler's turn_begin, when it has not begun */
-void loop_end_turn(cmq_loop *loop);                                       /* the handler's turn_end; what the turn's frames lay in is let go */
+/* the handler's turn_end; releases the buffers that hold the turn's frames */
+void loop_end_turn(cmq_loop *loop);
 void loop_make_room(cmq_loop *loop);                                      /* NET_READ_BYTES in the read buffer; may end the turn, and send */
 void loop_retire_block(cmq_loop *loop, net_block *block);                 /* give it back when the turn ends */
 void loop_retire_node(cmq_loop *loop, net_node *node);
@@ -329,7 +332,8 @@ void conn_close(cmq_conn *conn, _Atomic uint64_t *reason);                /* in 
 void conn_end(cmq_conn *conn, _Atomic uint64_t *reason);                  /* when its output was sent; nothing more is read */
 void conn_finish(cmq_conn *conn);                                         /* now */
 void conn_half_close(cmq_conn *conn);                                     /* the client sends no more */
-void conn_update(cmq_conn *conn);                                         /* what epoll is asked for; closes what has nothing more to say */
+/* the epoll interest; closes a connection that is done */
+void conn_update(cmq_conn *conn);
 void loop_expire(cmq_loop *loop);                                         /* idle, slow and half-closed connections whose time is over */
 int64_t loop_expiry_ns(const cmq_loop *loop);
 bool loop_make_memory(cmq_loop *loop);                                    /* closes one of the address with most of the account; false: nobody has any */
@@ -344,7 +348,7 @@ void conn_stop_wait(cmq_conn *conn);                                      /* …
 
 /* ---- cmq_output.c ---- */
 
-void conn_send(cmq_conn *conn);                                           /* what the socket takes */
+void conn_send(cmq_conn *conn);                                           /* as much as the socket takes */
 void conn_drop_output(cmq_conn *conn);
 void conn_put_node(cmq_conn *conn, net_node *node);                       /* NET_NODE_SEND: its bytes into the output; takes the node */
 

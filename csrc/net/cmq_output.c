@@ -1,7 +1,8 @@
-/* cmq_output: what a connection has to send: chunks in the order they were put there, sent with one call a turn.
+/* cmq_output: a connection's output: chunks in the order they were appended, sent with one call a turn.
  *
- * Owns:      a connection's chain of chunks. The first is small, so that a thousand connections that are answered at once do not take a thousand
- *            pages; the next are larger, and what is larger still has a chunk of its own size, or is lent.
+ * Owns:      a connection's chain of chunks. The first is small, so that a thousand connections that are answered at
+ *            once do not take a thousand pages; the next are larger; a response that is larger still has a chunk of its
+ *            own size, or is lent.
  * Invariant: the first chunk knows the bytes of all; a connection is in the loop's list whenever it has fresh output or is to be closed.
  * Way:       handler -> cmq_conn_reserve, cmq_conn_commit, cmq_conn_lend -> [conn_send] -> socket
  */
@@ -149,7 +150,7 @@ void cmq_conn_answer(cmq_conn *conn, const cmq_command *request, int32_t code, c
 
 /* ---- mails ---- */
 
-/* How many answers are in these frames? What we ask the client is none. */
+/* How many responses are in these frames? Requests to the client do not count. */
 static uint32_t count_frames(cmq_slice frames, uint16_t *answers_out)
 {
     uint32_t count = 0;
@@ -159,7 +160,7 @@ static uint32_t count_frames(cmq_slice frames, uint16_t *answers_out)
     while (frames.bytes > 0 && cmq_frame_next(frames, CMQ_FRAME_BYTES_MAX, &frame, &needed) == CMQ_OK) {
         cmq_command command;
         uint8_t scratch[1024];
-        /* Requests of ours have short headers; what has a longer one is an answer. */
+        /* Our requests have short headers; a frame with a longer one is a response. */
         const bool is_short = frame.header.bytes <= sizeof scratch && cmq_command_parse(&frame, scratch, sizeof scratch, &command) == CMQ_OK;
         if (!is_short || (command.flag & CMQ_COMMAND_RESPONSE) != 0) (*answers_out)++;
         frames.data += frame.bytes;

@@ -149,7 +149,7 @@ static bool are_digits(uint64_t eight)
     return (eight & high) == UINT64_C(0x3030303030303030) && ((eight + UINT64_C(0x0606060606060606)) & high) == UINT64_C(0x3030303030303030);
 }
 
-/* What they mean: two, four and eight digits at a time. */
+/* The value of the digits: combines two, four and eight at a time. */
 static uint64_t number_of_digits(uint64_t eight)
 {
     eight = (eight & UINT64_C(0x0F0F0F0F0F0F0F0F)) * (1 + (10 << 8)) >> 8;

@@ -3,8 +3,8 @@
  * A header is code, language, version, opaque, flag, remark and a map of text to text. Reading makes slices: into the frame where the bytes stand
  * there as they are, else (JSON escapes) into a scratch area of the caller. Nothing is allocated and no field is looked at twice.
  *
- * Invariant: reading never leaves the header; what cmq_command_writer writes, cmq_command_parse reads back the same. A header with more than
- *            CMQ_COMMAND_FIELDS_MAX fields is refused.
+ * Invariant: reading never leaves the header; cmq_command_parse reads back exactly the command that cmq_command_writer
+ *            wrote. A header with more than CMQ_COMMAND_FIELDS_MAX fields is refused.
  * Way:       cmq_frame_next -> [cmq_command_parse] -> processor -> [cmq_command_writer] -> connection
  * Threads:   any; pure functions over memory of the caller.
  * Source:    remoting specification 1.2-1.7.
@@ -22,7 +22,7 @@
 #include "wire/cmq_text.h"
 
 #define CMQ_COMMAND_FIELDS_MAX 64u
-#define CMQ_COMMAND_VERSION 479          /* MQVersion.V5_3_3: what we say of ourselves */
+#define CMQ_COMMAND_VERSION 479          /* MQVersion.V5_3_3: the version that we announce */
 
 enum {
     CMQ_COMMAND_RESPONSE = 1,            /* flag bits */

@@ -1,4 +1,4 @@
-/* cmq_command_internal: what the files of cmq_command share with each other and with nobody else.
+/* cmq_command_internal: declarations private to the files of cmq_command.
  *
  * Way: cmq_command.c (values, ROCKETMQ format) -> [this] -> cmq_command_json.c, cmq_command_write.c
  */

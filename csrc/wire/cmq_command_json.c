@@ -1,7 +1,7 @@
 /* cmq_command_json: headers in JSON. Strings and values are cmq_json's.
  *
  * Threads: any; pure functions over memory of the caller.
- * Source:  remoting specification 1.3; what fastjson 1.2.83 accepts beyond JSON.
+ * Source:  remoting specification 1.3; fastjson 1.2.83's extensions of JSON.
  */
 #include <string.h>
 
@@ -56,7 +56,8 @@ static bool read_language(cmq_json *json, int32_t *language_out)
 
 /* ---- the header ---- */
 
-/* A field as Java writes it, `"name":"value"` without an escape, that fits into one look; false, and nothing is read, when the next is none. */
+/* A field as Java writes it, `"name":"value"` without an escape, that fits into one block; false, with nothing read,
+ * for any other. */
 static inline bool read_plain_field(cmq_json *json, cmq_field *field_out)
 {
     const uint8_t *at = json->at;

@@ -1,13 +1,15 @@
-/* cmq_json: reading JSON as fastjson takes it, from left to right, without a tree: what reads a header or a record's body calls these in turn.
+/* cmq_json: reading JSON as fastjson takes it, from left to right, without a tree: readers of headers and record bodies
+ * call these in turn.
  *
- * Between strings bytes are looked at one by one, and in what Java writes there are three of them at most; where a string ends cmq_quotes knows.
- * Strings without a backslash are slices of the text, others are unescaped into the scratch area, where they are never longer.
+ * Between strings bytes are read one by one; Java writes three of them at most. cmq_quotes finds the end of a string.
+ * Strings without a backslash are slices of the text, others are unescaped into the scratch area, where they are never
+ * longer.
  *
- * Invariant: json.at never passes json.end, and every function that returns true moved it. Nesting is bounded by CMQ_JSON_DEPTH_MAX. What is missing
- *            where one returned false is in json.wrong.
+ * Invariant: json.at never passes json.end, and every function that returns true moved it. Nesting is bounded by
+ *            CMQ_JSON_DEPTH_MAX. When one returns false, json.wrong names the missing element.
  * Way:       header of a frame, body of a checkpoint -> [cmq_json] -> cmq_command_json, cmq_pop_record
  * Threads:   any; pure functions over memory of the caller.
- * Source:    remoting specification 1.3, 5.1; what fastjson 1.2.83 accepts beyond JSON.
+ * Source:    remoting specification 1.3, 5.1; fastjson 1.2.83's extensions of JSON.
  */
 #ifndef CMQ_JSON_H
 #define CMQ_JSON_H
@@ -190,7 +192,7 @@ static inline bool cmq_json_escaped(cmq_json *json, uint8_t quote, const uint8_t
         }
         cmq_json_copy_run(json, mark);
         if (mark[0] == quote) break;
-        /* What Java writes between name and value of a message's properties. */
+        /* Java writes such an escape between name and value of a message's properties. */
         if (CMQ_JSON_LIKELY(json->end - mark >= 6 && memcmp(mark, "\\u000", 5) == 0 && mark[5] >= '0' && mark[5] <= '9')) {
             *json->scratch++ = (uint8_t)(mark[5] - '0');
             json->at = mark + 6;
@@ -262,7 +264,8 @@ static inline bool cmq_json_name(cmq_json *json, cmq_slice *name_out)
     return cmq_json_wrong(json, "colon");
 }
 
-/* What comes behind a member or an element: *more_out says whether another follows. Java takes a comma in front of the closing bracket. */
+/* The separator behind a member or an element: *more_out says whether another follows. Java accepts a comma in front of
+ * the closing bracket. */
 static inline bool cmq_json_separator(cmq_json *json, uint8_t closing, bool *more_out)
 {
     if (CMQ_JSON_LIKELY(cmq_json_take(json, ','))) {

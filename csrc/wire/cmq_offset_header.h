@@ -23,7 +23,8 @@ typedef struct cmq_offset_header {
     bool committed;            /* 30: true where absent */
 } cmq_offset_header;
 
-/* CMQ_ERR_ARGUMENT, with a text that names the member, when one that the command's code needs is missing or a number is none: answer code 1. */
+/* CMQ_ERR_ARGUMENT when a field that the command's code needs is missing or a number is malformed; the text names the
+ * field. Answered with code 1. */
 CMQ_MUST_CHECK cmq_status cmq_offset_header_read(const cmq_command *command, cmq_offset_header *header_out);
 
 #endif

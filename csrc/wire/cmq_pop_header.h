@@ -1,4 +1,4 @@
-/* cmq_pop_header: what the requests of the POP family ask for: 200050 to 200055 (200151 has no header).
+/* cmq_pop_header: headers of the requests of the POP family: 200050 to 200055 (200151 has no header).
  *
  * Way:     cmq_command_parse -> [cmq_pop_header_read] -> cmq_pop, cmq_pop_ack
  * Threads: any; a pure function. Slices are those of the command.
@@ -30,7 +30,8 @@ typedef struct cmq_pop_header {
     bool order;
 } cmq_pop_header;
 
-/* CMQ_ERR_ARGUMENT, with a text that names the member, when one that this request (command->code) needs is missing or a number is none: answer code 1. */
+/* CMQ_ERR_ARGUMENT when a field that this request (command->code) needs is missing or a number is malformed; the text
+ * names the field. Answered with code 1. */
 CMQ_MUST_CHECK cmq_status cmq_pop_header_read(const cmq_command *command, cmq_pop_header *header_out);
 
 #endif

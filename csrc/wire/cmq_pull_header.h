@@ -1,4 +1,4 @@
-/* cmq_pull_header: what a pull asks for: requests 11 and 361.
+/* cmq_pull_header: headers of pull requests: 11 and 361.
  *
  * Way:     cmq_command_parse -> [cmq_pull_header_read] -> cmq_pull; Python -> [cmq_pull_header_write] -> connection
  * Threads: any; a pure function. Slices are those of the command.
@@ -27,7 +27,8 @@ typedef struct cmq_pull_header {
     cmq_slice broker_name;       /* written where it is not empty; reading leaves it out, as no broker looks at it */
 } cmq_pull_header;
 
-/* CMQ_ERR_ARGUMENT, with a text that names the member, when one that is needed is missing or a number is none: answer code 1. */
+/* CMQ_ERR_ARGUMENT when a required field is missing or a number is malformed; the text names the field. Answered with
+ * code 1. */
 CMQ_MUST_CHECK cmq_status cmq_pull_header_read(const cmq_command *command, cmq_pull_header *header_out);
 
 /* Add the members to a header that was begun. Texts that are empty, and a limit of 0, are left out. */

@@ -1,4 +1,4 @@
-/* cmq_pull_response: what a broker answers to a pull, beside the messages.
+/* cmq_pull_response: headers of a broker's responses to pulls.
  *
  * Way:     cmq_command_parse -> [cmq_pull_response_read] -> Python
  * Threads: any; a pure function.
@@ -21,8 +21,8 @@ typedef struct cmq_pull_response {
     bool has_offset_delta;
 } cmq_pull_response;
 
-/* CMQ_ERR_ARGUMENT, with a text that names the member, when a number is none, or when one is missing that codes 0, 19, 20 and 21 have. After another
- * code all may be absent. */
+/* CMQ_ERR_ARGUMENT when a number is malformed, or a field is missing that codes 0, 19, 20 and 21 have; the text names
+ * the field. With another code all may be absent. */
 CMQ_MUST_CHECK cmq_status cmq_pull_response_read(const cmq_command *command, cmq_pull_response *response_out);
 
 #endif

@@ -1,4 +1,4 @@
-/* cmq_send_header: what a send says of its message: requests 10 and 324 with long names, 310, 320 and 325 with a letter each.
+/* cmq_send_header: headers of send requests: 10 and 324 with long names, 310, 320 and 325 with a letter each.
  *
  * Way:     cmq_command_parse -> [cmq_send_header_read] -> cmq_send; Python -> [cmq_send_header_write] -> connection
  * Threads: any; a pure function. Slices are those of the command.
@@ -30,7 +30,8 @@ typedef struct cmq_send_header {
     cmq_slice broker_name;            /* written where it is not empty; reading leaves it out, as no broker looks at it */
 } cmq_send_header;
 
-/* CMQ_ERR_ARGUMENT, with a text that names the member, when one that is needed is missing or a number is none: answer code 1. */
+/* CMQ_ERR_ARGUMENT when a required field is missing or a number is malformed; the text names the field. Answered with
+ * code 1. */
 CMQ_MUST_CHECK cmq_status cmq_send_header_read(const cmq_command *command, cmq_send_header *header_out);
 
 /* Add the members to a header that was begun with `code`, which says how they are named. */

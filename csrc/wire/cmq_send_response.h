@@ -1,4 +1,4 @@
-/* cmq_send_response: what a broker answers to a send: where the message is.
+/* cmq_send_response: headers of a broker's responses to sends: the place of the message.
  *
  * Way:     cmq_command_parse -> [cmq_send_response_read] -> Python
  * Threads: any; a pure function. Slices are those of the command.
@@ -26,8 +26,8 @@ typedef struct cmq_send_response {
 /* Codes that say that the message was stored. */
 bool cmq_send_response_is_stored(int32_t code);
 
-/* CMQ_ERR_ARGUMENT, with a text that names the member, when a number is none, or when the code says that the message was stored and it does not say
- * where. After another code everything may be absent. */
+/* CMQ_ERR_ARGUMENT when a number is malformed, or when the code says that the message was stored and a field of its
+ * place is missing; the text names the field. With another code all may be absent. */
 CMQ_MUST_CHECK cmq_status cmq_send_response_read(const cmq_command *command, cmq_send_response *response_out);
 
 #endif

@@ -28,7 +28,7 @@ typedef struct cmq_text {
 /* Did all of it fit? */
 static inline bool cmq_text_fits(const cmq_text *out) { return out->used <= out->capacity; }
 
-/* Texts of a header are short: what has 8 to 16 bytes is two moves that overlap, without a call. */
+/* Texts of a header are short: 8 to 16 bytes are copied by two overlapping moves, without a call. */
 static inline void cmq_text_copy(uint8_t *into, const uint8_t *from, size_t count)
 {
     if (count > 16) {
