@@ -13,7 +13,7 @@ Judge = Callable[[Figure, Mapping[str, Figure]], "bool | None"]
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal: for which figures, in words, and whether one reaches it (None: that cannot be told)."""
+    """A goal: for which figures, in words, and whether a figure reaches it (None: unknown)."""
 
     names: re.Pattern[str]
     text: str

@@ -1,4 +1,4 @@
-"""What a figure depends on: the machine, the disk, the versions, the commit, and how busy all was."""
+"""The conditions of a figure: the machine, the disk, the versions, the commit, and the load."""
 
 from __future__ import annotations
 

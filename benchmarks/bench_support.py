@@ -1,4 +1,4 @@
-"""What the benchmarks in Python share: messages that are known, directories of their own, one shape for every figure.
+"""Shared parts of the Python benchmarks: known messages, directories of their own, one shape for every figure.
 
 A *figure* is a dictionary as the C programs print it, one JSON object a line: ``name``, ``value``, ``unit``, ``min``,
 ``max``, ``repeats`` and, where they apply, ``cpu_ns``, ``flush``, ``keys``, ``floor``, ``floor_value``, ``ratio``.

@@ -93,7 +93,7 @@ def measure(server: Server, scenario: Scenario, *, quick: bool, topic: str) -> R
 
 
 def figures_of(scenario: Scenario, report: Row) -> Row:
-    """What one run says, by name; microseconds and messages a second."""
+    """Return the figures of one run by name; microseconds and messages a second."""
     sent, consumed = report["accepted"], report["consumed"]
     if scenario in CONSUMES:
         return {
@@ -141,7 +141,7 @@ def idle_figures(server: Server, *, quick: bool) -> Row:
 def queue_figures(server: Server, *, quick: bool) -> Row:
     """Memory of 50,000 queues with a message each; nothing for a peer that does not get so far.
 
-    Upstream maps a file for each queue, and a process has 65,530 mappings unless the machine is told otherwise.
+    Upstream maps a file for each queue, and by default a process may have 65,530 mappings.
     """
     topics, queues = (1, 50) if quick else (10, 5_000)
     before = server.memory_mib()

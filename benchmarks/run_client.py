@@ -3,16 +3,16 @@
     python benchmarks/run_client.py [--quick] [--only TEXT ...] [--systems TEXT ...] [--rounds N] [--seconds S] [--json]
 
 Our client, blocking and for asyncio, and Apache RocketMQ's Java client 5.3.3, each at our broker and at Apache's; and
-what Python programs use besides: confluent-kafka, nats-py and redis-py, each with its server. All servers run side by
+other libraries of Python programs: confluent-kafka, nats-py and redis-py, each with its server. All servers run side by
 side, idle but for the one that is measured; each scenario goes to one client after the other, as many times as there
 are rounds, in turned order every other time, so that a noisy machine disturbs all of them. Clients are processes that
 live through the run; before a scenario's first round each is warmed up, and how many messages it gets is taken from
 that, so that a round takes ``--seconds``.
 
-Nothing unverified is printed. What a producer sent is read back: each message once with its bytes, one-by-one sends in
-order. What a consumer got is checked likewise, in order where one call gets a queue's messages. A run that is not right
-gives no figure, says why, and the command ends with 1. A rival that cannot be had on this machine is left out with the
-reason. CPU is the client's process, all threads; its server's beside it.
+Nothing unverified is printed. Sent messages are read back: each message once with its bytes, one-by-one sends in order.
+Consumed messages are checked likewise, in order where one call gets a queue's messages. A failed run gives no figure
+and prints its reason, and the command exits with 1. A rival that this machine lacks is left out with the reason.
+CPU is the client's process, all threads; its server's beside it.
 
 Figures are medians over the rounds, saved after each scenario in ``CMQ_BENCH_RESULTS``, by default
 ``benchmarks/results``. Servers keep their files in ``CMQ_BENCH_DIR``, by default ``build/bench/data``.
@@ -208,14 +208,14 @@ def warmed_count(rig: Rig, system: System, scenario: Scenario, body_bytes: int, 
 
 
 class Run:
-    """What was found so far."""
+    """The results so far."""
 
     def __init__(self, console: Console, rig: Rig, arguments: argparse.Namespace) -> None:
         self._console = console
         self._rig = rig
         self._arguments = arguments
         self.failed: dict[str, str] = {}
-        """What had no figure, and why."""
+        """Scenarios without a figure, with the reason."""
 
     def figures(self) -> Iterator[list[Figure]]:
         """Yield each scenario's figures; one failing system leaves the others going on."""
@@ -404,7 +404,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse()
-    # Whoever ends this run ends the servers with it.
+    # Ending this run ends the servers with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = table_console(stderr=arguments.json)
     parent = Path(os.environ.get("CMQ_BENCH_DIR", ROOT / "build" / "bench" / "data"))

@@ -39,8 +39,8 @@ def _run(program: str, *arguments: object) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
     if done.returncode != 0:
         raise SystemExit(f"{program} {' '.join(map(str, arguments))}: {done.stderr or done.stdout}")
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def measure(
@@ -51,8 +51,9 @@ def measure(
     Returns:
         ``messages/s`` and ``CPU us/message``; every message was there once.
     """
-    told = _run("consuming_main.py", name_server, topic, way, count, body_bytes, pull_batch)
-    return {"messages/s": told["count"] / told["seconds"], "CPU us/message": told["cpu_s"] * 1e6 / told["count"]}
+    report = _run("consuming_main.py", name_server, topic, way, count, body_bytes, pull_batch)
+    cpu_us = report["cpu_s"] * 1e6
+    return {"messages/s": report["count"] / report["seconds"], "CPU us/message": cpu_us / report["count"]}
 
 
 def measure_latency(

@@ -6,15 +6,15 @@
 with asynchronous flush. The load is ``cometmq bench``, one native thread: messages of 128 B are sent, then popped by
 32, four pops in flight on each connection, and acknowledged behind the next pop, each by a request of its own or all of
 an answer by one. Acks are merged in memory, ``enablePopBufferMerge=true`` in both brokers (upstream's default is
-``false``); rows named ``stored`` have it off. Then what is never acknowledged: what it takes of our broker's memory,
-and how long its revival takes both.
+``false``); rows named ``stored`` have it off. Then messages that are never acknowledged: their memory in our broker,
+and the time of their revival in both.
 
 **From Python.** ``cometmq.client`` and ``cometmq.aio`` at both brokers, Redis streams' consumer groups and NATS
 JetStream's pull consumers, each with one consumer, as ``make bench-client`` measures.
 
 Nothing unverified is printed. Each message was popped once with its bytes, each ack succeeded, and the group's offset
-reached the end of every queue; behind the invisible time of what was acknowledged, nothing of it had come back. What
-was not acknowledged came back, each message once. CPU is the broker's process, all threads. What this machine lacks is
+reached the end of every queue; after their invisible time no acknowledged message had come back. The
+others came back, each once. CPU is the broker's process, all threads. Servers that this machine lacks are
 left out, with the reason. Figures are medians over the rounds, saved in ``CMQ_BENCH_RESULTS``, by default
 ``benchmarks/results``; servers keep their files in ``CMQ_BENCH_DIR``, by default ``build/bench/data``.
 """
@@ -125,7 +125,7 @@ class Site:
 
 
 def retry_topic(group: str, topic: str) -> str:
-    """Where messages that were not acknowledged come again."""
+    """Return the topic where unacknowledged messages are redelivered."""
     return f"%RETRY%{group}_{topic}"
 
 
@@ -334,7 +334,7 @@ def is_wanted(arguments: argparse.Namespace, title: str) -> bool:
 
 
 class PythonRuns:
-    """What clients in Python do, in ``make bench-client``'s frame."""
+    """The scenarios of Python clients, run as ``make bench-client`` does."""
 
     def __init__(self, console: Console, arguments: argparse.Namespace) -> None:
         self._console = console
@@ -376,7 +376,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse()
-    # Whoever ends this run ends the servers with it.
+    # Ending this run ends the servers with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = table_console(stderr=arguments.json)
     with_java = not arguments.without_java

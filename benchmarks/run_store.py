@@ -7,7 +7,7 @@
 ``--only`` to the C program. Every step verifies its own results and fails rather than print a wrong figure; the others
 go on, and the command ends with 1. The figures are saved after each step in ``CMQ_BENCH_RESULTS``, by default
 ``benchmarks/results``, with the machine's facts and the load.
-Stores are made in ``CMQ_BENCH_DIR``, by default ``build/bench/data``: it should lie on the disk that is to be measured.
+Stores are made in ``CMQ_BENCH_DIR``, by default ``build/bench/data``: it should lie on the disk to measure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading from Python: iteration, bodies, tags, look-ups by key and by offset, a consumer group with commits.
 
 One store for the module: 1 million messages of 128 B in one queue, one key each, the tag ``rare`` on every thousandth
-and 16 others in turn. What each round gives is checked: how many messages, which ones, and the CRC over their bodies.
+and 16 others in turn. Each round's result is checked: how many messages, which ones, and the CRC over their bodies.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Meter:
             operations: how many operations a round does.
             unit: "msg/s", or "ns", "us" or "ms" per operation.
             cpu_clock: of this thread; ``time.process_time_ns`` where others work too.
-            info: what else to say of the figure.
+            info: further fields of the figure.
         """
         results: list[Result] = []
         cpu_ns: list[float] = []

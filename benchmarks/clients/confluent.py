@@ -47,7 +47,7 @@ class ConfluentWorker(Worker):
     """Producer and Consumer as they come, but for ``linger.ms`` where batches are not what is measured."""
 
     def create(self, servers: str, topic: str) -> None:
-        admin = AdminClient({"bootstrap.servers": servers})  # kept: what it was asked ends with it
+        admin = AdminClient({"bootstrap.servers": servers})  # kept: its pending requests end with it
         admin.create_topics([NewTopic(topic, QUEUES, 1)])[topic].result(LIMIT_S)
 
     def delete(self, servers: str, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""What is measured: scenarios, and the clients at their servers."""
+"""The measurements: scenarios, and the clients at their servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clients.worker import ACCUMULATED_WINDOW, BATCH, SHARED_BATCH, WINDOW, How
 
 
 class Kind(enum.Enum):
-    """What a client does."""
+    """A client's role."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -40,7 +40,7 @@ SCENARIOS = (
         Kind.PRODUCE,
         How.PIPELINED,
         5_000,
-        f"send, pipelined: up to {WINDOW:,} under way, none put into batches on purpose: send_async; Kafka's produce"
+        f"send, pipelined: up to {WINDOW:,} in flight, none batched on purpose: send_async; Kafka's produce"
         " with linger.ms=0 (its client sends what has queued up together all the same); NATS's publish_async; Redis's"
         f" pipelines of {WINDOW:,} XADD",
     ),
@@ -49,7 +49,7 @@ SCENARIOS = (
         Kind.PRODUCE,
         How.ACCUMULATED,
         10_000,
-        f"send, accumulated: single sends that the client puts into batches, up to {ACCUMULATED_WINDOW:,} under way:"
+        f"send, accumulated: single sends that the client puts into batches, up to {ACCUMULATED_WINDOW:,} in flight:"
         f" accumulate=True, in Java autoBatch (both 32 KiB or 10 ms); Kafka's produce with its default linger.ms",
     ),
     Scenario(
@@ -67,7 +67,7 @@ SCENARIOS = (
         How.LISTENER,
         25_000,
         f"consume, listener: a push consumer, one message a call, pulls of up to {BATCH:,}, 4 times as many waiting"
-        f" for each queue; Kafka's poll(), a message each, progress committed by itself; NATS's subscribe with a"
+        f" for each queue; Kafka's poll(), a message each, offsets committed automatically; NATS's subscribe with a"
         f" callback and an acknowledgement for each; Redis's XREADGROUP of {BATCH:,} with a call for each, and"
         " one XACK",
     ),
@@ -110,7 +110,7 @@ SHARED_SCENARIOS = (
         sizes=(128,),
     ),
 )
-"""What only ``make bench-pop`` runs."""
+"""Scenarios that only ``make bench-pop`` runs."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ SHARED_SYSTEMS = tuple(one for one in SYSTEMS if one.worker not in ("java", "kaf
 """Those that have such groups, from Python."""
 
 _NO_POLL = "asking for batches is what stands under batch listener"
-_NO_DEFAULTS = "the line is about what RocketMQ's clients do unless told"
+_NO_DEFAULTS = "the line is about the defaults of RocketMQ's clients"
 _ABSENT = {
     ("Kafka", How.POLL): _NO_POLL,
     ("NATS", How.POLL): _NO_POLL,

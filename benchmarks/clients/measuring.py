@@ -1,4 +1,4 @@
-"""What is timed in a worker: the clock with the processor time of the process, and what a listener collects."""
+"""Timing in a worker: the clock with the processor time of the process, and a collector for listeners."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """What has passed on the clock."""
+        """Elapsed wall-clock time."""
         return time.perf_counter() - self._begin
 
     def taken(self, messages: int) -> Taken:
-        """Return what has passed, for so many messages."""
+        """Return the elapsed times, for so many messages."""
         return Taken(time.perf_counter() - self._begin, time.process_time() - self._cpu, messages)
 
 
 class Collector:
     """Takes bodies, from any thread, until all are there. Runs from the first call to the last.
 
-    What connecting and sharing queues out take before the first message is not part of a rate, and neither are the
-    messages of the first call, which came before the clock ran.
+    A rate excludes the time of connecting and of sharing queues out before the first message, and the messages of the
+    first call, which came before the clock ran.
     """
 
     def __init__(self, count: int, on_done: Callable[[], object], *, is_ordered: bool = False) -> None:
@@ -192,7 +192,7 @@ def sent_ns_of(body: bytes) -> int:
 
 
 def times(numbers: range, per_s: int) -> Iterator[tuple[int, float]]:
-    """Yield each message's number and how many seconds there are until it is to be sent."""
+    """Yield each message's number and the seconds left until it is due."""
     begin = time.perf_counter()
     for place, number in enumerate(numbers):
         yield number, begin + place / per_s - time.perf_counter()

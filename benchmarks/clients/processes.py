@@ -83,7 +83,7 @@ class WorkerProcess:
 
 
 class JavaWorker(WorkerProcess):
-    """The official client, which is told what Python workers know: windows and consumers' settings."""
+    """The official client, with the Python workers' windows and consumer settings."""
 
     def ask(self, op: str, **arguments: object) -> dict[str, Any]:
         how = How(arguments.get("how", How.LISTENER))
@@ -130,7 +130,7 @@ def _java_command(home: Path) -> list[str]:
         "-Xms1g",
         "-Xmx1g",
         "-XX:+UseG1GC",
-        # As the Python clients are told; and not 20 s again where the broker did not know the group yet.
+        # As for the Python clients; and no second wait of 20 s if the broker did not know the group yet.
         f"-Drocketmq.client.rebalance.minInterval={REBALANCE_MS}",
         "-Drocketmq.client.rebalance.waitInterval=1000",
         f"-Duser.home={home}",

@@ -1,4 +1,4 @@
-"""What every worker does: one client library in a process of its own, which serves requests one after the other.
+"""The base of every worker: one client library in a process of its own, which serves requests one after the other.
 
 A worker lives through the whole run, so that none is measured while it is still warming up; clients are made anew for
 each request. Times are taken here, around the library's calls alone: bodies are made before, and checked behind.
@@ -19,7 +19,7 @@ from clients.messages import check_ascending, check_once_each, make_bodies, numb
 
 QUEUES = 8
 WINDOW = 1_000
-"""Sends under way at most where they are pipelined."""
+"""Maximum sends in flight where they are pipelined."""
 ACCUMULATED_WINDOW = 10_000
 """The same where the client puts them into batches."""
 REBALANCE_MS = 50
@@ -121,5 +121,5 @@ class Worker(ABC):
 
 
 def not_in_time(what: str) -> TimeoutError:
-    """Return the error for what takes too long."""
+    """Return the error for an operation that takes too long."""
     return TimeoutError(f"{what} took more than {LIMIT_S:.0f} s")

@@ -24,7 +24,7 @@ KINDS = {
 
 
 def main() -> None:
-    # What a library prints must not end up between answers.
+    # Output that a library prints must not end up between answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     module, name = KINDS[sys.argv[1]]
@@ -32,7 +32,7 @@ def main() -> None:
     for line in sys.stdin:
         try:
             answer = json.dumps({"row": worker.serve(json.loads(line))}) + '\n{"done": true}'
-        except Exception as error:  # noqa: BLE001 - the runner is told, whatever it was
+        except Exception as error:  # noqa: BLE001 - the runner reports every error
             text = f"{type(error).__name__}: {error}"
             answer = json.dumps({"error": text, "trace": traceback.format_exc()})
         print(answer, file=answers, flush=True)

@@ -4,7 +4,7 @@
  * warm, with memcpy into warm pages; sync with pwrite and fdatasync per group. The groups of several appenders are recorded while the store
  * runs and written again one for one.
  *
- *   fresh      a new store, from its first byte on: what a program meets that appends some hundred megabytes and ends
+ *   fresh      a new store, from its first byte on: the case of a program that appends some hundred megabytes and ends
  *   warm       a segment that the prewarming helper had made ready, as it is a segment ahead under steady appends
  *   sustained  gigabytes through several segments, all the store's threads at work; process CPU counts them too
  *
@@ -29,7 +29,7 @@ typedef struct run_plan {
     uint32_t repeats;
 } run_plan;
 
-/* What one run took, per message. */
+/* The times of one run, per message. */
 typedef struct run_times {
     double wall_s, cpu_s, process_cpu_s;
 } run_times;

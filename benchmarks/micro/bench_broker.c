@@ -1,4 +1,5 @@
-/* bench_broker: what the broker's loop takes for a send and for a pull, over a loopback socket, client and loop a thread each.
+/* bench_broker: the cost of a send and of a pull in the broker's loop, over a loopback socket, client and loop a thread
+ * each.
  *
  * Figures are the loop thread's own CPU time per message, system calls included, and messages per second of wall time, which the client shares. Sends have
  * JSON headers as the official client writes them (365 B), bodies of 128 B and 1 KiB, under either flush mode; in flight per connection: 1, 32, 512.

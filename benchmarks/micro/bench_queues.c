@@ -79,7 +79,7 @@ static void bench_put(cmq_queue *queue, cmq_queues *queues)
     const int64_t count = b.quick ? 10000 : 1000000;
     double alone[BENCH_REPEATS], in_lots[BENCH_REPEATS], all[BENCH_REPEATS];
     for (int r = 0; r < BENCH_REPEATS; r++) {
-        const int64_t lot = 8000;   /* what fits the ring, so that no file is written while the clock runs */
+        const int64_t lot = 8000;   /* fits the ring, so that no file is written while the clock runs */
         double alone_s = 0, lots_s = 0;
         const double begin = bench_cpu_s();
         for (int64_t done = 0; done < count; done += lot) {
@@ -264,7 +264,7 @@ static void bench_many(void)
     bench_random_puts(queues, count);
     cmq_queues_destroy(queues);
 
-    malloc_trim(0);   /* what the first life freed does not hide what the second takes */
+    malloc_trim(0);   /* memory that the first life freed must not hide the second one's use */
     int64_t end;
     begin = wall_s();
     queues = open_queues();

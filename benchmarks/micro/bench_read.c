@@ -1,9 +1,9 @@
 /* bench_read: nanoseconds per message of reading: iteration over a queue and over the whole log, tag scan, look-up by queue offset, by physical
  * offset and by key.
  *
- * One store: `messages` of one queue, 16 tags in random order, one key each; read while its pages are in memory. Times are CPU of the reading
- * thread. Floors of the same run: one load per record in log order (iteration), one word of each cache line of the units (scan), one load at
- * random records (look-ups): what the memory alone costs.
+ * One store: `messages` of one queue, 16 tags in random order, one key each; read while its pages are in memory. Times
+ * are CPU of the reading thread. Floors of the same run: one load per record in log order (iteration), one word of each
+ * cache line of the units (scan), one load at random records (look-ups): the cost of the memory alone.
  *
  * Checked: every walk finds each message once, in order, with the sum of its body's numbers; each scan finds what a scan of our own list of
  * tags says; each look-up finds the message that was asked for.

@@ -93,7 +93,7 @@ static void measure_write(bench_log *into, cmq_record_fields *fields, size_t bod
     bench_print(name, seconds, (double)into->records * rounds, (double)into->used / (double)into->records);
 }
 
-/* What the same bytes cost when they are only copied: the floor under the figures of encode. */
+/* The cost of only copying the same bytes: the floor under the figures of encode. */
 static void measure_copy(bench_log *into, size_t body_bytes, int rounds)
 {
     const size_t record_bytes = body_bytes + 165;   /* as with the client's properties */

@@ -6,7 +6,8 @@
  * at random offsets among all messages and among the newest million, and memory. With --directory a fill that was interrupted goes on where it
  * stopped; --keep leaves the store. 100 million messages take 26 GB of disk.
  *
- * Look-ups among all messages of a store larger than memory wait for the disk; those among the newest million do not, so the two are told apart.
+ * Look-ups among all messages of a store larger than memory wait for the disk; those among the newest million do not,
+ * so the two are measured separately.
  * Checked: the number of messages, and body and CRC of each message that was looked up.
  */
 #include <dirent.h>

@@ -1,8 +1,9 @@
 /* bench_scan: nanoseconds per row of columns made from the log: bodies as views and gathered, with and without the other columns.
  *
- * One queue of a store whose pages are in memory, bodies of 128 bytes and of 1 KiB; one core's CPU time. The floor of each figure is a bare C loop
- * over the same records in the same run, which is given the records' places, fetches ahead, and writes the same columns into arrays that it uses again
- * for every batch: what memory and stores alone cost.
+ * One queue of a store whose pages are in memory, bodies of 128 bytes and of 1 KiB; one core's CPU time. The floor of
+ * each figure is a bare C loop over the same records in the same run, which is given the records' places, fetches
+ * ahead, and writes the same columns into arrays that it uses again for every batch: the cost of memory and stores
+ * alone.
  *
  * Checked: every scan gives every row once, in order, with its own offset; an order-sensitive hash of every body byte equals that of what was
  * appended, for views and for gathered bodies; as many texts as were appended are there.

@@ -70,7 +70,7 @@ static void measure(const cmq_tag_scan_variant *variant, const uint8_t *units, s
     bench_print(name, seconds, (double)(count * rounds), CMQ_TAGSCAN_UNIT_BYTES);
 }
 
-/* What it costs to read one word of every cache line: the floor under the figures from memory. */
+/* The cost of reading one word of every cache line: the floor under the figures from memory. */
 static void measure_floor(const uint8_t *units, size_t count)
 {
     double seconds[BENCH_REPEATS];

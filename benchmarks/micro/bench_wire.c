@@ -151,7 +151,7 @@ static int64_t read_header(const cmq_command *command, bool pull)
     return header.queue_id;
 }
 
-/* Every frame `rounds` times; what comes of it is summed so that nothing is left out. */
+/* Parse every frame `rounds` times; the results are summed so that the compiler removes nothing. */
 static int64_t parse_all(const frames *from, parse_kind kind, bool pull, int rounds)
 {
     static cmq_command command;

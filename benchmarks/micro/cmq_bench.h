@@ -1,4 +1,4 @@
-/* cmq_bench: what every micro benchmark uses: a clock, repeats, and figures as one JSON object a line.
+/* cmq_bench: shared parts of the micro benchmarks: a clock, repeats, and figures as one JSON object a line.
  *
  * A program measures each figure BENCH_REPEATS times and prints the median with the spread. It checks its own result
  * with
@@ -32,7 +32,7 @@ static inline bool bench_is_quick(int argc, char **argv)
     return false;
 }
 
-/* CPU seconds of this thread: what other programs on the machine take is not counted. */
+/* CPU seconds of this thread: other programs on the machine do not count. */
 static inline double bench_cpu_s(void)
 {
     struct timespec now;

@@ -1,9 +1,9 @@
-/* cmq_bench_store: what benchmarks of a whole store share: a directory of their own, batches whose every body is known, reading all
- * of it back, and figures that say beside their value what the same work costs without us.
+/* cmq_bench_store: shared parts of the benchmarks of a whole store: a directory of their own, batches whose every body
+ * is known, reading all of it back, and figures that give beside their value the cost of the same work without us.
  *
- * A figure's floor is measured in the same run, turn by turn with the figure, so that a noisy machine disturbs both. `ratio` is
- * always the better the larger: floor time / our time, or our rate / the floor's.
- * CMQ_BENCH_DIR: where stores are made (else TMPDIR, else /tmp); it should be on the disk that is to be measured.
+ * A figure's floor is measured in the same run, turn by turn with the figure, so that a noisy machine disturbs both.
+ * `ratio` is always the better the larger: floor time / our time, or our rate / the floor's. CMQ_BENCH_DIR: where
+ * stores are made (else TMPDIR, else /tmp); it should be on the disk to measure.
  */
 #ifndef CMQ_BENCH_STORE_H
 #define CMQ_BENCH_STORE_H
@@ -44,7 +44,7 @@ static inline double bench_clock_s(clockid_t clock)
 
 static inline double bench_wall_s(void) { return bench_clock_s(CLOCK_MONOTONIC); }
 
-/* CPU seconds of all threads: what the store's own threads take is counted too. */
+/* CPU seconds of all threads, the store's own included. */
 static inline double bench_process_cpu_s(void) { return bench_clock_s(CLOCK_PROCESS_CPUTIME_ID); }
 
 /* ---- figures ---- */
@@ -92,7 +92,7 @@ static inline void bench_figure(const char *name, const char *unit, const bench_
     fflush(stdout);
 }
 
-/* What is being measured, on standard error: a run takes minutes. */
+/* Print the current measurement to standard error: a run takes minutes. */
 static inline void bench_say(const char *what) { fprintf(stderr, "  %s\n", what); }
 
 /* Only what the second argument of `--only TEXT` is part of. */

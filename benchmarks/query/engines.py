@@ -18,11 +18,11 @@ Ask = Callable[[], Answer]
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked."""
+    """A query of the benchmark."""
 
     name: str
     columns: tuple[str, ...]
-    """What is read of the store."""
+    """The columns read from the store."""
     condition: str
     """SQL that the Parquet files are filtered by; the scan has a filter of its own for it."""
     filters: dict[str, Any]

@@ -58,7 +58,7 @@ def check(answers: dict[Key, Answer], data: DataSet) -> None:
 
 @dataclass
 class Taken:
-    """What a question took, round by round."""
+    """The times of a question, round by round."""
 
     wall_ms: list[float] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)

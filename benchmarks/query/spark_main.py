@@ -32,7 +32,7 @@ ROUNDS = 3
 
 @dataclass
 class Taken:
-    """What a question took, round by round."""
+    """The times of a question, round by round."""
 
     wall_ms: list[float] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Session:
-    """What all parts need."""
+    """The context that all parts share."""
 
     spark: SparkSession
     sources: Sources

@@ -1,4 +1,4 @@
-"""What Spark is asked in batches: the log, Parquet of the same rows, and a source of tuples. Answers must agree."""
+"""Spark's batch queries: the log, Parquet of the same rows, and a source of tuples. Answers must agree."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _RENAMED = (
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: of the log by columns and options, of Parquet by a condition."""
+    """A query: of the log by columns and options, of Parquet by a condition."""
 
     name: str
     answer: str
@@ -44,7 +44,7 @@ class Question:
 
     @property
     def columns(self) -> str:
-        """What is read of the log: as the frame is loaded, since Spark asks a Python source for all of it."""
+        """The columns read from the log: as the frame is loaded, since Spark asks a Python source for all of it."""
         return NARROW.get(self.name, FIVE)
 
 

@@ -1,4 +1,4 @@
-"""What Spark does over time: catching up, micro-batches of a few rows beside its own rate source, and writing."""
+"""Spark's streams: catching up, micro-batches of a few rows beside its own rate source, and writing."""
 
 from __future__ import annotations
 

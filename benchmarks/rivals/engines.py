@@ -2,11 +2,11 @@
 
 Each engine has two modes, and says in words what each promises:
 
-* ``durable``: what was appended is on disk when the call returns.
+* ``durable``: appended messages are on disk when the call returns.
 * ``relaxed``: the engine's fast setting; a power loss may take the newest messages, the death of the process may not.
 
 Each is used as its documentation advises for speed, through its own interface: batches where it has them, one
-transaction for many messages where it has transactions. What an engine has not is left out, never imitated.
+transaction for many messages where it has transactions. Features that an engine lacks are left out, never imitated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def consume_all(self) -> Iterator[bytes]:
-        """Yield every body in order, storing progress: what was consumed does not come again after a restart."""
+        """Yield every body in order, storing progress: consumed messages are not redelivered after a restart."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """One engine, one mode, one size, in a fresh process: ``python -m rivals.rival_main lmdb durable 128 1000 --quick``.
 
-Prints one figure a line. What was appended is read back twice, left in place and consumed, and must be the same
-messages in the same order (number and CRC); else the process fails and prints no figure.
+Prints one figure a line. The appended messages are read back twice, left in place and consumed, and must be the same
+in the same order (number and CRC); else the process fails and prints no figure.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class _Clock:
         self.is_over.set()
         return True
 
-    def told(self, body_bytes: int) -> str:
+    def report(self, body_bytes: int) -> str:
         check_bodies(self.bodies, self._count, body_bytes)
         seconds, cpu_s = (end - begin for begin, end in zip(self._began, self._ended, strict=True))
         return json.dumps({"count": self._count, "seconds": seconds, "cpu_s": cpu_s})
@@ -178,7 +178,7 @@ def main() -> int:
         asyncio.run(_run_aio(clock, topic, settings))
     else:
         WAYS[way](clock, topic, settings, batch)
-    print(clock.told(body_bytes))
+    print(clock.report(body_bytes))
     return 0
 
 

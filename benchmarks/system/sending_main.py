@@ -93,7 +93,7 @@ async def _send_aio(producer: aio.Producer, topic: str, bodies: Iterator[bytes],
         _check(await future)
 
 
-def _told(count: int, began: tuple[float, float]) -> str:
+def _report(count: int, began: tuple[float, float]) -> str:
     seconds, cpu_s = time.perf_counter() - began[0], time.process_time() - began[1]
     return json.dumps({"count": count, "seconds": seconds, "cpu_s": cpu_s})
 
@@ -110,7 +110,7 @@ async def _main_aio(name_server: str, topic: str, way: str, count: int, body_byt
         bodies = [body_of(i, body_bytes) for i in range(warm, count)]
         began = _now()
         await _send_aio(producer, topic, iter(bodies), under_way)
-        return _told(count - warm, began)
+        return _report(count - warm, began)
 
 
 def main() -> int:
@@ -129,7 +129,7 @@ def main() -> int:
         began = _now()
         function(producer, topic, iter(bodies), under_way)
         producer.flush()
-        print(_told(count - warm, began))
+        print(_report(count - warm, began))
     return 0
 
 
