@@ -1,8 +1,9 @@
 /* Tests csrc/base/cmq_file.c and cmq_file_posix.c: exact transfers, typed errors that name the path, holes, mappings, names, paths as text.
  *
  * Threads: yes
- * What the machine's own file system does not do is forced in a child process: a limit on file sizes cuts writes short, a seccomp filter
- * takes fallocate and MADV_POPULATE_WRITE away and fails fdatasync, a tiny tmpfs is full. Where a child may not do that, the case says so and is left out.
+ * Failures that the machine's own file system does not have are forced in a child process: a limit on file sizes cuts
+ * writes short, a seccomp filter takes fallocate and MADV_POPULATE_WRITE away and fails fdatasync, a tiny tmpfs is
+ * full. Where a child may not do that, the case prints so and is skipped.
  */
 #include "base/cmq_file.h"
 
@@ -355,7 +356,7 @@ static bool write_text(const char *path, const char *text)
     return written;
 }
 
-/* A place to mount in, that nobody else sees; who is not root becomes root of it. */
+/* A mount namespace of its own; a user who is not root becomes root of it. */
 static bool enter_own_mounts(void)
 {
     char map[64];

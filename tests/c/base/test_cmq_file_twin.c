@@ -1,4 +1,5 @@
-/* Tests tests/c/support/cmq_file_twin.c, the file system that loses what was not synced: what it must keep, what it must sometimes lose.
+/* Tests tests/c/support/cmq_file_twin.c, the file system that loses unsynced changes: those it must keep, those it must
+ * sometimes lose.
  *
  * Threads: yes
  * "Sometimes" is checked over a few hundred images, whose odds make a miss less likely than one in 10^9.
@@ -281,7 +282,7 @@ static void mapped_stores_are_unsynced_until_synced(void)
     stop();
 }
 
-/* What was written back early stays possible when it has been overwritten since. */
+/* A version that was written back early stays possible when it has been overwritten since. */
 static void versions_between_come_up(void)
 {
     start();
@@ -514,7 +515,7 @@ static void directories_are_durable_when_made_and_lost_when_not_synced(void)
     stop();
 }
 
-/* What stands in for a syncfs that reports no failures: each file and name of a tree. */
+/* The replacement for a syncfs that reports no failures syncs each file and name of a tree. */
 static void a_tree_is_synced(void)
 {
     start();

@@ -32,7 +32,7 @@ static void fresh_path(void)
 
 enum { CHILD_GOT_IT, CHILD_REFUSED, CHILD_FAILED };
 
-/* What was printed so far must not come out of the child as well. */
+/* Flush first: the child must not print buffered output again. */
 static pid_t fork_child(void)
 {
     fflush(stdout);

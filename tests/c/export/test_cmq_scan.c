@@ -476,7 +476,7 @@ static size_t wire_body(const char *prefix, int count, uint8_t *into)
     return (size_t)(at - into);
 }
 
-/* "Compressed" is reversed; a body that begins with '?' is none. */
+/* "Compressed" is reversed; a body that begins with '?' is invalid. */
 static cmq_status unreverse(void *context, int32_t sys_flag, cmq_slice stored, cmq_scan_room *room)
 {
     ++*(int *)context;
@@ -658,7 +658,7 @@ static void damage(void)
 
 /* ---- keys ---- */
 
-/* What reading everything and comparing gives: keys with `follow` are filtered as they come. */
+/* The result equals a filtered read of everything: keys with `follow` are filtered as they come. */
 static void compare_keys(cmq_scan_options options, const char *topic)
 {
     static char filtered[65536];
@@ -727,7 +727,7 @@ static void by_key(void)
     kit_close(store);
 }
 
-/* Whoever filters long is let in between. */
+/* A scan that filters for long pauses in between. */
 static void a_filter_pauses(void)
 {
     start();
@@ -797,8 +797,9 @@ static void check_sparse_keys(int end)
     store = writer;
 }
 
-/* A crash of another program's: upstream's rule drops the newest index file, and puts again only the keys of what is read again, here none. What is lost
- * stays lost through closing, crashing, further keys and another program's visit; it is found all the same. */
+/* A crash of another program's: upstream's rule drops the newest index file, and enters again only the keys of the
+ * records that are read again, here none. Lost keys stay lost through closing, crashing, further keys and another
+ * program's visit; their messages are found all the same. */
 static void keys_that_a_crash_took(void)
 {
     start();

@@ -1,5 +1,5 @@
-/* test_cmq_net: a server turned by hand: frames in pieces, many of them, those that lie; answers at once, later and too late; the ends of
- * connections; the control queue; draining and destroying with work under way.
+/* test_cmq_net: a server turned by hand: frames in pieces, many of them, those that lie; answers at once, later and too
+ * late; the ends of connections; the control queue; draining and destroying with work in progress.
  */
 #include "net/cmq_net.h"
 
@@ -74,7 +74,7 @@ static void bodies_of(uint32_t count, size_t body_bytes_max, size_t piece_max)
     free(stream);
 }
 
-/* Whatever the pieces that a stream comes in, every frame is served once, in order, with its bytes. */
+/* However a stream is cut into pieces, every frame is served once, in order, with its bytes. */
 static void pieces_of_any_size(void)
 {
     bodies_of(20, 40, 1);
@@ -209,7 +209,8 @@ static void a_client_that_leaves(void)
     netkit_stop(&server);
 }
 
-/* Who closes its half still gets what it is owed: what waits for the disk, what Python has, what the socket did not take yet. */
+/* A client that half-closes still gets its responses: those that wait for the disk, those that Python has, those that
+ * the socket did not take yet. */
 static void a_client_that_half_closes(void)
 {
     begin();
@@ -296,7 +297,7 @@ static void closed_while_output_is_pending(void)
     netkit_stop(&server);
 }
 
-/* What is lent is given back once: when it was sent, and when the connection goes before. */
+/* Lent bytes are returned once: when they were sent, or when the connection ends before. */
 static void lent_bytes(void)
 {
     begin();
@@ -464,7 +465,7 @@ static void draining(void)
     const uint32_t requests = server.states[0]->requests;
     netkit_write(fd, frame, netkit_frame(frame, ASK_SILENT, 5, CMQ_COMMAND_ONEWAY, CMQ_SLICE_NONE));
     NETKIT_UNTIL(&server, server.states[0]->requests == requests + 1);
-    /* What was there goes on. */
+    /* Requests in progress go on. */
     CHECK(!cmq_net_is_idle(server.net));
     cmq_control_item item;
     CHECK_INT(cmq_net_control_take(server.net, &item, 1), 1);
@@ -560,7 +561,7 @@ static void addresses_and_loops(void)
     netkit_stop(&server);
 }
 
-/* What a connection's socket is set to, without a call per connection. */
+/* The options of a connection's socket, without a call per connection. */
 static void sockets(void)
 {
     begin();

@@ -132,7 +132,7 @@ static void descriptors_of_the_store(void)
     set_descriptors(before.rlim_cur);
 }
 
-/* Without descriptors clients are told so, and the loop does not turn in vain. */
+/* Without descriptors clients are refused, and the loop does not spin. */
 static void descriptors(void)
 {
     struct rlimit before;
@@ -197,7 +197,7 @@ static void frames(void)
         close(bad);
         CHECK_INT(netkit_counters(&server).closed_corrupt, i + 1);
     }
-    /* A header longer than its frame; one of another format; one that is none. What came before is answered. */
+    /* A header longer than its frame; one of another format; an invalid one. Requests before it are answered. */
     const uint32_t words[][2] = {{20, 17}, {20, 0x02000002}, {6, 2}};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         const int bad = netkit_connect(&server);
@@ -263,7 +263,7 @@ static void buffered_input(void)
     for (int i = 0; i < CONNS; i++) close(fds[i]);
     NETKIT_UNTIL(&server, netkit_counters(&server).open == 1);
     CHECK_INT(netkit_counters(&server).buffered_bytes, 0);
-    /* What was given back can be had again: nothing of the account is lost. */
+    /* Released bytes can be taken again: the account loses nothing. */
     for (int i = 0; i < 5; i++) {
         const int fd = netkit_connect(&server);
         claim(fd, 800000, 400000);
@@ -412,7 +412,7 @@ static void partial_frames_make_room(void)
 
 /* ---- slow readers ---- */
 
-/* Who does not take answers is not read any more; when they are taken, everything goes on, in order. */
+/* A client that takes no responses is not read any more; when it takes them, everything goes on, in order. */
 static void pause_and_resume(void)
 {
     netkit_prepare(&server);
@@ -443,7 +443,7 @@ static void pause_and_resume(void)
     netkit_stop(&server);
 }
 
-/* What comes without being asked for (answers to holds, frames from Python) has a limit, too. */
+/* Output without a request (answers to holds, frames from Python) has a limit, too. */
 static void slow_reader(void)
 {
     netkit_prepare(&server);
@@ -629,7 +629,7 @@ static void full_control_queue(void)
     netkit_write(fd, frame, netkit_frame(frame, 0, 4, CMQ_COMMAND_RESPONSE, CMQ_SLICE_NONE));
     netkit_request(fd, ASK_CONTROL, 5, CMQ_SLICE_NONE);
     (void)netkit_expect(fd, 2, 5);   /* neither the one-way request nor the response was answered */
-    expect_served(fd, 6);         /* what the loop serves itself goes on */
+    expect_served(fd, 6);         /* requests that the loop serves go on */
     CHECK_INT(netkit_counters(&server).control_refused, 3);
     cmq_control_item items[8];
     CHECK_INT(take_all(items, 8), 3);
@@ -640,7 +640,7 @@ static void full_control_queue(void)
     NETKIT_UNTIL(&server, netkit_counters(&server).control_items == 4);
     CHECK_INT(take_all(items + 3, 5), 1);
     for (int i = 1; i < 4; i++) cmq_control_item_done(server.net, &items[i]);
-    /* That a connection is gone is told although the queue is full. */
+    /* The end of a connection is reported although the queue is full. */
     for (int32_t i = 0; i < 3; i++) netkit_request(fd, ASK_CONTROL, 10 + i, CMQ_SLICE_NONE);
     NETKIT_UNTIL(&server, netkit_counters(&server).control_items == 7);
     shutdown(fd, SHUT_RDWR);
@@ -868,7 +868,7 @@ static void a_child_lets_go(void)
     if (child == 0) {
         cmq_net_abandon(server.net);
         close(fd);
-        /* Whoever the parent talks to sees the end of it when the parent closes: no descriptor is left here. */
+        /* Peers must see the parent close: this child keeps no descriptor. */
         pause();
     }
     CHECK(child > 0);

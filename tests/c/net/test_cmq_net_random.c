@@ -23,7 +23,7 @@
 
 typedef struct client {
     int fd;              /* -1: not connected */
-    bool bad;            /* has sent, or been told to be sent, what ends its connection */
+    bool bad;            /* its connection will end, by bytes that it sent or that were sent for it */
     int32_t asked;       /* opaque of the next request */
     size_t begin, end;   /* of what is still to be written */
     size_t part;         /* bytes of the answer that is being read */
@@ -133,7 +133,7 @@ static void act(client *one)
     switch (below(40)) {
     case 0: drop(one); break;
     case 1:
-        one->bad = true;   /* what it is owed may be cut off after a while */
+        one->bad = true;   /* its responses may be cut off after a while */
         shutdown(one->fd, SHUT_WR);
         break;
     case 2: break;
@@ -193,7 +193,7 @@ static void step(void)
         cmq_loop_wake(server.states[0]->loop);
     }
     if (what == 20 && below(5) == 0) {
-        /* Whoever is in the middle of a frame may be too slow now. */
+        /* Clients in the middle of a frame may be too slow now. */
         for (int i = 0; i < CLIENTS; i++) clients[i].bad = true;
         server.now_ns += (int64_t)below(40000) * NETKIT_MS;
     }

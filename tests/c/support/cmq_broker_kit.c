@@ -148,7 +148,8 @@ void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_
 
 void kit_broker_pass_pops(kit_broker *kit, int64_t ms)
 {
-    enum { ROUNDS = 4, STEP_MS = 500 };   /* what one of them stores the next finds in the round behind */
+    /* a record that one of them stores is found by the next in the following round */
+    enum { ROUNDS = 4, STEP_MS = 500 };
     for (int64_t passed = 0; passed <= ms; passed += STEP_MS) {
         const int64_t step_ms = ms - passed < STEP_MS ? ms - passed : STEP_MS;
         kit->now_ns += step_ms * INT64_C(1000000);

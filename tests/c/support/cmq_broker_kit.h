@@ -1,6 +1,6 @@
 /* cmq_broker_kit: a broker on a free port of the loopback, without threads of its loops: a test sends, turns, and reads what came.
  *
- * Time stands still until kit_broker_pass moves it. A failed check ends the program, so nothing here returns a status.
+ * Time is frozen until kit_broker_pass moves it. A failed check ends the program, so nothing here returns a status.
  */
 #ifndef CMQ_BROKER_KIT_H
 #define CMQ_BROKER_KIT_H
@@ -38,7 +38,7 @@ void kit_broker_serve(kit_broker *kit, cmq_store *store, const cmq_broker_option
 void kit_broker_start_pops(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra);
 /* The same on so many loops, which turn one after another; connections are dealt out among them. */
 void kit_broker_start_pops_on(kit_broker *kit, const char *root, cmq_flush_mode flush, const cmq_pop_service_options *extra, uint32_t loops);
-/* The same with loops that run in threads; flush mode is async. Pops' time stands still all the same. */
+/* The same with loops that run in threads; flush mode is async. Pops' time is frozen all the same. */
 void kit_broker_start_pops_threads(kit_broker *kit, const char *root, const cmq_pop_service_options *extra, uint32_t loops);
 /* The same over a store that is open, at this time of its clock; the offsets are empty. */
 void kit_broker_serve_pops(kit_broker *kit, cmq_store *store, int64_t now_ms, const cmq_pop_service_options *extra);
@@ -64,7 +64,7 @@ void kit_request(int client, int32_t code, int32_t opaque, int32_t flag, cmq_hea
 /* The same in JSON, without a failure of the test: false when the peer has gone. */
 bool kit_try_request(int client, int32_t code, int32_t opaque, const kit_field *fields, const void *body, size_t bytes);
 
-/* One turn of the broker; then time stands still again. */
+/* One turn of the broker; then time is frozen again. */
 void kit_broker_turn(kit_broker *kit);
 void kit_broker_pass(kit_broker *kit, int64_t ms);
 

@@ -298,7 +298,7 @@ static void serve_offset(cmq_fake_broker *broker, fake_conn *conn)
     answer(conn, broker->command.format, broker->command.opaque, 0, fields, 1, CMQ_SLICE_NONE);
 }
 
-/* False: the connection is to be closed. */
+/* False: close the connection. */
 static bool serve(cmq_fake_broker *broker, fake_conn *conn, const cmq_frame *frame)
 {
     CHECK_OK(cmq_command_parse(frame, broker->scratch, SCRATCH_BYTES, &broker->command));

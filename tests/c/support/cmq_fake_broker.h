@@ -1,8 +1,8 @@
-/* cmq_fake_broker: a broker of one topic in memory, on a thread of its own, that can be told to err.
+/* cmq_fake_broker: a broker of one topic in memory, on a thread of its own, with faults on request.
  *
- * Serves sends (310, 320), pulls (11; held ones are answered when something comes), last offsets (30), pops of
- * all queues (200050, never held), acks of one message (200051) and a group's offsets (14), in the format of the request. What it stores are records as a
- * broker's.
+ * Serves sends (310, 320), pulls (11; held ones are answered when something comes), last offsets (30), pops of all
+ * queues (200050, never held), acks of one message (200051) and a group's offsets (14), in the format of the request.
+ * It stores records as a broker does.
  *
  * Threads: yes: start and stop from the test, the rest is its own.
  */

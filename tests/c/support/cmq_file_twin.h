@@ -1,13 +1,14 @@
 /* cmq_file_twin: a cmq_fs for tests: real files under one directory, and a memory of what would survive a power loss.
  *
- * Owns:      what every file looked like when it was last synced, the directory changes that no sync_directory covers yet, and
- *            a descriptor per file until the twin is closed.
+ * Owns:      the content of every file at its last sync, the directory changes that no sync_directory covers yet, and a
+ *            descriptor per file until the twin is closed.
  * Model:     tests/crash/FAULTS.md. In short: at any call any subset of the sectors (512 B), lengths, creations, renames and
  *            removals that no sync covers may be lost. The twin never calls a real fsync: its syncs are notes in its memory.
- * Use:       make it over a directory (what is there counts as durable), give cmq_file_twin_fs() to the store, and ask for crash
- *            images, from a hook at a call or at any time between; then open the image with cmq_fs_posix(), or another twin.
+ * Use:       make it over a directory (existing files count as durable), give cmq_file_twin_fs() to the store, and ask
+ *            for crash images, from a hook at a call or at any time between; then open the image with cmq_fs_posix(),
+ *            or another twin.
  * Threads:   all functions from any thread. Stores into mappings are seen when the twin compares, without a call.
- * Errors:    what the twin itself cannot do ends the test (cmq_test_fail); the store sees only the faults asked for.
+ * Errors:    the twin's own failures end the test (cmq_test_fail); the store sees only the faults asked for.
  * Limits:    files below the root change through the twin only; no links; files up to 256 MiB, kept in memory whole.
  */
 #ifndef CMQ_FILE_TWIN_H
@@ -66,7 +67,7 @@ cmq_fs *cmq_file_twin_fs(cmq_file_twin *twin);
 
 typedef enum cmq_twin_style {
     CMQ_TWIN_NOTHING,      /* nothing unsynced survives */
-    CMQ_TWIN_EVERYTHING,   /* all survives: what a killed process leaves */
+    CMQ_TWIN_EVERYTHING,   /* all survives, as after a killed process */
     CMQ_TWIN_MIX,          /* a random choice of what survives */
     CMQ_TWIN_STYLES
 } cmq_twin_style;
@@ -108,7 +109,7 @@ typedef struct cmq_twin_fault {
     cmq_twin_kind kind;   /* or CMQ_TWIN_ANY_CHANGE */
     uint64_t nth;         /* 1: the next such call */
     uint64_t times;       /* how many calls in a row fail; 0: all from then on */
-    int sys_errno;        /* EIO, ENOSPC, ...; what the store sees is cmq_fail_errno of it */
+    int sys_errno;        /* EIO, ENOSPC, ...; the store gets cmq_fail_errno of it */
     bool halfway;         /* WRITE, RESERVE, PUNCH: the first half of the bytes is done before the failure */
     bool dead;            /* the process dies at this call: with times 0 and any change. No hook is called from then on, and a sync that fails taints nothing */
 } cmq_twin_fault;
@@ -117,7 +118,7 @@ typedef struct cmq_twin_fault {
  * because the kernel marks pages clean when their write-back fails. At most 16 at a time. */
 void cmq_file_twin_fail(cmq_file_twin *twin, const cmq_twin_fault *fault);
 
-/* No more faults; what they did stays. */
+/* No more faults; their effects stay. */
 void cmq_file_twin_clear_faults(cmq_file_twin *twin);
 
 /* How many calls failed by a fault. */
@@ -126,7 +127,7 @@ uint64_t cmq_file_twin_failures(cmq_file_twin *twin);
 /* Syncs of these kinds (CMQ_TWIN_BIT, CMQ_TWIN_ALL_SYNCS) answer CMQ_OK and make nothing durable: a store whose flush was left out. */
 void cmq_file_twin_ignore_syncs(cmq_file_twin *twin, unsigned kinds);
 
-/* What disk_space answers; NULL: the truth again. */
+/* The result of disk_space; NULL: the real one again. */
 void cmq_file_twin_set_disk_space(cmq_file_twin *twin, const cmq_disk_space *space);
 
 #endif

@@ -1,7 +1,7 @@
-/* cmq_file_twin_image: writes what the disk may hold after a power loss.
+/* cmq_file_twin_image: writes a possible content of the disk after a power loss.
  *
  * Way: pending changes of names -> kept or lost -> the tree of an image; per file in it: each unit from now, from between, or as synced.
- * What may be lost, and why: tests/crash/FAULTS.md.
+ * The losses that are possible, and why: tests/crash/FAULTS.md.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -496,5 +496,5 @@ void twin_write_back_some(cmq_file_twin *twin)
     twin_bytes_need(&node->middle, twin->now.bytes);
     for (uint64_t sector = 0; sector < sectors_of(&node->middle); sector++)
         if (twin_random_below(twin, one_in) == 0) copy_sector(&node->middle, &twin->now, sector);
-    node->middle.bytes = length;   /* what lies behind it stays: with a later length a sector is still as it once was */
+    node->middle.bytes = length;   /* bytes behind it stay: with a later length a sector is still as it once was */
 }

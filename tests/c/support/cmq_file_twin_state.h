@@ -1,4 +1,5 @@
-/* cmq_file_twin_state: what the twin remembers: nodes (files and directories), names, and the changes of names that may be lost.
+/* cmq_file_twin_state: the twin's state: nodes (files and directories), names, and the changes of names that may be
+ * lost.
  *
  * Inside the twin only. All functions are called with the twin's mutex held.
  *
@@ -40,9 +41,9 @@ struct twin_node {
     twin_node *next;
     bool is_directory;
     cmq_file *content;      /* files: the real file, open to read until the node goes. Never closed before: it may be a lock file */
-    twin_bytes synced;      /* what is surely on disk */
+    twin_bytes synced;      /* certainly on disk */
     twin_bytes middle;      /* some moment between then and now, for sectors that were written back early; empty: none */
-    twin_bytes failed;      /* what was there when a sync failed; empty: none did */
+    twin_bytes failed;      /* the content when a sync failed; empty: none did */
     uint8_t *lost;          /* per sector of `failed`: 1 when it was dirty then, and so is not covered by a later sync */
     bool lost_length;
     bool touched;           /* may differ from synced; files only */
@@ -112,7 +113,7 @@ void *twin_grow(void *items, size_t *room, size_t count, size_t item_bytes);   /
 
 /* ---- bytes ---- */
 
-/* Room for `bytes`, at least; what is new is zero. */
+/* Room for at least `bytes`; new bytes are zero. */
 void twin_bytes_need(twin_bytes *image, uint64_t bytes);
 void twin_bytes_set_length(twin_bytes *image, uint64_t bytes);
 void twin_bytes_free(twin_bytes *image);
@@ -171,7 +172,7 @@ bool twin_same_bytes(const twin_bytes *a, const twin_bytes *b);
 /* Make [offset, end) durable, in whole pages; and the length, when `whole` or when the range needs it. */
 void twin_node_sync(cmq_file_twin *twin, twin_node *node, uint64_t offset, uint64_t end, bool whole);
 
-/* A sync of that range failed: what is dirty in it will not be covered by a later one. */
+/* A sync of that range failed: a later one will not cover its dirty sectors. */
 void twin_node_sync_failed(cmq_file_twin *twin, twin_node *node, uint64_t offset, uint64_t end);
 
 /* [offset, end) was written anew, so a later sync covers it again. */

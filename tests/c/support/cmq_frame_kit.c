@@ -61,7 +61,7 @@ void cmq_kit_command_free(cmq_kit_command *kit)
     free(kit->scratch);
 }
 
-/* What cmq_kit_write writes, into memory of any size. */
+/* cmq_kit_write into memory of any size. */
 static size_t write_into(const cmq_command *command, size_t body_bytes, uint8_t *into, size_t capacity)
 {
     static const uint8_t empty[1] = {0};

@@ -1,4 +1,5 @@
-/* cmq_header_kit: what the tests of send, pull and offset headers share: a command from fields, and headers with a member taken away or broken. */
+/* cmq_header_kit: shared parts of the tests of send, pull and offset headers: a command from fields, and headers with a
+ * field removed or broken. */
 #ifndef CMQ_HEADER_KIT_H
 #define CMQ_HEADER_KIT_H
 
@@ -15,7 +16,7 @@
 typedef struct cmq_kit_field {
     const char *name;
     const char *value;     /* NULL: null */
-    const char *called;    /* what a failure's text calls it; NULL: not required */
+    const char *called;    /* its name in error texts; NULL: not required */
     bool number;
 } cmq_kit_field;
 

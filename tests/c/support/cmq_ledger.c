@@ -259,7 +259,8 @@ static void prepare_message(const ledger *of, uint32_t number, uint32_t i, call_
     }
 }
 
-/* What the store told, against what was foreseen. Another queue offset is no assertion: a store that is meant to fail gives it. */
+/* Compare the store's offsets with the expected ones. A wrong queue offset is no assertion failure: a store that is
+ * meant to fail returns one. */
 static cmq_status note_offsets(ledger *of, uint32_t first, uint32_t count, const call_memory *memory)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -398,7 +399,7 @@ static bool number_of(checking *c, const cmq_found *found, uint32_t *number_out)
     cmq_record_view view;
     *number_out = UINT32_MAX;
     if (cmq_record_parse(found->record, found->record_bytes, found->physical_offset, 0, &view) != CMQ_OK || view.body.bytes < LEDGER_BODY_MIN)
-        return complain(c, "what lies at %" PRId64 " is no message of ours", found->physical_offset);
+        return complain(c, "the record at %" PRId64 " is not the ledger's", found->physical_offset);
     *number_out = cmq_load_u32(view.body.data);
     if (*number_out >= c->of->count) return complain(c, "message %" PRIu32 " was never handed over, or was taken back", *number_out);
     return true;
@@ -614,7 +615,7 @@ bool ledger_check(const ledger *of, cmq_store *store, const ledger_expected *exp
     return fine;
 }
 
-/* Does every queue of the topic begin anew? Where no message of it is left in the log, this alone tells of a deletion. */
+/* Does every queue of the topic begin anew? Where no message of it is left in the log, this alone shows a deletion. */
 static bool begins_anew(cmq_store *store, uint32_t topic)
 {
     char text[24];

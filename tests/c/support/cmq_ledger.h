@@ -1,7 +1,7 @@
-/* cmq_ledger: what was appended to a store, message by message, and whether a store found later agrees with it.
+/* cmq_ledger: the messages appended to a store, and a check of a store found later against them.
  *
- * Everything about message number n but its offsets follows from a seed, so that two processes may know the same messages without telling each
- * other. Numbers rise in the order of the log. Offsets are foreseen, by counting.
+ * Everything about message number n but its offsets follows from a seed, so that two processes know the same messages
+ * without communicating. Numbers rise in the order of the log. Offsets are foreseen, by counting.
  *
  * Generation: messages that were handed over but did not survive a crash give their numbers to others; the body says which generation wrote it,
  * so a stale record behind a cut is never mistaken for the new one of its number.
@@ -19,7 +19,7 @@
 #define LEDGER_QUEUES 3
 #define LEDGER_LIGHT 2                  /* light queues, %LMQ%0 and %LMQ%1 */
 #define LEDGER_INNER_TOPIC "topic-3"    /* with inner batches, where the ledger has them: a topic with queue.type=BatchCQ */
-#define LEDGER_GROUP 64u                /* messages of one topic and kind: what one call may append */
+#define LEDGER_GROUP 64u                /* messages of one topic and kind: the maximum of one call */
 #define LEDGER_BODY_MIN 16u
 #define LEDGER_WHY_BYTES 400
 
@@ -42,7 +42,7 @@ typedef struct ledger {
     int64_t next_offset[LEDGER_TOPICS][LEDGER_QUEUES];
     int64_t next_light[LEDGER_LIGHT];
     uint32_t gone_below[LEDGER_TOPICS]; /* the topic was deleted: its messages below this number are in no queue */
-    int32_t deleting;                   /* topic whose deletion is under way, -1: none */
+    int32_t deleting;                   /* topic whose deletion is in progress, -1: none */
     ledger_entry *entries;
     uint32_t count, capacity;
 } ledger;
@@ -57,7 +57,7 @@ typedef enum ledger_content {
     LEDGER_BLANKS           /* a body of blanks, as segments end, and zeros */
 } ledger_content;
 
-/* What message `number` is. */
+/* The content of message `number`. */
 typedef struct ledger_plan {
     char topic[16], tag[8], key[3][16];
     uint32_t topic_number;
@@ -95,7 +95,8 @@ void ledger_foresee(ledger *of, uint32_t count);
 /* Forget messages from `count` on: the next ones get their numbers. */
 void ledger_cut(ledger *of, uint32_t count);
 
-/* Delete a topic of the store. While it is under way (a hook takes an image) either state may be found: ledger_settle finds out which. */
+/* Delete a topic of the store. While it is in progress (a hook takes an image) either state may be found: ledger_settle
+ * finds out which. */
 cmq_status CMQ_MUST_CHECK ledger_delete(ledger *of, cmq_store *store, uint32_t topic);
 
 /* Is a record that was read one of the ledger's messages, whole? Which, and of which generation, its body says; whether it should be there is not asked. */
@@ -104,7 +105,7 @@ typedef struct ledger_stamp {
 } ledger_stamp;
 bool ledger_is_whole(const ledger *of, const cmq_found *found, ledger_stamp *stamp_out, char why[LEDGER_WHY_BYTES]);
 
-/* What may be found. */
+/* The messages that may be found. */
 typedef struct ledger_expected {
     uint32_t acknowledged;      /* messages below this number must be there, if they have not expired */
     int64_t expired_below;      /* records below this physical offset may have expired; 0: none */
@@ -114,7 +115,7 @@ typedef struct ledger_expected {
 /* Compare the whole store with the ledger: log, queues, keys. *found_out: so many messages survived, those below this number. */
 bool ledger_check(const ledger *of, cmq_store *store, const ledger_expected *expected, uint32_t *found_out, char why[LEDGER_WHY_BYTES]);
 
-/* The same where a deletion was under way: with it or without it, wholly; the ledger is as the store afterwards. */
+/* The same where a deletion was in progress: with it or without it, wholly; the ledger is as the store afterwards. */
 bool ledger_settle(ledger *of, cmq_store *store, const ledger_expected *expected, uint32_t *found_out, char why[LEDGER_WHY_BYTES]);
 
 #endif

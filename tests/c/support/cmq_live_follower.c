@@ -152,7 +152,7 @@ static bool read_course(following *f, uint32_t topic, int way)
     return true;
 }
 
-/* What an earlier view has shown, this one must have shown by now. */
+/* This view must have shown by now every message of an earlier view. */
 static void check_shown(following *f, uint32_t topic)
 {
     ledger_plan plan;

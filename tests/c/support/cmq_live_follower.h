@@ -1,9 +1,10 @@
 /* cmq_live_follower: a process that follows a store beside writers that are killed and recover: views that come and go, readers of every topic with and
  * without a tag, look-ups, a group that commits.
  *
- * It knows the ledger's seed and nothing else. A message that a view shows is acknowledged or survives all the same, so the follower demands of what it
- * reads: each message whole; of each topic every message in order, none skipped and none twice; by its tag the same; what one view has shown, each later
- * one shows, and no queue ends before a group's progress. A view that says that it was cut, and wants to be opened again, is opened again.
+ * It knows the ledger's seed and nothing else. A message that a view shows is acknowledged or survives all the same, so
+ * the follower demands: each message whole; of each topic every message in order, none skipped and none twice; by its
+ * tag the same; each later view shows every message of an earlier one, and no queue ends before a group's progress. A
+ * view that reports that it was cut is opened again.
  */
 #ifndef CMQ_LIVE_FOLLOWER_H
 #define CMQ_LIVE_FOLLOWER_H

@@ -1,5 +1,5 @@
-/* cmq_net_kit: what the tests of csrc/net share: a server with a handler that does what a request's code says, clients over loopback, and time that
- * stands still until a test moves it.
+/* cmq_net_kit: shared parts of the tests of csrc/net: a server whose handler acts by a request's code, clients over
+ * loopback, and time that is frozen until a test moves it.
  *
  * Functions end the test when they fail. Nothing sleeps: a test makes turns until what it waits for is there, up to a minute.
  */
@@ -18,7 +18,7 @@
 #define NETKIT_KEPT_MAX 4096
 #define NETKIT_FRAME_BYTES_MAX (32u << 20)
 
-/* What the handler does with a request. */
+/* The handler's actions, as request codes. */
 enum {
     ASK_ECHO = 1,     /* answers, when the turn ends, code 0 with the request's body */
     ASK_SILENT,       /* DONE without an answer */
@@ -44,7 +44,7 @@ typedef struct netkit_turned {
     cmq_slice body;
 } netkit_turned;
 
-/* What one loop's handler has seen. */
+/* The events that one loop's handler has seen. */
 typedef struct netkit_state {
     cmq_loop *loop;
     uint32_t index;

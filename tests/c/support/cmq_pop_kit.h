@@ -1,4 +1,4 @@
-/* cmq_pop_kit: pops through a socket of a broker of cmq_broker_kit's: what a client asks, and what it does with the handles it gets.
+/* cmq_pop_kit: pops through a socket of a broker of cmq_broker_kit's: a client's requests, and its use of the handles.
  *
  * Topic T, group G, unless said otherwise; a failed check ends the program.
  */
@@ -38,7 +38,7 @@ static inline void expect_text(const kit_answer *answer, const char *name, const
 
 /* ---- requests ---- */
 
-/* What a pop asks for, beside topic T and group G. */
+/* The parameters of a pop, beside topic T and group G. */
 typedef struct asked {
     int32_t queue_id, most;
     int64_t invisible_ms, poll_ms;
@@ -80,7 +80,7 @@ static inline void send_some(int client, int count)
     }
 }
 
-/* What a client would do with the handle of a message. */
+/* Acknowledge or change the invisible time by the handle of a message, as a client does. */
 static inline void settle_to(int client, int32_t opaque, int32_t code, const char *topic, int32_t queue_id, int64_t offset, const char *handle, int64_t invisible_ms)
 {
     char queue[12], place[24], invisible[24];

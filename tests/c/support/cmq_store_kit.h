@@ -1,4 +1,5 @@
-/* cmq_store_kit: what the tests of the store share: tiny stores, single appends, whole reads, files copied and damaged by hand.
+/* cmq_store_kit: shared parts of the tests of the store: tiny stores, single appends, whole reads, files copied and
+ * damaged by hand.
  *
  * A tiny store has segments of 16 KiB, queue files of 20 units and index files of 60 keys, so that every border is met within a second. Time is a
  * number that the test moves. Functions end the test when they fail, unless they return a status.
@@ -21,12 +22,13 @@
 #define KIT_INDEX_ENTRIES 61
 #define KIT_FOUND_MAX 4096
 
-/* What kit_options' clock shows; begins one hour after the machine's time, so that every file is old enough for any retention. */
+/* The time of kit_options' clock; begins one hour after the machine's time, so that every file is old enough for any
+ * retention. */
 extern _Atomic int64_t kit_now_ms;
 cmq_clock kit_clock(void);
 void kit_set_clock(void);   /* begin again */
 
-/* How much a random test does: what the variable `name` says, else `usual`, or with CMQ_LONG set `many`. */
+/* The amount of work of a random test: the value of the variable `name`, else `usual`, or `many` with CMQ_LONG set. */
 uint64_t kit_amount(const char *name, uint64_t usual, uint64_t many);
 
 /* A fresh directory in memory where the machine has one (/dev/shm), as these tests make thousands of files. */

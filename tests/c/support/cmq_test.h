@@ -1,4 +1,4 @@
-/* cmq_test: what every C test program uses: checks that print both sides, seeds, temporary directories.
+/* cmq_test: the framework of the C test programs: checks that print both sides, seeds, temporary directories.
  *
  * A program registers its cases with CMQ_TEST_MAIN and runs all, or those whose name contains argv[1].
  * Random tests take their seed from CMQ_SEED and print it when a check fails.
@@ -65,7 +65,7 @@ uint64_t cmq_test_random(void);
 uint64_t cmq_test_random_below(uint64_t bound);   /* in [0, bound), bound > 0 */
 uint64_t cmq_test_seed(void);
 
-/* What CMQ_SEED says; without it one from the clock with CMQ_LONG, else the usual one. */
+/* The seed: CMQ_SEED, else one from the clock with CMQ_LONG, else the usual one. */
 uint64_t cmq_test_chosen_seed(void);
 
 #endif

@@ -434,7 +434,7 @@ static void test_what_no_frame_can_hold(void)
     free(text);
 }
 
-/* What may be in a text is escaped as fastjson does it, in names, values and remarks alike. */
+/* All characters of a text are escaped as fastjson does it, in names, values and remarks alike. */
 static void test_written_escapes(void)
 {
     static const char text[] = "a\"b\\c/\b\t\n\f\r\1\x0B\x1F\x7F\xC2\x80\xC2\x9F\xC2\xA0\xC3\xA9"

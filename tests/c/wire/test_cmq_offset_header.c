@@ -1,4 +1,5 @@
-/* Tests csrc/wire/cmq_offset_header.c: what each of the five requests needs, defaults, and the requests of real clients. */
+/* Tests csrc/wire/cmq_offset_header.c: the required fields of the five requests, defaults, and the requests of real
+ * clients. */
 #include "wire/cmq_offset_header.h"
 
 #include "support/cmq_header_kit.h"

@@ -1,4 +1,5 @@
-/* Tests csrc/wire/cmq_pop_header.c: what each request of the POP family needs, and the request of a real client. */
+/* Tests csrc/wire/cmq_pop_header.c: the required fields of each request of the POP family, and the request of a real
+ * client. */
 #include "wire/cmq_pop_header.h"
 
 #include "support/cmq_header_kit.h"

@@ -1,4 +1,4 @@
-/* Tests csrc/wire/cmq_pull_header.c: all members, what is needed, numbers that are none, and the pulls of real clients. */
+/* Tests csrc/wire/cmq_pull_header.c: all fields, required fields, malformed numbers, and the pulls of real clients. */
 #include "wire/cmq_pull_header.h"
 
 #include "support/cmq_header_kit.h"

@@ -1,4 +1,5 @@
-/* Tests csrc/wire/cmq_send_header.c: both sets of names, what is needed, numbers that are none, and the sends of real clients. */
+/* Tests csrc/wire/cmq_send_header.c: both sets of names, required fields, malformed numbers, and the sends of real
+ * clients. */
 #include "wire/cmq_send_header.h"
 
 #include "support/cmq_header_kit.h"

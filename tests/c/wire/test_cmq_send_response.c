@@ -1,4 +1,4 @@
-/* Tests csrc/wire/cmq_send_response.c: all members, what is needed and when, numbers that are none. */
+/* Tests csrc/wire/cmq_send_response.c: all fields, required fields by code, malformed numbers. */
 #include "wire/cmq_send_response.h"
 
 #include "support/cmq_header_kit.h"
