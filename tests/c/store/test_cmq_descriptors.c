@@ -37,7 +37,7 @@ static void append(cmq_store *store, int count)
 {
     for (int i = 0; i < count; i++) {
         (void)kit_append(store, "T", 0, body, NULL, NULL);
-        if (i % 50 == 0) CHECK_OK(cmq_store_maintain(store, false));   /* async: what the background thread does */
+        if (i % 50 == 0) CHECK_OK(cmq_store_maintain(store, false));   /* async: as the background thread does */
     }
 }
 

@@ -1,4 +1,5 @@
-/* Tests csrc/store/cmq_retention.c, and topics that go: by age, by the hour, by the disk; what stays readable; what the offsets become. */
+/* Tests csrc/store/cmq_retention.c, and deleted topics: by age, by the hour, by the disk; the messages that stay
+ * readable; the offsets. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

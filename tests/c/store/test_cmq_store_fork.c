@@ -1,4 +1,4 @@
-/* Tests of cmq_store's life: what a forked child may do, and another process. */
+/* Tests of cmq_store's life: the calls that a forked child may make, and another process. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>

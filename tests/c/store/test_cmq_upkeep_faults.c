@@ -103,7 +103,7 @@ static bool is_full(cmq_store *store)
     return info.disk_full;
 }
 
-/* What has its blocks can still be written. */
+/* Files with reserved blocks can still be written. */
 static void fill_disk(cmq_file_twin *twin, bool written_too)
 {
     static const cmq_twin_kind kinds[] = {CMQ_TWIN_RESERVE, CMQ_TWIN_RESIZE, CMQ_TWIN_CREATE, CMQ_TWIN_WRITE};
@@ -111,7 +111,7 @@ static void fill_disk(cmq_file_twin *twin, bool written_too)
         cmq_file_twin_fail(twin, &(cmq_twin_fault){.kind = kinds[i], .nth = 1, .times = 0, .sys_errno = ENOSPC});
 }
 
-/* Whoever found the disk full, the state says so as long as it is, and no longer, without another append. */
+/* Whichever thread found the disk full, the state shows it as long as it is, and no longer, without another append. */
 static void test_a_disk_that_was_full(void)
 {
     for (int way = 0; way < 3; way++) {
@@ -134,7 +134,7 @@ static void test_a_disk_that_was_full(void)
         CHECK_STATUS(status, CMQ_ERR_DISK_FULL);
         CHECK(is_full(store));
         CHECK(is_full(store));
-        if (way == 0) {   /* the queue that the append would have begun is none */
+        if (way == 0) {   /* the queue that the append would have begun does not exist */
             cmq_store_info info;
             CHECK_OK(cmq_store_info_of(store, &info));
             CHECK_INT(info.queue_count, 0);
@@ -159,7 +159,7 @@ static void append_to_all(cmq_store *store, int queues, const char *body)
     for (int i = 0; i < queues; i++) kit_append(store, "T", i, body, NULL, "key");
 }
 
-/* What a power loss right now would leave has all messages. */
+/* The image of a power loss right now has all messages. */
 static void check_image(cmq_file_twin *twin, const cmq_store_options *like, const char *image, int queues, int expected)
 {
     cmq_store_options options = *like;

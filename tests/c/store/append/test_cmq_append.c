@@ -338,7 +338,7 @@ static void values_that_are_refused(void)
     kit_close(store);
 }
 
-/* What was appended before the failing message stands; what comes behind was not looked at. */
+/* Messages before the failing one are appended; those behind it are not looked at. */
 static void failure_part_way(void)
 {
     cmq_store *store = open_store();
@@ -624,7 +624,7 @@ static void failed_sync_fences(void)
     cmq_file_twin_close(twin);
 }
 
-/* A thread that serves others, too, is told that too much waits for the disk; what was appended before stands. */
+/* A thread that also serves others gets an error when too much waits for the disk; earlier appends stand. */
 static void never_waits_when_told_so(void)
 {
     enum { BODY = 1000, STAGING = 1 << 16 };

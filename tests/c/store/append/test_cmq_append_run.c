@@ -69,7 +69,7 @@ static void test_a_cast_is_what_is_encoded(void)
     }
 }
 
-/* What the mould cannot hold, and what the encoder would refuse. */
+/* Messages that the mould cannot hold, and those that the encoder would refuse. */
 static void test_what_has_no_mould(void)
 {
     static uint8_t long_text[CMQ_PROPERTY_BYTES_MAX + 1];

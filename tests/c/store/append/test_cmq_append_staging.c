@@ -111,7 +111,8 @@ static void race_with_failure(const char *root, cmq_flush_mode flush, cmq_status
     kit_remove_tree(root);
 }
 
-/* Who waited for the writer lock, or for the group, while a write failed must not publish what that write left out. */
+/* A thread that waited for the writer lock, or for the group, while a write failed must not publish the records that
+ * the write left out. */
 static void test_a_fence_is_not_passed(void)
 {
     const char *base = kit_directory();

@@ -182,7 +182,7 @@ static void async_appenders(void) { appenders_with(CMQ_FLUSH_ASYNC, false); }
 static void sync_appenders_beside_the_threads(void) { appenders_with(CMQ_FLUSH_SYNC, true); }
 static void async_appenders_beside_the_threads(void) { appenders_with(CMQ_FLUSH_ASYNC, true); }
 
-/* A sync fails in the middle: everybody is told, nobody hangs, and what was acknowledged is there. */
+/* A sync fails in the middle: every waiter gets the error, none hangs, and acknowledged messages are there. */
 static void a_failed_sync_is_told_to_all(void)
 {
     const char *root = kit_path(kit_directory(), "store"), *image = kit_path(kit_directory(), "image");

@@ -1,8 +1,9 @@
-/* Tests csrc/store/append/cmq_commit.c: one fdatasync serves everybody who came while the one before was under way.
+/* Tests csrc/store/append/cmq_commit.c: one fdatasync serves all appenders that came during the one before.
  *
  * Threads: yes
- * The first sync of the log is held until all other appenders have staged their messages: the clock, which an appender reads once under the writer
- * writer lock, tells when each is there. So the number of syncs is certain, whatever the machine does.
+ * The first sync of the log is held until all other appenders have staged their messages: the clock, which an appender
+ * reads once under the writer lock, shows when each is there. So the number of syncs is certain, whatever the machine
+ * does.
  */
 #include <pthread.h>
 #include <stdio.h>

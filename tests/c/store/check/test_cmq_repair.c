@@ -1,7 +1,9 @@
-/* test_cmq_repair: stores damaged by hand are whole afterwards; what is removed is kept; a repair may be cut off, fail or be stopped anywhere.
+/* test_cmq_repair: stores damaged by hand are whole afterwards; removed bytes are kept; a repair may be cut off, fail
+ * or be stopped anywhere.
  *
- * Checks: every sound message is read as before; queues and index agree with the log; no file's length changes; queues whose messages have all
- *         expired go on at their offset; an interrupted repair is completed by the next repair or opening, at whatever call the power went.
+ * Checks: every sound message is read as before; queues and index agree with the log; no file's length changes; queues
+ *         whose messages have all expired go on at their offset; an interrupted repair is completed by the next repair
+ *         or opening, wherever it was cut off.
  */
 #include "store/check/cmq_repair.h"
 
@@ -18,7 +20,7 @@
 
 #define TEXT_BYTES 65536
 
-/* What a killed writer leaves: a copy of its directory while it is open. */
+/* A killed writer's store: a copy of its directory while it is open. */
 static const char *make_crashed_store(void)
 {
     static char copy[CMQ_PATH_BYTES];
@@ -463,7 +465,7 @@ static void test_a_torn_tail_stays_unless_asked(void)
 
 static void test_whole_records_in_an_unflushed_tail_are_a_tail(void)
 {
-    /* A killed writer's last messages, the first of them torn: what follows was never acknowledged as flushed. */
+    /* A killed writer's last messages, the first of them torn: those behind it were never acknowledged as flushed. */
     const char *base = kit_directory();
     char living[CMQ_PATH_BYTES], root[CMQ_PATH_BYTES];
     strcpy(living, kit_path(base, "living"));
@@ -587,7 +589,7 @@ static void make_sick_store(const char *into)
     kit_write_bytes(kit_segment_of(into, end), end % KIT_SEGMENT_BYTES, torn, sizeof torn);
 }
 
-/* What is done with damage in the log. */
+/* The treatment of damage in the log. */
 typedef enum treatment { PASS, CUT, FILL } treatment;
 
 static cmq_repair_options options_of(treatment damage)
@@ -604,7 +606,7 @@ typedef struct crash_plan {
     int64_t max;          /* of queue a/0 after the repair */
 } crash_plan;
 
-/* Whatever the image is: either the repair is completed by opening, or it had not begun; a repair mends it. */
+/* Any image: either opening completes the repair, or it had not begun; a repair mends it. */
 static void check_image(const crash_plan *plan)
 {
     const cmq_repair_options options = options_of(plan->damage);
@@ -707,7 +709,8 @@ static void test_failures_at_any_call(void)
     fail_at_any_call(FILL, EIO);
 }
 
-/* A broker that starts between a crash in the swap and the next repair: what was decided is not done to its messages. */
+/* A broker that starts between a crash in the swap and the next repair: its messages are not subject to the old
+ * decisions. */
 static void test_an_interrupted_repair_is_dropped_after_another_program(void)
 {
     const char *base = kit_directory();
@@ -795,7 +798,7 @@ static void test_any_damage_of_derived_files_is_mended(void)
         }
         cmq_verified verified;
         const cmq_store_options reader = {.path = root, .read_only = true, .clock = kit_clock()};
-        if (cmq_store_open(&store, &reader) == CMQ_OK) {   /* whatever it says: it must come to an end */
+        if (cmq_store_open(&store, &reader) == CMQ_OK) {   /* with any result: it must end */
             const cmq_verify_options nothing = {0};
             CHECK_OK(cmq_store_verify(store, &nothing, &verified));
             kit_close(store);

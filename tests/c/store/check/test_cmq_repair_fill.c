@@ -1,5 +1,5 @@
-/* Tests csrc/store/check/cmq_repair_fill.c: damage in the log gives way to records without a message; what was there is kept; everything else stays. Crashes in
- * the middle of it: test_cmq_repair.c.
+/* Tests csrc/store/check/cmq_repair_fill.c: records without a message replace damage in the log; the old bytes are
+ * kept; everything else stays. Crashes in the middle of it: test_cmq_repair.c.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void zero_log(const char *root, int64_t phy, int64_t end)
     }
 }
 
-/* What was put aside of [from, end): one file for each segment that it lies in. */
+/* The bytes of [from, end) that were put aside: one file for each segment that they lie in. */
 static void check_kept(int64_t from, int64_t end, const uint8_t *before, int64_t store_ms)
 {
     static uint8_t kept[KIT_SEGMENT_BYTES];

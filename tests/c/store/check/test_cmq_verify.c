@@ -337,13 +337,14 @@ static void test_a_damaged_last_record_is_no_tail(void)
         CHECK_INT(first_of(found, CMQ_PROBLEM_RECORD)->physical_offset, last.first_physical_offset);
         CHECK_INT(count_of(found, CMQ_PROBLEM_TAIL), 0);
         const cmq_store_options options = kit_options(root);
-        CHECK_STATUS(cmq_store_open(&store, &options), in_head ? CMQ_ERR_CORRUPT : CMQ_OK);   /* what lies before the point is not read */
+        /* records before the point are not read */
+        CHECK_STATUS(cmq_store_open(&store, &options), in_head ? CMQ_ERR_CORRUPT : CMQ_OK);
         if (!in_head) kit_close(store);
         kit_remove_tree(root);
     }
 }
 
-/* What a killed writer leaves: a copy of its directory while it is open. */
+/* A killed writer's store: a copy of its directory while it is open. */
 static const char *crashed_store(int unflushed)
 {
     static char copy[CMQ_PATH_BYTES];

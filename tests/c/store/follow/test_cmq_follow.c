@@ -16,7 +16,7 @@
 #include "base/cmq_crc32.h"
 #include "support/cmq_test.h"
 
-#define LONG_MS 60000   /* longer than any test may take: who runs into it was not woken */
+#define LONG_MS 60000   /* longer than any test may take: a wait that reaches it was not woken */
 
 static void begin(cmq_follow *writer, int64_t now_ms, int64_t end)
 {
@@ -328,7 +328,7 @@ static void lives(void)
     CHECK_INT(cmq_follow_life_of(follower, getpid()), CMQ_FOLLOW_PROVEN);
     CHECK_INT(cmq_follow_life_of(follower, CMQ_LOCK_FREE), CMQ_FOLLOW_STALE);
     CHECK_INT(cmq_follow_life_of(follower, getpid() + 1), CMQ_FOLLOW_STALE);
-    /* From another namespace the process cannot be told: a beat of this boot has to be fresh. */
+    /* From another namespace the process cannot be identified: a beat of this boot has to be fresh. */
     CHECK_INT(cmq_follow_life_of(follower, CMQ_LOCK_HOLDER_UNKNOWN), CMQ_FOLLOW_LIKELY);
     static const int64_t long_ago = -1000000000;
     patch(root, AT_BEAT, &long_ago, sizeof long_ago);

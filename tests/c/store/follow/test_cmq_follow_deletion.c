@@ -147,7 +147,8 @@ static void expired_queues(void)
     end();
 }
 
-/* Announced before the view was opened, or by a writer before this one: what it opened with stays. */
+/* Announced before the view was opened, or by a writer before this one: the view keeps the queues that it opened
+ * with. */
 static void deletions_of_before(void)
 {
     start();

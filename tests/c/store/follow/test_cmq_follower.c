@@ -1,4 +1,5 @@
-/* Tests csrc/store/follow/cmq_follower.c: read-only stores, alone, beside a writer of ours, beside one that is none of ours, and after writers died.
+/* Tests csrc/store/follow/cmq_follower.c: read-only stores, alone, beside a writer of ours, beside a foreign one, and
+ * after writers died.
  *
  * Threads: yes
  * A foreign writer is simulated: a child process holds the lock, and the test copies bytes of records and units, in any order and by halves,
@@ -158,7 +159,7 @@ static void a_live_view(void)
         CHECK_OK(cmq_store_find_key(follower, kit_slice("T"), kit_slice("k"), 0, INT64_MAX, &found->batch));
         CHECK_INT(found->batch.count, 2);
         kit_found_free(found);
-        /* What is not confirmed is seen by nobody. */
+        /* Nobody sees unconfirmed messages. */
         const cmq_append unwaited = {.common = {.topic = kit_slice("T")}, .count = 1, .no_wait = true};
         cmq_appended appended;
         CHECK_OK(cmq_store_append(writer, &unwaited, &appended));
@@ -544,7 +545,7 @@ static void copy_bytes(const char *file, int64_t from, int64_t bytes)
 static void write_record(int i) { copy_bytes("commitlog/00000000000000000000", pieces[i].phy, pieces[i].bytes); }
 static void write_unit(int i) { copy_bytes("consumequeue/T/0/00000000000000000000", pieces[i].offset * CMQ_UNIT_BYTES, CMQ_UNIT_BYTES); }
 
-/* What a broker has written but not dispatched is not confirmed; half a record is none. */
+/* Records that a broker has written but not dispatched are not confirmed; half a record does not count. */
 static void a_foreign_writer_stops_half_way(void)
 {
     start();
@@ -575,7 +576,7 @@ static void a_foreign_writer_stops_half_way(void)
     CHECK_OK(cmq_store_refresh(follower));
     CHECK_TEXT(kit_read_all(follower), "m0 m1 m2 m3 m4 m5 m6");
     CHECK_STATUS(cmq_store_wait_more(follower, cmq_store_confirmed(follower), 3), CMQ_AGAIN);
-    /* The broker dies: what is whole counts. */
+    /* The broker dies: whole records count. */
     write_record(7);
     copy_bytes("commitlog/00000000000000000000", pieces[8].phy, 60);
     release_lock();
@@ -646,7 +647,8 @@ static void the_lock_stays_the_writers(void)
     kit_close(kit_open_at(root));
 }
 
-/* A view that followed a writer to its end: what that one had written by half when it was killed is no message, though its body is whole. */
+/* A view that followed a writer to its end: a record that was half written at the kill is not a message, though its
+ * body is whole. */
 static void torn_record_of_a_killed_writer_is_not_shown(void)
 {
     enum { KEY_BYTES = 700, TORN_BYTES = 300 };

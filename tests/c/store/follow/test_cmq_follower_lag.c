@@ -15,7 +15,7 @@ static cmq_store *open_follower(const char *root)
     return kit_open(&options);
 }
 
-/* Retention went past what the follower had walked: it must say so, not stand still for ever. */
+/* Retention overtook the follower: it must report that, not stop for ever. */
 static void test_a_view_that_retention_overtook(void)
 {
     const char *root = kit_directory();
@@ -36,7 +36,8 @@ static void test_a_view_that_retention_overtook(void)
     kit_close(store);
 }
 
-/* A Java broker's clock had stepped back: what our writer confirms behind it is seen all the same. */
+/* A Java broker's clock had stepped back: the follower sees messages that our writer confirms behind it all the
+ * same. */
 static void test_a_clock_that_stepped_back(void)
 {
     const char *root = kit_directory();

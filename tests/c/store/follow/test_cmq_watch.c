@@ -1,5 +1,5 @@
-/* Tests csrc/store/follow/cmq_watch.c: who is told of what, when, and how often; appends, confirmation, new and deleted queues; a race of adds against
- * appends in which nothing may be missed. Threads: yes. */
+/* Tests csrc/store/follow/cmq_watch.c: which watchers are notified of which queues, when, and how often; appends,
+ * confirmation, new and deleted queues; a race of adds against appends in which nothing may be missed. Threads: yes. */
 #include "store/follow/cmq_watch.h"
 
 #include <errno.h>
@@ -78,7 +78,7 @@ static void append_unwaited(cmq_store *store, const char *topic, int32_t queue_i
 
 static void add(cmq_watcher *watcher, cmq_queue *queue) { CHECK_OK(cmq_watcher_add(watcher, queue)); }
 
-/* ---- what is told ---- */
+/* ---- notifications ---- */
 
 static void a_watch_is_for_one_arrival(void)
 {
@@ -236,7 +236,7 @@ static void new_queues_are_told_to_all(void)
     cmq_appended appended;
     CHECK_OK(cmq_store_append(store, &append, &appended));
     CHECK_TAKEN(watcher, "%LMQ%a/0 %LMQ%b/0");
-    /* A queue that was made for a message that was refused is told with its first. */
+    /* A queue that was made for a refused message is reported with its first message. */
     char body[200];
     memset(body, 'x', sizeof body - 1);
     body[sizeof body - 1] = '\0';
@@ -316,7 +316,7 @@ static void watchers_up_to_the_limit(void)
     kit_append(store, "T", 0, "y", NULL, NULL);
     for (uint32_t i = 0; i < CMQ_WATCHERS_MAX; i++) CHECK_INT(signals[i], i % 2 == 0);
     for (uint32_t i = 0; i < CMQ_WATCHERS_MAX; i++) CHECK_TAKEN(watchers[i], i % 2 == 0 ? "T/0" : "");
-    /* One that watches goes; who gets its place inherits nothing. */
+    /* A watcher goes; the next one in its place inherits nothing. */
     add(watchers[3], queue_of(store, "T", 0));
     cmq_watcher_destroy(watchers[3]);
     watchers[3] = make_watcher(store, &signals[3]);
@@ -422,7 +422,7 @@ static void *race_append(void *argument)
     return NULL;
 }
 
-/* What a loop does: add, look again, sleep until the signal. */
+/* The steps of a loop: add, look again, sleep until the signal. */
 static void *race_consume(void *argument)
 {
     race_loop *loop = argument;
@@ -434,7 +434,7 @@ static void *race_consume(void *argument)
     for (int left = RACE_QUEUES; left > 0;) {
         for (uint32_t i = 0; i < turns; i++) {
             cmq_queue *queue = cmq_queues_find(cmq_store_queues(r->store), kit_slice("T"), (int32_t)turn[i]);
-            if (queue == NULL) continue;   /* told when it is there */
+            if (queue == NULL) continue;   /* reported when it is there */
             if (seen[turn[i]] == r->per_queue) continue;
             CHECK_OK(cmq_watcher_add(loop->watcher, queue));
             seen[turn[i]] = cmq_queue_max(queue, cmq_store_confirmed(r->store));

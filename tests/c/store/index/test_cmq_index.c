@@ -117,7 +117,7 @@ static uint32_t query_all(cmq_index *index, const char *key, int64_t begin_ms, i
     return total;
 }
 
-/* Every record of the key whose time is in the range is found, once, newest first; what else is found is at most 999 ms
+/* Every record of the key whose time is in the range is found, once, newest first; other results are at most 999 ms
  * outside. */
 static void check_query(cmq_index *index, const char *key, int64_t begin_ms, int64_t end_ms, int64_t min_phy)
 {
@@ -443,7 +443,7 @@ static void entries_one_by_one(void)
     }
     CHECK_INT(at, model_count);
     CHECK_STATUS(cmq_index_entry_at(index, cmq_index_files(index), 1, &key), CMQ_ERR_NOT_FOUND);
-    /* Cut at every record in turn: what is left is exactly what lies before. */
+    /* Cut at every record in turn: exactly the entries before it are left. */
     while (model_count > 0) {
         cut_model(index, model[model_count - 1].phy);
         check_query(index, "key-7", 0, INT64_MAX, 0);
@@ -704,7 +704,7 @@ static void readers_and_flush_beside_the_writer(void)
     cmq_index_destroy(index);
 }
 
-/* ---- bytes that are none of ours ---- */
+/* ---- foreign bytes ---- */
 
 static void hostile_files(void)
 {

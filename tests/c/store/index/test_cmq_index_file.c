@@ -65,7 +65,7 @@ static void worked_example(void)
     CHECK_BYTES(file->map + 15219756, 4, ((const uint8_t[]){0, 0, 0, 2}), 4);
     CHECK_BYTES(file->map + 20000060, 20, first, sizeof first);
     CHECK_BYTES(file->map + 20000080, 20, second, sizeof second);
-    CHECK_OK(cmq_index_file_reserve(file, 2));   /* what is reserved already costs nothing */
+    CHECK_OK(cmq_index_file_reserve(file, 2));   /* reserved blocks cost nothing again */
     cmq_file_info info;
     CHECK_OK(cmq_file_info_of(file->file, &info));
     CHECK(info.allocated_bytes < 24 << 20);
@@ -114,7 +114,7 @@ static void times_are_clamped(void)
     CHECK_INT(cmq_load_i32(entries + 4 * 20 + 12), INT32_MAX);
     cmq_index_file_release(file);
     file = fresh();
-    put(file, 1, 0, 1);   /* a begin of 0 is none */
+    put(file, 1, 0, 1);   /* a begin of 0 means no begin */
     put(file, 2, 9000, 2);
     CHECK_INT(cmq_load_i32(file->map + 40 + 4 * SLOTS + 2 * 20 + 12), 0);
     cmq_index_file_release(file);
@@ -227,7 +227,7 @@ static void rewind_from_any_mixture(void)
     cmq_index_file_release(file);
 }
 
-/* Whatever the bytes: a walk ends, gives no more than asked, and stays inside; a put goes on. */
+/* With any bytes a walk ends, gives no more than asked, and stays inside; a put goes on. */
 static void hostile_bytes(void)
 {
     cmq_index_file *file = fresh();

@@ -152,7 +152,7 @@ static void staging_over_segments(void)
     cmq_log_close(log, true);
 }
 
-/* A buffer takes 32 runs: then the caller commits first. A batch that was claimed at once is never told so half way. */
+/* A buffer takes 32 runs: then the caller commits first. A batch that was claimed at once never gets this half way. */
 static void full_staging_says_so(void)
 {
     uint8_t *into;

@@ -110,7 +110,7 @@ static void a_walk_that_is_given_up(void)
     kit_close(store);
 }
 
-/* Pages that are not there any more are an error, and no signal; what lies before them is read. */
+/* Lost pages are an error, not a signal; records before them are read. */
 static void unreadable_pages(void)
 {
     cmq_store *store = start();

@@ -62,7 +62,7 @@ static void wrong_files_are_refused(void)
     kit_write_bytes(kit_path(root, "short"), BYTES - 2, "x", 1);
     CHECK_STATUS(cmq_segment_open(family, cmq_fs_posix(), kit_path(root, "short"), 0, BYTES, CMQ_SEGMENT_READ, &segment), CMQ_ERR_SETTING);
     CHECK(strstr(cmq_last_error()->text, "mappedFileSizeCommitLog") != NULL);
-    /* Where a file is to be created, one with data is a mistake of ours: nothing is destroyed. */
+    /* Creating a file over one with data is our own mistake: nothing is destroyed. */
     kit_write_bytes(kit_path(root, "full"), BYTES - 1, "x", 1);
     CHECK_STATUS(cmq_segment_open(family, cmq_fs_posix(), kit_path(root, "full"), 0, BYTES, CMQ_SEGMENT_STAGED, &segment), CMQ_ERR_NOT_STORE);
     uint8_t byte;

@@ -71,7 +71,7 @@ static void bytes(void)
     CHECK_BYTES(again.unknown, sizeof again.unknown, checkpoint.unknown, sizeof checkpoint.unknown);
 }
 
-/* What a later upstream may put behind byte 40 stays. */
+/* Bytes that a later upstream may put behind byte 40 stay. */
 static void unknown_bytes_stay(void)
 {
     const char *root = cmq_test_directory();

@@ -198,7 +198,8 @@ static void older_versions(void)
     check_loads(store_as(&point, 2, 116, 7, 0), &expected);
 }
 
-/* A newer version's point is none for us, and no reason to refuse the store, unless that version says so; a mark that is damaged says nothing. */
+/* A newer version's point is ignored, and no reason to refuse the store, unless that version demands it; a damaged mark
+ * is ignored. */
 static void newer_versions(void)
 {
     const cmq_durable_point point = some();

@@ -31,7 +31,7 @@ static void start(void)
     twin = cmq_file_twin_create(root, 1);
 }
 
-/* What survives when the power goes now, and nothing unsynced does. */
+/* The store after a power loss now, in which no unsynced change survives. */
 static void check_image(int64_t count)
 {
     cmq_file_twin_crash_image_of(twin, image, CMQ_TWIN_NOTHING);

@@ -1,4 +1,4 @@
-/* test_cmq_layout: what a directory tells about its store, and what it refuses to guess. */
+/* test_cmq_layout: the facts about a store that its directory shows, and the guesses that are refused. */
 #include "store/marks/cmq_layout.h"
 
 #include <stdio.h>

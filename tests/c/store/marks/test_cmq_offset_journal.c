@@ -99,7 +99,7 @@ static void only_over_the_json_that_they_continue(void)
     CHECK_OK(cmq_offset_journal_restart(log, &SECOND));
     CHECK_INT(read_all(root, FIRST), CMQ_OFFSETLOG_OTHER);
     CHECK_INT(read_all(root, SECOND), CMQ_OFFSETLOG_READ);
-    CHECK_INT(found.count, 0);   /* what the JSON has does not count again */
+    CHECK_INT(found.count, 0);   /* entries that the JSON has do not count again */
     commit(log, 20);
     CHECK_INT(read_all(root, SECOND), CMQ_OFFSETLOG_READ);
     CHECK_INT(found.count, 1);

@@ -182,7 +182,7 @@ static void offsets_lead_to_units(void)
     cmq_queues_destroy(queues);
 }
 
-/* Recovery stops at the first unit that is none, or is out of order. */
+/* Recovery stops at the first unit that is invalid or out of order. */
 static void recovery_believes_whole_units_only(void)
 {
     static const struct {
@@ -256,7 +256,7 @@ static void reput_follows_the_log(void)
     CHECK_OK(cmq_queue_read(queue, 17, ALL, units, 4, &count, &next));
     CHECK_INT(count, 2);
     CHECK_INT(units[1].offset, 20);
-    CHECK_OK(cmq_queue_reput(queue, 15, 100, 99, 1, 1, 1));              /* another record there: what follows goes */
+    CHECK_OK(cmq_queue_reput(queue, 15, 100, 99, 1, 1, 1));              /* another record there: later units go */
     CHECK_INT(cmq_queue_max(queue, ALL), 16);
     CHECK_OK(cmq_queue_reput(queue, 0, 500, 100, 1, 1, 3));
     CHECK_INT(cmq_queue_min(queue), 0);

@@ -337,7 +337,7 @@ static void reput_corrects(void)
     CHECK_STATUS(cmq_queue_reput(queue, (int64_t)1 << 40, phy_of(90), RECORD_BYTES, 0, 0, 1), CMQ_ERR_CORRUPT);
     CHECK_STATUS(cmq_queue_reput(queue, -1, phy_of(90), RECORD_BYTES, 0, 0, 1), CMQ_ERR_CORRUPT);
     CHECK_STATUS(cmq_queue_reput(queue, 90, phy_of(90), 0, 0, 0, 1), CMQ_ERR_ARGUMENT);
-    /* of a former life: what is newer comes again later */
+    /* of a former life: newer units are put again later */
     CHECK_OK(cmq_queue_reput(queue, 90, phy_of(85) + 50, RECORD_BYTES, 0, 0, 1));
     CHECK_OK(cmq_queue_read(queue, 85, ALL, units, 30, &count, &next));
     CHECK_INT(count, 2);

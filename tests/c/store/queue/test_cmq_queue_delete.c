@@ -93,7 +93,7 @@ static void many_queues(void)
     end(store);
 }
 
-/* What is none of ours in a topic's folder stays. */
+/* Foreign entries in a topic's folder stay. */
 static void a_foreign_folder_stays(void)
 {
     cmq_store *store = start(5);

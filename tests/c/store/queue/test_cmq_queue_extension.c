@@ -124,7 +124,7 @@ static void map_of_a_broker_is_read(void)
     const char *root = cmq_test_directory();
     write_file(root, "consumequeue/T/0/00000000000000000000", 20 * FILE_UNITS, 0, unit, sizeof unit);
     write_file(root, "consumequeue_ext/T/0/00000000000000000000", EXT_FILE_BYTES, 0, ext, sizeof ext);
-    for (int enabled = 0; enabled < 2; enabled++) {   /* what is there is read, whether units are made or not */
+    for (int enabled = 0; enabled < 2; enabled++) {   /* existing units are read, whether new ones are made or not */
         cmq_queues *queues = open_queues(root, enabled);
         int64_t end, tags_code, store_ms, next;
         uint8_t map[64];
@@ -218,7 +218,7 @@ static void light_queues_have_none(void)
     cmq_queues_destroy(queues);
 }
 
-/* What an address says is unknown without its file: the unit passes every filter, and new units never get old
+/* The meaning of an address is unknown without its file: the unit passes every filter, and new units never get old
  * addresses. */
 static void lost_files_are_unknown_tags(void)
 {

@@ -207,7 +207,7 @@ static void zeros_without_a_sum_are_reported(void)
     }
 }
 
-/* Bits, bytes, pages: whatever is damaged in blocks with sums. */
+/* Any damage in blocks with sums: of bits, bytes and pages. */
 static void random_damage_skips_nothing(void)
 {
     const uint64_t rounds = kit_amount("CMQ_ROUNDS", 12, 400);
@@ -270,7 +270,7 @@ static void growing_queues_are_checked(void)
     kit_close(store);
 }
 
-/* What goes takes its sums along; what is made anew under the same name has its own. */
+/* The sums of a deleted queue go with it; a queue made anew under the same name has its own. */
 static void sums_go_with_their_queues(void)
 {
     static seen all;

@@ -1,7 +1,8 @@
 /* test_cmq_queues: the whole set against a plain list of records: random puts, flushes, reopenings, cuts, expiry,
  * deletion, power losses.
  *
- * The model is a log: records in physical order, each in one queue. What a queue must hold follows from the log alone.
+ * The model is a log: records in physical order, each in one queue. The expected content of a queue follows from the
+ * log alone.
  */
 #include "store/queue/cmq_queue.h"
 
@@ -122,7 +123,8 @@ static void flush_some(bool durable)
     if (end > m.covered) m.covered = end;
 }
 
-/* What recovery does: find the ends of what lies below `whole_end`, and put again what the log has from `from` on. */
+/* The steps of recovery: find the ends of the units below `whole_end`, and put again the records of the log from `from`
+ * on. */
 static void recover_from(int64_t whole_end, int64_t from)
 {
     int64_t dispatched;
@@ -523,7 +525,7 @@ static void foreign_things_are_told(void)
     CHECK_STATUS(load_again(), CMQ_ERR_NOT_STORE);
     CHECK_OK(cmq_path_join(path, m.root, "consumequeue/topic/0/00000000000000000007"));
     CHECK_OK(cmq_fs_remove(cmq_fs_posix(), path));
-    make_file("consumequeue/topic/0/00000000000000000800", 0);   /* what a crash leaves of a file being made */
+    make_file("consumequeue/topic/0/00000000000000000800", 0);   /* left by a crash while the file was made */
     CHECK_OK(load_again());
     cmq_file_info info;
     CHECK_OK(cmq_path_join(path, m.root, "consumequeue/topic/0/00000000000000000800"));
@@ -532,7 +534,7 @@ static void foreign_things_are_told(void)
     CHECK_STATUS(load_again(), CMQ_ERR_NOT_STORE);
 }
 
-/* A hole in the names: what lies behind comes again from the log, unless what lies in front had expired. */
+/* A hole in the names: units behind it are rebuilt from the log, unless those in front had expired. */
 static void gap_in_the_names(void)
 {
     for (int pass = 0; pass < 2; pass++) {
@@ -843,7 +845,7 @@ static void follower_sees_files_and_its_own_tail(void)
         m.queues = follower;
         check_all();
         CHECK_STATUS(cmq_queues_flush(follower, m.log_end, false, &end), CMQ_ERR_READ_ONLY);
-        if (i % 60 == 0) {   /* the writer deletes old files; the follower notices when it reads, or is told */
+        if (i % 60 == 0) {   /* the writer deletes old files; the follower notices when it reads, or by a notice */
             m.queues = writer;
             m.log_min = m.records[m.count / 2].phy;
             CHECK_OK(cmq_queues_flush(writer, m.log_end, false, &covered));
@@ -860,7 +862,7 @@ static void follower_sees_files_and_its_own_tail(void)
         }
         m.queues = writer;
     }
-    /* What stands in the files now, whatever the follower knows. */
+    /* The content of the files now, independent of the follower's view. */
     int found = 0;
     for (int i = 0; i < m.count; i++) {
         const record *r = &m.records[i];

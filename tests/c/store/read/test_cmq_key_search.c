@@ -102,7 +102,7 @@ static void a_limit_ends_it(void)
     kit_close(store);
 }
 
-/* More segments than a batch has pins for: what has no room comes with the next. */
+/* More segments than a batch has pins for: the rest comes with the next batch. */
 static void over_many_segments(void)
 {
     root = kit_path(kit_directory(), "store");
@@ -136,7 +136,7 @@ static void over_many_segments(void)
     kit_close(store);
 }
 
-/* What expires while a search is under way is passed over, and the files that the search stood in may go. */
+/* Messages that expire during a search are passed over, and the files that the search stood in may go. */
 static void beside_retention(void)
 {
     cmq_store *store = start();
@@ -168,7 +168,7 @@ static void after_a_crash(void)
     cmq_store *store = start();
     append(store, 0, 400);
     cmq_store_abandon(store);
-    kit_remove_tree(kit_path(root, "cometmq"));   /* upstream's rules: the newest index file goes and comes again */
+    kit_remove_tree(kit_path(root, "cometmq"));   /* upstream's rules: the newest index file is deleted and rebuilt */
     cmq_store_options options = many_files();
     store = kit_open(&options);
     append(store, 400, 10);

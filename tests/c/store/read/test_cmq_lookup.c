@@ -221,7 +221,7 @@ static void by_time(void)
     stop();
 }
 
-/* What has expired is too old for every time. */
+/* Expired messages are too old for every time. */
 static void by_time_after_retention(void)
 {
     kit_set_clock();

@@ -48,7 +48,7 @@ static cmq_store *open_closed(cmq_store_options *options)
 
 static void cut_log(int64_t bytes) { CHECK(truncate(kit_path(root, "commitlog/00000000000000000000"), bytes) == 0); }
 
-/* What a reader gives: how many messages, and how many errors. */
+/* Count the messages and the errors that a reader returns. */
 static void read_all(cmq_store *store, const cmq_read_options *options, int *messages, int *errors)
 {
     cmq_reader *reader;

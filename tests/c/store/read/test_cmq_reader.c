@@ -297,7 +297,7 @@ static void a_topic_goes(void)
         CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
         cmq_found_batch_release(&found->batch);
         CHECK_OK(cmq_store_delete_topic(store, topic));
-        for (int i = 0; i < 2000 && !end; i++) {   /* what was read ahead may still come */
+        for (int i = 0; i < 2000 && !end; i++) {   /* messages that were read ahead may still come */
             CHECK_OK(cmq_reader_next(reader, &found->batch, &end));
             const bool nothing = found->batch.count == 0;
             cmq_found_batch_release(&found->batch);
@@ -317,7 +317,7 @@ static void a_topic_goes(void)
     }
 }
 
-/* What a deleted topic leaves in the log is not what its queues have: neither before nor after it is made again. */
+/* Records that a deleted topic leaves in the log are not in its queues, neither before nor after it is made again. */
 static void only_what_queues_have(void)
 {
     start();
@@ -339,7 +339,7 @@ static void only_what_queues_have(void)
     kit_close(store);
 }
 
-/* Segments that expire under readers: what is pinned stays readable, what is gone is passed over. */
+/* Segments that expire under readers: pinned ones stay readable, deleted ones are passed over. */
 static void segments_expire(void)
 {
     kit_set_clock();

@@ -1,6 +1,6 @@
-/* Tests of cmq_reader's reading ahead from the disk: walks over several segments, forwards, backwards, with jumps, and up to an end that moves. What
- * is read ahead is advice only; these hold that it never names a byte outside the segment, which ASan would not see but madvise refuses, and that
- * every message still comes.
+/* Tests of cmq_reader's reading ahead from the disk: walks over several segments, forwards, backwards, with jumps, and
+ * up to an end that moves. Reading ahead is advice only; these tests hold that it never names a byte outside the
+ * segment, which ASan would not see but madvise refuses, and that every message still comes.
  */
 #include <string.h>
 

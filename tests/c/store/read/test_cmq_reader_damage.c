@@ -1,4 +1,4 @@
-/* Tests of cmq_reader over damage: what is sound is given out first, once, and reading goes on behind what is not. */
+/* Tests of cmq_reader over damage: sound messages are returned first, once, and reading goes on behind damaged ones. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -120,7 +120,7 @@ static void read_log_over_damage(bool backwards, const char *expected)
 static void test_the_log_by_tag_over_damage(void) { read_log_over_damage(false, "m0 m1 ! m3 m4"); }
 static void test_the_log_by_tag_backwards_over_damage(void) { read_log_over_damage(true, "m4 m3 ! m1 m0"); }
 
-/* Units of inner batches whose count or base is damaged, in an old file: told, and passed. */
+/* Units of inner batches whose count or base is damaged, in an old file: reported, and passed. */
 static void test_units_of_batches_that_cannot_be(void)
 {
     static const struct {
@@ -199,7 +199,7 @@ static void test_records_at_other_offsets(void)
     kit_close(store);
 }
 
-/* What does not match its CRC is damage in a stream as well; the others come. */
+/* A record that does not match its CRC is damage in a stream as well; the others come. */
 static void test_streams_compare_checksums(void)
 {
     int64_t starts[5];

@@ -449,7 +449,7 @@ static cmq_record_fields random_fields(uint8_t *text, size_t text_bytes)
     return fields;
 }
 
-/* Whatever can be written reads back; damaged, it is refused or its slices still tile it. */
+/* Every record that can be written reads back; damaged, it is refused or its slices still tile it. */
 static void test_random_records_and_damage(void)
 {
     uint8_t text[512];

@@ -217,7 +217,7 @@ static void torn_at_every_byte(void)
     }
 }
 
-/* What lay behind a cut is zero afterwards: a record that ends where an old one begins does not bring that one back. */
+/* Bytes behind a cut are zero afterwards: a record that ends where an old one begins does not bring that one back. */
 static void stale_records_stay_away(void)
 {
     start();
@@ -236,7 +236,7 @@ static void stale_records_stay_away(void)
     const uint32_t bytes = found->items[0].record_bytes;
     kit_found_free(found);
     cmq_store_abandon(store);
-    kit_remove_tree(kit_path(root, "cometmq"));      /* what recovery itself has called durable since */
+    kit_remove_tree(kit_path(root, "cometmq"));      /* marks that recovery itself has written since */
     kit_remove_tree(kit_path(root, "checkpoint"));
     zero_bytes(root, phy + 4, phy + 8);
     store = kit_open_at(root);
@@ -324,7 +324,8 @@ static void damage_below_the_point_is_refused(void)
 
 /* ---- segments ---- */
 
-/* The two newest segments have changed their names: what lies in either does not belong there, and recovery must not begin with it. */
+/* The two newest segments have changed their names: the records of either do not belong there, and recovery must not
+ * begin with them. */
 static void swapped_segments_are_refused(void)
 {
     start();

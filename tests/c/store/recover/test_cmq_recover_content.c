@@ -135,7 +135,7 @@ static void zeros_in_a_batch(void)
     kit_close(store);
 }
 
-/* What a producer sends under the name of the store's own property is dropped, wherever it stands. */
+/* A producer's value under the name of the store's own property is dropped, wherever it stands. */
 static void a_producers_property_crc_is_dropped(void)
 {
     static const char *const given[] = {"__CRC32#\0011234567890\002", "a\001b\002__CRC32#\0011234567890\002", "__CRC32#\001x\002a\001b\002",
@@ -162,7 +162,7 @@ static void a_producers_property_crc_is_dropped(void)
     }
 }
 
-/* A proof takes 20 bytes of the 32,767; what does not fit with it is refused. */
+/* A proof takes 20 bytes of the 32,767; properties that do not fit with it are refused. */
 static void properties_at_the_limit(void)
 {
     cmq_store *store = start();

@@ -128,7 +128,7 @@ static void test_a_true_point_is_trusted(void)
     CHECK_INT(deleted, 1);
     kit_append_many(store, "New", "n", 3);
     const char *image = kit_path(kit_directory(), "killed");
-    kit_copy_tree(root, image);   /* what a killed process leaves */
+    kit_copy_tree(root, image);   /* as a killed process leaves it */
     kit_close(store);
     store = kit_open_at(image);
     cmq_store_opening opening;

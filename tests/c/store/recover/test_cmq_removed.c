@@ -102,7 +102,7 @@ static void a_flipped_byte_loses_one_message(void)
     kit_close(store);
 }
 
-/* What holds no whole record goes, as a torn write should. */
+/* A cut without a whole record is not kept, as for a torn write. */
 static void a_torn_tail_is_not_kept(void)
 {
     start();
@@ -157,7 +157,7 @@ static int count_names(const char *path)
     return (int)count;
 }
 
-/* Cuts do not pile up; what a repair put aside stays. */
+/* Cuts do not pile up; bytes that a repair put aside stay. */
 static void the_oldest_cut_goes(void)
 {
     start();

@@ -149,7 +149,7 @@ static void a_clock_that_steps_back_while_we_look(void)
     kit_close(view);
 }
 
-/* Who comes later cannot tell them from stale ones, until the broker goes on, or time catches up. */
+/* A later follower cannot distinguish them from stale ones, until the broker goes on, or time catches up. */
 static void a_clock_that_stepped_back_before(void)
 {
     start((const int64_t[COUNT]){1000, 1001, 1002, 500, 501, 502, 503, 504, 1002, 1003}, NULL);
@@ -177,8 +177,8 @@ static void a_clock_that_stepped_back_before(void)
     kit_close(view);
 }
 
-/* What is left from before a cut is whole, in place, continues the queue and has its unit in the queue's file: it never shows, whatever the
- * broker does. */
+/* Records left from before a cut are whole, in place, continue the queue and have their units in the queue's file: they
+ * never show, whatever the broker does. */
 static void stale_records_never_show(void)
 {
     static const int64_t live[COUNT] = {1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009};
