@@ -317,7 +317,7 @@ static void a_batch_may_have_many_messages(void)
     kit_broker_stop(&kit);
 }
 
-/* The disk is slow, or gone: what may wait for it is bounded, and a loop does not wait. */
+/* The disk is slow, or gone: the bytes that may wait for it are bounded, and a loop does not wait. */
 static void more_than_may_wait_for_the_disk_is_refused(void)
 {
     kit_broker_start(&kit, cmq_test_directory(), CMQ_FLUSH_SYNC, &(cmq_broker_options){.sends_waiting_max = 8});
@@ -660,7 +660,8 @@ static void a_reset_is_told_by_the_next_pull(void)
     kit_broker_stop(&kit);
 }
 
-/* A held pull is told, and its client goes away without having begun there; the next member begins there, and the first one commits late. */
+/* A held pull is answered with the reset, and its client leaves without starting there; the next member starts there,
+ * and the first one commits late. */
 static void reset_outlives_a_client_that_did_not_act_on_it(void)
 {
     start();

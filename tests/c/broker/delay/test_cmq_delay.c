@@ -1,5 +1,6 @@
-/* Tests csrc/broker/delay/cmq_delay.c and cmq_delay_record.c: parking, delivery at its time, progress, what cannot be delivered, full and failing disks,
- * recovery by a mark; the thread. What real brokers parked and delivered: tests/golden/golden_delay.c. Threads: yes. */
+/* Tests csrc/broker/delay/cmq_delay.c and cmq_delay_record.c: parking, delivery at its time, progress, undeliverable
+ * messages, full and failing disks, recovery by a mark; the thread. Messages that real brokers parked and delivered:
+ * tests/golden/golden_delay.c. Threads: yes. */
 #include "broker/delay/cmq_delay.h"
 
 #include <errno.h>
@@ -435,7 +436,7 @@ static void a_fenced_store_ends_it(void)
 
 /* ---- recovery ---- */
 
-/* What was delivered after the progress was written is not delivered again, where the mark was written with it. */
+/* Messages delivered after the progress was written are not delivered again if the mark was written with it. */
 static void a_mark_spares_repetitions(void)
 {
     cmq_store *store = open_store();

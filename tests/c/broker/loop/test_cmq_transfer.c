@@ -151,7 +151,7 @@ static void records_of_others_are_errors_with_their_place(void)
     }
 }
 
-/* The file ends inside the damaged record: what is behind cannot be read either. */
+/* The file ends inside the damaged record: records behind it cannot be read either. */
 static void pages_that_cannot_be_read_are_errors(void)
 {
     for (size_t i = 0; i < FORMS; i++) {

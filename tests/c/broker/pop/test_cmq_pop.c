@@ -1,4 +1,4 @@
-/* Pops through a socket: what is given, acknowledged, changed, held, and what comes back; injected time. */
+/* Pops through a socket: messages delivered, acknowledged, changed, held and redelivered; injected time. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -163,7 +163,7 @@ static void many_are_acknowledged_at_once(void)
     send_some(client, 10);
     pop(client, 1, all);
     const batch b = batch_of(expect(client, 1, OK), 0);
-    /* Bits 0, 2 and 9; then an entry of a queue that is not there, and one that is none. */
+    /* Bits 0, 2 and 9; then an entry of a queue that is not there, and a malformed one. */
     snprintf(body, sizeof body,
              "{\"acks\":[{\"b\":\"BQI=\",\"c\":\"G\",\"it\":%" PRId64 ",\"pt\":%" PRId64 ",\"q\":0,\"r\":\"0\",\"rq\":%" PRId64
              ",\"so\":0,\"t\":\"T\"},{\"b\":\"AQ==\",\"c\":\"G\",\"it\":1,\"pt\":1,\"q\":77,\"r\":\"0\",\"rq\":0,\"so\":0,\"t\":\"T\"},{}],"
@@ -362,7 +362,7 @@ static void an_ordered_pop_waits_for_the_batch_before_it(void)
     CHECK(kit_is_silent(&kit, second));
     ack(first, 4, &b, 1);
     CHECK(strcmp(kit_text(expect(second, 2, OK), "msgOffsetInfo"), "0 0 2,3") == 0);
-    /* Not acknowledged: it is free by itself, and nobody tells. */
+    /* Not acknowledged: its time ends, and no request announces it. */
     pop(first, 5, ordered);
     CHECK(kit_is_silent(&kit, first));
     kit_broker_pass_pops(&kit, 10500);
@@ -523,7 +523,8 @@ static void a_stop_stores_all_however_little_may_wait_for_the_disk(void)
     kit_broker_stop(&kit);
 }
 
-/* What the log refuses for good, as the clock was set back by days, keeps no other group of what is stored from moving on. */
+/* Records that the log refuses for good, as the clock was set back by days, keep no group of stored ones from
+ * advancing. */
 static void a_stop_settles_what_is_stored_beside_what_is_refused(void)
 {
     enum { BACK_MS = 4 * 24 * 3600 * 1000 };
@@ -552,7 +553,7 @@ static void a_stop_settles_what_is_stored_beside_what_is_refused(void)
 
 /* ---- a disk that does not keep up ---- */
 
-/* It passes by itself, and clients are told so: they come again. */
+/* The condition is transient, and the response code says so: clients retry. */
 static void what_waits_for_the_disk_is_told_as_such(void)
 {
     enum { MESSAGES = 60, STAGING_BYTES = 2048, BUSY = 2 };

@@ -1,5 +1,5 @@
-/* Tests csrc/broker/pop/cmq_pop_ack.c, and what cmq_pop.c refuses: requests of pops that are wrong in one thing, through a socket. Whatever they say, what was
- * popped and is not acknowledged comes back, once. */
+/* Tests csrc/broker/pop/cmq_pop_ack.c, and rejections by cmq_pop.c: pop requests that are wrong in one thing, through a
+ * socket. Popped messages that are not acknowledged come back once, whatever the requests say. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -174,7 +174,7 @@ static const row wrong_acks[] = {
     {CHANGE, "extraInfo", "no handle", ILLEGAL, "seven or eight fields"},
 };
 
-/* What upstream takes, too, and is of no message that is out. */
+/* Acks that upstream accepts, too, and that match no message in flight. */
 static const row acks_of_nothing[] = {
     {ACK, "consumerGroup", "other", OK, ""},
     {ACK, "offset", "4", OK, ""},
@@ -194,7 +194,7 @@ static void ask_all(const row *rows, size_t count, bool are_refused)
         const uint64_t before = refused();
         const kit_answer *answer = ask(rows[i].code, rows[i].field, rows[i].value);
         check_answer(answer, &rows[i]);
-        /* What has no header that can be read is not counted as an ack. */
+        /* A request without a readable header is not counted as an ack. */
         CHECK_INT(refused() - before, are_refused && rows[i].answer != ERROR);
     }
 }
@@ -216,7 +216,8 @@ static void an_ack_counts_once(void)
         for (int i = 0; i < 3; i++) CHECK_INT(ask(ACK, "extraInfo", "0 $P $I $R 0 broker-a 0 0")->command.code, OK);
         cmq_pop_service_counters counters;
         cmq_pop_service_count(kit.pops, &counters);
-        CHECK_INT(counters.buffer.in_flight_now, merge ? MESSAGES - 1 : MESSAGES - 3);   /* the log does not know what it was told before */
+        /* the log does not know the acks it got before */
+        CHECK_INT(counters.buffer.in_flight_now, merge ? MESSAGES - 1 : MESSAGES - 3);
         end(MESSAGES - 1);
     }
 }
@@ -417,7 +418,7 @@ static void wrong_pops_are_refused(void)
     begin(false);
     ask_all(wrong_pops, sizeof wrong_pops / sizeof wrong_pops[0], false);
     ask_all(odd_pops, sizeof odd_pops / sizeof odd_pops[0], false);
-    /* An expression that is none, and one of a kind that nobody has. */
+    /* An invalid expression, and one of an unknown kind. */
     const kit_field strange[] = {{"consumerGroup", "G"}, {"topic", "T"}, {"queueId", "0"}, {"maxMsgNums", "1"}, {"invisibleTime", "1000"}, {"pollTime", "0"},
                                  {"initMode", "0"}, {"expType", "REGEX"}, {"exp", "a.*"}, {NULL, NULL}};
     kit_request(client, POP, 1, 0, CMQ_HEADER_JSON, strange, NULL, 0);
@@ -425,7 +426,7 @@ static void wrong_pops_are_refused(void)
     end(MESSAGES);
 }
 
-/* What waits for a long time, however long that is said to be, is held, and its time is counted without an overflow. */
+/* A pop is held for any wait time, however long, and its time is counted without an overflow. */
 static void the_longest_wait_is_held(void)
 {
     begin(false);

@@ -64,7 +64,7 @@ static void merged_ones_are_no_record(void)
     kit_broker_stop(&kit);
 }
 
-/* What comes behind them in a turn finds them done. */
+/* Later requests of the turn find them done. */
 static void a_pop_and_a_change_end_them(void)
 {
     start(&(cmq_pop_service_options){.merge = true, .in_flight_max = 4});

@@ -1,5 +1,5 @@
-/* Tests csrc/broker/pop/cmq_pop_hold.c through sockets: who is held, how that ends, and who is served first: members, groups, loops; what the disk has not got yet
- * is nobody's. Time is injected. */
+/* Tests csrc/broker/pop/cmq_pop_hold.c through sockets: which pops are held, how that ends, and which are served first:
+ * members, groups, loops; messages that are not on disk yet are delivered to nobody. Time is injected. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -65,7 +65,8 @@ static int64_t put_to(const char *topic, int32_t queue_id)
     return appended.first_physical_offset;
 }
 
-/* Who asks for all queues waits for the others, and is told of the damage at the end; who asks for that one is told at once. */
+/* A pop of all queues waits for the others, and gets the error of the damage at the end; a pop of the damaged one gets
+ * it at once. */
 static void a_damaged_queue_does_not_keep_a_pop_from_the_others(void)
 {
     const char *root = cmq_test_directory();
@@ -88,8 +89,8 @@ static void a_damaged_queue_does_not_keep_a_pop_from_the_others(void)
     kit_broker_stop(&kit);
 }
 
-/* What is damaged is no rest that somebody could take: else each who is told of it would tell the next, for ever. Whoever visits the damaged queue first looks at
- * it, so there are several rounds. */
+/* A damaged message is not left over for another pop: else each pop that fails on it would wake the next, for ever. The
+ * first pop that visits the damaged queue reads it, so there are several rounds. */
 static void what_others_left_is_told_beside_a_damaged_queue(void)
 {
     enum { ROUNDS = 16, CLIENTS = 3 };

@@ -1,4 +1,5 @@
-/* Tests csrc/broker/pop/cmq_pop_peek.c through a socket: what notifications (200054) tell and when, what peeks (200052) give; that neither changes anything. */
+/* Tests csrc/broker/pop/cmq_pop_peek.c through a socket: the results of notifications (200054) and their time, the
+ * results of peeks (200052); that neither changes anything. */
 #include <unistd.h>
 
 #include "support/cmq_pop_kit.h"
@@ -43,7 +44,7 @@ static void a_notification_tells_whether_there_is_something(void)
     pop(client, 5, all);
     expect(client, 5, OK);
     look(client, NOTIFICATION, 6, all);
-    expect_notified(client, 6, false, false);   /* what is popped is nobody's, though no offset was committed */
+    expect_notified(client, 6, false, false);   /* popped messages are not available, though no offset was committed */
     asked other = all;
     other.queue_id = 1;
     look(client, NOTIFICATION, 7, other);
@@ -111,7 +112,7 @@ static void a_blocked_queue_counts_as_empty(void)
     CHECK(kit_is_silent(&kit, watching));
     ack(client, 4, &b, 0);
     expect_notified(watching, 3, true, false);
-    /* And it ends by itself when the batch is not acknowledged in its time. */
+    /* And it ends when the batch is not acknowledged in its time. */
     pop(client, 5, in_order(one_of(all)));
     expect(client, 5, OK);
     look(watching, NOTIFICATION, 6, in_order(waiting(60000)));

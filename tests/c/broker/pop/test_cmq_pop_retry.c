@@ -23,7 +23,7 @@ static bool peeks_at_retry_topic(int client, int32_t opaque)
     return view.topic.bytes > 1;
 }
 
-/* What was put into a retry topic by whoever served the store before. */
+/* A message that an earlier broker of the store put into a retry topic. */
 static void put(const char *retry_topic)
 {
     const cmq_append append = {.common = {.topic = cmq_slice_of_text(retry_topic)}, .count = 1, .bodies = {.kind = CMQ_COLUMN_ONE, .one = cmq_slice_of_text("back")}};
@@ -54,7 +54,7 @@ static void a_fifth_of_the_pops_look_into_the_retry_topic_first(void)
     kit_broker_stop(&kit);
 }
 
-/* What pops of `most` give, in their order, until there is nothing. */
+/* Pop up to `most` at a time until nothing is left, and check the messages and their order. */
 static void expect_pops(const cmq_pop_service_options *options, const char *retry_topic, int32_t most, const char *first, const char *second)
 {
     start(options);
@@ -160,7 +160,8 @@ static void retry_topics_of_the_second_kind(void)
     kit_broker_stop(&kit);
 }
 
-/* What came back before the setting was changed is popped too; not together with the second kind's, and not left lying beside a pop that waits. */
+/* Messages that came back before the setting was changed are popped too; not together with the second kind's, and not
+ * left lying beside a pop that waits. */
 static void messages_of_the_first_kind_are_found_beside_the_second(void)
 {
     start(&(cmq_pop_service_options){.retry_v2 = true});
@@ -510,7 +511,7 @@ static void messages_that_have_expired_are_passed_over(void)
     CHECK_INT(deleted, COUNT - 1);
     pop(client, 2, all);
     expect_text(expect(client, 2, OK), "msgOffsetInfo", "0 0 2");
-    /* What was popped before is gone, and held up nobody. */
+    /* Messages that were popped before are gone, and held up nobody. */
     kit_broker_pass_pops(&kit, 20000);
     pop(client, 3, all);
     expect_text(expect(client, 3, OK), "startOffsetInfo", "1 0 0");

@@ -53,7 +53,7 @@ static void each_message_is_given_once(const cmq_pop_service_options *options)
             batches[i] = batch_of(answer, first);
             left -= counts[i];
         }
-        /* Whoever acknowledges, all at once. */
+        /* All members acknowledge at the same time. */
         for (int i = 0; i < MEMBERS; i++)
             for (int n = 0; n < counts[i]; n++) {
                 const int64_t offset = batches[i].start_offset + n;

@@ -101,7 +101,7 @@ static void an_advance_never_goes_back(void)
     cmq_offsets_destroy(offsets);
 }
 
-/* Names are told apart where they meet. */
+/* Names stay distinct where they meet. */
 static void names_do_not_run_together(void)
 {
     cmq_offsets *offsets = make_offsets(0);
@@ -162,7 +162,7 @@ static void a_reset_waits_for_the_next_pull(void)
 
 static cmq_offset_asker asker(uint64_t conn, int64_t now_s) { return (cmq_offset_asker){.conn = conn, .now_ns = now_s * INT64_C(1000000000)}; }
 
-/* The member that loses the queue is told, does not act on it, and commits late where it was before. */
+/* The member that loses the queue is notified, does not act on it, and commits its old place late. */
 static void former_owner_does_not_undo_a_reset(void)
 {
     cmq_offsets *offsets = make_offsets(0);
@@ -291,7 +291,7 @@ static void entries_are_limited(void)
     CHECK_STATUS(cmq_offsets_reset(offsets, &of, 1), CMQ_ERR_LIMIT);
     commit(offsets, "g", "T", 2, 9);
     CHECK_INT(cmq_offsets_remove(offsets, cmq_slice_of_text("g"), CMQ_SLICE_NONE), 3);
-    CHECK_CHANGES(offsets, "g/T/-1=-1");   /* frees what was waiting to be told */
+    CHECK_CHANGES(offsets, "g/T/-1=-1");   /* frees the changes that wait to be read */
     CHECK_OK(cmq_offsets_commit(offsets, &of, 1));
     cmq_offsets_destroy(offsets);
 }
@@ -332,7 +332,7 @@ enum { MODEL_GROUPS = 7, MODEL_TOPICS = 5, MODEL_QUEUES = 11 };
 
 typedef struct model {
     int64_t offset[MODEL_GROUPS][MODEL_TOPICS][MODEL_QUEUES];
-    int64_t written[MODEL_GROUPS][MODEL_TOPICS][MODEL_QUEUES];   /* what somebody who follows the changes has */
+    int64_t written[MODEL_GROUPS][MODEL_TOPICS][MODEL_QUEUES];   /* the state of a reader that follows the changes */
     bool reset[MODEL_GROUPS][MODEL_TOPICS][MODEL_QUEUES];
 } model;
 
@@ -456,7 +456,7 @@ static void no_group_takes_what_all_share(void)
         cmq_status status = CMQ_OK;
         for (key.queue_id = 0; key.queue_id < 65536 && status == CMQ_OK; key.queue_id++) status = cmq_offsets_begin(offsets, &key, 0);
         CHECK_STATUS(status, CMQ_ERR_LIMIT);
-        /* Whoever else comes has room. */
+        /* Other groups have room. */
         for (int small = 0; small < 4; small++) {
             snprintf(name, sizeof name, "small-%d-%d", group, small);
             const cmq_offset_key own = {.group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T"), .queue_id = small};
@@ -469,7 +469,7 @@ static void no_group_takes_what_all_share(void)
         const cmq_offset_key own = {.group = cmq_slice_of_text(name), .topic = cmq_slice_of_text("T")};
         CHECK_OK(cmq_offsets_commit(offsets, &own, 5));
     }
-    /* What a group gives back it may have again. */
+    /* A group may use again the room that it gives back. */
     const cmq_slice greedy = cmq_slice_of_text("greedy-0");
     CHECK(cmq_offsets_remove(offsets, greedy, CMQ_SLICE_NONE) > 0);
     const cmq_offset_key again = {.group = greedy, .topic = cmq_slice_of_text("U")};

@@ -1,4 +1,5 @@
-/* Tests csrc/broker/tables/cmq_tables.c: entries put, found, replaced, removed; what a reader has found stays; serials of filters; sizes. Threads: yes. */
+/* Tests csrc/broker/tables/cmq_tables.c: entries put, found, replaced, removed; entries that a reader has found stay;
+ * serials of filters; sizes. Threads: yes. */
 #include "broker/tables/cmq_tables.h"
 
 #include <malloc.h>
@@ -89,7 +90,7 @@ static void perm_of_the_broker(void)
     free_tables(tables, reader);
 }
 
-/* What was found stays as it was until the reader leaves, and is freed then. */
+/* A found entry stays as it was until the reader leaves, and is freed then. */
 static void what_was_found_stays(void)
 {
     cmq_tables_reader *reader, *other;
@@ -288,7 +289,7 @@ typedef struct racing {
     _Atomic uint64_t turns;
 } racing;
 
-/* What an entry says about itself is always consistent: write_queues is read_queues + 1, and the name is the one asked for. */
+/* An entry's fields are always consistent: write_queues is read_queues + 1, and the name is the one asked for. */
 static void *read_all_the_time(void *argument)
 {
     racing *r = argument;

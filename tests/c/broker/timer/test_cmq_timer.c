@@ -1,5 +1,6 @@
-/* Tests csrc/broker/timer/: parking, slots and their order, deletions, rolling, late messages, what cannot be delivered, full and failing disks, recovery
- * from every state of the files, other precisions, clocks that jump; the thread. What a real broker left: tests/golden/golden_timer.c. Threads: yes. */
+/* Tests csrc/broker/timer/: parking, slots and their order, deletions, rolling, late messages, undeliverable messages,
+ * full and failing disks, recovery from every state of the files, other precisions, clocks that jump; the thread. A
+ * real broker's files: tests/golden/golden_timer.c. Threads: yes. */
 #include "broker/timer/cmq_timer.h"
 
 #include <errno.h>
@@ -186,7 +187,7 @@ static void parking_by_time(void)
     CHECK_STATUS(cmq_timer_park(&options, CMQ_SLICE_NONE, 0, 1700000005000, 1700000000000, &parked), CMQ_ERR_TOPIC);
 }
 
-/* What properties ask for; the one that is asked for with `expected` time, or 0 for a refusal, -1 for no timer. */
+/* The timer that `properties` request has the time `expected`; 0 for a refusal, -1 for no timer. */
 static void asks(cmq_timer *timer, const char *properties, int64_t expected_out_ms)
 {
     cmq_timer_asked asked = {0};
@@ -498,7 +499,7 @@ static void timers_outlive_everything(void)
         pass(10);
     }
     step(timer);
-    store = crash(timer, store);   /* what came after the last flush is read from the queue again, and is there once */
+    store = crash(timer, store);   /* messages after the last flush are read from the queue again, and are there once */
     timer = make_timer(store);
     step(timer);
     CHECK_INT(counters_of(timer).pending, 35);
@@ -721,7 +722,7 @@ static void a_clock_weeks_ahead_that_is_set_back(void)
     }
 }
 
-/* What was delivered of it is not delivered again with what comes. */
+/* Its delivered messages are not delivered again with new ones. */
 static void a_slot_that_the_clock_is_set_back_into(void)
 {
     cmq_store *store = open_store();

@@ -123,7 +123,7 @@ static void what_is_no_log_is_cut(void)
     log = open_log(root);
     check_units(log, 0, 13);
     CHECK(!kit_exists(kit_path(root, "timerlog/00000000000000001086")));
-    /* What stood behind the cut does not come back when the end passes it. */
+    /* Units behind the cut do not come back when the end passes them. */
     CHECK_INT(add(log, -1, 1000 + 13 * 200), position_of(13));
     CHECK_OK(cmq_timer_log_flush(log));
     cmq_timer_log_close(log);

@@ -332,7 +332,7 @@ static uint64_t set_aside(void)
     return counters.refused_now;
 }
 
-/* What the log never takes stays in memory, and keeps nothing else there; it is tried again, a time for each step. */
+/* Checkpoints that the log never takes stay in memory, and hold back no others; each step tries them once more. */
 static void what_is_refused_for_good_holds_up_nothing(void)
 {
     start(true, NULL);
@@ -593,7 +593,7 @@ static void check_nothing_is_lost(void)
                               (long long)world.committed[q]);
 }
 
-/* After a clean stop: what was acknowledged does not come back. */
+/* After a clean stop acknowledged messages are not redelivered. */
 static void check_nothing_comes_twice(void)
 {
     for (uint32_t i = 0; i < history.pop_count; i++) {
@@ -683,7 +683,7 @@ static void ack_some(void)
     }
 }
 
-/* What an extension of the invisible time does: a checkpoint of its own, then the old handle's ack. */
+/* Extend the invisible time: a checkpoint of its own, then the old handle's ack. */
 static void extend_one(void)
 {
     if (history.pop_count == 0 || history.pop_count == POPS_MAX) return;

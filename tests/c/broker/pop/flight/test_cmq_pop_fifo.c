@@ -1,4 +1,5 @@
-/* Tests csrc/broker/pop/flight/cmq_pop_fifo.c: a queue's batch and the group's progress move together; what clients are told of counts; resets. */
+/* Tests csrc/broker/pop/flight/cmq_pop_fifo.c: a queue's batch and the group's progress move together; the counts
+ * reported to clients; resets. */
 #include "broker/pop/flight/cmq_pop_fifo.h"
 
 #include <string.h>
@@ -42,7 +43,7 @@ static const char *give(const cmq_pop_fifo *to, const char *attempt, int64_t fro
 
 static void check_text(const char *actual, const char *expected) { CHECK_BYTES(actual, strlen(actual), expected, strlen(expected)); }
 
-/* Acks; returns whether whoever waits is to be woken. */
+/* Acks; returns whether to wake a waiting pop. */
 static bool ack(const cmq_pop_fifo *to, int64_t offset, int64_t pop_ms, int64_t now_ms)
 {
     bool wake = true;
@@ -103,7 +104,8 @@ static void without_a_batch_only_the_next_message_moves_the_group(void)
     CHECK(!ack(&to, 0, NOW, NOW));   /* a group that has begun nowhere */
     CHECK_INT(cmq_offsets_query(to.offsets, &key), CMQ_OFFSETS_NONE);
     CHECK_OK(cmq_offsets_commit(to.offsets, &key, 10));
-    CHECK(!ack(&to, 12, NOW, NOW));   /* 10 and 11 are not known to be consumed: they come again, and it behind them */
+    /* 10 and 11 are not known to be consumed: they are redelivered, and it behind them */
+    CHECK(!ack(&to, 12, NOW, NOW));
     CHECK_INT(cmq_offsets_query(to.offsets, &key), 10);
     CHECK(ack(&to, 10, NOW, NOW));
     CHECK(ack(&to, 11, NOW, NOW));
@@ -123,7 +125,8 @@ static void a_change_is_counted_from_the_pop(void)
     CHECK(ack(&to, 15, NOW, NOW + 100) == false);
     CHECK(cmq_pop_fifo_table_blocks(to.order, &key, CMQ_SLICE_NONE, INVISIBLE, 0, NOW, &free_ms));
     CHECK_INT(free_ms, NOW + 7000);
-    CHECK_INT(cmq_pop_fifo_change(&to, &key, 10, NOW - 1, 5000, NOW + 2000, &wake), 7001);   /* of another pop: told, and nothing done */
+    /* of another pop: reported, and nothing done */
+    CHECK_INT(cmq_pop_fifo_change(&to, &key, 10, NOW - 1, 5000, NOW + 2000, &wake), 7001);
     CHECK(!wake);
     CHECK_INT(cmq_pop_fifo_change(&to, &key, 10, NOW, INT64_MAX, NOW, &wake), INT64_MAX - NOW);
     CHECK_INT(cmq_pop_fifo_change(&to, &key, 9, NOW, 5000, NOW, &wake), -1);

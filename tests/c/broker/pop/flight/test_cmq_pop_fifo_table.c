@@ -1,5 +1,5 @@
-/* Tests csrc/broker/pop/flight/cmq_pop_fifo_table.c: what blocks a queue and what frees it, counts, attempts, limits, going through all; random histories on virtual
- * time against a plain model. Threads: yes. */
+/* Tests csrc/broker/pop/flight/cmq_pop_fifo_table.c: blocking and freeing a queue, counts, attempts, limits, going
+ * through all; random histories on virtual time against a plain model. Threads: yes. */
 #include "broker/pop/flight/cmq_pop_fifo_table.h"
 
 #include <pthread.h>
@@ -224,7 +224,7 @@ static void all_are_met_also_while_some_go(void)
 
 enum { QUEUES = 3, OFFSETS = 48, ATTEMPTS = 3 };
 
-/* What one queue's batch is, told offset by offset. */
+/* One queue's batch, offset by offset. */
 typedef struct model {
     bool has_batch;
     int attempt;                     /* 0: none */

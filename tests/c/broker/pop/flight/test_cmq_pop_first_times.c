@@ -1,4 +1,5 @@
-/* Tests csrc/broker/pop/flight/cmq_pop_first_times.c: what is noted is found by its place and pop time, and random histories against a plain list. */
+/* Tests csrc/broker/pop/flight/cmq_pop_first_times.c: entries are found by their place and pop time, and random
+ * histories against a plain list. */
 #include "broker/pop/flight/cmq_pop_first_times.h"
 
 #include "support/cmq_test.h"

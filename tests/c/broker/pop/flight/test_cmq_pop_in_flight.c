@@ -1,4 +1,5 @@
-/* Tests csrc/broker/pop/flight/cmq_pop_in_flight.c: what is counted off by which pop, and random histories against a plain table of all that is in flight. */
+/* Tests csrc/broker/pop/flight/cmq_pop_in_flight.c: the messages that each pop counts off, and random histories against
+ * a plain table of all that is in flight. */
 #include "broker/pop/flight/cmq_pop_in_flight.h"
 
 #include <stdbool.h>
@@ -6,7 +7,7 @@
 
 #include "support/cmq_test.h"
 
-_Static_assert(sizeof(cmq_pop_in_flight) == 328, "what its head says");
+_Static_assert(sizeof(cmq_pop_in_flight) == 328, "the size that its head states");
 
 static void nothing_is_in_flight_at_first(void)
 {

@@ -1,4 +1,5 @@
-/* What leaves the buffer, in a store: timer messages in order, those that are due at once in the revive topic, and what is refused. */
+/* Records that leave the buffer, in a store: timer messages in order, those that are due at once in the revive topic,
+ * and refused ones. */
 #include <stdio.h>
 #include <string.h>
 

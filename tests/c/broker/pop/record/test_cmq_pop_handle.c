@@ -1,4 +1,5 @@
-/* Tests csrc/broker/pop/record/cmq_pop_handle.c: handles as clients send them, and what is none; info strings; names of retry topics. */
+/* Tests csrc/broker/pop/record/cmq_pop_handle.c: handles as clients send them, and malformed ones; info strings; names
+ * of retry topics. */
 #include "broker/pop/record/cmq_pop_handle.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Tests csrc/broker/pop/record/cmq_pop_record.c: bodies as upstream writes them, read and written; every order, long names, escapes; what is none; keys.
- * What a real broker wrote: tests/golden/golden_pop.c. */
+/* Tests csrc/broker/pop/record/cmq_pop_record.c: bodies as upstream writes them, read and written; every order, long
+ * names, escapes; malformed bodies; keys. Bodies that a real broker wrote: tests/golden/golden_pop.c. */
 #include "broker/pop/record/cmq_pop_record.h"
 
 #include <stdio.h>

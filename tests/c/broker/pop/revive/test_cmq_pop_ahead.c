@@ -10,7 +10,7 @@ enum { MESSAGES = 100 };
 
 static cmq_pop_ahead ahead;
 
-/* The message at `offset` is "m<number>", read ahead and by itself. */
+/* The message at `offset` is "m<number>", read ahead and read alone. */
 static void check_message(cmq_store *store, int64_t offset, int number)
 {
     char body[16];

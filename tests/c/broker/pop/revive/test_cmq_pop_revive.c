@@ -1,5 +1,5 @@
-/* Tests csrc/broker/pop/revive/cmq_pop_revive.c on a clock that stands still: what comes back and when, retry topics that are to be made, and that nothing is lost
- * however often it is killed. Threads: yes. */
+/* Tests csrc/broker/pop/revive/cmq_pop_revive.c on a frozen clock: which messages come back and when, missing retry
+ * topics, and that nothing is lost however often it is killed. Threads: yes. */
 #include "broker/pop/revive/cmq_pop_revive.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ static cmq_store *store;
 static cmq_tables *tables;
 static cmq_offsets *offsets;
 static const cmq_timer_options timer;
-static uint32_t told;
+static uint32_t reported;
 static bool timer_is_behind, gives_up;
 static char root[CMQ_PATH_BYTES];
 
@@ -31,7 +31,7 @@ static void put_topic(const char *name)
 static void begin(void)
 {
     kit_set_clock();
-    told = 0;
+    reported = 0;
     timer_is_behind = gives_up = false;
     CHECK_OK(cmq_path_join(root, kit_directory(), "store"));
     store = kit_open_at(root);
@@ -53,7 +53,7 @@ static void note(void *context, const cmq_pop_revived *revived)
 {
     (void)context;
     CHECK(cmq_slice_equal(revived->normal_topic, kit_slice("T")) || cmq_slice_equal(revived->normal_topic, kit_slice("U")));
-    told += revived->count;
+    reported += revived->count;
 }
 
 static bool timer_has_caught_up(void *context) { return context == NULL && !timer_is_behind; }
@@ -148,7 +148,7 @@ static void what_was_not_acknowledged_comes_back(void)
     CHECK_TEXT(kit_read_topic(store, "%RETRY%g_T"), "m0 m2");
     CHECK_INT(committed(0), 0);
     CHECK_INT(committed(1), -1);
-    CHECK_INT(told, 2);
+    CHECK_INT(reported, 2);
     const cmq_pop_revive_counters counters = counters_of(revive);
     CHECK_INT(counters.revived, 2);
     CHECK_INT(counters.acks, 2);
@@ -158,7 +158,7 @@ static void what_was_not_acknowledged_comes_back(void)
     end();
 }
 
-/* Without waiting for quiet: whatever finishes it was due before what has been read since. */
+/* Without waiting for quiet: the records that finish it were due before those that have been read since. */
 static void what_is_two_seconds_behind_the_latest_is_complete(void)
 {
     begin();
@@ -461,14 +461,14 @@ static void strangers_and_what_is_gone_are_passed_over(void)
     (void)step(revive);
     CHECK_INT(counters_of(revive).damaged, 3);
     CHECK_INT(counters_of(revive).gone, 2);
-    CHECK_INT(told, 2);   /* nobody has them in flight any more */
+    CHECK_INT(reported, 2);   /* nobody has them in flight any more */
     CHECK_INT(committed(0), 3);
     CHECK(cmq_tables_remove_group(tables, kit_slice("g")));
     deliver_checkpoint(0, 1, now() - 5000, 0);
     pass(4000);
     (void)step(revive);
     CHECK_INT(counters_of(revive).skipped, 1);
-    CHECK_INT(told, 3);
+    CHECK_INT(reported, 3);
     CHECK_INT(committed(0), 4);
     cmq_pop_revive_destroy(revive);
     end();
@@ -492,14 +492,14 @@ static void unknown_topics_and_groups_revive_nothing(void)
     let_first_message_come_due(revive);
     CHECK_INT(counters_of(revive).skipped, 1);
     CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);
-    CHECK_INT(told, 1);   /* nobody has it in flight any more */
+    CHECK_INT(reported, 1);   /* nobody has it in flight any more */
     CHECK_INT(committed(0), 0);   /* the last record that is done with */
     put_topic("T");
     CHECK(cmq_tables_remove_group(tables, kit_slice("g")));
     let_first_message_come_due(revive);
     CHECK_INT(counters_of(revive).skipped, 2);
     CHECK_INT(kit_max(store, "%RETRY%g_T", 0), 0);
-    CHECK_INT(told, 2);
+    CHECK_INT(reported, 2);
     CHECK_INT(committed(0), 1);
     /* With both known the same checkpoint revives its message. */
     const cmq_group_entry group = {.name = kit_slice("g"), .consume_enable = true, .retry_queues = 1, .retry_max = 16};
@@ -590,7 +590,8 @@ static void a_record_whose_bytes_changed_is_passed_over(void)
     end();
 }
 
-/* A checkpoint that claims to be due in years, and a deliver time of years ahead: what lies behind them comes back in its time, and acks count. */
+/* A checkpoint that claims to be due in years, and a deliver time of years ahead: messages behind them come back in
+ * their time, and acks count. */
 static void times_that_cannot_be_stop_nothing(void)
 {
     const int64_t years_ms = INT64_C(100) * 365 * 24 * 3600 * 1000;
@@ -626,7 +627,7 @@ static void times_that_cannot_be_stop_nothing(void)
     end();
 }
 
-/* What is put again is due within what the timer takes, however short that is. */
+/* Checkpoints that are put again are due within the timer's horizon, however short it is. */
 static void what_is_put_again_is_within_the_timers_horizon(void)
 {
     begin();
@@ -699,8 +700,8 @@ static void a_revive_topic_that_begins_anew_unseen_is_read_from_its_begin(void)
     end();
 }
 
-/* The committed offset lies behind the queue's end, as after a power loss under asynchronous flush: what comes from now on is read, before a restart and
- * behind it. */
+/* The committed offset lies behind the queue's end, as after a power loss under asynchronous flush: new records are
+ * read, before a restart and after it. */
 static void progress_beyond_the_queue_skips_nothing_that_comes(void)
 {
     begin();

@@ -58,7 +58,7 @@ static bool is_named(const cmq_pop_checkpoint *checkpoint, const cmq_pop_ack *ac
            checkpoint->start_offset == ack->start_offset && checkpoint->pop_ms == ack->pop_ms;
 }
 
-/* What the model says to an ack. */
+/* The model's result of an ack. */
 static bool ack_model(model_entry *entries, uint32_t count, const cmq_pop_ack *ack, int64_t offset)
 {
     bool found = false;
@@ -73,7 +73,7 @@ static bool ack_model(model_entry *entries, uint32_t count, const cmq_pop_ack *a
     return found;
 }
 
-/* What others of the key have is done with in a new one: it was delivered again. */
+/* Messages that other checkpoints of the key have are done in a new one: they were delivered again. */
 static uint32_t known_bits(const model_entry *entries, uint32_t count, const model_entry *added)
 {
     const cmq_pop_ack name = ack_for(&added->checkpoint);
@@ -149,7 +149,8 @@ static void random_histories(void)
     free(entries);
 }
 
-/* Whoever asks for the same change 40,000 times costs as much as who asks for as many others: it took 16 s of a thread that all share. */
+/* 40,000 requests for the same change cost as much as 40,000 for different ones: they took 16 s of a thread that all
+ * share. */
 static void equal_ones_are_kept_once(void)
 {
     cmq_pop_unfinished *unfinished;
