@@ -1,6 +1,7 @@
-/* kill -9 of a broker under load: a child serves a store on a socket; clients send, many at a time, and keep what was acknowledged; the child is killed at
- * some moment; what it left is recovered and must hold every acknowledged message, of this round and of those before, at the place that was told.
- * Under either flush mode: an acknowledged message survives the process.
+/* kill -9 of a broker under load: a child serves a store on a socket; clients send, many at a time, and record the
+ * acknowledged messages; the child is killed at some moment; its store is recovered and must hold every acknowledged
+ * message, of this round and of those before, at the acknowledged place. Under either flush mode: an acknowledged
+ * message survives the process.
  *
  * CMQ_CRASH_ROUNDS: how many kills; without it a dozen, with CMQ_LONG hundreds. CMQ_SEED repeats the choices, though not the moments.
  */
@@ -158,14 +159,15 @@ static void one_kill(const cmq_store_options *options)
     }
     send_until(1 + (uint32_t)cmq_test_random_below(2000));
     CHECK(kill(child, SIGKILL) == 0);
-    /* What had been sent before the kill counts, too. */
+    /* Acknowledgements sent before the kill count, too. */
     for (int i = 0; i < CLIENTS; i++) {
         struct pollfd ready = {.fd = senders[i].socket, .events = POLLIN};
         while (poll(&ready, 1, 10000) > 0 && take_answers(&senders[i])) continue;
         close(senders[i].socket);
     }
     CHECK(waitpid(child, &status, 0) == child);
-    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) cmq_test_fail(__FILE__, __LINE__, "the broker ended by itself: %d", status);
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+        cmq_test_fail(__FILE__, __LINE__, "the broker ended before the kill: %d", status);
     close(ends[0]);
 }
 

@@ -5,8 +5,9 @@
  * file that belongs to another of its kind; the file ends there; the file is missing. Each
  * damage is read by a read-only opening and then by a writer, on a copy of the store: the log, each queue, tag, offset, key, time, and place in the log.
  *
- * An answer that is neither whole nor an error must match a line of `known`, which says why nobody can tell or what the defect is; `cometmq verify` runs
- * before, and what it names counts as told, in a column of its own. In the long form a line of `known` that nothing matched fails.
+ * A result that is neither whole nor an error must match a line of `known`, which says why it is undetectable or names
+ * the defect; `cometmq verify` runs before, and damage that it names counts as reported, in a column of its own. In the
+ * long form a line of `known` that nothing matched fails.
  *
  * CMQ_FLIPS: how many damages are drawn; without it some hundred, and with CMQ_LONG every one. CMQ_SEED repeats a draw. Missing files are always tried.
  */
@@ -130,7 +131,7 @@ static const char *const kind_names[KINDS] = {"flip", "zero", "page", "repeat", 
 typedef enum area { LOG, QUEUE, BATCH, EXT, INDEX, CHECKPOINT, OURS, OTHER, AREAS } area;
 static const char *const area_names[AREAS] = {"commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "checkpoint", "cometmq", "other"};
 
-/* What a byte of the log belongs to. */
+/* The field that a byte of the log belongs to. */
 typedef enum field { LENGTHS, CRC, QUEUE_ID, FLAG, QUEUE_OFFSET, PHYSICAL, SYS_FLAG, BORN, STORED, HOSTS, RECONSUME, PREPARED, BODY, TOPIC, PROPERTIES, PROOF,
                      NONE,
                      FIELDS } field;
@@ -274,8 +275,8 @@ static const char *const way_names[WAYS] = {"log", "queue", "tag", "time", "offs
 
 typedef struct answers {
     bool seen[WAYS][MESSAGES];
-    bool told[WAYS];               /* the reader said that something is damaged */
-    uint32_t missing[WAYS];        /* messages that did not come, and the way said nothing */
+    bool told[WAYS];               /* the reader reported damage */
+    uint32_t missing[WAYS];        /* messages that did not come, and the way reported no damage */
     uint32_t changed[WAYS];        /* that came with other bytes, which no CRC covers */
     uint32_t unchecked[WAYS];      /* that came although their CRC is wrong, for this way computes none */
     uint32_t foreign[WAYS];        /* that were never appended there */
@@ -305,7 +306,8 @@ static void hear(way by, const char *what, cmq_status status)
 static void look_at(way by, const cmq_found *item, int asked)
 {
     cmq_record_view view;
-    if (cmq_record_parse(item->record, item->record_bytes, item->physical_offset, 0, &view) != CMQ_OK) {   /* its head says so to whoever parses it */
+    /* parsing its head shows it */
+    if (cmq_record_parse(item->record, item->record_bytes, item->physical_offset, 0, &view) != CMQ_OK) {
         got.told[by] = true;
         return;
     }
@@ -416,7 +418,7 @@ enum { READ_ONLY = 1, WRITER = 2 };
 enum { PLAIN = 1, WITH_CRC = 2, CLOSED = 4, KILLED = 8, FIRST = 16, LAST = 32, NOT_LAST = 64 };   /* the store, and the file in its folder */
 typedef enum fault { MISSING = 1, CHANGED = 2, UNCHECKED = 4, FOREIGN = 8 } fault;
 
-/* What nobody can tell, or nobody tells yet. The first line that matches takes the case. */
+/* Undetectable damage, and damage that nothing detects yet. The first line that matches takes the case. */
 static struct known {
     const char *what, *why;
     uint32_t wrongs, areas, kinds, fields, ways, modes, stores;   /* sets of bits; stores: all of those named */

@@ -1,6 +1,6 @@
-/* kill -9: a child process appends and tells through a pipe what was acknowledged; it is killed at some moment, also while it recovers; what it left is
- * read by a follower, then recovered and checked by the next child, which goes on appending. Under either flush mode: what append returned survives
- * the process.
+/* kill -9: a child process appends and reports acknowledged messages through a pipe; it is killed at some moment, also
+ * while it recovers; its store is read by a follower, then recovered and checked by the next child, which goes on
+ * appending. Under either flush mode: messages survive the process once append has returned.
  *
  * CMQ_CRASH_ROUNDS: how many kills; without it a few dozen, with CMQ_LONG many. CMQ_SEED repeats the choices, though not the moments.
  */
@@ -134,10 +134,11 @@ static void one_kill(void)
     CHECK(kill(child, SIGKILL) == 0);
     read_reports(ends[0], UINT32_MAX, &reports, &first, &last);
     CHECK(waitpid(child, &status, 0) == child);
-    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) cmq_test_fail(__FILE__, __LINE__, "the child ended by itself: %d", status);
+    if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+        cmq_test_fail(__FILE__, __LINE__, "the child ended before the kill: %d", status);
     close(ends[0]);
     if (reports > 0) {
-        /* The child cut its ledger to what it found and went on; one call may have been under way. */
+        /* The child cut its ledger to what it found and went on; one call may have been in progress. */
         ledger_cut(&book, first);
         book.generation++;
         acknowledged = last;

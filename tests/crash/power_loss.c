@@ -1,9 +1,10 @@
 /* Power loss, and disks that fail: random work on a tiny store over the twin of the file system (tests/crash/FAULTS.md), crash images at random calls,
  * each opened again and compared with what was promised.
  *
- * A session works on one store. At chosen calls its hook takes an image; after the operation each image becomes a session of its own (with images
- * of its own, also of the recovery), or is opened with the system's files. Expected after each: what was acknowledged is there once and in order,
- * queues, light queues and keys agree with the log, nothing was invented, and the store goes on.
+ * A session works on one store. At chosen calls its hook takes an image; after the operation each image becomes a
+ * session of its own (with images of its own, also of the recovery), or is opened with the system's files. Expected
+ * after each: acknowledged messages are there once and in order, queues, light queues and keys agree with the log,
+ * nothing was invented, and the store goes on.
  *
  * Cases: power_loss (images only), failing_disk (errors at chosen calls, then images), without_syncs_it_fails (the checks' own proof).
  * CMQ_CRASH_IMAGES: how many images; without it a few hundred, with CMQ_LONG tens of thousands. CMQ_SEED repeats a run.
@@ -53,7 +54,7 @@ typedef struct session {
     const char *doing;
 } session;
 
-/* What all sessions of a run share. */
+/* State that all sessions of a run share. */
 static struct {
     const char *directory;       /* in either */
     cmq_memory_fs *memory;
@@ -129,7 +130,7 @@ static void drop_image(const session *s, image *of)
 
 static bool run_session(session *s, int steps);
 
-/* What the options say of places; pointers into the session, which must not move any more. */
+/* Set the paths of the options: pointers into the session, which must not move any more. */
 static void set_places(session *s)
 {
     s->options.path = s->root;
@@ -178,7 +179,7 @@ static bool check_read_only(session *s)
     const cmq_status status = cmq_store_open(&s->store, &options);
     if (status == CMQ_ERR_NOT_FOUND && s->expected.acknowledged == 0) return true;   /* nothing was made yet */
     if (!fine(s, "opening read-only", status)) return false;
-    ledger view;   /* what a follower finds of a deletion that was under way does not bind the writer */
+    ledger view;   /* a follower's view of a deletion in progress does not bind the writer */
     ledger_copy(&view, &s->ledger);
     const bool agrees = ledger_settle(&view, s->store, &expected, &found, why) || violated(s, "read-only: %s", why);
     ledger_free(&view);
@@ -330,8 +331,8 @@ static bool do_reopen(session *s)
     return true;
 }
 
-/* A process that dies inside a call of the store, also while it recovers: what it wrote before is in the page cache, and nothing comes after. The next one
- * recovers that, and a later power loss takes of both what was not synced. */
+/* A process that dies inside a call of the store, also while it recovers: its earlier writes are in the page cache, and
+ * there are no later ones. The next process recovers them, and a later power loss takes the unsynced bytes of both. */
 static bool do_kill_inside(session *s)
 {
     const cmq_twin_fault death = {.kind = CMQ_TWIN_ANY_CHANGE, .nth = 1 + cmq_test_random_below(25), .sys_errno = EIO, .dead = true,
@@ -357,7 +358,7 @@ static bool do_kill_inside(session *s)
         status = ledger_append(&s->ledger, s->store, count, &(ledger_call){0}, &appended);
         more = count - (s->ledger.count - before);
     }
-    (void)status;   /* whatever the dead one was told */
+    (void)status;   /* whatever status the dead one got */
     ledger_foresee(&s->ledger, more);
     cmq_store_abandon(s->store);
     s->store = NULL;
@@ -371,7 +372,7 @@ static bool do_kill_inside(session *s)
     return true;
 }
 
-/* What the helper thread does beside a busy writer. */
+/* The helper thread's work beside a busy writer. */
 static bool do_prewarm(session *s)
 {
     s->doing = "making a segment ahead";
@@ -485,7 +486,8 @@ static bool run_new_session(void)
     return good;
 }
 
-/* The store's own threads at work: what they do is under way when an image is taken. Woken after each operation, as appends wake them. */
+/* The store's own threads at work: images are taken during their work. Woken after each operation, as appends wake
+ * them. */
 static bool run_session_beside_threads(void)
 {
     session s = new_session();
@@ -652,8 +654,9 @@ static bool run_faulty_session(void)
         const bool fenced = good && is_fenced(&s);
         if (good && status != CMQ_OK) good = go_on_after(&s);
         if (good) good = follow_up_all(&s);
-        /* After a failed sync the page cache shows what may be on no disk, and a process cannot tell: what such a store promises until the machine
-         * is started anew is no power loss. So this boot's images end here. */
+        /* After a failed sync the page cache may show bytes that are on no disk, and a process cannot detect that: such
+         * a store's promises do not cover a power loss until the machine is restarted. So this boot's images end
+         * here. */
         if (good && (fenced || cmq_test_random_below(5) == 0)) {
             const uint64_t failures = cmq_file_twin_failures(s.twin);
             cmq_file_twin_on_call(s.twin, 0, NULL, NULL);

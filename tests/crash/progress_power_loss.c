@@ -1,8 +1,9 @@
 /* Power loss, kill -9 and a Java broker in between, for a store, its `config/` and its journal of commits together in one twin.
  *
- * A group consumes a queue and commits. The JSON of its progress is written as src/cometmq/store_config/config_file.py does, behind a flush of the log, and
- * the journal begins anew with it. At random calls the power goes; between two writers, one that is no writer of ours may move progress. What opening finds,
- * by the rules of src/cometmq/store/progress_journal.py, is held against a model:
+ * A group consumes a queue and commits. The JSON of its progress is written as src/cometmq/store_config/config_file.py
+ * does, behind a flush of the log, and the journal begins anew with it. At random calls the power goes; between two
+ * writers, a foreign writer may move progress. The offsets that opening finds, by the rules of
+ * src/cometmq/store/progress_journal.py, are compared with a model:
  *
  *   - the JSON alone never is past the queue's end: a Java broker takes it as it is
  *   - under sync flush the journal is not past it either, and nothing that was acknowledged is missing
@@ -24,7 +25,7 @@
 #define PENDING_MAX 3
 #define JSON_BYTES 64
 
-/* What may be found. */
+/* The offsets that may be found. */
 typedef struct expected {
     int64_t acknowledged;   /* the last commit that was as durable as the flush mode promises; sync: at least the newest commit's, or this */
     int64_t written;        /* the last commit that is in a JSON, durably */

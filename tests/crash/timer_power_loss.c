@@ -1,6 +1,7 @@
-/* Power loss, and kill -9, with timers: a store under sync flush takes timers and delivers them; at a random change of its files the power goes; what the
- * disk may hold then is opened, time passes, and every timer that was acknowledged is delivered, at least once and never before its time; nothing else is.
- * Taken out of the service for a trial, the wait for the disk and the flush of the store before the check lose timers in the first round.
+/* Power loss, and kill -9, with timers: a store under sync flush takes timers and delivers them; at a random change of
+ * its files the power goes; a possible image of the disk is opened, time passes, and every timer that was acknowledged
+ * is delivered, at least once and never before its time; nothing else is. Taken out of the service for a trial, the
+ * wait for the disk and the flush of the store before the check lose timers in the first round.
  *
  * CMQ_CRASH_ROUNDS: how many losses; without it 30, with CMQ_LONG 20,000. CMQ_SEED repeats a run.
  */

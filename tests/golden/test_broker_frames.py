@@ -2,7 +2,7 @@
 
 Every request of the golden runs that a control plane serves is asked again, in its order and on its connection, over a
 copy of the store that the run left. Code, remark, fields and body must be the same; so must be the notices (code 40)
-that clients got. What differs on purpose, or because the store is the run's last state, is named in ``EXCEPTIONS``.
+that clients got. Differences on purpose, or because the store is the run's last state, are listed in ``EXCEPTIONS``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Replayed:
 
 @dataclass
 class Run:
-    """What a replay gave."""
+    """The results of a replay."""
 
     found: list[Replayed] = field(default_factory=list)
     notices: Counter[tuple[int, str]] = field(default_factory=Counter)
@@ -64,7 +64,7 @@ class Run:
 
 
 def answers_of_clients(frames: list[Frame]) -> dict[int, deque[Command]]:
-    """What clients answered to requests that were passed on to them, by connection."""
+    """Return the clients' answers to requests that were passed on to them, by connection."""
     asked = set()
     found: dict[int, deque[Command]] = defaultdict(deque)
     for frame in frames:
@@ -246,7 +246,7 @@ def test_the_answers_are_the_real_ones(name: str, golden_store: GoldenStoreFixtu
             assert check(one), where
         assert (one.ours.opaque, one.ours.is_response) == (one.theirs.opaque, True)
         assert one.ours.format == one.request.format, "ours answers in the format of the request"
-    # Up to 5.3.0 members of broadcasting groups were told of each other, too.
+    # Up to 5.3.0 members of broadcasting groups were notified of each other, too.
     expected = run.their_notices - Counter({(21, "g_bc"): 1}) if name == "apache-4.9.7" else run.their_notices
     assert run.notices == expected
 

@@ -1,7 +1,7 @@
 """Checks: a broker over real sockets answers what real clients asked of real brokers, sends and pulls included.
 
-The captured connections are opened again and their requests sent in the captured order; whoever asked waits where
-the captured client had its answer. Physical offsets are those of our log, pops' times and revive queues in handles
+The captured connections are opened again and their requests sent in the captured order; a client waits where
+the captured one had its answer. Physical offsets are those of our log, pops' times and revive queues in handles
 those of our pops, holds that ended by time end at once.
 Answers must have the same code, the same fields and, but for named exceptions, the same remark; the messages that
 pulls and pops bring must be the captured ones in body, properties, flags, counts and born times. Requests of what is
@@ -62,18 +62,18 @@ AT_ONCE = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
     RequestCode.SET_MESSAGE_REQUEST_MODE,
 }
-"""What is waited for as soon as it is asked: a later request on another connection may depend on it."""
+"""Requests whose answers are awaited at once: a later request on another connection may depend on them."""
 
 LATER_TOPICS = {"Tx", "TimerT", "PopT", "Delay"}
-"""Topics of transactions: their messages are not delivered yet. Two clients at once popped PopT, so that it is chance
-who got what; and in the binary format a real broker does not know the pops' codes, which we do. Delayed messages,
-timers, and those sent back, are when they are due, which a run in less time does not wait for."""
+"""Topics of transactions: their messages are not delivered yet. Two clients popped PopT at the same time, so their
+messages depend on chance; and in the binary format a real broker does not know the pops' codes, which we do. Delayed
+messages, timers, and those sent back, are when they are due, which a run in less time does not wait for."""
 
 ANSWER_S = 20
 
 
 class Connection:
-    """A client's connection: requests out, answers in. What the broker asks is passed over."""
+    """A client's connection: requests out, answers in. Requests of the broker are ignored."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -149,7 +149,7 @@ class Replay:
                     await asyncio.wait_for(asyncio.shield(future), ANSWER_S)
 
     def is_known(self, request: Command) -> bool:
-        """Tell whether we have the message sent back: what was not delivered again yet, cannot be."""
+        """Tell whether we have the message to send back: not if it was not delivered again yet."""
         return request.code != RequestCode.CONSUMER_SEND_MSG_BACK or int(request.fields["offset"]) in self.places
 
     def adapted(self, request: Command, theirs: Command | None) -> Command:
@@ -206,7 +206,7 @@ def topic_of(request: Command) -> str:
 
 
 def is_left_out(request: Command, theirs: Command | None) -> bool:
-    """Tell what is not asked: what comes later, and what depends on the state of another moment or client."""
+    """Tell whether to skip a request: not implemented yet, or dependent on the state of another moment or client."""
     if request.code in NOT_YET_REQUESTS or request.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
         return True
     is_later = topic_of(request) in LATER_TOPICS or topic_of(request).startswith(RETRY_PREFIX)

@@ -183,7 +183,7 @@ def test_damaged_bodies_are_read_or_refused_with_one_error() -> None:
 
 
 def is_refused(kind: type[Body], data: bytes) -> bool:
-    """Whether it is; what is read can be written, and read again."""
+    """Tell whether it is; an accepted body can be written, and read again."""
     try:
         body = kind.from_json(data)
     except MalformedBody:

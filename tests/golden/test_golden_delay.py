@@ -1,4 +1,4 @@
-"""Checks: what a real RocketMQ had parked by delay level, delivered by us, becomes the records that it delivered.
+"""Checks: a real RocketMQ's delayed messages, delivered by us, become the records that it delivered.
 
 ``golden_delay`` does the work, a C program that `make golden-programs` builds; without it these tests are skipped.
 """

@@ -37,7 +37,7 @@ def test_verify_says_healthy(name: str, kind: StoreKind, golden_store: GoldenSto
         result = verify(store, on_problem=problems.append)
     assert result.verdict is Severity.NOTE
     assert result.complete
-    # What a crash leaves in upstream: keys that are not in the index.
+    # Left by a crash of upstream: keys that are not in the index.
     assert {problem.kind for problem in problems} <= {"index-missing"}
     assert result.keys_missing == sum(problem.count for problem in problems)
     if kind == "clean":

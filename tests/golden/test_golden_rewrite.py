@@ -1,4 +1,4 @@
-"""Checks: what a real RocketMQ was given, given to us, becomes the same files: log and consume queues byte for byte.
+"""Checks: a real RocketMQ's input, given to us, becomes the same files: log and consume queues byte for byte.
 
 ``golden_rewrite`` does the work, a C program that `make golden-programs` builds; without it these tests are skipped.
 """

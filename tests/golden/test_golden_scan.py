@@ -1,4 +1,4 @@
-"""Checks: what a real broker wrote comes through a scan as upstream's own decoder reads it."""
+"""Checks: a scan of a real broker's messages returns them as upstream's own decoder reads them."""
 
 from __future__ import annotations
 

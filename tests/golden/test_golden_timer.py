@@ -19,7 +19,7 @@ from support.programs import built_program
 
 NAME = "apache-5.3.3"
 PARKED, DELIVERED = 103, 102
-"""What the broker parked in its run, and delivered of it."""
+"""Messages that the broker parked in its run, and those that it delivered."""
 
 UNIT = struct.Struct(">iqiqiqiiq")
 SLOT = struct.Struct(">qqqii")
@@ -111,7 +111,7 @@ def test_what_was_left_is_delivered_and_nothing_else(
     assert len(fresh) == went.delivered
     if kind == "clean":
         assert (len(before), went.delivered) == (DELIVERED, PARKED - DELIVERED)
-    # At least once: after the crash what was delivered since the last check comes again.
+    # At least once: after the crash messages delivered since the last check are delivered again.
     assert {str(one) for one in before} | {str(one) for one in fresh} >= {str(one) for one in before}
 
 

@@ -1,7 +1,7 @@
 """Checks: our name server answers the captured requests of real brokers, clients and mqadmin as the real ones did.
 
 Every request that reached a name server of 4.9.7 and 5.3.3 in the golden runs is asked again, in its order and on its
-connection; code, remark, fields and body must be the same. What differs on purpose, or cannot be the same, is named in
+connection; code, remark, fields and body must be the same. Differences on purpose, and unavoidable ones, are listed in
 ``EXCEPTIONS``.
 """
 
@@ -120,7 +120,7 @@ EXCEPTIONS: dict[tuple[bool, int, int], Callable[[Replayed], bool]] = {
     (True, RequestCode.GET_ROUTEINFO_BY_TOPIC, ResponseCode.SUCCESS): same_route_without_acting_master,
     (True, RequestCode.GET_ROUTEINFO_BY_TOPIC, ResponseCode.TOPIC_NOT_EXIST): same_but_for_the_help_page,
 }
-"""4.9 or not, request, answer: what is compared where the answers are not the same."""
+"""4.9 or not, request, answer: the comparison where the answers are not the same."""
 
 
 @pytest.mark.parametrize("run", golden_names())

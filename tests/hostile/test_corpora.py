@@ -111,7 +111,7 @@ BODY_READERS = body_readers()
 
 
 def decode_bodies(data: bytes) -> None:
-    """What a name server, a broker or a client makes of a frame's body, whatever its code says."""
+    """Decode a frame's body as a name server, a broker or a client does, regardless of its code."""
     body = data[data.find(b"{", data.find(b"}") + 1) :] if data.startswith(b"{", 8) else data
     for read in BODY_READERS:
         with contextlib.suppress(*EXPECTED):

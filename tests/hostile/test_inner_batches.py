@@ -1,4 +1,4 @@
-"""Checks: a record that says that it is an inner batch, and is none, enters no broker and stops no consumer."""
+"""Checks: a record that falsely claims to be an inner batch enters no broker and stops no consumer."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ VALUES: dict[str, object] = {
     "log lines that wait for the reader of stderr": logs.LINES_WAITING_MAX,
     "characters of a value in a log line": logs.VALUE_CHARS_MAX,
 }
-"""What Python has as a number of its own."""
+"""The numbers that Python has of its own."""
 
 
 # --- Trying -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Checks: a sender sets no property that the store, the broker or the timers write, by whatever way the message comes.
 
-What is checked is what the property would do: a store that cannot be opened, others' messages cut off at a recovery,
-others' timers deleted, a handle that acknowledges another message, handed-off messages that are taken for appended.
+The checks cover the effects that the property would have: a store that cannot be opened, others' messages cut off at a
+recovery, others' timers deleted, a handle that acknowledges another message, handed-off messages taken for appended.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ def wait_for_first(store: cometmq.Store, topic: str) -> bytes:
 
 
 def test_a_clients_mark_counts_for_nothing(tmp_path: Path) -> None:
-    """A writer that comes after a dead one counts the marks in the log: what has one is not appended again."""
+    """A writer that comes after a dead one counts the marks in the log: a message with one is not appended again."""
     with make(tmp_path) as broker, Channel(broker.address) as channel:
         assert send(channel, "forged", properties=f"{HANDOFF_PROPERTY}\x01w1:0\x02").code == ResponseCode.SUCCESS
         (message,) = broker.store.read("forged")

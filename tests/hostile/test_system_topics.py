@@ -218,7 +218,7 @@ def test_what_was_forged_into_the_store_is_not_delivered(tmp_path: Path) -> None
     with cometmq.open(tmp_path, mode="r", settings=SETTINGS_OF_STORE) as store:
         queues = ends(store)
     assert queues.get(("rmq_sys_UNDELIVERED", 0)) == 4, queues
-    assert queues.get(("orders", 1)) == 1, "what may be delivered is"
+    assert queues.get(("orders", 1)) == 1, "permitted messages are delivered"
     assert queues.get(("orders", 2)) == 1
     assert ("closed", 0) not in queues or queues[("closed", 0)] == 0
     assert ("nowhere", 0) not in queues

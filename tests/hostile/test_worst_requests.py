@@ -2,7 +2,7 @@
 
 The requests are made from the table of codes, so that a code that is served tomorrow is attacked tomorrow: fields that
 any code reads with the longest and largest values, a topic of 65,536 queues, and bodies that take long to read. Times
-are compared with those of the same process at rest. A code that seems to be slow is attacked again by itself: the
+are compared with those of the same process at rest. A code that seems to be slow is attacked again alone: the
 machine may have been busy.
 """
 
@@ -42,7 +42,7 @@ CYCLES = 20 if LONG else 3
 RATIO_OF_ALL = 1000
 RATIO_OF_ONE = 150
 """How many times the p99 at rest the p99 beside all attacks, and the median beside those of one code, may be. At rest
-it is about 1 ms; beside two busy lanes the interpreter's lock changes hands every 5 ms. What was mended took 1 s."""
+it is about 1 ms; beside two busy lanes the interpreter's lock changes hands every 5 ms. Before the fix it took 1 s."""
 REST_MS_MIN = 1.0
 TRIES = 3
 
@@ -332,7 +332,7 @@ def test_the_worst_of_every_code(servers: Servers) -> None:
     finally:
         victim.close()
     assert servers.stop() == 0
-    # What the attacks left behind keeps nobody from starting, and nothing that was acknowledged is gone.
+    # The remains of the attacks prevent no start, and no acknowledged message is lost.
     with running(servers.path) as again:
         after = Victim(again)
         after.cycle()

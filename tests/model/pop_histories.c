@@ -1,8 +1,9 @@
-/* POP against a simple reference: random histories of pops, acks, changes, expiries, stops, kills, power losses and clocks that are set, on virtual time, through
- * a broker's socket, over the store, the timer and the revive as they are. What the reference expects is in pop_reference.h.
+/* POP against a simple reference: random histories of pops, acks, changes, expiries, stops, kills, power losses and
+ * clocks that are set, on virtual time, through a broker's socket, over the store, the timer and the revive as they
+ * are. The expectations of the reference are in pop_reference.h.
  *
- * A history is a list of steps, each with random numbers of its own, so that steps can be left out and the others stay the same. One that fails is shrunk to
- * the steps that it needs, and told with its seed.
+ * A history is a list of steps, each with random numbers of its own, so that steps can be left out and the others stay
+ * the same. One that fails is shrunk to the steps that it needs, and printed with its seed.
  *
  * CMQ_HISTORIES: how many; without it 60, always the same, with CMQ_LONG 30,000. CMQ_SEED repeats a run, CMQ_HISTORY=n one history by its own seed.
  */
@@ -161,7 +162,7 @@ static void end_life(void)
     world.twin = NULL;
 }
 
-/* What the control plane writes every few seconds: first the log, then what rests on it. */
+/* The control plane's writes of every few seconds: first the log, then the state that rests on it. */
 static void write_down(void)
 {
     persisted *into = &now_known.persisted;
@@ -270,7 +271,7 @@ static const kit_answer *ask(int32_t code, const kit_field *fields, const char *
     return answer;
 }
 
-/* What was handed out is told to the reference, a queue's messages at a time. Returns how many there were. */
+/* Report delivered messages to the reference, a queue's at a time. Returns how many there were. */
 static uint32_t take_messages(int group, const kit_answer *answer, bool ordered)
 {
     given batch = {.group = group, .pop_ms = kit_number(answer, "popTime"), .invisible_ms = kit_number(answer, "invisibleTime"),

@@ -7,7 +7,8 @@
 
 #include "support/cmq_test.h"
 
-/* What was delivered by the timer, or revived, so long before a crash may be so again: the timer writes down how far it is once a second. */
+/* Messages delivered by the timer, or revived, within this time before a crash may be delivered again: the timer writes
+ * its position once a second. */
 #define TIMER_AGAIN_MS 6000
 #define PUTS_MAX 20
 
@@ -205,7 +206,7 @@ void reference_copies_left(reference *r, int group, int64_t max)
     for (int64_t offset = max; offset < r->copy_count[group]; offset++) {
         const copy *gone = &r->copies[group][offset];
         r->checkpoints[gone->checkpoint].revivals[gone->index] = NOT_YET;
-        /* What was popped of it and changed is nothing any more. */
+        /* Messages of it that were popped and changed no longer exist. */
         for (uint32_t i = 0; i < r->checkpoint_count; i++)
             if (r->checkpoints[i].group == group && r->checkpoints[i].retry && r->checkpoints[i].offsets[0] >= max) r->checkpoints[i].sure = false;
     }

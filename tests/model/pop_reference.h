@@ -1,11 +1,14 @@
-/* pop_reference: what POP promises, as simply as it can be said. A test tells it what it did and what it saw; it fails the test where that may not be.
+/* pop_reference: the promises of POP, as simply as they can be stated. A test reports its actions and observations; a
+ * forbidden one fails the test.
  *
  *   - A queue is handed out in order, each message once, from where the group stands: after a stop where it was, after a kill where the offset stood that was
  *     written down last.
  *   - A message that is handed out has a checkpoint. When its time is over and it was not acknowledged, it comes to the retry topic: once, not before its time,
  *     reconsumed once more, with 1ST_POP_TIME. When it was acknowledged in time, or made invisible for another time, this checkpoint brings it no more.
- *   - What a kill may undo: acks that were merged in memory; offsets, also of the revive, that were not written down (so its work of since then is done again).
- *     What a power loss, or a kill under sync flush, may undo besides: all of the log that nobody waited for. What an offset that was written down has passed, neither undoes.
+ *   - A kill may undo: acks that were merged in memory; offsets, also of the revive, that were not written down (so its
+ *   work of since then is done again).
+ *     A power loss, or a kill under sync flush, may also undo all of the log that nobody waited for. Neither undoes
+ *     messages that a written offset has passed.
  *   - An ack behind its time may count, or come too late. Once the clock was set back, none need count, and messages may come early, or again.
  *   - An ordered queue gives nothing while a message of its batch is out and invisible; then it gives again what is not acknowledged, from the first on.
  *
@@ -47,7 +50,7 @@ typedef enum revival {
     PERHAPS_AGAIN                        /* it was, before a crash */
 } revival;
 
-/* What one pop, or one change, handed out of one queue. */
+/* The messages of one queue that one pop, or one change, handed out. */
 typedef struct handed {
     int group;
     bool retry;                          /* from the group's retry topic */
@@ -69,7 +72,7 @@ typedef struct handed {
 typedef struct copy {
     int32_t message, reconsumed;
     int64_t first_pop_ms;
-    uint32_t checkpoint, index;          /* what it came of */
+    uint32_t checkpoint, index;          /* the pop it came from */
 } copy;
 
 typedef struct ordered_queue {
@@ -81,7 +84,7 @@ typedef struct ordered_queue {
     bool acked[REFERENCE_BATCH_MAX];
 } ordered_queue;
 
-/* What the control plane wrote down. The test fills in all but the last. */
+/* The control plane's saved state. The test fills in all but the last. */
 typedef struct persisted {
     int64_t offsets[REFERENCE_GROUPS][2][REFERENCE_QUEUES];
     int64_t revive[REFERENCE_REVIVE_QUEUES];

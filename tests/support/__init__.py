@@ -1,1 +1,1 @@
-"""What tests share: golden stores and the like. Nothing here is a test."""
+"""Code that tests share: golden stores and the like. Nothing here is a test."""

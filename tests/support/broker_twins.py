@@ -44,7 +44,7 @@ NOW_MS = 1_800_000_000_000
 
 
 class Clock:
-    """A wall clock that stands still until it is moved."""
+    """A wall clock that is frozen until it is moved."""
 
     def __init__(self, now_ms: int = NOW_MS) -> None:
         self.now_ms = now_ms
@@ -288,7 +288,7 @@ class MemoryPlane:
 
 @dataclass
 class MemoryLink:
-    """Clients that keep what they get, and answer as they are told."""
+    """Clients that keep their requests, and answer as scripted."""
 
     sent: list[tuple[int, Command]] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
@@ -317,10 +317,10 @@ class MemoryLink:
 
 @dataclass
 class MemoryNameServers:
-    """Name servers that keep what they are told.
+    """Name servers that record their registrations.
 
     Attributes:
-        routes: what they say of topics; None: there are none at all.
+        routes: their routes of topics; None: there are no name servers.
         up: they can be asked.
         asked: the topics that they were asked for.
     """
@@ -457,7 +457,7 @@ def consumer(
     kind: ConsumeType = ConsumeType.CONSUME_PASSIVELY,
     version: int = 1,
 ) -> ConsumerData:
-    """What a heartbeat says of one group that subscribes to all messages of topics."""
+    """Return the heartbeat data of one group that subscribes to all messages of topics."""
     return ConsumerData(
         group_name=group,
         consume_type=kind,

@@ -1,4 +1,4 @@
-"""Consumers and producers that only remember what their client instance told them."""
+"""Consumers and producers that only record the calls of their client instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: running commands in this process and as real ones."""
+"""Shared by the tests of the command line: running commands in this process and as real ones."""
 
 from __future__ import annotations
 

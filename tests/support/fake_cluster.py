@@ -253,7 +253,7 @@ class FakeNetwork:
         return server
 
     async def _way_back(self, address: str, server: FakeNameServer | FakeBroker) -> None:
-        """What comes from a server comes while it is there."""
+        """Deliver a server's answer, if the server is still there."""
         await self._trip(address)
         if self.cluster.servers.get(address) is not server:
             raise ConnectionLost(f"{address} went away")
@@ -366,7 +366,7 @@ class FakeBroker:
         self.resets: set[tuple[str, str, int]] = set()
         """Resets of which no pull has shown yet that its sender knows: progress stays where they put it."""
         self.knowing: dict[tuple[str, str, int], tuple[FakeNetwork, int]] = {}
-        """Whose commits alone count after a reset, who began where the progress is, and until when."""
+        """After a reset: the one client whose commits count, as it started at the progress, and until when."""
         self.locks: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
         self.delayed = 0
         self.pops = FakePops(self, cluster.loop)

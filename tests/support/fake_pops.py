@@ -1,7 +1,7 @@
-"""What a broker of the fake cluster knows of POP: messages given out and hidden, acknowledged, hidden anew, revived;
+"""POP in a broker of the fake cluster: messages given out and hidden, acknowledged, hidden anew, revived;
 questions that are held; and which queues, pulled or popped, are whose.
 
-What is not acknowledged in its time is appended to the group's retry topic at once, without a real broker's delay.
+A message that is not acknowledged in time is appended to the group's retry topic at once, without a broker's delay.
 
 Source: consumption specification 4.2 to 4.11.
 """
@@ -77,7 +77,7 @@ class FakePops:
         self._waiting.clear()
 
     async def _until(self, command: Command, holds: Callable[[], Any]) -> Any:
-        """What is there, at the latest when the request's time is over."""
+        """Return the messages that are there, at the latest when the request's time is over."""
         end_s = self._loop.time() + Members(command.fields).required_int64("pollTime") / 1000
         while not (found := holds()) and self._loop.time() < end_s:
             arrived = asyncio.Event()

@@ -1,8 +1,8 @@
-"""What a group of consumers may do: the model that random histories are checked against.
+"""The allowed behaviour of a group of consumers: the model that random histories are checked against.
 
 It follows each message by its body, ``broker-queue-offset``, from the topic through retry topics to its end. A message
 is settled when a listener or loop has finished with it, or when it is a dead letter that was allowed to become one.
-What was put back is the broker's again; its place in the queue that it came from may be committed.
+A message that was put back is the broker's again; its place in the queue that it came from may be committed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Progress(dict[tuple[str, str, int], int]):
 
 
 class Model:
-    """What was delivered, finished, put back and committed."""
+    """Messages delivered, finished, put back and committed."""
 
     def __init__(self, *, is_orderly: bool, tries_max: int) -> None:
         self.is_orderly = is_orderly
@@ -54,9 +54,9 @@ class Model:
         self.done: set[bytes] = set()
         self.dead: set[bytes] = set()
         self.acknowledged: set[bytes] = set()
-        """Of popped messages: they may not come again."""
+        """Of popped messages: they may not be redelivered."""
         self.sent_again: set[bytes] = set()
-        """By a member, whose dead letter no broker took: acknowledged, and to come again."""
+        """By a member, whose dead letter no broker took: acknowledged, and due for redelivery."""
         self.given_up: set[bytes] = set()
         """A listener said so."""
         self.failures: Counter[bytes] = Counter()
@@ -150,7 +150,7 @@ class Model:
             del self._at_work[place]
 
     def reset(self, place: Place, offset: int, end: int) -> None:
-        self.again[place] = set(range(offset, end))  # what another one before was to bring does not count any more
+        self.again[place] = set(range(offset, end))  # expected redeliveries of an earlier reset no longer count
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class Model:
                     if record.body not in self.done and record.body not in self.dead:
                         return f"{record.body!r} was never finished"
                 if again := sorted(self.again[Place(broker.name, queue_id)]):
-                    return f"{again[:5]} of queue {queue_id} at {broker.name} did not come again after a reset"
+                    return f"{again[:5]} of queue {queue_id} at {broker.name} were not redelivered after a reset"
         return None
 
     def behind(self, brokers: Iterable[FakeBroker]) -> str | None:

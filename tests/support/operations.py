@@ -68,5 +68,5 @@ class Replay:
 
     @property
     def codes(self) -> list[int]:
-        """What was asked, by code."""
+        """The codes of the requests."""
         return [call.request.code for call in self.calls]

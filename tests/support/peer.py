@@ -16,7 +16,7 @@ __all__ = ["Peer"]
 
 
 class Peer:
-    """Takes connections and gives each request to ``script(connection, request)``; what that returns is sent."""
+    """Takes connections and gives each request to ``script(connection, request)``, and sends its result."""
 
     def __init__(self, script: Callable[[Peer, socket.socket, Command], bytes | None]) -> None:
         self._script = script

@@ -1,4 +1,4 @@
-"""A scan's rows as a reader of messages gives them: what a scan must equal."""
+"""A scan's rows as a reader of messages gives them: the expected result of a scan."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def route_of(*broker_names: str, queues: int = 2, perm: int = 6) -> TopicRouteDa
 
 
 class ScriptedNetwork:
-    """What was sent is in ``sent``; ``script`` has what is answered, an answer "stored" when it is empty.
+    """Requests are in ``sent``; ``script`` has the answers: "stored" when it is empty.
 
     Attributes:
         routes: topic to route; the name server knows no others.

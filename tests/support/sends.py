@@ -10,7 +10,7 @@ __all__ = ["send_answer"]
 
 
 def send_answer(**given: Any) -> SendAnswer:
-    """Return an answer; what is not given is that of a message that was stored first in queue 0."""
+    """Return an answer; fields that are not given are those of a message stored first in queue 0."""
     values: dict[str, Any] = {
         "code": 0,
         "remark": None,

@@ -1,4 +1,4 @@
-"""What Spark would read, without Spark: options to rows, as the planner and the tasks do it."""
+"""The rows that Spark would read, without Spark: options to rows, as the planner and the tasks do it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 def run_virtual(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]], *, limit_s: float = 36_000) -> T:
     """Run a coroutine on a new virtual loop to its end, which must come within ``limit_s`` of the loop's time.
 
-    What else runs then is cancelled, and must end. An error that nobody fetched is raised.
+    Tasks that still run then are cancelled, and must end. An error that nobody fetched is raised.
     """
     loop = VirtualLoop()
     troubles: list[dict[str, Any]] = []

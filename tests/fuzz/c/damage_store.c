@@ -5,8 +5,9 @@
  * Small stores are made once: closed and killed, with every kind of file. Each round copies one, damages some bytes, lengths or names of some files, opens
  * it read-only and for writing, reads all of it in every way, appends, and opens it again.
  *
- * Right data: a record that a look-up hands out (those check its CRC) has a body that was appended, at the place where it was appended; what is appended to
- * a damaged store is there afterwards. No quiet loss: a store that was closed opens with all of its messages, or opening or reading says what is wrong.
+ * Right data: a record that a look-up hands out (those check its CRC) has a body that was appended, at the place where
+ * it was appended; messages appended to a damaged store are there afterwards. No quiet loss: a store that was closed
+ * opens with all of its messages, or opening or reading reports the damage.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -218,7 +219,7 @@ static bool is_typed(cmq_status status)
     }
 }
 
-/* What a look-up gave is what was appended there, or was appended by this round. */
+/* A look-up returned the message that was appended there, or one of this round. */
 static void check_found(const base *of, const cmq_found_batch *batch)
 {
     for (uint32_t i = 0; i < batch->count; i++) {
@@ -235,7 +236,7 @@ static void check_found(const base *of, const cmq_found_batch *batch)
 
 typedef struct tally {
     uint32_t sound;        /* records whose bodies are right */
-    uint32_t complaints;   /* damage that was told */
+    uint32_t complaints;   /* reported damage */
 } tally;
 
 static tally read_through(const base *of, cmq_store *store, const cmq_read_options *options)
@@ -294,7 +295,7 @@ static void check_views(const struct ArrowArray *views)
     }
 }
 
-/* Whatever the damage, what comes is valid Arrow, and it ends. */
+/* With any damage the scan returns valid Arrow, and ends. */
 static void scan_through(cmq_store *store, const cmq_read_options *read, const char *key)
 {
     static const cmq_scan_column columns[] = {{.kind = CMQ_SCAN_BODY, .name = "view"}, {.kind = CMQ_SCAN_BODY, .form = CMQ_SCAN_FORM_PLAIN, .name = "plain"},
@@ -393,7 +394,7 @@ static void try_read_only(const base *of, const cmq_store_options *options)
     if (closed != CMQ_OK) wrong("closing a follower", closed);
 }
 
-/* What is appended to a store that opened is there, now and after another opening. */
+/* Messages appended to a store that opened are there, now and after another opening. */
 static void go_on(cmq_store *store, const cmq_store_options *options)
 {
     int64_t phy[5];
@@ -418,11 +419,12 @@ static void go_on(cmq_store *store, const cmq_store_options *options)
         char body[32];
         snprintf(body, sizeof body, "after-%d", i);
         status = cmq_store_read_physical(store, phy[i], &found->batch);
-        if (status != CMQ_OK || !kit_body_is(&found->items[0], body)) wrong("what was appended is gone", status);
+        if (status != CMQ_OK || !kit_body_is(&found->items[0], body)) wrong("an appended message is gone", status);
         cmq_found_batch_release(&found->batch);
     }
     status = cmq_store_read_offset(store, kit_slice("New"), 0, 1, &found->batch);
-    if (status != CMQ_OK || !kit_body_is(&found->items[0], "after-3")) wrong("what was appended is not in its queue", status);
+    if (status != CMQ_OK || !kit_body_is(&found->items[0], "after-3"))
+        wrong("an appended message is not in its queue", status);
     kit_found_free(found);
     status = cmq_store_close(store);
     if (status != CMQ_OK) wrong("closing at the end", status);

@@ -1,7 +1,7 @@
 /* fuzz_answers: hostile bytes as a broker's answer to a client: a frame with its header, then a body of messages.
  *
- * Properties: what says that a message was stored says where; what a pull's answer says is all there for the codes that have it; whole records of a body
- *             tile it, and the elements of an inner batch tile its body.
+ * Properties: an answer that says that a message was stored says where; a pull's answer has all fields of its code;
+ *             whole records of a body tile it, and the elements of an inner batch tile its body.
  * Run:        by replay_main.c over corpus/answers and mutations of it; or with -fsanitize=fuzzer by clang.
  */
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-/* fuzz_frame: hostile bytes as a frame, and what follows its prefix as a header in either format.
+/* fuzz_frame: hostile bytes as a frame, and the bytes behind its prefix as a header in either format.
  *
- * Properties: a refusal says why and leaves nothing behind; a frame's parts tile it; a header that is read, written and read again is the same, in
- *             both formats; what the readers of sends, pulls, pops and offsets accept has all that they promise.
+ * Properties: a refusal says why and leaves nothing behind; a frame's parts tile it; a header that is read, written and
+ *             read again is the same, in both formats; headers that the readers of sends, pulls, pops and offsets
+ *             accept have all that they promise.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* fuzz_pop: hostile bytes as a handle, and as the body of a checkpoint, an ack and a batch of acks.
  *
- * Properties: a refusal says why and leaves nothing behind; what is accepted has all numbers in their ranges, and is written and read again the same.
+ * Properties: a refusal says why and leaves nothing behind; accepted input has all numbers in their ranges, and is
+ * written and read again the same.
  */
 #include <string.h>
 
@@ -22,7 +23,7 @@ static void check_handle(cmq_slice text)
     CMQ_ASSERT(again.offset == handle.offset && cmq_slice_equal(again.broker, handle.broker));
 }
 
-/* What is written is read the same; only text that is no UTF-8, or half a character, may change. */
+/* A written record is read back the same; only text that is not UTF-8, or half a character, may change. */
 static void check_checkpoint(cmq_slice body, cmq_pop_room *room, cmq_pop_room *room_again, cmq_text *out)
 {
     cmq_pop_checkpoint found, again;

@@ -4,9 +4,9 @@
  * behind an empty line comes its body. In values and bodies $P, $I and $R are time, invisible time and revive queue of the latest pop that gave something.
  * Codes 1 to 3 are no requests: a record of the revive topic, tagged ck, ack or bAck, whose body is the input's; code 4 lets time pass, code 5 sends messages.
  *
- * Properties: each request is answered, or held and answered when everybody is to ask again, or handed to the control plane; the codes are those of the
- *             protocol; what was sent reaches a group that no input names, once, and nothing stays in flight there; what is stored at a stop is read by
- *             the next broker.
+ * Properties: each request is answered, or held and answered when everybody is to ask again, or handed to the control
+ *             plane; the codes are those of the protocol; sent messages reach a group that no input names, once, and
+ *             nothing stays in flight there; the next broker reads the records stored at a stop.
  */
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* fuzz_record: one input read as a record, a property string, a batch body, an offset id and a list of delay levels.
  *
- * Checks: what is accepted lies inside the input and tiles it; an accepted record written again gives the same bytes;
- *         the fast property searches agree with the plain iteration.
+ * Checks: accepted parts lie inside the input and tile it; an accepted record written again gives the same bytes; the
+ *         fast property searches agree with the plain iteration.
  * Run:    by replay_main.c over corpus/record and mutations of it; or with -fsanitize=fuzzer by clang.
  */
 #include <stdlib.h>
