@@ -72,7 +72,7 @@ class Client:
         self._process.stdout.close()
 
     def ask(self, op: str, **arguments: object) -> Iterator[Row]:
-        """Sends one request and yields its rows as they come. What was not read of the request before is dropped."""
+        """Sends one request and yields its rows as they come. Unread rows of the request before are dropped."""
         for _ in self._answer:
             pass
         assert self._process.stdin is not None
@@ -104,7 +104,7 @@ class Client:
         list(self.ask("create_topic", address=broker.address, topic=topic, queues=queues, route_queues=route))
 
     def await_topic(self, topic: str) -> None:
-        """Returns when the name server has a route for the topic, which a broker makes by itself."""
+        """Returns when the name server has a route for the topic, which a broker creates automatically."""
         list(self.ask("await_topic", topic=topic))
 
     def send(
@@ -119,7 +119,7 @@ class Client:
         """Sends in order; a nested sequence is one batch. Yields a row per message as it is acknowledged.
 
         Args:
-            messages: what to send.
+            messages: the messages to send.
             mode: ``sync``, ``async`` or ``oneway``.
             compression: ``ZLIB``, ``LZ4`` or ``ZSTD``; None for the client's own choice.
             compress_over_bytes: shorter bodies go as they are.
@@ -188,12 +188,12 @@ class Client:
         return row
 
     def read_unique_id(self, unique_id: str) -> Row:
-        """What the client's own code reads from a message's id: ``ip``, ``pid`` and ``made_at_ms``."""
+        """Returns the parts that the client's own code reads from an id: ``ip``, ``pid`` and ``made_at_ms``."""
         (row,) = self.ask("read_unique_id", id=unique_id)
         return row
 
     def mqadmin(self, *arguments: str) -> str:
-        """What a command of ``mqadmin`` prints; the name server is added."""
+        """Returns the output of a command of ``mqadmin``; the name server is added."""
         (row,) = self.ask("mqadmin", arguments=[*arguments, "-n", self.namesrv])
         return f"{row['out']}{row['errors']}"
 
@@ -222,7 +222,7 @@ class Client:
         """Starts a push consumer and returns its client id.
 
         Args:
-            name: what the test calls it.
+            name: its name in the test.
             group: its group.
             subscriptions: topic to tags.
             start_from: ``FIRST_OFFSET``, ``LAST_OFFSET`` or ``TIMESTAMP``.
@@ -265,7 +265,7 @@ class Client:
         return list(self.ask("consumer_rows", names=names, count=count, timeout_ms=timeout_ms))
 
     def committed(self, *names: str, topic: str, count: int) -> None:
-        """Returns when these consumers have told the broker of ``count`` messages, all queues together."""
+        """Returns when these consumers have committed ``count`` messages, all queues together."""
         list(self.ask("consumer_commit", names=names, topic=topic, count=count))
 
     def divided(self, *names: str, topic: str, queues: int) -> dict[str, list[str]]:
@@ -306,8 +306,8 @@ class Client:
         """One pop by the client's own request.
 
         Args:
-            broker: who is asked.
-            group, topic: for whom, and what.
+            broker: the broker to ask.
+            group, topic: the group that pulls, and its topic.
             max_messages: at most so many.
             invisible_ms: how long nobody else gets them.
             poll_ms: how long the broker holds the request where it has nothing.
@@ -393,7 +393,7 @@ class Client:
         return str(row["result"])
 
     def running_info(self, group: str, client_id: str, *, with_stacks: bool = False) -> Row:
-        """What a consumer says of itself."""
+        """Returns a consumer's report of itself."""
         (row,) = self.ask("running_info", group=group, client_id=client_id, jstack=with_stacks)
         return row
 

@@ -1,4 +1,4 @@
-"""Who serves in the tests of clients: each scenario runs, word for word the same, against our servers and theirs."""
+"""The servers in the tests of clients: each scenario runs, word for word the same, against our servers and theirs."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from interop.patterns import Content, MessageSpec, content_of_row, content_of_sp
 from interop.sites import Peer, Site
 from interop.waiting import LIMIT_S, eventually
 
-# Routes of new topics and shares of new members come within a test; progress is told every second.
+# Routes of new topics and shares of new members come within a test; offsets are committed every second.
 QUICK: Any = {
     "poll_name_server_interval_ms": 200,
     "heartbeat_broker_interval_ms": 1000,
@@ -47,7 +47,7 @@ class Taken:
 
 
 class Seen:
-    """What listeners were given, in the order of its coming. Any threads may write and wait."""
+    """The messages that listeners got, in order of arrival. Any threads may write and wait."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -56,7 +56,7 @@ class Seen:
     def by(
         self, member: str = "python", answer: Callable[[ReceivedMessage], Any] = lambda _: None
     ) -> Callable[[ReceivedMessage], Any]:
-        """A listener that notes each message as this member's, and answers as it is told."""
+        """A listener that notes each message as this member's, and returns the given result."""
 
         def listener(message: ReceivedMessage) -> Any:
             now_ms, thread = time.time_ns() // 1_000_000, threading.current_thread().name
@@ -152,7 +152,7 @@ def keys_of(specs: Sequence[MessageSpec]) -> list[str]:
 
 
 def as_arguments(spec: MessageSpec, broker_name: str = "shared") -> dict[str, Any]:
-    """What ``Producer.send`` is given for it."""
+    """Return the arguments of ``Producer.send`` for it."""
     queue = None if spec.queue is None else queue_of(spec.topic, spec.queue, broker_name)
     return {
         "topic": spec.topic,
@@ -167,13 +167,13 @@ def as_arguments(spec: MessageSpec, broker_name: str = "shared") -> dict[str, An
 
 
 def send_all(with_producer: Producer, specs: Sequence[MessageSpec]) -> list[Content]:
-    """Sends them without waiting in between; what must then be in the store."""
+    """Send them without waiting in between; return the content that must then be in the store."""
     futures = [with_producer.send_async(**as_arguments(spec)) for spec in specs]
     return [stored(spec, future.result()) for spec, future in zip(specs, futures, strict=True)]
 
 
 def stored(spec: MessageSpec, result: SendResult, behind: int = 0) -> Content:
-    """What must be in the store of a message that was acknowledged; ``behind`` is its place in a batch."""
+    """Return the content of an acknowledged message in the store; ``behind`` is its place in a batch."""
     assert result.status.name == "SEND_OK"
     return content_of_spec(spec, result.queue.queue_id, result.queue_offset + behind)
 

@@ -26,7 +26,7 @@ COMPRESSED = 1
 
 
 def settings() -> dict[str, object]:
-    """What a new store must be told so that the peer's broker can open it."""
+    """Return the settings of a new store that the peer's broker can open."""
     sizes = StoreSizes()
     return {
         "mappedFileSizeCommitLog": sizes.commit_log_bytes,
@@ -89,7 +89,7 @@ def row_of_message(message: cometmq.Message) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a writer appends; the same for the same numbers, in any process."""
+    """The messages of a writer; the same for the same numbers, in any process."""
 
     topic: str
     queues: int
@@ -126,7 +126,7 @@ class Workload:
             yield list(zip(appended.queue_ids.tolist(), appended.queue_offsets.tolist(), strict=True))
 
     def contents(self, places: Iterable[Sequence[int]]) -> list[Content]:
-        """What is in the store when the messages, in order, went to these queues and offsets."""
+        """Return the content of the store when the messages, in order, went to these queues and offsets."""
         return [content_of_spec(spec, *place) for spec, place in zip(self.specs(), places, strict=False)]
 
 
@@ -158,7 +158,7 @@ class Writer:
 
     @property
     def acknowledged(self) -> list[Content]:
-        """What the writer has told us that it is in the store."""
+        """Return the messages that the writer has reported as stored."""
         return self._workload.contents(self._places)
 
     def wait_for(self, count: int) -> None:
@@ -173,7 +173,7 @@ class Writer:
         assert self._process.wait() == 0
 
     def kill(self) -> None:
-        """kill -9; what it had told by then is read to the end."""
+        """kill -9; its reports up to then are read to the end."""
         self._process.kill()
         self._process.wait()
         while self._read_line():
@@ -182,7 +182,7 @@ class Writer:
     def _read_line(self) -> bool:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        # A line that a kill cut off was not told to anybody.
+        # A line that a kill cut off does not count as reported.
         if not line.endswith("\n"):
             return False
         self._places += [tuple(place) for place in json.loads(line)]

@@ -14,19 +14,19 @@ SYSTEM_PROPERTIES = frozenset(
         "CONSUME_START_TIME",
     }
 )  # fmt: skip
-"""Names that the client or the broker adds by itself. Tags and keys are compared on their own."""
+"""Names that the client or the broker adds. Tags and keys are compared on their own."""
 
 TAGS = ("paid", "open", "AaAa", "BBBB", None, "αβγ", "late")
 """AaAa and BBBB have the same Java hash code: only the exact comparison tells them apart."""
 
 
 PULL_PROPERTIES = ("MIN_OFFSET", "MAX_OFFSET")
-"""What the client adds to each message that it has pulled; they are not in the store."""
+"""Properties that the client adds to each pulled message; they are not in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSpec:
-    """What a sender says of one message. ``queue`` None leaves the choice to the client."""
+    """A sender's parameters of one message. ``queue`` None leaves the choice to the client."""
 
     topic: str
     body: bytes
@@ -43,7 +43,7 @@ class MessageSpec:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What both sides must agree on, in a form that can be compared and sorted."""
+    """The content that both sides must agree on, in a form that can be compared and sorted."""
 
     topic: str
     queue: int

@@ -95,7 +95,7 @@ def classpath(version: str) -> str:
     with (BUILD / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         wanted = _fingerprint()
-        # Whatever runs over the other version's jars is compiled with the first one's.
+        # Programs that run over the other version's jars are compiled with the first one's.
         for needed in dict.fromkeys((PEER_VERSION, version)):
             stamp = BUILD / f"stamp-{needed}"
             if stamp.exists() and stamp.read_text() == wanted:

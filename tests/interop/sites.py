@@ -18,7 +18,7 @@ from interop.waiting import eventually
 
 
 class Maker(enum.Enum):
-    """Whose program serves."""
+    """The maker of the serving program."""
 
     JAVA = "java"
     OURS = "ours"
@@ -26,7 +26,7 @@ class Maker(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Landscape:
-    """Who stands where: whose name server and broker, upstream's version, and the client's version and headers."""
+    """The programs of a test: makers of name server and broker, upstream's version, the client's and its headers."""
 
     namesrv: Maker = Maker.JAVA
     broker: Maker = Maker.JAVA
@@ -119,7 +119,7 @@ class Site:
         return self._shared
 
     def end_shared_broker(self) -> None:
-        """Stop it, so that the name server knows it no longer; whoever asks for it next gets it again."""
+        """Stop it, so that the name server knows it no longer; the next request for it starts it again."""
         if self._shared is not None:
             self._shared.stop()
             self._shared = None

@@ -65,7 +65,8 @@ def test_topics_and_messages(peer: Peer, tmp_path: Path, version: str) -> None:
         report = sender.report()
         assert (report.messages, report.retries) == (600, 0)
 
-        # What we say of the queues is what mqadmin says, and what the Java client reads is what we sent. A Java broker
+        # Our report of the queues agrees with mqadmin's, and the Java client reads the messages that we sent. A Java
+        # broker
         # puts messages into their queues a moment after it has acknowledged them.
         eventually(lambda: admin.topics.describe("Made").messages == 601)
         queues = admin.topics.queues("Made")
@@ -96,7 +97,7 @@ def test_topics_and_messages(peer: Peer, tmp_path: Path, version: str) -> None:
                 numbers.setdefault(int(one.body_bytes) % 5, []).append(int(one.body_bytes))
         assert numbers == {key: list(range(key, 600, 5)) for key in range(5)}
 
-        # The broker makes this topic by itself.
+        # The broker creates this topic automatically.
         assert admin.messages.send("MadeBySending", b"x").queue_offset == 0
         admin.topics.update("Made", perm=Perm.READ)
         eventually(lambda: '"perm":4' in mqadmin("topicRoute", "-t", "Made").replace(" ", ""))
@@ -212,7 +213,7 @@ def test_a_group_with_members(peer: Peer, tmp_path: Path, maker: Maker) -> None:
         assert len(peer.client.consumed(f"c-{maker.value}", count=2)) == 2  # again, as it was asked to
         assert client_id in run("group", "describe", group, "--namesrv", peer.namesrv.address).out
         eventually(lambda: admin.offsets.progress(group, topic=topic).lag == 0)
-        # A group whose members are connected goes on from the new place by itself.
+        # A group whose members are connected goes on from the new place without a restart.
         admin.offsets.reset(group, topic, timestamp_ms=cometmq.admin.EARLIEST_MS)
         assert len(peer.client.consumed(f"c-{maker.value}", count=3)) == 3
         peer.client.stop_consumers(f"c-{maker.value}")

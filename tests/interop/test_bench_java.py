@@ -1,4 +1,4 @@
-"""The load generators against real brokers: what they take for right is right there, too."""
+"""The load generators against real brokers: their checks hold there, too."""
 
 from __future__ import annotations
 

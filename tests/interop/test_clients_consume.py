@@ -1,4 +1,4 @@
-"""Consumers of the official client in a group: who gets what, in which order, from where, and what comes back."""
+"""Consumers of the official client in a group: shares, order, starting offsets and redelivery."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_consumers_come_and_go_and_each_message_is_consumed_once(site: Peer) -> 
     send(client, specs[400:])
     rows = client.consumed("one", "two", "three", count=500)
     assert keys(rows) == keys_of(specs)
-    # Who has a queue gets what is in it.
+    # The owner of a queue gets its messages.
     places = {queue: consumer for consumer, owned in owners.items() for queue in owned}
     for row in rows:
         if int(str(row["keys"])[1:]) >= 400:
@@ -195,7 +195,7 @@ def test_tags_are_filtered_and_progress_passes_what_is_left_out(site: Peer) -> N
     send(client, specs)
     wanted = [spec for spec in specs if spec.tags == "AaAa"]
     assert keys(client.consumed("reader", count=len(wanted))) == keys_of(wanted)
-    # None of the last three is for the reader, who is told where to go on all the same.
+    # None of the last three is for the reader; its answer has the next offset all the same.
     client.stop_consumers("reader")
     client.start_consumer("all", group, {topic: "*"})
     send(client, [MessageSpec(topic, b"x", "end", ("end",), queue=0)])
@@ -235,7 +235,7 @@ def test_a_new_group_on_older_queues_begins_where_it_asked_to(
     store = golden_stores.copy(EXPIRED, "clean", tmp_path / "store")
     with site.broker(store, settings={"fileReservedTime": 1_000_000}):
         client.await_topic(topic)
-        # From 0, where it is told that this is too small, and where to go on.
+        # From 0: the broker answers that this is too small, and with the offset to go on from.
         client.start_consumer("first", "older_first", {topic: "*"})
         assert consumed_places(client, "first", len(places)) == places
         stamp = time.strftime("%Y%m%d%H%M%S", time.localtime(late_s))
@@ -315,7 +315,7 @@ def test_lite_pull_by_assignment_seeks_and_commits(site: Peer) -> None:
     rows, committed = client.consume_assigned(group, topic, count=40, seek=10)
     assert sorted(str(row["keys"]) for row in rows) == keys_of(specs[20:])
     assert committed == {0: 30, 1: 30}
-    # Its progress is the group's: whoever comes next finds nothing, and then what is new.
+    # Its progress is the group's: the next consumer finds nothing, and then the new messages.
     send(client, numbered(topic, 2, start=60, queues=2))
     rows, committed = client.consume_assigned(group, topic, count=2)
     assert sorted(str(row["keys"]) for row in rows) == ["n60", "n61"]

@@ -1,4 +1,4 @@
-"""The official client popping: who gets what, what comes back, and how a group goes from one mode to the other."""
+"""The official client popping: shares, redelivery, and how a group goes from one mode to the other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def set_mode(broker: Broker, topic: str, group: str, mode: str, share: int) -> l
 
 
 def made(site: Peer, topic: str, group: str, *, mode: str = "POP", share: int = 0) -> Client:
-    """A topic whose group is told by upstream's tool how to get it."""
+    """A topic whose group's mode is set by upstream's tool."""
     broker, client = site.shared_broker, site.client
     client.create_topic(broker, topic, queues=QUEUES)
     printed = client.mqadmin(*set_mode(broker, topic, group, mode, share))
@@ -89,7 +89,7 @@ def test_members_pop_and_what_fails_comes_again(site: Peer) -> None:
     send(client, specs)
     rows = client.consumed("one", "two", count=len(specs))
     end = time.monotonic() + LIMIT_S
-    # Whoever asks next gets what comes: on a busy machine one may get all of it, but not for ever.
+    # The next pop gets new messages: on a busy machine one member may get all of them, but not for ever.
     while {row["consumer"] for row in rows} != {"one", "two"} and time.monotonic() < end:
         more = numbered(topic, range(len(specs), len(specs) + 20))
         send(client, more)

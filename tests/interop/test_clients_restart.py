@@ -1,4 +1,4 @@
-"""What outlives a process: progress, acknowledged messages, and the store's directory from one broker to another."""
+"""State that outlives a process: progress, acknowledged messages, the store's directory from one broker to another."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_progress_outlives_consumers_and_brokers(site: Peer, tmp_path: Path, end
         assert sorted(row["keys"] for row in rows) == keys_of(sent)
         client.stop_consumers("one")
         if end == "kill":
-            # What a consumer has told is written down every second here, and not before a kill.
+            # A consumer's commits are written down every second here, and not before a kill.
             broker.await_written(group, topic, len(sent))
         getattr(broker, end)()
         broker.start()
@@ -58,7 +58,7 @@ def test_progress_outlives_consumers_and_brokers(site: Peer, tmp_path: Path, end
 @in_full_only
 @in_each_pair
 def test_a_running_consumer_outlives_its_broker(site: Peer, tmp_path: Path) -> None:
-    """It comes back by itself, and misses nothing; what it had not yet told the broker it may get again."""
+    """It reconnects, and misses nothing; messages that it had not committed yet may be redelivered."""
     client, topic, group = site.client, "Running", "running"
     with site.broker(tmp_path / "store", name="broker-running") as broker:
         client.create_topic(broker, topic, queues=QUEUES)

@@ -24,7 +24,7 @@ BROKER_LIMIT_BYTES = 4 << 20
 
 
 def acknowledged(specs: Sequence[MessageSpec], rows: Sequence[Row]) -> list[Content]:
-    """What must be in the store, when all was accepted."""
+    """Return the expected content of the store when all was accepted."""
     assert [row.get("status") for row in rows] == ["SEND_OK"] * len(specs), rows[-1]
     return [content_of_spec(spec, row["queue"], row["queue_offset"]) for spec, row in zip(specs, rows, strict=True)]
 
@@ -46,7 +46,7 @@ def test_what_is_sent_one_by_one_and_in_batches_is_what_is_read(site: Peer) -> N
     batches = list(in_batches((s for s in mixed(topic, 120, queues=QUEUES, seed=2) if len(s.body) < 1000), 8))
     sent += acknowledged([spec for batch in batches for spec in batch], list(client.send(batches)))
     assert pulled(client, topic) == in_order(sent)
-    # Tags whose hashes are the same are told apart, and a message without any is no match.
+    # Tags with the same hash stay distinct, and a message without a tag does not match.
     assert pulled(client, topic, "AaAa || late") == in_order([c for c in sent if c.tags in ("AaAa", "late")])
 
 

@@ -1,4 +1,4 @@
-"""What upstream's broker makes of unusual store directories: the facts that our own files on disk rely on.
+"""Upstream's broker over unusual store directories: the facts that our own files on disk rely on.
 
 Each case changes a copy of a golden store and starts a real broker on it. These are no tests of our code. They are here
 so that a new upstream version that behaves differently is seen, and so that nobody has to guess.
@@ -114,7 +114,7 @@ def short_segment(store: Path) -> None:
 
 
 class Reach(enum.Enum):
-    """How far back upstream's recovery repairs. What lies in the last segment only is the whole of a store of one."""
+    """How far back upstream's recovery repairs. The last segment is the whole of a store of one."""
 
     WHOLE_LOG = "whole log"
     LAST_SEGMENT = "last segment"
@@ -153,7 +153,7 @@ SERVED = [
     Fact("nothing derived, zero checkpoint, crash", (no_queues, no_index, zero_checkpoint, abort)),
     Fact("queue files just created, zero checkpoint, crash", (blank_queue_files, zero_checkpoint, abort)),
     Fact("queue tails lost, zero checkpoint, crash", (no_queue_tails, zero_checkpoint, abort)),
-    # Whoever writes the checkpoint ahead of the units loses what belongs to earlier segments.
+    # A checkpoint written ahead of the units loses those of earlier segments.
     Fact("queue tails lost, checkpoint ahead of them, crash", (no_queue_tails, abort), messages=Reach.LAST_SEGMENT),
     Fact("no queues at all, checkpoint ahead of them, crash", (no_queues, abort), messages=Reach.LAST_SEGMENT),
     # The index is not rebuilt after a clean stop, and after a crash no further back than the queues.

@@ -102,7 +102,7 @@ def test_broker_keeps_what_it_acknowledged_through_kill_and_restart(peer: Peer, 
 
 @pytest.mark.java(full=True)
 def test_rows_come_while_the_sending_goes_on(peer: Peer, tmp_path: Path) -> None:
-    """A broker killed in the middle: what was acknowledged is there afterwards, the producer says where it ended."""
+    """A broker killed in the middle: acknowledged messages are there afterwards, the producer reports the end."""
     client = peer.client
     with peer.broker(tmp_path / "store") as broker:
         client.create_topic(broker, TOPIC, queues=QUEUES)

@@ -29,7 +29,7 @@ def send(client: Client, broker: Broker, seed: int) -> int:
 
 
 def check_beside(path: Path, broker: Broker, sent: int) -> None:
-    """What may be done to a store that the broker has open, and what not."""
+    """Check the operations on a store that the broker has open: those allowed, those refused."""
     report = run_json("inspect", path, "--json", "--topic", TOPIC)
     assert report["health"]["writer_pid"] == broker.pid
     assert report["health"]["writer_is_ours"] is False

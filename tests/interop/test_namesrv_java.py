@@ -49,7 +49,7 @@ def ask(peer: Peer, code: RequestCode, fields: dict[str, str] | None = None) -> 
 
 
 def brokers(peer: Peer) -> dict[str, dict[int, str]]:
-    """What the name server says: broker name to its addresses."""
+    """Return the name server's brokers: broker name to its addresses."""
     info = ClusterInfo.from_json(ask(peer, RequestCode.GET_BROKER_CLUSTER_INFO).body)
     return {name: dict(data.broker_addresses) for name, data in info.brokers.items()}
 

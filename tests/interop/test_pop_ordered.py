@@ -1,4 +1,4 @@
-"""Checks: what a group that pops in order sees at a broker, step by step, and what the broker writes down of it."""
+"""Checks: the messages of a group that pops in order, step by step, and the state that the broker writes of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORDERED_REVIVE_QUEUE = "999"
 
 
 class Popped(NamedTuple):
-    """What a pop is answered with, but for its times."""
+    """The answer of a pop, but for its times."""
 
     code: int
     start: str = ""
@@ -127,7 +127,7 @@ def pops_in_order(member: Member) -> None:
         assert member.pop(3) == BLOCKED
         pop_ms, from_pop_ms = member.change(offset, invisible_ms)
         assert pop_ms == member.pop_ms
-        # The new handle counts from the pop: what has passed since is added, and no more.
+        # The new handle counts from the pop: the time since is added, and no more.
         assert 0 <= from_pop_ms - invisible_ms <= (time.monotonic() - begun_s) * 1000 + 1
     again = Popped(0, "0 0 0", "0 0 0,1,2", 5, "0 qo0%0 1;0 qo0%1 1;0 qo0%2 1;0 0 1")
     assert member.pop_when_free(3, attempt="a") == again

@@ -1,4 +1,4 @@
-"""Pops across the two brokers: what one had out when it left, the other brings back; what was acknowledged stays away.
+"""Pops across the two brokers: messages in flight at one's end are revived by the other; acknowledged ones stay away.
 
 Our client pops from either. The first leaves before anything is due again, so all is the second one's: checkpoints
 and acks as timer messages in its log, the wheel, the revive queues, the offsets.

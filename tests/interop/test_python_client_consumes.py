@@ -1,4 +1,4 @@
-"""Our push consumer: who gets what, in which order, from where, what comes back, and what it remembers."""
+"""Our push consumer: shares, order, starting offsets, redelivery, and its memory."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def client_id_of(site: Site, group: str) -> str:
 def test_everything_is_consumed_once_and_the_next_one_goes_on(servers: Site) -> None:
     topic, group, seen = "PyConcurrent", "py_concurrent", Seen()
     create_topic(servers, topic, queues=QUEUES)
-    # One pull of each queue brings it all. A further one would tell of progress, too, and a Java broker that is slow to
-    # read it takes its word for newer than what closing tells: the next member gets some messages again.
+    # One pull of each queue brings it all. A further one would commit, too, and a Java broker that is slow to
+    # read it takes that for newer than the commit at closing: the next member gets some messages again.
     first, then = keyed(topic, range(120), queues=QUEUES), keyed(topic, range(120, 160), queues=QUEUES)
     send(servers, first)
     with push(servers, group, seen, member="one").subscribe(topic):
         assert len(seen.wait_for_keys(keys_of(first))) == len(first)
-    # Closing has told the broker.
+    # Closing has committed.
     await_progress(servers, group, topic, len(first))
     send(servers, then)
     with push(servers, group, seen, member="two").subscribe(topic):
@@ -260,7 +260,7 @@ def test_a_new_group_on_older_queues_begins_where_it_asked_to(
     store = golden_stores.copy(EXPIRED, "clean", tmp_path / "store")
     with servers.broker(store, name="broker-roll", settings={"fileReservedTime": 1_000_000}) as broker:
         first, timed, last = Seen(), Seen(), Seen()
-        # From 0, where it is told that this is too small, and where to go on.
+        # From 0: the broker answers that this is too small, and with the offset to go on from.
         with push(servers, "py_older_first", first, offset_illegal_delay_ms=100).subscribe(topic):
             assert places_of(first, len(places)) == places
         at_time: Any = {"consume_from_where": "CONSUME_FROM_TIMESTAMP", "consume_timestamp": stamp}

@@ -58,12 +58,12 @@ class Rooms:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One strategy of upstream's, as each side is told of it.
+    """One strategy of upstream's, as each side is configured.
 
     Attributes:
         spec: for the Java client.
         make: for ours; gets the queues that are fixed for the member.
-        is_fixed: each member is told its own queues.
+        is_fixed: each member's queues are configured.
         needs_rooms: it goes by the rooms of brokers and members.
     """
 
@@ -136,7 +136,7 @@ class MixedGroup:
             self._site.client.stop_consumers(name)
 
     def owners(self) -> Owners:
-        """Who has what at this moment, as each says itself."""
+        """Return the current queues of each member, as it reports them."""
         found = {
             name: frozenset(
                 f"{queue.broker_name}:{queue.queue_id}" for queue in consumer.queues if queue.topic == self._topic
@@ -235,7 +235,7 @@ def test_members_of_both_kinds_agree_on_each_strategy(company: Peer, name: str) 
     topic, group, strategy = f"PyMixed_{name}", f"py_mixed_{name}", STRATEGIES[name]
     create_topic(company, topic, queues=QUEUES)
     queues = [queue_of(topic, number) for number in range(QUEUES)]
-    # By configuration each is told its own; the others compute theirs.
+    # By configuration each has its own queues; the others compute theirs.
     fixed = {"m1": queues[:3], "m2": queues[3:4], "m3": queues[4:]}
     with MixedGroup(company, topic, group, strategy) as members:
         members.add_ours("m1", fixed=fixed["m1"])
@@ -302,7 +302,7 @@ def test_orderly_members_of_both_kinds_keep_each_queue_in_order(company: Peer) -
         members.settle()
         send(specs[:120])
         members.wait_for(specs[:120])
-        # Whoever takes over begins where the broker was told, which the Java client does every few seconds, one way.
+        # The next owner begins at the committed offset, which the Java client sends every few seconds, one way.
         client.committed("b-theirs", topic=topic, count=120)
         await_progress(company, group, topic, 120)
         members.add_ours("a-ours", **ours)
@@ -318,7 +318,7 @@ def test_orderly_members_of_both_kinds_keep_each_queue_in_order(company: Peer) -
         calls[queue].append((offset, key))
     for given in calls.values():
         offsets = [offset for offset, _ in given]
-        # One that fails comes again before the next; and nobody takes a queue that the other still works on.
+        # A failed one is redelivered before the next; and nobody takes a queue that the other still works on.
         assert offsets == sorted(offsets)
     often = Counter(key for given in calls.values() for _, key in given)
     assert {often[spec.keys[0]] for spec in specs if spec.tags == "stubborn"} == {4}

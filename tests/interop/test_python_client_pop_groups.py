@@ -153,7 +153,7 @@ def mixed_group(peer: Peer, store: Path, settings: Settings) -> Iterator[Group]:
             group.set_mode(MessageRequestMode.POP)
             yield group
         finally:
-            # Who stays would take the messages of the next group.
+            # Members that stay would take the messages of the next group.
             group.close()
 
 
@@ -191,7 +191,7 @@ def test_what_fails_at_one_comes_to_any(company: Peer, tmp_path: Path, settings:
 def test_one_hangs_and_the_others_empty_the_queues(
     company: Peer, tmp_path: Path, settings: Settings, hanging: str
 ) -> None:
-    """Were queues shared out, those of the member that hangs would stand still."""
+    """Were queues shared out, those of the member that hangs would stop."""
     going_on = threading.Event()
     with mixed_group(company, tmp_path / "store", settings) as group:
         try:
@@ -219,7 +219,7 @@ def test_one_hangs_and_the_others_empty_the_queues(
 @in_either_way
 @beside_java(short=False, old=False)
 def test_the_mode_changes_under_load(company: Peer, tmp_path: Path, settings: Settings) -> None:
-    """Nothing is lost, and what is finished before a change of the mode does not come again behind it."""
+    """Nothing is lost, and messages finished before a change of the mode are not redelivered after it."""
     modes = [MessageRequestMode.PULL, MessageRequestMode.POP, MessageRequestMode.PULL, MessageRequestMode.POP]
     with mixed_group(company, tmp_path / "store", settings) as group:
         for number in range(2):
@@ -246,7 +246,7 @@ def test_the_mode_changes_under_load(company: Peer, tmp_path: Path, settings: Se
                 is_over.set()
                 sender.join()
             if mode is MessageRequestMode.POP or "enableRetryTopicV2" not in settings:
-                # Who pulls reads no retry topics of the newer names: what is in them waits until it is popped again.
+                # A member that pulls reads no retry topics of the newer names: messages in them wait for the next pops.
                 group.await_keys(group.sent)
             quiet += group.send([next(numbers) for _ in range(100)])
         group.await_keys(group.sent)

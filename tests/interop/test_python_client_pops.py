@@ -324,7 +324,7 @@ def test_what_a_listener_works_on_is_hidden_all_the_time(servers: Site) -> None:
             assert other.receive(wait_s=12) == [], "longer than it was hidden at first"
             going_on.set()
             assert other.receive(wait_s=1) == []
-        assert other.receive(wait_s=10) == [], "what was done late is acknowledged all the same"
+        assert other.receive(wait_s=10) == [], "messages finished late are acknowledged all the same"
 
 
 def _has_again(taken: Sequence[Taken], keys: Sequence[str]) -> bool:
@@ -384,7 +384,7 @@ def test_java_and_python_members_pop_in_one_group(company: Peer) -> None:
         company.client.stop_consumers("java")
     with simple(company, group) as rest:
         rest.subscribe(topic)
-        assert rest.receive(wait_s=3) == [], "what either of them took is acknowledged"
+        assert rest.receive(wait_s=3) == [], "messages of either of them are acknowledged"
 
 
 @on_each_server(ours=False, old=False)

@@ -81,7 +81,7 @@ def test_assigned_queues_are_read_sought_and_committed(servers: Site) -> None:
         consumer.commit()
         with pytest.raises(OffsetOutOfRange):
             consumer.seek(queues[0], 31)
-        # By time: what was stored from this one on. Of several of one millisecond 4.9 takes any, later ones the first.
+        # By time: messages stored from this one on. Of several of one millisecond 4.9 takes any, later ones the first.
         middle = consumer.pull(queues[0], 15, max_messages=1).messages[0]
         consumer.pause([queues[1]])
         consumer.seek_to_time(queues[0], middle.store_timestamp_ms)
@@ -194,7 +194,7 @@ def test_traces_tell_what_was_sent_and_consumed(servers: Site) -> None:
         with producer(servers, "py_tracing", enable_trace=True) as sender:
             result = sender.send(topic, b"followed", tags="t", keys="k-traced")
         seen.wait_for(1)
-    # Closing has sent what was to be told.
+    # Closing has sent the pending traces.
     wanted = {PubTrace, SubBeforeTrace, SubAfterTrace}
     told = eventually(
         lambda: traces_of(servers, result.message_id), lambda records: {type(one) for one in records} == wanted

@@ -97,7 +97,7 @@ def test_what_is_sent_in_each_way_is_what_is_read(servers: Site) -> None:
     create_topic(servers, topic, queues=QUEUES)
     sent = [content for way in WAYS for content in way(servers, topic)]
     check_content(servers, topic, sent)
-    # Tags whose hashes are the same are told apart.
+    # Tags with the same hash stay distinct.
     check_content(servers, topic, [one for one in sent if one.tags in ("AaAa", "late")], "AaAa || late")
 
 

@@ -154,7 +154,7 @@ def test_a_loop_goes_on_when_its_broker_comes_back(
             try:
                 for message in consumer:
                     listener(message)
-            except Exception as error:  # noqa: BLE001 - told by the test
+            except Exception as error:  # noqa: BLE001 - reported by the test
                 errors.append(error)
 
         with producer(servers, send_msg_timeout_ms=1000) as sender, consumer:
@@ -199,7 +199,7 @@ def test_a_name_server_goes_and_comes_back(servers: Site, tmp_path: Path) -> Non
                     sender.send(**as_arguments(spec, name))
                 seen.wait_for_keys(keys_of(specs[:20]))
                 lone.stop()
-                # Whoever knows the brokers goes on.
+                # Clients that know the brokers go on.
                 for spec in specs[20:40]:
                     sender.send(**as_arguments(spec, name))
                 seen.wait_for_keys(keys_of(specs[:40]))

@@ -1,6 +1,6 @@
 """Our store and a real broker on the same directory, one after the other, and one beside the other.
 
-Each way round: what one side acknowledged, the other finds, with every field equal, after clean stops and after kill -9
+Each way round: the other side finds acknowledged messages, with every field equal, after clean stops and after kill -9
 of either. The lengths of the files are so small that the messages cross segments, queue files and index files.
 """
 
@@ -48,7 +48,7 @@ def write_ours(path: Path, end: str, flush: str) -> list[Content]:
 
 
 def java_messages(seed: int) -> list[MessageSpec | list[MessageSpec]]:
-    """What the producer adds: every kind, batches, and enough for further segments."""
+    """Return the producer's messages: every kind, batches, and enough for further segments."""
     small = (spec for spec in mixed(TOPIC, 100, queues=QUEUES, seed=seed) if len(spec.body) < 1000)
     return [
         *mixed(TOPIC, 60, queues=QUEUES, seed=seed + 1),
@@ -61,7 +61,7 @@ def send_java(client: Client, broker: Broker, end: str) -> tuple[list[Content], 
     """The official producer adds messages; the broker stops cleanly behind them, or is killed while it still sends.
 
     Returns:
-        What was acknowledged, and how many messages more may be in the store.
+        The acknowledged messages, and how many more may be in the store.
     """
     entries = java_messages(100)
     specs = [spec for entry in entries for spec in (entry if isinstance(entry, list) else [entry])]

@@ -1,4 +1,4 @@
-"""Timers across the two brokers: what one parked and left, by a clean stop or by kill -9, the other delivers in time.
+"""Timers across the two brokers: messages that one parked before a clean stop or kill -9, the other delivers in time.
 
 The official client sends and consumes. The first broker leaves before anything is due, so all is the second one's.
 """
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.java
 
 TIMERS = 60
 AHEAD_MS = 15_000
-"""So long one broker has to leave, and the other to start; what was due before is late, and delivered all the same."""
+"""Time for one broker to leave and the other to start; timers due before are late, and delivered all the same."""
 SETTINGS = {"timerWheelEnable": "true"}
 
 

@@ -33,7 +33,7 @@ from support.golden import expected_records
 RUNS = ["apache-4.9.7", "apache-5.3.3", "apache-5.3.3-binary-headers", "apache-5.3.3-rare"]
 SENDS = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 PULLS = {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
-# What upstream's hooks and base classes add and no broker needs.
+# Fields that upstream's hooks and base classes add and no broker needs.
 EXTRA = {"ReqT", "lo", "ns", "nsd", "oway", "bname", "requestSource", "n"}
 
 
@@ -299,7 +299,7 @@ def test_a_large_answer_is_parsed_without_the_lock_alike() -> None:
         decoded(body * times + b"\0\0\0\1")
 
 
-# --- Answers that are none --------------------------------------------------------------------------------------------
+# --- Malformed answers ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

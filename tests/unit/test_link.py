@@ -47,7 +47,7 @@ class Ends:
         self.wakes += 1
 
     def requests(self, count: int) -> list[Command]:
-        """What the link has sent; it is driven meanwhile as the loop would."""
+        """Return the requests that the link has sent; it is driven meanwhile as the loop would."""
         found: list[Command] = []
         self.theirs.settimeout(10)
         while len(found) < count:
@@ -364,7 +364,7 @@ def send_some(ends: Ends, request: SendRequest, count: int) -> None:
 
 
 def read_by_another(ends: Ends, count: int) -> list[Command]:
-    """What the link sends, read by another thread while this one is its loop."""
+    """Return the requests that the link sends, read by another thread while this one is its loop."""
     found: list[Command] = []
     ends.theirs.settimeout(10)
 

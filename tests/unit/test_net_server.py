@@ -171,7 +171,7 @@ def test_a_child_has_no_part_in_it(net: _engine.NetServer) -> None:
 
 
 def test_close_while_others_call() -> None:
-    """Whoever comes too late gets StoreClosed; nobody waits, nothing breaks."""
+    """A late call gets StoreClosed; nobody waits, nothing breaks."""
     for _ in range(20):
         server = _engine.NetServer(["127.0.0.1:0"], loops=2)
         server.start()

@@ -51,7 +51,7 @@ TEMPLATE = SendRequest(**SHARED)
 
 
 class Owner:
-    """What an engine is to its sends."""
+    """The part of an engine that its sends use."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[PendingSend, object]] = []

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_tree_is_tidy() -> None:
     if not (ROOT / ".git").exists():
-        pytest.skip("not a git checkout: what belongs to the tree is not known")
+        pytest.skip("not a git checkout: the files of the tree are unknown")
     found = tidy.findings()
     assert not found, "\n".join(map(str, found))
 

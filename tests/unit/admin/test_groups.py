@@ -1,4 +1,4 @@
-"""Checks: what a group has in flight, where a broker does not say it."""
+"""Checks: a group's messages in flight, where a broker does not report them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks: what the sender puts into requests, in which order, and what becomes of messages when answers fail."""
+"""Checks: the sender's requests and their order, and the fate of messages when answers fail."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_chance_picks_the_first_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", range(20261122, 20261126))
 def test_messages_of_one_sharding_key_stay_in_order(seed: int) -> None:
-    """Whatever fails and is sent again, in whatever order answers come."""
+    """Also with failures and retries, and with answers in any order."""
     chooser = random.Random(seed)
     state = sending(batch_messages=3, in_flight=3, retries=100, busy_retries=1000)
     waiting = [(chooser.choice("abcdefgh"), number) for number in range(400)]

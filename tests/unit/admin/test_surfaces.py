@@ -310,7 +310,7 @@ def test_a_sender_that_fails_says_how_far_it_came(admin: Admin) -> None:
 
 
 def test_a_topic_that_is_not_there_yet(admin: Admin) -> None:
-    """Our brokers make topics by themselves, as upstream's do."""
+    """Our brokers create topics automatically, as upstream's do."""
     with admin.messages.sender("t-new") as sender:
         sender.put([OutgoingMessage(b"1")])
     assert admin.topics.describe("t-new").messages == 1

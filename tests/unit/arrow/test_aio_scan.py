@@ -80,7 +80,7 @@ def test_the_names_and_arguments_are_scan_s() -> None:
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    # What makes no sense in an event loop is the scan's own.
+    # Only the scan has the methods that make no sense in an event loop.
     assert public(AsyncScan) == public(Scan) - {"begin", "query", "to_reader"}
     for name in ("to_table", "to_pandas", "to_polars", "count"):
         assert inspect.iscoroutinefunction(getattr(AsyncScan, name))

@@ -1,4 +1,4 @@
-"""Checks: JSON and CSV bodies become rows; whatever a body holds, no other row moves and none is invented."""
+"""Checks: JSON and CSV bodies become rows; no content of a body moves another row or invents one."""
 
 from __future__ import annotations
 

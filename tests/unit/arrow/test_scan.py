@@ -1,4 +1,4 @@
-"""Checks: what a scan gives, by every way out; options and errors. Equality with read() is tests of its own."""
+"""Checks: a scan's results, in every format; options and errors. Equality with read() has tests of its own."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ def test_polars(store: Store) -> None:
     scan = store.scan("orders")
     bodies = [body_of(number) for number in range(COUNT)]
     whole = polars.from_arrow(scan)
-    if isinstance(whole, polars.Series):  # of structs: what Polars 2 makes of any stream
+    if isinstance(whole, polars.Series):  # of structs: Polars 2 makes one of any stream
         whole = whole.to_frame("all")
     if len(whole.columns) == 1:  # so does a late Polars 1
         whole = whole.unnest(whole.columns[0])

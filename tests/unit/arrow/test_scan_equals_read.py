@@ -1,4 +1,4 @@
-"""Checks: whatever is stored and whatever is asked for, a scan's rows are the messages that read() gives."""
+"""Checks: for any store and any options, a scan's rows are the messages that read() returns."""
 
 from __future__ import annotations
 

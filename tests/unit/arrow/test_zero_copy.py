@@ -69,7 +69,7 @@ def test_views_lie_in_the_mapped_log(store: Store) -> None:
         assert buffers
         assert inside(buffers, log_maps(store.path))
         assert table.column("body").to_pylist() == bodies()
-    # The control: what gathers is caught by the same test.
+    # The control: the same test catches a gathered column.
     gathered = body_buffers(store.scan("t", body="binary").to_table())
     assert gathered
     assert not inside(gathered, log_maps(store.path))

@@ -1,4 +1,4 @@
-"""Checks: who gets which queues, against upstream's vectors; what a mode is and where it is kept; the three codes."""
+"""Checks: the assignment of queues, against upstream's vectors; modes and where they are kept; the three codes."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_who_should_pop_pulls_where_pops_are_not_served(tmp_path: Path) -> None:
         assert assignment(await asked(rig)) == [(-1, "POP")]
         rig.control.assignments.rules = replace(rig.control.assignments.rules, serves_pops=False)
         assert assignment(await asked(rig)) == [(queue, "PULL") for queue in range(4)]
-        assert rig.control.assignments.mode_of("t", "g").mode is MessageRequestMode.POP, "what was set stays"
+        assert rig.control.assignments.mode_of("t", "g").mode is MessageRequestMode.POP, "the mode that was set stays"
 
     with rig_with_topic(tmp_path) as rig:
         run(scenario())

@@ -1,4 +1,4 @@
-"""Checks: what is passed on to a client is the admin's own, its answer comes back, and silence has its code."""
+"""Checks: a client gets the admin's own request, its answer comes back, and silence has its code."""
 
 from __future__ import annotations
 
@@ -139,5 +139,5 @@ def test_forwarded_requests_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(f"cometmq.broker.client_forwarding.{limit}", 1)
     assert rig.run(RequestCode.GET_CONSUMER_RUNNING_INFO, fields).code == ResponseCode.SUCCESS
     assert rig.run(RequestCode.GET_CONSUMER_RUNNING_INFO, fields).code == ResponseCode.SUCCESS, (
-        "what ended counts no more"
+        "requests that ended count no more"
     )

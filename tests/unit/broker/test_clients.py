@@ -58,7 +58,7 @@ def test_a_first_heartbeat_makes_group_and_retry_topic_before_it_tells_the_membe
     assert retry is not None
     assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
     assert rig.plane.log == ["topic %RETRY%g", "announced %RETRY%g", "consumer g, holds end"]
-    assert rig.link.notices("g") == [1], "the sender itself is told too"
+    assert rig.link.notices("g") == [1], "the sender itself is notified too"
     assert members(rig, "g") == ["c1"]
     assert set(rig.plane.consumers["g"][2]) == {"t"}
     assert rig.control.clients.producers.get("p") is not None
@@ -229,7 +229,7 @@ def test_what_the_loops_do_not_take_is_not_kept(rig: Rig) -> None:
     assert members(rig, "g") == []
     rig.plane.consumer_fails = None
     run(rig.heartbeat(FIRST, consumer("g", "t"), fingerprint=11))
-    assert set(rig.plane.consumers["g"][2]) == {"t"}, "the next heartbeat is told"
+    assert set(rig.plane.consumers["g"][2]) == {"t"}, "the next heartbeat is taken"
     rig.link.sent.clear()
 
     rig.plane.consumer_fails = InvalidArgument("no expression")

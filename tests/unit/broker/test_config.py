@@ -1,4 +1,4 @@
-"""Checks: where a broker listens and what it says of itself follows from its settings; what is dangerous is refused."""
+"""Checks: a broker's addresses and its own report follow from its settings; dangerous settings are refused."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_may_be_changed_over_the_wire_is_no_path_and_no_address() -> None:
 
 
 def test_settings_are_those_that_hold(tmp_path: Path) -> None:
-    """What the broker is asked for its settings is what it does, also where nobody gave them."""
+    """The settings that the broker reports are those in effect, defaults included."""
     config = load_broker_config(tmp_path, listen="127.0.0.1:12345", environ={}).registered_with("127.0.0.1:9876")
     settings = config.settings
     assert settings.flush_disk_type is FlushDiskType.SYNC_FLUSH

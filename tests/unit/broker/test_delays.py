@@ -149,7 +149,7 @@ def test_a_look_neither_waits_for_the_disk_nor_goes_ahead_of_it(tmp_path: Path) 
         rig.plane.flush_fails = StoreFenced("a write failed before")
         rig.plane.levels = {2: 7}
         assert b'"offsetTable":{2:7}' in rig.run(RequestCode.GET_ALL_DELAY_OFFSET).body
-        assert rig.control.delays._table.all() == {}, "what is not on disk must not get into the file"
+        assert rig.control.delays._table.all() == {}, "progress that is not on disk must not get into the file"
         answer = rig.run(RequestCode.GET_BROKER_RUNTIME_INFO)
         assert answer.code == ResponseCode.SUCCESS
         assert "scheduleMessageOffset_2" in KVTable.from_json(answer.body).table

@@ -1,4 +1,4 @@
-"""Checks: what a group has in flight is told queue by queue: popped, popped in order, pulled."""
+"""Checks: a group's messages in flight are reported queue by queue: popped, popped in order, pulled."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_was_popped_in_order(rig: Rig) -> None:
     out = entry(0, broker_offset=9, consumer_offset=2, next_offset=5, in_flight=2, oldest_ms=1_000)
     assert told(rig).queues[0] == out
     rig.clock.move(60_000)
-    assert told(rig).queues[0] == entry(0, broker_offset=9, consumer_offset=2, next_offset=2), "it comes again"
+    assert told(rig).queues[0] == entry(0, broker_offset=9, consumer_offset=2, next_offset=2), "it is redelivered"
 
 
 def test_what_is_pulled_and_a_group_that_never_was(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""Checks: a queue has one owner, for sixty seconds at a time; who may give it back; when a group counts as locked."""
+"""Checks: a queue has one owner, for sixty seconds at a time; only it releases it; when a group counts as locked."""
 
 from __future__ import annotations
 
@@ -168,4 +168,4 @@ def test_locks_of_all_groups_are_bounded(tmp_path: Path, monkeypatch: pytest.Mon
     with make(tmp_path) as rig:
         assert locking(rig, "a") == tuple(QUEUES[:2])
         locking(rig, "a", RequestCode.UNLOCK_BATCH_MQ)
-        assert locking(rig, "b") == tuple(QUEUES[:2]), "what is given back is free again"
+        assert locking(rig, "b") == tuple(QUEUES[:2]), "released queues are free again"

@@ -127,7 +127,7 @@ def test_progress_is_written_and_given_to_the_loops_at_the_next_start(tmp_path: 
     assert stored(tmp_path).all() == [("g", "u", 0, 1)]
     with Rig(tmp_path) as rig:
         assert rig.plane.committed == {("g", "u", 0): 1}
-        assert rig.plane.changes == [], "what was loaded is no change"
+        assert rig.plane.changes == [], "loading is not a change"
 
 
 def test_a_failed_write_is_tried_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

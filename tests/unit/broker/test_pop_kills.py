@@ -51,7 +51,7 @@ def member(broker: BrokerProcess) -> SimpleConsumer:
 
 
 class Members:
-    """What members of a group do until the broker dies: who acknowledges, who is slow, who lets go."""
+    """Members of a group until the broker dies: some acknowledge, some are slow, some release messages."""
 
     def __init__(self, broker: BrokerProcess, seed: int) -> None:
         self._broker = broker
@@ -126,7 +126,7 @@ def test_no_message_is_lost_by_kills(tmp_path: Path, merge: str, flush: str) -> 
 
 @pytest.mark.parametrize(("merge", "flush"), MODES)
 def test_a_clean_stop_forgets_nothing(tmp_path: Path, merge: str, flush: str) -> None:
-    """Nothing that is acknowledged comes again, nothing that is hidden comes early, and all else comes."""
+    """No acknowledged message is redelivered, no hidden one comes early, and all others come."""
     settings = {"enablePopBufferMerge": merge, "flushDiskType": flush, "autoCreateTopicEnable": "true"}
     with broker_process(tmp_path / "store", **settings) as broker:
         send(broker, 60)

@@ -203,7 +203,7 @@ def test_what_is_in_memory_is_stored_by_a_stop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("merge", [False, True])
 def test_members_on_several_loops_get_each_message_once(tmp_path: Path, merge: bool) -> None:
-    """One queue, four members, three loops, and a disk that is waited for: whoever pops, nothing is given twice."""
+    """One queue, four members, three loops, and a disk that is waited for: no message is delivered twice."""
     count, all_given = 120, threading.Event()
     given: list[int] = []
 

@@ -234,7 +234,7 @@ def test_odd_entries_of_a_foreign_broker_do_not_keep_the_others_from_being_serve
         fields = {"consumerGroup": "g", "topic": "orders", "queueId": "0"}
         assert ask(channel, RequestCode.QUERY_CONSUMER_OFFSET, fields).fields["offset"] == "0"
     stored = json.loads((config / "topics.json").read_text().replace("\t", ""))["topicConfigTable"]
-    assert set(topics) <= set(stored), "what we cannot serve is kept all the same"
+    assert set(topics) <= set(stored), "topics that we cannot serve are kept all the same"
 
 
 def test_messages_before_a_damaged_unit_are_delivered(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_commit_that_waits(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     assert put(rig, b"late", len(arrow(b"a"))).remark == "the job wire-j was committed and takes no more"
     assert put(rig, b"late", file="late.arrow").code == WRONG
     assert rig.run(RequestCode.ABANDON_STAGED_JOB, {"job": "j"}).code == ResponseCode.SUCCESS
-    assert left_over(rig) == ["wire-again", "wire-j"], "what was committed is not given up"
+    assert left_over(rig) == ["wire-again", "wire-j"], "committed files are not given up"
     assert outcome(commit(rig, other, job="again")) == "waiting", "the same key, from a driver that began anew"
     assert left_over(rig) == ["wire-j"]
     rig.store.apply_handoffs()
@@ -394,7 +394,7 @@ def test_bodies_of_a_commit(rig: Rig) -> None:
 
 
 def test_random_requests_harm_nobody(rig: Rig) -> None:
-    """Seeded; what is not refused has done no more than it says."""
+    """Seeded; an accepted request has done no more than it says."""
     chosen = random.Random(20_261_122)
     begin(rig)
     texts = ["j", "../j", "a.arrow", "0", "-1", "9" * 25, "", "\0", "x" * 300]

@@ -66,7 +66,7 @@ def test_totals_that_others_keep() -> None:
     statistics.follow("BROKER_PUT_NUMS", "c", 2)
     clock.move(10_000)
     statistics.sample()
-    assert sum_of(statistics, "BROKER_PUT_NUMS", "c") == 11, "what began anew goes on counting"
+    assert sum_of(statistics, "BROKER_PUT_NUMS", "c") == 11, "a restarted counter goes on counting"
 
 
 def test_keys_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

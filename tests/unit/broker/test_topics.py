@@ -44,7 +44,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 def stored(rig: Rig) -> dict[str, TopicConfig]:
-    """What is in the file now."""
+    """Return the content of the file now."""
     topics = Topics(rig.store.path / "config")
     topics.load()
     return {topic.topic_name: topic for topic in topics.all()}

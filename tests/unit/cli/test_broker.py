@@ -23,7 +23,7 @@ SEND = {"a": "p", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g
 
 @contextmanager
 def running(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, dict[str, str]]]]:
-    """A process, and what it told by the event, up to the broker's start."""
+    """A process, and its log lines by event, up to the broker's start."""
     process = start(*arguments, "--listen", "127.0.0.1:0", "--json")
     try:
         assert process.stderr is not None

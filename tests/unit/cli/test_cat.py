@@ -142,7 +142,7 @@ def test_by_key(path: Path) -> None:
 
 
 def test_a_key_of_very_many_messages(tmp_path: Path) -> None:
-    """More than one look-up gives, and all in one millisecond: they cannot be told apart by time."""
+    """More than one look-up gives, and all in one millisecond: time does not distinguish them."""
     with open_small(tmp_path / "store") as store:
         store.append_many("orders", [b"order %d" % number for number in range(3000)], keys="every")
     assert numbers(tmp_path / "store", "orders", "--key", "every") == list(range(3000))

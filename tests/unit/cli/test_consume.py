@@ -235,7 +235,7 @@ def test_a_closed_pipe_is_quiet(group: list[str]) -> None:
             assert process.stderr.read() == b""
         finally:
             process.kill()
-    if group:  # what nobody read is there for the group
+    if group:  # unread messages are there for the group
         assert progress("g-pipe") < MANY
 
 

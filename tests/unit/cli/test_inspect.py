@@ -1,4 +1,4 @@
-"""``cometmq inspect`` on stores of our own: live, clean and crashed; what people see and what scripts get."""
+"""``cometmq inspect`` on stores of our own: live, clean and crashed; the output for people and for scripts."""
 
 from __future__ import annotations
 

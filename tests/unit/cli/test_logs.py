@@ -52,8 +52,8 @@ def test_nobody_waits_for_a_reader_that_reads_no_more() -> None:
         done.set()
 
     threading.Thread(target=log, daemon=True).start()
-    assert done.wait(60), "whoever logs waits for the pipe"
-    # The reader comes back: what was dropped is said.
+    assert done.wait(60), "logging waits for the pipe"
+    # The reader comes back: dropped lines are reported.
     text = io.BytesIO()
 
     def take() -> None:

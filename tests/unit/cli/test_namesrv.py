@@ -1,4 +1,4 @@
-"""Checks: the name server as a process: it says where it listens, serves, and ends cleanly when it is told to."""
+"""Checks: the name server as a process: it reports its address, serves, and ends cleanly by a signal."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_every_way_brings_all(how: list[str]) -> None:
     ok("topic", "create", topic)
     report = report_of(topic, "--size", "20", "--count", "100", *how)
     assert (report["messages"], report["failed"], report["one_way"]) == (100, 0, how == ["--one-way"])
-    # What goes one way may be on its way still.
+    # One-way messages may be on their way still.
     lines = ok("consume", topic, "--follow", "--count", "100", "--timeout", "60", "-f", "raw", "--quiet").lines
     found = Counter(lines)
     assert sorted(found, key=lambda body: int(body.split()[0])) == [f"{n} ".ljust(20, ".") for n in range(1, 101)]

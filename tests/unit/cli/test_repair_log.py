@@ -1,4 +1,4 @@
-"""Checks: what verify says before and after each repair of a damaged log, that its advice helps, and what is kept."""
+"""Checks: verify's report before and after each repair of a damaged log, that its advice helps, and the kept bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cometmq sql``: topics as DuckDB's tables; output; what is not there."""
+"""``cometmq sql``: topics as DuckDB's tables; output; missing topics and columns."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_many_topics(tmp_path: Path) -> None:
 
 
 def links(folder: Path) -> list[str]:
-    """What the links of a folder lead to; those that go meanwhile are left out."""
+    """Return the targets of a folder's links; links that vanish meanwhile are left out."""
     found = []
     for path in folder.iterdir():
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Checks: what cometmq.client offers is what it says, and is imported when it is asked for."""
+"""Checks: cometmq.client exports the names that it declares, and imports them on demand."""
 
 from __future__ import annotations
 

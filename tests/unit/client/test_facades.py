@@ -70,7 +70,7 @@ def test_each_call_is_one_of_the_engine(surface: str, kind: str, call: Call, eng
     if inspect.isawaitable(returned):
         returned = asyncio.run(_of(returned))
     elif surface == "client":
-        consumer._loop.run(_nothing())  # what was only handed to the loop has been done behind this
+        consumer._loop.run(_nothing())  # calls that were handed to the loop are done after this
     (made,) = [one for one in engine.method_calls if one[0] == method]
     assert (made.args, made.kwargs) == (expected, expected_options)
     assert [one[0] for one in engine.method_calls] == [method]
@@ -89,7 +89,7 @@ async def _nothing() -> None:
 
 @pytest.mark.parametrize("kind", ["push", "pull", "simple"])
 def test_both_surfaces_have_the_same_calls(kind: str) -> None:
-    """Promise 48: what one can do the other can, with the same arguments."""
+    """Promise 48: both have the same methods, with the same arguments."""
     blocking, awaited = (_signatures(CLASSES[surface, kind]) for surface in ("client", "aio"))
     only_here = {"run"} if kind == "push" else set()  # the whole life of a service, signals included
     assert set(blocking) - set(awaited) == only_here

@@ -8,7 +8,7 @@ clocks step; messages come. The model (:mod:`support.history_model`) holds these
 
 - progress never passes a message that nobody has finished with and no retry topic has, in retry topics too;
 - of an orderly queue one message is at work at a time, and none is skipped;
-- a popped message that was acknowledged in time does not come again, and none is a dead letter before it was tried
+- a popped message that was acknowledged in time is not redelivered; none is a dead letter before it was tried
   often enough;
 - in the end each message was handled or given up, each that a reset moved back came again, progress is at the queues'
   ends, and nobody is a member who has left.
@@ -56,7 +56,7 @@ QUEUES = 3
 MEMBERS_MAX = 4
 TRIES = 3
 QUIET_S = 400
-"""By then locks, members and rests have run out, and what was put back has come again."""
+"""By then locks, members and rests have run out, and messages that were put back have been redelivered."""
 SHORT_S = 8.0
 KINDS = ("mixed", "push", "orderly", "pull", "pop", "simple")
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
@@ -123,7 +123,7 @@ class Member:
 
     async def listen(self, message: Any) -> Outcome | None:
         model = self.world.model
-        if self.is_gone:  # its process has ended; what it would do happens nowhere
+        if self.is_gone:  # its process has ended; its actions have no effect
             await asyncio.sleep(100_000)
         model.begin(self.name, message)
         is_done = False
@@ -177,7 +177,7 @@ class Member:
         assert isinstance(engine, PullEngine)
         polled: list[Any] = []
         while engine.state.name == "RUNNING":
-            # What was polled before counts as finished by this call.
+            # This call finishes the messages of the poll before.
             for message in polled:
                 world.model.end(self.name, message, is_done=not self.is_gone)
             polled = await self._call(engine.poll(1_000)) or []
@@ -209,7 +209,7 @@ class Member:
         draw, engine = self.world.chooser.random(), self.engine
         assert isinstance(engine, SimpleEngine)
         if draw < 0.05 or self.is_gone:
-            return  # it comes again
+            return  # it is redelivered
         if draw < 0.1:
             await engine.extend(message, invisible_s=self.world.chooser.choice((0, 3)))
             return
@@ -365,7 +365,7 @@ class World:
     async def _close(member: Member) -> None:
         await member.has_started.wait()
         if isinstance(member.engine, PullEngine):
-            # What it is at is not finished with: another thread closes.
+            # Its current messages are not finished: another thread closes.
             member.is_gone = True
             await member.engine.close(commit=False)
         else:
@@ -378,7 +378,7 @@ class World:
         self._end(event, host_too=True)
 
     def _end(self, event: Event, *, host_too: bool) -> None:
-        """End a member's process: what it does from now on happens nowhere."""
+        """End a member's process: its actions have no effect from now on."""
         member = self.pick(event)
         if member is None:
             return
@@ -446,10 +446,10 @@ class World:
         command = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, topic=TOPIC, group=GROUP, timestamp=1, body=body)
         for member in known:
             member.network.receive(broker.address, command.as_oneway())
-        self.model.again.pop(place, None)  # what a reset before was to bring may lie before this one
+        self.model.again.pop(place, None)  # the messages expected after an earlier reset may lie before this one
 
     async def _pulled_reset(self, event: Event) -> None:
-        """As our broker does it: it moves the progress, and pulls from elsewhere are told."""
+        """As our broker does it: it moves the progress, and answers pulls from elsewhere with the reset."""
         found = self._place_to_reset(event)
         if found is None or self.kind in ("pop", "simple"):
             return
@@ -459,7 +459,7 @@ class World:
             self.model.reset(place, offset, end)
 
     async def _mode(self, event: Event) -> None:
-        """Have the group pop what it pulled, or the reverse; what was acknowledged may come again then."""
+        """Have the group pop what it pulled, or the reverse; acknowledged messages may be redelivered then."""
         if self.kind != "pop":
             return
         for broker in self.brokers:

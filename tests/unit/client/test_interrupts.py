@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 class Interrupted(Exception):
-    """What the handler raises."""
+    """The exception that the handler raises."""
 
 
 class Signals:
@@ -73,7 +73,7 @@ def fill(servers: Cluster, topic: str) -> set[bytes]:
 
 @pytest.mark.parametrize("form", ["receive", "loop"])
 def test_interrupted_simple_consumer_loses_no_message(servers: Cluster, form: str) -> None:
-    """What a call had taken comes with the next one, not when its invisible time is over."""
+    """Messages that an interrupted call had taken come with the next one, not after their invisible time."""
     topic = f"simple-{form}"
     bodies = fill(servers, topic)
     seen: set[bytes] = set()

@@ -65,7 +65,7 @@ def send(producer: Producer, topic: str, body: bytes) -> None:
 
 
 class Model:
-    """What was handled, and what listeners are at. Any thread."""
+    """Handled messages, and those that listeners have now. Any thread."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()

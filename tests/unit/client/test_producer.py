@@ -104,7 +104,7 @@ def test_one_way(running: Cluster) -> None:
     with producing(running, "p_oneway") as producer:
         first = producer.send("oneway", b"first")
         producer.send_oneway("oneway", b"second", queue=first.queue)
-        # The connection keeps the order: what is answered later was stored later.
+        # The connection keeps the order: later answers are of messages stored later.
         last = producer.send("oneway", b"third", queue=first.queue)
         assert last.queue_offset == first.queue_offset + 2
 

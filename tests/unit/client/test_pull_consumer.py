@@ -67,7 +67,7 @@ def _consumer(running: Cluster, group: str, **options: Any) -> PullConsumer:
 
 
 def _stored(running: Cluster, group: str, queue: MessageQueue) -> int | None:
-    """What the broker has of a group's progress."""
+    """Return the broker's offsets of a group."""
     with _consumer(running, group) as probe:
         return probe.committed(queue)
 
@@ -508,7 +508,7 @@ def test_a_child_of_a_fork_is_told_so(running: Cluster) -> None:
 
 
 class _Interrupted(Exception):
-    """What a handler of signals raises."""
+    """The exception of a signal handler."""
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def numbers(count: int) -> list[bytes]:
 
 
 def test_where_a_member_is(servers: Cluster, make: Maker, producer: Producer) -> None:
-    """What listeners have done is known at once; it need not be committed yet."""
+    """Finished messages are known at once; they need not be committed yet."""
     send(producer, "Progress", 20)
     seen = Seen()
     consumer = make("g-progress", name_servers=servers.name_server_address, listener=seen, **FIRST)
@@ -274,7 +274,7 @@ def test_broadcasting(servers: Cluster, make: Maker, producer: Producer, tmp_pat
 
 
 def double(message: Any) -> Outcome | None:
-    """What a process of the pool runs."""
+    """The main function of a process of the pool."""
     if int(message.body_bytes) * 2 == 6 and message.reconsume_times == 0:
         return Outcome.RETRY
     if message.topic != "Pool" or message.keys != ("k",):
@@ -283,7 +283,7 @@ def double(message: Any) -> Outcome | None:
 
 
 def test_a_process_pool(servers: Cluster, make: Maker, producer: Producer) -> None:
-    """Messages and outcomes travel by pickle; what fails there is tried again."""
+    """Messages and outcomes travel by pickle; failures there are retried."""
     for number in range(20):
         producer.send("Pool", b"%d" % number, keys="k")
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
@@ -309,7 +309,7 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 def test_suspend_and_resume(servers: Cluster, make: Maker, producer: Producer) -> None:
-    """A suspended consumer gets nothing that another group gets; what it missed comes when it resumes."""
+    """A suspended consumer gets no messages while another group does; it gets them when it resumes."""
     at = servers.name_server_address
     producer.send("Paused", b"first")
     others = Seen()
@@ -394,7 +394,7 @@ print("closed", flush=True)
 def test_a_service_that_is_told_to_end_commits_and_leaves(
     blocking_servers: Cluster, blocking_producer: Producer, number: int
 ) -> None:
-    """What was consumed before the signal does not come again after it."""
+    """Messages consumed before the signal are not redelivered after it."""
     body = str(int(number))
     blocking_producer.send("Service", body.encode())
     process = subprocess.Popen(
@@ -452,7 +452,7 @@ assert sorted(bodies) == [(str(number).encode(), 7) for number in range(8)], bod
 
 
 def test_a_listener_may_fork(blocking_servers: Cluster) -> None:
-    """The child is told that the client is not its own; the parent's goes on."""
+    """The child gets the error that the client is not its own; the parent's goes on."""
     ran = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, blocking_servers.name_server_address],
         timeout=2 * LIMIT_S,

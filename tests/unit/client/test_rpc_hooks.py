@@ -117,7 +117,7 @@ def test_hooks_are_checked() -> None:
             PullConsumer("g", name_servers="127.0.0.1:1", rpc_hooks=wrong).start()  # type: ignore[arg-type]
 
 
-# --- Each failure by itself, on each way of a request -----------------------------------------------------------------
+# --- Each failure alone, on each way of a request ---------------------------------------------------------------------
 
 
 def send(hub: Hub, address: str, timeout_ms: int) -> asyncio.Future[Any]:

@@ -92,7 +92,7 @@ def test_receive_acknowledge_extend() -> None:
 
 
 def test_a_loop_keeps_and_acknowledges() -> None:
-    """Who is slow loses nothing to others while it works."""
+    """A slow member loses nothing to others while it works."""
     with _blocking(5, invisible_time_ms=10_000) as (consumer, cluster, loop):
         seen = []
         for message in consumer:
@@ -137,7 +137,7 @@ def test_a_loop_that_is_left_by_an_error() -> None:
 
         with pytest.raises(RuntimeError):
             work()
-        # What the loop had taken and not seen, then what it had not taken yet.
+        # First the messages that the loop had taken and not seen, then those that it had not taken yet.
         rest = [*consumer.receive(wait_s=0), *consumer.receive(wait_s=0)]
         assert len(rest) == 2
         assert consumer.receive(wait_s=0) == []
@@ -159,7 +159,7 @@ def test_a_loop_goes_on_when_its_broker_comes_back() -> None:
         seen = []
         for message in consumer:
             seen.append(message.body_bytes)
-            consumer.ack(message)  # with its broker gone it could not be, and would come again
+            consumer.ack(message)  # with its broker gone it could not be, and would be redelivered
             if len(seen) == 2:
                 break
             cluster.stop(broker.address)

@@ -1,7 +1,7 @@
 """Checks: push consumers on virtual time: members come, go and crash, listeners fail, servers restart.
 
 No message is lost; where nobody comes or goes each is handled once; where somebody does, only what was under way then
-comes again; what is never taken ends among the dead letters after its tries. The seed of a run is in its test's name.
+is redelivered; one that always fails ends among the dead letters after its tries. The seed is in the test's name.
 ``CMQ_LONG=1`` runs longer ones.
 """
 
@@ -127,7 +127,7 @@ class Simulation:
         self.note_unrest()
 
     async def crash(self, number: int, *, host_too: bool) -> None:
-        """Whatever the process still does reaches nobody."""
+        """The process's later actions reach nobody."""
         consumer = self.consumers.pop(number)
         self.alive.discard(number)
         self.note_unrest()
@@ -137,7 +137,7 @@ class Simulation:
         await consumer.close(timeout_ms=0)
 
     async def close(self) -> None:
-        """Let all leave, one after the other; who takes over has time to see where its forerunner was."""
+        """Let all leave, one after the other; the next owner has time to see the progress of the one before."""
         for number in list(self.consumers):
             await self.leave(number)
             await asyncio.sleep(30)

@@ -81,7 +81,7 @@ class Member(FakeConsumer):
         self.table.drop_all()
         await self.instance.release()
 
-    # What a rebalance asks of its owner.
+    # The rebalance's calls of its owner.
 
     async def do_rebalance(self) -> bool:
         return await self.table.run()

@@ -97,7 +97,7 @@ class Member:
             self.run(self.consumer.ack(messages[0]))
 
     def interrupt_close(self) -> None:
-        """Close, and be interrupted while the brokers are told."""
+        """Close, and be interrupted while the brokers are notified."""
         if self.is_aio:
 
             async def cancelled() -> None:
@@ -122,7 +122,7 @@ class Member:
 
 @pytest.fixture
 def slow_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers take a while to be told that a group has left."""
+    """Brokers take a while to learn that a group has left."""
     tell_left = HeartbeatSender.tell_left
 
     async def slowly(self: HeartbeatSender, **groups: Any) -> None:

@@ -1,4 +1,4 @@
-"""Checks: what is answered to each request of a name server, and what to one that is wrong."""
+"""Checks: the answer to each request of a name server, and to wrong ones."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_settings_by_request() -> None:
 @pytest.mark.parametrize("code", sorted(NAMESRV_REQUESTS))
 @pytest.mark.parametrize("body", [b"", b"{", b"\x78\x9c", b"[1,2]", b'{"topicConfigSerializeWrapper":3}', b"\\u12"])
 def test_a_request_that_says_nothing_is_answered_all_the_same(code: RequestCode, body: bytes) -> None:
-    """Whatever comes is answered: success where nothing is needed, else code 1 with a text."""
+    """Every request is answered: success where nothing is needed, else code 1 with a text."""
     answer = Asked().ask(code, body=body)
     assert answer.code in (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION)
     assert answer.code == ResponseCode.SUCCESS or answer.remark

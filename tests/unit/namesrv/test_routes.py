@@ -94,7 +94,7 @@ def test_an_unknown_broker_with_one_topic_is_refused_and_leaves_nothing() -> Non
     assert (table.broker_count, table.topic_count) == (0, 0)
     assert table.cluster_info().clusters == {}
     register(table)
-    assert register(table, what=body("new", counter=2)) == Registered(), "a known one tells of a change like that"
+    assert register(table, what=body("new", counter=2)) == Registered(), "a known one registers such a change"
     assert table.route("new") is not None
     assert table.route("orders") is not None, "a registration removes nothing"
 

@@ -1,4 +1,4 @@
-"""Checks: addresses are read as RocketMQ writes them, and what is none is refused."""
+"""Checks: addresses are read as RocketMQ writes them, and malformed ones are refused."""
 
 from __future__ import annotations
 

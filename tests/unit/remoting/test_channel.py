@@ -26,7 +26,7 @@ LONG_MS = 10_000
 
 
 class AnyChannel(Protocol):
-    """What the two have in common, as blocking calls."""
+    """The methods of both kinds of channel, as blocking calls."""
 
     @property
     def is_connected(self) -> bool: ...

@@ -1,4 +1,4 @@
-"""Checks: answers find who waits for them, whatever way the bytes are cut; what is no frame ends the connection."""
+"""Checks: answers find their waiters, however the bytes are cut; an invalid frame ends the connection."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Checks: the client's connections, to a broker and to a peer that does what the test says.
 
-What they have in common with the channels is checked in test_channel.py, what one connection does in test_link.py.
+Behaviour shared with the channels is checked in test_channel.py, that of one connection in test_link.py.
 """
 
 from __future__ import annotations
@@ -415,7 +415,7 @@ def test_closing_while_threads_send() -> None:
         await asyncio.to_thread(started.wait, 10)
         await hub.close()
         for count, told in await asyncio.gather(*sending):
-            await asyncio.sleep(0)  # what was told last is in the loop's turn
+            await asyncio.sleep(0)  # the last notice is in the loop's turn
             assert len(told) == count
             assert {type(one) for one in told} <= {SendAnswer, ConnectionLost, NotConnected, LimitReached}
 

@@ -1,4 +1,4 @@
-"""Checks: pushed filters bound what is read by no more than they say; what is not understood bounds nothing."""
+"""Checks: pushed filters bound the read rows by no more than they say; unknown filters bound nothing."""
 
 from __future__ import annotations
 

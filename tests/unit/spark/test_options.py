@@ -1,4 +1,4 @@
-"""Checks: options by Kafka's names, ours and the aliases, whatever their case; what cannot be used is told by name."""
+"""Checks: options by Kafka's names, ours and the aliases, whatever their case; errors name unusable options."""
 
 from __future__ import annotations
 

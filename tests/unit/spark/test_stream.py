@@ -345,7 +345,7 @@ def test_expired_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
         with caplog.at_level(logging.WARNING, "cometmq.spark"):
             lenient = stream(path, failOnDataLoss="false")
             assert len(read(lenient, {"t/0": 0}, {"t/0": 12_000})) == 12_000 - low
-        # What a new stream calls earliest is there.
+        # The earliest offset of a new stream is there.
         assert stream(path).initialOffset() == {"t/0": low}
 
 

@@ -258,7 +258,7 @@ def test_messages_that_do_not_come_are_counted(cluster: Cluster, monkeypatch: py
     with pytest.raises(DataLoss, match="10 of 10 messages of t/broker-a/0 did not come"):
         fetched(cluster)
     assert fetched(cluster, failOnDataLoss="false") == 0
-    assert fetched(cluster, tags="a") == 0  # those that were left out cannot be told from those that are missing
+    assert fetched(cluster, tags="a") == 0  # filtered messages cannot be distinguished from missing ones
 
 
 def test_answers_that_make_no_sense(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

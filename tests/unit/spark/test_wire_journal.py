@@ -100,7 +100,7 @@ def stored(cluster: Cluster, topic: str = "t") -> list[bytes]:
 
 
 def staged_folders(cluster: Cluster, broker: int = 0) -> list[str]:
-    """What jobs are there, when the writer's thread, which removes what it has appended, is done."""
+    """Return the jobs that are there when the writer's thread, which removes appended ones, is done."""
     serving = cluster.brokers[broker]
     serving.store.apply_handoffs()
     folder = serving.store.path / "cometmq" / "staged"

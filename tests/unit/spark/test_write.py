@@ -1,4 +1,4 @@
-"""Checks: what a write refuses, what tasks stage, and that a job is committed once, whoever holds the store."""
+"""Checks: a write's refusals, the files that tasks stage, and that a job is committed once, whoever holds the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks: the asyncio surface has all names, arguments and defaults of the synchronous one; what is plain is named."""
+"""Checks: the asyncio surface has all names, arguments and defaults of the synchronous one; plain ones are listed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TWINS = [
     pytest.param(HandedOff, AsyncHandedOff, {"handed_off"}, id="HandedOff"),
 ]
 PLAIN = {
-    # What was known at opening, and what only lets go or looks at what was handed out.
+    # Facts known at opening, and methods that only release or inspect what was handed out.
     AsyncStore: {"opening", "read", "follow", "scan", "consumer", "wrap"},
     AsyncConsumer: {"positions", "committed", "close"},
     AsyncReader: {"positions", "close"},

@@ -1,4 +1,4 @@
-"""Checks: what goes in by any of the ways comes out the same; wrong input is refused and changes nothing."""
+"""Checks: messages appended by any method come out the same; wrong input is refused and changes nothing."""
 
 from __future__ import annotations
 
@@ -460,7 +460,7 @@ def test_a_list_that_changes_while_it_is_read(store: Store) -> None:
 
 
 def test_a_list_may_change_while_the_engine_works(store: Store) -> None:
-    """Another thread empties the list again and again; what is appended is what was in it."""
+    """Another thread empties the list again and again; the bodies that were in it are appended."""
     bodies = [b"body"] * 1000
     stop = threading.Event()
 

@@ -31,7 +31,7 @@ def bodies(consumer: Consumer) -> list[bytes]:
 
 
 def stored(store: Store, group: str, topic: str) -> dict[int, int]:
-    """What another process sees."""
+    """Return the progress that another process sees."""
     with open_small(store.path, mode="r") as reader:
         return {found.queue_id: found.offset for found in reader.progress(group, topic)}
 
@@ -202,7 +202,7 @@ def test_progress_outside_of_the_queue(tmp_path: Path) -> None:
         store.append_many("t", numbered(5))
         store.set_progress("far", "t", 0, 1000)
         with store.consumer("far", "t") as consumer:
-            # As after a power loss under asynchronous flush: what was consumed is gone, what comes is new.
+            # As after a power loss under asynchronous flush: consumed messages are gone, later ones are new.
             store.append("t", b"new")
             assert bodies(consumer) == [b"new"]
         store.set_progress("far", "t", 0, 2)

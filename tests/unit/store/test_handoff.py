@@ -1,4 +1,4 @@
-"""Checks: what another process leaves is applied exactly once, also when the writer dies at any step; it is durable
+"""Checks: another process's hand-off is applied exactly once, also when the writer dies at any step; it is durable
 when left; the one who waits learns where his messages are; what cannot be applied is put aside and told.
 """
 
@@ -151,7 +151,7 @@ def test_commits_go_through_the_writer(reader: Store, writer: Store) -> None:
         assert [bytes(message) for message in consumer] == [b"2", b"3"]
     deadline = time.monotonic() + 20
     while not writer.progress("g") and time.monotonic() < deadline:
-        time.sleep(0.001)  # the hand-off waits for nobody; how the writer is told is another test
+        time.sleep(0.001)  # the hand-off waits for nobody; the writer's notification is another test
     assert [one.offset for one in writer.progress("g")] == [2]
     assert "g" in writer.groups()
 

@@ -440,7 +440,7 @@ def test_repeats_leak_nothing(tmp_path: Path) -> None:
     for _ in range(20):
         once()
     after = resources()
-    # Less is no leak: what an earlier test left behind may end meanwhile.
+    # Less is no leak: remains of an earlier test may end meanwhile.
     assert after[1] <= before[1], (before, after)
     assert after[2] <= before[2], (before, after)
     assert after[0] - before[0] < 4096, f"{after[0] - before[0]} KiB more"

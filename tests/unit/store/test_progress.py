@@ -47,7 +47,7 @@ def consumed(store: Store, group: str = "g", *, commit: bool = True) -> list[byt
 
 
 def in_json(path: Path, group: str = "g", topic: str = "t") -> dict[int, int]:
-    """What a Java broker would take."""
+    """Return the offsets that a Java broker would take."""
     offsets = ConsumerOffsets(path / "config")
     offsets.load()
     return offsets.queues(group, topic)

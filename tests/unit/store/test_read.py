@@ -413,7 +413,7 @@ def test_fetch_gives_what_it_found_before_the_damage(tmp_path: Path, by_iteratio
     with open_small(path, mode="r") as store:
         reader = Reader(store.handle, topics=["t"], starts={("t", 0): 0})
         assert bodies(reader.fetch(10)) == numbered(4)
-        assert reader.positions() == {("t", 0): 4}  # not behind what nobody was told of
+        assert reader.positions() == {("t", 0): 4}  # not past damage that was not reported
         with pytest.raises(errors.CorruptRecord) as caught:
             next(reader) if by_iteration else reader.fetch(10)
         assert caught.value.offset == places[4]

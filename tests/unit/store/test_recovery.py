@@ -1,4 +1,4 @@
-"""A writer that is killed: what it acknowledged is there, whatever the messages hold; what recovery cuts is kept."""
+"""A writer that is killed: acknowledged messages are there, whatever they hold; bytes that recovery cuts are kept."""
 
 from __future__ import annotations
 

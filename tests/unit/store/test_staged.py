@@ -1,5 +1,5 @@
-"""Checks: staged files are appended exactly once, whoever applies them and wherever he stops; a key is done once; what
-jobs leave that died is swept, and nothing else.
+"""Checks: staged files are appended exactly once, whoever applies them and wherever it stops; a key is done once;
+remains of dead jobs are swept, and nothing else.
 """
 
 from __future__ import annotations

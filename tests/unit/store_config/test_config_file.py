@@ -433,7 +433,7 @@ def test_an_unreadable_file_names_the_copy_to_start_with(copy: Path) -> None:
     assert str(NAME) in str(caught.value)
     assert str(BACKUP) in str(caught.value)
     assert f"{copy.name} can be read. To start with it: cp {copy} {NAME}" in str(caught.value)
-    disk.visible[NAME] = disk.visible[copy]  # as told
+    disk.visible[NAME] = disk.visible[copy]  # as advised
     assert load(disk) == 4
 
 

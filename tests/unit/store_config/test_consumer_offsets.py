@@ -226,7 +226,7 @@ def test_progress_collected_elsewhere_is_taken_over(tmp_path: Path) -> None:
     assert offsets.data_version.counter == 3
     with pytest.raises(InvalidArgument, match="offset -2"):
         offsets.merge([("g", "t", 1, 6), ("g", "t", 1, -2)], versions=0)
-    assert offsets.get("g", "t", 1) == 6, "what came before the bad one is taken over"
+    assert offsets.get("g", "t", 1) == 6, "entries before the bad one are taken over"
     assert offsets.by_key("t@g@broadcast") == {0: 9}
 
 

@@ -40,7 +40,7 @@ SEED = int(os.environ.get("CMQ_SEED", "20250919"), 0)
 REFUSED_BY_US = {"{a:5B}", "{a:new Date(5)}", "{a:Set[1,2]}", "{a:x'41'}", "{[1]:2}", "", "  "}
 # fastjson looks up what this refers to; here it is an object like any other, so that a rewrite keeps it.
 REFERENCES = {'{a:{"$ref":"$"}}'}
-# The captured text is none that the standard library reads.
+# The standard library does not read the captured text.
 OBJECTS_AS_KEYS = {"{{a:1}:2}"}
 # fastjson refuses these only when it reads without a type; into a typed map, as upstream reads, it takes the first
 # three. The rest differ in blanks, or in an exponent without digits, which it takes for a separate word.

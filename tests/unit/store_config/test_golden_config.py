@@ -103,7 +103,7 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
 
 
 def test_damaged_files_load_or_raise_the_one_error(golden_store: GoldenStore) -> None:
-    """Whatever loads can be written and read again; whatever does not leaves the content before."""
+    """A file that loads can be written and read again; one that does not leaves the content before."""
     seed = int(os.environ.get("CMQ_SEED", "20250919"), 0)
     print(f"CMQ_SEED={seed}")
     rng = random.Random(seed)

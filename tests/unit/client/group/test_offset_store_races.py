@@ -1,4 +1,4 @@
-"""Checks: progress that is moved while it is read, and whom it is told to while the master is unknown."""
+"""Checks: progress that is moved while it is read, and the broker that gets it while the master is unknown."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _read(store: OffsetStore, queue: MessageQueue | None, kind: ReadOffset) -> i
 
 
 def test_updates() -> None:
-    """Promise 71: what listeners finished moves the offset; late reports do not move it back."""
+    """Promise 71: finished messages move the offset; late reports do not move it back."""
     store = AdaptedOffsetStore(_Own())
     queue = _queue(0)
     assert store.memory(queue) == -1
@@ -111,7 +111,7 @@ def test_updates() -> None:
 
 
 def test_a_frozen_offset_stays_until_it_is_removed() -> None:
-    """Promise 41: what late listeners report does not undo a repaired offset."""
+    """Promise 41: reports of late listeners do not undo a repaired offset."""
     store = AdaptedOffsetStore(_Own())
     queue = _queue(0)
     store.update_and_freeze(queue, 3)
@@ -142,7 +142,7 @@ def test_reads_of_the_remote_store(host: _Host, remote: RemoteOffsetStore) -> No
     host.stored[queue] = 5
     assert _read(remote, queue, MEMORY) == -1
     assert _read(remote, queue, STORE) == 5
-    assert remote.memory(queue) == 5, "what was read is kept"
+    assert remote.memory(queue) == 5, "the offset that was read is kept"
     host.stored[queue] = 6
     assert _read(remote, queue, BOTH) == 5
     assert _read(remote, queue, STORE) == 6
@@ -167,7 +167,7 @@ def test_what_was_consumed_while_the_store_was_asked_wins(host: _Host) -> None:
 
 
 def test_the_remote_store_tells_brokers_one_way(host: _Host, remote: RemoteOffsetStore) -> None:
-    """Promises 4, 71, 88: changed or not, one request for each queue; what is given up is forgotten."""
+    """Promises 4, 71, 88: changed or not, one request for each queue; released queues are forgotten."""
     for number in range(3):
         remote.update(_queue(number), number, increase_only=False)
     asyncio.run(remote.persist_all([]))
@@ -203,14 +203,14 @@ def test_a_broker_that_is_gone_keeps_no_other_from_hearing(host: _Host, remote: 
         remote.update(queue, 5, increase_only=False)
     asyncio.run(remote.persist_all([gone, _queue(0)]))
     assert len(host.network.sent) == 1
-    assert remote.memory(gone) == 5, "it is told when the broker is back"
+    assert remote.memory(gone) == 5, "it is committed when the broker is back"
     with pytest.raises(BrokerNotFound):
         asyncio.run(remote.persist(gone))
 
 
 def test_a_commit_that_waits(host: _Host, remote: RemoteOffsetStore) -> None:
     asyncio.run(remote.persist(_queue(0), wait=True))
-    assert host.asked == [], "nothing is known, nothing is told"
+    assert host.asked == [], "nothing is known, nothing is committed"
     remote.update(_queue(0), 5, increase_only=False)
     asyncio.run(remote.persist(_queue(0), wait=True))
     assert [command.fields["commitOffset"] for command in host.asked] == ["5"]

@@ -96,7 +96,7 @@ def test_how_far_the_broker_is_ahead(queue: ProcessQueue) -> None:
 def test_remove_answers_the_smallest_unfinished_offset(
     queue: ProcessQueue, finish: list[int], answers: list[int]
 ) -> None:
-    """Promise 71: what is finished moves the offset, never past what is not."""
+    """Promise 71: finished messages move the offset, never past unfinished ones."""
     queue.put(held(1, 2, 3))
     assert [queue.remove(held(offset), now_ms=1) for offset in finish] == answers
 
@@ -255,7 +255,7 @@ def test_random_orderly_use_equals_a_simple_model() -> None:
 
 
 def test_messages_are_let_go_once() -> None:
-    """What the table holds by counting references is neither kept nor freed too early."""
+    """The table's references are neither kept nor freed too early."""
     queue = ProcessQueue(MessageQueue(topic="t", broker_name="b", queue_id=0))
     messages = held(*range(200))
     before = [sys.getrefcount(message) for message in messages]

@@ -1,4 +1,4 @@
-"""Checks: what a process queue shows of itself, new, filled, and with one message beyond its last pull."""
+"""Checks: a process queue's figures: new, filled, and with one message beyond its last pull."""
 
 from __future__ import annotations
 

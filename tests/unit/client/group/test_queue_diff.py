@@ -1,4 +1,4 @@
-"""Checks: what a new allocation changes in a table of queues."""
+"""Checks: the changes of a new allocation in a table of queues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_queue_allocated_twice_counts_once() -> None:
 
 
 def test_what_has_to_go() -> None:
-    """Promises 61, 94: what is not wanted, and in push mode what was not pulled for too long."""
+    """Promises 61, 94: unwanted queues, and in push mode those that were not pulled for too long."""
     table = _table(_queue(0), _queue(1), _queue(2), _queue(0, topic="u"))
     table[_queue(1)].last_pull_ms = 1_000
     wanted = {_queue(1), _queue(2)}

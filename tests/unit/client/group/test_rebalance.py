@@ -33,7 +33,7 @@ def _queue(number: int, *, topic: str = "t", broker: str = "b") -> MessageQueue:
 
 
 class _Instance:
-    """What the rebalance uses of a client instance: routes, members, masters with locks."""
+    """The parts of a client instance that the rebalance uses: routes, members, masters with locks."""
 
     def __init__(self) -> None:
         self.client_id = "c1"
@@ -105,7 +105,7 @@ class _Instance:
 
 
 class _Owner:
-    """A consumer that writes down what it is told."""
+    """A consumer that records its calls."""
 
     def __init__(self) -> None:
         self.group = "g"
@@ -194,11 +194,11 @@ def test_a_member_takes_its_share_and_gives_up_what_is_not_its_own(group: _Group
     assert group.run()
     assert set(group.table) == {_queue(0), _queue(1)}
     assert all(held[queue].dropped == (queue not in group.table) for queue in held)
-    assert group.table[_queue(0)] is held[_queue(0)], "what stays is left alone"
+    assert group.table[_queue(0)] is held[_queue(0)], "a kept queue is left alone"
     assert group.owner.log == [("release", _queue(2)), ("release", _queue(3))]
     assert group.owner.changes[1:] == [("t", everything, frozenset(group.table))]
     assert group.run()
-    assert len(group.owner.changes) == 2, "nothing changed, nobody is told"
+    assert len(group.owner.changes) == 2, "no change, no notification"
 
 
 def test_a_queue_forgets_its_old_offset_before_it_begins(group: _Group) -> None:
@@ -477,7 +477,7 @@ def test_a_release_that_fails_is_tried_again(group: _Group) -> None:
 
 
 def test_locks_are_renewed_by_broker(group: _Group) -> None:
-    """Promise 92: one request for each broker; what is refused is not locked, what nobody answered for stays."""
+    """Promise 92: one request for each broker; refused queues are not locked, those without an answer stay."""
     group.instance.members = ["c1"]
     far = _queue(0, broker="a")
     group.instance.table["t"] = (_queue(0), _queue(1), _queue(2), far)

@@ -1,4 +1,4 @@
-"""Checks: what is sent back, and what is sent in its place, is what upstream's clients send."""
+"""Checks: messages sent back, and those sent in their place, are as upstream's clients send them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_message_without_an_id_of_its_sender() -> None:
 
 
 def test_the_topic_that_brokers_know() -> None:
-    """What users see lacks the namespace; a message that failed before is kept in the retry topic."""
+    """The topic that users see lacks the namespace; a message that failed before is kept in the retry topic."""
     first = Failed(stored_topic="ns%orders")
     again = Failed(stored_topic="%RETRY%ns%g", properties={"RETRY_TOPIC": "ns%orders"})
     for failed in (first, again):

@@ -18,7 +18,7 @@ MESSAGE: Any = SimpleNamespace(broker_name="b", stored_topic="t")
 
 @pytest.fixture(autouse=True)
 def plain_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The messages here are none: what is made of them does not matter."""
+    """The messages here are stand-ins: the requests made of them do not matter."""
     monkeypatch.setattr(send_backs, "send_back_command", lambda message, **given: None)
     monkeypatch.setattr(send_backs, "checked", lambda answer, *, address: answer)
     monkeypatch.setattr(

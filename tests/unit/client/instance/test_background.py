@@ -1,4 +1,4 @@
-"""Checks: the background loop: what it runs, who may not wait for it, Ctrl-C, and forks."""
+"""Checks: the background loop: its work, threads that may not wait for it, Ctrl-C, and forks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks: what a heartbeat says, its fingerprint, and which brokers may be told less."""
+"""Checks: a heartbeat's content, its fingerprint, and the brokers that may get less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks: an interceptor that raises is told of and changes nothing."""
+"""Checks: an interceptor that raises is logged and changes nothing."""
 
 from __future__ import annotations
 

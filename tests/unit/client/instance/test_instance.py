@@ -173,7 +173,7 @@ async def test_one_heartbeat_at_a_time_and_none_after_the_farewell(cluster: Fake
     assert cluster.log[1].fields == {"clientID": "10.0.0.9@i", "consumerGroup": "g"}
     assert cluster.brokers[0].groups == {"g": {}}
     await instance.unregister_consumer("g")
-    assert len(cluster.log) == 2, "it was told once"
+    assert len(cluster.log) == 2, "it was unregistered once"
     await instance.release()
 
 

@@ -1,4 +1,4 @@
-"""Checks: what may pass by itself, how long is waited for it, and how often it is told of."""
+"""Checks: transient failures, the time that they are waited for, and rate-limited logging."""
 
 from __future__ import annotations
 

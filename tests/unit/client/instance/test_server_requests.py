@@ -1,4 +1,4 @@
-"""Checks: what servers ask of a client, on virtual time."""
+"""Checks: servers' requests to a client, on virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks: what a simple consumer holds counts from when it came until it is finished or its time is over."""
+"""Checks: a simple consumer's messages count as held from arrival until they are finished or their time is over."""
 
 from __future__ import annotations
 

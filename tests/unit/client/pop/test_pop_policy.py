@@ -1,4 +1,4 @@
-"""Checks: what is asked of brokers about popped messages, and when failed ones come again."""
+"""Checks: requests to brokers about popped messages, and the redelivery time of failed ones."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_several_brokers_are_asked_in_turn_and_told_of() -> None:
         firsts = [(await receive(engine, 1))[0].broker_name for _ in range(6)]
         assert {firsts.count(broker.name) for broker in scene.brokers} == {2}, "each gets its turn"
         assert len(await receive(engine, 100)) == 6, "together they fill it"
-        # Whoever gets something first is heard; nothing is taken by questions alone.
+        # The first answer with messages counts; requests without messages take none.
         scene.loop.call_later(33, scene.send, b"new")
         began_s = scene.loop.time()
         assert bodies(await receive(engine, wait_s=40)) == [b"new"]
@@ -229,7 +229,7 @@ def test_without_a_name_server_the_error_says_so() -> None:
 
 
 def test_a_topic_that_is_not_there_beside_one_that_is(caplog: pytest.LogCaptureFixture) -> None:
-    """What there is comes; what is not there is told of once, and raised when nothing else came."""
+    """Messages of the known topic come; the missing one is logged once, and raised when nothing else came."""
 
     async def main(scene: Scene) -> None:
         engine = scene.engine()
@@ -303,7 +303,7 @@ def test_a_loop_that_begins_before_its_servers_says_whom_it_asked() -> None:
         waiting = asyncio.ensure_future(receive_kept(engine))
         await asyncio.sleep(10)
         scene.send(b"1")
-        assert bodies(await waiting) == [b"1"], "who knows the brokers needs no name server"
+        assert bodies(await waiting) == [b"1"], "with known brokers no name server is needed"
         await engine.close()
 
     run(main)
@@ -392,7 +392,7 @@ def test_what_is_kept_is_hidden_until_it_is_let_go() -> None:
         await engine.ack([came])
         await asyncio.sleep(60)
         (came,) = await receive(engine, wait_s=0)
-        assert came.body_bytes == hanging.body_bytes, "who hangs keeps it no longer"
+        assert came.body_bytes == hanging.body_bytes, "the hanging member keeps it no longer"
         await engine.close()
 
     run(main)
@@ -436,7 +436,7 @@ def test_a_loop_acknowledges_what_it_has_handled() -> None:
         await engine.let_go([batch[3]])
         await engine.settle(rest=batch[4:])
         assert sorted(scene.broker.pops.acked) == sorted([batch[0].body_bytes, batch[2].body_bytes])
-        assert await receive(engine, wait_s=0) == batch[4:], "what nobody has seen goes to the next"
+        assert await receive(engine, wait_s=0) == batch[4:], "unseen messages go to the next"
         again, *_ = await receive(engine, wait_s=61)
         assert again.body_bytes in (batch[3].body_bytes, batch[4].body_bytes)
         engine.keep([again])
@@ -534,7 +534,7 @@ def test_tags_are_looked_at_again_here() -> None:
         engine = await scene.started("a")
         assert bodies(await receive(engine)) == [b"0"]
         await asyncio.sleep(1)
-        assert scene.broker.pops.acked == [b"1"], "what has only the hash of a wanted tag is done with"
+        assert scene.broker.pops.acked == [b"1"], "a message with only the hash of a wanted tag is acknowledged"
         asked = scene.cluster.asked(RequestCode.POP_MESSAGE)[0]
         assert (asked.fields["exp"], asked.fields["expType"]) == ("a", "TAG")
         await engine.close()

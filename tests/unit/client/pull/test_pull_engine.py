@@ -157,7 +157,7 @@ def test_the_queues_of_a_topic_without_a_name_server() -> None:
         with pytest.raises(RouteNotFound, match="cometmq topic create nope"):
             await engine.queues("nope")
         world.cluster.stop("ns:9876")
-        assert await engine.queues("t") == [_queue(0), _queue(1)], "as it was last told"
+        assert await engine.queues("t") == [_queue(0), _queue(1)], "as in the last route"
         with pytest.raises(ConnectionLost, match="no name server answered"):
             await engine.queues("nope")
         elsewhere = MessageQueue(topic="nope", broker_name="other", queue_id=0)
@@ -192,7 +192,7 @@ def test_what_was_handed_out_is_committed_by_the_next_poll_after_the_interval() 
         engine = await world.started(0, auto_commit=True, pull_batch_size=10)
         assert len(await engine.poll(5_000)) == 10
         await asyncio.sleep(12)
-        assert world.broker.offsets["g", "t", 0] == 0, "whoever does not come back has not consumed"
+        assert world.broker.offsets["g", "t", 0] == 0, "without another poll nothing counts as consumed"
         assert len(await engine.poll(5_000)) == 10
         await asyncio.sleep(6)
         assert world.broker.offsets["g", "t", 0] == 10
@@ -419,7 +419,7 @@ def test_what_servers_may_ask() -> None:
 
 
 def test_group_that_is_reset_commits_what_it_was_given_again() -> None:
-    """The broker moves the group back; what was handed out before lies behind that place and counts no more."""
+    """The broker moves the group back; messages handed out before lie behind that place and count no more."""
 
     async def test(world: _World) -> None:
         world.fill(100)
@@ -446,7 +446,7 @@ def test_group_that_is_reset_commits_what_it_was_given_again() -> None:
 
 
 def test_reset_is_not_undone_by_progress_in_memory() -> None:
-    """What was committed before the reset is stored every few seconds, and when the queue goes."""
+    """Offsets committed before the reset are stored every few seconds, and when the queue goes."""
 
     async def test(world: _World) -> None:
         world.fill(100)

@@ -1,4 +1,4 @@
-"""Checks: what administrators are told of a push consumer's pulls and listener calls."""
+"""Checks: the figures of a push consumer's pulls and listener calls that administrators see."""
 
 from __future__ import annotations
 

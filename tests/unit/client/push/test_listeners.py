@@ -1,4 +1,4 @@
-"""Checks: whatever a listener is, returns or raises, its caller learns what it means and goes on."""
+"""Checks: any listener, result or exception has a meaning for the caller, which goes on."""
 
 from __future__ import annotations
 

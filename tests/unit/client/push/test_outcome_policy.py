@@ -1,4 +1,4 @@
-"""Checks: what follows from a listener's answer, row by row of upstream's tables."""
+"""Checks: the effects of a listener's result, row by row of upstream's tables."""
 
 from __future__ import annotations
 

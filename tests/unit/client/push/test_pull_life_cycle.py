@@ -272,7 +272,7 @@ def test_messages_are_cached_and_submitted_before_the_next_pull(interval_ms: int
             await until(lambda: len([one for one in pulls if one.request.queue_id == 0]) == 4)
             mine = [one for one in pulls if one.request.queue_id == 0]
             assert [one.request.queue_offset for one in mine] == [0, 32, 64, 96]
-            assert cached == [0, 32, 64, 96], "what was found is cached before the next pull"
+            assert cached == [0, 32, 64, 96], "found messages are cached before the next pull"
             assert pauses(mine[:3]) == pytest.approx([interval_ms / 1000] * 2)
             assert len(begun) == 20, "the listener has as many messages as it has workers"
             assert begun[0] == pytest.approx(mine[0].at_s + mine[0].age_s)
@@ -336,7 +336,7 @@ async def test_first_lock_asks_for_the_offset_again_and_later_ones_do_not(cluste
         assert pull.previously_locked
         asked = len(_offset_queries(cluster))
         held.locked = False
-        await asyncio.sleep(30)  # the lock comes again with the next renewal
+        await asyncio.sleep(30)  # the next renewal takes the lock again
         assert held.locked
         fill(cluster, 1, queues=1)
         await until(lambda: len(seen.bodies) == 6)

@@ -1,4 +1,4 @@
-"""Checks: push consumers on virtual time: what they consume, commit, give back and give up; how they begin and end."""
+"""Checks: push consumers on virtual time: consuming, committing, sending back and giving up; their start and end."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def test_orderly_queues_change_hands_without_overlap(cluster: FakeCluster)
     await one.close()
     await until(lambda: len(set(seen)) == 400)
     await two.close()
-    # What a listener had when its queue went may come twice: at least once.
+    # Messages that a listener had when its queue went may come twice: at least once.
     assert len(seen) <= 402
 
 

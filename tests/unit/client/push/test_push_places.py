@@ -1,7 +1,7 @@
 """Checks: the places where queues begin hold also when queues change hands, on virtual time.
 
-A new group's place, a reset and an offset that the broker corrects are stored at once. What a member forgets or stores
-late, the next one would not know.
+A new group's place, a reset and an offset that the broker corrects are stored at once. The next
+member would not know an offset that this one forgets or stores late.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_reset_holds_whatever_comes_during_its_rest(then: str) -> None:
 
 @on_cluster
 async def test_reset_that_meets_a_rebalance_holds(cluster: FakeCluster) -> None:
-    """Both members are told, at every point of a queue's way from one to the other."""
+    """Both members get the reset, at every point of a queue's way from one to the other."""
     for delay_ms in range(0, 60, 2):
         offsets = cluster.brokers[0].offsets
         offsets.clear()
@@ -184,7 +184,7 @@ async def test_close_does_not_wait_for_a_queue_that_rests(cluster: FakeCluster) 
 
 @on_cluster
 async def test_former_owner_does_not_undo_a_reset_that_its_last_pull_is_told_of(cluster: FakeCluster) -> None:
-    """As with brokers that tell a reset once: the pull that was told belongs to a member that is losing the queue."""
+    """As with brokers that report a reset once: in the pull of a member that is losing the queue."""
     fill(cluster, 10, queues=1)
     engine = consumer(cluster, Seen(), orderly=True)
     await engine.start()

@@ -223,7 +223,7 @@ def test_a_batch_that_is_taken_in_part() -> None:
 
 
 def test_a_member_that_hangs_holds_up_nobody() -> None:
-    """The article's point: what the hanging member has comes again to the others, and nothing waits behind it."""
+    """The article's point: the hanging member's messages are redelivered to the others, and nothing waits behind it."""
 
     async def main(scene: Scene) -> None:
         never = asyncio.Event()
@@ -424,7 +424,7 @@ def test_the_mode_changes_while_everything_runs() -> None:
 
 @pytest.mark.parametrize("others", ["ours", "older"])
 def test_what_failed_before_the_mode_changed_comes_also_where_members_have_no_queue(others: str) -> None:
-    """A broker has one table of subscriptions for a group. ``older``: one that is no client of ours takes the retry
+    """A broker has one table of subscriptions for a group. ``older``: a foreign client takes the retry
     topic out of it again and again, as Java's do while they have no queue of the topic."""
 
     async def main(scene: Scene) -> None:

@@ -208,7 +208,7 @@ async def test_offsets_are_reset_when_the_broker_says_so(cluster: FakeCluster) -
 
 @on_cluster
 async def test_a_broker_that_is_gone_and_back_is_pulled_again(cluster: FakeCluster) -> None:
-    """Promise 42: a pull that fails waits and comes again."""
+    """Promise 42: a failed pull waits and is retried."""
     fill(cluster, 4)
     seen = Seen()
     engine = consumer(cluster, seen)
@@ -222,7 +222,7 @@ async def test_a_broker_that_is_gone_and_back_is_pulled_again(cluster: FakeClust
         fill(cluster, 4)
         await until(lambda: len(seen.bodies) == 8)
     levels = [call.args[0] for call in log.call_args_list]
-    assert levels.count(logging.WARNING) == 1, "it is told once"
+    assert levels.count(logging.WARNING) == 1, "it is logged once"
     assert levels.count(logging.DEBUG) > 50
     (call,) = info.call_args_list
     assert "can be read again" in call.args[0]

@@ -1,4 +1,4 @@
-"""Checks: what a push consumer's listener did not take comes again, goes back, or is given up; on virtual time."""
+"""Checks: messages that a push consumer's listener failed are retried, sent back, or given up; on virtual time."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_what_the_broker_refuses_is_sent_again(cluster: FakeCluster) -> No
 
 @on_cluster
 async def test_what_hangs_is_sent_back(cluster: FakeCluster) -> None:
-    """Promise 49: after ``consume_timeout_minutes``; the offset goes on, the message comes again."""
+    """Promise 49: after ``consume_timeout_minutes``; the offset goes on, the message is redelivered."""
     fill(cluster, 5, queues=1)
     never = asyncio.Event()
 

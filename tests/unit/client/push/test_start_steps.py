@@ -216,7 +216,7 @@ def _queues(engine: Any) -> list[Any]:
 
 @on_cluster
 async def test_named_instance_keeps_its_name_and_is_shared(cluster: FakeCluster) -> None:
-    """Promise 18: what the user names is left alone."""
+    """Promise 18: an instance name given by the user is left alone."""
     one = consumer(cluster, Seen(), instance_name="mine")
     two = consumer(cluster, Seen(), instance_name="mine", group="g2")
     await one.start()

@@ -427,7 +427,7 @@ async def _workers_of(listener: Any, done: Collected) -> LoopWorkers:
 
 
 def test_a_task_that_comes_just_when_the_last_worker_ends_is_done() -> None:
-    """What is done is told before the loop knows that the worker has ended."""
+    """Results are reported before the loop knows that the worker has ended."""
 
     async def body() -> None:
         done = Collected()
@@ -510,7 +510,7 @@ class Refusing(Executor):
 
 
 def test_tasks_that_are_refused_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Promise 69: what the pool rejects is submitted later."""
+    """Promise 69: tasks that the pool rejects are submitted later."""
     monkeypatch.setattr(workers_module, "_REFUSED_S", 0.01)
 
     async def body() -> None:

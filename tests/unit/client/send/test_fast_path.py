@@ -65,7 +65,7 @@ def test_plain_messages_are_what_the_long_way_makes_of_them() -> None:
             given["properties"] = chance.choice([None, {}, {"a": "b", "c": ""}, {"INNER_MULTI_DISPATCH": "q"}])
             given["sharding_key"] = chance.choice([None, "", "one", "two"])
             await send(engine, "t", body, **given)
-            # Who says how long it may take sends the slow path.
+            # A send with a time limit takes the slow path.
             await send(engine, "t", body, **given, timeout_ms=3_000)
             short, long = (request for _, request, _ in network.sent[-2:])
             assert shape(short) == shape(long)
@@ -242,11 +242,11 @@ def test_plain_messages_are_gathered() -> None:
         assert (request.code, request.batch) == (320, True)
         assert [one.queue_offset for one in results] == [0, 1, 2, 3, 4, 5]
         assert len({one.unique_id for one in results}) == 6
-        # One timer for all, which comes again.
+        # One timer for all, which is renewed.
         for at in range(3):
             await send(engine, "t", b"later", tags=str(at))
         assert len(network.sent) == 4
-        # What is flushed does not wait, and the timer finds nothing.
+        # Flushed messages do not wait, and the timer finds nothing.
         waiting = send(engine, "t", b"x")
         began_s = loop.time()
         await engine.drain()
@@ -374,7 +374,7 @@ def test_a_selector_that_ends_the_program_holds_up_nobody_behind_it() -> None:
         network.routes["u"] = route_of("a")
 
         def leaving(queues: Any, arg: object) -> Any:
-            # What sys.exit() raises would end this test's own loop, too.
+            # SystemExit would end this test's own loop, too.
             raise GeneratorExit
 
         first, second = send(engine, "u", b"x", selector=leaving), send(engine, "u", b"y")

@@ -1,4 +1,4 @@
-"""Checks: what is refused of a message before it is sent, and how it stands in a request and in a batch."""
+"""Checks: the messages that are refused before they are sent, and a message's form in a request and in a batch."""
 
 from __future__ import annotations
 

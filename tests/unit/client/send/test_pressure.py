@@ -1,4 +1,4 @@
-"""Checks: who may send when much is under way."""
+"""Checks: the limits on sends in flight."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_brokers_that_are_passed_over() -> None:
     faults.note("a", 600, now_ms=0)
     assert {ring.select_healthy(faults, now_ms=1).broker_name for _ in range(9)} == {"b", "c"}
     assert {ring.select_healthy(faults, now_ms=1, not_broker="b").broker_name for _ in range(9)} == {"c"}
-    # None is available: one that can be reached, and where there is none, any.
+    # None is available: a reachable one, and without one, any.
     faults.note("b", 600, now_ms=0, is_reachable=False)
     faults.note("c", 600, now_ms=0)
     assert {ring.select_healthy(faults, now_ms=1).broker_name for _ in range(40)} == {"a", "c"}

@@ -415,7 +415,7 @@ def test_a_batch_waits_for_room_until_its_deadline() -> None:
     async def use(engine: SendEngine, network: ScriptedNetwork, loop: VirtualLoop) -> None:
         await engine.send(message())
         network.is_held = True
-        # What has a sharding key goes alone.
+        # A message with a sharding key goes alone.
         under_way = [engine.send(message(sharding_key="k")) for _ in range(10)]
         batched = [engine.send(message()) for _ in range(2)]
         began_s = loop.time()
@@ -523,7 +523,7 @@ def test_messages_that_follow_closely_become_a_batch() -> None:
         assert [request.code for request in batches] == [320]
         assert [one.queue_offset for one in results] == [0, 1, 2, 3, 4]
         assert len({one.unique_id for one in results}) == 5
-        # What is flushed does not wait for its time.
+        # A flushed batch does not wait for its time.
         waiting = engine.send(message(b"x"))
         began_s = loop.time()
         await engine.drain()

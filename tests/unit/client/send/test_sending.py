@@ -1,4 +1,4 @@
-"""Checks: what follows an attempt to send, what the caller is told, and the future that brings it."""
+"""Checks: the steps after an attempt to send, the caller's result, and the future that brings it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks: what all bodies have in common: leniency as Java's, typed errors that name the member, fastjson's form."""
+"""Checks: shared rules of all bodies: leniency as Java's, typed errors that name the field, fastjson's form."""
 
 from __future__ import annotations
 
