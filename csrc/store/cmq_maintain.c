@@ -108,7 +108,7 @@ static cmq_status store_point(cmq_store *store, const cmq_durable_point *point, 
 
 typedef bool (*leaves)(void *context, const cmq_queue *queue);
 
-/* What a point says of the queues there are: those of this moment, these or without some, or nothing. */
+/* A point's statement about existing queues: exactly those of this moment, these or without some, or none. */
 typedef enum point_queues {
     QUEUES_NOW,
     QUEUES_NOW_OR_WITHOUT,
@@ -295,7 +295,7 @@ bool cmq_store_is_full(cmq_store *store)
         if (status != CMQ_OK) return true;
         atomic_store_explicit(&store->disk_full, false, memory_order_relaxed);
     }
-    /* Upkeep tries again by itself, as long as it has something to write. */
+    /* Upkeep retries, as long as it has something to write. */
     return atomic_load_explicit(&store->upkeep_full, memory_order_relaxed);
 }
 
@@ -352,7 +352,7 @@ static void *background(void *argument)
         const bool early = store->options.flush == CMQ_FLUSH_ASYNC && now_ms >= log_flushed_ms && now_ms - log_flushed_ms < LOG_FLUSH_MS;
         if (early && !cmq_queues_flush_wanted(store->queues)) continue;
         log_flushed_ms = now_ms;
-        /* What failed is noted for cmq_store_upkeep_error; it fenced the store, or is tried again at the next look. */
+        /* The failure is noted for cmq_store_upkeep_error; it fenced the store, or is retried at the next look. */
         const cmq_status status = cmq_store_maintain(store, false);
         (void)status;
     }

@@ -92,7 +92,7 @@ static cmq_status expire_round(cmq_store *store, int64_t now_ms, bool any_age, u
         if (status == CMQ_OK) (*deleted_out)++;
     }
     if (status == CMQ_END) status = CMQ_OK;
-    /* What is gone is gone: queues and index follow, also where the next deletion failed. */
+    /* Queues and index follow the deletions, also where the next one failed. */
     const cmq_status followed = *deleted_out > 0 ? follow_log_min(store) : CMQ_OK;
     return status != CMQ_OK ? status : followed;
 }

@@ -1,7 +1,9 @@
-/* cmq_store: open, close, and what is there. See cmq_store.h for the promises and cmq_store_internal.h for the map of the files.
+/* cmq_store: open, close, and queries. See cmq_store.h for the promises and cmq_store_internal.h for the map of the
+ * files.
  *
- * Opening for writing: lock, look (cmq_layout), load log, queues and index, recover, mark `abort`, publish, start the threads. Opening
- * read-only: the same without lock, marks and threads; what recovery would do to files is done to the view in memory.
+ * Opening for writing: lock, look (cmq_layout), load log, queues and index, recover, mark `abort`, publish, start the
+ * threads. Opening read-only: the same without lock, marks and threads; recovery changes the view in memory instead of
+ * files.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -174,7 +176,7 @@ static cmq_status open_parts(cmq_store *store)
         bool finished;
         if (status == CMQ_OK)
             status = cmq_repair_finish(store->fs, store->root, store->options.commitlog_paths, store->options.commitlog_path_count, &finished);
-        /* What was seen before the lock may be the last writer's doing: look again. */
+        /* The state before the lock may have been the last writer's: look again. */
         if (status == CMQ_OK) status = cmq_layout_probe(store->fs, store->root, &given, &layout);
         store->sizes = layout.sizes;
     }
@@ -356,7 +358,7 @@ static uint32_t count_queues(const cmq_queues *queues)
 
 bool cmq_store_is_fenced(const cmq_store *store) { return atomic_load_explicit(&store->fenced, memory_order_acquire); }
 
-/* Async: what recovery found is on disk with the first flush. */
+/* Async: the records that recovery found are on disk with the first flush. */
 static int64_t flushed_of(const cmq_store *store)
 {
     const int64_t found_from = atomic_load_explicit(&store->found_from, memory_order_acquire);
@@ -464,7 +466,8 @@ static cmq_status delete_topic(cmq_store *store, cmq_slice topic)
 cmq_status cmq_store_delete_topic(cmq_store *store, cmq_slice topic)
 {
     if (store->options.read_only) return cmq_fail(CMQ_ERR_READ_ONLY, "the store was opened read-only");
-    /* What was appended without waiting lies before the deletion: committed after it, recovery would bring the topic back. */
+    /* Messages appended without waiting lie before the deletion: committed after it, they would bring the topic back in
+     * recovery. */
     cmq_status status = cmq_store_flush(store);
     if (status != CMQ_OK) return status;
     pthread_mutex_lock(&store->maintain_mutex);

@@ -10,8 +10,8 @@
  *   - After fork the child may only call cmq_store_abandon.
  *
  * Owns:    everything under the directory but config/ (which the layer above keeps).
- * Threads: every function may be called from any thread at any time, but cmq_store_close and cmq_store_abandon, which need that no other
- *          call is under way and no reader is open. Readers never block the writer nor wait for it.
+ * Threads: every function may be called from any thread at any time, but cmq_store_close and cmq_store_abandon, which
+ *          need that no other call runs and no reader is open. Readers never block the writer nor wait for it.
  * Source:  upstream's DefaultMessageStore; spec store 1-8.
  */
 #ifndef CMQ_STORE_H
@@ -89,10 +89,10 @@ cmq_status CMQ_MUST_CHECK cmq_store_open(cmq_store **store_out, const cmq_store_
  * recovers at its next opening). */
 cmq_status cmq_store_close(cmq_store *store);
 
-/* Free memory and descriptors without touching a file: what a forked child does. */
+/* Free memory and descriptors without touching a file, as a forked child does. */
 void cmq_store_abandon(cmq_store *store);
 
-/* What opening found; filled once. */
+/* The findings of the opening; filled once. */
 typedef struct cmq_store_opening {
     bool created;
     bool was_unclean;               /* `abort` was there */
@@ -168,8 +168,9 @@ typedef struct cmq_appended {
  * cmq_store_wait(end) says so). Failures of your input (topic, sizes, separators in tags or keys) are found before the message they are about. */
 cmq_status CMQ_MUST_CHECK cmq_store_append(cmq_store *store, const cmq_append *append, cmq_appended *appended_out);
 
-/* Would cmq_store_append take every message, as far as it depends on the messages? CMQ_OK, or the failure that the first message at fault would
- * have. Nothing is appended, and no queue is made. Any thread; takes no lock. What the store has not (space, a sound disk) is not asked. */
+/* Would cmq_store_append take every message, as far as it depends on the messages? CMQ_OK, or the failure that the
+ * first message at fault would have. Nothing is appended, and no queue is made. Any thread; takes no lock. Does not
+ * check the store itself (space, a sound disk). */
 cmq_status CMQ_MUST_CHECK cmq_store_check_append(cmq_store *store, const cmq_append *append);
 
 /* Under sync flush: how many bytes may wait for the disk before an append waits for it, too. At first 8 MiB. */
@@ -265,7 +266,7 @@ typedef struct cmq_read_start {
     int64_t end;                    /* with has_end: only what lies below */
 } cmq_read_start;
 
-/* What to read. Zeroed: everything from the oldest message on. */
+/* The messages to read. Zeroed: everything from the oldest message on. */
 typedef struct cmq_read_options {
     const cmq_slice *topics;        /* none: the whole log in physical order */
     uint32_t topic_count;
@@ -306,8 +307,8 @@ cmq_status CMQ_MUST_CHECK cmq_reader_next(cmq_reader *reader, cmq_found_batch *b
 /* Where the reader stands in one queue: the next offset it would look at. CMQ_ERR_NOT_FOUND when it does not read that queue. */
 cmq_status CMQ_MUST_CHECK cmq_reader_position(const cmq_reader *reader, cmq_slice topic, int32_t queue_id, int64_t *offset_out);
 
-/* How many messages of what was to be read had expired: offsets of given starts that are below their queues' first, and what was deleted while
- * the reader was on its way. A reader that begins at the oldest message misses none by that. */
+/* How many messages of the reader's range had expired: offsets of given starts that are below their queues' first, and
+ * messages deleted while the reader was on its way. A reader that begins at the oldest message misses none by that. */
 int64_t cmq_reader_expired(const cmq_reader *reader);
 
 /* ---- single look-ups; each result in a batch of capacity >= 1 ---- */
@@ -330,8 +331,9 @@ typedef struct cmq_key_search_options {
     bool only_queued;               /* nothing that its queue does not have any more: of a deleted topic, or of before it was made again */
 } cmq_key_search_options;
 
-/* What it finds is what there was when it was opened, less what expires meanwhile; messages appended later do not come. It holds nothing but some
- * memory, the same for one record as for millions, so it may stay open for long; close it before the store or after. One thread at a time. */
+/* It finds the messages of the time of its opening, less those that expire meanwhile; messages appended later do not
+ * come. It holds nothing but some memory, the same for one record as for millions, so it may stay open for long; close
+ * it before the store or after. One thread at a time. */
 typedef struct cmq_key_search cmq_key_search;
 cmq_status CMQ_MUST_CHECK cmq_key_search_open(cmq_store *store, const cmq_key_search_options *options, cmq_key_search **search_out);
 void cmq_key_search_close(cmq_key_search *search);   /* NULL is fine */
@@ -359,8 +361,8 @@ cmq_status CMQ_MUST_CHECK cmq_store_delete_expired_queues(cmq_store *store, uint
 /* Declare that a topic keeps batch queues, before its first message. */
 cmq_status CMQ_MUST_CHECK cmq_store_set_batch_topic(cmq_store *store, cmq_slice topic);
 
-/* What the background thread does, once: flushes that are due, a durable point if due (or `force_durable_point`), retention.
- * For stores opened without `background`, and for tests. */
+/* One turn of the background thread: flushes that are due, a durable point if due (or `force_durable_point`),
+ * retention. For stores opened without `background`, and for tests. */
 cmq_status CMQ_MUST_CHECK cmq_store_maintain(cmq_store *store, bool force_durable_point);
 
 /* One round of retention now, whatever the hour when `manual`. In a store that was opened without retention every segment is due: the caller asks

@@ -66,11 +66,14 @@ struct cmq_store {
     cmq_clock clock;
     char root[CMQ_PATH_BYTES];
     pid_t pid;                          /* the process that opened it */
-    /* What an opening knows of the log that it finds; cmq_store_learn_bounds. */
+    /* An opening's knowledge of the log that it finds; cmq_store_learn_bounds. */
     int64_t acknowledged_end;           /* of the follow page: every byte below was acknowledged, or is in the page cache of this boot; 0: not known */
-    bool opening_fenced;                /* the last writer met a failed write or sync: what reads well may be in memory alone */
+    /* the last writer met a failed write or sync: readable bytes may be in memory alone */
+    bool opening_fenced;
     int64_t known_end;                  /* no record that begins below is torn: it was acknowledged, or is below the durable point */
-    bool findings_wait;                 /* what recovery found is in memory for certain, but not on disk: the first durable point sees to it. maintain_mutex */
+    /* recovery's findings are in memory for certain, but not on disk: the first durable point syncs them.
+     * maintain_mutex */
+    bool findings_wait;
     _Atomic int64_t found_from;         /* … of the log from here to opened_end; -1: that is on disk. Changed with maintain_mutex */
     int64_t marked_from;                /* records from here on carry a property CRC wherever they could be mistaken for torn; INT64_MAX: not known */
 
@@ -89,7 +92,7 @@ struct cmq_store {
     cmq_durable_point_file *points;
     cmq_checkpoint checkpoint;          /* maintain_mutex */
 
-    /* The writer lock: whoever holds it is the log's one writer. */
+    /* The writer lock: its holder is the log's one writer. */
     pthread_mutex_t writer_mutex;
     int64_t store_ms;                   /* of the last record; never goes back. Under the writer lock */
     int64_t last_phy;                   /* start of the last record, -1: none. Under the writer lock */
@@ -102,7 +105,8 @@ struct cmq_store {
 
     /* Group commit. */
     pthread_mutex_t commit_mutex;
-    pthread_cond_t group_done[2];       /* who waits for the group that is being written, and for the one behind it; by the group's number */
+    /* waiters for the group that is being written, and for the one behind it; by the group's number */
+    pthread_cond_t group_done[2];
     pthread_cond_t leader_gone;
     bool leader;                        /* somebody is writing a group out. commit_mutex */
     _Atomic int64_t taken;              /* the group taken last: its end * 2, and its number's last bit. Stored under the writer lock */
@@ -141,7 +145,7 @@ struct cmq_store {
     int64_t unit_end;                   /* foreign: a record that ends at or before it had its unit made */
     int64_t walked;                     /* the log was dispatched up to here */
     int64_t walked_ms;                  /* store time of the last record walked */
-    int64_t newest_ms;                  /* the latest store time walked: what is older behind it may be stale … */
+    int64_t newest_ms;                  /* the latest store time walked: older records behind it may be stale … */
     int64_t proven_end;                 /* … unless it begins below */
     int64_t nothing_at;                 /* no whole record began here at the last look, -1: not looked */
     int64_t chain_at, chain_end;        /* whole, older records lead from here to there; -1: not looked */
@@ -159,7 +163,7 @@ struct cmq_store {
 
 /* ---- cmq_dispatch.c ---- */
 
-/* What dispatch needs to know of a record beyond its fields. */
+/* The facts about a record, beyond its fields, that dispatch needs. */
 typedef struct cmq_dispatch_facts {
     cmq_property_known known;
     int64_t tags_code;
@@ -179,7 +183,7 @@ cmq_status CMQ_MUST_CHECK cmq_dispatch_units(cmq_store *store, const cmq_record_
 /* The same where the record's queue is known; facts->in_queue. */
 cmq_status CMQ_MUST_CHECK cmq_dispatch_units_to(cmq_store *store, cmq_queue *queue, const cmq_record_view *view, const cmq_dispatch_facts *facts);
 
-/* What it says of a topic, a queue id or an offset that cannot be. The CRC covers the body alone: that was no whole record. */
+/* Its statuses for an impossible topic, queue id or offset. The CRC covers the body alone: that was no whole record. */
 static inline bool cmq_dispatch_is_no_record(cmq_status status) { return status == CMQ_ERR_TOPIC || status == CMQ_ERR_ARGUMENT; }
 
 /* Append the record's index keys to `keys`. */
@@ -237,13 +241,13 @@ cmq_status CMQ_MUST_CHECK cmq_stale_record_watch(cmq_store *store);
 
 cmq_status CMQ_MUST_CHECK cmq_store_recover(cmq_store *store, const cmq_layout *layout);
 
-/* What a process that was killed left, bytes, names and folders, onto the disk: all of it, or only the log's records in [from, end). */
+/* Sync a killed process's bytes, names and folders: all of them, or only the log's records in [from, end). */
 cmq_status CMQ_MUST_CHECK cmq_store_sync_findings(cmq_store *store);
 cmq_status CMQ_MUST_CHECK cmq_store_sync_found_log(cmq_store *store, int64_t from, int64_t end);
 cmq_status CMQ_MUST_CHECK cmq_store_follow(cmq_store *store, const cmq_layout *layout);
 
-/* Read-only, before any file is listed: who writes, checkpoint and durable point, and which deletions the files already show. What is listed afterwards is no
- * older. */
+/* Read-only, before any file is listed: the writer, checkpoint and durable point, and the deletions that the files
+ * already show. Files listed afterwards are not older. */
 cmq_status CMQ_MUST_CHECK cmq_store_begin_view(cmq_store *store);
 
 /* In a view: which opening of a writer the follow page is of; 0 while one recovers, and where there is no page. */
@@ -274,8 +278,9 @@ cmq_status CMQ_MUST_CHECK cmq_store_queue_folders(const cmq_store *store, bool *
 /* Have the queues, cut at this point, other units than it remembers? Then all of the log must be read. */
 bool cmq_store_queues_lost(const cmq_store *store, const cmq_durable_point *point);
 
-/* Recover the queues of a log that ends at or before `end`; *start_out: where the log must be read from. point: what tells up to where they are whole; NULL: upstream's
- * rules. unclean: their writer was killed, or runs; holes: it is gone, and the power may have gone with it. */
+/* Recover the queues of a log that ends at or before `end`; *start_out: where the log must be read from. point: shows
+ * up to where they are whole; NULL: upstream's rules. unclean: their writer was killed, or runs; holes: it is gone, and
+ * the power may have gone with it. */
 cmq_status CMQ_MUST_CHECK cmq_store_recover_queues(cmq_store *store, int64_t end, const cmq_durable_point *point, bool unclean, bool holes, int64_t *dispatched_end_out,
                                                    int64_t *start_out);
 

@@ -1,11 +1,11 @@
 /* cmq_append: messages in: measured, placed, encoded, put into their queues, under the writer lock.
  *
- * Per message, 128 B body, one queue, no keys: the record's bytes once (into the map, or into staging), one 24-byte unit in the queue's tail,
- * no system call, no allocation, no lock, no clock. Per chunk of up to 4096: one lock, one clock read, one publish. With keys: a hash
- * per key, 24 bytes in the pending list, and the index's entry and slot behind prefetches. What many messages of a call have in common is made once:
- * cmq_append_run.c.
+ * Per message, 128 B body, one queue, no keys: the record's bytes once (into the map, or into staging), one 24-byte
+ * unit in the queue's tail, no system call, no allocation, no lock, no clock. Per chunk of up to 4096: one lock, one
+ * clock read, one publish. With keys: a hash per key, 24 bytes in the pending list, and the index's entry and slot
+ * behind prefetches. Parts that many messages of a call share are made once: cmq_append_run.c.
  *
- * Invariant: a failure is found before the message that it is about has changed anything, so what was appended before it stands.
+ * Invariant: a failure is found before its message has changed anything, so earlier messages of the call stand.
  * Threads:   the writer lock is taken per chunk; columns are read while it is held, so they must not wait for anything.
  * Way:       caller -> [cmq_append] -> cmq_log, cmq_queue -> cmq_commit
  * Source:    upstream's CommitLog.asyncPutMessage(s), HookUtils; spec store 2.5 to 2.12. One writer: spec native 2.
@@ -170,7 +170,7 @@ static int64_t tags_code_of(const append_context *c, cmq_slice tags)
     return tags.bytes > 0 ? (int32_t)cmq_jhash(tags) : 0;
 }
 
-/* A queue's first unit is told to every watcher. */
+/* Every watcher is notified of a queue's first unit. */
 static cmq_status expect_first(const append_context *c, cmq_queue *queue)
 {
     return c->watched && !cmq_queue_begun(queue) ? cmq_watches_expect(c->store->watches, queue) : CMQ_OK;
@@ -508,7 +508,7 @@ static cmq_status check_writable(cmq_store *store)
     return CMQ_OK;
 }
 
-/* One hold of the writer lock. *done counts on; CMQ_AGAIN: what was staged must be committed first. */
+/* One hold of the writer lock. *done counts on; CMQ_AGAIN: the staged records must be committed first. */
 static cmq_status append_chunk(append_context *c, uint32_t *done)
 {
     cmq_store *store = c->store;
@@ -538,14 +538,15 @@ static cmq_status append_chunk(append_context *c, uint32_t *done)
     return status;
 }
 
-/* Async: what this hold of the writer lock encoded is readable from here on. */
+/* Async: records encoded during this hold of the writer lock are readable from here on. */
 static cmq_status settle_chunk(cmq_store *store)
 {
     if (store->options.flush == CMQ_FLUSH_SYNC) return CMQ_OK;
     const int64_t end = cmq_log_end(store->log);
     CMQ_ASSERT(end >= cmq_log_confirmed(store->log));
     if (end == cmq_log_confirmed(store->log)) return CMQ_OK;
-    /* Another's write failed while this one waited for the writer lock: what that one left out must not be published. */
+    /* Another's write failed while this one waited for the writer lock: the records that it left out must not be
+     * published. */
     if (atomic_load_explicit(&store->fenced, memory_order_acquire)) return cmq_store_fail_fenced(store);
     cmq_pending_keys *keys = &store->pending[store->filling_keys];
     if (keys->count > 0) cmq_store_put_keys(store, keys);

@@ -1,4 +1,5 @@
-/* cmq_append_internal: what cmq_append.c (messages of every kind, one by one) and cmq_append_run.c (many that are alike) share, and nobody else. */
+/* cmq_append_internal: private to cmq_append.c (messages of every kind, one by one) and cmq_append_run.c (many similar
+ * ones). */
 #ifndef CMQ_APPEND_INTERNAL_H
 #define CMQ_APPEND_INTERNAL_H
 
@@ -7,7 +8,7 @@
 
 #define CMQ_APPEND_QUEUES 32
 
-/* What stays the same, or is remembered, from message to message of one call. */
+/* State of one call, shared by its messages. */
 typedef struct append_context {
     cmq_store *store;
     const cmq_append *append;

@@ -1,7 +1,8 @@
-/* cmq_append_run: messages that differ in body, tags, keys and queue only, many at a time: what most batches are made of.
+/* cmq_append_run: messages that differ in body, tags, keys and queue only, many at a time, as in most batches.
  *
- * Per message: its body read once and written once, some 40 bytes of what all have in common, a unit, and nothing that was asked for the one before.
- * Per run of up to 64: one look at each column, one claim of the log, one grant of units and of keys.
+ * Per message: its body read once and written once, some 40 bytes that all share, a unit, and no question that was
+ * answered for the message before. Per run of up to 64: one look at each column, one claim of the log, one grant of
+ * units and of keys.
  *
  * Invariant: a run changes nothing before all that may fail has been granted for all of it. Where anything is out of the ordinary (the end of a
  *            segment, a full disk, a wrong message), it changes nothing at all, and cmq_append.c goes on message by message.

@@ -1,9 +1,10 @@
 /* cmq_commit: group commit: many appenders, one write and one fdatasync for all that waits.
  *
- * An appender that must wait becomes the leader when there is none: it takes what is staged, writes it, syncs it, confirms it and wakes the
- * others, of whom the next becomes leader of what came meanwhile. No thread is handed anything, so a lone appender pays one pwrite and
- * one fdatasync and no wake-up; with many, the group grows by itself to what arrives during one sync. Those whose group is written are woken, and before
- * them one of those who wait for the next, so that the disk does not wait until the others have run.
+ * An appender that must wait becomes the leader when there is none: it takes the staged records, writes, syncs and
+ * confirms them and wakes the others, of whom the next becomes leader of the records that came meanwhile. No thread is
+ * handed anything, so a lone appender pays one pwrite and one fdatasync and no wake-up; with many, a group is all that
+ * arrives during one sync. Those whose group is written are woken, and before them one of those who wait for the next,
+ * so that the disk does not wait until the others have run.
  *
  * Invariant: keys and confirmation follow the sync; a failed write or sync fences the store and is never retried.
  * Way:       cmq_append -> [cmq_commit] -> confirmed: queues, index, followers

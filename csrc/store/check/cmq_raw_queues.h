@@ -46,7 +46,8 @@ cmq_status CMQ_MUST_CHECK cmq_raw_queues_read(cmq_raw_queues *set, const cmq_raw
 /* The first position at or behind `position` that may hold a unit: holes are passed over. CMQ_END when there is none. */
 cmq_status CMQ_MUST_CHECK cmq_raw_queues_next(cmq_raw_queues *set, const cmq_rawqueue *queue, int64_t position, int64_t *position_out);
 
-/* What the bytes at `position` say; false when they are no unit: zeros, a filler (*filler_out), or nothing that a unit can be. */
+/* Decode the unit at `position`; false when there is none: zeros, a filler (*filler_out), or bytes that no unit can
+ * have. */
 bool cmq_rawqueue_decode(const cmq_rawqueue *queue, int64_t position, const uint8_t *image, cmq_unit *unit_out, bool *filler_out);
 
 /* <root>/<folder>/<topic>/<id> or, with start >= 0, its file that starts there. */

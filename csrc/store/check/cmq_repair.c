@@ -1,10 +1,8 @@
 /* cmq_repair: see cmq_repair.h.
  *
- *   1 lock; complete what an interrupted repair left
- *   2 sizes, the queues that there are, the log
- *   3 read the log, build beside (cmq_repair_build)
- *   4 keep aside what will be cut or overwritten
- *   5 write down what is to be done, and do it (cmq_repair_swap)
+ *   1 lock; complete what an interrupted repair left 2 sizes, the queues that there are, the log 3 read the log, build
+ *   beside (cmq_repair_build) 4 keep aside what will be cut or overwritten 5 journal the planned steps, and carry them
+ *   out (cmq_repair_swap)
  *
  * Threads: as cmq_repair.h.
  */
@@ -77,7 +75,7 @@ static cmq_status CMQ_MUST_CHECK make_sets(cmq_repair *repair)
         .entries = sizes->index_entries,
         .clock = repair->store->clock,
     };
-    cmq_status status = cmq_repair_remove_tree(repair->fs, repair->built);   /* what an interrupted building left */
+    cmq_status status = cmq_repair_remove_tree(repair->fs, repair->built);   /* left by an interrupted building */
     if (status == CMQ_OK) status = cmq_fs_make_directory(repair->fs, repair->built);
     if (status == CMQ_OK) status = cmq_queues_create(&repair->store->queues, &queues);
     if (status == CMQ_OK && !repair->store->options.index_disabled) status = cmq_index_create(&repair->store->index, &index);
@@ -119,7 +117,7 @@ static cmq_status CMQ_MUST_CHECK take_paths(cmq_repair *repair)
     return cmq_path_join(repair->built, repair->root, CMQ_REPAIR_BUILT);
 }
 
-/* A folder that is a mount of its own cannot be put aside by renaming: better told now than half way. */
+/* A folder that is a mount of its own cannot be put aside by renaming: fail now rather than half way. */
 static cmq_status CMQ_MUST_CHECK check_folders(cmq_repair *repair)
 {
     cmq_file_info root, folder;
@@ -136,7 +134,7 @@ static cmq_status CMQ_MUST_CHECK check_folders(cmq_repair *repair)
     return status;
 }
 
-/* What the directory holds, and with which sizes. */
+/* Find out what the directory holds, and with which sizes. */
 static cmq_status CMQ_MUST_CHECK look(cmq_repair *repair)
 {
     const cmq_store_options *options = repair->options->store;
@@ -264,7 +262,7 @@ static void fill_journal(cmq_repair *repair)
     if (!cmq_store_fingerprint(store, repair->last_phy, &point->last_bytes, &point->last_crc)) point->last_phy = -1;
 }
 
-/* What a killed process left may be in memory only; all that was read counts as durable from now on. */
+/* A killed process's bytes may be in memory only; all that was read must be durable from now on. */
 static cmq_status CMQ_MUST_CHECK make_log_durable(cmq_repair *repair)
 {
     const cmq_store_options *options = repair->options->store;
@@ -352,7 +350,7 @@ static cmq_status CMQ_MUST_CHECK repair_locked(cmq_repair *repair)
     return status;
 }
 
-/* A dry run takes nothing: who is writing is asked. */
+/* A dry run takes no lock: it only asks for the writer. */
 static cmq_status CMQ_MUST_CHECK lock_or_ask(cmq_repair *repair, cmq_lock **lock_out)
 {
     char path[CMQ_PATH_BYTES];
@@ -367,7 +365,7 @@ static cmq_status CMQ_MUST_CHECK lock_or_ask(cmq_repair *repair, cmq_lock **lock
     return cmq_fail(CMQ_ERR_LOCKED, "%s is locked by process %" PRId64, path, holder);
 }
 
-/* Before the lock file is made in a folder that is none of ours. */
+/* Check first: no lock file may be made in a foreign folder. */
 static cmq_status CMQ_MUST_CHECK check_store(cmq_repair *repair)
 {
     static const char *const marks[] = {"commitlog", "consumequeue", "checkpoint"};

@@ -1,7 +1,8 @@
 /* cmq_repair: makes a store that nobody has open whole again: queues, extensions and index anew from the log; the log's tail cut when asked to.
  *
- * What is derived is built beside, in cometmq/rebuild/, and then swapped in; what was there before goes to cometmq/removed/<UTC time>/ and stays
- * there. The log is not touched unless a cut was asked for, and then what it loses is kept there too. No file's length is changed.
+ * Derived files are built beside, in cometmq/rebuild/, and then swapped in; the old ones go to cometmq/removed/<UTC
+ * time>/ and stay there. The log is not touched unless a cut was requested, and then the bytes that it loses are kept
+ * there too. No file's length is changed.
  *
  *   - Damage in the log is passed over: the messages behind it stay, and the store opens. (A RocketMQ broker whose recovery reads that far back would
  *     cut the log there.) With `cut_damage` the log ends at the first damage. With `fill_damage` it is kept aside and records without a message
@@ -15,7 +16,7 @@
  * Owns:    cometmq/rebuild, cometmq/removed, cometmq/repair.
  * Threads: one call at a time per store; it holds the writer's lock.
  * Way:     log -> [cmq_repair] -> queues, index, checkpoint, cometmq/point
- * Source:  ours; what upstream's recovery takes from the files: spec store 5, 15.
+ * Source:  ours; the facts that upstream's recovery takes from the files: spec store 5, 15.
  */
 #ifndef CMQ_REPAIR_H
 #define CMQ_REPAIR_H
@@ -53,7 +54,7 @@ typedef struct cmq_repair_report {
     int64_t damaged_places, damaged_bytes;
     int64_t filled_bytes;            /* of the damaged ones, those in whose place there are fillers now */
     int64_t first_damage;            /* physical offset, -1: none */
-    int64_t tail_at, tail_bytes;     /* what lies behind the last whole record; 0 bytes: zeros */
+    int64_t tail_at, tail_bytes;     /* the bytes behind the last whole record; 0: only zeros */
     int64_t cut_at;                  /* where the log was cut, -1: nowhere */
     int64_t cut_messages;            /* whole messages behind that place */
     int64_t cut_bytes;               /* bytes kept of what was cut, and files moved away */

@@ -1,6 +1,6 @@
 /* cmq_repair_build: reads the log from its first record to its end, past damage, and builds queues and index from it, beside the old ones.
  *
- * What ends the log and what is damage is decided as an opening decides it (cmq_store_flushed_behind).
+ * The log's end, and damage, are decided as an opening decides them (cmq_store_flushed_behind).
  *
  * Threads: one.
  * Way:     log -> [cmq_repair_build] -> cometmq/rebuild

@@ -60,7 +60,7 @@ cmq_status cmq_repair_copy(cmq_fs *fs, const char *from, int64_t offset, int64_t
     uint8_t *buffer = malloc(COPY_BYTES);
     if (buffer == NULL) status = cmq_fail(CMQ_ERR_MEMORY, "no memory to copy %s", from);
     if (status == CMQ_OK) status = cmq_file_open(fs, to, CMQ_OPEN_CREATE, &copy);
-    if (status == CMQ_OK) status = cmq_file_resize(copy, 0);   /* what an interrupted copy left */
+    if (status == CMQ_OK) status = cmq_file_resize(copy, 0);   /* left by an interrupted copy */
     if (status == CMQ_OK) status = cmq_file_resize(copy, (uint64_t)bytes);
     if (status == CMQ_OK) status = copy_bytes(source, offset, bytes, copy, buffer, copied_out);
     if (status == CMQ_OK) status = cmq_file_sync(copy);

@@ -3,8 +3,9 @@
  * A filler is an ordinary record of the topic CMQ_FILLER that says of itself to be a rolled back transaction: no queue and no index takes such a record,
  * neither here nor upstream. Its body is zeros. It begins and ends where the damage does; damage up to the end of a segment becomes a blank.
  *
- * What was there is kept before, as commitlog/<physical offset>-<store time>.damaged in the repair's folder under cometmq/removed. These files are also
- * the list of what is to be filled, when the journal is carried out: filling twice writes the same bytes.
+ * The old bytes are kept before, as commitlog/<physical offset>-<store time>.damaged in the repair's folder under
+ * cometmq/removed. These files are also the list of the places to fill, when the journal is carried out: filling twice
+ * writes the same bytes.
  *
  * Threads: the holder of the store's lock.
  * Way:     damage -> [cmq_repair_fill] -> kept aside -> fillers in the log
@@ -27,7 +28,7 @@
 #define SHORT_TOPIC "C"   /* where a record was so small that the other does not fit */
 #define FILLER_BYTES_MIN (CMQ_RECORD_BYTES_MIN + (int64_t)sizeof SHORT_TOPIC - 1)
 
-/* ---- what is to be filled ---- */
+/* ---- places to fill ---- */
 
 static cmq_status CMQ_MUST_CHECK add_fill(cmq_repair *repair, cmq_repair_fill fill)
 {
@@ -155,7 +156,7 @@ static cmq_status CMQ_MUST_CHECK fill_one(const cmq_repair_filling *of, const cm
     return CMQ_OK;
 }
 
-/* What the name of a kept file says, and its length; false: it is none of those. */
+/* The place and time in the name of a kept file, and its length; false: not such a file. */
 static bool parse_kept(const char *name, cmq_repair_fill *fill)
 {
     char expected[KEPT_NAME_BYTES];

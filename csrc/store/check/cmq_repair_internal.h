@@ -1,4 +1,4 @@
-/* cmq_repair_internal: what the files of the repair share:
+/* cmq_repair_internal: declarations private to the files of the repair:
  *
  *   cmq_repair.c         lock, sizes, the order of it all
  *   cmq_repair_build.c   the walk over the log; queues and index beside the old ones
@@ -22,7 +22,7 @@
 /* The folders that are built anew. */
 extern const char *const cmq_repair_folders[CMQ_REPAIR_FOLDERS];
 
-/* What is written down before the swap: enough to carry it out. */
+/* The journal of the swap: enough to carry it out. */
 typedef struct cmq_repair_journal {
     char stamp[CMQ_REPAIR_STAMP_BYTES];   /* the folder under cometmq/removed */
     int64_t segment_bytes;
@@ -79,7 +79,8 @@ cmq_status CMQ_MUST_CHECK cmq_repair_pending(cmq_fs *fs, const char *root, bool 
 
 /* ---- cmq_repair_fill.c ---- */
 
-/* Remember that [from, end) of the log is to be filled; counts it in the report. Places too small for a record are left as they are. */
+/* Note [from, end) of the log for filling; counts it in the report. Places too small for a record are left as they
+ * are. */
 cmq_status CMQ_MUST_CHECK cmq_repair_note_fill(cmq_repair *repair, int64_t from, int64_t end, int64_t store_ms);
 /* Keep what lies at the places noted, durably, in the repair's side folder: which is also the list for cmq_repair_fill_log. */
 cmq_status CMQ_MUST_CHECK cmq_repair_keep_fills(cmq_repair *repair);
@@ -109,7 +110,7 @@ cmq_status CMQ_MUST_CHECK cmq_repair_copy(cmq_fs *fs, const char *from, int64_t 
 /* Rename, or copy and remove where the two are on different file systems; durable but for the names. */
 cmq_status CMQ_MUST_CHECK cmq_repair_move(cmq_fs *fs, const char *from, const char *to);
 
-/* Remove a folder with all in it; fine when there is none. */
+/* Remove a folder with its content; no error when it is missing. */
 cmq_status CMQ_MUST_CHECK cmq_repair_remove_tree(cmq_fs *fs, const char *path);
 
 /* Make cometmq/removed/<stamp> with a stamp that no other has. */

@@ -1,7 +1,8 @@
 /* cmq_repair_sizes: which sizes the queue and index files get that a repair builds.
  *
- * Mostly cmq_layout_probe tells. Where queue or index files contradict each other (one was cut short, say), a store does not open; a repair makes
- * them all anew and may go by the most common length. What the caller sets counts before all files.
+ * Mostly cmq_layout_probe finds them. Where queue or index files contradict each other (one was cut short, say), a
+ * store does not open; a repair makes them all anew and may go by the most common length. The caller's settings count
+ * before all files.
  *
  * Threads: any; nothing is kept.
  */
@@ -53,7 +54,7 @@ static bool is_digits(const char *name, size_t digits)
     return length == digits;
 }
 
-/* What the files of `digits` digits in a folder vote for; `levels` of folders are in between. */
+/* Collect the votes of a folder's files with names of `digits` digits; `levels` of folders are in between. */
 static cmq_status CMQ_MUST_CHECK ask_folder(cmq_fs *fs, const char *folder, int levels, size_t digits, uint64_t unit, votes *of)
 {
     char **names;
@@ -79,7 +80,7 @@ static cmq_status CMQ_MUST_CHECK ask_folder(cmq_fs *fs, const char *folder, int 
     return status;
 }
 
-/* A size of derived files: what is set, what most files have, upstream's default. */
+/* A size of derived files: the given one, else that of most files, else upstream's default. */
 static cmq_status CMQ_MUST_CHECK choose(cmq_fs *fs, const char *root, const char *folder, uint64_t unit, int64_t given, int64_t normal, int64_t *size_out)
 {
     char path[CMQ_PATH_BYTES];

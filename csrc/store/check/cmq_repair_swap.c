@@ -1,5 +1,5 @@
-/* cmq_repair_swap: what a repair decided is written down, durably, in cometmq/repair, and then carried out. Whoever comes next carries out what is
- * left: the next repair, or the next opening for writing.
+/* cmq_repair_swap: a repair's decisions are journaled, durably, in cometmq/repair, and then carried out. The next
+ * repair, or the next opening for writing, carries out the rest.
  *
  * Each step may be done again: a folder is swapped while its new one lies in cometmq/rebuild; segments behind the cut are moved while they are
  * there; blanking zeros is nothing; fillers are the same bytes again; checkpoint and point are written anew.
@@ -294,7 +294,7 @@ static cmq_status CMQ_MUST_CHECK forget_journal(const swap *of)
     if (status == CMQ_OK) status = cmq_fs_remove(of->fs, path);
     if (status == CMQ_OK) status = cmq_path_join(path, of->root, CMQ_SIDE_FOLDER);
     if (status == CMQ_OK) status = cmq_fs_sync_directory(of->fs, path);
-    /* What is left of the building is of no use to anyone now. */
+    /* The rest of the building is of no use now. */
     if (status == CMQ_OK) status = cmq_repair_remove_tree(of->fs, of->built);
     return status;
 }
@@ -305,7 +305,7 @@ static cmq_status CMQ_MUST_CHECK carry_out(const swap *of)
     cmq_status status = cmq_checkpoint_load(of->fs, of->root, &now);
     if (status != CMQ_OK) return status;
     const uint32_t crc = cmq_checkpoint_crc(&now);
-    /* A broker has recovered and used the store since: what was decided then is not true any more. What was moved stays kept. */
+    /* A broker has recovered and used the store since: the decisions are not valid any more. Moved files stay kept. */
     if (crc != of->journal->checkpoint_before && crc != of->journal->point.checkpoint_crc) return forget_journal(of);
     status = cmq_durable_point_forget(of->fs, of->root);
     if (status == CMQ_OK) status = cmq_follow_forget(of->fs, of->root);

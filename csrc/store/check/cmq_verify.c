@@ -171,7 +171,7 @@ static void check_tail(cmq_verification *v)
 
 /* ---- the whole ---- */
 
-/* What can be checked, and what cannot because somebody is writing. */
+/* Set the limits of the checks: some are impossible beside a writer. */
 static void set_limits(cmq_verification *v)
 {
     cmq_store *store = v->store;

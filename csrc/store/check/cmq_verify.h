@@ -3,12 +3,13 @@
  * One walk over the log in physical order, with every CRC; beside it the index, whose entries are in the same order; for each record the unit that
  * its queue's file has for it; afterwards the units that no record asked for, and the index's chains. Nothing is written.
  *
- * Files are checked as they are: what opening would complete or cut in memory is named, too. What an opening after a crash puts right by itself
- * (records behind the last flush that no queue has yet) is a note, not a problem.
+ * Files are checked as they are: places that opening would complete or cut in memory are named, too. Records that an
+ * opening after a crash repairs (those behind the last flush that no queue has yet) are a note, not a problem.
  *
  * Memory:  1.3 KiB per queue with records, and a file's hash slots; nothing grows with the messages.
- * Threads: any, beside a writer too, ours or a Java broker: what is checked is what was confirmed, and had its units in files, when the call began.
- * Source:  spec store 1 to 4; what upstream leaves behind: docs/decisions/0003.
+ * Threads: any, beside a writer too, ours or a Java broker: the records checked were confirmed, and had their units in
+ *          files, when the call began.
+ * Source:  spec store 1 to 4; upstream's remains: docs/decisions/0003.
  */
 #ifndef CMQ_VERIFY_H
 #define CMQ_VERIFY_H
@@ -67,7 +68,7 @@ typedef struct cmq_verified {
 
 cmq_status CMQ_MUST_CHECK cmq_store_verify(cmq_store *store, const cmq_verify_options *options, cmq_verified *verified_out);
 
-/* "record", "unit-missing" …: what scripts read; static. */
+/* "record", "unit-missing" …: names for scripts; static. */
 const char *cmq_problem_name(cmq_problem_kind kind);
 
 #endif

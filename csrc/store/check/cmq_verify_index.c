@@ -79,7 +79,8 @@ cmq_status cmq_verify_load_index(cmq_verification *v)
     return CMQ_OK;
 }
 
-/* Take the hash off the record's keys; false when it is none of them. The same entry twice is upstream's dispatching the last message again. */
+/* Take the hash off the record's keys; false when it is not one of them. The same entry twice is upstream's dispatching
+ * the last message again. */
 static bool take_key(const cmq_pending_keys *keys, uint32_t hash, uint32_t *left, uint64_t *seen)
 {
     bool known = false;

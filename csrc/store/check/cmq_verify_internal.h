@@ -1,4 +1,4 @@
-/* cmq_verify_internal: what the files of the verification share:
+/* cmq_verify_internal: declarations private to the files of the verification:
  *
  *   cmq_verify.c         the walk over the log, its end, the call
  *   cmq_verify_queues.c  units against records
@@ -27,7 +27,7 @@ typedef struct cmq_verify_run {
     bool completed_at_opening;
 } cmq_verify_run;
 
-/* What is known of one queue. */
+/* The state of one queue. */
 typedef struct cmq_verify_queue {
     int64_t matched;          /* units that were right */
     int64_t next;             /* offset behind the last record; 0: none yet */

@@ -271,7 +271,7 @@ static cmq_status CMQ_MUST_CHECK check_unit(cmq_verification *v, const cmq_recor
     bool there;
     cmq_status status = state_of(v, raw, &state);
     if (status != CMQ_OK || state->gone) return status;
-    if (offset < state->next) {   /* the numbering begins anew: what was before belongs to a topic that was deleted */
+    if (offset < state->next) {   /* the numbering begins anew: earlier units belong to a deleted topic */
         if (state->missing.count > 0) note_superseded(v, state->missing.count, state->missing.first_phy);
         state->missing.count = 0;
     }

@@ -63,7 +63,7 @@ typedef struct page_head {
     _Atomic uint32_t crc;
 } page_head;
 
-/* Who writes. Changed only while the generation is 0. */
+/* The writer. Changed only while the generation is 0. */
 typedef struct page_writer {
     uint8_t boot_id[CMQ_BOOT_ID_BYTES];
     uint64_t inode;
@@ -312,7 +312,7 @@ void cmq_follow_begin(cmq_follow *follow, const cmq_follow_values *values)
     cmq_follow_wake(follow);
 }
 
-/* Open the page as it is, for a question; *follow_out NULL when there is none that is known. */
+/* Open the page as it is, for a question; *follow_out NULL when there is none of a known version. */
 static cmq_status look(cmq_fs *fs, const char *root, cmq_open_mode mode, cmq_follow *follow, cmq_file_info *info_out)
 {
     cmq_status status = map_page(fs, root, mode, follow);

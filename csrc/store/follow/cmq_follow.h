@@ -10,9 +10,10 @@
  * Queues that the writer deletes are announced there too, with the log's end at that moment: a follower that has come
  * so far forgets them, and takes later records of the same topic as a new life of it.
  *
- * The page also proves things to those who come later. It names its writer: the boot, the namespace and the process. And it remembers, over the
- * death of that writer, how far the log was acknowledged: what a writer confirmed under sync flush is on disk, and what one of this boot
- * confirmed is at least in the page cache. A copy of the page proves nothing, since it is another file.
+ * The page also proves things to those who come later. It names its writer: the boot, the namespace and the process.
+ * And it remembers, over the death of that writer, how far the log was acknowledged: bytes that a writer confirmed
+ * under sync flush are on disk, and those that one of this boot confirmed are at least in the page cache. A copy of the
+ * page proves nothing, since it is another file.
  *
  * Owns:       the file <root>/cometmq/follow; it is never shortened or replaced, because followers have it mapped.
  * Invariant:  within one generation confirmed_end, files_end and log_min never go back.
@@ -21,7 +22,7 @@
  *             snapshot and wait: any thread, on a writer's or a follower's handle; destroy comes after the last of
  *             them.
  * Way:        writer -> [cmq_follow] -> followers, waiting reads
- * Source:     ours. Never synced: what reaches the disk of it is true, and may be old.
+ * Source:     ours. Never synced: a state of it on disk is true, and may be old.
  */
 #ifndef CMQ_FOLLOW_H
 #define CMQ_FOLLOW_H
@@ -35,7 +36,7 @@
 
 typedef struct cmq_follow cmq_follow;
 
-/* What the page says; consistent within one generation. */
+/* The content of the page; consistent within one generation. */
 typedef struct cmq_follow_state {
     int64_t generation;        /* new, and larger, at each writer's opening; 0: a writer is opening just now, nothing
                                 * else is valid */
@@ -59,7 +60,7 @@ typedef enum cmq_follow_mode {
     CMQ_FOLLOW_POLLS = 2       /* may only read it: looks every few milliseconds */
 } cmq_follow_mode;
 
-/* What a generation begins with. */
+/* The first values of a generation. */
 typedef struct cmq_follow_values {
     int64_t now_ms;
     int64_t confirmed_end;
@@ -68,18 +69,20 @@ typedef struct cmq_follow_values {
     bool synced;               /* confirmed_end never passes what was synced */
 } cmq_follow_values;
 
-/* writer, right behind its lock: make or take over the page, and invalidate it: followers of an earlier writer stand still until cmq_follow_begin.
- * *follow_out owned: cmq_follow_destroy. */
+/* writer, right behind its lock: make or take over the page, and invalidate it: followers of an earlier writer wait
+ * until cmq_follow_begin. *follow_out owned: cmq_follow_destroy. */
 cmq_status CMQ_MUST_CHECK cmq_follow_take(cmq_fs *fs, const char *root, cmq_follow **follow_out);
 
-/* writer, once the log is recovered: a new generation with these first values; wakes everybody. What was acknowledged before is forgotten. */
+/* writer, once the log is recovered: a new generation with these first values; wakes everybody. Earlier
+ * acknowledgements are forgotten. */
 void cmq_follow_begin(cmq_follow *follow, const cmq_follow_values *values);
 
-/* What the page of a store proves to have been acknowledged: every byte of the log below was on disk, or is in the page cache of this boot; 0: nothing
- * is known. Whether anybody else has written the log since, the caller has to know. */
+/* The acknowledged end that the page of a store proves: every byte of the log below was on disk, or is in the page
+ * cache of this boot; 0: not known. The caller has to know whether anybody else has written the log since. */
 cmq_status CMQ_MUST_CHECK cmq_follow_acknowledged(cmq_fs *fs, const char *root, int64_t *end_out);
 
-/* With the store's lock: the log was changed on purpose, and the page proves nothing any more. Fine when there is none. */
+/* With the store's lock: the log was changed on purpose, and the page proves nothing any more. No error without a
+ * page. */
 cmq_status CMQ_MUST_CHECK cmq_follow_forget(cmq_fs *fs, const char *root);
 
 /* follower: CMQ_ERR_NOT_FOUND when there is no page, or none of this version (then follow as over a foreign writer). */
@@ -88,7 +91,8 @@ cmq_status CMQ_MUST_CHECK cmq_follow_open(cmq_fs *fs, const char *root, cmq_foll
 /* Whether the page is that of the process which holds the store's lock. */
 typedef enum cmq_follow_life {
     CMQ_FOLLOW_STALE = 0,      /* another process's, or of another boot, or closed */
-    CMQ_FOLLOW_LIKELY,         /* of this boot, and its writer beat lately; its process cannot be told from here */
+    /* of this boot, and its writer beat lately; its process cannot be identified from here */
+    CMQ_FOLLOW_LIKELY,
     CMQ_FOLLOW_PROVEN          /* the holder is the very process that the page names */
 } cmq_follow_life;
 

@@ -1,17 +1,20 @@
 /* cmq_follower: a read-only store: where its view ends, and how it grows while somebody else writes.
  *
  * Four sources say how far may be read:
- *   page      a writer of ours publishes its confirmed end in cometmq/follow; units that it has not yet written to files are derived from the log.
- *   foreign   a Java broker holds the lock. It tells nobody what is confirmed, but it makes a queue unit only for a confirmed record: we walk
- *             the log and stop at the first record whose unit is not in its queue file.
+ *   page      a writer of ours publishes its confirmed end in cometmq/follow; units that it has not yet written to files
+ *             are derived from the log.
+ *   foreign   a Java broker holds the lock. It publishes no confirmed end, but it makes a queue unit only for a
+ *             confirmed record: we walk the log and stop at the first record whose unit is not in its queue file.
  *   static    nobody holds the lock: the end is the last whole record.
- *   opening   a writer of ours has the lock and recovers: the end is the last whole record, and the view stands still until the page says more.
+ *   opening   a writer of ours has the lock and recovers: the end is the last whole record, and the view stays there
+ *             until the page has more.
  *
  * Bytes behind a cut may be whole records of before the cut. Walking starts at a segment's start, which is always a record's, and stops where a store
  * time falls back, unless cmq_stale_record finds a proof that it is the broker's clock which stepped back.
  *
- * What a writer of ours deletes (a topic, queues that are empty) it announces in the page, with the log's end at that moment. The view forgets those
- * queues when it has come so far, neither before nor after: later records of the same name begin anew.
+ * A writer of ours announces its deletions (a topic, queues that are empty) in the page, with the log's end at that
+ * moment. The view forgets those queues when it has come so far, neither before nor after: later records of the same
+ * name begin anew.
  *
  * Invariant: the view never passes what its source confirms, and never goes back within one generation of the writer.
  * Threads:   refresh_mutex makes one refresher at a time, which is the "writer" of the queues' tails; readers go on beside it.
@@ -44,8 +47,8 @@ static cmq_status find_page(cmq_store *store)
     return status == CMQ_ERR_NOT_FOUND ? CMQ_OK : status;
 }
 
-/* Who has the lock. A writer of ours takes the guard first: for some microseconds nobody can say which process it is, as otherwise only of another process-id
- * namespace, whose page is all that tells of it. */
+/* The holder of the lock. A writer of ours takes the guard first: for some microseconds its process is unknown, as
+ * otherwise only that of a writer in another process-id namespace, which only its page identifies. */
 static cmq_status probe_writer(cmq_store *store, int64_t *holder_out, bool *ours_out)
 {
     cmq_status status = CMQ_OK;
@@ -184,7 +187,7 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     /* Below a page's end each record is confirmed, also one of a time at which a Java broker's clock stepped back. */
     const bool told = store->source == CMQ_FOLLOW_SOURCE_PAGE;
     if (!told && view.store_timestamp_ms < store->newest_ms && !cmq_stale_record_is_live(store, store->walked, limit)) status = CMQ_END;
-    /* What a killed writer left: of the view's opening, or of the writer that it followed. */
+    /* The remains of a killed writer: of the view's opening, or of the writer that it followed. */
     const bool unclean = store->opening.was_unclean || store->generation != 0;
     if (!told && unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
     if (status == CMQ_OK) cmq_dispatch_learn(store, &view, &facts);
@@ -202,7 +205,8 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
 
 static cmq_status walk_to(cmq_store *store, int64_t limit, walk_mode mode)
 {
-    /* What is confirmed by a page was checked by its writer, if it is surely the page of the one who writes; anything else may be half a record. */
+    /* Records that a page confirms were checked by its writer, if it is certainly the current writer's page; any other
+     * may be half a record. */
     const unsigned checks = store->source == CMQ_FOLLOW_SOURCE_PAGE && store->page_proven ? 0 : CMQ_RECORD_CHECK_BODY_CRC;
     cmq_status status = CMQ_OK;
     while (status == CMQ_OK) status = walk_step(store, limit, mode, checks);
@@ -360,7 +364,7 @@ static cmq_status walk_replaced(cmq_store *store, int64_t limit)
     return status;
 }
 
-/* `page`: what a writer of ours says; NULL without one. */
+/* `page`: of a writer of ours; NULL without one. */
 static cmq_status grow(cmq_store *store, int64_t limit, const cmq_follow_state *page)
 {
     const int64_t min = cmq_log_min(store->log);

@@ -11,8 +11,9 @@
  * the caller's own look will show, an unconfirmed one makes A list the queue itself. W adds once per hold of the writer lock, after all its units: the
  * queues that it put units into are noted meanwhile.
  *
- * Why no signal is missed. Whoever confirms moves the confirmed end, adds to `meeting`, and looks at signal_end; who lists or takes sets signal_end,
- * adds, and looks at the confirmed end. A deletion and an add meet in the queue's byte of marks itself.
+ * Why no signal is missed. A thread that confirms moves the confirmed end, adds to `meeting`, and reads signal_end; one
+ * that lists or takes sets signal_end, adds, and reads the confirmed end. A deletion and an add meet in the queue's
+ * byte of marks itself.
  */
 #include "store/follow/cmq_watch.h"
 
@@ -47,7 +48,7 @@ struct cmq_watcher {
     void *context;
     _Atomic bool live;               /* changed under the writer lock and both mutexes */
     pthread_mutex_t signal_mutex;    /* held while the signal is given; outside `mutex` */
-    pthread_mutex_t mutex;           /* what follows. The innermost lock */
+    pthread_mutex_t mutex;           /* guards the fields below. The innermost lock */
     uint8_t *states;                 /* by the queue's index */
     uint32_t state_count;
     listed *ring;
@@ -118,7 +119,8 @@ cmq_status cmq_watcher_create(cmq_watcher **watcher_out, cmq_store *store, cmq_w
     cmq_watches *all = store->watches;
     *watcher_out = NULL;
     if (all == NULL) return cmq_fail(CMQ_ERR_READ_ONLY, "a store that was opened read-only has no watchers");
-    pthread_mutex_lock(&store->writer_mutex);   /* who appends knows for a whole hold of the writer lock whether there are watchers */
+    /* an append may rely on the existence of watchers for a whole hold of the writer lock */
+    pthread_mutex_lock(&store->writer_mutex);
     cmq_watcher *free_one = NULL;
     for (uint32_t i = 0; i < CMQ_WATCHERS_MAX && free_one == NULL; i++)
         if (!atomic_load_explicit(&all->watchers[i].live, memory_order_relaxed)) free_one = &all->watchers[i];
@@ -336,7 +338,7 @@ uint32_t cmq_watcher_take(cmq_watcher *watcher, cmq_queue **queues_out, uint32_t
             watcher->first++;
             next_end = NO_SIGNAL;
         }
-        watcher->signalled = next_end <= confirmed;   /* no room for it: the caller comes again without a signal */
+        watcher->signalled = next_end <= confirmed;   /* no room for it: the caller calls again without a signal */
         if (watcher->signalled) next_end = NO_SIGNAL;
         atomic_store_explicit(&watcher->signal_end, next_end, memory_order_relaxed);
         meet(watcher->all);

@@ -8,16 +8,18 @@
  *   cmq_watcher_take -> queues
  *
  * A watch is one-shot: a queue that was taken is watched no more. A queue is listed at most once however many wait for it. Listed are also
- *   - every queue that is new (whoever waits for a name without a queue learns of it without having added anything), with its first unit;
- *   - a watched queue that is deleted (cmq_queue_deleted); its name's next life is a new queue.
+ *   - every queue that is new (a watcher that waits for a name without a queue learns of it without having added
+ *   anything), with its first unit; - a watched queue that is deleted (cmq_queue_deleted); its name's next life is a
+ *   new queue.
  * A queue may be listed once more than there was a reason for; never less.
  *
  * Invariant: after add has returned, every unit that a look at cmq_queue_max made since then does not show lists the queue. Listing allocates
  *            nothing, as add made room for it.
  * Cost:      nobody watches in this store: a load per batch of appends. Watchers, but none of this queue: a byte of the queue's first line per
  *            unit, and two atomic additions per batch. Memory: 1 byte per queue of the store and 16 per watched queue, for each watcher.
- * Threads:   add, take: the watcher's one thread. The signal comes from any thread that appends, deletes or adds, without any lock that add, take or
- *            an append needs; it must be short, and must not call this module. create, destroy: any thread, none of the watcher's calls under way.
+ * Threads:   add, take: the watcher's one thread. The signal comes from any thread that appends, deletes or adds,
+ *            without any lock that add, take or an append needs; it must be short, and must not call this module.
+ *            create, destroy: any thread, while no other call of the watcher runs.
  * Way:       cmq_append, cmq_queue_delete -> [cmq_watch] -> cmq_commit (confirmed) -> signal -> loops, delay service
  */
 #ifndef CMQ_WATCH_H

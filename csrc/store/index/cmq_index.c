@@ -254,7 +254,8 @@ cmq_status cmq_index_create(cmq_index **index_out, const cmq_index_options *opti
     return CMQ_OK;
 }
 
-/* Files that were made for room but never used. What cannot be removed is an empty index file, which does no harm. */
+/* Remove files that were made for room but never used. One that cannot be removed is an empty index file, which does no
+ * harm. */
 static void drop_pending(cmq_index *index)
 {
     for (uint32_t i = 0; i < index->pending_count; i++) {
@@ -571,7 +572,7 @@ void cmq_index_at(const cmq_index *index, cmq_index_position *position_out)
 static cmq_status flush_file(cmq_index_file *file, int64_t *full_end_ms)
 {
     cmq_index_position position;
-    cmq_index_file_position(file, &position);   /* before the sync: what is put meanwhile may or may not be durable */
+    cmq_index_file_position(file, &position);   /* before the sync: entries put meanwhile may or may not be durable */
     if (file->synced != position.count) {
         const cmq_status status = cmq_index_file_sync(file);
         if (status != CMQ_OK) return status;

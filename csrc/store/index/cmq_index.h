@@ -45,7 +45,7 @@ typedef struct cmq_index_key {
     uint32_t hash;           /* cmq_index_hash of jhash("topic#key") */
 } cmq_index_key;
 
-/* Where the index stands: what a durable point remembers. All zero: no files. */
+/* The index's position, as kept in a durable point. All zero: no files. */
 typedef struct cmq_index_position {
     int64_t file_name;       /* the 17 digits of the newest file, as a number */
     int32_t count;           /* its header's index count (next entry to write) */

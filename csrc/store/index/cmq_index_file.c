@@ -183,7 +183,7 @@ cmq_status cmq_index_file_create(cmq_fs *fs, const char *path, int64_t name, int
     if (status != CMQ_OK) {
         const cmq_error error = *cmq_last_error();
         cmq_index_file_release(file);
-        /* What stays behind when this fails too is a file without entries, which load accepts. */
+        /* When this fails too, a file without entries stays behind, which load accepts. */
         if (cmq_fs_remove(fs, path) != CMQ_OK)
             return cmq_fail(status, "%s (and %s could not be removed)", error.text, path);
         return cmq_fail(status, "%s", error.text);
@@ -293,7 +293,7 @@ static int32_t seconds_since(int64_t begin_ms, int64_t store_ms)
     return seconds > INT32_MAX ? INT32_MAX : (int32_t)seconds;
 }
 
-/* What changes from key to key, in registers instead of memory that the map's stores might alias. */
+/* Fields that change from key to key, in registers instead of memory that the map's stores might alias. */
 typedef struct put_run {
     uint8_t *entry;      /* where entry `number` goes */
     int64_t begin_ms;
@@ -370,8 +370,8 @@ void cmq_index_file_entry(const cmq_index_file *file, int32_t number, cmq_index_
 
 /* ---- rewind ---- */
 
-/* What the slots say of entries below a count. Read by pieces, not through the map, which has random access advised: cold,
- * its five thousand pages would come one by one (1.5 s against 0.1). */
+/* The slots' references to entries below a count. Read by pieces, not through the map, which has random access advised:
+ * cold, its five thousand pages would come one by one (1.5 s against 0.1). */
 typedef struct slot_scan {
     uint64_t used;       /* lead to an entry below the count */
     uint64_t behind;     /* lead elsewhere: their bits are set */
@@ -409,7 +409,7 @@ static cmq_status read_slots(const cmq_index_file *file, int32_t count, uint8_t 
 static cmq_status repair_slots(cmq_index_file *file, int32_t count, uint64_t used_then, uint8_t *piece, slot_scan *scan)
 {
     cmq_status status = CMQ_OK;
-    /* A header that counts fewer than there are is none to go by: look through all. */
+    /* A header that counts fewer than there are is useless: look through all. */
     uint64_t missing = used_then >= scan->used ? used_then - scan->used : scan->behind;
     for (int32_t end = count; end > 1 && missing > 0 && scan->behind > 0 && status == CMQ_OK;) {
         const int32_t begin = end - 1 > SCAN_ENTRIES ? end - SCAN_ENTRIES : 1;

@@ -6,9 +6,8 @@
  *
  * Owns:       the mapping, until the last reference is dropped; a descriptor only while the writer needs it: thousands of index files
  *             have one or two.
- * Invariant:  whatever the bytes are, no access leaves the mapping: slot and entry numbers are checked before use, and
- *             a chain only goes down. The writer stores entry, slot (release), header fields, count (release) in this
- *             order.
+ * Invariant:  no access leaves the mapping, for any bytes: slot and entry numbers are checked before use, and a chain
+ *             only goes down. The writer stores entry, slot (release), header fields, count (release) in this order.
  * Threads:    put, reserve, set: the writer. position, find: any thread, in any process. references: any thread.
  * Source:     upstream's IndexFile, IndexHeader; spec store 4.1, 4.2, 4.5.
  */
@@ -56,7 +55,7 @@ cmq_status CMQ_MUST_CHECK cmq_index_file_create(cmq_fs *fs, const char *path, in
 void cmq_index_file_hold(cmq_index_file *file);
 void cmq_index_file_release(cmq_index_file *file);   /* NULL is fine */
 
-/* writer: close the descriptor; what needs it opens it again. */
+/* writer: close the descriptor; functions that need it open it again. */
 void cmq_index_file_close_file(cmq_index_file *file);
 
 /* flush: make all stores durable. CMQ_ERR_LIMIT when the process has no descriptor left: then nothing was tried. */
@@ -69,8 +68,8 @@ void cmq_index_file_position(const cmq_index_file *file, cmq_index_position *pos
 /* writer: set the header (a rolled file's first values, a rewind). */
 void cmq_index_file_set(cmq_index_file *file, const cmq_index_position *position);
 
-/* writer: make sure that entries below `number` and all slots have blocks on disk. What stood in entries from the count
- * on is gone. */
+/* writer: make sure that entries below `number` and all slots have blocks on disk. The content of entries from the
+ * count on is lost. */
 cmq_status CMQ_MUST_CHECK cmq_index_file_reserve(cmq_index_file *file, int32_t number);
 
 /* writer: put keys; they fit and room is reserved. */
@@ -91,7 +90,7 @@ cmq_status CMQ_MUST_CHECK cmq_index_file_cut(cmq_index_file *file, int64_t log_e
 /* reader: entry `number` in [1, count); store_ms has the one-second granularity. */
 void cmq_index_file_entry(const cmq_index_file *file, int32_t number, cmq_index_key *key_out);
 
-/* What a walk looks for. */
+/* The target of a walk. */
 typedef struct cmq_index_file_wanted {
     uint32_t hash;
     int64_t begin_ms, end_ms;   /* store time, both inclusive; an entry that is up to 999 ms early still counts */

@@ -267,7 +267,7 @@ cmq_status cmq_log_refresh(cmq_log *log)
     cmq_status status = find_files(log, &found);
     if (status == CMQ_OK) status = settle_empty_last(log, &found);
     const int64_t min = found.count > 0 ? found.files[0].start : atomic_load_explicit(&log->min, memory_order_relaxed);
-    /* An empty store tells nobody the length of its files: what was assumed at opening may turn out wrong. */
+    /* An empty store does not show the length of its files: the one assumed at opening may turn out wrong. */
     if (status == CMQ_OK && found.count > 0 && atomic_load_explicit(&log->table, memory_order_relaxed) == NULL &&
         found.files[0].bytes != (uint64_t)log->segment_bytes)
         status = cmq_fail(CMQ_ERR_CLOSED, "the store was empty when it was opened here, and now has segments of %llu bytes where %lld were assumed; "
@@ -305,8 +305,8 @@ cmq_status cmq_log_reopen_replaced(cmq_log *log, int64_t start, bool *reopened_o
 
 /* ---- the cut, and retention ---- */
 
-/* The removal is durable before anything else changes: of two removals the second alone may survive a power loss, and leave a gap; and queue files
- * whose records come back would be missed. */
+/* The removal is durable before anything else changes: of two removals the second alone may survive a power loss, and
+ * leave a gap; and queue files whose records come back would be missed. */
 static cmq_status remove_durably(cmq_log *log, int64_t start)
 {
     const cmq_segment *segment = cmq_log_segment_at(log, start);
@@ -393,7 +393,8 @@ cmq_status cmq_log_delete_first(cmq_log *log)
     if (min + log->segment_bytes >= cmq_log_last_file_end(log)) return CMQ_END;
     const cmq_status status = remove_durably(log, min);
     if (status != CMQ_OK) return status;
-    /* First move min, then drop: a reader that still sees the pointer can pin it, one that does not is told "below min". */
+    /* First move min, then drop: a reader that still sees the pointer can pin it, one that does not gets "below
+     * min". */
     atomic_store_explicit(&log->min, min + log->segment_bytes, memory_order_release);
     drop_segment(log, min);
     return CMQ_OK;

@@ -81,7 +81,8 @@ cmq_status CMQ_MUST_CHECK cmq_log_claim(cmq_log *log, uint32_t bytes, uint8_t **
 /* The same within the current segment: CMQ_AGAIN also where that has no room left. */
 cmq_status CMQ_MUST_CHECK cmq_log_claim_here(cmq_log *log, uint32_t bytes, uint8_t **into_out, int64_t *phy_out);
 
-/* Before a batch of several claims that must not cross a segment, nor be told CMQ_AGAIN between: room for all of them. Statuses as above. */
+/* Before a batch of several claims that must not cross a segment, nor get CMQ_AGAIN between: room for all of them.
+ * Statuses as above. */
 cmq_status CMQ_MUST_CHECK cmq_log_claim_together(cmq_log *log, uint32_t bytes);
 
 /* The claimed bytes are a record now (or several); moves `end`. */

@@ -171,7 +171,7 @@ static cmq_status CMQ_MUST_CHECK pass_blank(cmq_log_walk *walk)
     return CMQ_OK;
 }
 
-/* A record that the lot's bytes do not hold: how many it takes, 0 when it is none. */
+/* A record beyond the lot's bytes: how many bytes it takes, 0 when it is not a record. */
 static int64_t bytes_wanted(const uint8_t *at, int64_t have, int64_t left)
 {
     if (have < CMQ_RECORD_BLANK_BYTES_MIN) return left < CMQ_RECORD_BLANK_BYTES_MIN ? 0 : CMQ_RECORD_BLANK_BYTES_MIN;

@@ -25,7 +25,8 @@ typedef struct cmq_walklot {
     uint32_t count;
 } cmq_walklot;
 
-/* Begin at a record's start. checks: as cmq_record_parse's. unclean: records that lost a sector of topic or properties are none. *walk_out owned: cmq_log_walk_close. */
+/* Begin at a record's start. checks: as cmq_record_parse's. unclean: records that lost a sector of topic or properties
+ * do not count. *walk_out owned: cmq_log_walk_close. */
 cmq_status CMQ_MUST_CHECK cmq_log_walk_open(cmq_store *store, int64_t from, unsigned checks, bool unclean, cmq_log_walk **walk_out);
 
 /* The next lot. CMQ_END: cmq_log_walk_end says where, and why. CMQ_ERR_IO: the log cannot be read further. */

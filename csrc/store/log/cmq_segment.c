@@ -43,7 +43,7 @@ cmq_status cmq_segment_family_create(cmq_segment_family **family_out)
 void cmq_segment_family_release(cmq_segment_family *family)
 {
     if (family == NULL) return;
-    /* acq_rel: whoever frees must see all that other holders did with the segments. */
+    /* acq_rel: the thread that frees must see all that other holders did with the segments. */
     if (atomic_fetch_sub_explicit(&family->references, 1, memory_order_acq_rel) != 1) return;
     for (cmq_segment *segment = family->first; segment != NULL;) {
         cmq_segment *next = segment->next;

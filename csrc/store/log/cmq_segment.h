@@ -2,8 +2,8 @@
  *
  * Owns:       one mapping, from open or create until the last pin is gone; one descriptor, only while bytes come in: a log of thousands of segments
  *             has two or three.
- * Invariant:  a segment's memory (not its mapping) lives until its family is released and every pin of every segment is gone, so a reader that
- *             holds a stale pointer may always try to pin it, and is told when it is too late.
+ * Invariant:  a segment's memory (not its mapping) lives until its family is released and every pin of every segment is
+ *             gone, so a reader that holds a stale pointer may always try to pin it, and fails when it is too late.
  * Threads:    pin and unpin from any thread; the rest by the log's writer or, where said, the prewarming helper.
  * Way:        cmq_log -> [cmq_segment] -> readers
  */
@@ -30,8 +30,9 @@ typedef enum cmq_segment_access {
     CMQ_SEGMENT_MAPPED_AGAIN    /* an existing file as MAPPED has it */
 } cmq_segment_access;
 
-/* Open or (STAGED, MAPPED) create the file `path` of `bytes` that starts at `start`. A file of another length is CMQ_ERR_SETTING. Where one is to be
- * created, what a failed creation left there is emptied first. Creation syncs the directory. The result has one pin, the log's own. */
+/* Open or (STAGED, MAPPED) create the file `path` of `bytes` that starts at `start`. A file of another length is
+ * CMQ_ERR_SETTING. Before a creation, a file left by a failed one is emptied first. Creation syncs the directory. The
+ * result has one pin, the log's own. */
 cmq_status CMQ_MUST_CHECK cmq_segment_open(cmq_segment_family *family, cmq_fs *fs, const char *path, int64_t start, int64_t bytes,
                                            cmq_segment_access access, cmq_segment **segment_out);
 

@@ -22,8 +22,8 @@ cmq_status CMQ_MUST_CHECK cmq_abort_present(cmq_fs *fs, const char *root, bool *
  * `abort.bak`. */
 cmq_status CMQ_MUST_CHECK cmq_abort_create(cmq_fs *fs, const char *root, int64_t pid);
 
-/* Remove `abort`; fine when there is none. Only when log, queues and index agree and are durable: upstream trusts its
- * absence. */
+/* Remove `abort`; no error when it is missing. Only when log, queues and index agree and are durable: upstream trusts
+ * its absence. */
 cmq_status CMQ_MUST_CHECK cmq_abort_remove(cmq_fs *fs, const char *root);
 
 #endif

@@ -27,7 +27,7 @@ typedef struct cmq_checkpoint {
     int64_t confirm_phy;       /* last confirm offset, as recovery wrote it: not the end of the log (spec store 1.6) */
     uint8_t unknown[CMQ_CHECKPOINT_BYTES - CMQ_CHECKPOINT_KNOWN_BYTES];
     uint64_t file_bytes;       /* the file's length when loaded; 0: none. Another length than 4096 is read as upstream
-                                * does: what is missing is zero */
+                                * does: missing bytes are zero */
     bool present;              /* there was a file */
 } cmq_checkpoint;
 

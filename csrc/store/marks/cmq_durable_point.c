@@ -8,8 +8,8 @@
  *   116 sizes: segment_bytes, queue_file_bytes, batch_file_bytes, ext_file_bytes i64, index_slots, index_entries i32
  *   156 queues_also u64   164 index_missing_from, index_missing_end i64   180 crc32 of the first 24 bytes   184 crc32 of the bytes before
  *
- * What every later version keeps are the first 24 bytes with their crc32 at 180. With the flag "newer only" set there, who does not know the version
- * leaves the store alone; without it, he does without the point. Nothing sets it yet.
+ * Every later version keeps the first 24 bytes with their crc32 at 180. With the flag "newer only" set there, a program
+ * that does not know the version leaves the store alone; without it, it ignores the point. Nothing sets the flag yet.
  *
  * Versions that are still read: 3 has no index_missing, and its crc32 at 164; 2 has no sizes either, and its crc32 at 116.
  */

@@ -30,7 +30,7 @@ typedef struct cmq_durable_point {
     bool has_also;
     uint32_t checkpoint_crc;   /* cmq_checkpoint_crc of what we wrote last: differs when another program has written it since */
     bool clean;                /* written by a close: nothing lies behind P */
-    bool marks;                /* what is appended behind P carries a property CRC wherever it could be mistaken for torn */
+    bool marks;                /* records behind P carry a property CRC wherever they could be mistaken for torn */
     bool has_queues;           /* there were files under consumequeue/ */
     bool has_batch_queues;     /* … and under batchconsumequeue/ */
 

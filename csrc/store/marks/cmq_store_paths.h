@@ -1,5 +1,5 @@
-/* cmq_store_paths: the paths of a store that its operator names, resolved once. They may be, or lie behind, symbolic links; what
- * lies below them may not (see base/cmq_file.h).
+/* cmq_store_paths: the paths of a store that its operator names, resolved once. They may be, or lie behind, symbolic
+ * links; paths below them may not (see base/cmq_file.h).
  *
  * Owns:    the resolved texts until freed.
  * Threads: one.

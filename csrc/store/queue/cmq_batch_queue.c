@@ -1,4 +1,4 @@
-/* cmq_batch_queue: what is different in a queue of 46-byte units: units are dense, and an offset is found by binary
+/* cmq_batch_queue: the differences of a queue of 46-byte units: units are dense, and an offset is found by binary
  * search on their bases.
  *
  *   i64 phy | i32 bytes | i64 tags code | i64 store time | i64 base offset | i16 messages | i32 -1 | i32 0

@@ -2,8 +2,8 @@
  *
  * Owns:       the descriptors and mappings of its entries; an entry lives until it was evicted or dropped and its last
  *             user let go.
- * Invariant:  an entry that somebody uses is never closed; so a file that retention deletes stays readable for those
- *             who have it.
+ * Invariant:  an entry that somebody uses is never closed; so a file that retention deletes stays readable for its
+ *             users.
  * Bound:      unused entries beyond the bound are closed, the longest unused first. Entries in use may exceed it.
  * Threads:    any; a short lock per part of the cache, never held during a system call.
  * Source:     spec native.md 7: open, pwrite and close 6.3 us against 1.9 us with an open descriptor; a whole map per

@@ -100,7 +100,8 @@ __attribute__((noinline)) static void put_long(cmq_queue *queue, int64_t phy, in
 void cmq_queue_put(cmq_queue *queue, int64_t phy, int32_t bytes, int64_t tags_code, int64_t store_ms, int32_t count)
 {
     CMQ_ASSERT(next_position(queue) < queue->room_until);
-    /* Before `next`: who sees the unit sees where the last record ends. A filler says nothing about the log. */
+    /* Before `next`: a reader that sees the unit sees where the last record ends. A filler says nothing about the
+     * log. */
     if (__builtin_expect(tags_code != CMQ_GAP_TAGS_CODE, 1))
         atomic_store_explicit(&queue->last_end, phy + bytes, memory_order_release);
     if (__builtin_expect(queue->tail.unit_words != CMQ_QUEUE_WORDS, 0)) {
@@ -236,7 +237,7 @@ static bool fetch_tail(const cmq_queue *queue, int64_t from, uint32_t count, cmq
     return true;
 }
 
-/* Replace addresses of the extension by what they say; what is unknown keeps its address. */
+/* Replace addresses of the extension by their tags codes; unknown ones stay. */
 static void resolve_all(const cmq_queue *queue, cmq_unit *units, uint32_t count)
 {
     cmq_queue_extension_window window;
@@ -310,7 +311,7 @@ bool cmq_unit_ends_after(void *context, const cmq_unit *unit, cmq_status *status
     return unit->bytes > *(const int64_t *)context - unit->phy;
 }
 
-/* The first unit in [at, high) that is no filler; *position_out is high when there is none. Fillers come in runs. */
+/* The first unit in [at, high) that is not a filler; *position_out is high when there is none. Fillers come in runs. */
 static cmq_status CMQ_MUST_CHECK next_real(cmq_queue *queue, int64_t at, int64_t high, cmq_unit *unit_out,
                                            int64_t *position_out)
 {

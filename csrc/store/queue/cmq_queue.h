@@ -81,7 +81,7 @@ cmq_status CMQ_MUST_CHECK cmq_queues_create(cmq_queues **queues_out, const cmq_q
  * RocksDB folder is CMQ_ERR_NOT_STORE. */
 cmq_status CMQ_MUST_CHECK cmq_queues_load(cmq_queues *queues);
 
-/* Whom to tell of watched queues that are deleted (cmq_watches.h). */
+/* Notified of watched queues that are deleted (cmq_watches.h). */
 typedef struct cmq_watches cmq_watches;
 void cmq_queues_set_watches(cmq_queues *queues, cmq_watches *watches);
 
@@ -103,7 +103,7 @@ cmq_status CMQ_MUST_CHECK cmq_queues_require(cmq_queues *queues, cmq_slice topic
 uint32_t cmq_queues_count(const cmq_queues *queues);
 cmq_queue *cmq_queues_at(const cmq_queues *queues, uint32_t index);
 
-/* reader: what a queue is. The topic is NUL-terminated, static for the queue's life. */
+/* reader: a queue's identity. The topic is NUL-terminated, static for the queue's life. */
 const char *cmq_queue_topic(const cmq_queue *queue);
 uint32_t cmq_queue_topic_bytes(const cmq_queue *queue);
 int32_t cmq_queue_id(const cmq_queue *queue);
@@ -145,11 +145,11 @@ int64_t cmq_queues_gaps(const cmq_queues *queues);   /* filler units made by rep
 cmq_status CMQ_MUST_CHECK cmq_queue_start_at(cmq_queue *queue, int64_t offset);
 
 /* After load: for every queue find the last good unit whose record ends at or before `end` and whose ordinal order is
- * right, forget what lies behind (its bytes stay until end_recover), correct the min offsets to log_min, rebuild next offsets.
- * `dispatched_end_out`: the largest record end of all queues (upstream's D), 0 when there is none. What recovery reads
- * again comes back by its reput. Behind `whole_end` (of a record, too) a power loss may have taken units: the place of a
- * simple queue's unit tells its ordinal, so those that are missing come back there; a queue of batches ends before the
- * first. */
+ * right, forget what lies behind (its bytes stay until end_recover), correct the min offsets to log_min, rebuild next
+ * offsets. `dispatched_end_out`: the largest record end of all queues (upstream's D), 0 when there is none. Records
+ * that recovery reads again come back by its reput. Behind `whole_end` (of a record, too) a power loss may have taken
+ * units: the place of a simple queue's unit tells its ordinal, so those that are missing come back there; a queue of
+ * batches ends before the first. */
 cmq_status CMQ_MUST_CHECK cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, int64_t whole_end,
                                              int64_t *dispatched_end_out);
 
@@ -173,7 +173,7 @@ cmq_status CMQ_MUST_CHECK cmq_queues_truncate(cmq_queues *queues, int64_t log_en
  * other processes find in the files what they found before. */
 cmq_status CMQ_MUST_CHECK cmq_queues_end_recover(cmq_queues *queues);
 
-/* writer, with no flush under way: forget a topic: its queues are deleted with their folders, durably; a later require
+/* writer, while no flush runs: forget a topic: its queues are deleted with their folders, durably; a later require
  * starts again at 0. Their files go later (cmq_queues_empty_trash). CMQ_ERR_NOT_FOUND. */
 cmq_status CMQ_MUST_CHECK cmq_queues_delete_topic(cmq_queues *queues, cmq_slice topic);
 
@@ -204,7 +204,7 @@ cmq_status CMQ_MUST_CHECK cmq_queues_flush(cmq_queues *queues, int64_t confirmed
 bool cmq_queues_has_trash(const cmq_queues *queues);
 cmq_status CMQ_MUST_CHECK cmq_queues_empty_trash(cmq_queues *queues, uint32_t removals);
 
-/* flush: a sync failed; what it should have made durable may be lost, and no later sync tells. */
+/* flush: a sync failed; its bytes may be lost, and no later sync reports that. */
 bool cmq_queues_sync_failed(const cmq_queues *queues);
 
 /* Retention: delete files (never a queue's last) whose last unit's record starts below min_phy, then correct every min
@@ -255,7 +255,7 @@ cmq_status CMQ_MUST_CHECK cmq_queue_scan(cmq_queue *queue, int64_t from, int64_t
                                          uint32_t hash_count, uint64_t examine_max, cmq_unit *units_out,
                                          uint32_t capacity, uint32_t *count_out, int64_t *next_out);
 
-/* What consumequeue_ext says about the unit at `offset`: its Bloom bit map (0 bytes: none), tags code and store time.
+/* The entry of consumequeue_ext of the unit at `offset`: its Bloom bit map (0 bytes: none), tags code and store time.
  * CMQ_ERR_NOT_FOUND when the unit has no extension or it is gone; CMQ_ERR_TOO_LARGE when the map does not fit (32,767
  * bytes always do). */
 cmq_status CMQ_MUST_CHECK cmq_queue_ext(cmq_queue *queue, int64_t offset, int64_t confirmed_end, uint8_t *map_out,

@@ -1,14 +1,14 @@
 /* cmq_queue_delete: queues that go: a topic's, those that have expired, and in a follower those that another process has
  * deleted. See cmq_queue.h for the contract.
  *
- * A topic whose queues all go is renamed, folder and all, to cometmq/deleted/<number>: one step, while the writer waits.
- * Its files, of which there may be tens of thousands, are removed there afterwards, some at a time (cmq_queues_empty_trash):
- * each removal is a millisecond on a busy disk. What a crash or a close leaves there is removed by the next writer. Where
- * a folder cannot be renamed as a whole (a queue of it stays, a foreign folder is in it, another file system) its queues
- * are removed at once.
+ * A topic whose queues all go is renamed, folder and all, to cometmq/deleted/<number>: one step, while the writer
+ * waits. Its files, of which there may be tens of thousands, are removed there afterwards, some at a time
+ * (cmq_queues_empty_trash): each removal is a millisecond on a busy disk. Files that a crash or a close leaves there
+ * are removed by the next writer. Where a folder cannot be renamed as a whole (a queue of it stays, a foreign folder is
+ * in it, another file system) its queues are removed at once.
  *
  * Durability: the deletion is durable on return; the removals in cometmq/deleted need not be.
- * Threads:    delete, forget: the writer, with no flush under way. empty_trash: flush.
+ * Threads:    delete, forget: the writer, while no flush runs. empty_trash: flush.
  */
 #include <errno.h>
 #include <inttypes.h>

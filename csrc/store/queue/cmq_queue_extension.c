@@ -198,7 +198,7 @@ static cmq_status CMQ_MUST_CHECK walk(const cmq_queue *queue, int64_t start, int
 }
 
 /* An address in the queue whose unit is gone: new units must not get addresses that old units have, so they go on in
- * the file behind it. What is left of the files stays only if that file can follow them. */
+ * the file behind it. The remaining files stay only if that file can follow them. */
 static cmq_status CMQ_MUST_CHECK skip_lost(cmq_queue *queue, cmq_queue_extension *ext, int64_t lost)
 {
     const int64_t file_bytes = queue->set->file_bytes[CMQ_FOLDER_EXT];

@@ -119,7 +119,7 @@ cmq_status cmq_queue_file_map(const cmq_queue *queue, int64_t start, bool must, 
 
 /* ---- writing ---- */
 
-/* Make the file's units below `end` fillers; what is one already is not written. */
+/* Make the file's units below `end` fillers; existing fillers are not written again. */
 static cmq_status CMQ_MUST_CHECK write_fillers(cmq_file *file, int64_t end, bool *written_out)
 {
     uint8_t fillers[FILLER_CHUNK_UNITS * CMQ_UNIT_BYTES] = {0}, there[sizeof fillers];
@@ -268,7 +268,7 @@ cmq_status cmq_queue_file_remove(const cmq_queue *queue, cmq_queuefolder folder,
     if (status == CMQ_OK) status = cmq_fs_remove(queue->set->fs, path);
     if (status == CMQ_ERR_NOT_FOUND) status = CMQ_OK;
     if (folder == CMQ_FOLDER_SIMPLE) cmq_queue_sums_remove(queue, start);
-    cmq_queue_file_drop(queue, folder, start);   /* after the removal: who opened it in between gets it out of the cache again */
+    cmq_queue_file_drop(queue, folder, start);   /* after the removal: an opening in between may have cached it */
     return status;
 }
 

@@ -4,7 +4,7 @@
  *   <root>/consumequeue/<topic>/<queue id>/<20 digits: byte offset at which the file starts>
  *
  * Owns:       nothing of its own: descriptors and mappings are the set's caches'.
- * Invariant:  files are made at full length, sparse; they are contiguous; what was never written reads as zero.
+ * Invariant:  files are made at full length, sparse; they are contiguous; bytes that were never written read as zero.
  * Durability: writing notes what is unsynced; cmq_queue_flush syncs it.
  * Threads:    read and map: any. The others: with the queue's lock, or before readers exist.
  */

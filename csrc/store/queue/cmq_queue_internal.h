@@ -1,4 +1,4 @@
-/* cmq_queue_internal: what the files of the queue module share: the structs, locks and the parts' functions. Nobody
+/* cmq_queue_internal: private to the files of the queue module: the structs, locks and the parts' functions. Nobody
  * else includes it but cmq_watch.c, for a queue's marks.
  *
  * Parts
@@ -65,7 +65,7 @@ typedef struct cmq_batch_queue {
 } cmq_batch_queue;
 
 struct cmq_queue {
-    /* The first cache line: what a put and a read of the tail touch. */
+    /* The first cache line: the fields that a put and a read of the tail touch. */
     cmq_queue_tail tail;                /* 32 bytes: ring, next, flushed, kind, … */
     _Atomic int64_t last_end;          /* where the last unit's record ends; fillers do not count; 0: none yet */
     int64_t room_until;                /* writer: room was made for positions below */
@@ -139,7 +139,7 @@ struct cmq_queues {
     bool sync_failed;                 /* flush: an fsync failed; nothing is durable any more */
     bool sync_due[CMQ_FOLDER_COUNT];  /* flush: no descriptor was left to sync files of these folders: all of their file system is synced next time */
     _Atomic bool has_trash;           /* cometmq/deleted holds something */
-    bool trash_made;                  /* writer, with no flush under way */
+    bool trash_made;                  /* writer, while no flush runs */
     uint32_t trash_next;              /* likewise: the next name in it */
     cmq_watches *watches;             /* NULL in a read-only set, and where nobody may watch */
     pthread_mutex_t locks[CMQ_QUEUE_LOCKS];
@@ -264,7 +264,7 @@ void cmq_queue_readable(cmq_queue *queue, int64_t confirmed_end, int64_t *low_ou
 cmq_status CMQ_MUST_CHECK cmq_queue_place(cmq_queue *queue, int64_t offset, int64_t confirmed_end,
                                           int64_t *position_out, int64_t *high_out, int64_t *offset_out);
 
-/* What a missing file is to those who call the module: damage. */
+/* A missing file is damage to callers of the module. */
 cmq_status cmq_queue_told(cmq_status status);
 
 /* reader: whether a read of `position` failed because retention, here or in the process that writes, took its file
@@ -279,8 +279,8 @@ static inline bool cmq_unit_is_filler(const cmq_unit *unit)
 /* writer, with the queue's lock: an empty tail at `position`, all below in the files. */
 void cmq_queue_reset_tail(cmq_queue *queue, int64_t position);
 
-/* With the queue's lock: write units [flushed, end) to the files. What was written stays written when it fails part
- * way. */
+/* With the queue's lock: write units [flushed, end) to the files. After a failure part way, written units stay
+ * written. */
 cmq_status CMQ_MUST_CHECK cmq_queue_write_tail(cmq_queue *queue, int64_t end);
 
 /* writer: free cold rings until the pool's use is low enough or `look_at` queues were looked at. */

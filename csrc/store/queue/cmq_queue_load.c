@@ -1,8 +1,8 @@
-/* cmq_queue_load: what queues and files a store directory has, from names and lengths alone.
+/* cmq_queue_load: finds the queues and files of a store directory, from names and lengths alone.
  *
  * Rules (upstream's, spec store 1.1 to 1.3, 3.9): folders that are no queue ids are skipped; every regular file in a
- * queue's folder must be one of its files; another length is a wrong setting. Empty files are what a crash leaves of a
- * file that was being made: they are removed. Names with a gap (an unsynced creation or removal was lost) are noted for
+ * queue's folder must be one of its files; another length is a wrong setting. Empty files are left by a crash while a
+ * file was being made: they are removed. Names with a gap (an unsynced creation or removal was lost) are noted for
  * recovery, which knows which side is worth keeping.
  */
 #include <errno.h>

@@ -123,8 +123,8 @@ static int64_t end_in_page(look *of, int64_t page, int64_t page_end, const uint8
     return end;
 }
 
-/* Bisect [low, high), whose first unit belongs, for the last page whose first unit does. *ordered_out false: what was
- * seen is not in order. */
+/* Bisect [low, high), whose first unit belongs, for the last page whose first unit does. *ordered_out false: the units
+ * read are not in order. */
 static cmq_status CMQ_MUST_CHECK bisect_pages(const look *of, int64_t low, int64_t high, int64_t *page_out,
                                               bool *ordered_out)
 {
@@ -481,7 +481,7 @@ cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, 
 
 /* ---- cutting ---- */
 
-/* What the units below the new end say about the queue. */
+/* Learn the queue's state from the units below the new end. */
 static cmq_status CMQ_MUST_CHECK learn_last(cmq_queue *queue)
 {
     const int64_t next = cmq_queue_tail_next(&queue->tail);

@@ -7,10 +7,10 @@
  * cmq_tag_scan, which makes it several
  *         times slower, and is then looked at through what it resolves to; unknown passes. So each mapped file is
  *         looked through for addresses once, and scanned at full speed when it has none.
- * Damage: a block of a mapped file that differs from its sum (cmq_queue_sums) passes whole, empty units too, and so does
- *         what is read, or lies behind the last complete block, where a unit's size is impossible, and a part of a file with
- *         a page that cannot be read: its records, which the caller looks at, know their tags. So a damaged unit is an error
- *         or a message, never a skip.
+ * Damage: a block of a mapped file that differs from its sum (cmq_queue_sums) passes whole, empty units too, and so do
+ *         units that are read, or lie behind the last complete block, where a unit's size is impossible, and a part of
+ *         a file with a page that cannot be read: its records, which the caller looks at, know their tags. So a damaged
+ *         unit is an error or a message, never a skip.
  */
 #include <stddef.h>
 
@@ -161,8 +161,8 @@ static bool has_sums(const scan *of, int64_t start, int64_t at, int64_t flushed)
            start * CMQ_UNIT_BYTES + cmq_queue_sums_block_end(queue, (at - start) * CMQ_UNIT_BYTES) <= flushed * CMQ_UNIT_BYTES;
 }
 
-/* One step over units of a file, up to `end` at most; *at moves. The units were flushed before the step began: what a
- * window read earlier shows of them may be what was there before. */
+/* One step over units of a file, up to `end` at most; *at moves. The units were flushed before the step began: a window
+ * read earlier may show older bytes in their place. */
 static cmq_status CMQ_MUST_CHECK step_files(scan *of, int64_t *at, int64_t end)
 {
     cmq_queue *queue = of->queue;
@@ -279,7 +279,7 @@ static bool compare_reached(void *context, const cmq_unit *unit, cmq_status *sta
 {
     border *of = context;
     const bool reached = of->compare(of->context, unit, status) >= 0;
-    /* the search narrows from above: the last one told is the first that reached */
+    /* the search narrows from above: the last one passed is the first that reached */
     if (reached) of->offset = unit->offset;
     return reached;
 }

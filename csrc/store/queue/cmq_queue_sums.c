@@ -61,7 +61,7 @@ static cmq_status CMQ_MUST_CHECK open_to_write(const cmq_queue *queue, int64_t s
     return status == CMQ_OK ? cmq_file_open(queue->set->fs, path, CMQ_OPEN_CREATE, file_out) : status;
 }
 
-/* What is missing afterwards is not known: a failure is none. */
+/* Missing sums are unknown: a failure is not an error. */
 static void write_sums(const cmq_queue *queue, int64_t start, int64_t first, const uint8_t *images, size_t count)
 {
     cmq_file *file;
@@ -126,7 +126,7 @@ static sums *sums_of(const cmq_queue *queue, cmq_cachedfile *mapped)
     return there;
 }
 
-/* Read the sums anew; what is not there stays as it is. */
+/* Read the sums anew; missing ones stay as they are. */
 static void read_sums(const cmq_queue *queue, int64_t start, sums *of)
 {
     char path[CMQ_PATH_BYTES];

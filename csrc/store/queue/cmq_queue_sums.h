@@ -38,9 +38,10 @@ static inline int64_t cmq_queue_sums_block_end(const cmq_queue *queue, int64_t a
     return end < file_bytes ? end : file_bytes;
 }
 
-/* Up to where bytes [from, end) of the mapped file may be scanned: at least one unit; `from` when the block of the first unit differs from its sum.
- * `whole_end`: bytes below are in the file; a block that ends behind it has no sum yet. What was found right is not looked at again in this
- * mapping, and what a scan may not reach is not looked at yet. */
+/* Up to where bytes [from, end) of the mapped file may be scanned: at least one unit; `from` when the block of the
+ * first unit differs from its sum. `whole_end`: bytes below are in the file; a block that ends behind it has no sum
+ * yet. Blocks found right are not checked again in this mapping, and blocks that a scan may not reach are not checked
+ * yet. */
 int64_t cmq_queue_sums_sound_until(const cmq_queue *queue, cmq_cachedfile *mapped, int64_t start, int64_t from, int64_t end, int64_t whole_end);
 
 #endif

@@ -92,7 +92,7 @@ static cmq_status CMQ_MUST_CHECK grow(cmq_queue_table *table, cmq_queueslots *ol
         cmq_queue *queue = atomic_load_explicit(&old->slots[i], memory_order_relaxed);
         if (queue != NULL) atomic_store_explicit(slot_for(grown, queue), queue, memory_order_relaxed);
     }
-    grown->outgrown = old;   /* readers may still search in it; what is added later they find at their next call */
+    grown->outgrown = old;   /* readers may still search in it; they find later additions at their next call */
     atomic_store_explicit(&table->slots, grown, memory_order_release);
     return CMQ_OK;
 }

@@ -26,9 +26,9 @@ bool cmq_queue_tail_copy(const cmq_queue_tail *tail, int64_t from, uint32_t coun
         return false;
     if (from < next - (int64_t)ring->capacity) return false;
     copy_words(ring, tail->unit_words, from, count, into);
-    /* What was copied is good if at this moment its slots were neither used again nor the ring somebody else's. The
-     * slot of `from` is used again by the put at from + capacity, which goes on while next == from + capacity, and only
-     * once flushed. */
+    /* The copy is good if at this moment its slots were neither used again nor the ring somebody else's. The slot of
+     * `from` is used again by the put at from + capacity, which goes on while next == from + capacity, and only once
+     * flushed. */
     const int64_t next_after = atomic_load_explicit(&tail->next, memory_order_acquire);
     const int64_t safe_above = next_after - (int64_t)ring->capacity;
     if (from < safe_above) return false;

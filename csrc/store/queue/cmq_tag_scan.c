@@ -34,7 +34,7 @@ static inline bool is_in_set(const tag_set *set, uint32_t hash)
     return found;
 }
 
-/* What a loop tests; constant in each call, so that the compiler makes one loop per kind. */
+/* A loop's test; constant in each call, so that the compiler makes one loop per kind. */
 typedef enum test_kind { TEST_NOTHING, TEST_ONE, TEST_SET } test_kind;
 
 __attribute__((always_inline)) static inline size_t scan(const uint8_t *units, size_t count, const tag_set *set,
@@ -88,7 +88,7 @@ typedef size_t scan_function(const uint8_t *units, size_t count, const uint32_t 
 
 static scan_function choose_first;
 
-/* Relaxed everywhere: whoever reads an old value runs the choice once more and gets the same answer. */
+/* Relaxed everywhere: a thread that reads an old value repeats the choice and gets the same result. */
 static _Atomic(scan_function *) chosen = choose_first;
 
 static size_t choose_first(const uint8_t *units, size_t count, const uint32_t *hashes, size_t hash_count,

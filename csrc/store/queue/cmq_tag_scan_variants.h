@@ -1,6 +1,6 @@
-/* cmq_tag_scan_variants: what the files of cmq_tag_scan share with each other and with nobody else.
+/* cmq_tag_scan_variants: declarations private to the files of cmq_tag_scan.
  *
- * Invariant: a *_usable function answers for the running machine; a variant is called only when it said true.
+ * Invariant: a *_usable function answers for the running machine; a variant is called only when it returned true.
  * Way:       cmq_tag_scan.c (choice, portable) -> [this] -> cmq_tag_scan_x86.c
  */
 #ifndef CMQ_TAG_SCAN_VARIANTS_H

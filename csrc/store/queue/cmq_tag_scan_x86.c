@@ -1,7 +1,7 @@
 /* cmq_tag_scan_x86: the tag scan in 128-, 256- and 512-bit registers.
  *
- * Invariant: a block is as many units as a register has words; its five loads read its bytes and no more. What is left
- *            behind the last whole block goes to the portable loop.
+ * Invariant: a block is as many units as a register has words; its five loads read its bytes and no more. Units behind
+ *            the last whole block go to the portable loop.
  * Way:       a unit is five words, and five has no divisor in common with 4, 8 or 16: the tag words of a block stand
  *            in that many different lanes of its five loads, so blends bring them together where a gather would read
  *            them one by one. They come in a turned order, which matters only in a block that has a match. Hashes are

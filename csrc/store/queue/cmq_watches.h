@@ -1,4 +1,5 @@
-/* cmq_watches: the store's side of cmq_watch.h: what the writer, deletions and whoever confirms tell the watchers of a store.
+/* cmq_watches: the store's side of cmq_watch.h: notices of the writer, of deletions and of confirmations to the
+ * watchers of a store.
  *
  * Owns:    the watchers' memory, until the store goes; the queues that this hold of the writer lock put units into.
  * Threads: expect, note, list, forgotten: under the writer lock. notify: any thread, without the writer lock or another lock of the store.

@@ -1,9 +1,11 @@
 /* cmq_key_places: see cmq_key_places.h.
  *
- * What an index file covers are the records between the first and the last that it has keys of: puts come in the order of the log. Between two files
- * there are records without keys, or such as were lost with a file. Behind the last one a writer of ours has put every key before the record could be
- * seen; over any other store the records behind it are read. What recovery could not put again, since it lay before the place where it began to read,
- * is in the durable point for as long as the index lacks it: later keys may go on in the same file, whose first and last record then tell nothing.
+ * An index file covers the records between the first and the last that it has keys of: puts come in the order of the
+ * log. Between two files there are records without keys, or such as were lost with a file. Behind the last one a writer
+ * of ours has put every key before the record could be seen; over any other store the records behind it are read. The
+ * range of keys that recovery could not put again, as it lay before the place where it began to read, is in the durable
+ * point for as long as the index lacks it: later keys may go on in the same file, whose first and last record then
+ * prove nothing.
  */
 #include "store/read/cmq_key_places.h"
 
@@ -100,7 +102,7 @@ static bool is_kept_by_us(cmq_store *store)
     return !store->options.read_only || atomic_load(&store->source) == CMQ_FOLLOW_SOURCE_PAGE;
 }
 
-/* What recovery could not put again. A view has it from the writer's point. */
+/* Add the range that recovery could not put again. A view has it from the writer's point. */
 static cmq_status add_missing(cmq_store *store, int64_t confirmed, gap_list *list)
 {
     cmq_durable_point point = {.index_missing_from = store->opening.index_missing_from, .index_missing_end = store->opening.index_missing_end};
@@ -119,7 +121,7 @@ static cmq_status list_gaps(cmq_store *store, int64_t confirmed, gap_list *list)
     bool any = false, torn = false;
     for (uint32_t i = 0; i < files && status == CMQ_OK && !torn; i++) {
         cmq_index_file_info info;
-        if (cmq_index_file_at(store->index, i, &info) != CMQ_OK) break;   /* deleted meanwhile: what it covered is read */
+        if (cmq_index_file_at(store->index, i, &info) != CMQ_OK) break;   /* deleted meanwhile: its range is read */
         if (info.count <= 1) continue;
         torn = may_be_torn(store, &info);
         if (torn) break;

@@ -1,7 +1,8 @@
-/* cmq_key_places: where records with a key may lie: what the index says, and which parts of the log the index says nothing about.
+/* cmq_key_places: where records with a key may lie: the places in the index, and the parts of the log that the index
+ * does not cover.
  *
- * A key lookup by hand (cmq_store_find_key) may miss what the index lost, as upstream's does. A query may not: its result must be that of reading
- * everything and comparing. So whoever asks reads the gaps too.
+ * A key lookup by hand (cmq_store_find_key) may miss keys that the index lost, as upstream's does. A query may not: its
+ * result must be that of reading everything and comparing. So a query reads the gaps too.
  *
  * Way:     cmq_index -> [cmq_key_places] -> cmq_scan
  * Threads: any.

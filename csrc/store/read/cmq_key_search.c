@@ -226,7 +226,7 @@ cmq_status cmq_key_search_next(cmq_key_search *search, cmq_found_batch *batch)
     return status == CMQ_AGAIN || (status == CMQ_ERR_CORRUPT && batch->count > 0) ? CMQ_OK : status;
 }
 
-/* What both ways of searching begin with. */
+/* The common start of both ways of searching. */
 static cmq_status begin(cmq_store *store, cmq_key_search *search, const cmq_key_search_options *options)
 {
     if (store->index == NULL) return cmq_fail(CMQ_ERR_SETTING, "messageIndexEnable is off: this store keeps no index of keys");

@@ -1,5 +1,5 @@
-/* cmq_queue_membership: does a record's queue still have it? A deleted topic's records stay in the log and in the index until they expire, and one that is made
- * again begins anew: what lies before a queue's first record is not of that queue.
+/* cmq_queue_membership: does a record's queue still have it? A deleted topic's records stay in the log and in the index
+ * until they expire, and one that is made again begins anew: records before a queue's first are not of that queue.
  *
  * Threads: any.
  */

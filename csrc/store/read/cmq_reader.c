@@ -163,8 +163,8 @@ static void place_at(cmq_cursor *cursor, const cmq_read_start *start)
     cursor->counts_expired = true;
 }
 
-/* Queues that are there begin where they were told to; one that comes later, perhaps after a deletion of its topic, begins at its beginning.
- * The search goes on from the last hit, for the starts mostly have the queues' own order. */
+/* Existing queues begin at their given starts; one that comes later, perhaps after a deletion of its topic, begins at
+ * its beginning. The search goes on from the last hit, for the starts mostly have the queues' own order. */
 static cmq_status place_at_starts(cmq_reader *reader, const cmq_read_options *options)
 {
     uint32_t at = 0;
@@ -250,7 +250,7 @@ static cmq_status refill(cmq_reader *reader, cmq_cursor *cursor, int64_t confirm
     }
     if (status == CMQ_ERR_CORRUPT && was_deleted(reader, cursor->queue)) return CMQ_OK;
     if (status != CMQ_OK) return cmq_last_error()->status == CMQ_ERR_CLOSED ? CMQ_ERR_CLOSED : status;
-    /* Bounds by offset cut the buffer; what lies behind them never comes. */
+    /* Bounds by offset cut the buffer; units behind them never come. */
     for (uint32_t i = 0; i < cursor->count; i++) {
         const cmq_unit *unit = &cursor->units[i];
         const bool past = options->backwards ? unit->offset + unit->count <= first : unit->offset >= end;
@@ -468,7 +468,8 @@ static bool all_ended(const cmq_reader *reader)
     return true;
 }
 
-/* In a view: what looks damaged may be a unit or a record that another process changed since the unit was read, or that was cut. Once more, as it is now. */
+/* In a view: apparent damage may be a unit or a record that another process changed since the unit was read, or that
+ * was cut. Read it once more, as it is now. */
 static cmq_status look_again(cmq_reader *reader, cmq_found_batch *batch, cmq_cursor *cursor, cmq_found *found_out, bool *keep_out)
 {
     const cmq_error error = *cmq_last_error();
@@ -501,8 +502,8 @@ static cmq_status take_first(cmq_reader *reader, cmq_found_batch *batch)
     return settle_first(reader, reader->merged_end);
 }
 
-/* Most units need no more than this: the first cursor's, as long as they lie below the other cursors', in the segment that is pinned, and are sound.
- * Says how many were taken; what is left is for take_first to look at. */
+/* Most units need no more than this: the first cursor's, as long as they lie below the other cursors', in the segment
+ * that is pinned, and are sound. Returns how many were taken; the rest is left to take_first. */
 static uint32_t take_run(cmq_reader *reader, cmq_found_batch *batch)
 {
     const cmq_read_options *options = &reader->options;
@@ -588,7 +589,7 @@ void cmq_reader_close(cmq_reader *reader)
     free(reader);
 }
 
-/* What was found comes first: a failure behind it is met again by the next call. */
+/* Found messages come first: the next call meets a failure behind them again. */
 static cmq_status next_of(cmq_reader *reader, cmq_found_batch *batch, int64_t confirmed)
 {
     const cmq_status status =

@@ -16,7 +16,7 @@ typedef struct cmq_cursor {
     uint32_t at, count;    /* of units */
     bool done;             /* a bound was met: nothing more will come */
     bool ends;             /* the end offset has been reached */
-    bool counts_expired;   /* it was told where to begin, or has begun: what is gone by then is a loss */
+    bool counts_expired;   /* it has a given start, or has begun: messages gone by then are a loss */
     cmq_unit units[];
 } cmq_cursor;
 
@@ -49,7 +49,7 @@ struct cmq_reader {
     bool of_queues;              /* else the whole log */
     bool merged;                 /* the heap holds every cursor that has units below merged_end */
     int64_t merged_end;
-    int64_t expired;             /* messages that were to be read and are gone */
+    int64_t expired;             /* messages of the range that are gone */
 
     /* The segment that was read last, for fetching heads of records to come. Only addresses are made of it, but where a batch pins it too. */
     uint32_t fetch_units;        /* how many units ahead, in one cursor */

@@ -1,9 +1,9 @@
-/* cmq_reader_time: what part of a queue, or of the log, can hold messages of a span of store times.
+/* cmq_reader_time: the part of a queue, or of the log, that can hold messages of a span of store times.
  *
- * Store times rise along a log, but where the clock of a broker was set back they fall, and rise again from there: nothing can be searched for then. So
- * the part is found by samples: store times at some places, in order. Between two of them times lie between theirs, unless they fall; where a fall
- * shows, it is sampled more closely. One step of the samples on each side is added for falls that lie within a step.
- * Every record of the part is compared by itself.
+ * Store times rise along a log, but where the clock of a broker was set back they fall, and rise again from there:
+ * nothing can be searched for then. So the part is found by samples: store times at some places, in order. Between two
+ * of them times lie between theirs, unless they fall; where a fall shows, it is sampled more closely. One step of the
+ * samples on each side is added for falls that lie within a step. Every record of the part is compared on its own.
  *
  * Cost:     of a queue some 130 looks at a unit and its record, and at most 1/256 of its units more than match; of the log a look per segment, and a
  *           walk over segments in which times fall.

@@ -12,7 +12,7 @@
 
 #include "store/cmq_store_internal.h"
 
-/* Whose units are looked at; asked once for many. */
+/* The owner of the checked units; looked up once for many. */
 typedef struct cmq_unit_owner {
     const char *topic;
     uint32_t topic_bytes;

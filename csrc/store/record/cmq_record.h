@@ -1,7 +1,7 @@
 /* cmq_record: one record of the commit log: its layout, how it is written and how it is read.
  *
- * Invariant: what cmq_record_encode writes, cmq_record_parse accepts; parse never reads outside `available` and never
- *            trusts a length before it was compared with what is there.
+ * Invariant: cmq_record_parse accepts every record that cmq_record_encode writes; parse never reads outside `available`
+ *            and never trusts a length before it was compared with what is there.
  * Way:       append -> [cmq_record_measure, cmq_record_encode] -> log -> [cmq_record_peek, cmq_record_parse] ->
  *            dispatch, reads
  * Threads:   any; pure functions over memory of the caller.
@@ -22,7 +22,7 @@
 #define CMQ_RECORD_MAGIC_V2 0xDAA320ABu      /* topic length is two bytes; brokers before 5.1.0 stop at it */
 #define CMQ_RECORD_MAGIC_BLANK 0xCBD43194u   /* the rest of the segment is not used */
 
-/* Places that never move. What follows bornHost moves by CMQ_RECORD_IPV6_MORE for each IPv6 host before it. */
+/* Places that never move. Fields behind bornHost move by CMQ_RECORD_IPV6_MORE for each IPv6 host before them. */
 enum {
     CMQ_RECORD_AT_SIZE = 0,
     CMQ_RECORD_AT_MAGIC = 4,
@@ -82,7 +82,7 @@ typedef enum cmq_record_property_crc {
     CMQ_RECORD_PROPERTY_CRC_BATCH     /* the batch path of upstream, which leaves that out */
 } cmq_record_property_crc;
 
-/* What goes into a record. All slices are borrowed for the call. A batch fills it once and changes what differs.
+/* The content of a record. All slices are borrowed for the call. A batch fills it once and changes what differs.
  *
  * Properties are the concatenation of: the pair TAGS, if `tags` is not empty; the pair KEYS, if `keys` is not empty;
  * `properties`; `properties_more`. Where `properties` does not end with 0x02 and `properties_more` is not empty, a
@@ -131,7 +131,8 @@ CMQ_MUST_CHECK cmq_status cmq_record_measure(const cmq_record_fields *fields, cm
  * the same family, to into[0, sizes->record_bytes). Writes every byte of it and none behind. */
 void cmq_record_encode(uint8_t *into, const cmq_record_fields *fields, const cmq_record_sizes *sizes);
 
-/* What many records have in common: their head up to the body, the topic, the pair TAGS unless that differs, and properties. */
+/* The part that many records share: their head up to the body, the topic, the pair TAGS unless that differs, and
+ * properties. */
 #define CMQ_RECORD_MOULD_LEAD_MAX 512
 typedef struct cmq_record_mould {
     uint32_t head_bytes;
@@ -143,7 +144,8 @@ typedef struct cmq_record_mould {
     cmq_slice rest;                   /* properties behind TAGS and KEYS; borrowed */
 } cmq_record_mould;
 
-/* What differs from record to record, and its sizes from cmq_record_mould_measure. tags is empty where the mould has them. */
+/* The part that differs from record to record, and its sizes from cmq_record_mould_measure. tags is empty where the
+ * mould has them. */
 typedef struct cmq_record_cast {
     cmq_slice body, tags, keys;
     uint32_t record_bytes;
@@ -212,7 +214,7 @@ typedef struct cmq_record_view {
     cmq_slice properties;         /* with the property CRC, if there is one */
 } cmq_record_view;
 
-/* What cmq_record_parse checks beyond the lengths. */
+/* Checks of cmq_record_parse beyond the lengths. */
 enum {
     CMQ_RECORD_CHECK_BODY_CRC = 1u,       /* crc31 of a body that is not empty */
     CMQ_RECORD_CHECK_PROPERTY_CRC = 2u,   /* the property CRC must be there and right (upstream's forceVerifyPropCRC) */
@@ -226,8 +228,8 @@ enum {
  *   segment that is damage too.
  * CMQ_ERR_CORRUPT: no record; view_out->reason says which kind. The last error is set, with `physical_offset` as its
  *   offset.
- * `physical_offset` is where the record lies in the log, and is compared with what the record says; -1 takes any.
- * Whatever is returned other than CMQ_OK, all of *view_out but record_bytes, magic and reason is zero. */
+ * `physical_offset` is where the record lies in the log, and is compared with what the record says; -1 takes any. With
+ * any other status than CMQ_OK, all of *view_out but record_bytes, magic and reason is zero. */
 CMQ_MUST_CHECK cmq_status cmq_record_parse(const uint8_t *at, size_t available, int64_t physical_offset,
                                            unsigned checks, cmq_record_view *view_out);
 

@@ -28,7 +28,7 @@ const char *cmq_record_reason_text(cmq_record_reason reason)
     return "unknown";
 }
 
-/* What the first eight bytes say. */
+/* The first eight bytes. */
 typedef struct frame {
     uint32_t bytes;
     uint32_t magic;
@@ -115,7 +115,7 @@ static uint32_t read_crc_digits(cmq_slice digits)
     return value;
 }
 
-/* Whether the property CRC is right. Where there is none: whether it may be absent. */
+/* Whether the property CRC is right; without one, whether it may be absent. */
 static bool property_crc_holds(const uint8_t *at, const cmq_record_view *view, bool may_be_absent)
 {
     cmq_slice digits;

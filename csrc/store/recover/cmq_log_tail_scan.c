@@ -97,8 +97,8 @@ void cmq_store_learn_bounds(cmq_store *store)
     if (point.marks) store->marked_from = point.log_end;
 }
 
-/* Could the properties be those of a record that lost sectors? What was not written reads as zeros: to the end, where a write stopped half way; a
- * sector in the middle, where the power went. */
+/* Could the properties be those of a record that lost sectors? Unwritten bytes read as zeros: to the end, where a write
+ * stopped half way; a sector in the middle, where the power went. */
 static bool looks_torn(const cmq_store *store, const cmq_record_view *view)
 {
     if (memchr(view->topic.data, 0, view->topic.bytes) != NULL) return true;
@@ -134,7 +134,7 @@ bool cmq_store_is_torn(cmq_store *store, const cmq_record_view *view)
     if (proof == CMQ_RECORD_PROVEN) return false;
     if (proof == CMQ_RECORD_UNPROVEN && !cmq_record_has_zero(view)) return false;
     if (view->physical_offset >= store->marked_from) return true;   /* it had its proof when it was written */
-    /* Written by a program that left no proof, or took a producer's property for one: what follows decides. */
+    /* Written by a program that left no proof, or took a producer's property for one: the bytes behind it decide. */
     return (proof == CMQ_RECORD_CONTRADICTED || looks_torn(store, view)) && !is_continued(store, view);
 }
 
@@ -162,7 +162,7 @@ int64_t cmq_store_bytes_behind(cmq_store *store, int64_t end_of_log)
     while (next_window(file, end_of_log - cmq_segment_start(segment), available, &at, &end)) {
         const size_t bytes = bytes_to_last(data + at, end - at);
         if (bytes > 0) last = at + bytes;
-        if (cmq_map_guard_is_lost(data + at, end - at)) last = end;   /* whatever it was, zeros are not known */
+        if (cmq_map_guard_is_lost(data + at, end - at)) last = end;   /* lost bytes are not known to be zeros */
         at = end;
     }
     cmq_file_close(file);

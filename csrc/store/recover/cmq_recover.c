@@ -1,14 +1,15 @@
-/* cmq_recover: what a writer does when it opens: find the log's end, bring queues and index up to it, cut what is torn.
+/* cmq_recover: the recovery of a writer's opening: find the log's end, bring queues and index up to it, cut a torn
+ * tail.
  *
  *   1. Where to begin. Our durable point, if it is still true of this log: everything below it is in the files. Else upstream's rules: after an
- *      unclean end the newest segment whose first record is not newer than the checkpoint, after a clean one the newest that begins within
- *      what the queues cover.
+ *      unclean end the newest segment whose first record is not newer than the checkpoint, after a clean one the newest
+ *      that begins within the range that the queues cover.
  *   2. Read every record from there with its CRC; put its units and keys where they are missing.
  *   3. The first place that is no whole record is the end, if it can be a torn tail. If whole records that were once flushed lie behind it, it is
  *      damage in the middle: opening refuses, because cutting there would lose acknowledged messages.
- *   4. After a failed write or sync: write what was found anew (cmq_fence).
- *   5. Keep what lies behind the end, if a whole record is in it (cmq_removed).
- *   6. Cut queues and log to the end; what lay behind is made zero, so that stale records can never be taken for new ones.
+ *   4. After a failed write or sync: write the found records anew (cmq_fence). 5. Keep the bytes behind the end, if a
+ *   whole record is in them (cmq_removed). 6. Cut queues and log to the end; bytes behind it are zeroed, so that stale
+ *   records can never be taken for new ones.
  *
  * Invariant: nothing that a sync append acknowledged is lost; records found are exactly those between the first byte and the end.
  * Source:    upstream's DefaultMessageStore.load, CommitLog.recoverNormally and -Abnormally; spec store 5.4, 15. docs/decisions/0003.
@@ -30,8 +31,8 @@
 
 /* ---- where to begin ---- */
 
-/* The point of the last writer, if that was one of ours: what it says was durable. One for another checkpoint is of before a Java broker's visit, or of a
- * moment whose checkpoint a crash took. */
+/* The point of the last writer, if that was one of ours: its range was durable. One for another checkpoint is of before
+ * a Java broker's visit, or of a moment whose checkpoint a crash took. */
 bool cmq_store_last_point(cmq_store *store, cmq_durable_point *point_out)
 {
     bool found;
@@ -55,7 +56,8 @@ cmq_status cmq_store_refuse_lost_log(cmq_store *store)
     cmq_durable_point point;
     bool found;
     if (cmq_log_last_file_end(store->log) > cmq_log_min(store->log)) return CMQ_OK;
-    /* Whatever checkpoint it was stored for: no program that uses a store removes its last segment. A point that cannot be read knows of nothing. */
+    /* A point of any checkpoint will do: no program that uses a store removes its last segment. An unreadable point
+     * counts as none. */
     if (cmq_durable_point_load(store->fs, store->root, &point, &found) != CMQ_OK || !found) point.log_end = 0;
     if (point.log_end == 0 && store->checkpoint.physic_ms == 0) return CMQ_OK;
     return cmq_fail_at(CMQ_ERR_CORRUPT, 0,
@@ -309,7 +311,8 @@ static void miss_keys(cmq_store *store, int64_t from, int64_t end)
     if (end > opening->index_missing_end) opening->index_missing_end = end;
 }
 
-/* What was missing before this opening. Also a point that is not true any more says so: a broker that came between goes on in the same files. */
+/* Remember the keys that were missing before this opening. Even an outdated point names them: a broker that came
+ * between goes on in the same files. */
 static void remember_missing(cmq_store *store)
 {
     cmq_durable_point point;
@@ -328,7 +331,8 @@ static cmq_status recover_index(cmq_store *store, const cmq_durable_point *point
         *keys_from = cmq_index_end_phy(store->index);
         if (status != CMQ_ERR_CORRUPT) return status;
     }
-    if (trusted || unclean) {   /* upstream's rule: what a crash may have torn goes, and only what is read again comes back */
+    /* upstream's rule: files that a crash may have torn go, and only keys of records that are read again come back */
+    if (trusted || unclean) {
         int64_t rebuild_from;
         const cmq_status status = cmq_index_drop_newer(store->index, store->checkpoint.index_ms, &rebuild_from);
         if (status != CMQ_OK) return status;
@@ -451,8 +455,8 @@ static cmq_status prepare(cmq_store *store, const cmq_durable_point *point, bool
     return CMQ_OK;
 }
 
-/* After a failed write or sync, whatever is behind the last durable point may be in memory alone: also what a sync says is on disk. Before the log is
- * read: what is found then is what was written. */
+/* After a failed write or sync, all bytes behind the last durable point may be in memory alone, also those that a sync
+ * reported as written. Before the log is read: the records found then are those that were written. */
 static cmq_status rewrite_findings(cmq_store *store)
 {
     cmq_durable_point point;
@@ -460,8 +464,8 @@ static cmq_status rewrite_findings(cmq_store *store)
     return cmq_fence_rewrite(store, from, cmq_log_last_file_end(store->log));
 }
 
-/* Where the last point is not true, another program has been here, or the log was removed on purpose: what the page of before proves is of another log.
- * Durably, before the first point of this opening makes it believed again. */
+/* Where the last point is not true, another program has been here, or the log was removed on purpose: the old page's
+ * proofs are of another log. Durably, before the first point of this opening makes it believed again. */
 static cmq_status forget_foreign_page(cmq_store *store)
 {
     cmq_durable_point point;

@@ -278,7 +278,7 @@ static cmq_status CMQ_MUST_CHECK list_cuts(cmq_store *store, const char *newest,
         status = cmq_path_join(mark, cut->path, CMQ_REMOVED_RESTORED);
         if (status == CMQ_OK) status = cmq_repair_exists(store->fs, mark, &cut->restored);
         if (status == CMQ_OK) status = bytes_in(store->fs, cut->path, &cut->bytes);
-        cut->restored |= header.unfinished;   /* what lies in it lies in the log, too */
+        cut->restored |= header.unfinished;   /* its records are in the log, too */
         (*count_out)++;
     }
     cmq_fs_free_names(names, count);
@@ -334,7 +334,7 @@ cmq_status cmq_removed_keep(cmq_store *store, int64_t end, const char *reason, c
     if (count_records(store, end) == 0) return CMQ_OK;
     cmq_status status = begin(&k, end, reason);
     if (status == CMQ_OK) status = find_same(&k, &same);
-    /* What is over the bound, and what an attempt before left unfinished, makes room first. */
+    /* Cuts over the bound, and those that an earlier attempt left unfinished, make room first. */
     if (status == CMQ_OK && !same) status = keep_bound(store, "");
     if (status == CMQ_OK && !same) status = copy_cut(&k);
     else if (status == CMQ_OK) status = cmq_path_join(k.log, k.folder, "commitlog");

@@ -6,9 +6,11 @@
  *   cut                      a header: where, how much, when, why. Durable before a byte of the log is touched.
  * Repairs put what they cut into folders of the same shape, without the header (cmq_repair).
  *
- * Bounds:  CMQ_REMOVED_CUTS_MAX cuts of recovery, and CMQ_REMOVED_BYTES_MAX bytes in all but the newest. Beyond them the oldest goes, those that were
- *          restored first. What repairs put aside is the user's, and never touched.
- * Crash:   a folder without a sound header is none; the next recovery finds the log as it was, and keeps it again, in the same folder when it is whole.
+ * Bounds:  CMQ_REMOVED_CUTS_MAX cuts of recovery, and CMQ_REMOVED_BYTES_MAX bytes in all but the newest. Beyond them
+ *          the oldest goes, those that were restored first. Folders that repairs put aside are the user's, and never
+ *          touched.
+ * Crash:   a folder without a sound header does not count; the next recovery finds the log as it was, and keeps it
+ *          again, in the same folder when it is whole.
  * Threads: the holder of the store's lock, or tools that only list.
  * Source:  ours; docs/decisions/0003.
  */
@@ -41,8 +43,9 @@ typedef struct cmq_restore_options {
     void *context;
 } cmq_restore_options;
 
-/* Append the whole records of a folder under cometmq/removed again, durably, in the order of the log. A call that dies half way may be repeated: what
- * it appended comes twice then. CMQ_ERR_NOT_FOUND: no such folder, or no part of a log in it. */
+/* Append the whole records of a folder under cometmq/removed again, durably, in the order of the log. A call that dies
+ * half way may be repeated: its messages come twice then. CMQ_ERR_NOT_FOUND: no such folder, or no part of a log in
+ * it. */
 cmq_status CMQ_MUST_CHECK cmq_store_restore(cmq_store *store, const cmq_restore_options *options, cmq_restored *restored_out);
 
 #endif

@@ -1,7 +1,8 @@
 /* cmq_restore: appends the whole records of a folder under cometmq/removed again, as new messages.
  *
- * Their old places are taken: the log went on there. So they get new offsets and a new store time; topic, queue, body, properties, born time and hosts
- * are theirs. Read in windows by pread; a record is looked for wherever the bytes before are none, and counts where it says the right place.
+ * Their old places are taken: the log went on there. So they get new offsets and a new store time; topic, queue, body,
+ * properties, born time and hosts are theirs. Read in windows by pread; a record is searched wherever the bytes before
+ * are not one, and counts if its own place field is right.
  *
  * Way: cometmq/removed -> [cmq_restore] -> cmq_append
  */

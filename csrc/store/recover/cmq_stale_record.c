@@ -1,10 +1,11 @@
 /* cmq_stale_record: is a whole record whose store time falls back the log's own, or left from before a cut?
  *
- * A Java broker that recovers cuts its log and wipes nothing. What it appends then may end just where a record from before the cut begins, which is
- * whole and says the right place. Its queue offset may continue the queue, and its unit may still stand in the queue's file, for the broker does
- * not wipe those either. Only its time is older than what is before it. But so is the time of a live record where the broker's clock stepped back.
+ * A Java broker that recovers cuts its log and wipes nothing. Its next record may end just where a record from before
+ * the cut begins, which is whole and says the right place. Its queue offset may continue the queue, and its unit may
+ * still stand in the queue's file, for the broker does not wipe those either. Only its time is older than that of the
+ * record before it. But so is the time of a live record where the broker's clock stepped back.
  *
- * So a record that is older than one before it is taken only with a proof that the broker wrote it after what is before it:
+ * So a record that is older than one before it is accepted only with a proof that the broker wrote it after that one:
  *   - its place lies below an end that the log is known to have had: the newest segment's start (a cut removes later files), the `checkpoint`'s
  *     confirm offset, our durable point;
  *   - whole records lead on from it to one that is no older: time has caught up;
@@ -74,7 +75,7 @@ bool cmq_stale_record_is_live(cmq_store *store, int64_t phy, int64_t limit)
 {
     int64_t newer;
     if (phy < store->proven_end || phy == store->nothing_at) return true;
-    /* The same place again: what was looked through is not looked through again; where it has changed since, the windows tell. */
+    /* The same place again: records that were checked are not checked again; the windows detect changes since. */
     store->chain_end = follow_chain(store, store->chain_at == phy ? store->chain_end : phy, limit, &newer);
     store->chain_at = phy;
     if (newer >= 0) prove(store, newer);
@@ -125,7 +126,7 @@ cmq_status cmq_stale_record_watch(cmq_store *store)
     int64_t newer;
     if (store->watch == NULL) store->watch = malloc(sizeof *store->watch);
     if (store->watch == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory to follow a broker");
-    if (store->watch_taken && store->watch->at == store->walked) return CMQ_OK;   /* what has changed since stays changed */
+    if (store->watch_taken && store->watch->at == store->walked) return CMQ_OK;   /* changes since stay visible */
     cmq_tail_watch *watch = store->watch;
     watch->at = store->walked;
     store->watch_taken = true;
