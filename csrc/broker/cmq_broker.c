@@ -140,7 +140,8 @@ static cmq_status loop_begin(void *context, cmq_loop *loop, uint32_t index, void
     if (status == CMQ_OK) status = cmq_traffic_create(&l->traffic);
     if (status == CMQ_OK) status = cmq_holds_create(&l->holds, broker->options.holds_max);
     const cmq_pop_service_options none = {0}, *pops = broker->options.pops != NULL ? cmq_pop_service_options_of(broker->options.pops) : &none;
-    l->draw = index + (broker->options.pops != NULL ? (uint64_t)cmq_pop_service_now_ms(broker->options.pops) : 0);   /* by a clock that stands still: the same again */
+    /* by a frozen clock: the same again */
+    l->draw = index + (broker->options.pops != NULL ? (uint64_t)cmq_pop_service_now_ms(broker->options.pops) : 0);
     if (status == CMQ_OK) status = cmq_pop_waits_create(&l->pop_waits, pops->waits_max, pops->waits_key_max);
     if (status == CMQ_OK) status = cmq_pop_waits_create(&l->notices, pops->waits_max, pops->waits_key_max);
     if (status == CMQ_OK) status = cmq_pop_ack_run_create(&l->ack_run);

@@ -1,4 +1,4 @@
-/* cmq_broker: what a broker's loops serve themselves: sends, pulls, held pulls, progress and offsets of queues.
+/* cmq_broker: the requests that a broker's loops serve: sends, pulls, held pulls, progress and offsets of queues.
  *
  *     cmq_net -> request -+-> cmq_send      -> run of sends -> cmq_store_append -> answers, under sync flush when the disk has them (cmq_pending_replies)
  *                         +-> cmq_pull      -> cmq_queue_scan -> records copied into the connection's output
@@ -6,7 +6,8 @@
  *                         +-> cmq_offset_requests  -> cmq_offsets, cmq_queue
  *                         +-> everything else, and what needs a topic or group made first -> the control queue
  *
- * What it may decide by comes from the control plane through cmq_tables; it takes no lock of Python's and waits for nothing.
+ * The facts that it decides by come from the control plane through cmq_tables; it takes no lock of Python's and waits
+ * for nothing.
  *
  * Owns:      per loop the run of sends, the answers that wait for the disk and the holds; one thread that waits for the disk.
  * Invariant: a send is answered with success only when its message is on disk (flush sync), or in the log (async, or a message with WAIT=false).
@@ -56,9 +57,11 @@ typedef struct cmq_broker_options {
     int32_t transfer_bytes_memory;      /* maxTransferBytesOnMessageInMemory [262,144] */
     int32_t transfer_count_disk;        /* maxTransferCountOnMessageInDisk [8] */
     int32_t transfer_bytes_disk;        /* maxTransferBytesOnMessageInDisk [65,536] */
-    int64_t memory_bytes;               /* what lies so far behind the log's end counts as on disk [40 % of the machine's memory] */
+    /* messages so far behind the log's end count as on disk [40 % of the machine's memory] */
+    int64_t memory_bytes;
     uint32_t sends_waiting_max;         /* sends of one loop that wait for the disk [10,000]; further ones are answered with 2 */
-    int64_t staging_bytes_max;          /* what may wait for the disk in all [64 MiB]; further sends are answered with 2 */
+    /* bytes that may wait for the disk in all [64 MiB]; further sends are answered with 2 */
+    int64_t staging_bytes_max;
     int64_t flush_timeout_ms;           /* syncFlushTimeout [5000]: then a send is answered with 10 */
     cmq_timer *timer;                   /* NULL: timerWheelEnable=false; outlives the broker */
     bool lite_pull_off;                 /* litePullMessageEnable=false */
@@ -76,7 +79,8 @@ cmq_net_handler cmq_broker_handler(cmq_broker *broker);
  * again. Empty: every group. */
 cmq_status CMQ_MUST_CHECK cmq_broker_group_changed(cmq_broker *broker, cmq_slice group);
 
-/* Any thread: cmq_offsets_reset; pops that are held for the queue look again. A held pull is told of it by its next one. */
+/* Any thread: cmq_offsets_reset; pops that are held for the queue look again. A held pull's client learns of it by its
+ * next pull. */
 cmq_status CMQ_MUST_CHECK cmq_broker_reset_offset(cmq_broker *broker, const cmq_offset_key *key, int64_t offset);
 
 /* Any thread: store one message on the broker's own behalf (append->count is 1, its properties are CMQ_COLUMN_ONE or none): parked where it has a DELAY
@@ -99,8 +103,8 @@ typedef struct cmq_broker_counters {
 /* Any thread. */
 void cmq_broker_count(const cmq_broker *broker, cmq_broker_counters *counters_out);
 
-/* Any thread: what went in by topic and out by topic and group, loop by loop: one name may come once per loop. *loop and *cursor are 0 at first; 0: no
- * more. Names live as long as the server's loops. */
+/* Any thread: messages in by topic and out by topic and group, loop by loop: one name may come once per loop. *loop and
+ * *cursor are 0 at first; 0: no more. Names live as long as the server's loops. */
 uint32_t cmq_broker_list_traffic(const cmq_broker *broker, uint32_t *loop, uint32_t *cursor, cmq_traffic_item *items, uint32_t capacity);
 
 #endif

@@ -67,7 +67,8 @@ typedef struct cmq_scan_column {
 typedef struct cmq_scan_room cmq_scan_room;
 uint8_t *cmq_scan_room_take(cmq_scan_room *room, size_t bytes);   /* NULL: no memory, or above CMQ_SCAN_BODY_BYTES_MAX */
 
-/* Decompress `stored` by what sys_flag says. CMQ_ERR_CORRUPT when it is no such data, CMQ_ERR_TOO_LARGE above the limit; a text is set. */
+/* Decompress `stored` by the method of sys_flag. CMQ_ERR_CORRUPT when it is not such data, CMQ_ERR_TOO_LARGE above the
+ * limit; a text is set. */
 typedef cmq_status (*cmq_scan_decompress)(void *context, int32_t sys_flag, cmq_slice stored, cmq_scan_room *room);
 
 typedef struct cmq_scan_options {

@@ -136,7 +136,7 @@ cmq_load_remark cmq_load_remark_of(const cmq_command *command);
 
 CMQ_MUST_CHECK cmq_status cmq_load_conn_open(cmq_load *load, load_conn *conn);
 void cmq_load_conn_close(load_conn *conn);
-/* Room for `bytes` at the end of the output; then add to out_used what was used of it. NULL when there is no memory. */
+/* Room for `bytes` at the end of the output; then add the bytes used to out_used. NULL when there is no memory. */
 uint8_t *cmq_load_conn_reserve(load_conn *conn, size_t bytes);
 /* Send pending output; the part that does not fit waits for room. */
 CMQ_MUST_CHECK cmq_status cmq_load_conn_flush(cmq_load *load, load_conn *conn);

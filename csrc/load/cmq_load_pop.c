@@ -236,7 +236,8 @@ static cmq_status take_popped(cmq_load *load, load_conn *conn, const cmq_command
         cmq_record_view view;
         status = cmq_record_parse(body.data, body.bytes, -1, CMQ_RECORD_CHECK_BODY_CRC, &view);
         if (status != CMQ_OK)
-            return cmq_fail(CMQ_ERR_CORRUPT, "what was popped is no message: %s", status == CMQ_ERR_CORRUPT ? cmq_record_reason_text(view.reason) : "it is cut off");
+            return cmq_fail(CMQ_ERR_CORRUPT, "malformed message in a pop: %s",
+                            status == CMQ_ERR_CORRUPT ? cmq_record_reason_text(view.reason) : "it is cut off");
         skip(&body, view.record_bytes);
         status = cmq_load_take_message(load, &view);
         if (status != CMQ_OK || load->options.take == CMQ_LOAD_POP) continue;

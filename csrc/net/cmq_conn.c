@@ -262,7 +262,7 @@ static uint64_t buffered_of(const cmq_conn *conn)
     return bytes;
 }
 
-/* What one address has in this loop. */
+/* The memory of one address in this loop. */
 typedef struct address_share {
     uint64_t bytes;
     uint32_t conns;   /* that have some of them */
@@ -278,7 +278,8 @@ static void add_shares(cmq_loop *loop, const net_conn_list *list, address_share 
     }
 }
 
-/* Of the address: who has its share or more and took nothing for the longest time, or else who has most. */
+/* Of the address: the connection that has its share or more and took nothing for the longest time, or else the one that
+ * has most. */
 static cmq_conn *find_greedy(cmq_loop *loop, const net_conn_list *list, uint32_t bucket, const address_share *of, cmq_conn *most)
 {
     for (cmq_conn *conn = at_place(loop, list->oldest); conn != NULL; conn = at_place(loop, conn->newer)) {

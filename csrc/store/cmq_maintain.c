@@ -368,7 +368,8 @@ static void *warm_ahead(void *argument)
         if (grown < WARM_AFTER_BYTES) continue;
         bool more = true;
         while (more) {
-            /* A step that fails (no space, no memory) is no error yet: the writer asks for the same blocks itself, and says so. */
+            /* A failed step (no space, no memory) is not an error yet: the writer asks for the same blocks itself, and
+             * says so. */
             more = cmq_log_prewarm_step(store->log) == CMQ_OK;
             pthread_mutex_lock(&store->wake_mutex);
             if (store->stopping) more = false;

@@ -150,8 +150,8 @@ typedef struct cmq_append {
     const int64_t *born_timestamps;   /* per message, or NULL */
     bool one_segment;                 /* a client's batch: all in one segment, or nothing (at most CMQ_ONE_SEGMENT_MAX messages) */
     bool no_wait;                     /* sync flush: do not wait for the disk (upstream's WAIT=false) */
-    bool never_wait;                  /* … and where so much waits for the disk already that this call would have to: CMQ_AGAIN; what was appended before it
-                                       * stands. For threads that serve others, too */
+    bool never_wait;                  /* … and where so much waits for the disk already that this call would have to: CMQ_AGAIN;
+                                       * messages appended before it stand. For threads that serve others, too */
     int64_t *queue_offsets_out;       /* count entries, or NULL */
     int64_t *physical_offsets_out;    /* count entries, or NULL */
 } cmq_append;

@@ -57,14 +57,14 @@ typedef struct cmq_command {
     cmq_field fields[CMQ_COMMAND_FIELDS_MAX];   /* in the order of the header; a name may come twice: the last one counts */
 } cmq_command;
 
-/* Read a header. `scratch` takes what has to be unescaped: it has header.bytes at least, and command and scratch live as long as each other; without
- * an escape, and in ROCKETMQ format, it is not touched.
- * Lenient where Java is (1.3): members in any order, unknown and null members, numbers, booleans and whole values in braces as ext values (the text
- * as it stands), keys in single or without quotes, numbers in quotes. Half of a surrogate pair in \u escapes becomes `?`, as in Java; bytes that are
- * no UTF-8 are handed on as they are. ROCKETMQ codes of the POP family that Java cut to 16 bits come out whole in requests (1.4); a field without
- * a name is dropped.
- * CMQ_ERR_CORRUPT, with a text that names the place, for what is no header: close the connection.
- * CMQ_ERR_LIMIT for too many fields: the command is set but for the fields beyond the limit, answer code 1. */
+/* Read a header. `scratch` takes what has to be unescaped: it has header.bytes at least, and command and scratch live
+ * as long as each other; without an escape, and in ROCKETMQ format, it is not touched. Lenient where Java is (1.3):
+ * members in any order, unknown and null members, numbers, booleans and whole values in braces as ext values (the text
+ * as it stands), keys in single or without quotes, numbers in quotes. Half of a surrogate pair in \u escapes becomes
+ * `?`, as in Java; bytes that are no UTF-8 are handed on as they are. ROCKETMQ codes of the POP family that Java cut to
+ * 16 bits come out whole in requests (1.4); a field without a name is dropped. CMQ_ERR_CORRUPT, with a text that names
+ * the place, for a malformed header: close the connection. CMQ_ERR_LIMIT for too many fields: the command is set but
+ * for the fields beyond the limit, answer code 1. */
 CMQ_MUST_CHECK cmq_status cmq_command_parse(const cmq_frame *frame, uint8_t *scratch, size_t scratch_bytes, cmq_command *command_out);
 
 /* The value of an ext field, the last one of that name; false when it is absent or null. One linear pass: for a few fields. */

@@ -5,7 +5,8 @@
  *
  * The thread sleeps on a cmq_alarm until the first is due, something is parked, stop, or poke.
  *
- * Progress and mark: a batch is appended, then waited for, then counted. While it is under way, a mark names the end of the log from before it.
+ * Progress and mark: a batch is appended, then waited for, then counted. Meanwhile a mark names the end of the log from
+ * before it.
  */
 #include "broker/delay/cmq_delay.h"
 
@@ -38,12 +39,12 @@ struct cmq_delay {
     bool threaded, started;            /* started: there is a thread to join */
     _Atomic bool stopping;
 
-    pthread_mutex_t mutex;             /* what follows */
+    pthread_mutex_t mutex;             /* guards the fields below */
     int64_t next[CMQ_DELAY_LEVELS_MAX + 1];
     bool seen[CMQ_DELAY_LEVELS_MAX + 1];   /* something was ever parked there */
     int64_t updates;
     bool in_batch;
-    int64_t batch_start;               /* of the log, when the batch under way began */
+    int64_t batch_start;               /* of the log, when the current batch began */
     cmq_delay_counters counters;
 
     /* The thread's, or who calls step. */
@@ -179,7 +180,7 @@ static cmq_status CMQ_MUST_CHECK deliver(cmq_delay *delay, const cmq_unit *unit,
 
 /* ---- one level ---- */
 
-/* What a look at a level came to. */
+/* The result of a look at a level. */
 typedef struct look {
     cmq_status status;
     int64_t due_ms;             /* when to look again */
@@ -287,7 +288,8 @@ static void forget_arrivals(cmq_delay *delay)
     while (cmq_watcher_take(delay->watcher, queues, sizeof queues / sizeof queues[0]) > 0) continue;   /* every level is looked at anyway */
 }
 
-/* A batch of each level in turn until nothing is due. What fails in one level (a damaged queue) does not stop the others; the last is told. */
+/* A batch of each level in turn until nothing is due. A failure in one level (a damaged queue) does not stop the
+ * others; the last one is returned. */
 static cmq_status CMQ_MUST_CHECK deliver_due(cmq_delay *delay, int64_t *next_due_ms_out)
 {
     cmq_status failed = CMQ_OK;

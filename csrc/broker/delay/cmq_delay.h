@@ -63,7 +63,7 @@ typedef struct cmq_delay_options {
 /* Levels begin at offset 0; set their progress before cmq_delay_start. */
 cmq_status CMQ_MUST_CHECK cmq_delay_create(cmq_delay **delay_out, const cmq_delay_options *options);
 cmq_status CMQ_MUST_CHECK cmq_delay_start(cmq_delay *delay);
-/* Deliver nothing more; what was appended is confirmed and counted when it returns. Progress can still be read. */
+/* Deliver nothing more; appended messages are confirmed and counted when it returns. Progress can still be read. */
 void cmq_delay_stop(cmq_delay *delay);
 void cmq_delay_destroy(cmq_delay *delay);   /* stops it, too; NULL is fine */
 
@@ -79,7 +79,8 @@ void cmq_delay_poke(cmq_delay *delay);
 typedef struct cmq_delay_progress {
     int32_t level_max;
     int64_t offsets[CMQ_DELAY_LEVELS_MAX + 1];   /* by level: the next queue offset; -1: nothing was ever parked there, not to be listed */
-    int64_t version;                             /* updates so far, divided by 200: what dataVersion's counter moves by */
+    /* updates so far, divided by 200: the steps of dataVersion's counter */
+    int64_t version;
 } cmq_delay_progress;
 void cmq_delay_progress_of(cmq_delay *delay, cmq_delay_progress *progress_out);
 

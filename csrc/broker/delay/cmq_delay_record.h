@@ -1,4 +1,4 @@
-/* cmq_delay_record: what a parked record says about its delivery, and whether a record is that delivery.
+/* cmq_delay_record: the delivery target of a parked record, and whether a record is its delivery.
  *
  * A delivery has everything of the parked record but its topic, queue, offsets and store time: body and body CRC as stored, properties (DELAY,
  * REAL_TOPIC and REAL_QID among them) in their order, flags, hosts, born time, reconsume times.
@@ -17,7 +17,8 @@
 #include "store/record/cmq_record.h"
 #include "store/record/cmq_tags_code.h"
 
-/* Where a parked record is to be delivered; CMQ_ERR_CORRUPT when it does not say, or names a topic that nothing is delivered to. */
+/* The delivery target of a parked record; CMQ_ERR_CORRUPT when it has none, or names a topic that takes no
+ * deliveries. */
 cmq_status CMQ_MUST_CHECK cmq_delay_target(const cmq_record_view *parked, cmq_slice *topic_out, int32_t *queue_id_out);
 
 /* Fill the append of its delivery, which does not wait for the disk. `scratch` takes the properties where they have to be written anew; it, the

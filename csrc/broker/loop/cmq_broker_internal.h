@@ -1,4 +1,4 @@
-/* cmq_broker_internal: what the broker's files share: the broker, one loop's state, and how they answer. Nobody else includes it. */
+/* cmq_broker_internal: private to the broker's files: the broker, one loop's state, and answering. */
 #ifndef CMQ_BROKER_INTERNAL_H
 #define CMQ_BROKER_INTERNAL_H
 
@@ -22,7 +22,7 @@
 #define CMQ_SUFFIX_BYTES_MAX 512u
 #define CMQ_PULL_UNITS_MAX 1024u          /* messages of one pull at most, whatever the settings say */
 
-/* What a send is answered with besides the ids. */
+/* The fields of a send's answer besides the ids. */
 typedef struct cmq_send_reply {
     cmq_conn_id conn;
     cmq_slice unique;                     /* UNIQ_KEY */
@@ -75,7 +75,7 @@ static inline void cmq_bump(_Atomic uint64_t *counter, uint64_t by)
 typedef struct cmq_pop_note {
     char *names;                          /* the topic, then the group */
     uint32_t topic_bytes, group_bytes;
-    int32_t queue_id;                     /* as the pop asked; CMQ_POP_NOTE_ANY: whatever it asked */
+    int32_t queue_id;                     /* as the pop asked; CMQ_POP_NOTE_ANY: any */
 } cmq_pop_note;
 #define CMQ_POP_NOTE_ANY INT32_MIN
 
@@ -93,7 +93,7 @@ typedef struct cmq_broker_loop {
     cmq_pending_replies sent;
     cmq_queue **arrived;                  /* queues that got something, not all of whose holds were looked at yet */
     uint32_t arrived_count, arrived_slots;
-    char **changed;                       /* groups whose holds are to be answered; under the broker's changed_mutex */
+    char **changed;                       /* groups whose holds must be answered; under the broker's changed_mutex */
     uint32_t changed_count, changed_slots;
     cmq_pop_waits *pop_waits, *notices;   /* held pops; held notifications */
     uint32_t *pop_woken;                  /* waits that an arrival concerns */
@@ -190,7 +190,7 @@ void cmq_transfer_leave(cmq_transfer_place *place);
 /* How many units of a queue are looked at for so many messages: upstream's max(16000, maxMsgNums * 20) bytes of index. */
 static inline uint64_t cmq_transfer_examine(uint32_t wanted) { return wanted > 800u ? wanted : 800u; }
 
-/* ---- cmq_wake.c: what ends holds ---- */
+/* ---- cmq_wake.c: ending holds ---- */
 void cmq_wake_arrivals(cmq_broker_loop *l);
 void cmq_wake_due(cmq_broker_loop *l, int64_t now_ns);
 /* Returns how many holds it had. */
@@ -242,7 +242,7 @@ static inline cmq_tables_reader *cmq_broker_tables(cmq_broker_loop *l)
 }
 /* Answer with a text of ours; formatted, so not for hot paths. */
 void cmq_broker_answer(cmq_conn *conn, const cmq_command *command, int32_t code, const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* The response code of a failure: one that says so where clients do well to come again. */
+/* The response code of a failure: a retriable one where clients should retry. */
 static inline int32_t cmq_broker_code_of(cmq_status status)
 {
     if (status == CMQ_AGAIN) return CMQ_RESPONSE_SYSTEM_BUSY;

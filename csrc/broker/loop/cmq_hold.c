@@ -62,7 +62,7 @@ typedef struct anchor {
 } anchor;
 _Static_assert(sizeof(anchor) <= 64, "an anchor is small");
 
-/* What one connection has. */
+/* The holds of one connection. */
 typedef struct conn_holds {
     uint32_t first;
     uint32_t count, tags;

@@ -29,14 +29,14 @@
 
 typedef struct cmq_holds cmq_holds;
 
-/* What a held pull needs to be run again. Names are borrowed for add; a hold's own live as long as it does. */
+/* The parameters to run a held pull again. Names are borrowed for add; a hold's own live as long as it does. */
 typedef struct cmq_held_pull {
     cmq_slice group;
     cmq_slice topic;
     int32_t queue_id;
     int64_t from;                /* queue offset */
     int64_t sub_version;
-    cmq_filter *filter;          /* the request's own (bit 2 of its sysFlag); NULL: what the group subscribed */
+    cmq_filter *filter;          /* the request's own (bit 2 of its sysFlag); NULL: the group's subscription */
     cmq_conn_id conn;
     int32_t opaque;
     int32_t max_messages;
@@ -61,7 +61,7 @@ void cmq_holds_destroy(cmq_holds *holds);   /* with all that are held */
 cmq_status CMQ_MUST_CHECK cmq_holds_add(cmq_holds *holds, const cmq_held_pull *pull, const cmq_filter *wakes, int64_t deadline_ns, uint32_t conn_slot,
                                         cmq_hold *hold_out);
 
-/* What is held; valid until the hold is removed. */
+/* The held pull; valid until the hold is removed. */
 void cmq_holds_get(const cmq_holds *holds, cmq_hold hold, cmq_held_pull *pull_out);
 
 /* Take a hold out. The filter's reference goes to the caller, who got it by cmq_holds_get. */

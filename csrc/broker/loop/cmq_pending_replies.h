@@ -1,6 +1,7 @@
 /* cmq_pending_replies: answers of sends that wait for the disk, in order of the log.
  *
- * What an answer needs is kept, not its bytes: about 140 B a send, in one block of memory that is used from end to end.
+ * The fields of an answer are kept, not its bytes: about 140 B a send, in one block of memory that is used from end to
+ * end.
  *
  * Invariant: ends never fall from one answer to the next, so that those which can go are at the front.
  * Threads:   one: the loop's.

@@ -24,7 +24,7 @@
 
 typedef struct cmq_pop_waits cmq_pop_waits;
 
-/* What is needed to run the request again. Names are borrowed for add; those of a wait live as long as it does. */
+/* The parameters to run the request again. Names are borrowed for add; those of a wait live as long as it does. */
 typedef struct cmq_pop_wait {
     cmq_slice topic, group;
     cmq_slice attempt;           /* at most UINT16_MAX bytes */

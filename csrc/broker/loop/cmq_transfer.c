@@ -20,7 +20,8 @@ cmq_transfer cmq_transfer_fit(const cmq_broker_loop *l, const cmq_unit *units, u
     const bool disk = confirmed - units[0].phy > o->memory_bytes;
     const uint32_t most = (uint32_t)(disk ? o->transfer_count_disk : o->transfer_count_memory);
     const int64_t set_bytes = disk ? o->transfer_bytes_disk : o->transfer_bytes_memory, frame_bytes = CMQ_FRAME_BYTES_MAX - ANSWER_BYTES_MAX;
-    const int64_t most_bytes = set_bytes < frame_bytes ? set_bytes : frame_bytes;   /* whatever is set, the answer has to have a frame */
+    /* the answer must fit a frame, whatever the setting */
+    const int64_t most_bytes = set_bytes < frame_bytes ? set_bytes : frame_bytes;
     cmq_transfer fit = {0};
     for (uint32_t i = 0; i < found; i++) {
         const int64_t bytes = (int64_t)fit.bytes + units[i].bytes;

@@ -1,4 +1,5 @@
-/* cmq_wake: what ends a hold: a message that matches, its deadline, its connection's end, a change of its group's subscriptions.
+/* cmq_wake: ends holds: for a message that matches, a deadline, a connection's end, a change of a group's
+ * subscriptions.
  *
  * An arrival names a queue. Its units are read once from where they were seen last, and each finds the holds that wait for its tag; the others are not
  * touched. Answering thousands at once would keep the loop from everything else, so a turn answers a bounded number and leaves the rest to the next.
@@ -43,7 +44,7 @@ static bool end_holds(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, con
     }
 }
 
-/* All of them: what their requests find, they tell their clients. */
+/* End all of them: their requests run again and are answered. */
 static bool end_all(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id, uint32_t *budget)
 {
     for (cmq_hold hold; (hold = cmq_holds_of_queue(l->holds, topic, queue_id)) != CMQ_HOLD_NONE; (*budget)--) {
@@ -98,7 +99,8 @@ void cmq_wake_watch(cmq_broker_loop *l, cmq_slice topic, int32_t queue_id)
     if (queue == NULL) return;   /* one that is new is reported without being asked for */
     const int64_t seen = cmq_queue_max(queue, cmq_store_confirmed(l->broker->store));
     const bool watched = cmq_watcher_add(l->watcher, queue) == CMQ_OK;
-    /* What came since the look that found nothing, or must be looked after without the watcher, is an arrival like any other. */
+    /* Messages since the look that found nothing, or that must be looked after without the watcher, are an arrival like
+     * any other. */
     cmq_held_pull first;
     const cmq_hold hold = cmq_holds_of_queue(l->holds, topic, queue_id);
     if (hold == CMQ_HOLD_NONE) return;

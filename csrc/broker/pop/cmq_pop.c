@@ -175,7 +175,7 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *pop
     if (count > 0) status = keep(l, a, popped, lane, key, retry, count, from, next);
     if (count == 0 || status != CMQ_OK) {
         cmq_pop_result_fail(popped, status);
-        if (status != CMQ_ERR_CORRUPT) popped->rest += max - from;   /* what is damaged is there for nobody */
+        if (status != CMQ_ERR_CORRUPT) popped->rest += max - from;   /* damaged messages are available to nobody */
         return;
     }
     cmq_pop_result_take(popped, a, l->units, count, retry, key->queue_id);
@@ -185,7 +185,7 @@ static void take(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *pop
 static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_result *popped, cmq_pop_lane *lane, const cmq_offset_key *key, cmq_pop_retry retry,
                         cmq_queue *queue)
 {
-    /* Asked for in here: whoever was in the lane before has seen no more. */
+    /* Read inside the lane: the one in it before has seen no more. */
     const int64_t confirmed = cmq_store_confirmed(l->broker->store);
     const int64_t max = queue != NULL ? cmq_queue_max(queue, confirmed) : 0;
     const uint32_t in_flight_max = cmq_pop_service_options_of(a->pops)->in_flight_max;
@@ -204,7 +204,7 @@ static void pop_in_lane(cmq_broker_loop *l, const cmq_pop_asked *a, cmq_pop_resu
         return;
     }
     if (from > max) {
-        /* What was committed is of no queue that there is: as a pull is told, it goes on with what comes. */
+        /* The committed offset is past the queue's end: resume at its end, as a pull does. */
         cmq_pop_lane_reset(cmq_pop_service_buffer(a->pops), lane);
         const cmq_status status = cmq_offsets_commit(l->broker->options.offsets, key, max);
         if (status != CMQ_OK && status != CMQ_AGAIN) cmq_pop_result_fail(popped, status);
@@ -291,15 +291,15 @@ void cmq_pop_walk(cmq_broker_loop *l, cmq_pop_asked *a, cmq_pop_result *popped, 
 
 /* ---- a pop's way ---- */
 
-/* What becomes of a request that found nothing. */
+/* The fate of a request that found nothing. */
 typedef enum otherwise {
     HOLD = 0,
     STAY,        /* held: as it is */
     ANSWER
 } otherwise;
 
-/* A damaged queue is told of at the end: there may be others to wait for. What passes by itself (a full disk, say) is told at once, so that the client comes again
- * then: nothing here would wake it. */
+/* A damaged queue is reported at the end: there may be others to wait for. A transient failure (a full disk, say) is
+ * reported at once, so that the client retries: nothing here would wake it. */
 static bool may_wait(const cmq_pop_asked *a, const cmq_pop_result *popped)
 {
     return popped->failed == CMQ_OK || (popped->failed == CMQ_ERR_CORRUPT && a->wait.queue_id < 0);
@@ -389,7 +389,7 @@ cmq_net_verdict cmq_pop_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_co
     }
     cmq_pop_asked_begin(l, conn, command, &header, &a);
     if (a.group == NULL && !again) return CMQ_NET_CONTROL;   /* made there, if groups make themselves */
-    /* What this turn's sends put there is to be found. */
+    /* The messages of this turn's sends must be found. */
     cmq_send_flush_run(l);
     cmq_pop_ack_run_flush(l);
     cmq_bump(&l->counters.pops, 1);

@@ -1,4 +1,4 @@
-/* cmq_pop_ack: what becomes of popped messages: acknowledged (200051, 200151 for many), or invisible for another time (200053).
+/* cmq_pop_ack: acknowledges popped messages (200051, 200151 for many), or changes their invisible time (200053).
  *
  *     ack     with its neighbours of the turn (cmq_pop_ack_run) merged into their checkpoint in memory, else stored behind it in the log; of an ordered pop:
  *             in the table of batches
@@ -332,7 +332,7 @@ static cmq_status CMQ_MUST_CHECK ack_named(cmq_broker_loop *l, const acked *what
     return status;
 }
 
-/* What cannot be of messages that were popped here is passed over. */
+/* Entries that cannot be of messages popped here are passed over. */
 static cmq_status CMQ_MUST_CHECK ack_entry(cmq_broker_loop *l, const entry *from, cmq_slice broker)
 {
     uint8_t topic_room[CMQ_POP_TOPIC_BYTES_MAX];

@@ -1,8 +1,8 @@
 /* cmq_pop_ack_run: acks of one turn, of messages that were popped together: one look-up, or one record, for all of them.
  *
- * A client that acknowledges what a pop gave it sends its acks one behind the other. They wait here until one comes that is of another checkpoint, a pop or a
- * change wants to go on, or the turn ends; then they are merged at once, or stored as one record of many acks (bAck), and answered. Nobody was told of
- * anything before.
+ * A client that acknowledges what a pop gave it sends its acks one behind the other. They wait here until one comes
+ * that is of another checkpoint, a pop or a change wants to go on, or the turn ends; then they are merged at once, or
+ * stored as one record of many acks (bAck), and answered. None is answered before.
  *
  * Source: consumption specification 4.6, 4.7; upstream's AckMessageProcessor, which stores acks of 200151 in this way.
  */

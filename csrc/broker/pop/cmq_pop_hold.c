@@ -1,8 +1,9 @@
-/* cmq_pop_hold: pops that found nothing and wait, and what lets them go on: an arrival in a queue, messages that another pop left, a queue that is not
- * blocked any more, revived messages, a reset of the group's progress, their deadline, their connection's end.
+/* cmq_pop_hold: pops that found nothing and wait, and their wake-ups: an arrival in a queue, messages that another pop
+ * left, a queue that is not blocked any more, revived messages, a reset of the group's progress, their deadline, their
+ * connection's end.
  *
- * What lets one go on runs it again; it is answered, or it stays. Of each group one goes on for an arrival: when it leaves something, it tells the next.
- * What happens on one loop and concerns a wait on another goes there as a note.
+ * A wake-up runs a pop again; it is answered, or it stays. Of each group one goes on for an arrival: when it leaves
+ * something, it wakes the next. An event on one loop that concerns a wait on another goes there as a note.
  *
  * Invariant: a queue that somebody waits for is watched, or listed, or its arrivals have been looked at since the wait's last look.
  * Source:    consumption specification 4.11; upstream's PopLongPollingService.
@@ -13,14 +14,14 @@
 
 #define NS_PER_MS INT64_C(1000000)
 #define ANSWERS_PER_TURN 512u
-#define SAME_TIME_MS 20           /* what the loop's clock and the wall's differ by within a turn */
+#define SAME_TIME_MS 20           /* the difference of the loop's clock and the wall's within a turn */
 
-/* Notifications wait apart: an arrival is for a pop, whoever else was told of it. */
+/* Notifications wait apart: an arrival is for a pop, also when notifications were sent for it. */
 static cmq_pop_waits *waits_for(const cmq_broker_loop *l, int32_t code) { return code == CMQ_REQUEST_NOTIFICATION ? l->notices : l->pop_waits; }
 
 /* ---- notes ---- */
 
-/* The broker's changed_mutex is held. What cannot be noted for want of memory is found at the wait's deadline. */
+/* The broker's changed_mutex is held. A note that is lost for want of memory is made up for at the wait's deadline. */
 static void note(cmq_broker_loop *to, cmq_slice topic, cmq_slice group, int32_t queue_id)
 {
     if (to->pop_note_count > 0) {
@@ -54,7 +55,7 @@ static int64_t deadline_of(const cmq_broker_loop *l, const cmq_pop_asked *a, int
     return left_ms < INT64_MAX / 2 / NS_PER_MS ? cmq_loop_now_ns(l->loop) + left_ms * NS_PER_MS : INT64_MAX / 2;
 }
 
-/* Watch the queue; what came since the request's look is an arrival. */
+/* Watch the queue; messages since the request's look are an arrival. */
 static void watch(cmq_broker_loop *l, const cmq_pop_asked *a, int32_t queue_id)
 {
     cmq_queue *queue = cmq_queues_find(l->broker->queues, a->topic->name, queue_id);
@@ -234,7 +235,7 @@ static void wake_arrival(cmq_broker_loop *l, cmq_pop_waits *from, cmq_queue *que
     if (cmq_pop_waits_count(from) == 0) return;
     const bool all = collect_woken(l, from, topic, cmq_queue_id(queue), &count);
     if (count == 0 && all) return;
-    /* Watched before they look: what comes during their looks is the next arrival. */
+    /* Watched before they look: messages during their looks are the next arrival. */
     if (!all || cmq_watcher_add(l->watcher, queue) != CMQ_OK) {
         cmq_wake_remember(l, queue);
         cmq_loop_wake(l->loop);

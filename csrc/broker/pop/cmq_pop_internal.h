@@ -1,4 +1,5 @@
-/* cmq_pop_internal: what the files that serve pops share: one request, what it found, and how it is answered, held and run again. Nobody else includes it. */
+/* cmq_pop_internal: private to the files that serve pops: one request, its result, and how it is answered, held and run
+ * again. */
 #ifndef CMQ_POP_INTERNAL_H
 #define CMQ_POP_INTERNAL_H
 
@@ -20,7 +21,7 @@ typedef struct cmq_pop_asked {
     const cmq_topic_entry *topic;
     const cmq_group_entry *group;
     int64_t now_ms;
-    int64_t confirmed;                 /* the log's confirmed end when the look began: what came since is an arrival */
+    int64_t confirmed;                 /* the log's confirmed end when the look began: later messages are an arrival */
     int32_t revive_queue;
 } cmq_pop_asked;
 
@@ -35,13 +36,14 @@ typedef struct cmq_pop_result_item {
     cmq_record_sizes sizes;
 } cmq_pop_result_item;
 
-/* What a request found, in all queues that it looked at. */
+/* A request's result, of all queues that it looked at. */
 typedef struct cmq_pop_result {
     uint32_t count, capacity;
     uint64_t bytes;                    /* of the records, as they go out */
     int64_t rest;                      /* messages that were seen, and not taken */
     int64_t limited;                   /* of them: nobody may take them before others are acknowledged */
-    int64_t free_ms;                   /* when the first of the blocked ordered queues is free by itself; INT64_MAX */
+    /* when the first of the blocked ordered queues is free by time alone; INT64_MAX */
+    int64_t free_ms;
     cmq_status failed;                 /* of a queue, CMQ_ERR_CORRUPT only where no other did; CMQ_OK: none did */
     char failure[CMQ_ERROR_TEXT_BYTES];
     uint32_t place_count;
@@ -86,7 +88,7 @@ bool cmq_pop_notify(cmq_broker_loop *l, cmq_pop_asked *asked, bool last, int64_t
 
 /* ---- cmq_pop_ack_run.c ---- */
 
-/* What messages of one checkpoint are acknowledged by. */
+/* The acknowledgement of messages of one checkpoint. */
 #define CMQ_POP_LIST_ENTRIES_MAX 2048u   /* of a list of acks (200151) … */
 #define CMQ_POP_LIST_BYTES_MAX (1u << 20)   /* … and its bytes */
 
@@ -101,7 +103,7 @@ cmq_status CMQ_MUST_CHECK cmq_pop_ack_offsets(cmq_broker_loop *l, const cmq_pop_
 bool cmq_pop_ack_is_ours(const cmq_pop_service *pops, const cmq_pop_handle *handle);   /* of this broker */
 /* A queue is free, or becomes free at another time. */
 void cmq_pop_ack_wake(cmq_broker_loop *l, const cmq_pop_acked *what);
-/* Acknowledge one with its like before the turn ends, and answer then. What it names lives as long. */
+/* Acknowledge one with its like before the turn ends, and answer then. Its slices live as long. */
 void cmq_pop_ack_later(cmq_broker_loop *l, const cmq_conn *conn, const cmq_command *command, const cmq_pop_acked *what, int64_t offset);
 
 /* ---- cmq_pop_hold.c ---- */

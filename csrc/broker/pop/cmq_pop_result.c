@@ -1,5 +1,5 @@
-/* cmq_pop_result: what a pop found, from the first queue to the answer: records pinned where they lie, the texts that name them, and retry messages that go
- * out under the topic that was asked for.
+/* cmq_pop_result: a pop's result, from the first queue to the answer: records pinned where they lie, the texts that
+ * name them, and retry messages that go out under the topic that was asked for.
  *
  * A retry message is encoded anew: the same record but for its topic and the property POP_CK, by which its client acknowledges it. A POP_CK that it has
  * already is its sender's, as of an application that forwards what it popped, and goes. A message that has no room for them goes out as it is stored;
@@ -80,7 +80,7 @@ typedef struct anew_room {
     uint8_t own[CMQ_PROPERTY_BYTES_MAX];   /* the record's own, where one of them has to go */
 } anew_room;
 
-/* What the record is encoded anew from; false: it stays as it is. */
+/* The fields to encode the record anew from; false: it stays as it is. */
 static bool fields_of(const cmq_pop_asked *asked, const cmq_pop_result_item *item, anew_room *room, cmq_record_fields *fields)
 {
     cmq_record_view view;
@@ -186,7 +186,7 @@ void cmq_pop_result_answer(cmq_pop_result *popped, cmq_broker_loop *l, const cmq
     cmq_command_add_i64(&writer, CMQ_NAME("invisibleTime"), asked->wait.invisible_ms);
     cmq_command_add_i64(&writer, CMQ_NAME("reviveQid"), asked->revive_queue);
     cmq_command_add_i64(&writer, CMQ_NAME("restNum"), popped->rest);
-    if (asked->wait.code == CMQ_REQUEST_POP_MESSAGE) {   /* by which clients make handles: what was only looked at has none */
+    if (asked->wait.code == CMQ_REQUEST_POP_MESSAGE) {   /* by which clients make handles: peeked messages have none */
         cmq_command_add_text(&writer, CMQ_NAME("startOffsetInfo"), starts);
         cmq_command_add_text(&writer, CMQ_NAME("msgOffsetInfo"), offsets);
     }

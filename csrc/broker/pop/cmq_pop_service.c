@@ -45,7 +45,7 @@ static void commit(void *context, const cmq_pop_key *key, int64_t offset)
     cmq_queue *queue = cmq_queues_find(cmq_store_queues(pops->options.store), key->topic, key->queue_id);
     /* Of a pop that went on while the topic was deleted: the queue is gone, or has begun anew. */
     if (queue == NULL || offset > cmq_queue_max(queue, cmq_store_confirmed(pops->options.store))) return;
-    /* A reset that waits, or a table that is full: the messages come again. */
+    /* A pending reset, or a full table: the messages are redelivered. */
     const cmq_status status = cmq_offsets_advance(pops->options.offsets, &to, offset);
     (void)status;
 }
@@ -220,11 +220,11 @@ static void *run(void *argument)
     pthread_mutex_lock(&pops->mutex);
     while (!pops->stopping) {
         int64_t due_ms;
-        /* What is added from here on asks for itself: it may be missed by the step. */
+        /* Checkpoints added from here on wake the thread themselves: the step may miss them. */
         atomic_store(&pops->awake_ms, NEVER);
         pthread_mutex_unlock(&pops->mutex);
         const cmq_status status = step_buffer(pops, &due_ms);
-        (void)status;   /* what the log refused stays in memory, and is tried again */
+        (void)status;   /* records that the log refused stay in memory, and are retried */
         pthread_mutex_lock(&pops->mutex);
         const int64_t asked = atomic_load(&pops->awake_ms);
         if (due_ms > asked) due_ms = asked;
@@ -278,7 +278,7 @@ cmq_status cmq_pop_service_stop(cmq_pop_service *pops)
         status = cmq_store_flush(pops->options.store);
         if (status != CMQ_OK) return status;
     }
-    /* What is refused for good is told at once: what is stored beside it may still wait for the disk. */
+    /* cmq_pop_buffer_empty returns a final refusal at once: records stored beside it may still wait for the disk. */
     if (status != CMQ_OK && cmq_store_flush(pops->options.store) == CMQ_OK) status = cmq_pop_buffer_empty(pops->buffer);
     return status;
 }

@@ -4,7 +4,8 @@
  *                                                       <- thread: cmq_pop_revive
  *
  * Owns:      cmq_pop_buffer, cmq_pop_revive, one thread of its own. It needs timers: without them there are no pops.
- * Invariant: stop leaves nothing in memory: what was popped and is not done with is in the log, and is revived by whoever serves the store next.
+ * Invariant: stop leaves nothing in memory: unfinished popped messages are in the log, and the next broker of the store
+ *            revives them.
  * Threads:   create, start, stop, destroy: one. All others: any.
  * Way:       cmq_pop, cmq_pop_ack -> [cmq_pop_service] -> cmq_pop_buffer, cmq_pop_sink, cmq_pop_revive
  * Source:    consumption specification 4.8, 4.9, 4.14.
@@ -63,7 +64,7 @@ cmq_status CMQ_MUST_CHECK cmq_pop_service_start(cmq_pop_service *pops);
 cmq_status cmq_pop_service_stop(cmq_pop_service *pops);
 void cmq_pop_service_destroy(cmq_pop_service *pops);   /* loses the state in memory, like a kill: stop it first; NULL is fine */
 
-/* Manual: what both threads would do now. A status other than CMQ_OK is told by the next step, too. */
+/* Manual: one step of both threads. The next step returns a status other than CMQ_OK, too. */
 cmq_status CMQ_MUST_CHECK cmq_pop_service_step(cmq_pop_service *pops);
 
 /* Whom to tell that a group may pop messages of a topic, which were revived. Called by the revive's thread; set before the start, cleared by NULL after the
@@ -75,7 +76,7 @@ void cmq_pop_service_on_revived(cmq_pop_service *pops, cmq_pop_service_revived c
 
 const cmq_pop_service_options *cmq_pop_service_options_of(const cmq_pop_service *pops);   /* with the defaults filled in */
 int64_t cmq_pop_service_now_ms(const cmq_pop_service *pops);
-int64_t cmq_pop_service_invisible_ms_max(const cmq_pop_service *pops);             /* what the timer takes */
+int64_t cmq_pop_service_invisible_ms_max(const cmq_pop_service *pops);             /* the timer's horizon */
 int32_t cmq_pop_service_next_revive_queue(cmq_pop_service *pops);
 cmq_pop_buffer *cmq_pop_service_buffer(cmq_pop_service *pops);
 const cmq_pop_fifo *cmq_pop_service_ordered(const cmq_pop_service *pops);
@@ -86,7 +87,8 @@ void cmq_pop_service_wanted_by(cmq_pop_service *pops, int64_t due_ms);
 
 /* ---- the control plane ---- */
 
-/* The next retry topic that is to be made with one queue, then told to the tables, then cmq_pop_service_topic_made; false: there is none. */
+/* The next retry topic to create with one queue; then put it into the tables, then call cmq_pop_service_topic_made;
+ * false: none. */
 bool cmq_pop_service_take_wanted(cmq_pop_service *pops, uint8_t name_out[CMQ_POP_TOPIC_BYTES_MAX], size_t *bytes_out);
 void cmq_pop_service_topic_made(cmq_pop_service *pops);
 

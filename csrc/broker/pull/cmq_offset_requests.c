@@ -116,7 +116,7 @@ cmq_net_verdict cmq_offset_requests_request(cmq_broker_loop *l, cmq_conn *conn, 
         cmq_broker_answer(conn, command, CMQ_RESPONSE_SYSTEM_ERROR, "%s", cmq_last_error()->text);
         return CMQ_NET_DONE;
     }
-    /* What this turn's sends put there counts. */
+    /* The messages of this turn's sends count. */
     cmq_send_flush_run(l);
     switch (command->code) {
     case CMQ_REQUEST_QUERY_CONSUMER_OFFSET:

@@ -31,7 +31,7 @@ enum {
     PULL_LITE = 16
 };
 
-/* What of a topic was not allowed (forbiddenType). */
+/* The part of a topic that was not allowed (forbiddenType). */
 enum {
     FORBIDDEN_NOT = 0,
     FORBIDDEN_BROKER = 1,
@@ -50,10 +50,10 @@ typedef struct pull {
     const cmq_filter *filter;        /* that counts */
 } pull;
 
-/* What a look into the queue gave. */
+/* The result of a look into the queue. */
 typedef struct pulled {
     int32_t code;
-    bool reset;                      /* it tells of one */
+    bool reset;                      /* it reports one */
     const char *status;              /* the remark */
     int64_t next, min, max;
     uint32_t count;                  /* units to send */
@@ -187,8 +187,9 @@ static void answer_pulled(cmq_broker_loop *l, const pull *p, pulled *got)
 
 /* ---- checks, in upstream's order ---- */
 
-/* What the group has of this topic, or for the retry topic of what it popped, of the topic that this was popped from; NULL. Members that have no queue of a
- * topic do not name its retry topic (upstream's clients), and the group has the subscriptions of the member that spoke last. */
+/* The group's subscription of this topic, or for the retry topic of popped messages, of the topic that they were popped
+ * from; NULL. Members that have no queue of a topic do not name its retry topic (upstream's clients), and the group has
+ * the subscriptions of the member that spoke last. */
 static const cmq_subscription *find_subscription(const cmq_consumer_entry *consumer, const pull *p)
 {
     cmq_slice popped;
@@ -224,7 +225,7 @@ static bool take_subscription(cmq_broker_loop *l, pull *p)
         return false;
     }
     if (!cmq_slice_equal(subscription->topic, p->held.topic)) {
-        p->filter = cmq_filter_all();   /* what was popped passed the topic's filter then */
+        p->filter = cmq_filter_all();   /* popped messages passed the topic's filter then */
         return true;
     }
     if (subscription->sub_version < p->held.sub_version) {
@@ -399,8 +400,8 @@ static bool take_expression(cmq_broker_loop *l, pull *p, const cmq_pull_header *
     return false;
 }
 
-/* Look into the queue, or tell of a pending reset; false: failed, and answered. `begins`: where the client shows that it begins, CMQ_OFFSETS_NONE if
- * its place may be from before the reset. */
+/* Look into the queue, or report a pending reset; false: failed, and answered. `begins`: where the client shows that it
+ * begins, CMQ_OFFSETS_NONE if its place may be from before the reset. */
 static bool find(cmq_broker_loop *l, const pull *p, int64_t begins, pulled *got)
 {
     const cmq_offset_key key = {.group = p->held.group, .topic = p->held.topic, .queue_id = p->held.queue_id};
@@ -424,7 +425,8 @@ static void run_pull(cmq_broker_loop *l, cmq_conn *conn, pull *p, const cmq_pull
     /* A client that commits another place than it asks for has messages of before in its hands. */
     const int64_t begins = brings_commit && header->commit_offset != p->held.from ? CMQ_OFFSETS_NONE : p->held.from;
     if (!check(l, p) || !find(l, p, begins, &got)) return;
-    /* A client that is told of a reset says here where it was before. Upstream takes that, and the reset is lost if the client ends now. */
+    /* A client that learns of a reset commits here where it was before. Upstream takes that, and the reset is lost if
+     * the client ends now. */
     const bool commits = brings_commit && !got.reset;
     note_progress(l, p, &got, commits ? header->commit_offset : CMQ_OFFSETS_NONE);
     const bool may_hold = got.code == CMQ_RESPONSE_PULL_NOT_FOUND && (header->sys_flag & PULL_SUSPEND) != 0 && !p->oneway;
@@ -445,7 +447,7 @@ cmq_net_verdict cmq_pull_request(cmq_broker_loop *l, cmq_conn *conn, const cmq_c
     p.group = cmq_tables_group(tables, p.held.group);
     p.topic = cmq_tables_topic(tables, p.held.topic);
     if (p.group == NULL && !again) return CMQ_NET_CONTROL;   /* made there, if groups make themselves */
-    /* What this turn's sends put there is to be found. */
+    /* The messages of this turn's sends must be found. */
     cmq_send_flush_run(l);
     cmq_bump(&l->counters.pulls, 1);
     if (take_expression(l, &p, &header)) run_pull(l, conn, &p, &header);

@@ -4,8 +4,8 @@
  * 100 B of the run. Copied: nothing until the record is made. System calls, locks, clocks, allocations: none per send; the append has one each per run.
  * A run ends with the turn, or when a send comes that is not like it (topic, flags, client's address, delay).
  *
- * What goes to the control thread: sends to a topic that does not exist (it makes it, and gives the send back), and to %RETRY% topics (which may become
- * dead letters; it gives back those that do not).
+ * The control thread gets sends to a topic that does not exist (it makes it, and gives the send back), and to %RETRY%
+ * topics (which may become dead letters; it gives back those that do not).
  *
  * Source: consumption specification 3.9, 3.7.2, remoting specification 2.2, 4.1 to 4.3; upstream's SendMessageProcessor.
  */
@@ -26,7 +26,7 @@
 
 /* ---- properties ---- */
 
-/* What of a message's properties changes its way. */
+/* The properties of a message that change its way. */
 typedef struct send_traits {
     cmq_slice unique;
     cmq_slice delay;
@@ -150,7 +150,7 @@ void cmq_send_flush_run(cmq_broker_loop *l)
         if (status == CMQ_OK || first == run->count) {
             alone = false;
         } else if (is_of_the_message(status) && !alone && run->count - first > 1) {
-            alone = true;   /* again by itself, so that the text is about it; then those behind it */
+            alone = true;   /* again alone, so that the text is about it; then those behind it */
         } else if (is_of_the_message(status)) {
             cmq_send_fail(l, &run->replies[first], status);
             appended = 1;
@@ -290,7 +290,7 @@ static void collect(cmq_broker_loop *l, const cmq_append *like, const cmq_send_r
     run->bytes += body.bytes;
 }
 
-/* What all messages of a send have in common. */
+/* The fields that all messages of a send share. */
 static cmq_append append_like(const cmq_broker_loop *l, cmq_conn *conn, const cmq_send_header *header, cmq_slice topic)
 {
     return (cmq_append){
@@ -337,7 +337,7 @@ static void refuse_timer(cmq_broker_loop *l, const cmq_send_reply *reply, cmq_st
         cmq_send_fail(l, reply, status);
 }
 
-/* What its sender can recall it by. Nothing else lies in the run. */
+/* The handle for its sender to recall it. Nothing else lies in the run. */
 static cmq_slice make_recall_handle(cmq_broker_loop *l, cmq_slice topic, cmq_slice unique, int64_t out_ms)
 {
     if (l->broker->name == NULL || cmq_slice_starts_with(topic, "%RETRY%")) return CMQ_SLICE_NONE;

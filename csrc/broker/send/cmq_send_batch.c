@@ -12,8 +12,9 @@
 
 /* ---- inner batches ---- */
 
-/* Nobody may bring a handle of a pop, which consumers would acknowledge instead of the broker's. The store drops it from a record's own properties, and
- * does not look into a batch. What most elements have, and their ids, is without this letter. */
+/* Nobody may bring a handle of a pop, which consumers would acknowledge instead of the broker's. The store drops it
+ * from a record's own properties, and does not look into a batch. Most elements, and their ids, are without this
+ * letter. */
 static bool brings_handle(cmq_slice properties)
 {
     cmq_slice value;
@@ -109,7 +110,7 @@ cmq_status cmq_send_batch_append(cmq_broker_loop *l, cmq_append *append, cmq_sli
 cmq_status cmq_send_batch_append_inner(cmq_broker_loop *l, cmq_append *append, cmq_slice body, int64_t *physical_offset_out, cmq_appended *appended_out)
 {
     uint32_t count;
-    /* Nobody compresses batches: what says so would be taken for compressed by who reads it. */
+    /* Nobody compresses batches: readers would take one with this flag for compressed. */
     if ((append->common.sys_flag & CMQ_SYS_COMPRESSED) != 0) return cmq_fail(CMQ_ERR_ARGUMENT, "a batch cannot be compressed");
     cmq_status status = cmq_wire_batch_count(body, &count);
     if (status != CMQ_OK) return status;

@@ -1,4 +1,4 @@
-/* cmq_send_reply_write: what senders are told, and when.
+/* cmq_send_reply_write: the answers of sends, and their time.
  *
  * Per answer: one reservation in the connection's output, the header written there in place; no copy. Under sync flush about 140 B wait in cmq_pending_replies
  * until the disk has the message.
@@ -129,7 +129,8 @@ void cmq_send_succeed(cmq_broker_loop *l, const cmq_send_reply *reply, int64_t q
     cmq_conn *conn = cmq_loop_conn(l->loop, reply->conn);
     if (conn == NULL) return;
     if (cmq_pending_replies_add(&l->sent, &answer) != CMQ_OK) {
-        /* The message is in the log, and whether it gets to the disk this client is not told: a time-out says just that. */
+        /* The message is in the log, but this client cannot learn whether it gets to the disk: a time-out says just
+         * that. */
         write_answer(l, &answer, CMQ_RESPONSE_FLUSH_DISK_TIMEOUT);
         return;
     }

@@ -57,7 +57,7 @@ cmq_status cmq_filter_of_hashes(const uint32_t *hashes, uint32_t count, cmq_filt
     return CMQ_OK;
 }
 
-/* Java's trim: what is not above a space, on both sides. */
+/* Java's trim: drops characters up to a space, on both sides. */
 static cmq_slice trim(cmq_slice text)
 {
     while (text.bytes > 0 && text.data[0] <= ' ') {

@@ -3,8 +3,9 @@
  * A pair is a group in a topic, with both names; an entry is one queue of a pair. Both have a number that stays while they live, and are found
  * through tables of numbers. Entries lie in chunks that never move.
  *
- * What changed hangs in one chain, oldest first: entries, and pairs whose entries were all removed. An entry that is removed while it hangs there
- * is dead: it stays until its turn comes, and says nothing then. A pair lives while it has entries or hangs in the chain.
+ * Changes hang in one chain, oldest first: entries, and pairs whose entries were all removed. An entry that is removed
+ * while it hangs there is dead: it stays until its turn comes, and says nothing then. A pair lives while it has entries
+ * or hangs in the chain.
  */
 #include "broker/tables/cmq_offsets.h"
 
@@ -20,8 +21,9 @@
 #define CHUNK_ENTRIES 4096u
 #define PLACES_FIRST 64u
 #define NO_NUMBER UINT32_MAX
-#define TOLD_OFTEN 3u                 /* a client may miss an answer, but one that was told so often has chosen to be elsewhere */
-#define RESET_PENDING (-2)            /* as a pull offset: the next pull is told the committed one */
+/* a client may miss an answer, but one that got the reset so often has chosen to be elsewhere */
+#define TOLD_OFTEN 3u
+#define RESET_PENDING (-2)            /* as a pull offset: the next pull gets the committed one */
 
 /* Links of the chain: the number of an entry, or of a pair with this bit. */
 #define LINK_PAIR (UINT32_C(1) << 31)
@@ -58,10 +60,10 @@ typedef struct places {
     uint32_t mask, used;
 } places;
 
-/* A reset that was told, and who knows of it. */
+/* A reset that was sent to a client, and the connection that knows of it. */
 typedef struct fence {
     uint32_t number;                  /* of the entry */
-    uint8_t told;                     /* how often conn was, while the reset was pending */
+    uint8_t told;                     /* how often it was sent to conn, while the reset was pending */
     bool known;                       /* by conn; else the reset is pending */
     uint64_t conn;
     int64_t until_ns;                 /* known: until then other connections' commits are ignored */
@@ -136,7 +138,8 @@ static cmq_status CMQ_MUST_CHECK make_place(const cmq_offsets *offsets, places *
     return CMQ_OK;
 }
 
-/* Take a number out, and close the gap: what lies behind up to the next free place moves forward where its hash allows. */
+/* Take a number out, and close the gap: entries behind it up to the next free place move forward where their hashes
+ * allow. */
 static void drop_place(const cmq_offsets *offsets, places *in, hash_of hash, uint32_t number)
 {
     uint64_t gap = hash(offsets, number);
@@ -558,7 +561,8 @@ static int64_t tell(cmq_offsets *offsets, uint32_t number, int64_t from, cmq_off
     entry *of = entry_at(offsets, number);
     fence *found = find_fence(offsets, number, asker.now_ns);
     if (!is_reset(of)) {
-        if (found != NULL && from == of->offset) set_known(found, asker);   /* who took the queue over has begun where the reset, or what came of it, is */
+        /* the new owner has begun at the reset, or at the offset committed after it */
+        if (found != NULL && from == of->offset) set_known(found, asker);
         return CMQ_OFFSETS_NONE;
     }
     if (found == NULL) found = make_fence(offsets, number);

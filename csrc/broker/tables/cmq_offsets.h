@@ -1,12 +1,13 @@
 /* cmq_offsets: how far each group has consumed each queue.
  *
- * (group, topic, queue id) -> the offset committed last, the offset pulled last, and a reset that waits to be told to the group's consumer. Names are
- * kept once per (group, topic); a queue more is some 40 bytes.
+ * (group, topic, queue id) -> the offset committed last, the offset pulled last, and a pending reset for the group's
+ * consumer. Names are kept once per (group, topic); a queue more is some 40 bytes.
  *
- * Resets: cmq_offsets_reset sets the committed offset and leaves the reset pending. While it is pending a query answers it, commits are ignored, and pulls
- * are told of it. It is over when a pull shows that its connection knows of it: it asks for the offset of the reset, or was told three times. For
- * CMQ_OFFSETS_FENCE_NS from then on, commits of other connections are still ignored: a member that loses the queue may commit late what it did before.
- * Another connection that asks for the committed offset has begun there, and commits from then on.
+ * Resets: cmq_offsets_reset sets the committed offset and leaves the reset pending. While it is pending a query answers
+ * it, commits are ignored, and pulls are answered with it. It is over when a pull shows that its connection knows of it:
+ * it asks for the offset of the reset, or got it three times. For CMQ_OFFSETS_FENCE_NS from then on, commits of other
+ * connections are still ignored: a member that loses the queue may commit late what it did before. Another connection
+ * that asks for the committed offset has begun there, and commits from then on.
  *
  * Persistence is the control plane's: cmq_offsets_take_changes gives, in small steps, what was committed or removed since it was given last, and the
  * control plane keeps consumerOffset.json from that.
@@ -30,7 +31,8 @@
 #define CMQ_OFFSETS_VERSION_STEP 500u        /* commits per version: upstream's consumerOffsetUpdateVersionStep */
 #define CMQ_OFFSETS_NONE (-1)                /* no offset */
 #define CMQ_OFFSETS_FENCE_NS (INT64_C(60) * 1000000000)
-#define CMQ_OFFSETS_FENCES_MAX 256u          /* of as many resets; of the oldest beyond, the first pull that is told ends it, and nothing is fenced */
+/* of as many resets; of the oldest beyond, the first pull that gets it ends it, and nothing is fenced */
+#define CMQ_OFFSETS_FENCES_MAX 256u
 
 typedef struct cmq_offsets cmq_offsets;
 
@@ -39,7 +41,8 @@ typedef struct cmq_offset_key {
     int32_t queue_id;
 } cmq_offset_key;
 
-/* Who asks, and when, by a clock that is never set. A connection of 0 stands for the broker itself: nothing is fenced from it. */
+/* The asking connection, and the time, by a clock that is never set. A connection of 0 is the broker itself: nothing is
+ * fenced from it. */
 typedef struct cmq_offset_asker {
     uint64_t conn;
     int64_t now_ns;
@@ -48,8 +51,8 @@ typedef struct cmq_offset_asker {
 cmq_status CMQ_MUST_CHECK cmq_offsets_create(cmq_offsets **offsets_out, uint32_t entries_max);   /* 0: CMQ_OFFSETS_ENTRIES_MAX */
 void cmq_offsets_destroy(cmq_offsets *offsets);
 
-/* From now on, when what was stored is loaded, no group gets a further entry that has 64, and as many as an eighth of those that are free: CMQ_ERR_LIMIT.
- * So a few groups cannot take what all share; what they have stays. */
+/* From now on, when what was stored is loaded, no group gets a further entry that has 64, and as many as an eighth of
+ * those that are free: CMQ_ERR_LIMIT. So a few groups cannot take the shared room; existing entries stay. */
 void cmq_offsets_share_out(cmq_offsets *offsets);
 
 /* ---- the loops ---- */
@@ -74,8 +77,8 @@ int64_t cmq_offsets_query(cmq_offsets *offsets, const cmq_offset_key *key);
  * pending or fenced anywhere. */
 int64_t cmq_offsets_take_reset(cmq_offsets *offsets, const cmq_offset_key *key);
 
-/* A pull of a client that begins at `from`, or CMQ_OFFSETS_NONE where that is not sure: the pending reset that it is to be told of, or CMQ_OFFSETS_NONE.
- * Costs as a pop. */
+/* A pull of a client that begins at `from`, or CMQ_OFFSETS_NONE where that is not sure: the pending reset to answer it
+ * with, or CMQ_OFFSETS_NONE. Costs as a pop. */
 int64_t cmq_offsets_tell_reset(cmq_offsets *offsets, const cmq_offset_key *key, int64_t from, cmq_offset_asker asker);
 
 /* After a pull: where the next one will begin and, unless `committed` is CMQ_OFFSETS_NONE, a commit, in one look-up. Statuses as for a client's commit. */
@@ -92,7 +95,7 @@ cmq_status CMQ_MUST_CHECK cmq_offsets_reset(cmq_offsets *offsets, const cmq_offs
 /* Forget all of a group, of a topic, or of a group in a topic (the other slice empty: any). Returns how many committed offsets went. */
 uint32_t cmq_offsets_remove(cmq_offsets *offsets, cmq_slice group, cmq_slice topic);
 
-/* Commits so far, divided by CMQ_OFFSETS_VERSION_STEP: what dataVersion's counter moves by. */
+/* Commits so far, divided by CMQ_OFFSETS_VERSION_STEP: the steps of dataVersion's counter. */
 int64_t cmq_offsets_version(cmq_offsets *offsets);
 uint32_t cmq_offsets_count(cmq_offsets *offsets);   /* entries */
 
@@ -100,12 +103,12 @@ uint32_t cmq_offsets_count(cmq_offsets *offsets);   /* entries */
 
 typedef struct cmq_offset_item {
     cmq_slice group, topic;      /* in the caller's text area */
-    int32_t queue_id;            /* -1: the group's offsets in this topic were all removed; what is committed later comes later */
+    int32_t queue_id;            /* -1: the group's offsets in this topic were all removed; later commits come later */
     int64_t offset;              /* committed */
     int64_t pull_offset;         /* CMQ_OFFSETS_NONE */
 } cmq_offset_item;
 
-/* What is given goes here; both areas are the caller's. */
+/* The returned changes; both areas are the caller's. */
 typedef struct cmq_offset_items {
     cmq_offset_item *items;
     uint32_t capacity, count;
@@ -115,7 +118,8 @@ typedef struct cmq_offset_items {
 
 #define CMQ_OFFSETS_TEXT_MIN 1024u   /* room for the names of one item */
 
-/* Changes not given yet, oldest first; call until count is 0. What changes again meanwhile comes again. */
+/* Changes not given yet, oldest first; call until count is 0. An entry that changes again meanwhile is returned
+ * again. */
 void cmq_offsets_take_changes(cmq_offsets *offsets, cmq_offset_items *items);
 
 #endif

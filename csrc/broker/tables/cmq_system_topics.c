@@ -5,7 +5,7 @@
 
 #define SYSTEM_PREFIX "rmq_sys_"
 #define SYSTEM_GROUP_PREFIX "CID_RMQ_SYS_"
-#define REVIVE_QUEUE_MAX 999   /* what a handle may name */
+#define REVIVE_QUEUE_MAX 999   /* the largest that a handle may name */
 
 bool cmq_topic_is_reserved(cmq_slice topic)
 {

@@ -1,8 +1,8 @@
-/* cmq_system_topics: the topics that only the broker writes, and whether what was parked may still be delivered.
+/* cmq_system_topics: the topics that only the broker writes, and whether a parked message may still be delivered.
  *
- * A client's send to one of them is refused. What lies parked in them may all the same be of an older log, or of a store that somebody gave us, so
- * topic, permission and queue are looked at again at delivery. What cannot be delivered goes to CMQ_TOPIC_UNDELIVERED with all its properties, so that
- * nothing is lost and nothing waits; it is counted.
+ * A client's send to one of them is refused. Messages parked in them may all the same be of an older log, or of a
+ * foreign store, so topic, permission and queue are checked again at delivery. An undeliverable message goes to
+ * CMQ_TOPIC_UNDELIVERED with all its properties, so that nothing is lost and nothing waits; it is counted.
  *
  * Threads: any; a reader of the tables belongs to one.
  * Source:  upstream's TopicValidator; ours are more: upstream takes sends into the timers' and the revive's topics.

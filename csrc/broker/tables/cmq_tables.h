@@ -1,13 +1,14 @@
-/* cmq_tables: what the control plane tells the loops: topics, groups, registered consumers, and the broker's own permission.
+/* cmq_tables: the control plane's data for the loops: topics, groups, registered consumers, and the broker's own
+ * permission.
  *
- * Loops look things up per request, and must not wait for a control thread that was just put to sleep; so nothing is changed in place. An entry, once
- * put, never changes: a change is a new entry in the old one's slot. What was replaced is freed when every reader has left the turn in which it might
- * have seen it.
+ * Loops look things up per request, and must not wait for a control thread that was just put to sleep; so nothing is
+ * changed in place. An entry, once put, never changes: a change is a new entry in the old one's slot. A replaced entry
+ * is freed when every reader has left the turn in which it might have seen it.
  *
  *   loop      enter (once per turn) … find, find, find … leave          a store, loads, a store; no lock, never waits
  *   control   put, remove                                               a mutex of their own, then one pointer
  *
- * Invariant: what find returned is valid, and stays as it is, until the reader leaves.
+ * Invariant: an entry returned by find is valid and unchanged until the reader leaves.
  * Threads:   put, remove, set: any, one after another (a mutex). A reader belongs to one thread at a time.
  * Way:       heartbeat, admin, auto-creation -> control thread -> [cmq_tables] -> send, pull, holds
  * Source:    specification consumption 3.2, 3.4, 3.8; remoting 4.7.

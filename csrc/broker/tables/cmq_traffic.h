@@ -1,9 +1,10 @@
-/* cmq_traffic: how much went in by topic, and out by topic and group: what statistics are made from.
+/* cmq_traffic: messages and bytes in by topic, and out by topic and group: the source of statistics.
  *
- * Each loop counts for itself, so that counting is a look-up and two additions in memory that nobody else writes; whoever wants to know adds the loops up.
+ * Each loop counts for itself, so that counting is a look-up and two additions in memory that nobody else writes; a
+ * reader adds the loops up.
  *
- * Invariant: numbers never fall. An entry, once made, lives as long as the table. At most CMQ_TRAFFIC_ENTRIES_MAX; what comes beyond is not counted by
- *            name.
+ * Invariant: numbers never fall. An entry, once made, lives as long as the table. At most CMQ_TRAFFIC_ENTRIES_MAX;
+ *            further names are not counted by name.
  * Threads:   count: the loop's. list: any, beside it.
  * Source:    upstream's BrokerStatsManager.
  */

@@ -135,7 +135,8 @@ static void forget_arrivals(cmq_timer *timer)
     while (cmq_watcher_take(timer->watcher, queues, sizeof queues / sizeof queues[0]) > 0) continue;   /* the one queue is looked at anyway */
 }
 
-/* Enter and deliver, a batch of each in turn, until there is nothing. What fails in one does not stop the other; the last is told. */
+/* Enter and deliver, a batch of each in turn, until there is nothing. A failure in one does not stop the other; the
+ * last one is returned. */
 static cmq_status CMQ_MUST_CHECK work(cmq_timer *timer)
 {
     cmq_status failed = CMQ_OK;

@@ -7,9 +7,10 @@
  * One thread enters what was parked and delivers what is due; it sleeps until the earliest slot with something in it, or until something is parked.
  * A slot's deletions (recalls) are looked at first, then its messages in the order in which they were parked, in batches that wait for the disk once.
  *
- * Files, as upstream's: `timerwheel`, `timerlog/`, `config/timercheck`; written every flush_interval_ms where something changed, in this order: the store
- * (where messages were delivered), units, slots, check. So what the check says is done, is done; what came after it is found in the log and in the queue
- * again. At least once: a slot that was delivered after the last check is delivered again after a crash, as upstream does.
+ * Files, as upstream's: `timerwheel`, `timerlog/`, `config/timercheck`; written every flush_interval_ms where something
+ * changed, in this order: the store (where messages were delivered), units, slots, check. So work that the check covers
+ * is done; later work is found in the log and in the queue again. At least once: a slot that was delivered after the
+ * last check is delivered again after a crash, as upstream does.
  *
  * More careful than upstream: a slot that was not delivered yet is never written over, however long the broker was down (upstream gives up after seven
  * days); the clock may jump back; a lost wheel, or one of another precision, is made again from the log, a lost log from the queue; a message that
@@ -57,7 +58,8 @@ typedef struct cmq_timer_options {
 /* ---- parking: pure ---- */
 
 #define CMQ_TIMER_EXTRA_BYTES_MAX 512u
-/* What delivery and rolling add to a message's properties at most: TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES. */
+/* The most that delivery and rolling add to a message's properties: TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS,
+ * TIMER_ROLL_TIMES. */
 #define CMQ_TIMER_DELIVERY_BYTES_MAX 128u
 
 typedef struct cmq_timer_parked {
@@ -69,16 +71,17 @@ typedef struct cmq_timer_parked {
     uint8_t bytes[CMQ_TIMER_EXTRA_BYTES_MAX];
 } cmq_timer_parked;
 
-/* Where a message that is to be delivered at `deliver_ms` goes. CMQ_END: its time has come, send it as it is. CMQ_ERR_ARGUMENT: further away than
- * delay_ms_max, in upstream's words. CMQ_ERR_TOPIC when the topic has more than 255 bytes. Of the options precision_ms and delay_ms_max count. */
+/* The parking place of a message due at `deliver_ms`. CMQ_END: its time has come, send it as it is. CMQ_ERR_ARGUMENT:
+ * further away than delay_ms_max, in upstream's words. CMQ_ERR_TOPIC when the topic has more than 255 bytes. Of the
+ * options precision_ms and delay_ms_max count. */
 cmq_status CMQ_MUST_CHECK cmq_timer_park(const cmq_timer_options *options, cmq_slice topic, int32_t queue_id, int64_t deliver_ms, int64_t now_ms,
                                          cmq_timer_parked *parked_out);
 
-/* What a message's properties say about its time; absent ones are empty. */
+/* A message's properties about its time; absent ones are empty. */
 typedef struct cmq_timer_asked {
     cmq_slice delay_sec, delay_ms, deliver_ms;   /* TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS: the first that is there counts */
     cmq_slice delete_key;                        /* TIMER_DEL_UNIQKEY */
-    cmq_slice out_ms;                            /* TIMER_OUT_MS: it was a timer, and is none */
+    cmq_slice out_ms;                            /* TIMER_OUT_MS: it was a timer, and is one no more */
 } cmq_timer_asked;
 
 /* Note a property if it is one of these. */
@@ -91,7 +94,7 @@ cmq_status CMQ_MUST_CHECK cmq_timer_admit(cmq_timer *timer, const cmq_timer_aske
 
 /* ---- the service ---- */
 
-/* Read the files and recover. CMQ_ERR_SETTING: the wheel has another length. CMQ_ERR_CORRUPT: file names that are none. */
+/* Read the files and recover. CMQ_ERR_SETTING: the wheel has another length. CMQ_ERR_CORRUPT: invalid file names. */
 cmq_status CMQ_MUST_CHECK cmq_timer_create(cmq_timer **timer_out, const cmq_timer_options *options);
 cmq_status CMQ_MUST_CHECK cmq_timer_start(cmq_timer *timer);
 /* Deliver nothing more, and write the files. The status is that of writing; stopped it is in any case. */

@@ -28,7 +28,7 @@ typedef struct cmq_timer_check {
 
 void cmq_timer_check_encode(const cmq_timer_check *check, uint8_t into[CMQ_TIMER_CHECK_WIRE_BYTES]);
 
-/* Absent: all zero. A file that ends early: what is missing is zero. */
+/* Absent: all zero. A file that ends early: missing bytes are zero. */
 cmq_status CMQ_MUST_CHECK cmq_timer_check_load(cmq_fs *fs, const char *root, cmq_timer_check *check_out);
 
 /* Durable on return. `config/` is made when missing. */

@@ -1,4 +1,5 @@
-/* cmq_timer_deliver: what is due goes to its topic: slot by slot, a slot's deletions first, then its messages in the order in which they were parked.
+/* cmq_timer_deliver: delivers due messages to their topics: slot by slot, a slot's deletions first, then its messages
+ * in the order in which they were parked.
  *
  * A clock that was weeks ahead leaves slots that lie a turn of the wheel or more ahead of the true time. They would hold the places of nearer ones for
  * weeks, and the wheel finds slots in the order of places. So when the clock was set back, all that lies in them is parked again, as a roll does.
@@ -13,7 +14,7 @@
 #include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"
 
-/* What the delivery of one block came to. */
+/* The result of the delivery of one block. */
 typedef struct deliveries {
     uint64_t delivered, rolled, recalled, skipped;
     int64_t end;
@@ -265,7 +266,8 @@ static void end_slot(cmq_timer *timer)
     cmq_timer_slot slot;
     pthread_mutex_lock(&timer->mutex);
     cmq_timer_wheel_get(timer->wheel, timer->walk.number, &slot);
-    if (timer->walk.parks_again) {   /* it lies ahead of the read time: whoever starts next must not take it for one to be delivered */
+    /* it lies ahead of the read time: the next start must not take it for one to deliver */
+    if (timer->walk.parks_again) {
         slot.magic = CMQ_TIMER_SLOT_PARKED_AGAIN;
         cmq_timer_wheel_put(timer->wheel, &slot);
     }

@@ -1,4 +1,5 @@
-/* cmq_timer_enter: what was parked gets its unit in the timer log and its slot in the wheel. What is late is delivered at once, behind what is due before it.
+/* cmq_timer_enter: gives parked messages their unit in the timer log and their slot in the wheel. Late ones are
+ * delivered at once, behind those due before.
  *
  * A message further away than the roll window gets a unit that parks it again before that window ends, as the wheel has no room for all of time.
  */
@@ -7,7 +8,7 @@
 #include "store/record/cmq_property.h"
 #include "wire/cmq_command.h"
 
-/* What an entry of one batch came to. */
+/* The results of one batch of entries. */
 typedef struct entries {
     uint64_t entered, late, skipped;
     int64_t end;             /* of the last delivery */
@@ -56,7 +57,7 @@ static cmq_status CMQ_MUST_CHECK add_unit(cmq_timer *timer, const cmq_record_vie
     const int64_t at = slot_for(timer, number, &roll), precision_ms = timer->options.precision_ms;
     if (!cmq_timer_wheel_has_room(timer->wheel, at) || (timer->walk.active && timer->walk.number == at)) return CMQ_AGAIN;
     cmq_timer_wheel_get(timer->wheel, at, &slot);
-    /* The clock was set back into a slot that was delivered: what was in it is not delivered again. */
+    /* The clock was set back into a slot that was delivered: its messages are not delivered again. */
     if (!cmq_timer_wheel_is_pending(timer->wheel, at)) slot = (cmq_timer_slot){.number = at, .first = -1, .last = -1};
     const bool has_topic = cmq_property_find(parked->properties, CMQ_NAME("REAL_TOPIC"), &topic);
     const cmq_timer_unit unit = {
@@ -169,5 +170,6 @@ cmq_status cmq_timer_enter(cmq_timer *timer, bool *more_out)
     if (durable != CMQ_OK) return durable;
     note(timer, next, &done);
     *more_out = status == CMQ_OK && count > 0;
-    return status == CMQ_AGAIN ? CMQ_OK : status;   /* what stands in the way is due, and delivered before the next look */
+    /* the message in the way is due, and delivered before the next look */
+    return status == CMQ_AGAIN ? CMQ_OK : status;
 }

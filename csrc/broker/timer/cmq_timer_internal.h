@@ -1,4 +1,4 @@
-/* cmq_timer_internal: what the timers' files share. Nobody else includes it.
+/* cmq_timer_internal: private to the timers' files.
  *
  *   cmq_timer_park      which messages are timers, and how they are parked
  *   cmq_timer_recover   files -> wheel, and from where to go on
@@ -33,7 +33,7 @@
  * per block, so that a slot may have millions. */
 typedef struct cmq_timer_walk {
     bool active;
-    bool parks_again;                     /* what lies in it is parked again, whatever it is */
+    bool parks_again;                     /* all its messages are parked again */
     int64_t number;
     int64_t first;                        /* position of the slot's first unit */
     int64_t *marks;                       /* positions where blocks begin, the newest first */
@@ -67,7 +67,7 @@ struct cmq_timer {
 
     /* The thread's, or who calls step. */
     cmq_timer_log *log;
-    int64_t write_number;                 /* the slot of now: what belongs before is late */
+    int64_t write_number;                 /* the slot of now: messages of earlier slots are late */
     uint32_t far_place;                   /* from this place on slots may be pending that lie a turn of the wheel ahead (the clock was set back); CMQ_TIMER_SLOTS: none */
     int64_t roll_window;                  /* slots */
     int64_t refill_until;                 /* queue offsets below were entered once, and their units are lost … */
@@ -115,7 +115,8 @@ void cmq_timer_walk_free(cmq_timer_walk *walk);
 
 /* ---- cmq_timer.c ---- */
 
-/* What a failed write or sync of our files leaves on the disk nobody knows, and the next one may not tell: no more then. */
+/* After a failed write or sync of our files the content of the disk is unknown, and the next sync may not report it:
+ * write no more then. */
 static inline cmq_status CMQ_MUST_CHECK cmq_timer_fence(cmq_status status)
 {
     if (status != CMQ_ERR_IO || cmq_is_exhausted(status)) return status;   /* without a descriptor nothing was written */

@@ -4,7 +4,7 @@
  * so memory does not grow with what is pending.
  *
  * Owns:      the files and their mappings, the units not written yet.
- * Invariant: what is behind the end reads as zero, so that no old unit comes back when the end passes it.
+ * Invariant: bytes behind the end read as zero, so that no old unit comes back when the end passes it.
  * Threads:   one at a time.
  * Source:    specification store 9.6; upstream's TimerLog, TimerMessageStore.recoverAndRevise.
  */
@@ -47,8 +47,8 @@ bool cmq_timer_unit_decode(const uint8_t at[CMQ_TIMER_UNIT_BYTES], int64_t posit
 cmq_status CMQ_MUST_CHECK cmq_timer_log_open(cmq_timer_log **log_out, cmq_fs *fs, const char *root, int64_t file_bytes);
 void cmq_timer_log_close(cmq_timer_log *log);   /* without a flush; NULL is fine */
 
-/* The log is whole up to the first unit that is none, or whose record does not end at or before `phy_end`, from the file of `trusted` on; cut there. Files
- * behind are removed. */
+/* The log is whole up to the first unit that is invalid, or whose record does not end at or before `phy_end`, from the
+ * file of `trusted` on; cut there. Files behind are removed. */
 cmq_status CMQ_MUST_CHECK cmq_timer_log_recover(cmq_timer_log *log, int64_t trusted, int64_t phy_end);
 
 int64_t cmq_timer_log_file_bytes(const cmq_timer_log *log);

@@ -35,7 +35,7 @@ static cmq_status fail_illegal(const cmq_timer_options *options)
                     options->delay_ms_max > 0 ? options->delay_ms_max : CMQ_TIMER_DELAY_MS_MAX);
 }
 
-/* now + value * unit, as far as an int64 goes: what is further away is illegal in any case. */
+/* now + value * unit, as far as an int64 goes: a later time is illegal in any case. */
 static cmq_status CMQ_MUST_CHECK time_after(cmq_slice value, int64_t unit_ms, int64_t now_ms, int64_t *at_out)
 {
     int64_t number, delay;

@@ -3,8 +3,8 @@
  *   check        says how far it was; written last, so at least so far it is
  *   timer log    cut where it is no log; its units from the file before the check's on are put into the wheel where it misses them
  *   wheel        a slot that points behind the log is made again from the log; without a wheel, or with one of another precision: all slots
- *   queue        from the check's offset on; what the log has already is passed over. Where the log is shorter than the check says, from behind its last
- *                unit on, but for what was delivered
+ *   queue        from the check's offset on; messages that the log has already are passed over. Where the log is shorter
+ *                than the check says, from behind its last unit on, but for delivered messages
  */
 #include "broker/timer/cmq_timer_internal.h"
 

@@ -91,7 +91,7 @@ void cmq_timer_wheel_each(cmq_timer_wheel *wheel, void (*each)(void *context, co
     }
 }
 
-/* ---- what is to be delivered ---- */
+/* ---- pending slots ---- */
 
 bool cmq_timer_wheel_has_room(const cmq_timer_wheel *wheel, int64_t number)
 {

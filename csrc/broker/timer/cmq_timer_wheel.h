@@ -49,9 +49,9 @@ void cmq_timer_wheel_clear(cmq_timer_wheel *wheel);
 /* Call `each` for every slot that was ever used; it may put the same slot. */
 void cmq_timer_wheel_each(cmq_timer_wheel *wheel, void (*each)(void *context, const cmq_timer_slot *slot), void *context);
 
-/* ---- what is to be delivered ---- */
+/* ---- pending slots ---- */
 
-/* May a slot of this number be put: is its place free of another time's that is to be delivered? */
+/* May a slot of this number be put: is its place free of a pending slot of another time? */
 bool cmq_timer_wheel_has_room(const cmq_timer_wheel *wheel, int64_t number);
 /* Is the slot of this number to be delivered? */
 bool cmq_timer_wheel_is_pending(const cmq_timer_wheel *wheel, int64_t number);

@@ -107,7 +107,7 @@ static int32_t parse_id(const char *name)
     return (int32_t)id;
 }
 
-/* List a folder; one that is missing, or is no folder, has no names. */
+/* List a folder; one that is missing, or is not a folder, has no names. */
 static cmq_status CMQ_MUST_CHECK list(cmq_fs *fs, const char *path, char ***names_out, size_t *count_out)
 {
     *names_out = NULL;

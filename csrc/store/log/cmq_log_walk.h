@@ -4,7 +4,7 @@
  * bytes, CRCs and properties as the other on units: two cores halve it. Bytes are read where they are mapped, once the kernel has said that their pages
  * are there; where it cannot (before Linux 5.14), or a page is unreadable, by pread, whose failure is an error and no signal.
  *
- * Invariant: records come in the order of the log, without a gap; the first place that is no whole record ends the walk.
+ * Invariant: records come in the order of the log, without a gap; the first place without a whole record ends the walk.
  * Threads:   one caller; while a walk is open nobody changes the log.
  * Way:       log -> [cmq_log_walk] -> cmq_recover
  */

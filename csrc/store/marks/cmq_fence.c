@@ -37,8 +37,8 @@ static bool is_zero(const uint8_t *bytes, int64_t count)
     return true;
 }
 
-/* A part of one segment's file. Chunks of zeros stay as they are: most are holes. Where data is, the file system is not asked: what it never got to
- * write may be none for it. */
+/* A part of one segment's file. Chunks of zeros stay as they are: most are holes. Where data is, the file system is not
+ * asked: data that it never got to write may be none for it. */
 static cmq_status CMQ_MUST_CHECK rewrite_part(cmq_file *file, int64_t at, int64_t end, uint8_t *chunk)
 {
     while (at < end) {

@@ -24,7 +24,7 @@ typedef struct probe {
 /* The files of one kind seen so far, and what they should agree on. */
 typedef struct lengths {
     const char *option;     /* upstream's name of the size */
-    uint64_t set;           /* what the caller set; 0: nothing */
+    uint64_t set;           /* the caller's setting; 0: none */
     uint64_t unit;          /* the length is a multiple of it */
     uint64_t bytes;         /* of the files; 0: none seen */
     uint32_t files;
@@ -184,7 +184,7 @@ static cmq_status look_at_topic(probe *look, lengths *kind, const char *folder, 
     size_t count;
     cmq_status status = list(look->fs, folder, &names, &count);
     for (size_t i = 0; i < count && status == CMQ_OK && kind->files < QUEUE_FILES_LOOKED_AT && *folders < QUEUE_FOLDERS_LOOKED_AT; i++) {
-        if (!is_number(names[i])) continue;   /* upstream skips what is no queue id */
+        if (!is_number(names[i])) continue;   /* upstream skips names that are not queue ids */
         char queue[CMQ_PATH_BYTES];
         ++*folders;
         status = cmq_path_join(queue, folder, names[i]);
@@ -263,7 +263,7 @@ static bool complete_setting(uint64_t bytes, int64_t *slots, int64_t *entries)
     return *slots <= INT32_MAX && *entries <= INT32_MAX;
 }
 
-/* What the settings say, checked against a file: first its length, then its chains, where they speak clearly. */
+/* Check the settings against a file: first its length, then its chains, if they are clear. */
 static cmq_status check_setting(probe *look, const char *path, uint64_t bytes, bool told, int32_t slots, int32_t entries)
 {
     int64_t set_slots = look->settings.index_slots, set_entries = look->settings.index_entries;
@@ -313,7 +313,7 @@ static cmq_status look_at_index(probe *look, const char *folder, char *const *na
     size_t files = 0;
     cmq_status status = CMQ_OK;
     for (size_t i = 0; i < count && status == CMQ_OK; i++) {
-        if (!is_number(names[i]) || strlen(names[i]) != 17) continue;   /* upstream skips what is no number */
+        if (!is_number(names[i]) || strlen(names[i]) != 17) continue;   /* upstream skips names that are not numbers */
         char path[CMQ_PATH_BYTES];
         cmq_file_info info;
         status = cmq_path_join(path, folder, names[i]);

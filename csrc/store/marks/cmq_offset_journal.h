@@ -48,7 +48,8 @@ typedef struct cmq_offset_journal_entry {
 cmq_status CMQ_MUST_CHECK cmq_offset_journal_create(cmq_fs *fs, const char *root, const cmq_offset_journal_basis *basis, int64_t now_ms, bool durable,
                                                cmq_offset_journal **log_out);
 
-/* Append one commit. *end_out: what to wait for. CMQ_AGAIN: no room, nothing was written. After any other failure the journal takes nothing more. */
+/* Append one commit. *end_out: the place to wait for. CMQ_AGAIN: no room, nothing was written. After any other failure
+ * the journal takes nothing more. */
 cmq_status CMQ_MUST_CHECK cmq_offset_journal_append(cmq_offset_journal *log, cmq_slice group, const cmq_offset_journal_entry *entries, uint32_t count, uint64_t *end_out);
 
 /* Return when everything below `end` is durable. After a failed sync the journal takes nothing more, and every wait fails. */
@@ -80,7 +81,7 @@ typedef struct cmq_offset_journal_cursor {
     uint64_t at;
 } cmq_offset_journal_cursor;
 
-/* One queue of a commit; slices are valid during the call. What it returns, unless CMQ_OK, ends the reading. */
+/* One queue of a commit; slices are valid during the call. Any return value but CMQ_OK ends the reading. */
 typedef cmq_status (*cmq_offset_journal_visit)(void *context, cmq_slice group, const cmq_offset_journal_entry *entry);
 
 /* Visit the commits behind the cursor, oldest first, and move it on. A journal that was restarted since (another head) is read from its start. */

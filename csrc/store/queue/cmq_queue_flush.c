@@ -271,7 +271,8 @@ void cmq_queues_follow_files(cmq_queues *queues, int64_t files_end)
 
 /* ---- retention ---- */
 
-/* Whether every record of the first file starts below min_phy: its last unit says so, or the last that is no filler. */
+/* Whether every record of the first file starts below min_phy: its last unit says so, or the last that is not a
+ * filler. */
 static cmq_status CMQ_MUST_CHECK first_file_expired(cmq_queue *queue, int64_t min_phy, bool *expired_out)
 {
     const uint32_t unit_bytes = cmq_queue_unit_bytes(queue);

@@ -26,7 +26,7 @@ static int32_t parse_id(const char *name)
     return (int32_t)id;
 }
 
-/* List a folder; one that is missing, or is no folder, has no names. */
+/* List a folder; one that is missing, or is not a folder, has no names. */
 static cmq_status CMQ_MUST_CHECK list(cmq_queues *set, const char *path, char ***names_out, size_t *count_out)
 {
     *names_out = NULL;
@@ -36,7 +36,7 @@ static cmq_status CMQ_MUST_CHECK list(cmq_queues *set, const char *path, char **
     return status;
 }
 
-/* One name in a queue's folder: *start_out is -1 for what is no file of the queue. */
+/* One name in a queue's folder: *start_out is -1 for any other file. */
 static cmq_status CMQ_MUST_CHECK learn_file(cmq_queues *set, cmq_queuefolder folder, const char *directory,
                                             const char *name, int64_t *start_out)
 {

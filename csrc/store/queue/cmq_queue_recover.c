@@ -205,7 +205,7 @@ static cmq_status CMQ_MUST_CHECK find_end(cmq_queue *queue, int64_t limit, look 
     return walk(of, walk_from, last_end, end_out);
 }
 
-/* The last unit before `end` that is no filler, when the pages looked at had none. */
+/* The last unit before `end` that is not a filler, when the pages looked at had none. */
 static cmq_status CMQ_MUST_CHECK look_back(look *of, int64_t first, int64_t end)
 {
     int64_t ignored;
@@ -485,7 +485,7 @@ cmq_status cmq_queues_recover(cmq_queues *queues, int64_t log_min, int64_t end, 
 static cmq_status CMQ_MUST_CHECK learn_last(cmq_queue *queue)
 {
     const int64_t next = cmq_queue_tail_next(&queue->tail);
-    /* Also below min: a queue whose messages all expired goes on counting, and is no empty one. */
+    /* Also below min: a queue whose messages all expired goes on counting, and is not an empty one. */
     const int64_t low =
         queue->files.first < 0 ? cmq_queue_tail_lowest(&queue->tail) : queue->files.first / cmq_queue_unit_bytes(queue);
     int64_t last_end = 0, next_offset = 0;

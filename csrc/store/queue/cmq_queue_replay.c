@@ -103,7 +103,7 @@ static bool is_same(const cmq_queue *queue, const cmq_unit *there, const cmq_uni
         there->offset != wanted->offset)
         return false;
     if (queue->tail.kind == CMQ_QUEUE_BATCH && there->store_ms != wanted->store_ms) return false;
-    /* An address that resolves to nothing is no difference: with the extension gone, the unit says as much as it
+    /* An address that resolves to nothing is not a difference: with the extension gone, the unit says as much as it
      * can. */
     return there->tags_code == wanted->tags_code || cmq_tags_code_is_ext(there->tags_code);
 }

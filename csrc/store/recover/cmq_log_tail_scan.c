@@ -114,7 +114,8 @@ static bool looks_torn(const cmq_store *store, const cmq_record_view *view)
     return false;
 }
 
-/* Does the log go on where the record ends, with a whole record that is no older, or with the blank that ends the segment? */
+/* Does the log go on where the record ends, with a whole record that is not older, or with the blank that ends the
+ * segment? */
 static bool is_continued(cmq_store *store, const cmq_record_view *view)
 {
     const int64_t bytes = cmq_log_segment_bytes(store->log), end = view->physical_offset + view->record_bytes;

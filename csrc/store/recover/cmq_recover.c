@@ -4,8 +4,9 @@
  *   1. Where to begin. Our durable point, if it is still true of this log: everything below it is in the files. Else upstream's rules: after an
  *      unclean end the newest segment whose first record is not newer than the checkpoint, after a clean one the newest
  *      that begins within the range that the queues cover.
- *   2. Read every record from there with its CRC; put its units and keys where they are missing.
- *   3. The first place that is no whole record is the end, if it can be a torn tail. If whole records that were once flushed lie behind it, it is
+ *   2. Read every record from there with its CRC; put its units and keys where they are missing. 3. The first place
+ *   without a whole record is the end, if it can be a torn tail. If whole records that were once flushed lie behind it,
+ *   it is
  *      damage in the middle: opening refuses, because cutting there would lose acknowledged messages.
  *   4. After a failed write or sync: write the found records anew (cmq_fence). 5. Keep the bytes behind the end, if a
  *   whole record is in them (cmq_removed). 6. Cut queues and log to the end; bytes behind it are zeroed, so that stale

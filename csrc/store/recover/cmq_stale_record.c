@@ -8,8 +8,8 @@
  * So a record that is older than one before it is accepted only with a proof that the broker wrote it after that one:
  *   - its place lies below an end that the log is known to have had: the newest segment's start (a cut removes later files), the `checkpoint`'s
  *     confirm offset, our durable point;
- *   - whole records lead on from it to one that is no older: time has caught up;
- *   - bytes at or behind it have changed since the view came to this place: the broker writes at its end alone, so all before them is the log.
+ *   - whole records lead on from it to one that is not older: time has caught up; - bytes at or behind it have changed
+ *   since the view came to this place: the broker writes at its end alone, so all before them is the log.
  * Without one the view ends before it, until the broker appends more.
  *
  * Threads: refresh_mutex, or opening.

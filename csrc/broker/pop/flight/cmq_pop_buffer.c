@@ -3,7 +3,8 @@
  * Checkpoints lie in chunks and are named by number, so that links take four bytes. A checkpoint is in its lane's list until its offset was committed, and in
  * heap and table while it is merged. One that was reset away is in no list, and goes when it is finished or stored.
  *
- * How they are kept (chunks, heap, table) is cmq_pop_checkpoints.c's, how they leave memory cmq_pop_buffer_leave.c's; what they mean is this file's.
+ * cmq_pop_checkpoints.c keeps them (chunks, heap, table), cmq_pop_buffer_leave.c moves them out of memory; this file
+ * gives them their meaning.
  */
 #include "broker/pop/flight/cmq_pop_buffer_internal.h"
 
@@ -502,7 +503,8 @@ cmq_status cmq_pop_buffer_step(cmq_pop_buffer *buffer, int64_t now_ms, int64_t *
     *next_due_ms_out = INT64_MAX;
     for (uint32_t i = 0; i < CMQ_POP_SHARDS; i++) {
         const cmq_status status = step_shard(buffer, &buffer->shards[i], now_ms, next_due_ms_out);
-        if (status != CMQ_OK && failed != CMQ_AGAIN) failed = status;   /* with the disk's wait something is to be done */
+        /* CMQ_AGAIN asks for a wait for the disk, so it comes first */
+        if (status != CMQ_OK && failed != CMQ_AGAIN) failed = status;
     }
     return failed;
 }
@@ -516,7 +518,7 @@ cmq_status cmq_pop_buffer_empty(cmq_pop_buffer *buffer)
     return status != CMQ_OK ? status : next == INT64_MAX ? CMQ_OK : CMQ_AGAIN;
 }
 
-/* ---- what is no more ---- */
+/* ---- deleted topics and groups ---- */
 
 static void forget_lane(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *lane)
 {
@@ -534,7 +536,7 @@ static void forget_lane(cmq_pop_buffer *buffer, cmq_pop_shard *s, cmq_pop_lane *
     free(lane);
 }
 
-/* Linear probing has no holes: what is left is put in anew. */
+/* Linear probing has no holes: the remaining entries are put in anew. */
 static void rebuild_table(cmq_pop_shard *s)
 {
     CMQ_ASSERT((s->table_slots & (s->table_slots - 1)) == 0);

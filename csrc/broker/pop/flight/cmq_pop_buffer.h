@@ -1,4 +1,4 @@
-/* cmq_pop_buffer: what was popped and is not done with yet, and how far each group may be moved on.
+/* cmq_pop_buffer: popped messages that are not finished yet, and how far each group may be moved on.
  *
  * A lane is one (topic, group, queue). A pop enters the lane, looks where it begins, scans, adds the checkpoint of what it found, and leaves: so a queue is
  * never popped by two at a time. A checkpoint goes to the log at once ("stored"), or, when merging is on, stays in memory ("merged") until all its messages
@@ -10,10 +10,12 @@
  * Size: a merged checkpoint is at most 128 bytes with its places in heap and table, for up to 32 messages whose offsets lie close (gaps below 256); others
  * keep a list of their own. A lane is some 380 bytes and its names.
  *
- * What the log refuses for good (the clock was set back by days, say) stays in memory alone, and is tried again with each step; all else goes on.
+ * Records that the log refuses for good (the clock was set back by days, say) stay in memory alone, and are retried
+ * with each step; all else goes on.
  *
- * Invariant: the group's offset moves behind a batch only when each of its messages is acknowledged, or its checkpoint lies below the confirmed end of the log.
- *            Whatever fails to be stored stays in memory and is tried again; a pop whose checkpoint could not be kept hands nothing out.
+ * Invariant: the group's offset moves behind a batch only when each of its messages is acknowledged, or its checkpoint
+ *            lies below the confirmed end of the log. Records that fail to be stored stay in memory and are retried; a
+ *            pop whose checkpoint could not be kept hands nothing out.
  * Threads:   any; a mutex per shard of lanes, held from enter to leave, for an ack, and for a shard's part of a step (with the store's append in it). A sink is
  *            called under that mutex, and calls nothing here.
  * Way:       cmq_pop -> [lane] -> cmq_pop_ack -> step -> sink (timer messages in the log) -> cmq_offsets
@@ -72,7 +74,7 @@ typedef struct cmq_pop_buffer_options {
 } cmq_pop_buffer_options;
 
 cmq_status CMQ_MUST_CHECK cmq_pop_buffer_create(cmq_pop_buffer **buffer_out, const cmq_pop_buffer_options *options);
-void cmq_pop_buffer_destroy(cmq_pop_buffer *buffer);   /* what it holds is lost, as when killed; NULL is fine */
+void cmq_pop_buffer_destroy(cmq_pop_buffer *buffer);   /* its content is lost, as when killed; NULL is fine */
 
 /* ---- a pop ---- */
 
@@ -123,8 +125,8 @@ void cmq_pop_buffer_in_flight_anew(cmq_pop_buffer *buffer, const cmq_pop_key *ke
 
 /* ---- time ---- */
 
-/* Store what is due, commit what may be. *next_due_ms_out: when to call again (INT64_MAX: when something was added; now_ms: the disk is awaited). A status
- * other than CMQ_OK is the sink's: what it refused is tried again by the next step. */
+/* Store what is due, commit what may be. *next_due_ms_out: when to call again (INT64_MAX: when something was added;
+ * now_ms: the disk is awaited). A status other than CMQ_OK is the sink's: the next step retries the refused records. */
 cmq_status CMQ_MUST_CHECK cmq_pop_buffer_step(cmq_pop_buffer *buffer, int64_t now_ms, int64_t *next_due_ms_out);
 
 /* Take no more into memory, and store everything that is in it, whatever its time. Call again until CMQ_OK: then nothing is left in memory but what waits for the

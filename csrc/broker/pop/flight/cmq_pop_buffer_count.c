@@ -1,4 +1,4 @@
-/* cmq_pop_buffer_count: what the buffer holds, in numbers and lane by lane. See cmq_pop_buffer.h. */
+/* cmq_pop_buffer_count: the buffer's content, in numbers and lane by lane. See cmq_pop_buffer.h. */
 #include "broker/pop/flight/cmq_pop_buffer_internal.h"
 
 #include "base/cmq_assert.h"

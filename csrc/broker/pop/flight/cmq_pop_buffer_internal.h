@@ -1,4 +1,4 @@
-/* cmq_pop_buffer_internal: what the buffer's files share: its lanes and shards. Nobody else includes it. */
+/* cmq_pop_buffer_internal: private to the buffer's files: its lanes and shards. */
 #ifndef CMQ_POP_BUFFER_INTERNAL_H
 #define CMQ_POP_BUFFER_INTERNAL_H
 
@@ -56,7 +56,7 @@ void cmq_pop_shard_drop(cmq_pop_buffer *buffer, cmq_pop_shard *shard, uint32_t n
 void cmq_pop_shard_list_waiting(cmq_pop_shard *shard, cmq_pop_lane *lane);
 
 /* ---- cmq_pop_buffer_leave.c; the shard's mutex is held ---- */
-/* What the log is told of a held checkpoint. */
+/* The log's record of a held checkpoint. */
 cmq_pop_checkpoint cmq_pop_record_of_held(const cmq_pop_buffer *buffer, const cmq_pop_lane *lane, const cmq_pop_held *held, int32_t diffs[CMQ_POP_MESSAGES_MAX]);
 /* Store all that is due. From one on that is refused for good they go one by one, so that it is found and keeps nothing else back. */
 cmq_status CMQ_MUST_CHECK cmq_pop_shard_store_due(cmq_pop_buffer *buffer, cmq_pop_shard *shard, int64_t now_ms);

@@ -1,4 +1,5 @@
-/* cmq_pop_buffer_leave: what leaves the buffer for the log: checkpoints whose time in memory is over, each with the acks that it has. See cmq_pop_buffer.h. */
+/* cmq_pop_buffer_leave: moves checkpoints whose time in memory is over from the buffer to the log, each with its acks.
+ * See cmq_pop_buffer.h. */
 #include "broker/pop/flight/cmq_pop_buffer_internal.h"
 
 #include "base/cmq_assert.h"
@@ -23,7 +24,8 @@ cmq_pop_checkpoint cmq_pop_record_of_held(const cmq_pop_buffer *buffer, const cm
     };
 }
 
-/* Checkpoints taken off the heap, and what the log is to be told of them: each itself, unless it is there, and then its acks in one record. */
+/* Checkpoints taken off the heap, and their records for the log: each itself, unless it is there, and then its acks in
+ * one record. */
 typedef struct leaving {
     uint32_t count, item_count;
     uint32_t numbers[CMQ_POP_STORES_MAX];
@@ -96,7 +98,7 @@ static void take_due(cmq_pop_buffer *buffer, cmq_pop_shard *s, int64_t now_ms, u
     }
 }
 
-/* What is in the log leaves memory; what is not goes back, or aside. */
+/* Stored checkpoints leave memory; the others go back, or aside. */
 static void let_go(cmq_pop_buffer *buffer, cmq_pop_shard *s, const leaving *out, bool aside)
 {
     cmq_pop_checkpoints *all = &s->checkpoints;

@@ -1,6 +1,6 @@
 /* cmq_pop_checkpoints: the checkpoints of one shard of cmq_pop_buffer: chunks of them, a heap by the time when they leave memory, a table for acks.
  *
- * Owns:      the memory of checkpoints; what they mean is cmq_pop_buffer's.
+ * Owns:      the memory of checkpoints; cmq_pop_buffer gives them their meaning.
  * Invariant: a checkpoint is in the table exactly while it is merged; in the heap only then, and not while it is set aside.
  * Cost:      104 B a checkpoint, 4 B in the heap, 6 to 16 B in the table; all given back when none is left.
  * Threads:   the shard's mutex is held.

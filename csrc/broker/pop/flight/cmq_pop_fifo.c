@@ -31,7 +31,8 @@ cmq_status cmq_pop_fifo_ack(const cmq_pop_fifo *to, const cmq_offset_key *key, i
     cmq_status status = cmq_pop_fifo_table_ack(to->order, key, offset, pop_ms, &next);
     if (status == CMQ_AGAIN) return CMQ_OK;
     if (status == CMQ_END) {
-        if (offset != committed) return CMQ_OK;   /* nobody knows of those before it: they come again, and it with them */
+        /* the state of those before it is unknown: they are redelivered, and it with them */
+        if (offset != committed) return CMQ_OK;
         status = CMQ_OK;
     }
     if (status == CMQ_OK) status = commit(to, key, next);

@@ -1,8 +1,10 @@
-/* cmq_pop_fifo: what an ordered pop, its acks and its changes do to a queue: the table of batches and the group's progress, moved together.
+/* cmq_pop_fifo: the effects of an ordered pop, its acks and its changes on a queue: the table of batches and the
+ * group's progress, moved together.
  *
  * Call each inside the queue's lane, so that a pop and an ack of one queue do not meet.
  *
- * Invariant: the group's offset is the first message of the batch that is not acked, or what is behind the batch; so what was not acked is read again.
+ * Invariant: the group's offset is the first message of the batch that is not acked, or the first behind the batch; so
+ *            unacked messages are read again.
  * Threads:   any; as cmq_offsets and cmq_pop_fifo_table.
  * Way:       cmq_pop, cmq_pop_ack -> [cmq_pop_fifo] -> cmq_pop_fifo_table, cmq_offsets
  * Source:    specification consumption 4.5.1, 4.7, 4.10, 4.12; upstream's AckMessageProcessor, ChangeInvisibleTimeProcessor.

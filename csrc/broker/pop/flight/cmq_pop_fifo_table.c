@@ -200,7 +200,7 @@ static int64_t next_of(const batch *of)
     return of->messages[of->count - 1].offset + 1;
 }
 
-/* What may be popped, or stand in a file. */
+/* Check a batch of a pop, or of a file. */
 static cmq_status CMQ_MUST_CHECK check(const cmq_offset_key *key, cmq_slice attempt, int64_t pop_ms, const int64_t *offsets, uint32_t count)
 {
     if (!is_name(key->group) || !is_name(key->topic) || key->queue_id < 0)

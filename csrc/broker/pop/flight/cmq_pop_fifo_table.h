@@ -5,13 +5,15 @@
  *
  *   pop     cmq_pop_fifo_table_blocks?   yes: nothing of this queue, until an ack, a change or `free_ms`
  *                                   no:  read from the committed offset, cmq_pop_fifo_table_update, commit the batch's first offset
- *   ack     cmq_pop_fifo_table_ack    -> the offset to commit; then wake whoever waits for the queue, unless it is still blocked
- *   change  cmq_pop_fifo_table_change -> wake, too: who waits has another `free_ms` now
+ *   ack     cmq_pop_fifo_table_ack    -> the offset to commit; then wake the pops that wait for the queue, unless it is
+ *                                   still blocked
+ *   change  cmq_pop_fifo_table_change -> wake, too: waiting pops have another `free_ms` now
  *   reset   cmq_pop_fifo_table_clear
  *
- * A queue is blocked while any message of its batch is neither acked nor visible again. It becomes free by time alone at one moment, `free_ms`, which
- * whoever holds the pop takes as a second deadline; so nothing here needs a timer. A client that asks again with the same attempt id (it lost the
- * answer) gets the batch again, and nothing counts as consumed once more.
+ * A queue is blocked while any message of its batch is neither acked nor visible again. It becomes free by time alone
+ * at one moment, `free_ms`, which a held pop takes as a second deadline; so nothing here needs a timer. A client that
+ * asks again with the same attempt id (it lost the answer) gets the batch again, and nothing counts as consumed once
+ * more.
  *
  * Limits:  queues_max; 64 messages a batch, as upstream has one bit for each; names of CMQ_OFFSETS_NAME_BYTES_MAX, attempts of
  *          CMQ_POP_ORDER_ATTEMPT_BYTES_MAX.
@@ -55,10 +57,10 @@ typedef struct cmq_pop_fifo_table_batch {
     uint32_t count;              /* 1 to CMQ_POP_ORDER_BATCH_MAX */
 } cmq_pop_fifo_table_batch;
 
-/* How often each message of a batch was given out before; 0 is not told to clients. */
+/* How often each message of a batch was given out before; clients do not see a 0. */
 typedef struct cmq_pop_fifo_table_counts {
     int32_t times[CMQ_POP_ORDER_BATCH_MAX];
-    int32_t least;               /* of all: what old clients take for the whole queue */
+    int32_t least;               /* of all: old clients take it for the whole queue */
 } cmq_pop_fifo_table_counts;
 
 /* This batch is out now. CMQ_ERR_ARGUMENT for names, an attempt, offsets or a count that cannot be; CMQ_ERR_LIMIT, CMQ_ERR_MEMORY: nothing changed, do

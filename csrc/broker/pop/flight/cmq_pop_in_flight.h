@@ -1,12 +1,15 @@
 /* cmq_pop_in_flight: how many messages of one lane are in flight, since when, and until when: a few spans of pop times with a count each.
  *
- * A message is counted when it is popped, by the time of its pop and its invisible time, and counted off by the same, which its handle names. So what was
- * popped before the broker started, and whatever else is told of pops that are over, counts nothing off that another pop brought.
- * Counts are exact unless the clock is set back while all spans are taken: then some may stay counted until the broker is started anew.
+ * A message is counted when it is popped, by the time of its pop and its invisible time, and counted off by the same,
+ * which its handle names. So the end of a pop of before the broker's start, or of one that is over, counts nothing off
+ * that another pop brought. Counts are exact unless the clock is set back while all spans are taken: then some may stay
+ * counted until the broker is started anew.
  *
- * Cost:      328 bytes, whatever is in flight. Where there are more pop times than spans, the two of one invisible time that lie closest become one; where
- *            all invisible times differ, the oldest two become the one that is mixed. So the oldest message may be told older than it is, and the first that
- *            is due later, by less than the breadth of its span: of one invisible time two sevenths of what all lay in when it was joined, at most.
+ * Cost:      328 bytes, whatever is in flight. Where there are more pop times than spans, the two of one invisible time
+ *            that lie closest become one; where all invisible times differ, the oldest two become the one that is
+ *            mixed. So the oldest message may be reported older than it is, and the first that is due later, by less
+ *            than the breadth of its span: of one invisible time two sevenths of what all lay in when it was joined, at
+ *            most.
  * Threads:   one at a time.
  * Way:       cmq_pop_buffer -> [cmq_pop_in_flight] -> cmq_pop_buffer_list
  */

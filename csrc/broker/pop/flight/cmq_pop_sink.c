@@ -24,7 +24,7 @@ static cmq_status append_run(const cmq_pop_sink_log *to, run *r, uint32_t *store
     *stored += appended.count;
     if (appended.count > 0) *end_out = appended.end;
     r->count = 0;
-    /* Clients are told why, and CMQ_AGAIN alone says nothing. */
+    /* Clients get the reason, and CMQ_AGAIN alone has none. */
     return status == CMQ_AGAIN ? cmq_fail(CMQ_AGAIN, "so much waits for the disk that no checkpoint or ack of popped messages is taken for now") : status;
 }
 
@@ -32,7 +32,7 @@ static cmq_status fill(const cmq_pop_sink_log *to, const cmq_pop_store_item *ite
 {
     if (!item->is_ack) {
         cmq_pop_checkpoint checkpoint = item->checkpoint;
-        checkpoint.log_end = cmq_store_confirmed(to->store);   /* what it popped was confirmed then */
+        checkpoint.log_end = cmq_store_confirmed(to->store);   /* its messages were confirmed then */
         return cmq_pop_checkpoint_append(&to->log, item->revive_queue, &checkpoint, now_ms, room, out);
     }
     if (item->offsets == NULL) return cmq_pop_ack_append(&to->log, item->revive_queue, &item->ack, now_ms, room, out);

@@ -88,7 +88,7 @@ size_t cmq_pop_handle_write(const cmq_pop_handle *handle, uint8_t into[CMQ_POP_H
 
 /* ---- info strings ---- */
 
-/* Begin an entry: what divides it from the one before, and the kind. */
+/* Begin an entry: the separator from the one before, and the kind. */
 static void begin_entry(cmq_text *info, cmq_pop_retry retry)
 {
     if (info->used > 0) CMQ_TEXT_PUT(info, ";");

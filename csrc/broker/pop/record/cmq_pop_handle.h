@@ -5,7 +5,8 @@
  *   msgOffsetInfo       kind queue offset,offset,…;…                                       `0 0 0,1,2;0 1 7`
  *   orderCountInfo      kind queue count;… and kind qo<queue>%<offset> count;…             `0 qo0%5 1;0 0 1`
  *
- * Invariant: what a writer writes, upstream's client parses; what cmq_pop_handle_write writes, cmq_pop_handle_parse gives back.
+ * Invariant: upstream's client parses every text of a writer; cmq_pop_handle_parse gives back exactly what
+ *            cmq_pop_handle_write wrote.
  * Way:       pop -> [cmq_pop_handle] -> answer … ack -> [cmq_pop_handle] -> buffer or record
  * Threads:   any; pure functions over memory of the caller, nothing is allocated.
  * Source:    consumption specification 4.5.2; remoting specification 2.5; upstream's ExtraInfoUtil, KeyBuilder.
@@ -46,8 +47,9 @@ typedef struct cmq_pop_handle {
 
 #define CMQ_POP_HANDLE_BYTES_MAX 420u         /* seven numbers of up to 20 bytes, the broker, a kind, seven blanks */
 
-/* `broker` is borrowed from the text. CMQ_ERR_ARGUMENT, with a text that names the field, for what is no handle: fewer than seven or more than eight
- * fields, no number, a negative one (invisible_ms may be), one beyond its maximum, an unknown kind, a broker of over 255 bytes. */
+/* `broker` is borrowed from the text. CMQ_ERR_ARGUMENT, with a text that names the field, for a malformed handle: fewer
+ * than seven or more than eight fields, no number, a negative one (invisible_ms may be), one beyond its maximum, an
+ * unknown kind, a broker of over 255 bytes. */
 cmq_status CMQ_MUST_CHECK cmq_pop_handle_parse(cmq_slice text, cmq_pop_handle *out);
 
 /* Returns how many bytes it wrote; without the last field where offset is -1. The broker has CMQ_POP_BROKER_BYTES_MAX bytes at most. */
@@ -66,7 +68,7 @@ void cmq_pop_info_queue_count(cmq_text *info, cmq_pop_retry retry, int32_t queue
 
 #define CMQ_POP_TOPIC_BYTES_MAX 255u
 
-/* What a topic is by its name, as clients tell: `%RETRY%` and a `+` is v2, `%RETRY%` without one v1. */
+/* The kind of a topic by its name, as clients decide it: `%RETRY%` and a `+` is v2, `%RETRY%` without one v1. */
 cmq_pop_retry cmq_pop_retry_of(cmq_slice topic);
 
 /* The topic that a group's messages of `topic` come from: with CMQ_POP_NORMAL `topic` itself, else its name is written to `into`.

@@ -61,7 +61,7 @@ void cmq_pop_checkpoint_write(cmq_text *out, const cmq_pop_checkpoint *checkpoin
     CMQ_TEXT_PUT(out, "}");
 }
 
-/* What an ack has behind its offset or offsets. */
+/* The members of an ack behind its offset or offsets. */
 static void put_ack_end(cmq_text *out, const cmq_pop_ack *ack)
 {
     put_broker(out, ack->broker);
@@ -92,7 +92,7 @@ void cmq_pop_batch_ack_write(cmq_text *out, const cmq_pop_batch_ack *batch)
 
 /* ---- reading ---- */
 
-/* What a body of any kind may have. */
+/* The members that a body of any kind may have. */
 typedef struct members {
     cmq_slice topic, group, broker, offset_list;
     int64_t start_offset, ack_offset, pop_ms, invisible_ms, bits, num, queue_id, revive_offset, re_puts, log_end;
@@ -122,7 +122,7 @@ static bool read_name(cmq_json *json, cmq_slice *name_out)
     return cmq_json_wrong(json, "name of 255 bytes at most, all of which properties can hold,");
 }
 
-/* How often a checkpoint was put again: what is no number counts as upstream's Byte.MAX_VALUE. */
+/* How often a checkpoint was put again: a malformed number counts as upstream's Byte.MAX_VALUE. */
 static bool read_re_puts(cmq_json *json, int64_t *re_puts_out)
 {
     cmq_slice text;
@@ -234,7 +234,7 @@ static bool read_members(cmq_json *json, cmq_pop_room *room, members *found)
 
 static cmq_status no_body(const char *what) { return cmq_fail(CMQ_ERR_CORRUPT, "the body of a record of the revive topic has no %s", what); }
 
-/* What bodies of all kinds need. */
+/* Parse the members that bodies of all kinds need. */
 static cmq_status CMQ_MUST_CHECK parse(cmq_slice body, cmq_pop_room *room, members *found)
 {
     *found = (members){0};

@@ -1,14 +1,17 @@
-/* cmq_pop_record: what POP keeps in the log: checkpoints, acks and batches of acks as upstream's JSON, with their keys and deliver times.
+/* cmq_pop_record: POP's records in the log: checkpoints, acks and batches of acks as upstream's JSON, with their keys
+ * and deliver times.
  *
  *   checkpoint  {"bm":0,"bn":"broker-a","c":"g","d":[0,1],"it":10000,"n":2,"pt":1795260291350,"q":0,"reviveTime":1795260301350,"ro":0,"so":0,"t":"T"}
  *               ours has the end of the log as well, `"logEnd":123456` behind `it`, which upstream passes over
  *   ack         {"ao":1,"bn":"broker-a","c":"g","pt":1795260291350,"q":0,"so":0,"t":"T"}
  *   batch       {"ao":-1,"aol":[0,1],"bn":"broker-a","c":"g","pt":1795260291350,"q":0,"so":0,"t":"T"}
  *
- * Written as fastjson writes them: members in alphabetical order, absent ones left out. Read as it reads them: in any order, with unknown members, with
- * short names or long ones; numbers whole, in quotes or not. Every number is checked: what was read can be added up without overflow.
+ * Written as fastjson writes them: members in alphabetical order, absent ones left out. Read as it reads them: in any
+ * order, with unknown members, with short names or long ones; numbers whole, in quotes or not. Every number is checked:
+ * the values read can be added up without overflow.
  *
- * Invariant: what is written is read back the same. A checkpoint has at most CMQ_POP_MESSAGES_MAX messages, and a difference for each or none at all.
+ * Invariant: a written record is read back the same. A checkpoint has at most CMQ_POP_MESSAGES_MAX messages, and a
+ *            difference for each or none at all.
  * Way:       cmq_pop_buffer, cmq_pop_ack -> [cmq_pop_record] -> timer message … revive topic -> [cmq_pop_record] -> cmq_pop_revive
  * Threads:   any; pure functions over memory of the caller, nothing is allocated.
  * Source:    consumption specification 4.6; upstream's PopCheckPoint, AckMsg, BatchAckMsg. Held against records that a broker 5.3.3 wrote.
@@ -59,7 +62,7 @@ typedef struct cmq_pop_ack {
 } cmq_pop_ack;
 
 typedef struct cmq_pop_batch_ack {
-    cmq_pop_ack ack;                         /* what the acks have in common */
+    cmq_pop_ack ack;                         /* the fields that the acks share */
     const int64_t *offsets;                  /* count of them, to be written; NULL in what was read … */
     uint32_t count;
     cmq_slice list;                          /* … which has them as text: cmq_pop_next_offset */
@@ -94,8 +97,9 @@ typedef struct cmq_pop_room {
     uint8_t scratch[CMQ_POP_BODY_BYTES_MAX];
 } cmq_pop_room;
 
-/* Slices are borrowed from body and room. CMQ_ERR_CORRUPT, with a text that says what and where, for what is no such body: no JSON, topic or group
- * missing, a name that is too long, a number that is none or out of range, over CMQ_POP_MESSAGES_MAX messages, or fewer differences than messages. */
+/* Slices are borrowed from body and room. CMQ_ERR_CORRUPT, with a text that names the fault and its place, for any
+ * other body: not JSON, topic or group missing, a name that is too long, a number that is malformed or out of range,
+ * over CMQ_POP_MESSAGES_MAX messages, or fewer differences than messages. */
 cmq_status CMQ_MUST_CHECK cmq_pop_checkpoint_parse(cmq_slice body, cmq_pop_room *room, cmq_pop_checkpoint *out);
 cmq_status CMQ_MUST_CHECK cmq_pop_ack_parse(cmq_slice body, cmq_pop_room *room, cmq_pop_ack *out);   /* invisible_ms is 0: a record does not say */
 cmq_status CMQ_MUST_CHECK cmq_pop_batch_ack_parse(cmq_slice body, cmq_pop_room *room, cmq_pop_batch_ack *out);
@@ -114,7 +118,7 @@ bool cmq_pop_next_offset(cmq_slice *list, int64_t *offset_out);
 void cmq_pop_checkpoint_key(cmq_text *out, const cmq_pop_checkpoint *checkpoint);
 void cmq_pop_ack_key(cmq_text *out, const cmq_pop_ack *ack);
 
-/* Where records go; what all of one broker's have in common. */
+/* The destination of records, and the fields that all of one broker's share. */
 typedef struct cmq_pop_log {
     cmq_slice revive_topic;                  /* CMQ_POP_REVIVE_TOPIC_PREFIX and the cluster */
     cmq_record_host host;                    /* the broker's: born and store host */

@@ -15,7 +15,7 @@ static const cmq_unit *find(cmq_pop_ahead *ahead, int64_t offset)
     return ahead->at < ahead->count && ahead->units[ahead->at].offset == offset ? &ahead->units[ahead->at] : NULL;
 }
 
-/* The units from `offset` on. What goes wrong here is told by who reads the message by its offset. */
+/* Read the units from `offset` on. A failure here is reported when the message is read by its offset. */
 static void read_on(cmq_pop_ahead *ahead, int64_t offset)
 {
     cmq_queue *queue = cmq_queues_find(cmq_store_queues(ahead->store), ahead->topic, ahead->queue_id);

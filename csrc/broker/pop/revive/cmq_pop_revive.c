@@ -1,10 +1,11 @@
 /* cmq_pop_revive: see cmq_pop_revive.h.
  *
- * A step takes each revive queue in turn: records are read in batches into the table of unfinished checkpoints (cmq_pop_unfinished), then its first ones are
- * revived as far as they are complete (cmq_pop_revive_put), in runs that wait for the disk once. What a run has put is marked in the table, so that what
- * could not be put is all that is tried again. The committed offset moves when a run is confirmed.
+ * A step takes each revive queue in turn: records are read in batches into the table of unfinished checkpoints
+ * (cmq_pop_unfinished), then its first ones are revived as far as they are complete (cmq_pop_revive_put), in runs that
+ * wait for the disk once. Messages that a run has put are marked in the table, so that only the others are retried. The
+ * committed offset moves when a run is confirmed.
  *
- * Whether the timer has caught up is asked before the last look at a queue: what it delivered until then is read.
+ * Whether the timer has caught up is asked before the last look at a queue: its deliveries up to then are read.
  */
 #include "broker/pop/revive/cmq_pop_revive_internal.h"
 
@@ -258,7 +259,8 @@ static cmq_status CMQ_MUST_CHECK revive_complete(cmq_pop_revive *r, cmq_pop_revi
 
 /* ---- a queue ---- */
 
-/* The queue was deleted, and has begun anew: what was read of its former life comes back now, as no ack of it will be read any more. */
+/* The queue was deleted, and has begun anew: messages read from its former life are revived now, as no ack of them will
+ * be read any more. */
 static cmq_status CMQ_MUST_CHECK begin_anew(cmq_pop_revive *r, cmq_pop_revive_queue *s, int64_t now_ms)
 {
     const cmq_status status = revive_complete(r, s, END_OF_TIME_MS, now_ms, true);

@@ -1,9 +1,10 @@
-/* cmq_pop_revive: what was popped and not acknowledged in its time comes back: read from the revive queues, put into retry topics.
+/* cmq_pop_revive: revives popped messages that were not acknowledged in time: reads the revive queues, puts messages
+ * into retry topics.
  *
  *   timer -> rmq_sys_REVIVE_LOG_…, queue q: checkpoints and acks -> [one table of unfinished checkpoints for each queue]
- *     a checkpoint is complete when what has been read reaches 2 s behind its time, or nothing more is to come
+ *     a checkpoint is complete when the records read reach 2 s behind its time, or nothing more is to come
  *       every message acknowledged, or gone, or of a topic or group that is no more   -> done
- *       others  -> %RETRY%group_topic, queue 0 … confirmed -> done; a pop that waits is told
+ *       others  -> %RETRY%group_topic, queue 0 … confirmed -> done; a waiting pop is woken
  *       one that cannot be put there                       -> a checkpoint of its own, due 10 s to 2 h later -> done
  *     the offset of the last that is done                  -> committed for CID_RMQ_SYS_REVIVE_GROUP
  *
@@ -12,8 +13,9 @@
  * where offsets do not follow one another. When a checkpoint is complete is upstream's rule: the latest deliver time that was read, or, once nothing came
  * for 3 s and the timer has caught up, the present, lies more than 2 s behind the time when it is due.
  *
- * Invariant: the committed offset passes a checkpoint only when each unacknowledged message of it is in its retry topic, or in another checkpoint, and
- *            confirmed. Whoever goes on from there (after a stop, a kill, on a Java broker) loses none; a kill in between revives twice.
+ * Invariant: the committed offset passes a checkpoint only when each unacknowledged message of it is in its retry
+ *            topic, or in another checkpoint, and confirmed. A reader that goes on from there (after a stop, a kill, on
+ *            a Java broker) loses none; a kill in between revives twice.
  * Limits:    checkpoints_max of a queue; beyond, its first is revived before its acks were read, so that it may come twice.
  * Failing:   disk full, no memory: tried again every second, nothing passed over. A fenced store: it stops, and says so. A record that is no checkpoint and
  *            no ack, or has a body other than it was stored with, is passed over and counted, as is an original that is gone. A retry topic that is not made within 30 s: its messages are put
@@ -43,7 +45,8 @@ typedef struct cmq_pop_revive cmq_pop_revive;
 /* Messages of one checkpoint that are in the retry topic now, or gone, or given up. Slices live for the call. */
 typedef struct cmq_pop_revived {
     cmq_slice topic, group;              /* the topic they were popped from */
-    cmq_slice normal_topic;              /* what the group asked for: a pop of it, or of any of its queues, may go on */
+    /* the topic that the group asked for: a pop of it, or of any of its queues, may go on */
+    cmq_slice normal_topic;
     int32_t queue_id;
     int64_t start_offset;                /* of the checkpoint */
     uint32_t count;
@@ -79,7 +82,7 @@ typedef struct cmq_pop_revive_options {
 
 cmq_status CMQ_MUST_CHECK cmq_pop_revive_create(cmq_pop_revive **revive_out, const cmq_pop_revive_options *options);
 cmq_status CMQ_MUST_CHECK cmq_pop_revive_start(cmq_pop_revive *revive);
-/* Revive nothing more; what was put is confirmed and committed when it returns. */
+/* Revive nothing more; put messages are confirmed and committed when it returns. */
 void cmq_pop_revive_stop(cmq_pop_revive *revive);
 void cmq_pop_revive_destroy(cmq_pop_revive *revive);   /* stops it, too; NULL is fine */
 
@@ -114,7 +117,7 @@ typedef struct cmq_pop_revive_counters {
     uint64_t put_again;                  /* checkpoints of one message */
     uint64_t gone;                       /* messages that are not in the store any more */
     uint64_t skipped;                    /* checkpoints of unknown topics and groups, and messages that were given up */
-    uint64_t damaged;                    /* records that are none */
+    uint64_t damaged;                    /* malformed records */
     uint64_t early;                      /* checkpoints revived for want of room, or before a time that cannot be theirs */
     uint64_t rounds;                     /* times that it woke up and looked */
     uint64_t unfinished_now;             /* checkpoints in memory */

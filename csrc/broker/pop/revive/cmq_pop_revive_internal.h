@@ -1,4 +1,4 @@
-/* cmq_pop_revive_internal: what the revive service's files share: the service, and one revive queue. Nobody else includes it. */
+/* cmq_pop_revive_internal: private to the revive service's files: the service, and one revive queue. */
 #ifndef CMQ_POP_REVIVE_INTERNAL_H
 #define CMQ_POP_REVIVE_INTERNAL_H
 
@@ -64,8 +64,9 @@ struct cmq_pop_revive {
     cmq_pop_revive_queue states[];
 };
 
-/* Put what is not acknowledged of checkpoint `index` into its retry topic, or again into the revive log; *end is then where the log is to be durable up to.
- * What is done is marked, whatever the status. CMQ_AGAIN: its retry topic is being made. */
+/* Put the unacknowledged messages of checkpoint `index` into its retry topic, or again into the revive log; *end is
+ * then the place up to which the log must become durable. Finished messages are marked, whatever the status. CMQ_AGAIN:
+ * its retry topic is being made. */
 cmq_status CMQ_MUST_CHECK cmq_pop_revive_put(cmq_pop_revive *revive, cmq_pop_revive_queue *queue, uint32_t index, int64_t now_ms, int64_t *end);
 
 #endif

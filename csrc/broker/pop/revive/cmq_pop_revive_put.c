@@ -48,7 +48,8 @@ static cmq_status CMQ_MUST_CHECK put_again(cmq_pop_revive *r, int32_t queue_id, 
     return status;
 }
 
-/* The properties with 1ST_POP_TIME, where it is to be set and a record has room for it: without it a message comes back all the same. */
+/* The properties with 1ST_POP_TIME, if it must be set and a record has room for it: without it a message is revived all
+ * the same. */
 static cmq_status CMQ_MUST_CHECK set_first_pop(cmq_pop_revive *r, const cmq_record_view *original, int64_t pop_ms, cmq_append *append)
 {
     uint8_t digits[CMQ_TEXT_NUMBER_BYTES_MAX];
@@ -171,7 +172,7 @@ static cmq_status CMQ_MUST_CHECK find_retry_topic(cmq_pop_revive *r, cmq_pop_rev
     return begin_progress(r, of->group, *topic_out);
 }
 
-/* Do with one message what is to be done. */
+/* Revive, put again or finish one message. */
 static cmq_status CMQ_MUST_CHECK revive_message(cmq_pop_revive *r, cmq_pop_revive_queue *s, uint32_t index, const cmq_pop_checkpoint *of, uint32_t bit,
                                                 bool has_topic, cmq_slice topic, int64_t now_ms, int64_t *end)
 {
@@ -184,7 +185,7 @@ static cmq_status CMQ_MUST_CHECK revive_message(cmq_pop_revive *r, cmq_pop_reviv
     if (status != CMQ_OK) return status;
     r->seen.gone += gone;
     r->seen.revived += revived;
-    /* What was put again is still in flight; nothing else is. */
+    /* Messages that were put again are still in flight; no others are. */
     cmq_pop_unfinished_finish(s->unfinished, index, bit, r->seen.put_again == put_again_before);
     return CMQ_OK;
 }

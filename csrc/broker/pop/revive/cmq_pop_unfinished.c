@@ -202,7 +202,7 @@ static cmq_status CMQ_MUST_CHECK grow_diffs(cmq_pop_unfinished *u, uint32_t more
     if (u->diff_slots == RING_MAX) return cmq_fail(CMQ_ERR_MEMORY, "%u differences of unfinished checkpoints", u->diff_count);
     int32_t *diffs = malloc(2 * (size_t)u->diff_slots * sizeof *diffs);
     if (diffs == NULL) return cmq_fail(CMQ_ERR_MEMORY, "no memory for differences of unfinished checkpoints");
-    /* Where an entry's begin is told by their order. */
+    /* The order of the entries gives the start of each. */
     uint32_t at = 0;
     for (uint32_t i = 0; i < u->count; i++) {
         entry *of = entry_at(u, i);
@@ -242,9 +242,10 @@ static bool is_named(const entry *of, const names *by, int32_t queue_id, int64_t
     return of->names == by && of->queue_id == queue_id && of->start_offset == start_offset && of->pop_ms == pop_ms;
 }
 
-/* The messages of a checkpoint that another one of the same name has already: what the timer delivers again after a kill is revived once, and so is what a
- * client asked for twice, whatever invisible time it gave. One that was put again is another, though its name may be the same. So entries of one name have
- * no message in common, and are few: a search by name stays short, however often a name comes. */
+/* The messages of a checkpoint that another one of the same name has already: a checkpoint that the timer delivers
+ * again after a kill is revived once, and so is one that a client asked for twice, whatever invisible time it gave. One
+ * that was put again is another, though its name may be the same. So entries of one name have no message in common, and
+ * are few: a search by name stays short, however often a name comes. */
 static uint32_t known_bits(const cmq_pop_unfinished *u, const names *of, const cmq_pop_checkpoint *checkpoint, uint32_t hash)
 {
     uint32_t bits = 0;

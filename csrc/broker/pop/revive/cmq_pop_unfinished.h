@@ -1,8 +1,8 @@
 /* cmq_pop_unfinished: the checkpoints of one revive queue that were read and are not done: in the order of the queue, and found by what acks name.
  *
- * An entry is 72 bytes and a place of 4 to 8 in a table; offsets that do not follow one another cost four bytes more each. Names are kept once for each
- * (topic, group, broker) that is there. Two checkpoints of one key (delivered twice around a kill) are two entries, and
- * an ack counts for both; what the first has is done with in the second.
+ * An entry is 72 bytes and a place of 4 to 8 in a table; offsets that do not follow one another cost four bytes more
+ * each. Names are kept once for each (topic, group, broker) that is there. Two checkpoints of one key (delivered twice
+ * around a kill) are two entries, and an ack counts for both; messages of the first are finished in the second.
  *
  * Threads: one at a time.
  * Way:     revive queue -> cmq_pop_revive -> [cmq_pop_unfinished] -> retry topic
