@@ -154,6 +154,7 @@ struct cmq_store {
     int64_t generation;                 /* of the page */
     _Atomic bool view_ended;            /* it cannot go on and must be opened again, for the reason in view_end_error, which was written before */
     cmq_error view_end_error;
+    bool left_unclean;                  /* a writer was killed before the view was opened, and none had recovered the log then */
     bool view_began, has_view_point;
     bool view_disturbed;                /* writers came or went while it was opened: it must be opened anew */
     cmq_durable_point view_point;               /* with has_view_point: the durable point when opening began */

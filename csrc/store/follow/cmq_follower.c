@@ -187,8 +187,8 @@ static cmq_status walk_step(cmq_store *store, int64_t limit, walk_mode mode, uns
     /* Below a page's end each record is confirmed, also one of a time at which a Java broker's clock stepped back. */
     const bool told = store->source == CMQ_FOLLOW_SOURCE_PAGE;
     if (!told && view.store_timestamp_ms < store->newest_ms && !cmq_stale_record_is_live(store, store->walked, limit)) status = CMQ_END;
-    /* The remains of a killed writer: of the view's opening, or of the writer that it followed. */
-    const bool unclean = store->opening.was_unclean || store->generation != 0;
+    /* The remains of a killed writer: of the view's opening, also where the next writer was recovering then, or of the writer that it followed. */
+    const bool unclean = store->left_unclean || store->generation != 0;
     if (!told && unclean && cmq_store_is_torn(store, &view)) status = CMQ_END;
     if (status == CMQ_OK) cmq_dispatch_learn(store, &view, &facts);
     if (status == CMQ_OK && store->source == CMQ_FOLLOW_SOURCE_FOREIGN) status = confirm_foreign(store, &view, &facts, limit, &has_unit);
@@ -269,6 +269,7 @@ cmq_status cmq_store_follow(cmq_store *store, const cmq_layout *layout)
     if (status == CMQ_OK) status = check_not_lost(store);
     if (status != CMQ_OK) return status;
     store->opening.was_unclean = layout->has_abort && store->source == CMQ_FOLLOW_SOURCE_STATIC;
+    store->left_unclean = store->opening.was_unclean || (layout->has_abort && store->source == CMQ_FOLLOW_SOURCE_OPENING);
     const bool trusted = cmq_store_trusted_point(store, &point);
     cmq_store_learn_bounds(store);
     status = find_end(store, trusted ? &point : NULL, &end);

@@ -647,26 +647,55 @@ static void the_lock_stays_the_writers(void)
     kit_close(kit_open_at(root));
 }
 
-/* A view that followed a writer to its end: a record that was half written at the kill is not a message, though its
- * body is whole. */
-static void torn_record_of_a_killed_writer_is_not_shown(void)
+/* Append message "b" as a writer leaves it that is killed while it writes the properties; returns the confirmed end. */
+static int64_t append_half_and_die(cmq_store *writer)
 {
     enum { KEY_BYTES = 700, TORN_BYTES = 300 };
     static const uint64_t ends_in_page[] = {64, 88, 96};
     static const uint8_t zeros[TORN_BYTES];
     char key[KEY_BYTES + 1] = {0};
     memset(key, 'k', KEY_BYTES);
-    start();
-    cmq_store *writer = kit_open_at(root);
-    kit_append(writer, "T", 0, "a", NULL, NULL);
-    cmq_store *follower = follow();
-    check_sees(follower, "a");
     const int64_t confirmed = cmq_store_confirmed(writer);
     CHECK_INT(kit_append(writer, "T", 0, "b", NULL, key).first_physical_offset, confirmed);
     const int64_t end = cmq_store_confirmed(writer);
     cmq_store_abandon(writer);
     for (int i = 0; i < 3; i++) kit_write_bytes(kit_path(root, "cometmq/follow"), (int64_t)ends_in_page[i], &confirmed, sizeof confirmed);
     kit_write_bytes(kit_path(root, "commitlog/00000000000000000000"), end - TORN_BYTES, zeros, sizeof zeros);
+    return confirmed;
+}
+
+/* A view that is opened when the next writer has the lock and the page, and has not recovered the log yet. */
+static void torn_record_is_not_shown_while_a_writer_opens(void)
+{
+    cmq_lock *lock;
+    cmq_follow *page;
+    start();
+    cmq_store *writer = kit_open_at(root);
+    kit_append(writer, "T", 0, "a", NULL, NULL);
+    append_half_and_die(writer);
+    CHECK_OK(cmq_lock_acquire(cmq_fs_posix(), kit_path(root, "lock"), &lock));
+    CHECK_OK(cmq_follow_take(cmq_fs_posix(), root, &page));
+    cmq_store *view = follow();
+    check_sees(view, "a");
+    cmq_follow_destroy(page);
+    cmq_lock_release(lock);
+    writer = kit_open_at(root);
+    kit_append(writer, "T", 0, "c", NULL, NULL);
+    check_sees(view, "a c");
+    kit_close(writer);
+    kit_close(view);
+}
+
+/* A view that followed a writer to its end: a record that was half written at the kill is not a message, though its
+ * body is whole. */
+static void torn_record_of_a_killed_writer_is_not_shown(void)
+{
+    start();
+    cmq_store *writer = kit_open_at(root);
+    kit_append(writer, "T", 0, "a", NULL, NULL);
+    cmq_store *follower = follow();
+    check_sees(follower, "a");
+    const int64_t confirmed = append_half_and_die(writer);
     for (int i = 0; i < 2; i++) CHECK_STATUS(cmq_store_wait_more(follower, confirmed, 5), CMQ_AGAIN);   /* the first look finds that the writer is gone */
     check_sees(follower, "a");
     writer = kit_open_at(root);
@@ -706,6 +735,7 @@ static void opening_writer_is_no_foreign_one(void)
     kit_close(writer);
 }
 
-CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(opening_writer_is_no_foreign_one), CMQ_TEST(torn_record_of_a_killed_writer_is_not_shown), CMQ_TEST(a_topic_that_cannot_be), CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life), CMQ_TEST(from_writer_to_writer),
+CMQ_TEST_MAIN(CMQ_TEST(alone), CMQ_TEST(opening_writer_is_no_foreign_one), CMQ_TEST(torn_record_of_a_killed_writer_is_not_shown),
+              CMQ_TEST(torn_record_is_not_shown_while_a_writer_opens), CMQ_TEST(a_topic_that_cannot_be), CMQ_TEST(nothing_to_follow), CMQ_TEST(a_live_view), CMQ_TEST(a_long_life), CMQ_TEST(from_writer_to_writer),
               CMQ_TEST(cut_below_the_view), CMQ_TEST(a_view_stays_whole_while_a_writer_recovers), CMQ_TEST(woken_at_once), CMQ_TEST(beside_another_process), CMQ_TEST(a_foreign_writer_stops_half_way),
               CMQ_TEST(stale_bytes_behind_a_cut), CMQ_TEST(the_lock_stays_the_writers))
